@@ -1,0 +1,49 @@
+# Kernel Playground. Every target sets up .venv by itself; the second time that costs nothing.
+#   make lab        build the kernels, open the first chapter in JupyterLab
+#   make test       every test, the chapters included
+#   make chapters   execute every chapter without a screen, write html/*.html
+#   make clean      remove what these targets made
+# PYTHON=python3.12 and CXX=clang++ choose the interpreter and the compiler.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: lab test chapters clean
+
+$(READY): pyproject.toml constraints.txt
+	@missing() { echo "make: $$1 is missing. Get it with: $$2" >&2; exit 1; }; \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || missing \
+	    "Python 3.11 or later (looked for $(PYTHON))" \
+	    "apt install python3 (Debian), conda install 'python>=3.11' (conda), brew install python (macOS)"; \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing \
+	    "$(PYTHON)'s module ensurepip" \
+	    "apt install python3-venv (Debian), conda install pip (conda), brew install python (macOS)"; \
+	command -v "$${CXX:-c++}" >/dev/null || missing \
+	    "a C++ compiler (looked for $${CXX:-c++})" \
+	    "apt install g++ (Debian), conda install cxx-compiler (conda), xcode-select --install (macOS)"
+	$(PYTHON) -m venv $(VENV)
+	@extras=test; \
+	if nvidia-smi -L >/dev/null 2>&1 && ! command -v nvcc >/dev/null && [ -z "$$CUDA_HOME" ]; then \
+	    extras=test,nvcc; \
+	fi; \
+	set -x; $(BIN)/python -m pip install --constraint constraints.txt --editable ".[$$extras]"
+	@touch $@
+
+# A kernel that does not compile must not keep anybody from the editor that mends it: hence the dash.
+lab: $(READY)
+	-@$(BIN)/python -m jitload build
+	@[ "$$(id -u)" != 0 ] || options="--allow-root"; \
+	[ "$$(uname)" = Darwin ] || [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || options="$$options --no-browser"; \
+	exec $(BIN)/jupyter-lab --LabApp.default_url=/lab/tree/$(firstword $(wildcard notebooks/00_*.ipynb)) $$options
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+chapters: $(READY)
+	$(BIN)/jupyter-nbconvert --execute --to html --output-dir html notebooks/*.ipynb
+
+clean:
+	rm -rf $(VENV) html kernel_playground.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
