@@ -1,0 +1,175 @@
+// What every binding needs: checks that speak to the person at the keyboard, the stream, the types.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
+
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+// Raises RuntimeError in Python, with the parts joined to one message.
+template <class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+    std::ostringstream message;
+    ((message << parts), ...);
+    throw std::runtime_error(message.str());
+}
+
+// ---- names, as Python writes them
+
+inline std::string shape_name(const Tensor& t) {
+    std::ostringstream name;
+    name << '(';
+    for (int64_t i = 0; i < t.dim(); ++i) name << (i ? ", " : "") << t.size(i);
+    name << (t.dim() == 1 ? ",)" : ")");
+    return name.str();
+}
+
+inline std::string dtype_name(ScalarType type) {
+    switch (type) {
+        case ScalarType::Double:
+            return "float64";
+        case ScalarType::Float:
+            return "float32";
+        case ScalarType::Half:
+            return "float16";
+        case ScalarType::BFloat16:
+            return "bfloat16";
+        case ScalarType::Long:
+            return "int64";
+        case ScalarType::Int:
+            return "int32";
+        case ScalarType::Bool:
+            return "bool";
+        default:
+            return torch::headeronly::toString(type);
+    }
+}
+
+inline std::string device_name(const Tensor& t) {
+    if (t.is_cpu()) return "cpu";
+    return (t.is_cuda() ? "cuda:" : "device ") + std::to_string(t.get_device_index());
+}
+
+// ---- checks: each names the argument, what it is and what is wanted
+
+// The first tensor of an op decides where and in which type the op runs.
+inline void check_first(const Tensor& t, const char* name) {
+    if (PLAYGROUND_CUDA ? !t.is_cuda() : !t.is_cpu()) {
+        fail(name, " is on ", device_name(t), "; this kernel is built for ",
+             PLAYGROUND_CUDA ? "cuda" : "cpu", ": move it with ", name,
+             PLAYGROUND_CUDA ? ".cuda()" : ".cpu()");
+    }
+    switch (t.scalar_type()) {
+        case ScalarType::Double:
+        case ScalarType::Float:
+        case ScalarType::Half:
+        case ScalarType::BFloat16:
+            return;
+        default:
+            fail(name, " is ", dtype_name(t.scalar_type()),
+                 "; wanted is float64, float32, float16 or bfloat16");
+    }
+}
+
+// Every other tensor is where the first one is, in the same type unless the op says otherwise.
+inline void check_like(const Tensor& t, const char* name, const Tensor& first,
+                       const char* first_name) {
+    if (t.device() != first.device()) {
+        fail(name, " is on ", device_name(t), ", but ", first_name, " is on ", device_name(first),
+             "; wanted is one device for all");
+    }
+    if (t.scalar_type() != first.scalar_type()) {
+        fail(name, " is ", dtype_name(t.scalar_type()), ", but ", first_name, " is ",
+             dtype_name(first.scalar_type()), "; wanted is one type for all");
+    }
+}
+
+inline void check_same_shape(const Tensor& t, const char* name, const Tensor& first,
+                             const char* first_name) {
+    bool same = t.dim() == first.dim();
+    for (int64_t i = 0; same && i < t.dim(); ++i) same = t.size(i) == first.size(i);
+    if (!same) {
+        fail(name, " has shape ", shape_name(t), ", but ", first_name, " has shape ",
+             shape_name(first), "; wanted are equal shapes");
+    }
+}
+
+// ---- from tensors to the launcher's arguments
+
+template <class T>
+const T* in(const Tensor& t) {
+    return static_cast<const T*>(t.const_data_ptr());
+}
+template <class T>
+T* out(const Tensor& t) {
+    return static_cast<T*>(t.mutable_data_ptr());
+}
+
+// t itself if it is contiguous, else a contiguous copy.
+inline Tensor packed(const Tensor& t) {
+    return t.is_contiguous() ? t : torch::stable::contiguous(t);
+}
+
+// An uninitialised, contiguous tensor of t's shape.
+inline Tensor new_like(const Tensor& t) { return torch::stable::new_empty(t, t.sizes()); }
+
+// Calls f(T()) with the C++ type of t's elements; check_first has refused every other type.
+template <class F>
+void for_type_of(const Tensor& t, F f) {
+    switch (t.scalar_type()) {
+        case ScalarType::Double:
+            return f(double());
+        case ScalarType::Float:
+            return f(float());
+        case ScalarType::Half:
+            return f(c10::Half());
+        default:
+            return f(c10::BFloat16());
+    }
+}
+
+#if PLAYGROUND_CUDA
+// torch's own; no header of the stable ABI declares it before torch 2.13.
+extern "C" int32_t aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream);
+#endif
+
+// While it lives, t's device is the current one; `stream` is what PyTorch works on there.
+class OnDeviceOf {
+  public:
+#if PLAYGROUND_CUDA
+    explicit OnDeviceOf(const Tensor& t) : guard_(t.get_device_index()) {
+        void* current = nullptr;
+        if (aoti_torch_get_current_cuda_stream(t.get_device_index(), &current) != 0) {
+            fail("PyTorch gave no CUDA stream for ", device_name(t));
+        }
+        stream = static_cast<cudaStream_t>(current);
+    }
+#else
+    explicit OnDeviceOf(const Tensor&) {}
+#endif
+    cudaStream_t stream = nullptr;
+
+#if PLAYGROUND_CUDA
+  private:
+    torch::stable::accelerator::DeviceGuard guard_;
+#endif
+};
+
+inline void check_launch(cudaError_t error) {
+    if (error != cudaSuccess) {
+        fail("kernel launch failed: ", cudaGetErrorString(error), " (", cudaGetErrorName(error),
+             ")");
+    }
+}

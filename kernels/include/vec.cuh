@@ -1,0 +1,54 @@
+// Types and vectors that the kernels share.
+#pragma once
+
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
+
+// Memory holds T; arithmetic is in Acc<T>: double for double, float for every other type.
+template <class T>
+struct AccOf {
+    using type = float;
+};
+template <>
+struct AccOf<double> {
+    using type = double;
+};
+template <class T>
+using Acc = typename AccOf<T>::type;
+
+// The types that every op is compiled for: FOR_EACH_TYPE(M) is M(double) M(float) ...
+#define FOR_EACH_TYPE(M) M(double) M(float) M(c10::Half) M(c10::BFloat16)
+
+// N neighbouring elements, which move between memory and registers in one access.
+template <class T, int N>
+struct alignas(N * sizeof(T)) Vec {
+    T at[N];
+    __device__ T& operator[](int i) { return at[i]; }
+    __device__ const T& operator[](int i) const { return at[i]; }
+};
+
+// A GPU moves at most 16 bytes per thread and access: 2 doubles, 4 floats, 8 halves.
+constexpr int kVecBytes = 16;
+template <class T>
+constexpr int kVec = kVecBytes / sizeof(T);
+
+// p must be a multiple of the vector's size: ask is_aligned first.
+template <int N, class T>
+__device__ Vec<T, N> load(const T* p) {
+    return *reinterpret_cast<const Vec<T, N>*>(p);
+}
+template <int N, class T>
+__device__ void store(T* p, const Vec<T, N>& v) {
+    *reinterpret_cast<Vec<T, N>*>(p) = v;
+}
+
+// Do all pointers stand on a 16-byte boundary? A slice of a tensor may begin anywhere.
+template <class... P>
+bool is_aligned(const P*... p) {
+    return ((reinterpret_cast<unsigned long long>(p) % kVecBytes == 0) && ...);
+}
+
+template <class I>
+__host__ __device__ constexpr I ceil_div(I a, I b) {
+    return (a + b - 1) / b;
+}
