@@ -1,0 +1,235 @@
+"""Set-up: one list of dependencies, one set of pins, and a Makefile that says what is missing."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
+MAKE = shutil.which("make")
+
+needs_make = pytest.mark.skipif(MAKE is None, reason="make is not on the PATH")
+
+
+def by_name(requirements) -> dict[str, Requirement]:
+    parsed = [Requirement(text) for text in requirements]
+    return {canonicalize_name(requirement.name): requirement for requirement in parsed}
+
+
+def pins() -> dict[str, Requirement]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return by_name(line for line in lines if line and not line.startswith("#"))
+
+
+def listed() -> dict[str, Requirement]:
+    return by_name(sum(PROJECT["optional-dependencies"].values(), PROJECT["dependencies"]))
+
+
+# ---------------------------------------------------------------------------- what is installed
+
+
+def test_every_dependency_is_pinned_and_every_pin_is_needed():
+    assert pins().keys() == listed().keys()
+    assert str(pins()["torch"]) == "torch==2.13.0"
+
+
+def test_pins_are_versions_that_pyproject_allows():
+    for name, pin in pins().items():
+        (specifier,) = pin.specifier
+        assert specifier.operator == "==", pin
+        version = specifier.version.removesuffix(".*")
+        assert listed()[name].specifier.contains(version), f"{pin}, but {listed()[name]}"
+
+
+def test_conda_installs_the_same_list_and_pins():
+    *packages, pip = ENVIRONMENT["dependencies"]
+    assert pip == {"pip": ["-c constraints.txt", "-e .[test]"]}
+    # the rest is what pip cannot give: the interpreter, the compilers, nvcc
+    names = [re.split("[=<>]", package)[0] for package in packages]
+    assert names == [
+        *("python", "pip", "make", "cxx-compiler"),
+        *("cuda-version", "cuda-nvcc", "cuda-cudart-dev"),
+    ]
+    versions = dict(package.split("=") for package in packages if "=" in package)
+    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(versions["python"])
+    assert str(pins()["cuda-toolkit"].specifier) == f"=={versions['cuda-version']}.*"
+
+
+# ---------------------------------------------------------------------------- make
+
+PYTHON_3_11 = "exit 0"
+PYTHON_3_10 = "case $2 in *version_info*) exit 1;; esac"
+PYTHON_WITHOUT_PIP = "case $2 in *ensurepip*) exit 1;; esac"
+# makes a .venv whose python writes down how it was called
+PYTHON_VENV = r"""[ "$2" != venv ] || { mkdir -p $3/bin
+printf '#!/bin/sh\necho "$@" >>calls\n' >$3/bin/python && chmod +x $3/bin/python; }"""
+
+
+class Checkout:
+    """The files that set-up reads, and a PATH that holds nothing but the programs given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bin = folder / "project", folder / "bin"
+        self.folder.mkdir()
+        self.bin.mkdir()
+        for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+            shutil.copy(ROOT / name, self.folder)
+        for name in ("sh", "mkdir", "touch", "chmod", "rm", "find", "id", "uname"):
+            (self.bin / name).symlink_to(shutil.which(name))
+
+    def program(self, name: str, script: str = "exit 0") -> None:
+        (self.bin / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.bin / name).chmod(0o755)
+
+    def make(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [MAKE, *arguments],
+            cwd=self.folder,
+            env={"PATH": str(self.bin), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def calls(self) -> list[str]:
+        """How the python of .venv was called so far."""
+        path = self.folder / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("programs", "missing"),
+    [
+        ({}, "Python 3.11 or later (looked for python3)"),
+        ({"python3": PYTHON_3_10}, "Python 3.11 or later (looked for python3)"),
+        ({"python3": PYTHON_WITHOUT_PIP}, "python3's module ensurepip"),
+        ({"python3": PYTHON_3_11}, "a C++ compiler (looked for c++)"),
+    ],
+    ids=["no python", "old python", "no ensurepip", "no compiler"],
+)
+@pytest.mark.parametrize("target", ["lab", "test", "chapters"])
+def test_one_line_says_what_is_missing_and_how_to_get_it(checkout, programs, missing, target):
+    for name, script in programs.items():
+        checkout.program(name, script)
+    result = checkout.make(target)
+    assert result.returncode != 0
+    line, *rest = result.stderr.splitlines()
+    assert line.startswith(f"make: {missing} is missing. Get it with: apt install ")
+    assert "(Debian)" in line
+    assert "(conda)" in line
+    assert "(macOS)" in line
+    assert all(line.startswith("make: ***") for line in rest), result.stderr  # make's own verdict
+    assert not (checkout.folder / ".venv").exists()
+
+
+@needs_make
+def test_python_and_compiler_can_be_chosen(checkout):
+    result = checkout.make("test", "PYTHON=python3.99")
+    assert "looked for python3.99" in result.stderr
+    checkout.program("python3", PYTHON_3_11)
+    result = checkout.make("test", CXX="no-such-c++")
+    assert "looked for no-such-c++" in result.stderr
+
+
+@needs_make
+def test_set_up_runs_once(checkout):
+    checkout.program("python3", PYTHON_VENV)
+    checkout.program("c++")
+    assert checkout.make("test").returncode == 0
+    install = "-m pip install --constraint constraints.txt --editable .[test]"
+    assert checkout.calls() == [install, "-m pytest"]
+    assert checkout.make("test").returncode == 0
+    assert checkout.calls() == [install, "-m pytest", "-m pytest"]
+    os.utime(checkout.folder / "constraints.txt")
+    assert checkout.make("test").returncode == 0
+    assert checkout.calls()[3:] == [install, "-m pytest"]
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("programs", "environment", "extras"),
+    [
+        (["nvidia-smi"], {}, "test,nvcc"),
+        (["nvidia-smi", "nvcc"], {}, "test"),
+        (["nvidia-smi"], {"CUDA_HOME": "/usr/local/cuda"}, "test"),
+        ([], {}, "test"),
+    ],
+)
+def test_gpu_without_a_toolkit_gets_nvcc_from_wheels(checkout, programs, environment, extras):
+    checkout.program("python3", PYTHON_VENV)
+    for name in ("c++", *programs):
+        checkout.program(name)
+    assert checkout.make("test", **environment).returncode == 0
+    assert checkout.calls()[0].endswith(f"--editable .[{extras}]")
+
+
+@needs_make
+def test_clean_removes_only_what_was_made(checkout):
+    made = [".venv/bin/python", "html/00.html", "kernels/__pycache__/square.pyc", ".pytest_cache/x"]
+    kept = ["kernels/mine.cu", "notebooks/mine.ipynb", "notes/html.txt"]
+    for name in made + kept:
+        path = checkout.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert checkout.make("clean").returncode == 0
+    assert not [name for name in made if (checkout.folder / name).exists()]
+    assert not (checkout.folder / "kernels/__pycache__").exists()
+    assert all((checkout.folder / name).exists() for name in kept)
+
+
+# ---------------------------------------------------------------------------- the pages
+
+
+def commands(page: str) -> list[str]:
+    """The command lines of a page's ```sh blocks, without comments."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_commands_of_the_pages_exist(page):
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[
+        1
+    ].split()
+    found = commands(page)
+    assert found
+    for command in found:
+        words = command.split()
+        if words[0] == "make":
+            assert set(words[1:]) <= set(targets), command
+        for word in words[1:]:
+            if re.search(r"^[\w.]+/|\.\w+$", word) and "://" not in word:
+                path = word.split("::")[0]
+                assert path.startswith((".venv/", "html/")) or (ROOT / path).exists(), command
+
+
+def test_ci_runs_the_command_of_the_readme():
+    assert "make test" in commands("README.md")
+    assert (ROOT / ".ci/run").read_text().rstrip().endswith("\nmake test")
+    assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+def test_map_of_the_readme_names_what_exists():
+    text = (ROOT / "README.md").read_text()
+    tree = re.search(r"## The map\n+```\w*\n(.*?)```", text, re.DOTALL)[1]
+    names = [line.split()[0] for line in tree.splitlines() if line[:1].strip()]
+    assert {"jitload.py", "reference.py", "kernels/", "simulator/", "lab/", "notebooks/"} <= set(
+        names
+    )
+    assert not [name for name in names if not (ROOT / name).exists()]
