@@ -1,0 +1,1171 @@
+"""Compile CUDA kernels when they are imported, cache them, and swap them while you edit.
+
+    import jitload
+    kernel = jitload.load("layer_norm")            # kernels/layer_norm.cu and .cpp, by name
+    kernel = jitload.load("my.cu", "binding.cpp")  # anybody's sources, by path
+    y, mean, rstd = kernel.forward(x, weight, bias, 1e-5)
+
+The first load compiles (through `torch.utils.cpp_extension.load`); every later one, in any
+process, opens the cached library within milliseconds. After an edit
+
+    kernel.reload()             # True: something changed, and kernel.forward is the new build
+    kernel.versions()           # every build of these sources still in the cache, newest first
+    kernel.at(1).forward(x)     # the build before this one, beside the new one
+
+`kernel.forward` is one long-lived callable: a name taken from the handle before an edit follows
+too. A broken edit raises `CompileError` with your file, line and column, and so does every call
+until the file changes again: an old build never runs in place of a broken new one.
+
+Targets. "cuda" compiles with nvcc for the GPUs of this machine; "cpu" compiles the very same .cu
+with the C++ compiler through the simulator (simulator/), so that no GPU is needed. The default is
+cuda where torch sees a GPU and nvcc is found, else cpu. nvcc is looked for in CUDA_HOME, on PATH,
+in the nvidia-cuda-nvcc wheel and in /usr/local/cuda.
+
+Bindings. A .cpp beside the kernels may bind them in any of these ways; TORCH_EXTENSION_NAME stands
+where the name goes, because every build has a name of its own.
+
+    STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)   the stable ABI, 0.7 s to compile: prefer it
+    TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)          ATen; same use, several times slower to compile
+    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)        a Python module
+    no binding at all                               the .cu's extern "C" functions take tensors
+
+Without a binding, `float*` takes a float32 tensor (and so on for every type), numbers are passed as
+declared, a `cudaStream_t` is filled in, and a returned cudaError_t other than 0 raises.
+
+Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
+`torch.library`'s, replayed for every new build. Register them before the op is first used.
+
+What decides a build. The digest in its name covers the sources, every header they include, flags,
+target and architecture, the compilers, torch and Python, and the formulas in kernels/NAME.py. The
+compiler's own depfile is the judge of what was included. So an edited header is seen, two versions
+never share a name, and a cached library is never a stale one.
+
+Settings, from the environment:
+
+    JITLOAD_CACHE          where builds are kept            (default: the user's cache folder)
+    JITLOAD_TARGET         cuda or cpu                      (default: as above)
+    JITLOAD_DEBUG          1 compiles with -O0 -g, and -G for device code
+    TORCH_CUDA_ARCH_LIST   "8.0 9.0+PTX", "Ampere;Hopper"   (default: the GPUs present, or 8.0 9.0)
+    CUDA_HOME, CXX         which CUDA toolkit and which C++ compiler
+
+From the shell: `python -m jitload build [NAME...]`, `python -m jitload doctor`,
+`python -m jitload prune`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import builtins
+import contextlib
+import ctypes
+import hashlib
+import importlib.machinery
+import importlib.util
+import inspect
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+import simulator
+from toolchain import machine, sources
+from toolchain.cfunctions import CFunction
+from toolchain.errors import CompileError, MissingTool, first_error, hint_for
+from toolchain.machine import default_target, device
+from toolchain.sources import label
+
+__all__ = ["CompileError", "Kernel", "MissingTool", "Version", "default_target", "device", "load"]
+
+KERNELS = Path(__file__).resolve().parent / "kernels"
+SIMULATOR = Path(simulator.__file__).resolve().parent
+LAYOUT = 1  # of the cache: raised when what a build folder holds changes its meaning
+
+
+# ---------------------------------------------------------------------------------------------
+# What decides a build: sources, headers, flags, and the digest of them all
+# ---------------------------------------------------------------------------------------------
+
+
+def _hash(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(b"%d:" % len(data) + data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that the caller of `load` decides. What lies in the files is read from them afresh."""
+
+    name: str
+    sources: tuple[Path, ...]
+    include: tuple[Path, ...]
+    flags: tuple[str, ...]
+    target: str
+    debug: bool
+    formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
+
+    @cached_property
+    def key(self) -> str:
+        """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
+        labels = [label(p) for p in (*self.sources, *self.include)]
+        return _hash(self.name, self.target, str(self.debug), *labels, "|", *self.flags)[:16]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A recipe and the content of every file of the user's that the compiler will read for it."""
+
+    recipe: Recipe
+    files: dict[Path, bytes]
+
+    @classmethod
+    def read(cls, recipe: Recipe) -> Inputs:
+        """Follow #include as the compiler looks headers up.
+
+        What a macro includes is known only after a first build, from its depfile; then it is
+        noted in the cache, and read from there.
+        """
+        files: dict[Path, bytes] = {}
+        queue, search = [*recipe.sources, *_noted_headers(recipe)], recipe.include
+        if recipe.target == "cpu":  # what rewrites the sources decides the build as well
+            queue += [*SIMULATOR.glob("*.py"), simulator.INCLUDE / "cuda_runtime.h"]
+            search = (*search, simulator.INCLUDE)
+        while queue:
+            path = queue.pop()
+            if path in files or not path.is_file():
+                continue
+            files[path] = path.read_bytes()
+            for quote, name in sources.included(files[path].decode(errors="replace")):
+                beside = [path.parent] if quote == '"' else []
+                places = (Path(os.path.normpath(p / name)) for p in (*beside, *search))
+                queue += [p for p in places if p.is_file()][:1]
+        for path in recipe.sources:
+            if path not in files:
+                raise FileNotFoundError(f"{path}: this source of kernel {recipe.name!r} is gone")
+        return cls(recipe, files)
+
+    def text(self, path: Path) -> str:
+        return self.files[path].decode(errors="replace")
+
+    @cached_property
+    def source_text(self) -> str:
+        return "\n".join(map(self.text, self.recipe.sources))
+
+    @cached_property
+    def binding(self) -> str:
+        return sources.binding_of(self.source_text)
+
+    @cached_property
+    def compilers(self) -> str:
+        return machine.compiler_versions(self.recipe.target, _cache() / "compilers")
+
+    @cached_property
+    def flags(self) -> tuple[list[str], list[str]]:
+        """For the C++ compiler, and for nvcc."""
+        recipe = self.recipe
+        # No symbol may be shared between versions: a template's static would stay the old one.
+        shared = [] if "clang" in self.compilers else ["-fno-gnu-unique"]
+        if self.binding != "c":  # extern "C" functions have to stay visible
+            shared.append("-fvisibility=hidden")
+        ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
+        cxx = ["-O2", *shared, *ours]
+        if recipe.target == "cpu":
+            return [*simulator.COMPILE_FLAGS, *cxx, *(["-O0", "-g"] if recipe.debug else [])], []
+        nvcc = ["--extended-lambda", *(f"-Xcompiler={flag}" for flag in shared), *ours]
+        nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
+        if recipe.debug:
+            return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
+        return cxx, [*nvcc, "-lineinfo"]
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits that differ whenever the library's bytes might."""
+        recipe, (cxx, nvcc) = self.recipe, self.flags
+        native = machine.cpu() if "-march=native" in cxx else platform.machine()
+        python = f"{sys.implementation.cache_tag} {torch.__version__}"
+        files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
+        tools = [self.compilers, native, python, *cxx, "|", *nvcc]
+        return _hash(str(LAYOUT), recipe.key, recipe.formulas, *tools, *files)[:16]
+
+    @property
+    def name(self) -> str:
+        """The extension's: TORCH_EXTENSION_NAME, its namespace, its folder in the cache."""
+        return f"{self.recipe.name}_{self.digest}"
+
+    def refuse_fixed_names(self) -> None:
+        """A binding under a literal name works once; its second version would end the process."""
+        for path in self.recipe.sources:
+            if found := sources.fixed_name(self.text(path)):
+                macro, name, line, column = found
+                raise CompileError(
+                    f"{macro} under the fixed name {name!r}: a second build of it in one process"
+                    " would abort that process",
+                    path=path,
+                    line=line,
+                    column=column,
+                    hint=f"write {macro}(TORCH_EXTENSION_NAME, m): every build gets a name of its"
+                    " own, and the handle reaches its functions under any",
+                )
+
+
+def _formulas_of(path: Path) -> str:
+    """Digest of a Python file's code; comments and docstrings do not count."""
+    if not path.is_file():
+        return ""
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = None
+    return _hash(ast.dump(tree))
+
+
+# ---------------------------------------------------------------------------------------------
+# The cache: one folder a build, which appears whole or not at all
+# ---------------------------------------------------------------------------------------------
+
+
+def _cache() -> Path:
+    """The folder of all builds, private to the user, made when first needed."""
+    named = os.environ.get("JITLOAD_CACHE")
+    if named:
+        root = Path(named).expanduser().absolute()
+    elif sys.platform == "darwin":
+        root = Path.home() / "Library/Caches/jitload"
+    else:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jitload"
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"the cache folder {root} cannot be made ({error.strerror}):"
+            " set JITLOAD_CACHE to a folder that you can write to"
+        ) from error
+    return root
+
+
+def _publish(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees all of it or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(temporary).replace(path)
+
+
+@dataclass(frozen=True)
+class Version:
+    """One build in the cache.
+
+    Attributes:
+        digest: the end of its name; the first characters of it are enough for `kernel.at`.
+        when: when it was built, local time.
+        seconds: how long it took to build.
+        target: "cuda" or "cpu".
+        folder: where it lies; sources/ in it holds what was compiled.
+    """
+
+    digest: str
+    when: datetime
+    seconds: float
+    target: str
+    folder: Path = field(repr=False)
+    manifest: dict[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Of the extension, and so of its namespace in torch.ops."""
+        return self.folder.name
+
+    @property
+    def library(self) -> Path:
+        return self.folder / f"{self.name}.so"
+
+    @classmethod
+    def read(cls, folder: Path) -> Version | None:
+        """The build in a folder of the cache; None where there is none, or not a whole one."""
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text())
+            return cls(
+                digest=manifest["digest"],
+                when=datetime.fromtimestamp(manifest["built"]),
+                seconds=manifest["seconds"],
+                target=manifest["target"],
+                folder=folder,
+                manifest=manifest,
+            )
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def is_whole(self) -> bool:
+        """A truncated library would not raise when opened, but kill the process."""
+        with contextlib.suppress(OSError):
+            data = self.library.read_bytes()
+            return hashlib.sha256(data).hexdigest() == self.manifest["library_sha256"]
+        return False
+
+
+# ---------------------------------------------------------------------------------------------
+# Building
+# ---------------------------------------------------------------------------------------------
+
+_building = threading.Lock()  # cpp_extension keeps its state in its module: one build at a time
+_failures: dict[str, CompileError] = {}  # by digest: the same sources fail the same way
+
+
+def _ensure(recipe: Recipe) -> Version:
+    """The build of what the recipe's files hold now: from the cache, or compiled."""
+    for _ in range(10):
+        inputs = Inputs.read(recipe)
+        if version := _cached(inputs):
+            return version
+        if inputs.digest in _failures:
+            raise _failures[inputs.digest].with_traceback(None)
+        try:
+            inputs.refuse_fixed_names()
+            with _building, _lock(inputs.name):
+                if not _cached(inputs):  # else another process has just built it
+                    _build(inputs)
+        except CompileError as error:
+            _failures[inputs.digest] = error
+            raise
+        # Once more round: a file may have changed meanwhile, or the compiler have read a header
+        # that only its depfile told of. Nearly always this finds the build just made.
+    raise RuntimeError(f"the sources of {recipe.name} change faster than they compile: load again")
+
+
+def _cached(inputs: Inputs) -> Version | None:
+    version = Version.read(_cache() / inputs.name)
+    if version is None or not version.is_whole():
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(version.folder / "manifest.json")  # when it was last used, for prune
+    return version
+
+
+def _lock(name: str) -> contextlib.AbstractContextManager:
+    """The right to build `name`, over all processes; the system takes it from one that dies."""
+    from filelock import FileLock
+
+    folder = _cache() / "locks"
+    folder.mkdir(exist_ok=True)
+    return FileLock(folder / f"{name}.lock")
+
+
+def _headers_note(recipe: Recipe) -> Path:
+    return _cache() / "headers" / f"{recipe.name}_{recipe.key}.json"
+
+
+def _noted_headers(recipe: Recipe) -> list[Path]:
+    note = _headers_note(recipe)
+    return [Path(p) for p in json.loads(note.read_text())] if note.is_file() else []
+
+
+def _build(inputs: Inputs) -> None:
+    """Compile in a private folder, then let the result appear in the cache at once."""
+    recipe, name = inputs.recipe, inputs.name
+    started = time.perf_counter()
+    scratch = _cache() / "building"
+    scratch.mkdir(exist_ok=True)
+    for abandoned in scratch.glob(f"{name}.*"):  # whoever made it held our lock, and died
+        shutil.rmtree(abandoned, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=scratch))
+    try:
+        with _announced(recipe):
+            output, read = _compile(inputs, work)
+        if unknown := read - inputs.files.keys():
+            headers = {*unknown, *_noted_headers(recipe)}
+            _publish(_headers_note(recipe), json.dumps(sorted(map(str, headers))))
+            return
+        result = work / "result"
+        (result / "sources").mkdir(parents=True)
+        library = result / f"{name}.so"
+        shutil.move(work / library.name, library)
+        (result / "log").write_text(output)
+        for number, path in enumerate(recipe.sources):
+            (result / "sources" / f"{number}_{path.name}").write_bytes(inputs.files[path])
+        manifest = {
+            "digest": inputs.digest,
+            "recipe": recipe.key,
+            "target": recipe.target,
+            "binding": inputs.binding,
+            "exports": sources.exports(inputs.source_text),
+            "built": time.time(),
+            "seconds": round(time.perf_counter() - started, 3),
+            "torch": torch.__version__,
+            "inputs": {label(p): _hash(data) for p, data in sorted(inputs.files.items())},
+            "library_sha256": hashlib.sha256(library.read_bytes()).hexdigest(),
+        }
+        (result / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        folder = _cache() / name
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged build of the same name
+        result.replace(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+announce = True  # whether a build says so; `python -m jitload build` says it in its own way
+
+
+@contextlib.contextmanager
+def _announced(recipe: Recipe) -> Iterator[None]:
+    """One line a build: on stdout in a notebook, where stderr looks like a failure."""
+    stream = sys.stdout if hasattr(builtins, "__IPYTHON__") else sys.stderr
+    started = time.perf_counter()
+
+    def say(text: str, end: str) -> None:
+        if announce:
+            print(text, end=end, file=stream, flush=True)
+
+    say(f"jitload: building {recipe.name} for {recipe.target} ...", end="")
+    outcome = "failed after"
+    try:
+        yield
+        outcome = "done in"
+    finally:
+        say(f" {outcome} {time.perf_counter() - started:.1f} s", end="\n")
+
+
+class _Failed(Exception):
+    """The compilers' output, when they failed."""
+
+
+def _compile(inputs: Inputs, work: Path) -> tuple[str, set[Path]]:
+    """Compile in `work`; return the compilers' output and the user's files that they read."""
+    recipe = inputs.recipe
+    to_compile, include, mirror = list(recipe.sources), list(recipe.include), None
+    if recipe.target == "cpu":
+        mirror = _Mirror(work / "mirror")
+        to_compile = mirror.write(inputs)
+        include = [*map(mirror.place, include), *include, simulator.INCLUDE]
+    try:
+        output = _load_extension(inputs, to_compile, include, work)
+    except _Failed as failed:
+        log = _cache() / "logs" / f"{inputs.name}.log"
+        _publish(log, str(failed))
+        raise first_error(str(failed), set(inputs.files), log) from None
+    read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
+    if mirror:
+        read = set(map(mirror.original, read))
+    return output, {path for path in read if _is_users(path, recipe)}
+
+
+class _Mirror:
+    """The user's files, rewritten for the simulator into a tree of the same shape.
+
+    With folders mirrored, every relative #include finds the rewritten file; #line directives make
+    compilers speak of the original.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def place(self, path: Path) -> Path:
+        return self.folder / path.relative_to(path.anchor)
+
+    def original(self, path: Path) -> Path:
+        if not path.is_relative_to(self.folder):
+            return path
+        path = Path("/", path.relative_to(self.folder))
+        return path.with_suffix("") if path.name.endswith(".cu.cpp") else path
+
+    def write(self, inputs: Inputs) -> list[Path]:
+        """Rewrite all inputs; return what to compile."""
+        for path in inputs.files:
+            if path.is_relative_to(SIMULATOR):  # written for g++ as it is
+                continue
+            try:
+                text = simulator.rewrite(inputs.text(path), label(path))
+            except simulator.Unsupported as error:
+                raise CompileError(
+                    error.message,
+                    path=path,
+                    line=error.line,
+                    column=error.column,
+                    hint=error.hint,
+                ) from None
+            if path.suffix == ".cu":  # nvcc includes this header of itself
+                text = f"#include <cuda_runtime.h>\n{text}"
+            copy = self.copy(path)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(text)
+        return list(map(self.copy, inputs.recipe.sources))
+
+    def copy(self, path: Path) -> Path:
+        if path.is_relative_to(SIMULATOR):
+            return path
+        place = self.place(path)
+        return place.with_name(f"{path.name}.cpp") if path.suffix == ".cu" else place
+
+
+def _load_extension(inputs: Inputs, to_compile: list[Path], include: list[Path], work: Path) -> str:
+    """torch.utils.cpp_extension.load with two of its inner steps taken over.
+
+    Its ninja runs in a process group of its own, so that an interrupt ends the compilers too; and
+    it does not open the library, which happens once the library is in its place in the cache.
+    """
+    from torch.utils import cpp_extension
+    from torch.utils._cpp_extension_versioner import ExtensionVersioner
+
+    output = ""
+
+    def run_ninja(directory: str, *_: object, **__: object) -> None:
+        nonlocal output
+        output = _run(["ninja", "-v", "-d", "keepdepfile"], Path(directory))
+
+    home, for_cuda = machine.cuda_home(), inputs.recipe.target == "cuda"
+    cxx, nvcc = inputs.flags
+    taken_over = {
+        "_run_ninja_build": run_ninja,
+        "_import_module_from_library": lambda *_: None,
+        "JIT_EXTENSION_VERSIONER": ExtensionVersioner(),  # no memory of earlier attempts
+        "CUDA_HOME": str(home) if home else None,
+    }
+    before = {attribute: getattr(cpp_extension, attribute) for attribute in taken_over}
+    path = os.environ.get("PATH", "")
+    # A notebook's kernel may run without its environment's bin folder, where pip put ninja.
+    os.environ["PATH"] = os.pathsep.join([path, sysconfig.get_path("scripts")])
+    vars(cpp_extension).update(taken_over)
+    try:
+        cpp_extension.load(
+            name=inputs.name,
+            sources=[str(p) for p in to_compile],
+            extra_cflags=cxx,
+            extra_cuda_cflags=nvcc,
+            extra_ldflags=_link_flags(work, home) if for_cuda else [],
+            extra_include_paths=[str(p) for p in include],
+            build_directory=str(work),
+            with_cuda=for_cuda,
+            is_python_module=False,
+        )
+    finally:
+        vars(cpp_extension).update(before)
+        os.environ["PATH"] = path
+    return output
+
+
+def _link_flags(work: Path, home: Path | None) -> list[str]:
+    """Make torch's -lcudart, -lc10_cuda and -ltorch_cuda resolve wherever this torch came from.
+
+    The CUDA wheels hold libcudart.so.13 but no libcudart.so to link with; a CPU build of torch has
+    no CUDA libraries at all, and a kernel built there to be run elsewhere needs none of them at
+    link time: for those an empty linker script stands in.
+    """
+    links = work / "link"
+    links.mkdir()
+    if home and not list(home.glob("lib64/libcudart.so")):
+        for library in sorted(home.glob("lib*/libcudart.so.*"))[:1]:
+            (links / "libcudart.so").symlink_to(library)
+    for name in ("libc10_cuda.so", "libtorch_cuda.so"):
+        if not (Path(torch.__file__).parent / "lib" / name).exists():
+            (links / name).write_text("/* empty: resolved when the library is opened */\n")
+    return [f"-L{links}"]
+
+
+def _run(command: list[str], directory: Path) -> str:
+    """Run the compilers; whatever ends us early ends them too."""
+    process = subprocess.Popen(
+        command,
+        cwd=directory,
+        env={**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if process.returncode:
+        raise _Failed(output)
+    return output
+
+
+def _is_users(path: Path, recipe: Recipe) -> bool:
+    """Not the system's, Python's, torch's or CUDA's, whose versions the digest covers anyway."""
+    users = [*(p.parent for p in recipe.sources), *recipe.include]
+    if any(path.is_relative_to(folder) for folder in users):
+        return True
+    torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or Path("/usr")
+    system = ["/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR]
+    return not any(path.is_relative_to(folder) for folder in system)
+
+
+# ---------------------------------------------------------------------------------------------
+# Opening a library: ops, a Python module, or plain C functions
+# ---------------------------------------------------------------------------------------------
+
+
+class Build:
+    """One opened version: its functions are attributes, as in `kernel.at(1).forward(x)`."""
+
+    def __init__(self, version: Version, functions: dict[str, Callable]):
+        self.version = version
+        self.functions = functions
+        vars(self).update(functions)
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.functions)
+        return f"<Build {self.version.name} for {self.version.target}: {names}>"
+
+
+_opened: dict[Path, Build] = {}  # a namespace can be registered once in a process
+_opening = threading.Lock()
+
+
+def _open(version: Version) -> Build:
+    with _opening:
+        if version.folder not in _opened:
+            if version.target == "cpu":
+                _start_simulator()
+            _opened[version.folder] = Build(version, dict(_functions(version)))
+        return _opened[version.folder]
+
+
+def _functions(version: Version) -> Iterator[tuple[str, Callable]]:
+    binding, exported = version.manifest["binding"], version.manifest["exports"]
+    check = _simulator_check if version.target == "cpu" else None
+    try:
+        if binding == "c":
+            library = ctypes.CDLL(str(version.library))
+            for name, signature in exported.items():
+                yield name, CFunction(library, name, signature, version.target, check)
+            return
+        if binding == "module":
+            for name, value in vars(_import(version)).items():
+                if not name.startswith("__"):
+                    yield name, _checked(value, check) if inspect.isroutine(value) else value
+        else:
+            torch.ops.load_library(str(version.library))
+        namespace = getattr(torch.ops, version.name)
+        for name in exported:
+            if packet := getattr(namespace, name, None):
+                overloads = packet.overloads()
+                op = getattr(packet, overloads[0]) if len(overloads) == 1 else packet
+                yield name, _checked(op, check)
+    except (OSError, ImportError) as error:
+        raise CompileError(
+            _demangled(str(error)), hint=hint_for(str(error)), log=version.folder / "log"
+        ) from None
+
+
+def _import(version: Version) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(version.name, str(version.library))
+    spec = importlib.util.spec_from_loader(version.name, loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def _demangled(text: str) -> str:
+    filt = shutil.which("c++filt")
+    if not filt:
+        return text
+    return subprocess.run([filt], input=text, capture_output=True, text=True).stdout.strip()
+
+
+# The simulator's runtime: one instance a process, opened before any kernel that needs it.
+
+_take_error: Callable[[], bytes | None] | None = None
+
+
+def _runtime_recipe() -> Recipe:
+    return Recipe(
+        name="simulator",
+        sources=(simulator.RUNTIME,),
+        include=(simulator.INCLUDE,),
+        flags=("-fvisibility=default",),
+        target="cpu",
+        debug=False,
+    )
+
+
+def _start_simulator() -> None:
+    global _take_error
+    if _take_error is None:
+        library = ctypes.CDLL(str(_ensure(_runtime_recipe()).library), mode=ctypes.RTLD_GLOBAL)
+        library.simulator_take_error.restype = ctypes.c_char_p
+        _take_error = library.simulator_take_error
+
+
+def _simulator_check() -> None:
+    """Raise what a kernel did wrong (a deadlock, a refused launch) and nobody asked about."""
+    message = _take_error()
+    if message:
+        raise RuntimeError(message.decode(errors="replace"))
+
+
+def _checked(function: Callable, check: Callable[[], None] | None) -> Callable:
+    if check is None:
+        return function
+
+    def checked(*args: object, **kwargs: object) -> object:
+        result = function(*args, **kwargs)
+        if not torch.compiler.is_compiling():
+            check()
+        return result
+
+    return checked
+
+
+# ---------------------------------------------------------------------------------------------
+# The handle
+# ---------------------------------------------------------------------------------------------
+
+
+class Function:
+    """One name of a kernel's: always the newest build's, however long ago it was taken."""
+
+    def __init__(self, kernel: Kernel, name: str):
+        self.__name__ = name
+        self.__qualname__ = f"{kernel.recipe.name}.{name}"
+        self._call: Callable = kernel._unknown(name)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        return self._call(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Function {self.__qualname__}>"
+
+
+class Kernel:
+    """What `load` returns: the newest build of some sources, and the way to newer and older ones.
+
+    Every function of the binding is an attribute (`kernel.forward`). Handles are made by `load`,
+    one for each set of sources, target and flags in a process.
+    """
+
+    def __init__(self, recipe: Recipe):
+        self.recipe = recipe
+        self._build: Build | None = None
+        self._error: Exception | None = None
+        self._functions: dict[str, Function] = {}
+        self._fakes: dict[str, Callable] = {}
+        self._autograd: dict[str, tuple[Callable, Callable | None]] = {}
+        self._registered: set[tuple[str, str, str]] = set()
+        self._lock = threading.RLock()
+
+    def reload(self) -> bool:
+        """Make the files as they are now the ones that run.
+
+        Returns:
+            True if that changed anything, False if the newest build is already theirs.
+
+        Raises:
+            CompileError: they do not compile; until they do, calls of this kernel raise it too.
+        """
+        with self._lock:
+            try:
+                version = _ensure(self.recipe)
+                if self._build and version.folder == self._build.version.folder:
+                    build = self._build
+                else:
+                    build = _open(version)
+                    self._register_all(build)
+            except BaseException as error:
+                # Broken or interrupted: whatever runs next must not be the old kernel.
+                interrupted = RuntimeError(
+                    f"the build of {self.name} was interrupted: load it again"
+                )
+                self._error = error if isinstance(error, Exception) else interrupted
+                self._redirect()
+                raise
+            changed = build is not self._build
+            swapped = changed and self._build is not None
+            recovered, self._error = self._error is not None, None
+            self._build = build
+            if changed or recovered:
+                self._redirect()
+            if swapped:
+                _tell_dynamo()
+            return changed
+
+    def versions(self) -> list[Version]:
+        """Every build of these sources for this target in the cache, newest first."""
+        folders = _cache().glob(f"{self.recipe.name}_*/")
+        found = [version for version in map(Version.read, folders) if version]
+        ours = [v for v in found if v.manifest["recipe"] == self.recipe.key]
+        return sorted(ours, key=lambda v: v.when, reverse=True)
+
+    def at(self, version: Version | str | int) -> Build:
+        """An earlier build, to be called beside the newest: `kernel.at(1).forward(x)`.
+
+        Args:
+            version: one of `versions()`, its position there (0 is the newest), or the first
+                characters of its digest.
+
+        Raises:
+            LookupError: the cache holds no such version.
+        """
+        if not isinstance(version, Version):
+            known = self.versions()
+            if isinstance(version, int):
+                found = known[version : version + 1 or None]
+            else:
+                found = [v for v in known if v.digest.startswith(version)]
+            if len(found) != 1:
+                listed = ", ".join(f"{i}: {v.digest}" for i, v in enumerate(known))
+                raise LookupError(
+                    f"version {version!r} of {self.recipe.name} is"
+                    f" {'ambiguous' if found else 'not in the cache'}; there are {listed}"
+                )
+            version = found[0]
+        if not version.is_whole():
+            raise LookupError(f"version {version.digest} is damaged or gone from {version.folder}")
+        with self._lock:
+            build = _open(version)
+            self._register_all(build)
+            return build
+
+    def register_fake(self, name: str) -> Callable[[Callable], Callable]:
+        """Decorator: the shape formula of op `name`, as `torch.library.register_fake` takes it."""
+
+        def decorate(formula: Callable) -> Callable:
+            self._fakes[name] = self._known(formula)
+            self._register_all(self._build)
+            return formula
+
+        return decorate
+
+    def register_autograd(
+        self, name: str, backward: Callable, *, setup_context: Callable | None = None
+    ) -> None:
+        """The gradient of op `name`, as `torch.library.register_autograd` takes it."""
+        self._autograd[name] = (
+            self._known(backward),
+            self._known(setup_context) if setup_context else None,
+        )
+        self._register_all(self._build)
+
+    def _known(self, formula: Callable) -> Callable:
+        """Where the digest does not cover a formula, no compiled gradient may come from disk.
+
+        AOTAutograd's cache takes an op of the same name for the same op, whatever its formulas.
+        """
+        home = KERNELS / f"{self.recipe.name}.py"
+        if not (self.recipe.formulas and Path(formula.__code__.co_filename) == home):
+            import torch._functorch.config as functorch
+
+            functorch.enable_autograd_cache = False
+        return formula
+
+    def _register_all(self, build: Build) -> None:
+        """Give a build's ops the formulas; each is looked up anew when called."""
+        namespace = build.version.name
+        for name in self._fakes.keys() & build.functions.keys():
+            if (key := (namespace, name, "fake")) not in self._registered:
+                torch.library.register_fake(f"{namespace}::{name}", self._fake_of(name))
+                self._registered.add(key)
+        for name in self._autograd.keys() & build.functions.keys():
+            if (key := (namespace, name, "autograd")) not in self._registered:
+                backward, setup = self._autograd_of(name)
+                torch.library.register_autograd(
+                    f"{namespace}::{name}", backward, setup_context=setup
+                )
+                self._registered.add(key)
+
+    def _fake_of(self, name: str) -> Callable:
+        return lambda *args, **kwargs: self._fakes[name](*args, **kwargs)
+
+    def _autograd_of(self, name: str) -> tuple[Callable, Callable | None]:
+        def backward(ctx: Any, *grads: object) -> object:
+            return self._autograd[name][0](ctx, *grads)
+
+        def setup_context(ctx: Any, inputs: object, output: object) -> None:
+            if formula := self._autograd[name][1]:
+                formula(ctx, inputs, output)
+
+        return backward, setup_context
+
+    def _redirect(self) -> None:
+        """Point every function at the newest build, or at the error that stands in its place."""
+        if self._error:
+            for function in self._functions.values():
+                function._call = _raiser(self._error)
+            return
+        for name in self._build.functions:
+            if name not in self._functions:
+                self._functions[name] = vars(self)[name] = Function(self, name)
+        for name, function in self._functions.items():
+            function._call = self._build.functions.get(name, self._unknown(name))
+
+    def _unknown(self, name: str) -> Callable:
+        def unknown(*_: object, **__: object) -> None:
+            raise AttributeError(self._no_such(name))
+
+        return unknown
+
+    def _no_such(self, name: str) -> str:
+        names = ", ".join(self._build.functions) if self._build else ""
+        return f"kernel {self.recipe.name!r} has no function {name!r}; it has: {names or 'none'}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(self._no_such(name))
+
+    @property
+    def name(self) -> str:
+        return self.recipe.name
+
+    @property
+    def target(self) -> str:
+        return self.recipe.target
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        return self.recipe.sources
+
+    @property
+    def version(self) -> Version:
+        return self._build.version
+
+    @property
+    def digest(self) -> str:
+        return self.version.digest
+
+    @property
+    def library(self) -> Path:
+        return self.version.library
+
+    @property
+    def seconds(self) -> float:
+        """How long the newest build took to compile."""
+        return self.version.seconds
+
+    def __repr__(self) -> str:
+        state = "broken" if self._error else self.digest
+        return f"<Kernel {self.name} for {self.target}, {state}: {', '.join(self._functions)}>"
+
+
+def _raiser(error: Exception) -> Callable:
+    def fail(*_: object, **__: object) -> None:
+        raise error.with_traceback(None)
+
+    return fail
+
+
+def _tell_dynamo() -> None:
+    """Functions compiled around the old build must be traced again.
+
+    Dynamo's guards would notice, but after eight recompilations of a function it gives up.
+    """
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+
+
+_kernels: dict[Recipe, Kernel] = {}
+_loading = threading.RLock()
+
+
+def load(
+    *sources: str | os.PathLike[str],
+    name: str | None = None,
+    target: str | None = None,
+    flags: Iterable[str] = (),
+    include: Iterable[str | os.PathLike[str]] = (),
+    debug: bool | None = None,
+) -> Kernel:
+    """Compile (or take from the cache) and open kernels.
+
+    Args:
+        sources: the name of an op in kernels/ ("layer_norm"), or the paths of one or more .cu and
+            .cpp files.
+        name: what to call the kernel; by default its first source's name.
+        target: "cuda" or "cpu"; by default `default_target()`.
+        flags: for the compilers, as in ("-DROWS=4",).
+        include: folders of headers, besides the sources' own and kernels/include.
+        debug: -O0 -g (and -G); by default JITLOAD_DEBUG says.
+
+    Returns:
+        The kernel's handle. The same sources, target and flags give the same handle, reloaded.
+
+    Raises:
+        CompileError: the sources do not compile.
+        FileNotFoundError: there is no such op or file.
+        MissingTool: no compiler for that target; the message says how to get one.
+        RuntimeError: target is "cuda", and torch sees no GPU to open the build on.
+    """
+    recipe = _recipe(sources, name, target, flags, include, debug)
+    if recipe.target == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(
+            'target="cuda" needs a GPU, and torch sees none here. Leave target out to run on the'
+            " CPU's simulator; `python -m jitload build --target cuda` only compiles"
+        )
+    with _loading:
+        kernel = _kernels.setdefault(replace(recipe, formulas=""), Kernel(recipe))
+        kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
+    kernel.reload()
+    return kernel
+
+
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    return Path(os.path.normpath(Path(path).expanduser().absolute()))
+
+
+def _recipe(
+    sources: Iterable[str | os.PathLike[str]],
+    name: str | None = None,
+    target: str | None = None,
+    flags: Iterable[str] = (),
+    include: Iterable[str | os.PathLike[str]] = (),
+    debug: bool | None = None,
+) -> Recipe:
+    sources = list(sources)
+    if not sources:
+        raise TypeError("load() wants the name of an op in kernels/, or the paths of sources")
+    formulas = ""
+    if len(sources) == 1 and not Path(sources[0]).suffix:
+        op = str(sources[0])
+        paths = [p for p in (KERNELS / f"{op}.cu", KERNELS / f"{op}.cpp") if p.is_file()]
+        if not paths:
+            there = ", ".join(sorted(p.stem for p in KERNELS.glob("*.cu")))
+            raise FileNotFoundError(f"no op {op!r} in {KERNELS}; there are: {there or 'none'}")
+        formulas = _formulas_of(KERNELS / f"{op}.py")
+    else:
+        paths = [_absolute(source) for source in sources]
+        for path in paths:
+            if not path.is_file():
+                raise FileNotFoundError(f"no source {path}")
+            if path.suffix not in (".cu", ".cpp", ".cc", ".cxx"):
+                raise ValueError(f"{path}: wanted a .cu or .cpp (headers are found by #include)")
+    stem = re.sub(r"\W", "_", name or paths[0].stem, flags=re.ASCII)
+    folders = [*map(_absolute, include), *(p.parent for p in paths)]
+    if debug is None:
+        debug = os.environ.get("JITLOAD_DEBUG", "0") not in ("", "0")
+    return Recipe(
+        name=stem if stem[0].isalpha() else f"k{stem}",
+        sources=tuple(paths),
+        include=tuple(dict.fromkeys([*folders, KERNELS / "include"])),
+        flags=tuple(flags),
+        target=machine.checked_target(target, "target") if target else default_target(),
+        debug=debug,
+        formulas=formulas,
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# python -m jitload
+# ---------------------------------------------------------------------------------------------
+
+
+def build(names: list[str], target: str | None = None) -> int:
+    """Build ops ahead of their first import, with a line for each; return the exit status."""
+    target = machine.checked_target(target, "--target") if target else default_target()
+    names = names or sorted(path.stem for path in KERNELS.glob("*.cu"))
+    recipes = [_recipe([name], target=target) for name in names]
+    if target == "cpu":
+        recipes.insert(0, _runtime_recipe())
+    global announce
+    announce, failed = False, 0
+    for number, recipe in enumerate(recipes, 1):
+        started = time.perf_counter()
+        print(f"[{number}/{len(recipes)}] {recipe.name:20} {target:5}", end="", flush=True)
+        try:
+            version = _ensure(recipe)
+        except (CompileError, MissingTool) as error:
+            failed += 1
+            print(f"failed\n{error}", flush=True)
+        else:
+            taken = time.perf_counter() - started
+            cached = "" if version.seconds <= taken else "  (cached)"
+            print(f"{taken:6.1f} s{cached}", flush=True)
+    return 1 if failed else 0
+
+
+def doctor() -> int:
+    """Say what this machine can build and run, and the remedy for each missing piece."""
+    home, gpu = machine.cuda_home(), torch.cuda.is_available()
+    cxx = os.environ.get("CXX", "c++")
+    ninja = shutil.which("ninja") or shutil.which("ninja", path=sysconfig.get_path("scripts"))
+
+    def row(what: str, found: object, remedy: str = "") -> bool:
+        print(f"{'ok     ' if found else 'missing'}  {what:14} {found or remedy}")
+        return bool(found)
+
+    row("python", platform.python_version())
+    row("torch", torch.__version__)
+    compiler = row(
+        "C++ compiler",
+        shutil.which(cxx),
+        "Debian: apt install g++; conda: conda install cxx-compiler; macOS: xcode-select --install",
+    )
+    tools = row("ninja", ninja, "pip install ninja") and compiler
+    row("cache", _cache() if os.access(_cache(), os.W_OK) else None, "set JITLOAD_CACHE")
+    nvcc = row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if gpu else []
+    why = "this torch is a CPU build" if torch.version.cuda is None else "check nvidia-smi"
+    row("GPU", ", ".join(names), f"none that torch sees ({why}); kernels run on the simulator")
+    print()
+    print(f"target cpu   builds: {_yes(tools)}  runs: {_yes(tools)}")
+    print(
+        f"target cuda  builds: {_yes(tools and nvcc)}  runs: {_yes(tools and nvcc and gpu)}"
+        + (f"  architectures: {' '.join(machine.architectures())}" if nvcc else "")
+    )
+    print(f"default      {default_target()}")
+    return 0 if tools else 1
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else "no"
+
+
+def prune(gigabytes: float = 2.0, days: float = 30.0) -> int:
+    """Remove builds unused for `days`, then the longest unused until `gigabytes` are left."""
+    root, now, kept, freed = _cache(), time.time(), 0, 0
+    folders = [p.parent for p in root.glob("*/manifest.json")]
+    used = {folder: (folder / "manifest.json").stat().st_mtime for folder in folders}
+    for folder in sorted(used, key=used.get, reverse=True):
+        size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+        if now - used[folder] > days * 86400 or kept + size > gigabytes * 1e9:
+            shutil.rmtree(folder, ignore_errors=True)
+            freed += size
+        else:
+            kept += size
+    for leftover in root.glob("building/*"):
+        if now - leftover.stat().st_mtime > 86400:  # of a process killed at least a day ago
+            shutil.rmtree(leftover, ignore_errors=True)
+    print(f"{root}: kept {kept / 1e6:.1f} MB, freed {freed / 1e6:.1f} MB")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m jitload", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    builder = commands.add_parser("build", help=build.__doc__)
+    builder.add_argument("names", nargs="*", metavar="NAME", help="ops in kernels/; default: all")
+    builder.add_argument("--target", choices=machine.TARGETS)
+    commands.add_parser("doctor", help=doctor.__doc__)
+    pruner = commands.add_parser("prune", help=prune.__doc__)
+    pruner.add_argument("--gigabytes", type=float, default=2.0)
+    pruner.add_argument("--days", type=float, default=30.0)
+    options = vars(parser.parse_args(arguments))
+    return {"build": build, "doctor": doctor, "prune": prune}[options.pop("command")](**options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

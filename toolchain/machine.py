@@ -1,0 +1,141 @@
+"""The machine: targets, compilers, architectures."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from toolchain.errors import MissingTool
+
+TARGETS = ("cuda", "cpu")
+GET_CXX = (
+    "Debian: apt install g++; conda: conda install cxx-compiler; macOS: xcode-select --install"
+)
+
+
+def cxx() -> str:
+    """The C++ compiler's command, chosen as torch chooses it."""
+    return os.environ.get("CXX") or "c++"
+
+
+def default_target() -> str:
+    """The target of `load` where none is named: "cuda" or "cpu"."""
+    wanted = os.environ.get("JITLOAD_TARGET")
+    if wanted:
+        return checked_target(wanted, "JITLOAD_TARGET")
+    return "cuda" if torch.cuda.is_available() and cuda_home() else "cpu"
+
+
+def device() -> torch.device:
+    """Where tensors for the default target live."""
+    return torch.device(default_target())
+
+
+def checked_target(target: str, origin: str) -> str:
+    if target not in TARGETS:
+        raise ValueError(f"{origin} is {target!r}; wanted one of {', '.join(TARGETS)}")
+    return target
+
+
+def cuda_home() -> Path | None:
+    """The CUDA toolkit's folder: CUDA_HOME, nvcc on PATH, the nvcc wheel, /usr/local/cuda."""
+    candidates = [Path(os.environ[v]) for v in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(v)]
+    if on_path := shutil.which("nvcc"):
+        candidates.append(Path(on_path).resolve().parent.parent)
+    if wheel := importlib.util.find_spec("nvidia"):
+        places = map(Path, wheel.submodule_search_locations or ())
+        candidates += sorted(home for place in places for home in place.iterdir())
+    candidates.append(Path("/usr/local/cuda"))
+    # nvcc.profile lies beside the real nvcc, and beside no wrapper script of that name.
+    return next((home for home in candidates if (home / "bin/nvcc.profile").is_file()), None)
+
+
+def compiler_versions(target: str, notes: Path) -> str:
+    """What the compilers for a target call themselves.
+
+    Asking nvcc costs 35 ms, so the answers are kept in the folder `notes`.
+
+    Raises:
+        MissingTool: there is no such compiler; the message says how to get it.
+    """
+    home = cuda_home() if target == "cuda" else None
+    if target == "cuda" and home is None:
+        raise MissingTool(
+            "no nvcc: set CUDA_HOME, put nvcc on PATH, or pip install nvidia-cuda-nvcc"
+            " (README.md names the wheels that go with it)"
+        )
+    found = shutil.which(cxx())
+    if found is None:
+        raise MissingTool(f"no C++ compiler: {cxx()!r} is not on PATH. {GET_CXX}, or set CXX")
+    return "\n".join(_version(path, notes) for path in (found, home and f"{home}/bin/nvcc") if path)
+
+
+def _version(command: str, notes: Path) -> str:
+    path = Path(command).resolve()
+    stat = path.stat()
+    told_apart_by = f"{path} {stat.st_size} {stat.st_mtime_ns}"
+    note = notes / hashlib.sha256(told_apart_by.encode()).hexdigest()[:16]
+    if not note.is_file():
+        said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+        notes.mkdir(parents=True, exist_ok=True)
+        temporary = note.with_suffix(f".{os.getpid()}")
+        temporary.write_text(said.stdout)
+        temporary.replace(note)
+    return note.read_text()
+
+
+@cache
+def cpu() -> str:
+    """This CPU, as far as -march=native sees it: its model and flags."""
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open() as info:
+        first = info.read(16384).split("\n\n")[0]
+        return "\n".join(
+            line for line in first.splitlines() if re.match(r"(model|flags|Features|CPU )", line)
+        )
+    return f"{platform.machine()} {platform.processor()}"
+
+
+NAMED_ARCHITECTURES = {
+    "Volta": "7.0+PTX",
+    "Turing": "7.5+PTX",
+    "Ampere": "8.0;8.6+PTX",
+    "Ada": "8.9+PTX",
+    "Hopper": "9.0+PTX",
+    "Blackwell": "10.0;12.0+PTX",
+}
+
+
+def architectures() -> list[str]:
+    """The GPU architectures to build for, as in ["8.0", "9.0+PTX"]."""
+    wanted = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
+    if wanted and wanted != "native":
+        for name, numbers in NAMED_ARCHITECTURES.items():
+            wanted = re.sub(name, numbers, wanted, flags=re.IGNORECASE)
+        found = wanted.replace(";", " ").replace(",", " ").split()
+        for arch in found:
+            if not re.fullmatch(r"\d+\.\d[af]?(\+PTX)?", arch):
+                raise ValueError(
+                    f"TORCH_CUDA_ARCH_LIST names {arch!r}; wanted numbers such as 9.0 or 8.0+PTX,"
+                    f" or names: {', '.join(NAMED_ARCHITECTURES)}"
+                )
+        return found
+    if torch.cuda.is_available():
+        present = map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))
+        return sorted({f"{major}.{minor}" for major, minor in present})
+    return ["8.0", "9.0"]
+
+
+def gencode(arch: str) -> list[str]:
+    number = arch.removesuffix("+PTX").replace(".", "")
+    kinds = ["sm", "compute"] if arch.endswith("+PTX") else ["sm"]
+    return [f"-gencode=arch=compute_{number},code={kind}_{number}" for kind in kinds]

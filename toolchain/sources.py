@@ -1,0 +1,113 @@
+"""Source files as text: what they include, how they bind, what they export."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)
+_REGISTRATION = re.compile(
+    r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?|PYBIND11_MODULE)\s*\(\s*(\w+)\s*,"
+)
+_DEFINITION = re.compile(
+    r"\s*(?P<returns>\w[\w\s:]*?[\s*&]+)(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)\s*\{"
+)
+
+
+def label(path: Path) -> str:
+    """The name of a file in messages, in #line directives and in digests."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def line_of(path: Path | None, line: int | None) -> str | None:
+    """A line of a file as it is now; None where there is none."""
+    if path is None or line is None:
+        return None
+    try:
+        return path.read_text(errors="replace").splitlines()[line - 1]
+    except (OSError, IndexError):
+        return None
+
+
+def without_comments(text: str) -> str:
+    """The same text with comments blanked; lines and columns stay."""
+    return _COMMENT_OR_STRING.sub(lambda m: m[0] if m[0][0] == '"' else _blank(m[0]), text)
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+def included(text: str) -> list[tuple[str, str]]:
+    """What a text includes: (quote, name) pairs, the quote being '"' or '<'.
+
+    Comments and untaken #if branches count too: for a digest, one header too many is harmless.
+    """
+    return _INCLUDE.findall(text)
+
+
+def binding_of(text: str) -> str:
+    """How Python reaches the kernels: "module" (pybind11), "ops" (torch.ops) or "c"."""
+    code = without_comments(text)
+    if "PYBIND11_MODULE" in code:
+        return "module"
+    return "ops" if "TORCH_LIBRARY" in code else "c"
+
+
+def fixed_name(text: str) -> tuple[str, str, int, int] | None:
+    """The first registration under a literal name: (macro, name, line, column)."""
+    code = _COMMENT_OR_STRING.sub(lambda m: _blank(m[0]), text)
+    for match in _REGISTRATION.finditer(code):
+        if match[2] != "TORCH_EXTENSION_NAME":
+            start = match.start(2)
+            line, column = code.count("\n", 0, start) + 1, start - code.rfind("\n", 0, start)
+            return match[1], match[2], line, column
+    return None
+
+
+def exports(text: str) -> dict[str, Any]:
+    """The names that a binding registers; of C functions also what they return and take."""
+    code = without_comments(text)
+    if binding_of(text) != "c":
+        return dict.fromkeys(re.findall(r"\.\s*def\s*\(\s*\"(\w+)", code))
+    found = []
+    for extern in re.finditer(r'extern\s*"C"\s*(\{)?', code):
+        if extern[1]:
+            found += _DEFINITION.finditer(_block(code, extern.end()))
+        elif match := _DEFINITION.match(code, extern.end()):
+            found.append(match)
+    return {
+        match["name"]: {
+            "returns": match["returns"].strip(),
+            "parameters": [
+                p.strip() for p in match["parameters"].split(",") if p.strip() not in ("", "void")
+            ],
+        }
+        for match in found
+    }
+
+
+def _block(code: str, start: int) -> str:
+    """The text from `start` to the brace that closes it, the bodies of functions left out."""
+    depth, kept = 1, []
+    for char in code[start:]:
+        depth += {"{": 1, "}": -1}.get(char, 0)
+        if depth == 0:
+            break
+        if depth == 1 or (depth == 2 and char == "{"):
+            kept.append(";" if char == "}" else char)
+    return "".join(kept)
+
+
+def read_depfile(depfile: Path) -> list[Path]:
+    """The prerequisites in a Makefile rule, as compilers write them."""
+    text = depfile.read_text(errors="replace").replace("\\\n", " ")
+    _, _, prerequisites = text.partition(": ")
+    names = re.findall(r"(?:\\ |\\#|\$\$|\S)+", prerequisites)
+    names = [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
+    return [Path(os.path.normpath(depfile.parent / name)) for name in names]
