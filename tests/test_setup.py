@@ -1,21 +1,25 @@
 """Set-up: one list of dependencies, one set of pins, and a Makefile that says what is missing."""
 
+import ast
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
 MAKE = shutil.which("make")
+
+OPTIONAL = {"triton"}  # comes with torch's CUDA build; used where it is found
 
 needs_make = pytest.mark.skipif(MAKE is None, reason="make is not on the PATH")
 
@@ -51,8 +55,12 @@ def test_pins_are_versions_that_pyproject_allows():
 
 
 def test_conda_installs_the_same_list_and_pins():
-    *packages, pip = ENVIRONMENT["dependencies"]
-    assert pip == {"pip": ["-c constraints.txt", "-e .[test]"]}
+    text = (ROOT / "environment.yml").read_text()
+    packages = re.findall(
+        r"^  - ([^:\s]+)(?:\s+#.*)?$", text.split("dependencies:")[1], re.MULTILINE
+    )
+    by_pip = re.findall(r"^      - (.+)$", text, re.MULTILINE)
+    assert by_pip == ["-c constraints.txt", "-e .[test]"]
     # the rest is what pip cannot give: the interpreter, the compilers, nvcc
     names = [re.split("[=<>]", package)[0] for package in packages]
     assert names == [
@@ -62,6 +70,32 @@ def test_conda_installs_the_same_list_and_pins():
     versions = dict(package.split("=") for package in packages if "=" in package)
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(versions["python"])
     assert str(pins()["cuda-toolkit"].specifier) == f"=={versions['cuda-version']}.*"
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level modules that a Python file or a notebook's cells import."""
+    sources = [path.read_text()]
+    if path.suffix == ".ipynb":
+        cells = json.loads(sources[0])["cells"]
+        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    names = set()
+    for node in (node for source in sources for node in ast.walk(ast.parse(source))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def test_what_is_imported_is_listed():
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"]
+    files = [*ROOT.glob("*.py"), *(path for folder in folders for path in folder.rglob("*.py"))]
+    ours = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+    here = packages_distributions()
+    for path in [*files, *(ROOT / "notebooks").glob("*.ipynb")]:
+        for name in imported(path) - ours - OPTIONAL - set(sys.stdlib_module_names):
+            distributions = {canonicalize_name(found) for found in here.get(name, [name])}
+            assert distributions & listed().keys(), f"{path} imports {name}"
 
 
 # ---------------------------------------------------------------------------- make
