@@ -185,10 +185,11 @@ class Inputs:
         recipe = self.recipe
         # No symbol may be shared between versions: a template's static would stay the old one.
         shared = [] if "clang" in self.compilers else ["-fno-gnu-unique"]
+        cxx = ["-O2", "-ftabstop=1"]  # in an error's column a tab counts as one character
         if self.binding != "c":  # extern "C" functions have to stay visible
             shared.append("-fvisibility=hidden")
         ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
-        cxx = ["-O2", *shared, *ours]
+        cxx += [*shared, *ours]
         if recipe.target == "cpu":
             return [*simulator.COMPILE_FLAGS, *cxx, *(["-O0", "-g"] if recipe.debug else [])], []
         nvcc = ["--extended-lambda", *(f"-Xcompiler={flag}" for flag in shared), *ours]
@@ -668,8 +669,9 @@ def _functions(version: Version) -> Iterator[tuple[str, Callable]]:
                 op = getattr(packet, overloads[0]) if len(overloads) == 1 else packet
                 yield name, _checked(op, check)
     except (OSError, ImportError) as error:
+        said = str(error.__cause__ or error)
         raise CompileError(
-            _demangled(str(error)), hint=hint_for(str(error)), log=version.folder / "log"
+            _demangled(said), hint=hint_for(said), log=version.folder / "log"
         ) from None
 
 

@@ -115,69 +115,58 @@ def hint_for(*texts: str) -> str | None:
     return None
 
 
+_PLACE = r"(?P<path>[^\s(:][^(:\n]*)(?::(?P<line>\d+)(?::(?P<column>\d+))?:|\((?P<nvline>\d+)\):)"
 _ERROR = re.compile(
-    r"^(?P<path>[^\s(:][^(:\n]*)"
-    r"(?::(?P<line>\d+)(?::(?P<column>\d+))?:|\((?P<nvline>\d+)\):)"
-    r" (?:fatal |catastrophic )?error(?: #[\w-]+)?: ?(?P<message>.*)$",
+    rf"^{_PLACE} (?:fatal |catastrophic )?error(?: #[\w-]+)?: ?(?P<message>.*)$", re.MULTILINE
+)
+_ELSE = re.compile(  # errors of later stages, which have no line
+    r"^(?:(?:ptxas|nvlink|nvcc) (?:error|fatal)\s*: |.*(?=undefined reference to )"
+    r"|.*(?=multiple definition of ))(?P<message>.*)$",
     re.MULTILINE,
 )
-_FROM = re.compile(  # the way from an error inside a header back to the user's own line
-    r"^(?P<path>[^\s(:][^(:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s+(?:required|recursively)"
-    r'|at line (?P<nvline>\d+) of "?(?P<nvpath>[^"\n]+?)"?$'
-    r"|In file included from (?P<inpath>[^:\n]+):(?P<inline>\d+)",
-    re.MULTILINE,
-)
-_ELSE = re.compile(
-    r"^(?:ptxas (?:error|fatal)\s*: |nvcc (?:error|fatal)\s*: |.*(?=undefined reference to )"
-    r"|.*(?=multiple definition of )|nvlink error\s*: )(?P<message>.*)$",
-    re.MULTILINE,
-)
+# The ways from an error inside a header back to the user's own line, the better one first.
+_WAYS_BACK = [
+    re.compile(rf"^{_PLACE}\s+(?:required|recursively)", re.MULTILINE),
+    re.compile(r'at line (?P<line>\d+) of "?(?P<path>[^"\n]+?)"?$', re.MULTILINE),
+    re.compile(r"In file included from (?P<path>[^:\n]+):(?P<line>\d+)"),
+]
 
 
 def first_error(output: str, users: set[Path], log: Path) -> CompileError:
-    """The first error, at the user's own line wherever the output tells it."""
-    by_label = {name: p for p in users for name in (label(p), str(p))}
+    """The first error in the compilers' output, at the user's own line where it tells that."""
+    by_name = {name: path for path in users for name in (label(path), str(path))}
     found = list(_ERROR.finditer(output))
-    here: list[tuple[re.Match, Path, int, int | None]] = []
+    bounds = [0, *(match.end() for match in found), len(output)]
     for i, match in enumerate(found):
-        path = by_label.get(match["path"])
-        if path:
-            line = int(match["line"] or match["nvline"])
-            here.append((match, path, line, _column(match, output, path, line)))
-            continue
-        before = found[i - 1].end() if i else 0
-        after = found[i + 1].start() if i + 1 < len(found) else len(output)
-        for way in _FROM.finditer(output, before, after):
-            path = by_label.get(way["path"] or way["nvpath"] or way["inpath"])
-            if path:
-                line = int(way["line"] or way["nvline"] or way["inline"])
-                here.append((match, path, line, int(way["column"]) if way["column"] else None))
-                break
-    if here:
-        match, path, line, column = here[0]
-        around = output[match.start() : match.end() + 400]
-        return CompileError(
-            match["message"],
-            path=path,
-            line=line,
-            column=column,
-            hint=hint_for(match["message"], around),
-            log=log,
-            others=len(found) - 1,
-        )
+        ends = found[i + 1].start() if i + 1 < len(found) else len(output)
+        ways = (way for back in _WAYS_BACK for way in back.finditer(output, bounds[i], ends))
+        for place in (match, *ways):
+            if path := by_name.get(place["path"]):
+                facts = place.groupdict()
+                line = int(facts["line"] or facts["nvline"])
+                column = int(facts["column"]) if facts.get("column") else None
+                if place is match and column is None:
+                    column = _column(output[match.end() + 1 :], path, line)
+                around = output[match.start() : match.end() + 400]
+                return CompileError(
+                    match["message"],
+                    path=path,
+                    line=line,
+                    column=column,
+                    hint=hint_for(match["message"], around),
+                    log=log,
+                    others=len(found) - 1,
+                )
     other = found[0] if found else _ELSE.search(output)
     message = other["message"] if other else "the build failed; the log says why"
     others = max(len(found) - 1, 0)
     return CompileError(message, hint=hint_for(message, output), log=log, others=others)
 
 
-def _column(match: re.Match, output: str, path: Path, line: int) -> int | None:
-    """g++ says the column; nvcc only draws a caret below the line it quotes."""
-    if match["column"]:
-        return int(match["column"])
+def _column(below: str, path: Path, line: int) -> int | None:
+    """nvcc says no column; it draws a caret below the line that it quotes."""
+    quoted, caret, *_ = [*below.split("\n", 2), "", ""]
     source = line_of(path, line)
-    quoted, _, rest = output[match.end() + 1 :].partition("\n")
-    caret = rest.partition("\n")[0]
     if source is None or caret.strip() != "^" or quoted.strip() not in source:
         return None
     shift = source.index(quoted.strip()) - (len(quoted) - len(quoted.lstrip()))
