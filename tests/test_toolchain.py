@@ -91,6 +91,21 @@ def test_how_a_source_binds(text, binding):
     assert sources.binding_of(text) == binding
 
 
+@pytest.mark.parametrize(
+    ("header", "full"),
+    [
+        ("torch/extension.h", True),
+        ("ATen/core/Tensor.h", True),
+        ("c10/cuda/CUDAStream.h", True),
+        ("torch/csrc/stable/tensor.h", False),
+        ("torch/headeronly/util/Half.h", False),
+        ("torch_helper.h", False),
+    ],
+)
+def test_which_headers_are_torchs_cpp_api(header, full):
+    assert sources.includes_torch(f"#include <{header}>") is full
+
+
 def test_exports_of_a_binding_and_of_c_functions():
     assert list(sources.exports('TORCH_LIBRARY(N, m) { m.def("f(Tensor x) -> Tensor", &f); }')) == [
         "f"

@@ -51,6 +51,12 @@ def included(text: str) -> list[tuple[str, str]]:
     return _INCLUDE.findall(text)
 
 
+def includes_torch(text: str) -> bool:
+    """Whether a text includes torch's C++ API, beyond its stable ABI and header-only part."""
+    ours = re.compile(r"torch/(headeronly|csrc/stable|csrc/inductor/aoti_torch/c)/")
+    return any(re.match(r"(torch|ATen|c10)/", n) and not ours.match(n) for _, n in included(text))
+
+
 def binding_of(text: str) -> str:
     """How Python reaches the kernels: "module" (pybind11), "ops" (torch.ops) or "c"."""
     code = without_comments(text)

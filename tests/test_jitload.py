@@ -1,0 +1,670 @@
+"""The loader: what is built when, what runs after an edit, and what a broken source says.
+
+Most sources here hold no kernel: what an edit, a cache or a binding does is the same with plain
+C++, and such a source compiles in a fraction of a second on any machine.
+"""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import jitload
+
+HERE = Path(jitload.__file__).parent
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """One cache for all of these tests, away from the user's."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def in_scratch(tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+
+
+def write(path: str, text: str) -> Path:
+    path = Path(path).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text).lstrip("\n"))
+    return path
+
+
+def answer(value: object, name: str = "answer") -> Path:
+    """A source whose function returns `value`."""
+    return write(f"{name}.cu", f'extern "C" int answer() {{ return {value}; }}\n')
+
+
+def load(*sources, **options):
+    return jitload.load(*sources, target="cpu", **options)
+
+
+def in_process(code: str, **options) -> subprocess.Popen:
+    """A fresh Python that has the loader imported and runs in this folder."""
+    code = "import sys, jitload\n" + textwrap.dedent(code)
+    environment = os.environ | {"PYTHONPATH": str(HERE)}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+    return subprocess.Popen([sys.executable, "-c", code], env=environment, **options)
+
+
+def output_of(code: str) -> str:
+    process = in_process(code)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out.strip()
+
+
+# ---- building and the cache
+
+
+def test_a_second_process_opens_the_cached_library_and_builds_nothing(capfd):
+    answer(7)
+    assert load("answer.cu").answer() == 7
+    assert "building answer for cpu" in capfd.readouterr().err
+    code = """
+        import time
+        started = time.perf_counter()
+        kernel = jitload.load("answer.cu", target="cpu")
+        print(kernel.answer(), time.perf_counter() - started)
+        print(*sorted({"ninja", "filelock", "torch.utils.cpp_extension"} & sys.modules.keys()))
+    """
+    result, *modules = output_of(code).splitlines()
+    value, seconds = result.split()
+    assert int(value) == 7
+    assert modules in ([], [""]), "a warm load imports nothing of the build's"
+    assert float(seconds) < 0.1  # the figure is 3 ms; the bound leaves room for a busy machine
+
+
+def test_the_same_sources_give_the_same_handle():
+    answer(1)
+    assert load("answer.cu") is load("answer.cu")
+    assert load("answer.cu") is not load("answer.cu", flags=["-DOTHER"])
+
+
+def test_flags_name_and_include_reach_the_compiler(tmp_path):
+    write("elsewhere/three.h", "#define THREE 3")
+    source = 'extern "C" int sum() { return THREE + FOUR; }'
+    write("sum.cu", "#include <three.h>\n" + source)
+    kernel = load("sum.cu", name="seven-of-nine", flags=["-DFOUR=4"], include=["elsewhere"])
+    assert kernel.sum() == 7
+    assert kernel.name == "seven_of_nine"
+
+
+def test_paths_may_hold_spaces_and_letters_of_any_language():
+    write("my kernels/größe.cu", '#include "ein kopf.h"\nextern "C" int size() { return N; }')
+    header = write("my kernels/ein kopf.h", "#define N 3")
+    kernel = load("my kernels/größe.cu")
+    assert kernel.size() == 3
+    header.write_text("#define N 4")
+    assert kernel.reload()
+    assert kernel.size() == 4
+
+
+def test_processes_that_load_one_cold_kernel_build_it_once():
+    answer(11, "shared")
+    code = 'print(jitload.load("shared.cu", target="cpu").answer())'
+    processes = [in_process(code) for _ in range(4)]
+    results = [process.communicate(timeout=120) for process in processes]
+    assert [out.strip() for out, _ in results] == ["11"] * 4
+    assert sum("building shared" in err for _, err in results) == 1
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[: len(data) // 2], lambda data: bytes(len(data))]
+)
+def test_a_damaged_library_is_built_again(damage, request):
+    name = f"damaged{request.node.callspec.indices['damage']}"
+    answer(5, name)
+    library = Path(output_of(f'print(jitload.load("{name}.cu", target="cpu").library)'))
+    library.write_bytes(damage(library.read_bytes()))
+    assert load(f"{name}.cu").answer() == 5
+
+
+def test_an_interrupt_ends_the_compilers_and_the_next_load_works(tmp_path):
+    """A notebook's stop button: SIGINT to the kernel's process alone."""
+    write("slow.cpp", "#include <torch/extension.h>\nint x;")
+    write("slow.cu", 'extern "C" int answer() { return 3; }')
+    process = in_process(
+        """
+        try:
+            jitload.load("slow.cu", "slow.cpp", target="cpu")
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        sys.stdin.readline()  # the notebook lives on
+        """,
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    wait_for(lambda: compilers_in(tmp_path), "the compiler to start")
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline().strip() == "interrupted"
+    assert not compilers_in(tmp_path)
+    write("slow.cpp", "int x;")
+    process.communicate("\n", timeout=60)
+    assert load("slow.cu", "slow.cpp").answer() == 3
+
+
+def compilers_in(folder: Path) -> list[str]:
+    """Command lines of running compilers that name a folder."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = line.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if "cc1plus" in command and str(folder) in command:
+            found.append(command)
+    return found
+
+
+def wait_for(condition, what: str, seconds: float = 60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.02)
+
+
+# ---- edits
+
+
+def test_an_edit_is_live_after_reload_and_a_name_taken_before_follows():
+    answer(1)
+    kernel = load("answer.cu")
+    taken = kernel.answer
+    assert not kernel.reload()
+    answer(2)
+    assert kernel.reload()
+    assert kernel.answer() == taken() == 2
+
+
+def test_an_edited_header_is_seen_in_the_same_process():
+    write("deep/b.h", "#define B 1")
+    write("deep/a.h", '#include "b.h"')
+    write("edited.cu", '#include "deep/a.h"\nextern "C" int answer() { return B; }')
+    kernel = load("edited.cu")
+    assert kernel.answer() == 1
+    write("deep/b.h", "#define B 2")
+    assert kernel.reload()
+    assert kernel.answer() == 2
+
+
+def test_a_header_that_only_a_macro_names_is_seen_through_the_depfile():
+    write("hidden.h", "#define HIDDEN 1")
+    source = '#define NAME "hidden.h"\n#include NAME\nextern "C" int answer() { return HIDDEN; }'
+    write("macro.cu", source)
+    kernel = load("macro.cu")
+    assert kernel.answer() == 1
+    write("hidden.h", "#define HIDDEN 2")
+    assert kernel.reload()
+    assert kernel.answer() == 2
+
+
+def test_a_header_that_newly_shadows_another_is_seen():
+    write("second/h.h", "#define H 2")
+    write("shadow.cu", '#include "h.h"\nextern "C" int answer() { return H; }')
+    (Path("first")).mkdir()
+    kernel = load("shadow.cu", include=["first", "second"])
+    assert kernel.answer() == 2
+    write("first/h.h", "#define H 1")
+    assert kernel.reload()
+    assert kernel.answer() == 1
+
+
+def test_versions_live_side_by_side_and_statics_are_not_shared():
+    """Under the GNU ABI a template's static is one object a process, unless a build prevents it."""
+    source = """
+        template <class T> int* counter() {{ static int count = {start}; return &count; }}
+        extern "C" int count() {{ return ++*counter<int>(); }}
+    """
+    write("counting.cu", source.format(start=0))
+    kernel = load("counting.cu")
+    assert (kernel.count(), kernel.count()) == (1, 2)
+    write("counting.cu", source.format(start=100))
+    kernel.reload()
+    assert kernel.count() == 101
+    old = kernel.at(1)
+    assert (old.count(), kernel.count()) == (3, 102)
+    new, first = kernel.versions()
+    assert new.when >= first.when
+    assert new.digest == kernel.digest
+    assert kernel.at(first.digest[:8]).version == kernel.at(first).version == first
+    assert (first.folder / "sources/0_counting.cu").read_text().count("count = 0") == 1
+
+
+def test_a_version_that_is_not_there_is_named_with_those_that_are():
+    answer(1, "lonely")
+    kernel = load("lonely.cu")
+    with pytest.raises(LookupError, match=rf"'feed' of lonely .* 0: {kernel.digest}"):
+        kernel.at("feed")
+    with pytest.raises(LookupError, match="version 3 of lonely"):
+        kernel.at(3)
+
+
+def test_going_back_to_an_earlier_text_compiles_nothing(capfd):
+    answer(1, "back")
+    kernel = load("back.cu")
+    answer(2, "back")
+    kernel.reload()
+    capfd.readouterr()
+    answer(1, "back")
+    assert kernel.reload()
+    assert kernel.answer() == 1
+    assert "building" not in capfd.readouterr().err
+
+
+# ---- broken sources
+
+
+def test_a_broken_edit_raises_until_it_is_mended():
+    answer(1, "broken")
+    kernel = load("broken.cu")
+    answer("1 +", "broken")
+    said = set()
+    for attempt in (kernel.reload, kernel.reload, kernel.answer, lambda: load("broken.cu")):
+        with pytest.raises(jitload.CompileError) as error:
+            attempt()
+        said.add(str(error.value))
+    assert len(said) == 1, "the same error, however often it is asked for"
+    answer(2, "broken")
+    assert kernel.reload()
+    assert kernel.answer() == 2
+    answer("1 +", "broken")
+    with pytest.raises(jitload.CompileError):
+        kernel.reload()
+    answer(2, "broken")
+    assert not kernel.reload(), "the sources are again those of the newest build"
+    assert kernel.answer() == 2
+
+
+def test_an_error_begins_at_the_users_own_line():
+    path = write("wrong.cu", '//\nextern "C" int answer() {\n\treturn nothing;\n}\n')
+    with pytest.raises(jitload.CompileError) as caught:
+        load("wrong.cu")
+    error = caught.value
+    assert (error.path, error.line, error.column) == (path, 3, 9)
+    assert error.log.is_file()
+    lines = str(error).splitlines()
+    assert lines[0].startswith(f"{path}:3:9: error: \u2018nothing\u2019 was not")
+    assert lines[1] == "    3 | \treturn nothing;"
+    assert lines[2] == "      | \t       ^"
+    assert lines[3].startswith("hint: check the spelling")
+    assert len(lines) <= 20
+
+
+def test_an_error_inside_a_system_header_is_told_at_the_users_line():
+    write(
+        "template.cu",
+        """
+        #include <algorithm>
+        struct Thing {};
+        extern "C" int answer() {
+            Thing things[2];
+            std::sort(things, things + 2);
+            return 0;
+        }
+        """,
+    )
+    with pytest.raises(jitload.CompileError) as caught:
+        load("template.cu")
+    assert (caught.value.path.name, caught.value.line) == ("template.cu", 5)
+
+
+def test_a_missing_header_says_where_headers_are_looked_for():
+    write("lost.cu", '#include "nowhere.h"\n')
+    with pytest.raises(jitload.CompileError, match=r"lost.cu:1:.*nowhere.h") as caught:
+        load("lost.cu")
+    assert "load(include=[...])" in caught.value.hint
+
+
+def test_a_binding_without_its_launcher_says_what_is_missing():
+    write("half.cu", "int other() { return 0; }")
+    write(
+        "half.cpp",
+        """
+        #include <torch/csrc/stable/library.h>
+        #include <torch/csrc/stable/tensor.h>
+        int launch(int n);
+        int64_t answer(int64_t n) { return launch(n); }
+        STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("answer(int n) -> int"); }
+        STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+            m.impl("answer", TORCH_BOX(&answer));
+        }
+        """,
+    )
+    with pytest.raises(jitload.CompileError, match=r"undefined symbol: launch\(int\)") as caught:
+        load("half.cu", "half.cpp")
+    assert "no .cu defines" in caught.value.hint
+
+
+def test_a_notebook_shows_the_error_without_the_loaders_frames():
+    answer("+", "shown")
+    with pytest.raises(jitload.CompileError) as caught:
+        load("shown.cu")
+    rendered = "\n".join(caught.value._render_traceback_())
+    assert rendered.startswith("CompileError: ")
+    assert "shown.cu:1" in rendered
+    assert "jitload.py" not in rendered
+
+
+@pytest.mark.parametrize(
+    "macro", ["TORCH_LIBRARY", "STABLE_TORCH_LIBRARY", "TORCH_LIBRARY_FRAGMENT", "PYBIND11_MODULE"]
+)
+def test_a_binding_under_a_fixed_name_is_refused_before_it_can_end_the_process(macro):
+    write("fixed.cpp", f"// {macro}(commented, m)\n  {macro}(mine, m) {{}}\n")
+    with pytest.raises(jitload.CompileError) as caught:
+        load("fixed.cpp")
+    assert (caught.value.line, caught.value.column) == (2, len(macro) + 4)
+    assert "TORCH_EXTENSION_NAME" in caught.value.hint
+
+
+def test_a_deleted_source_is_named():
+    path = answer(1, "gone")
+    kernel = load("gone.cu")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"gone\.cu"):
+        kernel.reload()
+
+
+def test_what_load_cannot_take_is_said():
+    with pytest.raises(FileNotFoundError, match=r"no op 'layernorm'.*square"):
+        jitload.load("layernorm")
+    with pytest.raises(FileNotFoundError, match=r"nothing\.cu"):
+        jitload.load("nothing.cu")
+    write("notes.txt", "")
+    with pytest.raises(ValueError, match=r"notes.txt: wanted a .cu or .cpp"):
+        jitload.load("notes.txt")
+    with pytest.raises(ValueError, match=r"target is 'gpu'; wanted one of cuda, cpu"):
+        jitload.load("square", target="gpu")
+    with pytest.raises(TypeError, match="wants the name of an op"):
+        jitload.load()
+
+
+def test_a_function_that_is_not_there_is_answered_with_those_that_are():
+    answer(1, "named")
+    with pytest.raises(AttributeError, match=r"'named' has no function 'forwards'; it has: answer"):
+        load("named.cu").forwards  # noqa: B018
+
+
+# ---- the four kinds of binding
+
+
+STABLE = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+Tensor twice(const Tensor& x) { return torch::stable::subtract(x, x, FACTOR); }
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("twice(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("twice", TORCH_BOX(&twice));
+}
+"""  # x - FACTOR x, with FACTOR -1 or -2: the edit of these tests
+
+TORCH_LIBRARY = """
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+at::Tensor twice(const at::Tensor& x) { return x.mul(1 - FACTOR); }
+TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("twice(Tensor x) -> Tensor", &twice); }
+"""
+
+PYBIND11 = """
+#include <torch/extension.h>
+struct Twice : torch::autograd::Function<Twice> {
+    static at::Tensor forward(torch::autograd::AutogradContext*, at::Tensor x) {
+        return x * (1 - FACTOR);
+    }
+    static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::tensor_list grads) {
+        return {grads[0] * (1 - FACTOR)};
+    }
+};
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    m.def("twice", [](at::Tensor x) { return Twice::apply(x); });
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(STABLE, id="stable"),
+        pytest.param(TORCH_LIBRARY, id="TORCH_LIBRARY", marks=pytest.mark.slow),
+        pytest.param(PYBIND11, id="pybind11", marks=pytest.mark.slow),
+    ],
+)
+def test_a_binding_is_called_and_swapped(source):
+    write("bound.cpp", source.replace("FACTOR", "-1"))
+    kernel = load("bound.cpp")
+    x = torch.arange(3.0, requires_grad="PYBIND11" in source)
+    torch.testing.assert_close(kernel.twice(x), 2 * x)
+    write("bound.cpp", source.replace("FACTOR", "-2"))
+    assert kernel.reload()
+    torch.testing.assert_close(kernel.twice(x), 3 * x)
+    torch.testing.assert_close(kernel.at(1).twice(x), 2 * x)
+    if x.requires_grad:
+        (grad,) = torch.autograd.grad(kernel.twice(x).sum(), x)
+        torch.testing.assert_close(grad, torch.full((3,), 3.0))
+
+
+def test_without_a_binding_c_functions_take_tensors():
+    write(
+        "plain.cu",
+        """
+        #include <cstdint>
+        extern "C" void axpy(float a, const float* x, float* __restrict__ y, int64_t n,
+                             cudaStream_t stream) {
+            for (int64_t i = 0; i < n; ++i) y[i] += a * x[i];
+        }
+        extern "C" {
+        cudaError_t status(unsigned int code) { return static_cast<cudaError_t>(code); }
+        double half(double value) { if (value) { value /= 2; } return value; }
+        }
+        """,
+    )
+    kernel = load("plain.cu")
+    x, y = torch.arange(4.0), torch.ones(4)
+    assert kernel.axpy(2, x, y, 4) is None
+    assert y.tolist() == [1, 3, 5, 7]
+    assert kernel.half(5) == 2.5
+    assert kernel.status(0) is None
+    for code in (1, 9):
+        with pytest.raises(RuntimeError, match=r"^status: cudaError"):
+            kernel.status(code)
+    for arguments, kind, message in [
+        ((2, x, y), TypeError, r"takes 4 arguments \(a, x, y, n\), 3 were given"),
+        ((2, x.double(), y, 4), TypeError, r"axpy: x is torch.float64; wanted torch.float32"),
+        ((2, x, [1.0], 4), TypeError, r"axpy: y is a list; wanted a tensor"),
+        (("2", x, y, 4), TypeError, r"axpy: a is a str; wanted a number \(float\)"),
+        ((2, x, y, 4.5), TypeError, r"axpy: n is 4.5; wanted a whole number"),
+        ((2, x[::2], y, 2), ValueError, r"axpy: x is not contiguous \(strides \(2,\)\)"),
+        ((2, x.to("meta"), y, 4), ValueError, r"axpy: x is on meta; this build is for cpu"),
+    ]:
+        with pytest.raises(kind, match=message):
+            kernel.axpy(*arguments)
+
+
+def test_a_c_function_that_python_cannot_call_says_which_parameter():
+    write("odd.cu", 'struct S {};\nextern "C" void odd(S* s) {}')
+    with pytest.raises(TypeError, match=r"parameter 'S\* s'"):
+        load("odd.cu")
+
+
+# ---- formulas
+
+
+def differentiable(name: str):
+    """y = 2 x (or 3 x after an edit), with fake and autograd registered on the handle."""
+    write(f"{name}.cpp", STABLE.replace("FACTOR", "-1"))
+    kernel = load(f"{name}.cpp")
+
+    @kernel.register_fake("twice")
+    def _(x):
+        return torch.empty_like(x)
+
+    kernel.register_autograd("twice", lambda ctx, grad: kernel.twice(grad))
+    return kernel
+
+
+def test_formulas_are_replayed_for_a_new_build_and_an_old_one():
+    kernel = differentiable("replayed")
+    x = torch.ones(3, requires_grad=True)
+    assert torch.autograd.grad(kernel.twice(x).sum(), x)[0].tolist() == [2, 2, 2]
+    write("replayed.cpp", STABLE.replace("FACTOR", "-2"))
+    kernel.reload()
+    assert torch.autograd.grad(kernel.twice(x).sum(), x)[0].tolist() == [3, 3, 3]
+    old = kernel.at(1).twice(x)
+    assert old.tolist() == [2, 2, 2]
+    assert old.requires_grad
+
+
+def test_a_formula_registered_again_takes_the_place_of_the_first():
+    kernel = differentiable("again")
+    x = torch.ones(2, requires_grad=True)
+    kernel.register_autograd("twice", lambda ctx, grad: 10 * grad)
+    assert torch.autograd.grad(kernel.twice(x).sum(), x)[0].tolist() == [10, 10]
+
+
+def test_a_compiled_function_picks_the_new_build_up_more_often_than_dynamo_recompiles():
+    kernel = differentiable("compiled")
+    compiled = torch.compile(lambda x: kernel.twice(x) + 1, fullgraph=True, backend="aot_eager")
+    x = torch.ones(2, requires_grad=True)
+    for factor in range(1, 12):
+        write("compiled.cpp", STABLE.replace("FACTOR", f"-{factor}"))
+        kernel.reload()
+        y = compiled(x)
+        assert y.tolist() == [factor + 2] * 2
+        assert torch.autograd.grad(y.sum(), x)[0].tolist() == [factor + 1] * 2
+
+
+def test_a_compiled_function_raises_the_error_of_a_broken_build():
+    kernel = differentiable("compiled_broken")
+    compiled = torch.compile(lambda x: kernel.twice(x) + 1, backend="aot_eager")
+    x = torch.ones(2)
+    compiled(x)
+    write("compiled_broken.cpp", STABLE)
+    with pytest.raises(jitload.CompileError):
+        kernel.reload()
+    with pytest.raises(Exception, match="FACTOR"):
+        compiled(x)
+    write("compiled_broken.cpp", STABLE.replace("FACTOR", "-4"))
+    kernel.reload()
+    assert compiled(x).tolist() == [6, 6]
+
+
+def test_the_digest_covers_the_code_of_the_formulas_and_not_their_comments(tmp_path):
+    path = write("formulas.py", 'def f(x):\n    """Doc."""\n    return x\n')
+    digest = jitload._formulas_of(path)
+    write("formulas.py", 'def f(x):  # comment\n    """Other doc."""\n    return x\n')
+    assert jitload._formulas_of(path) == digest
+    write("formulas.py", 'def f(x):\n    """Doc."""\n    return 2 * x\n')
+    assert jitload._formulas_of(path) != digest
+
+
+def test_a_formula_outside_the_digest_keeps_compiled_gradients_off_the_disk():
+    import torch._functorch.config as functorch
+
+    with functorch.patch(enable_autograd_cache=True):
+        differentiable("notebook")
+        assert not functorch.enable_autograd_cache
+    with functorch.patch(enable_autograd_cache=True):
+        importlib.reload(importlib.import_module("kernels.square"))
+        assert functorch.enable_autograd_cache
+
+
+# ---- targets and the command line
+
+
+def test_the_default_target_follows_the_machine_and_the_environment(monkeypatch):
+    monkeypatch.delenv("JITLOAD_TARGET", raising=False)
+    possible = torch.cuda.is_available() and jitload.machine.cuda_home() is not None
+    assert jitload.default_target() == ("cuda" if possible else "cpu")
+    monkeypatch.setenv("JITLOAD_TARGET", "cpu")
+    assert jitload.device() == torch.device("cpu")
+    monkeypatch.setenv("JITLOAD_TARGET", "tpu")
+    with pytest.raises(ValueError, match="JITLOAD_TARGET is 'tpu'; wanted one of cuda, cpu"):
+        jitload.default_target()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_without_a_gpu_the_cuda_target_is_refused_with_the_way_out():
+    answer(1)
+    with pytest.raises(RuntimeError, match=r"needs a GPU.*simulator.*build --target cuda"):
+        jitload.load("answer.cu", target="cuda")
+
+
+def test_debug_builds_are_builds_of_their_own(monkeypatch):
+    answer(1, "debugged")
+    plain = load("debugged.cu")
+    monkeypatch.setenv("JITLOAD_DEBUG", "1")
+    debug = load("debugged.cu")
+    assert debug.digest != plain.digest
+    assert b".debug_info" in debug.library.read_bytes()
+    assert b".debug_info" not in plain.library.read_bytes()
+
+
+def test_build_reports_each_kernel_and_fails_with_the_broken_one(capfd, monkeypatch):
+    kernels = Path("kernels").absolute()
+    answer(1, "kernels/good")
+    answer("+", "kernels/poor")
+    monkeypatch.setattr(jitload, "KERNELS", kernels)
+    monkeypatch.setattr(jitload, "announce", True)
+    assert jitload.main(["build", "--target", "cpu"]) == 1
+    out = capfd.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in out if line.startswith("[")] == [
+        ["[1/3]", "simulator", "cpu"],
+        ["[2/3]", "good", "cpu"],
+        ["[3/3]", "poor", "cpu"],
+    ]
+    assert any("poor.cu:1:" in line for line in out)
+    assert jitload.main(["build", "good", "--target", "cpu"]) == 0
+    assert "(cached)" in capfd.readouterr().out
+
+
+def test_doctor_names_what_is_missing_and_its_remedy(capfd, monkeypatch):
+    assert jitload.main(["doctor"]) == 0
+    assert "target cpu   builds: yes  runs: yes" in capfd.readouterr().out
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert jitload.main(["doctor"]) == 1
+    out = capfd.readouterr().out
+    assert "missing  C++ compiler   Debian: apt install g++" in out
+    assert "target cpu   builds: no" in out
+
+
+def test_prune_keeps_the_newest_within_the_limits(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "small"))
+    folders = []
+    for age, name in enumerate(["newest", "older", "oldest"]):
+        folder = tmp_path / "small" / name
+        folder.mkdir(parents=True)
+        (folder / "lib.so").write_bytes(bytes(1000))
+        (folder / "manifest.json").write_text("{}")
+        then = time.time() - age * 10 * 86400
+        os.utime(folder / "manifest.json", (then, then))
+        folders.append(folder)
+    jitload.main(["prune", "--days", "15"])
+    assert [folder.exists() for folder in folders] == [True, True, False]
+    jitload.main(["prune", "--gigabytes", str(1500 / 1e9)])
+    assert [folder.exists() for folder in folders] == [True, False, False]
+    jitload.main(["prune", "--gigabytes", "0"])
+    assert not folders[0].exists()
+    assert "freed 0.0 MB" in capfd.readouterr().out
+
+
+def test_the_manifest_tells_what_a_build_was_made_of():
+    answer(1, "told")
+    kernel = load("told.cu")
+    manifest = json.loads((kernel.library.parent / "manifest.json").read_text())
+    assert manifest["torch"] == torch.__version__
+    assert any(path.endswith("told.cu") for path in manifest["inputs"])
+    assert kernel.seconds == manifest["seconds"] > 0
