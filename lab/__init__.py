@@ -1,0 +1,34 @@
+"""The notebook's instruments: how wrong a kernel is, how fast, and both as figures.
+
+    import lab
+    table = lab.compare("layer_norm", versions="all", backward=True)   # a pandas DataFrame
+    lab.plot_bandwidth(table)                                          # a matplotlib Figure
+    lab.plot_time(lab.compare("layer_norm", shapes=lab.sizes()))
+    lab.plot_error("layer_norm")
+    lab.plot_versions("layer_norm")
+
+Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
+with a cold L2; without a GPU they are the CPU simulator's, marked as such and never set against
+PyTorch's.
+"""
+
+from lab.compare import compare, sizes, widths
+from lab.error import ulp, ulp_error
+from lab.measure import Timing, bytes_moved, copy_bandwidth, time_call
+from lab.plots import plot_bandwidth, plot_error, plot_time, plot_versions
+
+__all__ = [
+    "Timing",
+    "bytes_moved",
+    "compare",
+    "copy_bandwidth",
+    "plot_bandwidth",
+    "plot_error",
+    "plot_time",
+    "plot_versions",
+    "sizes",
+    "time_call",
+    "ulp",
+    "ulp_error",
+    "widths",
+]

@@ -1,0 +1,194 @@
+"""One op on one set of inputs, and the implementations that are held against each other on it."""
+
+import importlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from lab.arguments import dtype_name
+from lab.error import Error, summarize
+from lab.measure import Timing, bytes_moved, time_call
+from reference import Op
+
+Step = Callable[[], tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute an op.
+
+    label: its name in tables and figures.
+    function: takes the op's inputs and options by name.
+    ours: whether it is one of this project's kernels; the others are PyTorch's.
+    first_call: the context that its first call needs, where that call compiles it.
+    """
+
+    label: str
+    function: Callable[..., Tensor | tuple[Tensor, ...]]
+    ours: bool = False
+    first_call: Callable[[], AbstractContextManager] = nullcontext
+
+
+def ours(op: Op, version: str) -> Implementation:
+    """The version `version` of `kernels/NAME`, labelled "ours:VERSION"."""
+    function = getattr(importlib.import_module(f"kernels.{op.name}"), op.name)
+    return Implementation(
+        f"ours:{version}", lambda **given: function(**given, version=version), ours=True
+    )
+
+
+def eager(op: Op) -> Implementation:
+    """PyTorch's own: the reference in the type of its inputs."""
+    return Implementation("eager", op.function)
+
+
+def compiled(op: Op) -> Implementation:
+    """The reference through torch.compile, tuned for the one shape that it is called with.
+
+    Clears what torch.compile keeps (`torch.compiler.reset`): it compiles a function for eight
+    shapes at most.
+    """
+    torch.compiler.reset()
+    function = torch.compile(
+        op.function, mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False
+    )
+    return Implementation("compile", function, first_call=_keep_buffers)
+
+
+def _keep_buffers() -> AbstractContextManager:
+    """Compile a backward pass that can run again, as timing wants: it gives no buffer away."""
+    import torch._functorch.config
+
+    return torch._functorch.config.patch(donated_buffer=False)
+
+
+RIVALS = {"eager": eager, "compile": compiled}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One implementation on one case: error, least bytes to move, and time if it was taken."""
+
+    error: Error
+    bytes: int
+    timing: Timing | None
+
+
+class Case:
+    """An op in one direction, on random inputs of one shape and type.
+
+    Forward: the op's outputs, without autograd. Backward: the gradients of all differentiable
+    inputs, from one random grad_output that every implementation and the truth share.
+    """
+
+    def __init__(
+        self,
+        op: Op,
+        shape: tuple[int, int],
+        dtype: torch.dtype,
+        device: torch.device,
+        options: dict[str, object],
+        backward: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.op, self.shape, self.dtype, self.device = op, shape, dtype, device
+        self.options, self.backward = options, backward
+        self.inputs = op.inputs(
+            *shape, dtype=dtype, device=device, seed=seed, requires_grad=backward
+        )
+        self._grad_outputs: tuple[Tensor, ...] = ()
+        if backward:
+            generator = torch.Generator(device).manual_seed(seed + 1)
+            self._grad_outputs = tuple(
+                torch.randn(y.shape, generator=generator, device=device, dtype=y.dtype)
+                for y in _tensors(op.function(**self.inputs, **options))
+            )
+
+    def __str__(self) -> str:
+        rows, cols = self.shape
+        return f"{self.op.name} {self.direction} {dtype_name(self.dtype)} {rows} x {cols}"
+
+    @property
+    def direction(self) -> str:
+        """ "forward" or "backward"."""
+        return "backward" if self.backward else "forward"
+
+    @cached_property
+    def truth(self) -> tuple[Tensor, ...]:
+        """The reference in float64 on the same inputs: its outputs, or its gradients."""
+        inputs = {name: _double(value) for name, value in self.inputs.items()}
+        grad_outputs = tuple(_double(grad) for grad in self._grad_outputs)
+        return self._step(self.op.function, inputs, grad_outputs)()
+
+    @property
+    def names(self) -> list[str]:
+        """What the results are called, in order: "output", or "gradient of NAME"."""
+        if self.backward:
+            inputs = self.inputs.items()
+            return [f"gradient of {name}" for name, value in inputs if value.requires_grad]
+        count = len(self.truth)
+        return ["output"] if count == 1 else [f"output {index}" for index in range(count)]
+
+    def step(self, implementation: Implementation) -> Step:
+        """What is measured: a function without arguments that computes the results.
+
+        Backward, the forward pass runs here, once, and the step is the backward pass alone.
+        """
+        return self._step(implementation.function, self.inputs, self._grad_outputs)
+
+    def measure(self, implementation: Implementation, timed: bool) -> Measurement:
+        """Error against the truth, bytes that the step has to move and, if `timed`, its time."""
+        with implementation.first_call():
+            step = self.step(implementation)
+            results = step()
+        return Measurement(
+            summarize(results, self.truth),
+            bytes_moved(self._reads, results),
+            time_call(step, self.device) if timed else None,
+        )
+
+    @cached_property
+    def torch_error(self) -> Error:
+        """PyTorch's own error: that of the reference in the type of the inputs."""
+        return self.measure(eager(self.op), timed=False).error
+
+    @cached_property
+    def _reads(self) -> list[Tensor]:
+        """What the step has to read: forward the inputs, backward grad_output and the inputs.
+
+        Where autograd keeps nothing of the forward pass (a sum), backward reads grad_output alone.
+        """
+        kept: list[Tensor] = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept.append(tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            self.step(eager(self.op))
+        inputs = self.inputs.values() if kept or not self.backward else ()
+        return [*inputs, *self._grad_outputs]
+
+    def _step(
+        self, function: Callable, inputs: dict[str, Tensor], grad_outputs: tuple[Tensor, ...]
+    ) -> Step:
+        if not self.backward:
+            return lambda: _tensors(function(**inputs, **self.options))
+        outputs = _tensors(function(**inputs, **self.options))
+        wanted = [value for value in inputs.values() if value.requires_grad]
+        return lambda: torch.autograd.grad(outputs, wanted, grad_outputs, retain_graph=True)
+
+
+def _tensors(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (result,) if isinstance(result, Tensor) else tuple(result)
+
+
+def _double(value: Tensor) -> Tensor:
+    """The same numbers in float64; integers (labels, indices) stay what they are."""
+    if not value.is_floating_point():
+        return value
+    return value.detach().double().requires_grad_(value.requires_grad)

@@ -1,0 +1,159 @@
+"""How long a call takes, how many bytes it has to move, and how fast this GPU copies.
+
+On a GPU a time is the GPU's own, by CUDA events, with the L2 cache flushed before every call.
+Without one it is the wall time of the CPU simulator, which says nothing about a GPU;
+`Timing.clock` tells the two apart.
+"""
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import torch
+from torch import Tensor
+
+import jitload
+
+GPU_CLOCK = "GPU, cold L2"
+SIMULATOR_CLOCK = "CPU simulator"
+
+QUANTILES = (0.5, 0.25, 0.75)  # the order of Timing's fields
+COPY_BYTES = 4 << 30  # far more than any L2
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Time of one call in seconds: median, lower and upper quartile; and by which clock."""
+
+    median: float
+    lower: float
+    upper: float
+    clock: str
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range, seconds."""
+        return self.upper - self.lower
+
+
+def time_call(call: Callable[[], object], device: torch.device | str | None = None) -> Timing:
+    """Median and quartiles of the time of `call()`; a first call is not counted.
+
+    device: where the call works, default `jitload.device()`. On "cuda" the L2 cache is flushed
+    before each call; on "cpu" the time is taken to be the simulator's, and labelled so.
+    """
+    device = jitload.device() if device is None else torch.device(device)
+    if device.type != "cuda":
+        return _time_on_cpu(call)
+    try:
+        from triton.testing import do_bench
+    except ImportError:
+        return _time_by_events(call)
+    milliseconds = do_bench(call, quantiles=list(QUANTILES))
+    return Timing(*(1e-3 * quantile for quantile in milliseconds), GPU_CLOCK)
+
+
+def _time_by_events(call: Callable[[], object]) -> Timing:
+    """For a GPU without triton: about 0.1 s of calls between CUDA events, each after a flush."""
+    l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    flush = torch.empty(4 * l2_bytes, dtype=torch.uint8, device="cuda")
+
+    def seconds(calls: int) -> list[float]:
+        events = []
+        for _ in range(calls):
+            start = torch.cuda.Event(enable_timing=True)
+            stop = torch.cuda.Event(enable_timing=True)
+            flush.zero_()
+            start.record()
+            call()
+            stop.record()
+            events.append((start, stop))
+        torch.cuda.synchronize()
+        return [1e-3 * start.elapsed_time(stop) for start, stop in events]
+
+    call()
+    calls = int(0.1 / max(min(seconds(5)), 1e-6))
+    return Timing(*_quantiles(seconds(min(max(calls, 10), 500))), GPU_CLOCK)
+
+
+def _time_on_cpu(call: Callable[[], object]) -> Timing:
+    """Wall time of at least 3 calls, and of up to 20 while they take less than 0.2 s together."""
+    call()
+    samples: list[float] = []
+    while len(samples) < 3 or (len(samples) < 20 and sum(samples) < 0.2):
+        start = time.perf_counter()
+        call()
+        samples.append(time.perf_counter() - start)
+    return Timing(*_quantiles(samples), SIMULATOR_CLOCK)
+
+
+def _quantiles(samples: list[float]) -> list[float]:
+    wanted = torch.tensor(QUANTILES, dtype=torch.double)
+    return torch.tensor(samples, dtype=torch.double).quantile(wanted).tolist()
+
+
+def bytes_moved(reads: Iterable[Tensor], writes: Iterable[Tensor]) -> int:
+    """The least bytes to move: each tensor of `reads` read once, each of `writes` written once.
+
+    Counted as the tensors lie in memory: an expanded dimension (stride 0) holds its elements once,
+    a tensor given twice counts once, and views of one storage never count more than it holds. A
+    tensor that is both read and written (in place) counts in both.
+    """
+    return _bytes_held(reads) + _bytes_held(writes)
+
+
+def _bytes_held(tensors: Iterable[Tensor]) -> int:
+    views = {(t.data_ptr(), t.dtype, tuple(t.shape), t.stride()): t for t in tensors if t.numel()}
+    held: dict[int, int] = {}
+    for view in views.values():
+        elements = 1
+        for size, stride in zip(view.shape, view.stride(), strict=True):
+            elements *= size if stride else 1
+        storage = view.untyped_storage()
+        total = held.get(storage.data_ptr(), 0) + elements * view.element_size()
+        held[storage.data_ptr()] = min(total, storage.nbytes())
+    return sum(held.values())
+
+
+def copy_bandwidth() -> float:
+    """GB/s of a device-to-device copy on the current GPU, bytes read plus bytes written.
+
+    The buffer is 4 GiB, or an eighth of the free memory where that is less.
+    """
+    free, _ = torch.cuda.mem_get_info()
+    source = torch.zeros(min(COPY_BYTES, free // 8), dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    timing = time_call(lambda: target.copy_(source), source.device)
+    return 1e-9 * bytes_moved([source], [target]) / timing.median
+
+
+def environment(device: torch.device) -> dict[str, str | None]:
+    """What a number taken on `device` depends on, and what must stand beside it.
+
+    Keys: target ("cuda" or "cpu"), device (the GPU's name, or "CPU simulator"), driver (NVIDIA's
+    version, None where not found), torch (version), clock (how time is taken), date (ISO, UTC).
+    """
+    on_gpu = device.type == "cuda"
+    return {
+        "target": device.type,
+        "device": torch.cuda.get_device_name(device) if on_gpu else SIMULATOR_CLOCK,
+        "driver": _driver() if on_gpu else None,
+        "torch": str(torch.__version__),
+        "clock": GPU_CLOCK if on_gpu else SIMULATOR_CLOCK,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _driver() -> str | None:
+    """Version of NVIDIA's driver, as nvidia-smi has it."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    query = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+    version = re.match(r"[\d.]+", answer.stdout)
+    return version[0] if version else None

@@ -1,0 +1,346 @@
+"""Figures of error and time. Each function returns a matplotlib Figure.
+
+On a GPU a figure of time carries the copy that was measured in the same run. Without a GPU the
+times are the CPU simulator's: the figure says so, and shows neither a copy nor a rival's time.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import torch
+
+import jitload
+from lab import arguments, histogram
+from lab.case import Case, eager, ours
+from lab.compare import compare
+from lab.measure import environment
+from lab.progress import Progress
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+GPU_SHAPE = (16384, 4096)
+SIMULATOR_SHAPE = (256, 1024)
+
+
+def plot_bandwidth(table: "DataFrame") -> "Figure":
+    """Bandwidth (GB/s) against row width, with the line of the measured copy.
+
+    One panel per direction and type. The simulator has no bandwidth: without a GPU the y axis is
+    its time per element, in nanoseconds.
+
+    table: what `compare` returned, or a selection of its rows.
+    """
+    from lab import figure as drawing
+
+    table = _timed("table", table)
+    facts = table.attrs
+    if _on_gpu(facts):
+        height, unit, what = table["gb_per_s"], "bandwidth (GB/s)", "bandwidth"
+    else:
+        height = 1e3 * table["time_us"] / (table["rows"] * table["cols"])
+        unit, what = "simulator's time per element (ns)", "simulator's time"
+    with drawing.style():
+        figure, panels = _panels(table.assign(height=height))
+        for axes, rows in panels:
+            _lines(axes, rows, "cols", "height")
+            if _on_gpu(facts):
+                _copy_line(axes, rows["cols"], lambda cols: facts["copy_gb_per_s"], facts)
+            axes.set_xscale("log", base=2)
+            drawing.ticks_at(axes.xaxis, sorted(set(table["cols"])))
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("row width (columns)")
+            axes.set_ylabel(unit)
+        return drawing.finish(figure, f"{facts['op']}: {what} against row width", _caption(table))
+
+
+def plot_time(table: "DataFrame") -> "Figure":
+    """Time (microseconds) against the least bytes to move, on log axes.
+
+    One panel per direction and type. On a GPU the dashed line is the time in which the measured
+    copy moves as many bytes.
+
+    table: what `compare` returned for several sizes, such as `shapes=lab.sizes()`, or a selection
+    of its rows.
+    """
+    from lab import figure as drawing
+
+    table = _timed("table", table)
+    facts = table.attrs
+    with drawing.style():
+        figure, panels = _panels(table)
+        for axes, rows in panels:
+            _lines(axes, rows, "bytes", "time_us")
+            if _on_gpu(facts):
+                _copy_line(axes, rows["bytes"], lambda size: _copy_time_us(size, facts), facts)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            drawing.log_ticks(axes.xaxis, rows["bytes"], unit="B")
+            drawing.log_ticks(axes.yaxis, rows["time_us"])
+            axes.set_xlabel("least bytes to move")
+            axes.set_ylabel(_time_label(facts))
+        return drawing.finish(figure, f"{facts['op']}: time against bytes", _caption(table))
+
+
+def plot_error(
+    op: str,
+    *,
+    shape: tuple[int, int] | None = None,
+    dtypes: Iterable[torch.dtype | str] = (torch.float32, torch.bfloat16),
+    version: str | None = None,
+    options: dict[str, object] | None = None,
+    backward: bool = False,
+    seed: int = 0,
+) -> "Figure":
+    """Histogram of the error in ULP, ours over PyTorch's own, both against the float64 truth.
+
+    One column of panels per type; one row for the output and, with `backward`, one for each
+    gradient. The first bin takes all below 1/16 ULP, exact results too. Correctly rounded results
+    lie left of the dotted line.
+
+    op, dtypes, backward, seed: as in `compare`. shape: (rows, cols), default by target. version: a
+    name, default the best. options: default the first that reference.py lists.
+    """
+    from lab import figure as drawing
+
+    found = arguments.an_op(op)
+    name = arguments.version(found, version)
+    size = arguments.shape(_default_shape() if shape is None else shape)
+    option = arguments.options(found, options)[0]
+    chosen = arguments.dtypes(dtypes)
+    device = jitload.device()
+
+    lines: dict[str, list[histogram.Shares]] = {}  # by result: one histogram per type
+    with Progress(len(chosen) * (2 if backward else 1)) as progress:
+        for is_backward in (False, True) if backward else (False,):
+            for dtype in chosen:
+                case = Case(found, size, dtype, device, option, is_backward, seed)
+                progress.step(f"error of {case}")
+                pair = (eager(found), ours(found, name))
+                for result, shares in histogram.shares_by_result(case, pair):
+                    lines.setdefault(result, []).append(shares)
+
+    with drawing.style():
+        figure, axes = drawing.grid(len(lines), len(chosen), (3.8, 2.7), sharex=True, sharey=True)
+        for panels, (result, per_type) in zip(axes, lines.items(), strict=True):
+            panels[0].set_ylabel("elements (%)")
+            for panel, dtype, shares in zip(panels, chosen, per_type, strict=True):
+                histogram.draw(panel, shares, arguments.all_versions(found))
+                panel.set_title(f"{result}, {arguments.dtype_name(dtype)}")
+        histogram.set_axes(axes[0][0], itertools.chain(*lines.values()))
+        for panel in axes[-1]:
+            panel.set_xlabel("error (ULP)")
+        facts = environment(device)
+        what = f"{size[0]} x {size[1]}, truth: the reference in float64, {facts['date']}"
+        title = f"{op}: error in units in the last place"
+        return drawing.finish(figure, title, f"{_machine(facts)}\n{what}")
+
+
+def plot_versions(
+    op: "str | DataFrame",
+    *,
+    shape: tuple[int, int] | None = None,
+    dtypes: Iterable[torch.dtype | str] = (torch.float32,),
+    versions: str | Iterable[str] = "all",
+    options: dict[str, object] | None = None,
+    backward: bool = False,
+    seed: int = 0,
+) -> "Figure":
+    """Version against version of our kernel: error at the left, time at the right.
+
+    One row of panels per direction and type. The error is the largest (filled) and the mean
+    (hollow) in ULP, with PyTorch's own as lines. On a GPU the dashed line is the time in which the
+    measured copy moves as many bytes.
+
+    op: a name; or the table of `compare(NAME, versions="all", ...)` for one shape, which is then
+    drawn as it is. The keywords are those of `compare`. shape: (rows, cols), default by target.
+    """
+    from lab import figure as drawing
+
+    if isinstance(op, str):
+        op = compare(
+            op,
+            shapes=[arguments.shape(_default_shape() if shape is None else shape)],
+            dtypes=dtypes,
+            versions=versions,
+            rivals=(),
+            options=options,
+            backward=backward,
+            seed=seed,
+        )
+    table = _timed("op", op)
+    table = table[table["implementation"].str.startswith("ours:")]
+    if len(set(zip(table["rows"], table["cols"], strict=True))) != 1:
+        raise ValueError(
+            "op: a table must hold our versions at one shape; "
+            "wanted is a name, or lab.compare(NAME, versions='all', shapes=[(rows, cols)])"
+        )
+    facts = table.attrs
+    groups = list(table.groupby(["direction", "options", "dtype"], sort=False))
+    height = 1.0 + 0.4 * table["implementation"].nunique()
+    with drawing.style():
+        figure, axes = drawing.grid(len(groups), 2, (3.8, height), sharey=True)
+        for (left, right), (key, rows) in zip(axes, groups, strict=True):
+            _version_errors(left, rows, facts)
+            _version_times(right, rows, facts)
+            left.set_title(f"{_listed(key)}: error")
+            right.set_title(f"{_listed(key)}: time")
+        axes[0][0].invert_yaxis()  # the first version on top
+        return drawing.finish(figure, f"{facts['op']}: version against version", _caption(table))
+
+
+def _default_shape() -> tuple[int, int]:
+    return GPU_SHAPE if jitload.device().type == "cuda" else SIMULATOR_SHAPE
+
+
+def _on_gpu(facts: dict) -> bool:
+    return facts["target"] == "cuda"
+
+
+def _timed(argument: str, table: object) -> "DataFrame":
+    """The rows of a table of `compare` that have a time; raises if it is no such table."""
+    import pandas
+
+    wanted = "wanted is what lab.compare returns, or a selection of its rows"
+    if not isinstance(table, pandas.DataFrame):
+        raise TypeError(f"{argument}: a {type(table).__name__}; {wanted}")
+    missing = {"direction", "implementation", "time_us", "bytes"} - set(table.columns)
+    if missing:
+        raise ValueError(f"{argument}: has no column {', '.join(sorted(missing))}; {wanted}")
+    if "copy_gb_per_s" not in table.attrs:
+        raise ValueError(
+            f"{argument}: its attrs, the conditions of the run, are gone, "
+            f"as after pandas.concat of two runs; {wanted}"
+        )
+    timed = table[table["time_us"].notna()]
+    if timed.empty:
+        raise ValueError(f"{argument}: no row has a time; {wanted}")
+    return timed
+
+
+def _panels(table: "DataFrame") -> "tuple[Figure, list[tuple[Axes, DataFrame]]]":
+    """A figure, and its panels with their rows: types across, directions and options down."""
+    from lab import figure as drawing
+
+    lines = list(table.groupby(["direction", "options"], sort=False))
+    dtypes = list(dict.fromkeys(table["dtype"]))
+    figure, axes = drawing.grid(len(lines), len(dtypes), (3.8, 2.9))
+    panels = []
+    for y, (key, line) in enumerate(lines):
+        for x, dtype in enumerate(dtypes):
+            axes[y][x].set_title(_listed((*key, dtype)))
+            panels.append((axes[y][x], line[line["dtype"] == dtype]))
+    return figure, panels
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(word for word in words if word)
+
+
+def _lines(axes: "Axes", rows: "DataFrame", x: str, y: str) -> None:
+    """One line with markers per implementation."""
+    from lab import figure as drawing
+
+    for label, points in rows.groupby("implementation", sort=False):
+        points = points.sort_values([x, "rows"])
+        axes.plot(points[x], points[y], label=label, **drawing.look(label, rows.attrs["versions"]))
+
+
+def _copy_line(
+    axes: "Axes", x: Iterable[float], height: Callable[[float], float], facts: dict
+) -> None:
+    """The measured copy from the least to the largest x, at height(x)."""
+    from lab import figure as drawing
+
+    ends = [min(x), max(x)]
+    axes.plot(ends, [height(end) for end in ends], label=_copy_label(facts), **drawing.COPY_LINE)
+
+
+def _copy_label(facts: dict) -> str:
+    return f"copy, {facts['copy_gb_per_s']:.0f} GB/s"
+
+
+def _copy_time_us(size: float, facts: dict) -> float:
+    """Microseconds in which the measured copy moves `size` bytes."""
+    return 1e-3 * size / facts["copy_gb_per_s"]
+
+
+def _time_label(facts: dict) -> str:
+    return "time (µs)" if _on_gpu(facts) else "simulator's time (µs)"
+
+
+def _version_errors(axes: "Axes", rows: "DataFrame", facts: dict) -> None:
+    """Largest and mean error of each version in ULP; the axis is linear up to 1, then log."""
+    from lab import figure as drawing
+
+    names, colors = _names_and_colors(rows, facts)
+    own = drawing.look("eager", facts["versions"])["color"]
+    torch_largest = rows["torch_max_ulp"].iloc[0]
+    axes.axvline(torch_largest, color=own, label="PyTorch's largest")
+    axes.axvline(rows["torch_mean_ulp"].iloc[0], color=own, linestyle=":", label="PyTorch's mean")
+    axes.plot([], [], "o", color="0.35", label="largest")
+    axes.plot([], [], "o", color="0.35", markerfacecolor="white", label="mean")
+    dots = {"s": 55, "zorder": 3, "edgecolor": colors}
+    axes.scatter(rows["max_ulp"], names, facecolor=colors, **dots)
+    axes.scatter(rows["mean_ulp"], names, facecolor="white", **dots)
+    end = 3 * max(rows["max_ulp"].max(), torch_largest, 0.5)
+    decades = range(1, int(math.log10(end)) + 1, 1 if end < 1e5 else 2)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlim(-0.1, end)
+    drawing.ticks_at(axes.xaxis, [0, 1, *(10**decade for decade in decades)])
+    axes.set_xlabel("error (ULP)")
+
+
+def _version_times(axes: "Axes", rows: "DataFrame", facts: dict) -> None:
+    """Median time of each version as a bar, with its interquartile range and its number."""
+    from lab import figure as drawing
+
+    names, colors = _names_and_colors(rows, facts)
+    times = rows["time_us"]
+    bars = axes.barh(
+        names, times, xerr=rows["spread_us"] / 2, color=colors, ecolor="0.35", height=0.6
+    )
+    axes.bar_label(
+        bars, [f"{time:.1f}" if time < 100 else f"{time:.0f}" for time in times], padding=4
+    )
+    if _on_gpu(facts):
+        copy_time = _copy_time_us(rows["bytes"].iloc[0], facts)
+        axes.axvline(copy_time, label=_copy_label(facts), **drawing.COPY_LINE)
+    axes.set_xlim(0, 1.3 * times.max())
+    axes.grid(False, axis="y")
+    axes.set_xlabel(_time_label(facts))
+
+
+def _names_and_colors(rows: "DataFrame", facts: dict) -> tuple[list[str], list[str]]:
+    from lab import figure as drawing
+
+    labels = list(rows["implementation"])
+    colors = [drawing.look(label, facts["versions"])["color"] for label in labels]
+    return [label.removeprefix("ours:") for label in labels], colors
+
+
+def _caption(table: "DataFrame") -> str:
+    """The conditions: the machine; and below it shapes, how time was taken, and date."""
+    facts = table.attrs
+    clock = "median, cold L2" if _on_gpu(facts) else "times are the CPU simulator's"
+    return f"{_machine(facts)}\n{_shape_text(table)}, {clock}, {facts['date']}"
+
+
+def _machine(facts: dict) -> str:
+    driver = f"driver {facts['driver']}" if facts["driver"] else ""
+    return _listed((facts["device"], driver, f"torch {facts['torch']}"))
+
+
+def _shape_text(table: "DataFrame") -> str:
+    """The shapes of a table: the one, or the number of elements that all share, or the range."""
+    shapes = sorted(set(zip(table["rows"], table["cols"], strict=True)))
+    elements = {rows * cols for rows, cols in shapes}
+    if len(shapes) == 1:
+        return "{} x {}".format(*shapes[0])
+    if len(elements) == 1:
+        return f"{elements.pop():,} elements"
+    return "{} x {} to {} x {}".format(*shapes[0], *shapes[-1])
