@@ -6,8 +6,6 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
 
 #include <optional>
 #include <sstream>
@@ -15,6 +13,9 @@
 #include <string>
 #include <tuple>
 
+#include "types.h"
+
+using torch::headeronly::IntHeaderOnlyArrayRef;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
@@ -106,7 +107,51 @@ inline void check_same_shape(const Tensor& t, const char* name, const Tensor& fi
     }
 }
 
+inline void check_rank(const Tensor& t, const char* name) {
+    if (t.dim() == 0) fail(name, " has no dimension; wanted is [..., cols]");
+}
+
+// Sums over rows are kept in this type.
+inline ScalarType sums_type(const Tensor& t) {
+    return t.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+}
+
+// A number for each row of x [..., cols], in the type of sums.
+inline void check_sums(const Tensor& t, const char* name, const Tensor& x) {
+    bool fits = t.device() == x.device() && t.scalar_type() == sums_type(x);
+    fits = fits && t.dim() == x.dim() - 1;
+    for (int64_t i = 0; fits && i < t.dim(); ++i) fits = t.size(i) == x.size(i);
+    if (!fits) {
+        fail(name, " is ", dtype_name(t.scalar_type()), " of shape ", shape_name(t), " on ",
+             device_name(t), "; wanted is ", dtype_name(sums_type(x)),
+             " with an element for each row of x, which has shape ", shape_name(x), " on ",
+             device_name(x));
+    }
+}
+
+// A vector with an element for each of x's columns.
+inline void check_per_column(const Tensor& t, const char* name, const Tensor& x) {
+    if (t.dim() != 1 || t.size(0) != x.size(-1)) {
+        fail(name, " has shape ", shape_name(t), ", but x has shape ", shape_name(x),
+             "; wanted is (", x.size(-1), ",), an element for each column of x");
+    }
+}
+
 // ---- from tensors to the launcher's arguments
+
+// All dimensions of t but the last.
+inline IntHeaderOnlyArrayRef but_last(const Tensor& t) {
+    return {t.sizes().data(), size_t(t.dim() - 1)};
+}
+
+// t [..., cols] seen as [rows, cols].
+struct Rows {
+    int64_t rows, cols;
+    explicit Rows(const Tensor& t) : rows(1), cols(t.size(-1)) {
+        for (int64_t i = 0; i + 1 < t.dim(); ++i) rows *= t.size(i);
+    }
+    Rows(int64_t rows, int64_t cols) : rows(rows), cols(cols) {}
+};
 
 template <class T>
 const T* in(const Tensor& t) {
@@ -124,6 +169,11 @@ inline Tensor packed(const Tensor& t) {
 
 // An uninitialised, contiguous tensor of t's shape.
 inline Tensor new_like(const Tensor& t) { return torch::stable::new_empty(t, t.sizes()); }
+
+// An uninitialised tensor of sums: float, double for double.
+inline Tensor new_sums(const Tensor& t, IntHeaderOnlyArrayRef shape) {
+    return torch::stable::new_empty(t, shape, sums_type(t));
+}
 
 // Calls f(T()) with the C++ type of t's elements; check_first has refused every other type.
 template <class F>

@@ -1,23 +1,7 @@
-// Types and vectors that the kernels share.
+// Vectors, and the arithmetic of launches.
 #pragma once
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
-
-// Memory holds T; arithmetic is in Acc<T>: double for double, float for every other type.
-template <class T>
-struct AccOf {
-    using type = float;
-};
-template <>
-struct AccOf<double> {
-    using type = double;
-};
-template <class T>
-using Acc = typename AccOf<T>::type;
-
-// The types that every op is compiled for: FOR_EACH_TYPE(M) is M(double) M(float) ...
-#define FOR_EACH_TYPE(M) M(double) M(float) M(c10::Half) M(c10::BFloat16)
+#include "types.h"
 
 // N neighbouring elements, which move between memory and registers in one access.
 template <class T, int N>
@@ -51,4 +35,22 @@ bool is_aligned(const P*... p) {
 template <class I>
 __host__ __device__ constexpr I ceil_div(I a, I b) {
     return (a + b - 1) / b;
+}
+
+// ---- launches
+
+template <class I>
+__host__ __device__ constexpr I smaller(I a, I b) {
+    return a < b ? a : b;
+}
+
+// A grid of n blocks, or of as many as CUDA allows: kernels that may meet more loop over the rest.
+inline unsigned grid_of(int64_t n) { return unsigned(smaller<int64_t>(n, 0x7fffffff)); }
+
+// Of the current device; an H200 has 132.
+inline int multiprocessors() {
+    int device = 0, count = 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    return count;
 }

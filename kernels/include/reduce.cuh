@@ -1,0 +1,66 @@
+// Sums across threads. The order is fixed, so the bits are the same on every run.
+#pragma once
+
+#include "vec.cuh"
+
+constexpr int kWarp = 32;
+
+// The sum over the warp, in every lane. Each step adds the lane whose number differs in one bit.
+template <class A>
+__device__ A warp_sum(A value) {
+    for (int bit = kWarp / 2; bit > 0; bit /= 2) value += __shfl_xor_sync(0xffffffff, value, bit);
+    return value;
+}
+
+// Blocks here are (threads of a row, rows of the block), and a row's threads are whole warps.
+// Replaces each of the K values by its sum over the row's threads. Every thread of the block calls.
+template <int K, class A>
+__device__ void row_sum(A (&values)[K]) {
+    __shared__ A sums[32][K];  // of each warp of the block
+    const int lane = threadIdx.x % kWarp;
+    const int warps = blockDim.x / kWarp;
+    const int first = threadIdx.y * warps;  // of the row's warps
+    for (A& value : values) value = warp_sum(value);
+    if (warps == 1) return;
+    __syncthreads();  // until the last call's sums have been read
+    if (lane == 0) {
+        for (int k = 0; k < K; ++k) sums[first + threadIdx.x / kWarp][k] = values[k];
+    }
+    __syncthreads();
+    for (int k = 0; k < K; ++k) values[k] = warp_sum(lane < warps ? sums[first + lane][k] : A(0));
+}
+
+// ---- second pass of a sum over rows: many blocks have left partial sums, [count, cols] each
+
+// a[c] = sum over i of partial_a[i, c], and b likewise. A block takes 8 columns, for 8 floats are
+// the 32 bytes that memory moves at once; blockIdx.y chooses between a and b.
+constexpr int kColumns = 8;
+constexpr int kRowsAtOnce = 64;
+
+template <class T>
+__global__ void column_sums(const Acc<T>* partial_a, T* a, const Acc<T>* partial_b, T* b,
+                            int64_t count, int64_t cols) {
+    __shared__ Acc<T> sums[kRowsAtOnce][kColumns];
+    const Acc<T>* partial = blockIdx.y == 0 ? partial_a : partial_b;
+    const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x;
+    Acc<T> sum = 0;
+    if (col < cols) {
+#pragma unroll 4
+        for (int64_t i = threadIdx.y; i < count; i += kRowsAtOnce) sum += partial[i * cols + col];
+    }
+    sums[threadIdx.y][threadIdx.x] = sum;
+    for (int half = kRowsAtOnce / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y < half) {
+            sums[threadIdx.y][threadIdx.x] += sums[threadIdx.y + half][threadIdx.x];
+        }
+    }
+    if (threadIdx.y == 0 && col < cols) (blockIdx.y == 0 ? a : b)[col] = T(sums[0][threadIdx.x]);
+}
+
+template <class T>
+void launch_column_sums(const Acc<T>* partial_a, T* a, const Acc<T>* partial_b, T* b, int64_t count,
+                        int64_t cols, cudaStream_t stream) {
+    const dim3 grid(ceil_div<int64_t>(cols, kColumns), 2), block(kColumns, kRowsAtOnce);
+    column_sums<<<grid, block, 0, stream>>>(partial_a, a, partial_b, b, count, cols);
+}

@@ -1,0 +1,436 @@
+// layer_norm: y = (x - mean) * rstd * weight + bias, with the mean and 1 / deviation of each row
+//
+//   x, y, g, dx [rows, cols] T          weight, bias, dweight, dbias [cols] T
+//   mean, rstd [rows] float             partials [count, cols] float    (double for double)
+//   g: the gradient that arrives; dx, dweight, dbias: the gradients that leave
+//
+// Traffic, the least a kernel can move: forward reads x and writes y, 2 * sizeof(T) bytes per
+// element; backward reads g and x and writes dx, 3 * sizeof(T). What is per row or per column is
+// small beside it.
+//
+// With xhat = (x - mean) * rstd and h = g * weight, backward is
+//   dx = rstd * (h - average of h - xhat * average of h * xhat)      averages over the row
+//   dweight = sum of g * xhat, dbias = sum of g                      sums over the rows
+
+#include "reduce.cuh"
+
+// ---- naive: one thread per row, and for dweight and dbias one thread per column. The chains of
+// additions are long, so they run in double.
+// Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
+
+template <class T>
+__global__ void forward_naive(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
+                              Acc<T>* rstd, int64_t rows, int64_t cols, double eps) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    x += row * cols;
+    y += row * cols;
+    double sum = 0, square = 0;
+    for (int64_t c = 0; c < cols; ++c) sum += A(x[c]);
+    const double m = sum / cols;
+    for (int64_t c = 0; c < cols; ++c) square += (A(x[c]) - m) * (A(x[c]) - m);
+    const double r = 1 / sqrt(square / cols + eps);
+    for (int64_t c = 0; c < cols; ++c) y[c] = T(A((A(x[c]) - m) * r) * A(weight[c]) + A(bias[c]));
+    mean[row] = A(m);
+    rstd[row] = A(r);
+}
+
+template <class T>
+__global__ void dx_naive(const T* g, const T* x, const T* weight, const Acc<T>* mean,
+                         const Acc<T>* rstd, T* dx, int64_t rows, int64_t cols) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    g += row * cols;
+    x += row * cols;
+    dx += row * cols;
+    const A m = mean[row], r = rstd[row];
+    double h_sum = 0, h_xhat_sum = 0;
+    for (int64_t c = 0; c < cols; ++c) {
+        const A h = A(g[c]) * A(weight[c]), xhat = (A(x[c]) - m) * r;
+        h_sum += h;
+        h_xhat_sum += h * xhat;
+    }
+    const A h_average = A(h_sum / cols), h_xhat_average = A(h_xhat_sum / cols);
+    for (int64_t c = 0; c < cols; ++c) {
+        const A h = A(g[c]) * A(weight[c]), xhat = (A(x[c]) - m) * r;
+        dx[c] = T(r * (h - h_average - xhat * h_xhat_average));
+    }
+}
+
+template <class T>
+__global__ void columns_naive(const T* g, const T* x, const Acc<T>* mean, const Acc<T>* rstd,
+                              T* dweight, T* dbias, int64_t rows, int64_t cols) {
+    using A = Acc<T>;
+    const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (c >= cols) return;
+    double weight_sum = 0, bias_sum = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+        const A d = A(g[row * cols + c]);
+        weight_sum += d * ((A(x[row * cols + c]) - mean[row]) * rstd[row]);
+        bias_sum += d;
+    }
+    dweight[c] = T(A(weight_sum));
+    dbias[c] = T(A(bias_sum));
+}
+
+// ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its
+// threads' sums. For dweight and dbias a thread takes V columns of a slice of the rows, and a
+// second pass adds up the slices. Flaw: forward reads each row three times, backward twice and once
+// more for the columns. The version has V = 1. With V = kVec it serves the next version for rows
+// too wide for it.
+
+template <class T, int V>
+__global__ void forward_block(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
+                              Acc<T>* rstd, int64_t rows, int64_t cols, double eps) {
+    using A = Acc<T>;
+    const int64_t first = threadIdx.x * V, step = blockDim.x * V;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const T* in = x + row * cols;
+        T* out = y + row * cols;
+        A sum[1] = {0}, square[1] = {0};
+        for (int64_t c = first; c < cols; c += step) {
+            const Vec<T, V> v = load<V>(in + c);
+            for (int k = 0; k < V; ++k) sum[0] += A(v[k]);
+        }
+        row_sum(sum);
+        const A m = sum[0] / cols;
+        for (int64_t c = first; c < cols; c += step) {
+            const Vec<T, V> v = load<V>(in + c);
+            for (int k = 0; k < V; ++k) square[0] += (A(v[k]) - m) * (A(v[k]) - m);
+        }
+        row_sum(square);
+        const A r = 1 / sqrt(square[0] / cols + A(eps));
+        for (int64_t c = first; c < cols; c += step) {
+            Vec<T, V> v = load<V>(in + c);
+            const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
+            for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - m) * r * A(w[k]) + A(b[k]));
+            store(out + c, v);
+        }
+        if (threadIdx.x == 0) mean[row] = m, rstd[row] = r;
+    }
+}
+
+template <class T, int V>
+__global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* mean,
+                         const Acc<T>* rstd, T* dx, int64_t rows, int64_t cols) {
+    using A = Acc<T>;
+    const int64_t first = threadIdx.x * V, step = blockDim.x * V;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const A m = mean[row], r = rstd[row];
+        A sums[2] = {0, 0};  // of h, of h * xhat
+        for (int64_t c = first; c < cols; c += step) {
+            const Vec<T, V> u = load<V>(g + row * cols + c), v = load<V>(x + row * cols + c);
+            const Vec<T, V> w = load<V>(weight + c);
+            for (int k = 0; k < V; ++k) {
+                const A h = A(u[k]) * A(w[k]);
+                sums[0] += h;
+                sums[1] += h * ((A(v[k]) - m) * r);
+            }
+        }
+        row_sum(sums);
+        const A h_average = sums[0] / cols, h_xhat_average = sums[1] / cols;
+        for (int64_t c = first; c < cols; c += step) {
+            const Vec<T, V> u = load<V>(g + row * cols + c), w = load<V>(weight + c);
+            Vec<T, V> v = load<V>(x + row * cols + c);
+            for (int k = 0; k < V; ++k) {
+                const A h = A(u[k]) * A(w[k]), xhat = (A(v[k]) - m) * r;
+                v[k] = T(r * (h - h_average - xhat * h_xhat_average));
+            }
+            store(dx + row * cols + c, v);
+        }
+    }
+}
+
+template <class T, int V>
+__global__ void columns_block(const T* g, const T* x, const Acc<T>* mean, const Acc<T>* rstd,
+                              Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows,
+                              int64_t cols) {
+    using A = Acc<T>;
+    const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+    if (c >= cols) return;
+    const int64_t slice = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(gridDim.y) * blockDim.y;
+    A weight_sum[V] = {}, bias_sum[V] = {};
+#pragma unroll 4
+    for (int64_t row = slice; row < rows; row += slices) {
+        const Vec<T, V> u = load<V>(g + row * cols + c), v = load<V>(x + row * cols + c);
+        const A m = mean[row], r = rstd[row];
+        for (int k = 0; k < V; ++k) {
+            weight_sum[k] += A(u[k]) * ((A(v[k]) - m) * r);
+            bias_sum[k] += A(u[k]);
+        }
+    }
+    for (int k = 0; k < V; ++k) {
+        partial_dweight[slice * cols + c + k] = weight_sum[k];
+        partial_dbias[slice * cols + c + k] = bias_sum[k];
+    }
+}
+
+// ---- vector: a thread keeps its part of the row, N vectors of 16 bytes, in registers, so that
+// memory is read once: forward takes the mean and then the deviations from it out of registers.
+// Backward also keeps the sums of its columns over all rows that the block takes, and loads the
+// next row before it works on this one, so that memory never waits for arithmetic. Flaw: a row that
+// does not fit, or whose width is no multiple of the vector, goes back to block.
+
+constexpr int kForwardVectors = 4;  // of a thread
+
+template <class T>
+__global__ __launch_bounds__(1024) void forward_vector(const T* x, const T* weight, const T* bias,
+                                                       T* y, Acc<T>* mean, Acc<T>* rstd,
+                                                       int64_t rows, int cols, double eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kForwardVectors;
+    const int64_t step = int64_t(gridDim.x) * blockDim.y;
+    for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < rows; first += step) {
+        const int64_t row = first + threadIdx.y;
+        const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
+        Vec<T, V> v[N];
+        A sum[1] = {0}, square[1] = {0};
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = (n * blockDim.x + threadIdx.x) * V;
+            if (c < end) v[n] = load<V>(x + row * cols + c);
+        }
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = (n * blockDim.x + threadIdx.x) * V;
+            if (c >= end) break;
+            for (int k = 0; k < V; ++k) sum[0] += A(v[n][k]);
+        }
+        row_sum(sum);
+        const A m = sum[0] / cols;
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = (n * blockDim.x + threadIdx.x) * V;
+            if (c >= end) break;
+            for (int k = 0; k < V; ++k) square[0] += (A(v[n][k]) - m) * (A(v[n][k]) - m);
+        }
+        row_sum(square);
+        const A r = 1 / sqrt(square[0] / cols + A(eps));
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = (n * blockDim.x + threadIdx.x) * V;
+            if (c >= end) break;
+            const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
+            for (int k = 0; k < V; ++k) v[n][k] = T((A(v[n][k]) - m) * r * A(w[k]) + A(b[k]));
+            store(y + row * cols + c, v[n]);
+        }
+        if (threadIdx.x == 0 && row < rows) mean[row] = m, rstd[row] = r;
+    }
+}
+
+constexpr int kBackwardThreads = 512;  // of a multiprocessor: 128 registers each, all it has
+template <class T>
+constexpr int kBackwardVectors = sizeof(T) == 4 ? 4 : 2;  // of a thread: at most 16 columns
+
+// What a thread of backward keeps of one row. Past the last row all of it is 0, and adds nothing.
+template <class T>
+struct Part {
+    Vec<T, kVec<T>> g[kBackwardVectors<T>], x[kBackwardVectors<T>];
+    Acc<T> mean, rstd;
+};
+
+template <class T>
+__global__ __launch_bounds__(kBackwardThreads) void backward_vector(
+    const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd, T* dx,
+    Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kBackwardVectors<T>;
+    const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(gridDim.x) * blockDim.y;
+    A weight_sum[N][V] = {}, bias_sum[N][V] = {};
+    Part<T> next;
+    for (int64_t row = slice - slices; row - threadIdx.y < rows; row += slices) {
+        const Part<T> part = next;
+        const int64_t next_row = row + slices;
+        next.mean = next_row < rows ? mean[next_row] : A(0);
+        next.rstd = next_row < rows ? rstd[next_row] : A(0);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = (n * blockDim.x + threadIdx.x) * V;
+            const bool here = next_row < rows && c < cols;
+            next.g[n] = here ? load<V>(g + next_row * cols + c) : Vec<T, V>{};
+            next.x[n] = here ? load<V>(x + next_row * cols + c) : Vec<T, V>{};
+        }
+        if (row < 0) continue;  // the first round only loads
+        A sums[2] = {0, 0};     // of h, of h * xhat
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = (n * blockDim.x + threadIdx.x) * V;
+            if (c >= cols) break;
+            const Vec<T, V> w = load<V>(weight + c);
+            for (int k = 0; k < V; ++k) {
+                const A d = A(part.g[n][k]), xhat = (A(part.x[n][k]) - part.mean) * part.rstd;
+                weight_sum[n][k] += d * xhat;
+                bias_sum[n][k] += d;
+                sums[0] += d * A(w[k]);
+                sums[1] += d * A(w[k]) * xhat;
+            }
+        }
+        row_sum(sums);
+        const A h_average = sums[0] / cols, h_xhat_average = sums[1] / cols;
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = (n * blockDim.x + threadIdx.x) * V;
+            if (c >= cols || row >= rows) break;
+            const Vec<T, V> w = load<V>(weight + c);
+            Vec<T, V> out;
+            for (int k = 0; k < V; ++k) {
+                const A h = A(part.g[n][k]) * A(w[k]);
+                const A xhat = (A(part.x[n][k]) - part.mean) * part.rstd;
+                out[k] = T(part.rstd * (h - h_average - xhat * h_xhat_average));
+            }
+            store(dx + row * cols + c, out);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = (n * blockDim.x + threadIdx.x) * V;
+        if (c >= cols) break;
+        for (int k = 0; k < V; ++k) {
+            partial_dweight[slice * cols + c + k] = weight_sum[n][k];
+            partial_dbias[slice * cols + c + k] = bias_sum[n][k];
+        }
+    }
+}
+
+// ---- launch choices: the first row of a table whose threads hold the whole row of the tensor
+
+struct Shape {
+    int threads, rows;  // threads of a row, rows of a block
+};
+constexpr Shape kForward[] = {
+    {32, 4},  // one warp: its sums need no barrier
+    {64, 2}, {128, 1}, {256, 1}, {512, 1}, {1024, 1},
+};
+constexpr Shape kBackward[] = {
+    {32, 8},  {64, 4},  {128, 2},
+    {256, 1}, {512, 1},  // one block fills a multiprocessor; two of 256, as above, hide each
+                         // other's barriers
+};
+
+// Null if no row of the table has so many threads.
+template <int n>
+const Shape* find(const Shape (&table)[n], int64_t threads) {
+    for (const Shape& shape : table) {
+        if (threads <= shape.threads) return &shape;
+    }
+    return nullptr;
+}
+
+// Threads of a block of the block version: no more than there is work for.
+inline int block_threads(int64_t vectors) {
+    int threads = kWarp;
+    while (threads < 512 && threads < vectors) threads *= 2;
+    return threads;
+}
+
+template <class T>
+struct BackwardPlan {
+    bool whole;          // may the kernels use vectors?
+    const Shape* shape;  // of backward_vector; null: the block version does the work
+    dim3 grid, block;    // of backward_vector or of columns_block
+    int64_t partials;
+
+    BackwardPlan(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols,
+                 int64_t version) {
+        whole = version == 2 && is_aligned(g, x, weight) && cols % kVec<T> == 0;
+        const int64_t vectors = whole ? cols / kVec<T> : cols;
+        shape = whole ? find(kBackward, ceil_div<int64_t>(vectors, kBackwardVectors<T>)) : nullptr;
+        if (shape != nullptr) {
+            block = dim3(shape->threads, shape->rows);
+            const int blocks = multiprocessors() * (kBackwardThreads / (block.x * block.y));
+            grid = dim3(smaller<int64_t>(ceil_div<int64_t>(rows, block.y), blocks));
+            partials = int64_t(grid.x) * block.y;
+        } else {
+            // Enough slices of the rows to give each multiprocessor 2048 threads.
+            block = dim3(kWarp, 8);
+            const int64_t across = ceil_div<int64_t>(vectors, block.x);
+            const int64_t down = smaller(ceil_div<int64_t>(rows, block.y),
+                                         ceil_div<int64_t>(multiprocessors() * 8, across));
+            grid = dim3(across, smaller<int64_t>(down, 65535));  // CUDA's limit in y
+            partials = int64_t(grid.y) * block.y;
+        }
+    }
+};
+
+// ---- launchers. version: 0 naive, 1 block, 2 vector
+
+template <class T>
+cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
+                               Acc<T>* rstd, int64_t rows, int64_t cols, double eps,
+                               int64_t version, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    if (version == 0) {
+        forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(x, weight, bias, y, mean,
+                                                                        rstd, rows, cols, eps);
+        return cudaGetLastError();
+    }
+    constexpr int V = kVec<T>;
+    const bool whole = version == 2 && is_aligned(x, weight, bias, y) && cols % V == 0;
+    const int64_t vectors = whole ? cols / V : cols;
+    const Shape* shape =
+        whole ? find(kForward, ceil_div<int64_t>(vectors, kForwardVectors)) : nullptr;
+    if (shape != nullptr) {
+        const dim3 block(shape->threads, shape->rows);
+        forward_vector<<<grid_of(ceil_div<int64_t>(rows, shape->rows)), block, 0, stream>>>(
+            x, weight, bias, y, mean, rstd, rows, cols, eps);
+    } else {
+        const auto kernel = whole ? forward_block<T, V> : forward_block<T, 1>;
+        kernel<<<grid_of(rows), block_threads(vectors), 0, stream>>>(x, weight, bias, y, mean, rstd,
+                                                                     rows, cols, eps);
+    }
+    return cudaGetLastError();
+}
+
+// How many rows of partial sums backward needs.
+template <class T>
+int64_t layer_norm_partials(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols,
+                            int64_t version) {
+    if (version == 0 || cols == 0) return 0;
+    return BackwardPlan<T>(g, x, weight, rows, cols, version).partials;
+}
+
+template <class T>
+cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const Acc<T>* mean,
+                                const Acc<T>* rstd, T* dx, T* dweight, T* dbias,
+                                Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows,
+                                int64_t cols, int64_t version, cudaStream_t stream) {
+    if (cols == 0) return cudaSuccess;
+    if (rows == 0 || version == 0) {
+        if (rows > 0) {
+            dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(g, x, weight, mean, rstd, dx,
+                                                                       rows, cols);
+        }
+        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(g, x, mean, rstd, dweight,
+                                                                        dbias, rows, cols);
+        return cudaGetLastError();
+    }
+    constexpr int V = kVec<T>;
+    const BackwardPlan<T> plan(g, x, weight, rows, cols, version);
+    if (plan.shape != nullptr) {
+        backward_vector<<<plan.grid, plan.block, 0, stream>>>(
+            g, x, weight, mean, rstd, dx, partial_dweight, partial_dbias, rows, cols);
+    } else {
+        const auto kernel = plan.whole ? dx_block<T, V> : dx_block<T, 1>;
+        kernel<<<grid_of(rows), block_threads(plan.whole ? cols / V : cols), 0, stream>>>(
+            g, x, weight, mean, rstd, dx, rows, cols);
+        const auto columns = plan.whole ? columns_block<T, V> : columns_block<T, 1>;
+        columns<<<plan.grid, plan.block, 0, stream>>>(g, x, mean, rstd, partial_dweight,
+                                                      partial_dbias, rows, cols);
+    }
+    launch_column_sums(partial_dweight, dweight, partial_dbias, dbias, plan.partials, cols, stream);
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                             \
+    template cudaError_t layer_norm_forward<T>(const T*, const T*, const T*, T*, Acc<T>*, Acc<T>*, \
+                                               int64_t, int64_t, double, int64_t, cudaStream_t);   \
+    template int64_t layer_norm_partials<T>(const T*, const T*, const T*, int64_t, int64_t,        \
+                                            int64_t);                                              \
+    template cudaError_t layer_norm_backward<T>(const T*, const T*, const T*, const Acc<T>*,       \
+                                                const Acc<T>*, T*, T*, T*, Acc<T>*, Acc<T>*,       \
+                                                int64_t, int64_t, int64_t, cudaStream_t);
+FOR_EACH_TYPE(INSTANTIATE)

@@ -1,0 +1,65 @@
+"""layer_norm: y = (x - mean) / sqrt(var + eps) * weight + bias, row by row."""
+
+import torch
+from torch import Tensor
+
+import jitload
+from kernels import version_number
+
+kernel = jitload.load("layer_norm")
+VERSIONS = ("naive", "block", "vector")
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5, *, version: str = VERSIONS[-1]
+) -> Tensor:
+    """Each row of x [..., cols], shifted and scaled to mean 0 and variance 1, * weight + bias.
+
+    weight and bias are [cols]; all tensors are of one type: float64, float32, float16 or bfloat16.
+    The variance divides by cols; eps is added to it. The result is contiguous and has x's shape and
+    type; mean and deviation are kept in float (double for double). Gradients have the same bits on
+    every run. There is no second derivative: asking for one raises RuntimeError.
+
+    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
+    ValueError if the version is unknown.
+
+    Source: Ba, Kiros, Hinton, "Layer Normalization", 2016.
+    """
+    return kernel.forward(x, weight, bias, eps, version_number(version, VERSIONS))[0]
+
+
+def _new_sums(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[:-1], dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+@kernel.register_fake("forward")
+def _(x, weight, bias, eps, version):
+    return x.new_empty(x.shape), _new_sums(x), _new_sums(x)
+
+
+@kernel.register_fake("backward")
+def _(grad, x, weight, mean, rstd, version):
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape)
+
+
+def _save(ctx, inputs, output):
+    x, weight, _, _, ctx.version = inputs
+    _, mean, rstd = output
+    ctx.mark_non_differentiable(mean, rstd)
+    ctx.save_for_backward(x, weight, mean, rstd)
+
+
+def _backward(ctx, grad, grad_mean, grad_rstd):
+    x, weight, mean, rstd = ctx.saved_tensors
+    return *kernel.backward(grad, x, weight, mean, rstd, ctx.version), None, None
+
+
+def _double_backward(ctx, *grads):
+    raise RuntimeError(
+        "layer_norm has no second derivative; where you need one, use "
+        "torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)"
+    )
+
+
+kernel.register_autograd("forward", _backward, setup_context=_save)
+kernel.register_autograd("backward", _double_backward)

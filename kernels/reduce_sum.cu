@@ -1,0 +1,148 @@
+// reduce_sum: y[r] = sum over c of x[r, c]
+//
+//   x [rows, cols] T        y [rows] T        partial [rows * splits] float (double for double)
+//
+// The sum over all of x is the sum of one long row. Few long rows cannot fill a GPU, so each is cut
+// into `splits` pieces, whose partial sums a second launch adds: always in the same order.
+//
+// Traffic, the least a kernel can move: sizeof(T) bytes read per element; the sums are free beside
+// it.
+
+#include "reduce.cuh"
+
+// The pieces of the rows, numbered row by row; piece p is [begin, end) in x.
+struct Pieces {
+    int64_t rows, cols, splits;
+    int64_t size;  // elements of a piece; the last one of a row may be smaller, even empty
+
+    __host__ __device__ int64_t count() const { return rows * splits; }
+    __device__ int64_t begin(int64_t p) const { return p / splits * cols + p % splits * size; }
+    __device__ int64_t end(int64_t p) const {
+        return smaller(begin(p) + size, (p / splits + 1) * cols);
+    }
+};
+
+// ---- naive: one thread per piece. The chain of additions is long, so it runs in double.
+// Flaw: neighbouring threads read a whole piece apart, and each access moves 32 bytes for one T.
+
+template <class In, class Out>
+__global__ void sum_naive(const In* x, Out* y, Pieces pieces) {
+    const int64_t p = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (p >= pieces.count()) return;
+    const int64_t end = pieces.end(p);
+    double sum = 0;
+    for (int64_t i = pieces.begin(p); i < end; ++i) sum += double(Acc<In>(x[i]));
+    y[p] = Out(Acc<Out>(sum));
+}
+
+// ---- shared: one block per piece; neighbouring threads read neighbours, then a tree in shared
+// memory adds their sums.
+// Flaw: small reads, a barrier for each level of the tree, and most threads idle in most levels.
+
+constexpr int kTreeThreads = 256;
+
+template <class In, class Out>
+__global__ void sum_shared(const In* x, Out* y, Pieces pieces) {
+    using A = Acc<In>;
+    __shared__ A sums[kTreeThreads];
+    const int t = threadIdx.x;
+    for (int64_t p = blockIdx.x; p < pieces.count(); p += gridDim.x) {
+        const int64_t end = pieces.end(p);
+        A sum = 0;
+        for (int64_t i = pieces.begin(p) + t; i < end; i += kTreeThreads) sum += A(x[i]);
+        sums[t] = sum;
+        for (int half = kTreeThreads / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (t < half) sums[t] += sums[t + half];
+        }
+        if (t == 0) y[p] = Out(sums[0]);
+    }
+}
+
+// ---- vector: 16 bytes per access, several of them in flight, and warp shuffles in place of the
+// tree. Flaw: a row whose width is not a multiple of the vector is read element by element (V = 1).
+
+template <class In, class Out, int V>
+__global__ void sum_vector(const In* x, Out* y, Pieces pieces) {
+    using A = Acc<In>;
+    for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < pieces.count();
+         first += int64_t(gridDim.x) * blockDim.y) {
+        const int64_t p = first + threadIdx.y;
+        const int64_t begin = p < pieces.count() ? pieces.begin(p) : 0;
+        const int64_t end = p < pieces.count() ? pieces.end(p) : 0;
+        A lanes[V] = {};
+#pragma unroll 4
+        for (int64_t i = begin + threadIdx.x * V; i + V <= end; i += blockDim.x * V) {
+            const Vec<In, V> v = load<V>(x + i);
+            for (int k = 0; k < V; ++k) lanes[k] += A(v[k]);
+        }
+        // The one row of a sum over all may end within a vector.
+        const int64_t tail = end - (end - begin) % V + threadIdx.x;
+        if (begin < end && tail < end) lanes[0] += A(x[tail]);
+        A sum[1] = {0};
+        for (A lane : lanes) sum[0] += lane;
+        row_sum(sum);
+        if (threadIdx.x == 0 && p < pieces.count()) y[p] = Out(sum[0]);
+    }
+}
+
+struct Shape {
+    int64_t vectors;  // the row in the table is for pieces of up to so many vectors
+    int threads, pieces;
+};
+constexpr Shape kShapes[] = {
+    {128, 32, 8},        // a warp needs no barrier
+    {1024, 128, 2},      //
+    {INT64_MAX, 512, 1}  //
+};
+
+// ---- launchers. version: 0 naive, 1 shared, 2 vector
+
+template <class In, class Out>
+void launch(const In* x, Out* y, Pieces pieces, int64_t version, cudaStream_t stream) {
+    if (version == 0) {
+        const int64_t blocks = ceil_div<int64_t>(pieces.count(), 128);
+        sum_naive<<<blocks, 128, 0, stream>>>(x, y, pieces);
+    } else if (version == 1) {
+        sum_shared<<<grid_of(pieces.count()), kTreeThreads, 0, stream>>>(x, y, pieces);
+    } else {
+        constexpr int V = kVec<In>;
+        const bool whole = is_aligned(x) && (pieces.cols % V == 0 || pieces.rows == 1);
+        const Shape* shape = kShapes;
+        while (ceil_div<int64_t>(pieces.size, whole ? V : 1) > shape->vectors) ++shape;
+        const unsigned blocks = grid_of(ceil_div<int64_t>(pieces.count(), shape->pieces));
+        const dim3 block(shape->threads, shape->pieces);
+        if (whole) {
+            sum_vector<In, Out, V><<<blocks, block, 0, stream>>>(x, y, pieces);
+        } else {
+            sum_vector<In, Out, 1><<<blocks, block, 0, stream>>>(x, y, pieces);
+        }
+    }
+}
+
+// How many pieces each row is cut into: enough to fill the GPU, but none below 4096 elements.
+int64_t reduce_sum_splits(int64_t rows, int64_t cols, int64_t version) {
+    const int64_t wanted = multiprocessors() * (version == 0 ? 512 : 4);
+    const int64_t splits = smaller(ceil_div(wanted, rows), ceil_div<int64_t>(cols, 4096));
+    return splits < 1 ? 1 : splits;
+}
+
+template <class T>
+cudaError_t reduce_sum_forward(const T* x, Acc<T>* partial, T* y, int64_t rows, int64_t cols,
+                               int64_t splits, int64_t version, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    const int64_t size = ceil_div<int64_t>(ceil_div(cols, splits), kVec<T>) * kVec<T>;
+    const Pieces pieces = {rows, cols, splits, size};
+    if (splits == 1) {
+        launch(x, y, pieces, version, stream);
+    } else {
+        launch(x, partial, pieces, version, stream);
+        launch(partial, y, Pieces{rows, splits, 1, splits}, version, stream);
+    }
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                           \
+    template cudaError_t reduce_sum_forward<T>(const T*, Acc<T>*, T*, int64_t, int64_t, int64_t, \
+                                               int64_t, cudaStream_t);
+FOR_EACH_TYPE(INSTANTIATE)

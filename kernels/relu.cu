@@ -1,0 +1,100 @@
+// relu: y = max(x, 0)
+//
+//   x, y, g, dx [n] T        g: the gradient that arrives, dx: the gradient that leaves
+//
+// Traffic, the least a kernel can move: forward reads x and writes y, 2 * sizeof(T) bytes per
+// element; backward reads g and y and writes dx, 3 * sizeof(T). The arithmetic is free beside it.
+
+#include "vec.cuh"
+
+// Both comparisons are false for a NaN, which therefore passes, as it does in PyTorch.
+template <class A>
+__device__ A relu(A x) {
+    return x < 0 ? A(0) : x;
+}
+
+template <class A>
+__device__ A relu_gradient(A g, A y) {
+    return y <= 0 ? A(0) : g;
+}
+
+// ---- naive: one thread per element.
+// Flaw: a thread of a 2-byte type has 2 bytes in flight, too few to hide the latency of memory.
+
+template <class T>
+__global__ void forward_naive(const T* x, T* y, int64_t n) {
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = T(relu(Acc<T>(x[i])));
+}
+
+template <class T>
+__global__ void backward_naive(const T* g, const T* y, T* dx, int64_t n) {
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < n) dx[i] = T(relu_gradient(Acc<T>(g[i]), Acc<T>(y[i])));
+}
+
+// ---- vector: one thread per 16 bytes; the last thread may find fewer and takes them one by one.
+// Flaw: needs pointers on a 16-byte boundary; the launcher goes back to naive for others.
+
+template <class T>
+__global__ void forward_vector(const T* x, T* y, int64_t n) {
+    constexpr int V = kVec<T>;
+    const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+    if (i + V <= n) {
+        Vec<T, V> v = load<V>(x + i);
+        for (int k = 0; k < V; ++k) v[k] = T(relu(Acc<T>(v[k])));
+        store(y + i, v);
+    } else {
+        for (int64_t k = i; k < n; ++k) y[k] = T(relu(Acc<T>(x[k])));
+    }
+}
+
+template <class T>
+__global__ void backward_vector(const T* g, const T* y, T* dx, int64_t n) {
+    constexpr int V = kVec<T>;
+    const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+    if (i + V <= n) {
+        Vec<T, V> v = load<V>(y + i);
+        const Vec<T, V> u = load<V>(g + i);
+        for (int k = 0; k < V; ++k) v[k] = T(relu_gradient(Acc<T>(u[k]), Acc<T>(v[k])));
+        store(dx + i, v);
+    } else {
+        for (int64_t k = i; k < n; ++k) dx[k] = T(relu_gradient(Acc<T>(g[k]), Acc<T>(y[k])));
+    }
+}
+
+// ---- launchers. version: 0 naive, 1 vector
+
+constexpr int kThreads = 256;
+
+template <class T>
+cudaError_t relu_forward(const T* x, T* y, int64_t n, int64_t version, cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    if (version == 1 && is_aligned(x, y)) {
+        const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
+        forward_vector<<<blocks, kThreads, 0, stream>>>(x, y, n);
+    } else {
+        const int64_t blocks = ceil_div<int64_t>(n, kThreads);
+        forward_naive<<<blocks, kThreads, 0, stream>>>(x, y, n);
+    }
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t relu_backward(const T* g, const T* y, T* dx, int64_t n, int64_t version,
+                          cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    if (version == 1 && is_aligned(g, y, dx)) {
+        const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
+        backward_vector<<<blocks, kThreads, 0, stream>>>(g, y, dx, n);
+    } else {
+        const int64_t blocks = ceil_div<int64_t>(n, kThreads);
+        backward_naive<<<blocks, kThreads, 0, stream>>>(g, y, dx, n);
+    }
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                  \
+    template cudaError_t relu_forward<T>(const T*, T*, int64_t, int64_t, cudaStream_t); \
+    template cudaError_t relu_backward<T>(const T*, const T*, T*, int64_t, int64_t, cudaStream_t);
+FOR_EACH_TYPE(INSTANTIATE)

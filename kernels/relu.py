@@ -1,0 +1,55 @@
+"""relu: y = max(x, 0), element by element."""
+
+from torch import Tensor
+
+import jitload
+from kernels import version_number
+
+kernel = jitload.load("relu")
+VERSIONS = ("naive", "vector")
+
+
+def relu(x: Tensor, *, version: str = VERSIONS[-1]) -> Tensor:
+    """max(x, 0) for a tensor of any shape, in float64, float32, float16 or bfloat16; NaN stays NaN.
+
+    The result is contiguous and has x's shape and type. The gradient at 0 is 0, as in PyTorch.
+    Gradients of every order are right: y is a constant to the gradient, which is linear in grad.
+
+    Raises RuntimeError if x has another type or is not where the kernel runs, and ValueError if the
+    version is unknown.
+    """
+    return kernel.forward(x, version_number(version, VERSIONS))
+
+
+@kernel.register_fake("forward")
+def _(x, version):
+    return x.new_empty(x.shape)
+
+
+@kernel.register_fake("backward")
+def _(grad, y, version):
+    return y.new_empty(y.shape)
+
+
+def _save_forward(ctx, inputs, output):
+    _, ctx.version = inputs
+    ctx.save_for_backward(output)
+
+
+def _backward(ctx, grad):
+    (y,) = ctx.saved_tensors
+    return kernel.backward(grad, y, ctx.version), None
+
+
+def _save_backward(ctx, inputs, output):
+    _, y, ctx.version = inputs
+    ctx.save_for_backward(y)
+
+
+def _double_backward(ctx, grad_dx):
+    (y,) = ctx.saved_tensors
+    return kernel.backward(grad_dx, y, ctx.version), None, None
+
+
+kernel.register_autograd("forward", _backward, setup_context=_save_forward)
+kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)

@@ -1,0 +1,238 @@
+// scale_bias_relu: y = max(x * scale + bias, 0)
+//
+//   x, y, g, dx [rows, cols] T        scale, bias, dscale, dbias [cols] T
+//   partials [count, cols] float (double for double)
+//   g: the gradient that arrives; dx, dscale, dbias: the gradients that leave
+//
+// Without a scale tensor the number `factor` is the scale of every column.
+//
+// Traffic, the least a kernel can move: forward reads x and writes y, 2 * sizeof(T) bytes per
+// element, where three separate ops move 6 * sizeof(T); backward reads g and x and writes dx,
+// 3 * sizeof(T). scale and bias are small and stay in the caches.
+
+#include "reduce.cuh"
+
+__device__ inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ inline double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+
+// One rounding instead of two: so the sign of z, and with it the gradient, is always right.
+template <class A>
+__device__ A activate(A x, A scale, A bias) {
+    const A z = multiply_add(x, scale, bias);
+    return z < 0 ? A(0) : z;
+}
+
+// The gradient at z; a NaN passes it on, as in PyTorch.
+template <class A>
+__device__ A gradient(A g, A x, A scale, A bias) {
+    return multiply_add(x, scale, bias) <= 0 ? A(0) : g;
+}
+
+template <class T>
+struct Scale {
+    const T* scale;  // null: factor is the scale of every column
+    Acc<T> factor;
+    __device__ Acc<T> operator[](int64_t col) const { return scale ? Acc<T>(scale[col]) : factor; }
+};
+
+// ---- naive: one thread per element; for dscale and dbias one thread per column, whose chain of
+// additions is long and therefore runs in double.
+// Flaw: each element costs a 64-bit division, and cols threads cannot fill a GPU.
+
+template <class T>
+__global__ void forward_naive(const T* x, Scale<T> scale, const T* bias, T* y, int64_t rows,
+                              int64_t cols) {
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= rows * cols) return;
+    const int64_t col = i % cols;
+    y[i] = T(activate(Acc<T>(x[i]), scale[col], Acc<T>(bias[col])));
+}
+
+template <class T>
+__global__ void dx_naive(const T* g, const T* x, Scale<T> scale, const T* bias, T* dx, int64_t rows,
+                         int64_t cols) {
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= rows * cols) return;
+    const Acc<T> s = scale[i % cols], b = Acc<T>(bias[i % cols]);
+    dx[i] = T(s * gradient(Acc<T>(g[i]), Acc<T>(x[i]), s, b));
+}
+
+template <class T>
+__global__ void columns_naive(const T* g, const T* x, Scale<T> scale, const T* bias, T* dscale,
+                              T* dbias, int64_t rows, int64_t cols) {
+    const int64_t col = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (col >= cols) return;
+    const Acc<T> s = scale[col], b = Acc<T>(bias[col]);
+    double scale_sum = 0, bias_sum = 0;
+    for (int64_t i = col; i < rows * cols; i += cols) {
+        const double d = gradient(Acc<T>(g[i]), Acc<T>(x[i]), s, b);
+        scale_sum += d * double(Acc<T>(x[i]));
+        bias_sum += d;
+    }
+    dscale[col] = T(Acc<T>(scale_sum));
+    dbias[col] = T(Acc<T>(bias_sum));
+}
+
+// ---- vector: a thread owns the V columns of one 16-byte vector, keeps their scale and bias in
+// registers and walks down the rows. Backward, it also keeps its columns' sums, and leaves them for
+// a second pass: everything is read once.
+// Flaw: a width that is not a multiple of the vector is taken element by element (V = 1).
+
+constexpr int kThreads = 256;
+constexpr int kUnroll = 4;  // rows that a thread loads before it computes
+
+template <class T, int V>
+__global__ void forward_vector(const T* x, Scale<T> scale, const T* bias, T* y, int64_t rows,
+                               int64_t cols) {
+    using A = Acc<T>;
+    const int64_t col = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+    if (col >= cols) return;
+    A s[V], b[V];
+    for (int k = 0; k < V; ++k) s[k] = scale[col + k], b[k] = A(bias[col + k]);
+    const int64_t step = int64_t(gridDim.y) * blockDim.y;
+    const int64_t first = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
+    for (int64_t row = first; row < rows; row += kUnroll * step) {
+        Vec<T, V> v[kUnroll];
+        for (int r = 0; r < kUnroll; ++r) {
+            if (row + r * step < rows) v[r] = load<V>(x + (row + r * step) * cols + col);
+        }
+        for (int r = 0; r < kUnroll; ++r) {
+            if (row + r * step >= rows) break;
+            for (int k = 0; k < V; ++k) v[r][k] = T(activate(A(v[r][k]), s[k], b[k]));
+            store(y + (row + r * step) * cols + col, v[r]);
+        }
+    }
+}
+
+template <class T, int V>
+__global__ __launch_bounds__(kThreads, 2) void backward_vector(const T* g, const T* x,
+                                                               Scale<T> scale, const T* bias, T* dx,
+                                                               Acc<T>* partial_dscale,
+                                                               Acc<T>* partial_dbias, int64_t rows,
+                                                               int64_t cols) {
+    using A = Acc<T>;
+    const int64_t col = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+    if (col >= cols) return;
+    A s[V], b[V], scale_sum[V] = {}, bias_sum[V] = {};
+    for (int k = 0; k < V; ++k) s[k] = scale[col + k], b[k] = A(bias[col + k]);
+    const int64_t step = int64_t(gridDim.y) * blockDim.y;
+    const int64_t first = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
+    for (int64_t row = first; row < rows; row += kUnroll * step) {
+        Vec<T, V> u[kUnroll], v[kUnroll];
+        for (int r = 0; r < kUnroll; ++r) {
+            if (row + r * step < rows) {
+                u[r] = load<V>(g + (row + r * step) * cols + col);
+                v[r] = load<V>(x + (row + r * step) * cols + col);
+            }
+        }
+        for (int r = 0; r < kUnroll; ++r) {
+            if (row + r * step >= rows) break;
+            for (int k = 0; k < V; ++k) {
+                const A d = gradient(A(u[r][k]), A(v[r][k]), s[k], b[k]);
+                scale_sum[k] += d * A(v[r][k]);
+                bias_sum[k] += d;
+                v[r][k] = T(s[k] * d);
+            }
+            store(dx + (row + r * step) * cols + col, v[r]);
+        }
+    }
+    for (int k = 0; k < V; ++k) {
+        partial_dscale[first * cols + col + k] = scale_sum[k];
+        partial_dbias[first * cols + col + k] = bias_sum[k];
+    }
+}
+
+// The launch of the vector version: blocks are `x` threads across the columns, `y` down the rows.
+struct Plan {
+    bool whole;  // may the kernel use vectors?
+    dim3 grid, block;
+    int64_t partials() const { return int64_t(grid.y) * block.y; }
+};
+
+// At most `limit` threads; kUnroll rows for each thread if that needs fewer.
+template <class T>
+Plan plan_of(bool aligned, int64_t rows, int64_t cols, int64_t limit) {
+    const bool whole = aligned && cols % kVec<T> == 0;
+    const int64_t vectors = whole ? cols / kVec<T> : cols;
+    unsigned across = 1;
+    while (across < 32 && across < vectors) across *= 2;
+    const dim3 block(across, kThreads / across);
+    const int64_t blocks_across = ceil_div<int64_t>(vectors, across);
+    int64_t down =
+        smaller(ceil_div<int64_t>(rows, block.y * kUnroll), limit / (blocks_across * kThreads));
+    down = down < 1 ? 1 : smaller<int64_t>(down, 65535);  // CUDA's limit in y
+    return {whole, dim3(blocks_across, down), block};
+}
+
+// The sums of backward live in registers, so its grid is what the GPU holds at once: two blocks
+// each.
+template <class T>
+Plan backward_plan(const T* g, const T* x, int64_t rows, int64_t cols) {
+    return plan_of<T>(is_aligned(g, x), rows, cols, multiprocessors() * 2 * kThreads);
+}
+
+// ---- launchers. version: 0 naive, 1 vector
+
+template <class T>
+cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, const T* bias, T* y,
+                                    int64_t rows, int64_t cols, int64_t version,
+                                    cudaStream_t stream) {
+    if (rows == 0 || cols == 0) return cudaSuccess;
+    const Scale<T> s = {scale, Acc<T>(factor)};
+    if (version == 0) {
+        const int64_t blocks = ceil_div<int64_t>(rows * cols, kThreads);
+        forward_naive<<<blocks, kThreads, 0, stream>>>(x, s, bias, y, rows, cols);
+        return cudaGetLastError();
+    }
+    const Plan plan = plan_of<T>(is_aligned(x, y), rows, cols, INT64_MAX);
+    if (plan.whole) {
+        forward_vector<T, kVec<T>><<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols);
+    } else {
+        forward_vector<T, 1><<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols);
+    }
+    return cudaGetLastError();
+}
+
+// How many rows of partial sums backward needs.
+template <class T>
+int64_t scale_bias_relu_partials(const T* g, const T* x, int64_t rows, int64_t cols,
+                                 int64_t version) {
+    return version == 0 ? 0 : backward_plan(g, x, rows, cols).partials();
+}
+
+template <class T>
+cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, double factor,
+                                     const T* bias, T* dx, T* dscale, T* dbias,
+                                     Acc<T>* partial_dscale, Acc<T>* partial_dbias, int64_t rows,
+                                     int64_t cols, int64_t version, cudaStream_t stream) {
+    if (cols == 0) return cudaSuccess;
+    const Scale<T> s = {scale, Acc<T>(factor)};
+    if (version == 0) {
+        const int64_t blocks = ceil_div<int64_t>(rows * cols, kThreads);
+        if (rows > 0) {
+            dx_naive<<<blocks, kThreads, 0, stream>>>(g, x, s, bias, dx, rows, cols);
+        }
+        columns_naive<<<ceil_div<int64_t>(cols, kThreads), kThreads, 0, stream>>>(
+            g, x, s, bias, dscale, dbias, rows, cols);
+        return cudaGetLastError();
+    }
+    const Plan plan = backward_plan(g, x, rows, cols);
+    if (plan.whole) {
+        backward_vector<T, kVec<T>><<<plan.grid, plan.block, 0, stream>>>(
+            g, x, s, bias, dx, partial_dscale, partial_dbias, rows, cols);
+    } else {
+        backward_vector<T, 1><<<plan.grid, plan.block, 0, stream>>>(
+            g, x, s, bias, dx, partial_dscale, partial_dbias, rows, cols);
+    }
+    launch_column_sums(partial_dscale, dscale, partial_dbias, dbias, plan.partials(), cols, stream);
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                           \
+    template cudaError_t scale_bias_relu_forward<T>(const T*, const T*, double, const T*, T*,    \
+                                                    int64_t, int64_t, int64_t, cudaStream_t);    \
+    template int64_t scale_bias_relu_partials<T>(const T*, const T*, int64_t, int64_t, int64_t); \
+    template cudaError_t scale_bias_relu_backward<T>(const T*, const T*, const T*, double,       \
+                                                     const T*, T*, T*, T*, Acc<T>*, Acc<T>*,     \
+                                                     int64_t, int64_t, int64_t, cudaStream_t);
+FOR_EACH_TYPE(INSTANTIATE)
