@@ -1,0 +1,73 @@
+// Where the threads of a block wait for each other.
+#pragma once
+#include "block.h"
+
+namespace simulator {
+
+// Leaves the running thread suspended and goes on at `next`; comes back when the thread is resumed.
+SIMULATOR_INLINE void suspend(Block& block, unsigned rank, void* next) {
+    const uint3 index = threadIdx;
+    switch_stack(&block.threads[rank].stack_pointer, next);
+    threadIdx = index;
+    here.rank = rank;
+}
+
+SIMULATOR_INLINE void note(Block& block, unsigned rank, const char* what, const char* file,
+                           int line) {
+    Thread& thread = block.threads[rank];
+    thread.what = what;
+    thread.file = file;
+    thread.line = line;
+}
+
+SIMULATOR_INLINE Block& barrier(bool vote, const char* what, const char* file, int line) {
+    Block& block = *here.block;
+    const unsigned rank = here.rank;
+    note(block, rank, what, file, line);
+    if (void* next = block.wait_at_barrier(rank, vote))
+        suspend(block, rank, next);
+    return block;
+}
+
+// Lets other threads go first: whoever spins waits for somebody.
+SIMULATOR_INLINE void pause(const char* what, const char* file, int line) {
+    Block& block = *here.block;
+    const unsigned rank = here.rank;
+    note(block, rank, what, file, line);
+    if (void* next = block.pause(rank))
+        suspend(block, rank, next);
+}
+
+} // namespace simulator
+
+// Threads that have returned are not waited for, as on the hardware.
+SIMULATOR_INLINE void __syncthreads(SIMULATOR_CALLER) {
+    simulator::barrier(false, "__syncthreads", file, line);
+}
+
+SIMULATOR_INLINE int __syncthreads_count(int predicate, SIMULATOR_CALLER) {
+    return simulator::barrier(predicate != 0, "__syncthreads_count", file, line).barrier_votes;
+}
+
+SIMULATOR_INLINE int __syncthreads_and(int predicate, SIMULATOR_CALLER) {
+    const auto& block = simulator::barrier(predicate != 0, "__syncthreads_and", file, line);
+    return block.barrier_votes == block.barrier_alive;
+}
+
+SIMULATOR_INLINE int __syncthreads_or(int predicate, SIMULATOR_CALLER) {
+    return simulator::barrier(predicate != 0, "__syncthreads_or", file, line).barrier_votes != 0;
+}
+
+SIMULATOR_INLINE void __threadfence() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+SIMULATOR_INLINE void __threadfence_block() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+SIMULATOR_INLINE void __threadfence_system() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+SIMULATOR_INLINE void __nanosleep(unsigned, SIMULATOR_CALLER) {
+    simulator::pause("__nanosleep", file, line);
+}

@@ -1,0 +1,97 @@
+// Leaving one stack for another.
+//
+// A fiber is a stack with a function that has not finished. While it is suspended, its stack pointer is
+// all there is to know about it: on top of the stack lie the address at which it goes on and its frame pointer.
+// Every other register is named as clobbered, so the compiler itself saves those that are alive, and only those.
+// The switch is inlined and jumps instead of returning: a `ret` on another stack than its `call` is
+// predicted wrongly every time, which costs three times as much as the whole switch.
+#pragma once
+#include <stdint.h>
+
+namespace simulator {
+
+#if defined(__x86_64__)
+
+#ifdef __AVX512F__
+#define SIMULATOR_AVX512                                                                           \
+    , "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25",    \
+        "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31", "k1", "k2", "k3", "k4", "k5", "k6",  \
+        "k7"
+#else
+#define SIMULATOR_AVX512
+#endif
+
+// Suspends the running fiber, whose stack pointer goes to *from, and resumes the one suspended at `to`.
+// The 128 bytes below the stack pointer (the red zone) may be in use and are stepped over.
+[[gnu::always_inline]] inline void switch_stack(void** from, void* to) {
+    asm volatile("leaq -128(%%rsp), %%rsp\n\t"
+                 "pushq %%rbp\n\t"
+                 "leaq 1f(%%rip), %%rax\n\t"
+                 "pushq %%rax\n\t"
+                 "movq %%rsp, (%0)\n\t"
+                 "movq %1, %%rsp\n\t"
+                 "popq %%rax\n\t"
+                 "jmpq *%%rax\n"
+                 "1:\n\t"
+                 "popq %%rbp\n\t"
+                 "leaq 128(%%rsp), %%rsp"
+                 : "+D"(from), "+S"(to)
+                 :
+                 : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+                   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                   "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15" SIMULATOR_AVX512, "memory",
+                   "cc");
+}
+#undef SIMULATOR_AVX512
+
+// Prepares an empty stack that ends at `top` so that resuming it calls `main`, which must not return.
+inline void* fresh_stack(char* top, void (*main)()) {
+    auto slot = reinterpret_cast<uintptr_t*>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
+    *--slot = 0; // the caller's return address, where a debugger's backtrace ends
+    *--slot = reinterpret_cast<uintptr_t>(main);
+    return slot;
+}
+
+#elif defined(__aarch64__)
+
+#ifdef __APPLE__
+#define SIMULATOR_X18 // belongs to the system
+#else
+#define SIMULATOR_X18 "x18",
+#endif
+
+[[gnu::always_inline]] inline void switch_stack(void** from, void* to) {
+    register void** x0 asm("x0") = from;
+    register void* x1 asm("x1") = to;
+    asm volatile("adr x16, 1f\n\t"
+                 "stp x29, x16, [sp, #-16]!\n\t"
+                 "mov x17, sp\n\t"
+                 "str x17, [x0]\n\t"
+                 "mov sp, x1\n\t"
+                 "ldp x29, x16, [sp], #16\n\t"
+                 "br x16\n"
+                 "1:\n\t"
+                 "hint #36" // bti j: a landing place where branch targets are checked
+                 : "+r"(x0), "+r"(x1)
+                 :
+                 : "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14",
+                   "x15", "x16", "x17", SIMULATOR_X18 "x19", "x20", "x21", "x22", "x23", "x24",
+                   "x25", "x26", "x27", "x28", "x30", "v0", "v1", "v2", "v3", "v4", "v5", "v6",
+                   "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16", "v17", "v18",
+                   "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29",
+                   "v30", "v31", "memory", "cc");
+}
+#undef SIMULATOR_X18
+
+inline void* fresh_stack(char* top, void (*main)()) {
+    auto slot = reinterpret_cast<uintptr_t*>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15));
+    *--slot = reinterpret_cast<uintptr_t>(main);
+    *--slot = 0; // the frame pointer, where a debugger's backtrace ends
+    return slot;
+}
+
+#else
+#error "The simulator knows how to switch stacks on x86-64 and aarch64 only."
+#endif
+
+} // namespace simulator

@@ -1,0 +1,329 @@
+"""CUDA C++ to C++: the two spellings that no header can teach a C++ compiler.
+
+    k<T><<<grid, block, bytes>>>(x, n)       becomes    SIMULATOR_KERNEL(k<T>)(grid, block, bytes)(x, n)
+    extern __shared__ float tile[];          becomes    SIMULATOR_DYNAMIC_SHARED float tile[] SIMULATOR_DYNAMIC_SHARED_NAME;
+
+Everything else, line breaks included, stays as it is, so the compiler's line numbers are the user's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Unsupported(Exception):
+    """CUDA that the simulator does not run: `path`, `line` and `column` (from 1), `message`, `hint`."""
+
+    def __init__(self, path: str, line: int, column: int, message: str, hint: str):
+        super().__init__(f"{path}:{line}:{column}: {message}\n{hint}")
+        self.path, self.line, self.column = path, line, column
+        self.message, self.hint = message, hint
+
+
+def rewrite(text: str, path: str) -> str:
+    """Returns the C++ for a .cu, .cuh or .h file's `text`; `path` is the name under which errors are reported.
+
+    Raises Unsupported for inline PTX, wmma, TMA, clusters and libraries that need NVIDIA's compiler, unless they stand
+    where the preprocessor drops them for a CPU (`#if PLAYGROUND_CUDA`, `#ifdef __CUDA_ARCH__`).
+    """
+    code = blank(text)
+    _refuse(code, path)
+    edits = [*_launches(code), *_dynamic_shared(code), *_noinline(code)]
+    parts, end = [f'#line 1 "{_escape(path)}"\n'], 0
+    for start, stop, replacement in sorted(edits):
+        parts += text[end:start], replacement
+        end = stop
+    return "".join(parts) + text[end:]
+
+
+# What is not code: a comment, a raw string, a string, a character, a continued line. A number is listed so that its digit
+# separators (1'000) open no character.
+_TOKEN = re.compile(
+    r"""
+      //(?:\\\r?\n|[^\n])*
+    | /\*.*?(?:\*/|\Z)
+    | \b(?:u8|[uUL])?R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"
+    | "(?:\\.|[^"\\\n])*"
+    | (?P<number>\b\d(?:'?[\w.])*)
+    | '(?:\\.|[^'\\\n])*'
+    | \\\r?\n
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def blank(text: str) -> str:
+    """`text` with comments, strings, characters and line continuations as spaces; every offset and line stays."""
+    return _TOKEN.sub(lambda m: m[0] if m["number"] else re.sub(r"[^\n]", " ", m[0]), text)
+
+
+# An edit: from, to, what to put there.
+_Edit = tuple[int, int, str]
+
+
+class _Token(NamedTuple):
+    text: str
+    start: int
+
+
+def _tokens(code: str) -> list[_Token]:
+    pattern = r"[A-Za-z_]\w*|\d[\w.']*|::|->|##|[^\s\w]"
+    return [_Token(match[0], match.start()) for match in re.finditer(pattern, code)]
+
+
+def _launches(code: str) -> Iterator[_Edit]:
+    if "<<<" not in code:
+        return
+    tokens = _tokens(code)
+    for i in range(len(tokens)):
+        if not _is_triple(tokens, i, "<"):
+            continue
+        callee = _callee(tokens, i)
+        closing = _configuration_end(tokens, i + 3)
+        if callee is None or closing is None:
+            continue  # not a launch: the compiler will say what it is
+        opening, end = tokens[i].start, tokens[closing].start
+        yield tokens[callee].start, tokens[callee].start, "SIMULATOR_KERNEL("
+        yield opening, opening + 3, ")("
+        yield end, end + 3, ")"
+
+
+def _is_triple(tokens: list[_Token], i: int, bracket: str) -> bool:
+    """Whether a `<<<` or `>>>` of exactly three begins at token `i`."""
+    run = 0
+    while i + run < len(tokens) and tokens[i + run] == (bracket, tokens[i].start + run):
+        run += 1
+    starts_here = i == 0 or tokens[i - 1] != (bracket, tokens[i].start - 1)
+    return run == 3 and starts_here
+
+
+_WORDS = {"return", "else", "do", "case", "throw", "goto", "if", "while", "for", "switch", "template"}
+
+
+def _is_name(token: _Token) -> bool:
+    return (token.text[0].isalpha() or token.text[0] == "_") and token.text not in _WORDS
+
+
+def _callee(tokens: list[_Token], end: int) -> int | None:
+    """The first token of the expression that ends before token `end`: `k`, `ns::k<T, 4>`, `table[i]`, `(k<T>)`."""
+    i = _operand(tokens, end)
+    while i is not None and i > 0 and tokens[i - 1].text in ("::", ".", "->"):
+        qualifier = _operand(tokens, i - 1)
+        if qualifier is None:  # ::k, of the global namespace
+            return i - 1 if tokens[i - 1].text == "::" else None
+        i = qualifier
+    return i
+
+
+def _operand(tokens: list[_Token], end: int) -> int | None:
+    """The first token of a name with its template arguments, indices and calls, or of a parenthesis."""
+    i = end
+    while i > 0 and tokens[i - 1].text in ("]", ")"):
+        bracket = _opening(tokens, i - 1)
+        if bracket is None:
+            return None
+        i = bracket
+        if i == 0 or not (_is_name(tokens[i - 1]) or tokens[i - 1].text in ("]", ">")):
+            return i
+    if i > 0 and tokens[i - 1].text == ">":
+        arguments = _template_arguments(tokens, i - 1)
+        if arguments is None:
+            return None
+        i = arguments
+    if i == 0 or not _is_name(tokens[i - 1]):
+        return None
+    i -= 1
+    while i > 1 and tokens[i - 1].text == "##":
+        i -= 2
+    return i - 1 if i > 0 and tokens[i - 1].text == "template" else i
+
+
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+
+
+def _opening(tokens: list[_Token], closing: int) -> int | None:
+    """The bracket that token `closing` closes."""
+    depth = 0
+    for i in range(closing, -1, -1):
+        if tokens[i].text in _PAIRS:
+            depth += 1
+        elif tokens[i].text in _PAIRS.values():
+            depth -= 1
+            if depth == 0:
+                return i
+    return None
+
+
+def _template_arguments(tokens: list[_Token], closing: int) -> int | None:
+    """The `<` that the `>` at token `closing` closes."""
+    depth, i = 0, closing
+    while i >= 0:
+        text = tokens[i].text
+        if text in _PAIRS:
+            bracket = _opening(tokens, i)
+            if bracket is None:
+                return None
+            i = bracket
+        elif text == ">":
+            depth += 1
+        elif text == "<" and i > 0 and tokens[i - 1] == ("<", tokens[i].start - 1):
+            i -= 1  # a shift
+        elif text == "<":
+            depth -= 1
+            if depth == 0:
+                return i
+        elif text in (";", "{"):
+            return None
+        i -= 1
+    return None
+
+
+def _configuration_end(tokens: list[_Token], begin: int) -> int | None:
+    """The `>>>` before the arguments' parenthesis. A template's own `>>>` in `<<<f<A<B<int>>>(n), 256>>>` is passed over."""
+    first, depth, angles, i = None, 0, 0, begin
+    while i < len(tokens):
+        text = tokens[i].text
+        if text in _PAIRS.values():
+            depth += 1
+        elif text in _PAIRS:
+            depth -= 1
+        elif text == ";":
+            break
+        elif depth == 0 and text == "<" and _opens_template(tokens, i):
+            angles += 1
+        elif depth == 0 and text == ">":
+            if _is_triple(tokens, i, ">") and tokens[i + 3 : i + 4] and tokens[i + 3].text == "(":
+                if angles == 0:
+                    return i
+                first = i if first is None else first
+            angles = max(0, angles - 1)
+        if depth < 0:
+            break
+        i += 1
+    return first
+
+
+def _opens_template(tokens: list[_Token], i: int) -> bool:
+    """Whether `<` follows a name at once, as in `cdiv<4>`; a comparison is written with spaces."""
+    name = tokens[i - 1]
+    return _is_name(name) and name.start + len(name.text) == tokens[i].start
+
+
+_DYNAMIC_SHARED = re.compile(
+    r"\b(?P<extern>extern)\b[^;{}=]*?\b(?P<shared>__shared__)\b[^;{}=]*?\[[^\]]*\](?:\s*\[[^\]]*\])*(?P<end>)"
+)
+
+
+def _dynamic_shared(code: str) -> Iterator[_Edit]:
+    for match in _DYNAMIC_SHARED.finditer(code):
+        yield *match.span("extern"), "SIMULATOR_DYNAMIC_SHARED"
+        yield *match.span("shared"), ""
+        yield *match.span("end"), " SIMULATOR_DYNAMIC_SHARED_NAME"
+
+
+def _noinline(code: str) -> Iterator[_Edit]:
+    """CUDA's `__noinline__`. As a macro it would break the C++ library, which writes `__attribute__((__noinline__))`."""
+    for match in re.finditer(r"(?<![(,\w])(?<![(,] )__noinline__\b", code):
+        yield *match.span(), "__attribute__((noinline))"
+
+
+_KEEP = "Keep it for the GPU with `#if PLAYGROUND_CUDA ... #endif`, and give the CPU plain C++ in `#else`."
+_PLAIN = "A plain load and __syncthreads() do the same here; " + _KEEP[0].lower() + _KEEP[1:]
+_OWN = "Write it in plain CUDA C++; kernels/include has reductions, vectors and random numbers."
+_UNSUPPORTED = [
+    (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
+    (r"\bwmma\s*::|\bnvcuda\s*::|<mma\.h>", "the simulator does not run wmma (tensor cores)", _KEEP),
+    (
+        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/(?:barrier|pipeline|ptx)>|<cuda_pipeline\w*\.h>|<cudaTypedefs\.h>",
+        "the simulator does not run TMA and asynchronous copies",
+        _PLAIN,
+    ),
+    (
+        r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b|\bcudaLaunchKernelEx\w*",
+        "the simulator does not run thread block clusters",
+        _KEEP,
+    ),
+    (
+        r"\bthis_grid\b|\bgrid_group\b|\bcudaLaunchCooperativeKernel\b",
+        "the simulator does not run grid-wide barriers",
+        "Split the kernel in two: a launch begins when the one before it has ended.",
+    ),
+    (
+        r"\bcudaTextureObject_t\b|\btex[123]D\w*\s*<",
+        "the simulator does not run textures",
+        "Read the array itself.",
+    ),
+    (r"<(?:cub|thrust|cuda|cute|cutlass)/[^>]*>", "the simulator has no CUB, Thrust, libcu++ or CUTLASS", _OWN),
+    (r"<curand\w*\.h>", "the simulator has no cuRAND", "kernels/include/philox.cuh has Philox4x32-10."),
+    (r"<cuda_fp[468]\.h>", "the simulator has no 8-bit or smaller floating point", _KEEP),
+]
+
+
+def _refuse(code: str, path: str) -> None:
+    """Raises Unsupported for the first thing that cannot run, unless the preprocessor drops it for a CPU."""
+    found = []
+    for pattern, message, hint in _UNSUPPORTED:
+        found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
+    if not found:
+        return
+    dropped = _dropped_lines(code)
+    for start, message, hint in sorted(found):
+        line = code.count("\n", 0, start) + 1
+        if line not in dropped:
+            raise Unsupported(path, line, start - code.rfind("\n", 0, start), message, hint)
+
+
+# Macros that are 0 or not defined when the simulator's compiler reads a source.
+_GPU_ONLY = re.compile(r"\b(?:PLAYGROUND_CUDA|__CUDA_ARCH__|__CUDACC__|__NVCC__)\b")
+
+
+def _dropped_lines(code: str) -> set[int]:
+    """Lines (from 1) in a branch of `#if` that is not taken for a CPU, as far as the macros above decide it."""
+    dropped: set[int] = set()
+    branches: list[list[bool | None]] = []  # of each open #if: the verdicts so far; None: it depends on other things
+    for number, line in enumerate(code.split("\n"), 1):
+        directive = re.match(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)", line)
+        if directive is None:
+            if any(_not_taken(verdicts) for verdicts in branches):
+                dropped.add(number)
+            continue
+        word, condition = directive.groups()
+        if word in ("if", "ifdef", "ifndef"):
+            prefix = {"if": "", "ifdef": "defined ", "ifndef": "! defined "}[word]
+            branches.append([_verdict(prefix + condition)])
+        elif branches and word == "elif":
+            branches[-1].append(_verdict(condition))
+        elif branches and word == "else":
+            branches[-1].append(True)
+        elif branches:
+            branches.pop()
+    return dropped
+
+
+def _not_taken(verdicts: list[bool | None]) -> bool:
+    return verdicts[-1] is False or any(verdicts[:-1])
+
+
+def _verdict(condition: str) -> bool | None:
+    """Whether a condition of #if holds for a CPU; None if that depends on macros that are not known here."""
+    condition = re.sub(r"\bdefined\s*\(\s*(\w+)\s*\)", r"defined \1", condition)
+    condition = re.sub(r"\bdefined\s+(?=(\w+))\1", lambda m: "0" if _GPU_ONLY.fullmatch(m[1]) else m[1], condition)
+    condition = _GPU_ONLY.sub("0", condition)
+    condition = condition.replace("&&", " and ").replace("||", " or ")
+    condition = re.sub(r"!(?!=)", " not ", condition)
+    values = set()
+    for unknown in ("0", "999999"):
+        expression = re.sub(r"\b(?!and\b|or\b|not\b)[A-Za-z_]\w*(?:\([^()]*\))?", unknown, condition)
+        if not re.fullmatch(r"(?:[\d\s()<>=!+*/%&|-]|and|or|not)*", expression):
+            return None
+        try:
+            values.add(bool(eval(expression, {"__builtins__": {}})))  # digits and operators alone
+        except (SyntaxError, ArithmeticError, TypeError):
+            return None
+    return values.pop() if len(values) == 1 else None
+
+
+def _escape(path: str) -> str:
+    return path.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,80 @@
+// A kernel that touches what it must not ends its launch with an error, and not the process.
+#pragma once
+#include "worker.h"
+#include <signal.h>
+#ifdef __linux__
+#include <ucontext.h>
+#endif
+
+namespace simulator {
+namespace {
+
+#ifdef __linux__
+constexpr int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+struct sigaction earlier_action[NSIG];
+thread_local int fault_signal;
+thread_local void* fault_address;
+
+// Where a faulting thread goes on, on an empty stack.
+void after_fault() {
+    const bool overflow = worker->stacks.is_guard(fault_address);
+    worker->stacks.reset();
+    if (overflow)
+        worker->fail(cudaErrorLaunchFailure,
+                     text("stack overflow: a thread's local variables take more than %zu KiB", Stacks::size >> 10));
+    if (fault_signal == SIGFPE)
+        worker->fail(cudaErrorLaunchFailure, "integer division by zero");
+    if (fault_signal == SIGILL)
+        worker->fail(cudaErrorIllegalInstruction, "illegal instruction");
+    worker->fail(cudaErrorIllegalAddress, text("illegal memory access at address %p", fault_address));
+}
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+    if (worker && worker->running) {
+        fault_signal = signal;
+        fault_address = info->si_addr;
+        auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+        char* top = worker->stacks.any();
+#if defined(__x86_64__)
+        registers.gregs[REG_RSP] = reinterpret_cast<greg_t>(top) - 8; // as after a call
+        registers.gregs[REG_RIP] = reinterpret_cast<greg_t>(after_fault);
+#else
+        registers.sp = reinterpret_cast<uintptr_t>(top);
+        registers.pc = reinterpret_cast<uintptr_t>(after_fault);
+#endif
+        return;
+    }
+    const auto& earlier = earlier_action[signal];
+    if (earlier.sa_flags & SA_SIGINFO)
+        earlier.sa_sigaction(signal, info, context);
+    else if (earlier.sa_handler != SIG_DFL && earlier.sa_handler != SIG_IGN)
+        earlier.sa_handler(signal);
+    else
+        sigaction(signal, &earlier, nullptr); // the instruction faults again, and the system ends the process
+}
+
+void catch_faults() {
+    struct sigaction action = {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    for (int signal : fault_signals)
+        sigaction(signal, &action, &earlier_action[signal]);
+}
+
+// A thread whose stack is full needs another one for the handler.
+void provide_signal_stack() {
+    stack_t current;
+    if (sigaltstack(nullptr, &current) == 0 && !(current.ss_flags & SS_DISABLE))
+        return;
+    stack_t stack = {};
+    stack.ss_size = 64 << 10;
+    stack.ss_sp = malloc(stack.ss_size);
+    sigaltstack(&stack, nullptr);
+}
+#else
+void catch_faults() {}
+void provide_signal_stack() {}
+#endif
+
+} // namespace
+} // namespace simulator

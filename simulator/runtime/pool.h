@@ -1,0 +1,152 @@
+// The workers of this process, one for each core, and the division of a grid among them.
+#pragma once
+#include "faults.h"
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <pthread.h>
+#include <thread>
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+namespace simulator {
+namespace {
+
+// The cores that this process may use, or SIMULATOR_THREADS.
+unsigned count_cores() {
+    if (const char* wanted = getenv("SIMULATOR_THREADS"))
+        if (const int count = atoi(wanted); count > 0)
+            return count;
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+#endif
+    return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// Threads of the pool keep their worker for ever; another host thread has one from its first launch to its end.
+Worker& this_worker() {
+    thread_local std::unique_ptr<Worker> mine;
+    if (!mine) {
+        provide_signal_stack();
+        mine = std::make_unique<Worker>();
+        worker = mine.get();
+    }
+    return *mine;
+}
+
+class Pool {
+  public:
+    const unsigned cores = count_cores();
+
+    // Returns when every block has run, or one has failed.
+    Error run(const Launch& launch) {
+        std::lock_guard<std::mutex> one_launch_at_a_time(launching);
+        blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
+        const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
+        // Long enough to be worth the trip to the counter, short enough to leave no core idle at the end.
+        chunk = std::clamp<uint64_t>(blocks / (cores * 16), 1, std::max<uint64_t>(1, 65536 / threads));
+        next = 0;
+        failure = {};
+        // It takes longer to wake a helper than to run a few thousand threads.
+        const unsigned helpers = blocks * threads < 2048 ? 0 : std::min<uint64_t>(cores, blocks) - 1;
+        if (helpers)
+            call(launch, helpers);
+        work(launch);
+        if (helpers)
+            dismiss();
+        return failure;
+    }
+
+  private:
+    void call(const Launch& launch, unsigned helpers) {
+        std::lock_guard<std::mutex> lock(mutex);
+        while (hired < cores - 1) {
+            hired++;
+            std::thread([this] { help(); }).detach();
+        }
+        current = &launch;
+        places = helpers;
+        wake.notify_all();
+    }
+
+    // A helper that has not yet woken is not waited for.
+    void dismiss() {
+        std::unique_lock<std::mutex> lock(mutex);
+        places = 0;
+        idle.wait(lock, [this] { return busy == 0; });
+    }
+
+    void help() {
+        sigset_t all;
+        sigfillset(&all); // signals to the process are for the host's own threads
+        for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL})
+            sigdelset(&all, fault);
+        pthread_sigmask(SIG_BLOCK, &all, nullptr);
+        std::unique_lock<std::mutex> lock(mutex);
+        for (;;) {
+            wake.wait(lock, [this] { return places > 0; });
+            places--;
+            busy++;
+            const Launch& launch = *current;
+            lock.unlock();
+            work(launch);
+            lock.lock();
+            if (--busy == 0)
+                idle.notify_one();
+        }
+    }
+
+    void work(const Launch& launch) {
+        Worker& self = this_worker();
+        for (;;) {
+            const uint64_t first = next.fetch_add(chunk, std::memory_order_relaxed);
+            if (first >= blocks)
+                return;
+            const uint64_t end = std::min(first + chunk, blocks);
+            for (uint64_t block = first; block < end; block++) {
+                const unsigned x = block % launch.grid.x;
+                const uint64_t rest = block / launch.grid.x;
+                const unsigned y = rest % launch.grid.y, z = rest / launch.grid.y;
+                if (!self.run_block(launch, {x, y, z})) {
+                    next = blocks; // the launch has failed: no new blocks
+                    std::lock_guard<std::mutex> lock(mutex);
+                    if (failure.code == cudaSuccess)
+                        failure = self.error;
+                    return;
+                }
+            }
+        }
+    }
+
+    std::mutex launching;
+    uint64_t blocks, chunk;
+    std::atomic<uint64_t> next;
+    Error failure;
+
+    std::mutex mutex;
+    std::condition_variable wake, idle;
+    const Launch* current;
+    unsigned hired = 0, places = 0, busy = 0;
+
+    friend struct AtLoad;
+};
+
+// The pool is never destroyed: its threads live until the process ends.
+Pool* pool = new Pool;
+
+struct AtLoad {
+    AtLoad() {
+        catch_faults();
+        // A forked child has none of its parent's threads. It gets a new pool, made when no launch is under way.
+        pthread_atfork([] { pool->launching.lock(); }, [] { pool->launching.unlock(); }, [] { pool = new Pool; });
+    }
+} at_load;
+
+} // namespace
+} // namespace simulator
