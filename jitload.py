@@ -68,7 +68,6 @@ import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import sysconfig
@@ -204,7 +203,9 @@ class Inputs:
     def digest(self) -> str:
         """16 hexadecimal digits that differ whenever the library's bytes might."""
         recipe, (cxx, nvcc) = self.recipe, self.flags
-        native = machine.cpu() if "-march=native" in cxx else platform.machine()
+        native = (
+            machine.cpu() if any(flag.endswith("=native") for flag in cxx) else platform.machine()
+        )
         python = f"{sys.implementation.cache_tag} {torch.__version__}"
         files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
         tools = [self.compilers, native, python, *cxx, "|", *nvcc]
@@ -599,8 +600,7 @@ def _run(command: list[str], directory: Path) -> str:
     try:
         output, _ = process.communicate()
     except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        process.terminate()  # ninja passes it on; each of its compilers leads a group of its own
         process.wait()
         raise
     if process.returncode:
