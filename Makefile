@@ -34,15 +34,16 @@ $(READY): pyproject.toml constraints.txt
 # A kernel that does not compile must not keep anybody from the editor that mends it: hence the dash.
 lab: $(READY)
 	-@$(BIN)/python -m jitload build
-	@[ "$$(id -u)" != 0 ] || options="--allow-root"; \
+	@options="--log-level=WARN --LabApp.default_url=/lab/tree/$(wildcard notebooks/00_*.ipynb)"; \
+	[ "$$(id -u)" != 0 ] || options="$$options --allow-root"; \
 	[ "$$(uname)" = Darwin ] || [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || options="$$options --no-browser"; \
-	exec $(BIN)/jupyter-lab --LabApp.default_url=/lab/tree/$(firstword $(wildcard notebooks/00_*.ipynb)) $$options
+	exec $(BIN)/jupyter-lab $$options
 
 test: $(READY)
 	$(BIN)/python -m pytest
 
 chapters: $(READY)
-	$(BIN)/jupyter-nbconvert --execute --to html --output-dir html notebooks/*.ipynb
+	$(BIN)/python notebooks/publish.py --html html
 
 clean:
 	rm -rf $(VENV) html kernel_playground.egg-info .pytest_cache .ruff_cache .hypothesis
