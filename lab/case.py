@@ -82,7 +82,8 @@ class Case:
     """An op in one direction, on random inputs of one shape and type.
 
     Forward: the op's outputs, without autograd. Backward: the gradients of all differentiable
-    inputs, from one random grad_output that every implementation and the truth share.
+    inputs, from one random grad_output that every implementation and the truth share. An option
+    takes the place of the input of its name, as in {"scale": 2.0}.
     """
 
     def __init__(
@@ -97,9 +98,8 @@ class Case:
     ) -> None:
         self.op, self.shape, self.dtype, self.device = op, shape, dtype, device
         self.options, self.backward = options, backward
-        self.inputs = op.inputs(
-            *shape, dtype=dtype, device=device, seed=seed, requires_grad=backward
-        )
+        inputs = op.inputs(*shape, dtype=dtype, device=device, seed=seed, requires_grad=backward)
+        self.inputs = {name: value for name, value in inputs.items() if name not in options}
         self._grad_outputs: tuple[Tensor, ...] = ()
         if backward:
             generator = torch.Generator(device).manual_seed(seed + 1)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 GPU_WIDTHS = (1024, 4096, 8192, 16384, 65536)
 GPU_ELEMENTS = 1 << 28
 GPU_BYTES_PER_ELEMENT = 128  # with the float64 truth and the errors beside the result
-SIMULATOR_WIDTHS = (64, 256, 1024, 4096, 16384)
-SIMULATOR_ELEMENTS = 1 << 18  # milliseconds a call
+SIMULATOR_WIDTHS = (64, 256, 1024, 4096)
+SIMULATOR_ELEMENTS = 1 << 16  # milliseconds a call
 
 
 def compare(

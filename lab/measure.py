@@ -44,7 +44,8 @@ def time_call(call: Callable[[], object], device: torch.device | str | None = No
     """Median and quartiles of the time of `call()`; a first call is not counted.
 
     device: where the call works, default `jitload.device()`. On "cuda" the L2 cache is flushed
-    before each call; on "cpu" the time is taken to be the simulator's, and labelled so.
+    before each call, and time in which the GPU waits for a slow host counts; on "cpu" the time is
+    taken to be the simulator's, and labelled so.
     """
     device = jitload.device() if device is None else torch.device(device)
     if device.type != "cuda":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 GPU_SHAPE = (16384, 4096)
-SIMULATOR_SHAPE = (256, 1024)
+SIMULATOR_SHAPE = (64, 1024)
 
 
 def plot_bandwidth(table: "DataFrame") -> "Figure":
@@ -310,7 +310,8 @@ def _version_times(axes: "Axes", rows: "DataFrame", facts: dict) -> None:
     if _on_gpu(facts):
         copy_time = _copy_time_us(rows["bytes"].iloc[0], facts)
         axes.axvline(copy_time, label=_copy_label(facts), **drawing.COPY_LINE)
-    axes.set_xlim(0, 1.3 * times.max())
+    axes.set_xlim(0, 1.3 * (times + rows["spread_us"] / 2).max())
+    axes.locator_params(axis="x", nbins=5)
     axes.grid(False, axis="y")
     axes.set_xlabel(_time_label(facts))
 
