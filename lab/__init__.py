@@ -12,10 +12,14 @@ with a cold L2; without a GPU they are the CPU simulator's, marked as such and n
 PyTorch's.
 """
 
+from typing import TYPE_CHECKING
+
 from lab.compare import compare, sizes, widths
 from lab.error import ulp, ulp_error
 from lab.measure import Timing, bytes_moved, copy_bandwidth, time_call
-from lab.plots import plot_bandwidth, plot_error, plot_time, plot_versions
+
+if TYPE_CHECKING:
+    from lab.plots import plot_bandwidth, plot_error, plot_time, plot_versions
 
 __all__ = [
     "Timing",
@@ -32,3 +36,16 @@ __all__ = [
     "ulp_error",
     "widths",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The plots, and matplotlib with them, are imported when the first one is asked for."""
+    if name in __all__:
+        from lab import plots
+
+        return getattr(plots, name)
+    raise AttributeError(f"module 'lab' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,16 +4,14 @@ The first bin takes everything below, exact results too, and the last everything
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
+from matplotlib.axes import Axes
 from torch import Tensor
 
+from lab import figure as drawing
 from lab.case import Case, Implementation
 from lab.error import ulp_error
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 EDGES = [2 ** (half / 2) for half in range(-9, 34)]
 
@@ -37,10 +35,8 @@ def shares(result: Tensor, truth: Tensor) -> list[float]:
     return (100 * counts / error.numel()).tolist()
 
 
-def draw(axes: "Axes", histogram: Shares, versions: Sequence[str]) -> None:
+def draw(axes: Axes, histogram: Shares, versions: Sequence[str]) -> None:
     """PyTorch's shares filled, ours as a line over them. versions: all that the op has."""
-    from lab import figure as drawing
-
     for label, percents in histogram.items():
         color = drawing.look(label, versions)["color"]
         if label.startswith("ours:"):
@@ -50,10 +46,8 @@ def draw(axes: "Axes", histogram: Shares, versions: Sequence[str]) -> None:
     axes.axvline(0.5, color="0.35", linestyle=":", linewidth=1.2, label="0.5 ULP")
 
 
-def set_axes(axes: "Axes", histograms: Iterable[Shares]) -> None:
+def set_axes(axes: Axes, histograms: Iterable[Shares]) -> None:
     """Log axes that hold all of `histograms`; panels that share them need it once."""
-    from lab import figure as drawing
-
     filled = [
         (bin_, percent)
         for histogram in histograms

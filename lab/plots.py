@@ -7,27 +7,27 @@ times are the CPU simulator's: the figure says so, and shows neither a copy nor 
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pandas import DataFrame
 
 import jitload
 from lab import arguments, histogram
+from lab import figure as drawing
 from lab.case import Case, eager, ours
 from lab.compare import compare
 from lab.measure import environment
 from lab.progress import Progress
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from pandas import DataFrame
-
 GPU_SHAPE = (16384, 4096)
 SIMULATOR_SHAPE = (64, 1024)
 
+WORST_ULP = 1e12  # of an error that a figure shows
 
-def plot_bandwidth(table: "DataFrame") -> "Figure":
+
+def plot_bandwidth(table: DataFrame) -> Figure:
     """Bandwidth (GB/s) against row width, with the line of the measured copy.
 
     One panel per direction and type. The simulator has no bandwidth: without a GPU the y axis is
@@ -35,8 +35,6 @@ def plot_bandwidth(table: "DataFrame") -> "Figure":
 
     table: what `compare` returned, or a selection of its rows.
     """
-    from lab import figure as drawing
-
     table = _timed("table", table)
     facts = table.attrs
     if _on_gpu(facts):
@@ -58,7 +56,7 @@ def plot_bandwidth(table: "DataFrame") -> "Figure":
         return drawing.finish(figure, f"{facts['op']}: {what} against row width", _caption(table))
 
 
-def plot_time(table: "DataFrame") -> "Figure":
+def plot_time(table: DataFrame) -> Figure:
     """Time (microseconds) against the least bytes to move, on log axes.
 
     One panel per direction and type. On a GPU the dashed line is the time in which the measured
@@ -67,8 +65,6 @@ def plot_time(table: "DataFrame") -> "Figure":
     table: what `compare` returned for several sizes, such as `shapes=lab.sizes()`, or a selection
     of its rows.
     """
-    from lab import figure as drawing
-
     table = _timed("table", table)
     facts = table.attrs
     with drawing.style():
@@ -95,7 +91,7 @@ def plot_error(
     options: dict[str, object] | None = None,
     backward: bool = False,
     seed: int = 0,
-) -> "Figure":
+) -> Figure:
     """Histogram of the error in ULP, ours over PyTorch's own, both against the float64 truth.
 
     One column of panels per type; one row for the output and, with `backward`, one for each
@@ -105,8 +101,6 @@ def plot_error(
     op, dtypes, backward, seed: as in `compare`. shape: (rows, cols), default by target. version: a
     name, default the best. options: default the first that reference.py lists.
     """
-    from lab import figure as drawing
-
     found = arguments.an_op(op)
     name = arguments.version(found, version)
     size = arguments.shape(_default_shape() if shape is None else shape)
@@ -141,7 +135,7 @@ def plot_error(
 
 
 def plot_versions(
-    op: "str | DataFrame",
+    op: str | DataFrame,
     *,
     shape: tuple[int, int] | None = None,
     dtypes: Iterable[torch.dtype | str] = (torch.float32,),
@@ -149,7 +143,7 @@ def plot_versions(
     options: dict[str, object] | None = None,
     backward: bool = False,
     seed: int = 0,
-) -> "Figure":
+) -> Figure:
     """Version against version of our kernel: error at the left, time at the right.
 
     One row of panels per direction and type. The error is the largest (filled) and the mean
@@ -159,8 +153,6 @@ def plot_versions(
     op: a name; or the table of `compare(NAME, versions="all", ...)` for one shape, which is then
     drawn as it is. The keywords are those of `compare`. shape: (rows, cols), default by target.
     """
-    from lab import figure as drawing
-
     if isinstance(op, str):
         op = compare(
             op,
@@ -201,12 +193,10 @@ def _on_gpu(facts: dict) -> bool:
     return facts["target"] == "cuda"
 
 
-def _timed(argument: str, table: object) -> "DataFrame":
+def _timed(argument: str, table: object) -> DataFrame:
     """The rows of a table of `compare` that have a time; raises if it is no such table."""
-    import pandas
-
     wanted = "wanted is what lab.compare returns, or a selection of its rows"
-    if not isinstance(table, pandas.DataFrame):
+    if not isinstance(table, DataFrame):
         raise TypeError(f"{argument}: a {type(table).__name__}; {wanted}")
     missing = {"direction", "implementation", "time_us", "bytes"} - set(table.columns)
     if missing:
@@ -222,10 +212,8 @@ def _timed(argument: str, table: object) -> "DataFrame":
     return timed
 
 
-def _panels(table: "DataFrame") -> "tuple[Figure, list[tuple[Axes, DataFrame]]]":
+def _panels(table: DataFrame) -> tuple[Figure, list[tuple[Axes, DataFrame]]]:
     """A figure, and its panels with their rows: types across, directions and options down."""
-    from lab import figure as drawing
-
     lines = list(table.groupby(["direction", "options"], sort=False))
     dtypes = list(dict.fromkeys(table["dtype"]))
     figure, axes = drawing.grid(len(lines), len(dtypes), (3.8, 2.9))
@@ -241,21 +229,17 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _lines(axes: "Axes", rows: "DataFrame", x: str, y: str) -> None:
+def _lines(axes: Axes, rows: DataFrame, x: str, y: str) -> None:
     """One line with markers per implementation."""
-    from lab import figure as drawing
-
     for label, points in rows.groupby("implementation", sort=False):
         points = points.sort_values([x, "rows"])
         axes.plot(points[x], points[y], label=label, **drawing.look(label, rows.attrs["versions"]))
 
 
 def _copy_line(
-    axes: "Axes", x: Iterable[float], height: Callable[[float], float], facts: dict
+    axes: Axes, x: Iterable[float], height: Callable[[float], float], facts: dict
 ) -> None:
     """The measured copy from the least to the largest x, at height(x)."""
-    from lab import figure as drawing
-
     ends = [min(x), max(x)]
     axes.plot(ends, [height(end) for end in ends], label=_copy_label(facts), **drawing.COPY_LINE)
 
@@ -273,21 +257,23 @@ def _time_label(facts: dict) -> str:
     return "time (µs)" if _on_gpu(facts) else "simulator's time (µs)"
 
 
-def _version_errors(axes: "Axes", rows: "DataFrame", facts: dict) -> None:
-    """Largest and mean error of each version in ULP; the axis is linear up to 1, then log."""
-    from lab import figure as drawing
+def _version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
+    """Largest and mean error of each version in ULP; the axis is linear up to 1, then log.
 
+    Errors beyond WORST_ULP, infinite ones too, are drawn there.
+    """
     names, colors = _names_and_colors(rows, facts)
     own = drawing.look("eager", facts["versions"])["color"]
-    torch_largest = rows["torch_max_ulp"].iloc[0]
+    torch_largest = min(rows["torch_max_ulp"].iloc[0], WORST_ULP)
+    largest, mean = rows["max_ulp"].clip(upper=WORST_ULP), rows["mean_ulp"].clip(upper=WORST_ULP)
     axes.axvline(torch_largest, color=own, label="PyTorch's largest")
     axes.axvline(rows["torch_mean_ulp"].iloc[0], color=own, linestyle=":", label="PyTorch's mean")
     axes.plot([], [], "o", color="0.35", label="largest")
     axes.plot([], [], "o", color="0.35", markerfacecolor="white", label="mean")
     dots = {"s": 55, "zorder": 3, "edgecolor": colors}
-    axes.scatter(rows["max_ulp"], names, facecolor=colors, **dots)
-    axes.scatter(rows["mean_ulp"], names, facecolor="white", **dots)
-    end = 3 * max(rows["max_ulp"].max(), torch_largest, 0.5)
+    axes.scatter(largest, names, facecolor=colors, **dots)
+    axes.scatter(mean, names, facecolor="white", **dots)
+    end = 3 * max(largest.max(), torch_largest, 0.5)
     decades = range(1, int(math.log10(end)) + 1, 1 if end < 1e5 else 2)
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xlim(-0.1, end)
@@ -295,10 +281,8 @@ def _version_errors(axes: "Axes", rows: "DataFrame", facts: dict) -> None:
     axes.set_xlabel("error (ULP)")
 
 
-def _version_times(axes: "Axes", rows: "DataFrame", facts: dict) -> None:
+def _version_times(axes: Axes, rows: DataFrame, facts: dict) -> None:
     """Median time of each version as a bar, with its interquartile range and its number."""
-    from lab import figure as drawing
-
     names, colors = _names_and_colors(rows, facts)
     times = rows["time_us"]
     bars = axes.barh(
@@ -316,15 +300,13 @@ def _version_times(axes: "Axes", rows: "DataFrame", facts: dict) -> None:
     axes.set_xlabel(_time_label(facts))
 
 
-def _names_and_colors(rows: "DataFrame", facts: dict) -> tuple[list[str], list[str]]:
-    from lab import figure as drawing
-
+def _names_and_colors(rows: DataFrame, facts: dict) -> tuple[list[str], list[str]]:
     labels = list(rows["implementation"])
     colors = [drawing.look(label, facts["versions"])["color"] for label in labels]
     return [label.removeprefix("ours:") for label in labels], colors
 
 
-def _caption(table: "DataFrame") -> str:
+def _caption(table: DataFrame) -> str:
     """The conditions: the machine; and below it shapes, how time was taken, and date."""
     facts = table.attrs
     clock = "median, cold L2" if _on_gpu(facts) else "times are the CPU simulator's"
@@ -336,7 +318,7 @@ def _machine(facts: dict) -> str:
     return _listed((facts["device"], driver, f"torch {facts['torch']}"))
 
 
-def _shape_text(table: "DataFrame") -> str:
+def _shape_text(table: DataFrame) -> str:
     """The shapes of a table: the one, or the number of elements that all share, or the range."""
     shapes = sorted(set(zip(table["rows"], table["cols"], strict=True)))
     elements = {rows * cols for rows, cols in shapes}

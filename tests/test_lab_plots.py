@@ -140,6 +140,15 @@ def test_versions_show_error_and_time(measured):
     assert [bar.get_width() for bar in time.patches] == list(ours["time_us"])
 
 
+def test_versions_that_return_nonsense_are_drawn_too(measured):
+    table = as_if(measured, "cuda")
+    table = table[(table["cols"] == 32) & (table["dtype"] == "float32")].copy()
+    table[["max_ulp", "mean_ulp"]] = float("inf")
+    error, _ = lab.plot_versions(table).axes
+    end = error.get_xlim()[1]
+    assert all((points.get_offsets()[:, 0] < end).all() for points in error.collections)
+
+
 def test_versions_measures_by_name():
     figure = lab.plot_versions("square", shape=(5, 33))
     assert len(figure.axes) == 2
