@@ -14,8 +14,21 @@
 
 #include "reduce.cuh"
 
-// ---- naive: one thread per row, and for dweight and dbias one thread per column. The chains of
-// additions are long, so they run in double.
+// h = g * weight, rounded before it goes on. Were it fused with the subtraction of its average, a
+// row of equal h would get a gradient other than 0: the rounding error, times a rstd that may be
+// large.
+__device__ inline float product(float g, float weight) { return __fmul_rn(g, weight); }
+__device__ inline double product(double g, double weight) { return __dmul_rn(g, weight); }
+
+// The variance out of the averages of d and d * d, where d = x - m and m is the mean but for
+// rounding.
+template <class A>
+__device__ A variance(A d_average, A d_square_average) {
+    const A value = d_square_average - d_average * d_average;
+    return value < 0 ? A(0) : value;
+}
+
+// ---- naive: one thread per row, and for dweight and dbias one thread per column.
 // Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
 
 template <class T>
@@ -26,14 +39,14 @@ __global__ void forward_naive(const T* x, const T* weight, const T* bias, T* y, 
     if (row >= rows) return;
     x += row * cols;
     y += row * cols;
-    double sum = 0, square = 0;
+    LongSum<A> sum, square;
     for (int64_t c = 0; c < cols; ++c) sum += A(x[c]);
-    const double m = sum / cols;
+    const A m = sum.value / cols;
     for (int64_t c = 0; c < cols; ++c) square += (A(x[c]) - m) * (A(x[c]) - m);
-    const double r = 1 / sqrt(square / cols + eps);
-    for (int64_t c = 0; c < cols; ++c) y[c] = T(A((A(x[c]) - m) * r) * A(weight[c]) + A(bias[c]));
-    mean[row] = A(m);
-    rstd[row] = A(r);
+    const A r = 1 / sqrt(square.value / cols + A(eps));
+    for (int64_t c = 0; c < cols; ++c) y[c] = T((A(x[c]) - m) * r * A(weight[c]) + A(bias[c]));
+    mean[row] = m;
+    rstd[row] = r;
 }
 
 template <class T>
@@ -46,15 +59,15 @@ __global__ void dx_naive(const T* g, const T* x, const T* weight, const Acc<T>* 
     x += row * cols;
     dx += row * cols;
     const A m = mean[row], r = rstd[row];
-    double h_sum = 0, h_xhat_sum = 0;
+    LongSum<A> h_sum, h_xhat_sum;
     for (int64_t c = 0; c < cols; ++c) {
-        const A h = A(g[c]) * A(weight[c]), xhat = (A(x[c]) - m) * r;
+        const A h = product(A(g[c]), A(weight[c])), xhat = (A(x[c]) - m) * r;
         h_sum += h;
         h_xhat_sum += h * xhat;
     }
-    const A h_average = A(h_sum / cols), h_xhat_average = A(h_xhat_sum / cols);
+    const A h_average = h_sum.value / cols, h_xhat_average = h_xhat_sum.value / cols;
     for (int64_t c = 0; c < cols; ++c) {
-        const A h = A(g[c]) * A(weight[c]), xhat = (A(x[c]) - m) * r;
+        const A h = product(A(g[c]), A(weight[c])), xhat = (A(x[c]) - m) * r;
         dx[c] = T(r * (h - h_average - xhat * h_xhat_average));
     }
 }
@@ -65,14 +78,14 @@ __global__ void columns_naive(const T* g, const T* x, const Acc<T>* mean, const 
     using A = Acc<T>;
     const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (c >= cols) return;
-    double weight_sum = 0, bias_sum = 0;
+    LongSum<A> weight_sum, bias_sum;
     for (int64_t row = 0; row < rows; ++row) {
         const A d = A(g[row * cols + c]);
         weight_sum += d * ((A(x[row * cols + c]) - mean[row]) * rstd[row]);
         bias_sum += d;
     }
-    dweight[c] = T(A(weight_sum));
-    dbias[c] = T(A(bias_sum));
+    dweight[c] = T(weight_sum.value);
+    dbias[c] = T(bias_sum.value);
 }
 
 // ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its
@@ -89,7 +102,7 @@ __global__ void forward_block(const T* x, const T* weight, const T* bias, T* y, 
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const T* in = x + row * cols;
         T* out = y + row * cols;
-        A sum[1] = {0}, square[1] = {0};
+        A sum[1] = {0}, d_sums[2] = {0, 0};  // of x; of d = x - m and of d * d
         for (int64_t c = first; c < cols; c += step) {
             const Vec<T, V> v = load<V>(in + c);
             for (int k = 0; k < V; ++k) sum[0] += A(v[k]);
@@ -98,17 +111,22 @@ __global__ void forward_block(const T* x, const T* weight, const T* bias, T* y, 
         const A m = sum[0] / cols;
         for (int64_t c = first; c < cols; c += step) {
             const Vec<T, V> v = load<V>(in + c);
-            for (int k = 0; k < V; ++k) square[0] += (A(v[k]) - m) * (A(v[k]) - m);
+            for (int k = 0; k < V; ++k) {
+                const A d = A(v[k]) - m;
+                d_sums[0] += d;
+                d_sums[1] += d * d;
+            }
         }
-        row_sum(square);
-        const A r = 1 / sqrt(square[0] / cols + A(eps));
+        row_sum(d_sums);
+        const A lost = d_sums[0] / cols;  // by rounding m: without it d averages to 0
+        const A r = 1 / sqrt(variance(lost, d_sums[1] / cols) + A(eps));
         for (int64_t c = first; c < cols; c += step) {
             Vec<T, V> v = load<V>(in + c);
             const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
-            for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - m) * r * A(w[k]) + A(b[k]));
+            for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - m - lost) * r * A(w[k]) + A(b[k]));
             store(out + c, v);
         }
-        if (threadIdx.x == 0) mean[row] = m, rstd[row] = r;
+        if (threadIdx.x == 0) mean[row] = m + lost, rstd[row] = r;
     }
 }
 
@@ -124,7 +142,7 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
             const Vec<T, V> u = load<V>(g + row * cols + c), v = load<V>(x + row * cols + c);
             const Vec<T, V> w = load<V>(weight + c);
             for (int k = 0; k < V; ++k) {
-                const A h = A(u[k]) * A(w[k]);
+                const A h = product(A(u[k]), A(w[k]));
                 sums[0] += h;
                 sums[1] += h * ((A(v[k]) - m) * r);
             }
@@ -135,7 +153,7 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
             const Vec<T, V> u = load<V>(g + row * cols + c), w = load<V>(weight + c);
             Vec<T, V> v = load<V>(x + row * cols + c);
             for (int k = 0; k < V; ++k) {
-                const A h = A(u[k]) * A(w[k]), xhat = (A(v[k]) - m) * r;
+                const A h = product(A(u[k]), A(w[k])), xhat = (A(v[k]) - m) * r;
                 v[k] = T(r * (h - h_average - xhat * h_xhat_average));
             }
             store(dx + row * cols + c, v);
@@ -187,7 +205,7 @@ __global__ __launch_bounds__(1024) void forward_vector(const T* x, const T* weig
         const int64_t row = first + threadIdx.y;
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
         Vec<T, V> v[N];
-        A sum[1] = {0}, square[1] = {0};
+        A sum[1] = {0}, d_sums[2] = {0, 0};  // of x; of d = x - m and of d * d
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = (n * blockDim.x + threadIdx.x) * V;
@@ -205,19 +223,25 @@ __global__ __launch_bounds__(1024) void forward_vector(const T* x, const T* weig
         for (int n = 0; n < N; ++n) {
             const int c = (n * blockDim.x + threadIdx.x) * V;
             if (c >= end) break;
-            for (int k = 0; k < V; ++k) square[0] += (A(v[n][k]) - m) * (A(v[n][k]) - m);
+            for (int k = 0; k < V; ++k) {
+                const A d = A(v[n][k]) - m;
+                d_sums[0] += d;
+                d_sums[1] += d * d;
+            }
         }
-        row_sum(square);
-        const A r = 1 / sqrt(square[0] / cols + A(eps));
+        row_sum(d_sums);
+        const A lost = d_sums[0] / cols;
+        const A r = 1 / sqrt(variance(lost, d_sums[1] / cols) + A(eps));
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = (n * blockDim.x + threadIdx.x) * V;
             if (c >= end) break;
             const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
-            for (int k = 0; k < V; ++k) v[n][k] = T((A(v[n][k]) - m) * r * A(w[k]) + A(b[k]));
+            for (int k = 0; k < V; ++k)
+                v[n][k] = T((A(v[n][k]) - m - lost) * r * A(w[k]) + A(b[k]));
             store(y + row * cols + c, v[n]);
         }
-        if (threadIdx.x == 0 && row < rows) mean[row] = m, rstd[row] = r;
+        if (threadIdx.x == 0 && row < rows) mean[row] = m + lost, rstd[row] = r;
     }
 }
 
@@ -265,8 +289,9 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
                 const A d = A(part.g[n][k]), xhat = (A(part.x[n][k]) - part.mean) * part.rstd;
                 weight_sum[n][k] += d * xhat;
                 bias_sum[n][k] += d;
-                sums[0] += d * A(w[k]);
-                sums[1] += d * A(w[k]) * xhat;
+                const A h = product(d, A(w[k]));
+                sums[0] += h;
+                sums[1] += h * xhat;
             }
         }
         row_sum(sums);
@@ -278,7 +303,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             const Vec<T, V> w = load<V>(weight + c);
             Vec<T, V> out;
             for (int k = 0; k < V; ++k) {
-                const A h = A(part.g[n][k]) * A(w[k]);
+                const A h = product(A(part.g[n][k]), A(w[k]));
                 const A xhat = (A(part.x[n][k]) - part.mean) * part.rstd;
                 out[k] = T(part.rstd * (h - h_average - xhat * h_xhat_average));
             }

@@ -22,7 +22,7 @@ struct Pieces {
     }
 };
 
-// ---- naive: one thread per piece. The chain of additions is long, so it runs in double.
+// ---- naive: one thread per piece.
 // Flaw: neighbouring threads read a whole piece apart, and each access moves 32 bytes for one T.
 
 template <class In, class Out>
@@ -30,9 +30,9 @@ __global__ void sum_naive(const In* x, Out* y, Pieces pieces) {
     const int64_t p = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (p >= pieces.count()) return;
     const int64_t end = pieces.end(p);
-    double sum = 0;
-    for (int64_t i = pieces.begin(p); i < end; ++i) sum += double(Acc<In>(x[i]));
-    y[p] = Out(Acc<Out>(sum));
+    LongSum<Acc<In>> sum;
+    for (int64_t i = pieces.begin(p); i < end; ++i) sum += Acc<In>(x[i]);
+    y[p] = Out(sum.value);
 }
 
 // ---- shared: one block per piece; neighbouring threads read neighbours, then a tree in shared

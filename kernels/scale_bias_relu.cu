@@ -35,8 +35,7 @@ struct Scale {
     __device__ Acc<T> operator[](int64_t col) const { return scale ? Acc<T>(scale[col]) : factor; }
 };
 
-// ---- naive: one thread per element; for dscale and dbias one thread per column, whose chain of
-// additions is long and therefore runs in double.
+// ---- naive: one thread per element; for dscale and dbias one thread per column.
 // Flaw: each element costs a 64-bit division, and cols threads cannot fill a GPU.
 
 template <class T>
@@ -63,14 +62,14 @@ __global__ void columns_naive(const T* g, const T* x, Scale<T> scale, const T* b
     const int64_t col = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (col >= cols) return;
     const Acc<T> s = scale[col], b = Acc<T>(bias[col]);
-    double scale_sum = 0, bias_sum = 0;
+    LongSum<Acc<T>> scale_sum, bias_sum;
     for (int64_t i = col; i < rows * cols; i += cols) {
-        const double d = gradient(Acc<T>(g[i]), Acc<T>(x[i]), s, b);
-        scale_sum += d * double(Acc<T>(x[i]));
+        const Acc<T> d = gradient(Acc<T>(g[i]), Acc<T>(x[i]), s, b);
+        scale_sum += d * Acc<T>(x[i]);
         bias_sum += d;
     }
-    dscale[col] = T(Acc<T>(scale_sum));
-    dbias[col] = T(Acc<T>(bias_sum));
+    dscale[col] = T(scale_sum.value);
+    dbias[col] = T(bias_sum.value);
 }
 
 // ---- vector: a thread owns the V columns of one 16-byte vector, keeps their scale and bias in
@@ -197,7 +196,8 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
 template <class T>
 int64_t scale_bias_relu_partials(const T* g, const T* x, int64_t rows, int64_t cols,
                                  int64_t version) {
-    return version == 0 ? 0 : backward_plan(g, x, rows, cols).partials();
+    if (version == 0 || cols == 0) return 0;
+    return backward_plan(g, x, rows, cols).partials();
 }
 
 template <class T>

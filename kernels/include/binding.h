@@ -51,6 +51,16 @@ inline std::string dtype_name(ScalarType type) {
             return "int64";
         case ScalarType::Int:
             return "int32";
+        case ScalarType::Short:
+            return "int16";
+        case ScalarType::Char:
+            return "int8";
+        case ScalarType::Byte:
+            return "uint8";
+        case ScalarType::ComplexFloat:
+            return "complex64";
+        case ScalarType::ComplexDouble:
+            return "complex128";
         case ScalarType::Bool:
             return "bool";
         default:

@@ -3,6 +3,19 @@
 
 #include "vec.cuh"
 
+// One thread's sum of many numbers. Each addition rounds; what it lost goes into the next (Kahan),
+// so that the error stays that of a few roundings however long the chain.
+template <class A>
+struct LongSum {
+    A value = 0, lost = 0;
+    __device__ void operator+=(A a) {
+        const A more = a - lost;
+        const A sum = value + more;
+        lost = (sum - value) - more;
+        value = sum;
+    }
+};
+
 constexpr int kWarp = 32;
 
 // The sum over the warp, in every lane. Each step adds the lane whose number differs in one bit.
@@ -32,8 +45,8 @@ __device__ void row_sum(A (&values)[K]) {
 
 // ---- second pass of a sum over rows: many blocks have left partial sums, [count, cols] each
 
-// a[c] = sum over i of partial_a[i, c], and b likewise. A block takes 8 columns, for 8 floats are
-// the 32 bytes that memory moves at once; blockIdx.y chooses between a and b.
+// a[c] = sum over i of partial_a[i, c], and b likewise; blockIdx.y chooses between them. A block
+// takes 8 columns, for 8 floats are the 32 bytes that memory moves at once, and up to 64 rows.
 constexpr int kColumns = 8;
 constexpr int kRowsAtOnce = 64;
 
@@ -46,10 +59,10 @@ __global__ void column_sums(const Acc<T>* partial_a, T* a, const Acc<T>* partial
     Acc<T> sum = 0;
     if (col < cols) {
 #pragma unroll 4
-        for (int64_t i = threadIdx.y; i < count; i += kRowsAtOnce) sum += partial[i * cols + col];
+        for (int64_t i = threadIdx.y; i < count; i += blockDim.y) sum += partial[i * cols + col];
     }
     sums[threadIdx.y][threadIdx.x] = sum;
-    for (int half = kRowsAtOnce / 2; half > 0; half /= 2) {
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
         __syncthreads();
         if (threadIdx.y < half) {
             sums[threadIdx.y][threadIdx.x] += sums[threadIdx.y + half][threadIdx.x];
@@ -61,6 +74,8 @@ __global__ void column_sums(const Acc<T>* partial_a, T* a, const Acc<T>* partial
 template <class T>
 void launch_column_sums(const Acc<T>* partial_a, T* a, const Acc<T>* partial_b, T* b, int64_t count,
                         int64_t cols, cudaStream_t stream) {
-    const dim3 grid(ceil_div<int64_t>(cols, kColumns), 2), block(kColumns, kRowsAtOnce);
+    int rows = 1;
+    while (rows < kRowsAtOnce && rows < count) rows *= 2;
+    const dim3 grid(ceil_div<int64_t>(cols, kColumns), 2), block(kColumns, rows);
     column_sums<<<grid, block, 0, stream>>>(partial_a, a, partial_b, b, count, cols);
 }

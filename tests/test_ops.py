@@ -1,0 +1,202 @@
+"""Every op in every version and type: right to within PyTorch's own error, on awkward input."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from op_cases import (
+    BEST,
+    CASES,
+    DEVICE,
+    DTYPES,
+    Case,
+    assert_as_good_as_pytorch,
+    module_of,
+    outcome,
+)
+from torch import Tensor
+
+import reference
+
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).split(".")[1])
+
+# Rows and columns: 1, primes, powers of two and their neighbours, multiples of the vector and not.
+SHAPES = [
+    (1, 1),
+    (3, 2),
+    (1, 7),
+    (7, 8),
+    (13, 31),
+    (5, 64),
+    (2, 127),
+    (129, 33),
+    (3, 256),
+    (6, 1000),
+    (2, 1023),
+    (3, 1025),
+    (2, 4096),
+]
+
+
+@each_dtype
+@pytest.mark.parametrize(("rows", "cols"), SHAPES)
+@each_case
+def test_error_is_about_pytorchs(case: Case, rows: int, cols: int, dtype: torch.dtype):
+    assert_as_good_as_pytorch(case, lambda seed: case.inputs(rows, cols, dtype, seed))
+
+
+# More rows than a persistent grid takes at once; more columns than fit into registers, forward and
+# backward; and so on up to the widest row that is promised.
+@each_dtype
+@pytest.mark.parametrize(
+    ("rows", "cols"), [(4501, 16), (4501, 3), (2, 8200), (1, 32776), (1, 65536), (1, 262145)]
+)
+@each_case
+def test_many_rows_and_wide_rows(case: Case, rows: int, cols: int, dtype: torch.dtype):
+    assert_as_good_as_pytorch(case, lambda seed: case.inputs(rows, cols, dtype, seed))
+
+
+# ---- layouts
+
+
+def transposed(t: Tensor) -> Tensor:
+    return t.mT.contiguous().mT if t.dim() > 1 else t.repeat_interleave(3)[::3]
+
+
+def strided(t: Tensor) -> Tensor:
+    return torch.stack((t, -t), -1)[..., 0]
+
+
+def expanded(t: Tensor) -> Tensor:
+    return t[:1].expand(t.shape)
+
+
+def misaligned(t: Tensor) -> Tensor:
+    """Contiguous, but one element off a 16-byte boundary."""
+    moved = t.new_empty(t.numel() + 1)[1:].view(t.shape).copy_(t)
+    assert moved.data_ptr() % 16 == t.element_size() % 16
+    return moved
+
+
+@each_dtype
+@pytest.mark.parametrize("cols", [64, 65])
+@pytest.mark.parametrize("layout", [transposed, strided, expanded, misaligned])
+@each_case
+def test_layouts(case: Case, layout, cols: int, dtype: torch.dtype):
+    def draw(seed: int) -> dict[str, Tensor]:
+        inputs = case.inputs(6, cols, dtype, seed)
+        return {name: layout(tensor) for name, tensor in inputs.items()}
+
+    assert_as_good_as_pytorch(case, draw)
+
+
+@each_dtype
+@pytest.mark.parametrize("only", ["x", "others"])
+@each_case
+def test_one_misaligned_tensor(case: Case, only: str, dtype: torch.dtype):
+    def draw(seed: int) -> dict[str, Tensor]:
+        inputs = case.inputs(6, 64, dtype, seed)
+        for name, tensor in inputs.items():
+            if (name == "x") == (only == "x"):
+                inputs[name] = misaligned(tensor)
+        return inputs
+
+    assert_as_good_as_pytorch(case, draw)
+
+
+@pytest.mark.parametrize("layout", [transposed, strided, expanded, misaligned])
+@each_case
+def test_layouts_of_the_arriving_gradient(case: Case, layout):
+    inputs = case.inputs(6, 64, torch.float32)
+    grad = torch.randn_like(case.theirs(**inputs))
+    if grad.dim():
+        grad = layout(grad)
+    got = outcome(case.ours, inputs, grad)
+    want = outcome(case.theirs, inputs, grad)
+    for name in want:
+        torch.testing.assert_close(got[name], want[name])
+
+
+@pytest.mark.parametrize("shape", [(9,), (2, 3, 9), (2, 1, 3, 8)], ids=str)
+@each_case
+def test_any_rank(case: Case, shape: tuple[int, ...]):
+    def draw(seed: int) -> dict[str, Tensor]:
+        inputs = case.inputs(6, shape[-1], torch.float32, seed)
+        inputs["x"] = inputs["x"].flatten()[: torch.Size(shape).numel()].view(shape)
+        return inputs
+
+    assert_as_good_as_pytorch(case, draw)
+
+
+@each_dtype
+@pytest.mark.parametrize(("rows", "cols"), [(0, 8), (0, 5), (5, 0), (0, 0)])
+@each_case
+def test_empty(case: Case, rows: int, cols: int, dtype: torch.dtype):
+    inputs = case.inputs(rows, cols, dtype)
+    got = outcome(case.ours, inputs)
+    want = outcome(case.theirs, inputs)
+    for name in want:
+        torch.testing.assert_close(got[name], want[name])
+
+
+# ---- values
+
+
+@each_dtype
+@pytest.mark.parametrize("case", [c for c in CASES if c.op.name in ("square", "relu")], ids=str)
+def test_special_values_as_in_pytorch(case: Case, dtype: torch.dtype):
+    info = torch.finfo(dtype)
+    values = [0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan")]
+    values += [info.max, info.min, info.tiny, -info.tiny, info.smallest_normal / 2]
+    x = torch.tensor(values, dtype=dtype, device=DEVICE)
+    got, want = outcome(case.ours, {"x": x}), outcome(case.theirs, {"x": x})
+    for name in want:
+        torch.testing.assert_close(got[name], want[name], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.op.name == "scale_bias_relu"], ids=str)
+def test_scale_bias_relu_passes_nan_on(case: Case):
+    inputs = case.inputs(4, 8, torch.float32)
+    inputs["x"][1, 2] = float("nan")
+    got, want = outcome(case.ours, inputs), outcome(case.theirs, inputs)
+    for name in want:
+        torch.testing.assert_close(got[name], want[name], equal_nan=True)
+
+
+@each_dtype
+@pytest.mark.parametrize("version", module_of("scale_bias_relu").VERSIONS)
+@pytest.mark.parametrize("number", [-1.5, 2, 0.1])
+def test_scale_may_be_a_number(version: str, number: float, dtype: torch.dtype):
+    op = replace(reference.OPS["scale_bias_relu"], shapes={"x": "rows cols", "bias": "cols"})
+    case = Case(op, version, {"scale": number})
+    assert_as_good_as_pytorch(case, lambda seed: case.inputs(5, 40, dtype, seed))
+
+
+@pytest.mark.parametrize("offset", [10.0, 1e3, 1e5])
+@pytest.mark.parametrize("cols", [128, 1000, 8200])
+@pytest.mark.parametrize("case", [c for c in CASES if c.op.name == "layer_norm"], ids=str)
+def test_layer_norm_far_from_zero(case: Case, cols: int, offset: float):
+    """Where the mean is large beside the deviation, digits cancel."""
+
+    def draw(seed: int) -> dict[str, Tensor]:
+        inputs = case.inputs(4, cols, torch.float32, seed)
+        inputs["x"] += offset
+        return inputs
+
+    assert_as_good_as_pytorch(case, draw)
+
+
+# ---- the same bits on every run
+
+
+@each_dtype
+@pytest.mark.parametrize(("rows", "cols"), [(700, 64), (3, 9000), (300, 33)])
+@pytest.mark.parametrize("case", BEST, ids=str)
+def test_same_bits_on_every_run(case: Case, rows: int, cols: int, dtype: torch.dtype):
+    inputs = case.inputs(rows, cols, dtype)
+    first = outcome(case.ours, inputs)
+    for _ in range(3):
+        again = outcome(case.ours, inputs)
+        for name in first:
+            assert torch.equal(first[name], again[name]), name
