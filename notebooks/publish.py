@@ -20,7 +20,7 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parent
 ROOT = NOTEBOOKS.parent
-CODE_STYLE = "<style>.highlight pre { font-family: var(--jp-code-font-family, monospace) }</style>"
+CODE_STYLE = "<style>.jp-OutputArea .highlight pre { font-family: monospace }</style>"
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -77,7 +77,7 @@ def write_page(notebook: nbformat.NotebookNode, path: Path) -> None:
 
     page, _ = HTMLExporter().from_notebook_node(notebook, {"metadata": {"name": path.stem}})
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page.replace("</head>", f"{CODE_STYLE}</head>", 1), encoding="utf-8")
+    path.write_text(page.replace("<head>", f"<head>{CODE_STYLE}", 1), encoding="utf-8")
 
 
 def require_gpu() -> None:

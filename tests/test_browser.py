@@ -1,0 +1,168 @@
+"""A reader's session in a real browser: run a chapter, see its plot, edit a .cu, run a cell."""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import nbformat
+import pytest
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+from playwright.sync_api import Locator, Page, expect, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTER = "notebooks/00_start.ipynb"
+SECONDS = 1000  # Playwright counts in milliseconds
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason=f"no browser on the PATH: {', '.join(NAMES)}"),
+    pytest.mark.skipif(not find_spec("jupyterlab"), reason="jupyterlab is not installed"),
+]
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    """A copy of the project in which a test may edit."""
+    copy = tmp_path / "project"
+    ignore = shutil.ignore_patterns(".*", "__pycache__", "html", "*.egg-info", "tests")
+    shutil.copytree(ROOT, copy, ignore=ignore)
+    return copy
+
+
+def wait_for(port: int, server: subprocess.Popen, log: Path) -> None:
+    """Return once the server answers at `port`."""
+    deadline = time.monotonic() + 60
+    while server.poll() is None and time.monotonic() < deadline:
+        with suppress(ConnectionError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"JupyterLab does not answer:\n{log.read_text()}")
+
+
+@pytest.fixture
+def address(project, tmp_path) -> Iterator[str]:
+    """JupyterLab on the copy, with nobody's settings and a port and a token of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = secrets.token_hex(16)
+    settings = tmp_path / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--log-level=WARN"),
+        *(f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1"),
+        *(f"--IdentityProvider.token={token}", "--LabApp.expose_app_in_browser=True"),
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(project),
+        "JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(tmp_path / "workspaces"),
+        "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"),
+    }
+    with (tmp_path / "jupyterlab.log").open("w") as log:
+        server = subprocess.Popen(command, cwd=project, env=environment, stdout=log, stderr=log)
+        try:
+            wait_for(port, server, tmp_path / "jupyterlab.log")
+            yield f"http://127.0.0.1:{port}/lab/tree/{CHAPTER}?token={token}"
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield browser.new_page(viewport={"width": 1400, "height": 1000})
+        browser.close()
+
+
+class Notebook:
+    """The notebook that is open in JupyterLab, driven as its menus drive it."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        # a cell that is run before the kernel is idle for the first time may be lost
+        page.wait_for_function(
+            """() => {
+                const context = window.jupyterapp?.shell.currentWidget?.sessionContext;
+                return context?.isReady && context.session?.kernel?.status === "idle";
+            }""",
+            timeout=120 * SECONDS,
+        )
+
+    def _panel(self, expression: str, argument: object = None) -> object:
+        script = f"async given => {{ const panel = jupyterapp.shell.currentWidget; {expression} }}"
+        return self.page.evaluate(script, argument)
+
+    def run_all(self) -> None:
+        """Run all cells and wait for the last; the command itself returns at the first error."""
+        self._panel("await jupyterapp.commands.execute('notebook:run-all-cells')")
+        self.page.wait_for_function(
+            """() => [...jupyterapp.shell.currentWidget.content.model.cells].every(
+                cell => cell.type !== "code" || cell.executionCount)""",
+            timeout=180 * SECONDS,
+        )
+
+    def run(self) -> None:
+        """Run the selected cell."""
+        self._panel("await jupyterapp.commands.execute('notebook:run-cell')")
+
+    def cells(self) -> list[nbformat.NotebookNode]:
+        return nbformat.from_dict(self._panel("return panel.content.model.toJSON()")).cells
+
+    def select(self, cell_id: str) -> Locator:
+        """Select a cell and bring it into view."""
+        index = [cell.id for cell in self.cells()].index(cell_id)
+        self._panel(
+            "panel.content.activeCellIndex = given; await panel.content.scrollToItem(given)", index
+        )
+        return self.page.locator(".jp-Notebook .jp-Cell.jp-mod-active")
+
+
+def test_edit_on_disk_is_live_in_the_next_cell(project, address, page, tmp_path):
+    page.goto(address)
+    notebook = Notebook(page)
+
+    notebook.run_all()
+    for cell in notebook.cells():
+        if cell.cell_type == "code":
+            assert cell.execution_count, f"did not run:\n{cell.source}"
+            failed = [output for output in cell.outputs if output.output_type == "error"]
+            announced = "raises-exception" in cell.metadata.get("tags", [])
+            assert bool(failed) == announced, f"{cell.source}\n{failed}"
+
+    plot = notebook.select("plot").locator(".jp-OutputArea-output img")
+    expect(plot).to_be_visible()
+    box = plot.bounding_box()
+    assert box["width"] > 300, box
+    assert box["height"] > 150, box
+    page.screenshot(path=tmp_path / "plot.png")
+
+    live = notebook.select("live").locator(".jp-OutputArea-output").last
+    expect(live).to_contain_text("25.")
+    kernel = project / "kernels/square.cu"
+    source = kernel.read_text()
+    assert source.count("return x * x;") == 1
+    kernel.write_text(source.replace("return x * x;", "return x * x * x;"))
+    notebook.run()
+    expect(live).to_contain_text("125.", timeout=60 * SECONDS)
+    page.screenshot(path=tmp_path / "edited.png")
