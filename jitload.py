@@ -145,10 +145,7 @@ class Inputs:
         noted in the cache, and read from there.
         """
         files: dict[Path, bytes] = {}
-        queue, search = [*recipe.sources, *_noted_headers(recipe)], recipe.include
-        if recipe.target == "cpu":  # what rewrites the sources decides the build as well
-            queue += [*SIMULATOR.glob("*.py"), simulator.INCLUDE / "cuda_runtime.h"]
-            search = (*search, simulator.INCLUDE)
+        queue = [*recipe.sources, *_noted_headers(recipe)]
         while queue:
             path = queue.pop()
             if path in files or not path.is_file():
@@ -156,8 +153,8 @@ class Inputs:
             files[path] = path.read_bytes()
             for quote, name in sources.included(files[path].decode(errors="replace")):
                 beside = [path.parent] if quote == '"' else []
-                places = (Path(os.path.normpath(p / name)) for p in (*beside, *search))
-                queue += [p for p in places if p.is_file()][:1]
+                places = (os.path.normpath(p / name) for p in (*beside, *recipe.include))
+                queue += [p for p in map(Path, places) if p.is_file()][:1]
         for path in recipe.sources:
             if path not in files:
                 raise FileNotFoundError(f"{path}: this source of kernel {recipe.name!r} is gone")
@@ -209,6 +206,9 @@ class Inputs:
         python = f"{sys.implementation.cache_tag} {torch.__version__}"
         files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
         tools = [self.compilers, native, python, *cxx, "|", *nvcc]
+        if recipe.target == "cpu":  # what rewrites the sources and what their kernels run on
+            parts = (p for p in sorted(SIMULATOR.rglob("*.*")) if p.suffix in (".py", ".cpp", ".h"))
+            tools += [part.read_bytes() for part in parts]
         return _hash(str(LAYOUT), recipe.key, recipe.formulas, *tools, *files)[:16]
 
     @property

@@ -115,31 +115,29 @@ def hint_for(*texts: str) -> str | None:
     return None
 
 
+# Patterns stay text until a build fails: compiling them would cost every import.
 _PLACE = r"(?P<path>[^\s(:][^(:\n]*)(?::(?P<line>\d+)(?::(?P<column>\d+))?:|\((?P<nvline>\d+)\):)"
-_ERROR = re.compile(
-    rf"^{_PLACE} (?:fatal |catastrophic )?error(?: #[\w-]+)?: ?(?P<message>.*)$", re.MULTILINE
+_ERROR = rf"(?m)^{_PLACE} (?:fatal |catastrophic )?error(?: #[\w-]+)?: ?(?P<message>.*)$"
+_ELSE = (  # errors of later stages, which have no line
+    r"(?m)^(?:(?:ptxas|nvlink|nvcc) (?:error|fatal)\s*: |.*(?=undefined reference to )"
+    r"|.*(?=multiple definition of ))(?P<message>.*)$"
 )
-_ELSE = re.compile(  # errors of later stages, which have no line
-    r"^(?:(?:ptxas|nvlink|nvcc) (?:error|fatal)\s*: |.*(?=undefined reference to )"
-    r"|.*(?=multiple definition of ))(?P<message>.*)$",
-    re.MULTILINE,
-)
-# The ways from an error inside a header back to the user's own line, the better one first.
-_WAYS_BACK = [
-    re.compile(rf"^{_PLACE}\s+(?:required|recursively)", re.MULTILINE),
-    re.compile(r'at line (?P<line>\d+) of "?(?P<path>[^"\n]+?)"?$', re.MULTILINE),
-    re.compile(r"In file included from (?P<path>[^:\n]+):(?P<line>\d+)"),
+_WAYS_BACK = [  # from an error inside a header to the user's own line, the better one first
+    rf"(?m)^{_PLACE}\s+(?:required|recursively)",
+    r'(?m)at line (?P<line>\d+) of "?(?P<path>[^"\n]+?)"?$',
+    r"In file included from (?P<path>[^:\n]+):(?P<line>\d+)",
 ]
 
 
 def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     """The first error in the compilers' output, at the user's own line where it tells that."""
     by_name = {name: path for path in users for name in (label(path), str(path))}
-    found = list(_ERROR.finditer(output))
-    bounds = [0, *(match.end() for match in found), len(output)]
-    for i, match in enumerate(found):
-        ends = found[i + 1].start() if i + 1 < len(found) else len(output)
-        ways = (way for back in _WAYS_BACK for way in back.finditer(output, bounds[i], ends))
+    found = list(re.finditer(_ERROR, output))
+    begins = [0, *(match.end() for match in found)]
+    ends = [*(match.start() for match in found[1:]), len(output)]
+    for match, begin, end in zip(found, begins, ends, strict=False):
+        around = output[begin:end]
+        ways = (way for pattern in _WAYS_BACK for way in re.finditer(pattern, around))
         for place in (match, *ways):
             if path := by_name.get(place["path"]):
                 facts = place.groupdict()
@@ -147,17 +145,16 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
                 column = int(facts["column"]) if facts.get("column") else None
                 if place is match and column is None:
                     column = _column(output[match.end() + 1 :], path, line)
-                around = output[match.start() : match.end() + 400]
                 return CompileError(
                     match["message"],
                     path=path,
                     line=line,
                     column=column,
-                    hint=hint_for(match["message"], around),
+                    hint=hint_for(match["message"], output[match.start() : end][:500]),
                     log=log,
                     others=len(found) - 1,
                 )
-    other = found[0] if found else _ELSE.search(output)
+    other = found[0] if found else re.search(_ELSE, output)
     message = other["message"] if other else "the build failed; the log says why"
     others = max(len(found) - 1, 0)
     return CompileError(message, hint=hint_for(message, output), log=log, others=others)
