@@ -5,9 +5,11 @@
 namespace simulator {
 namespace {
 
-template <class Visit> void for_each_lane(uint32_t lanes, Visit visit) {
-    for (; lanes; lanes &= lanes - 1)
-        visit(unsigned(__builtin_ctz(lanes)));
+template <class Visit> SIMULATOR_INLINE void for_each_lane(uint32_t lanes, Visit visit) {
+    if (lanes == ~0u)  // nearly always
+        for (unsigned lane = 0; lane < warp_size; lane++) visit(lane);
+    else
+        for (; lanes; lanes &= lanes - 1) visit(unsigned(__builtin_ctz(lanes)));
 }
 
 template <class T, class Combine>

@@ -4,16 +4,18 @@
 
 namespace simulator {
 
-// Leaves the running thread suspended and goes on at `next`; comes back when the thread is resumed.
-SIMULATOR_INLINE void suspend(Block& block, unsigned rank, void* next) {
+// Leaves the running thread suspended and goes on with `next`; comes back when the thread is resumed.
+SIMULATOR_INLINE void suspend(Block& block, unsigned rank, Context* next) {
     const uint3 index = threadIdx;
-    switch_stack(&block.threads[rank].stack_pointer, next);
+    switch_fiber(&block.threads[rank].context, next);
     threadIdx = index;
     here.rank = rank;
 }
 
+// The running thread is about to wait.
 SIMULATOR_INLINE void note(Block& block, unsigned rank, const char* what, const char* file,
                            int line) {
+    if (!block.tracked) block.track(rank);
     Thread& thread = block.threads[rank];
     thread.what = what;
     thread.file = file;
@@ -24,8 +26,13 @@ SIMULATOR_INLINE Block& barrier(bool vote, const char* what, const char* file, i
     Block& block = *here.block;
     const unsigned rank = here.rank;
     note(block, rank, what, file, line);
-    if (void* next = block.wait_at_barrier(rank, vote))
-        suspend(block, rank, next);
+    block.votes += vote;
+    if (++block.arrived == block.alive) {
+        block.open_barrier();
+    } else {
+        block.warps[rank / warp_size].barrier |= 1u << rank % warp_size;
+        suspend(block, rank, next_fiber(block, rank));
+    }
     return block;
 }
 
@@ -34,8 +41,8 @@ SIMULATOR_INLINE void pause(const char* what, const char* file, int line) {
     Block& block = *here.block;
     const unsigned rank = here.rank;
     note(block, rank, what, file, line);
-    if (void* next = block.pause(rank))
-        suspend(block, rank, next);
+    block.warps[rank / warp_size].pausing |= 1u << rank % warp_size;
+    suspend(block, rank, next_fiber(block, rank));
 }
 
 } // namespace simulator

@@ -38,8 +38,8 @@ struct Launch {
 };
 
 // Where a suspended thread waits.
-struct Thread {
-    void* stack_pointer;
+struct alignas(64) Thread {
+    Context context;
     const char* what; // "__syncthreads"
     const char* file;
     int line;
@@ -88,20 +88,38 @@ struct SIMULATOR_EXPORT Block {
     unsigned arrived; // threads that wait at __syncthreads
     unsigned votes;   // how many of them brought a predicate that is not 0
     unsigned barrier_alive, barrier_votes; // the same two when the last barrier opened
-    unsigned warp;                         // the warp that ran last
-    uint32_t ready;                        // warps with a ready lane
+    uint32_t ready;                        // the warps that have a ready lane, and perhaps some that had one
     Warp warps[max_threads / warp_size];
-    Thread threads[max_threads];
+    Thread threads[max_threads + 1]; // the last is never used
 
-    // Each of these makes thread `rank` wait. The answer is the stack on which to go on now,
-    // or null if the thread need not wait after all.
-    void* wait_at_barrier(unsigned rank, bool vote);
-    void* wait_at_exchange(unsigned rank, Exchange exchange, uint32_t mask);
-    void* wait_at_activemask(unsigned rank);
-    void* pause(unsigned rank);
-    // Thread `rank` has returned (called only if the block is tracked).
+    // From here on the block keeps account of its threads; those before `rank` have returned.
+    void track(unsigned rank);
+    // The fiber that goes on now that the running thread waits.
+    Context* next_fiber();
+    // The last thread has come to __syncthreads, or those that had not come have returned.
+    void open_barrier();
+    // Enough lanes of a warp have come for the exchange of thread `rank`. If all mean the same one they get their
+    // results, and the answer is null: the thread goes on.
+    Context* complete_exchange(unsigned rank);
+    // The mask that thread `rank` gave does not name its lane: an error.
+    [[noreturn]] void fail_for_mask(unsigned rank, uint32_t mask);
+    // Thread `rank` has returned.
     void finish(unsigned rank);
 };
+
+// The same as Block::next_fiber, but first another lane of the same warp, whose stacks are still in the cache.
+SIMULATOR_INLINE Context* next_fiber(Block& block, unsigned rank) {
+    uint32_t& lanes = block.warps[rank / warp_size].ready;
+    if (!lanes) return block.next_fiber();
+    const unsigned lane = __builtin_ctz(lanes);
+    lanes &= lanes - 1;
+    Thread* thread = &block.threads[(rank & ~(warp_size - 1)) + lane];
+    // Lanes go on in order: the stack after this one is wanted soon, and is often out of the cache.
+    const char* soon = static_cast<const char*>(thread[1].context.stack);
+    __builtin_prefetch(soon, 1);
+    __builtin_prefetch(soon + 64, 1);
+    return &thread->context;
+}
 
 // Runs a grid to its end. Errors are recorded for cudaGetLastError.
 SIMULATOR_EXPORT void run(const Launch& launch);
@@ -118,6 +136,6 @@ struct Here {
     Block* block;
     unsigned rank; // x + y * blockDim.x + z * blockDim.x * blockDim.y
 };
-__attribute__((visibility("hidden"))) inline thread_local Here here;
+static thread_local Here here;
 
 } // namespace simulator

@@ -4,18 +4,18 @@
 #include "api.h"
 #include "block.h"
 
-#define SIMULATOR_BUILT_IN __attribute__((visibility("hidden"))) inline thread_local
-SIMULATOR_BUILT_IN uint3 threadIdx;
-SIMULATOR_BUILT_IN uint3 blockIdx;
-SIMULATOR_BUILT_IN dim3 blockDim;
-SIMULATOR_BUILT_IN dim3 gridDim;
-#undef SIMULATOR_BUILT_IN
+// Of internal linkage, so that the compiler sees every use and can keep them in registers.
+static thread_local uint3 threadIdx;
+static thread_local uint3 blockIdx;
+static thread_local dim3 blockDim;
+static thread_local dim3 gridDim;
 constexpr int warpSize = simulator::warp_size;
 
 namespace simulator {
 
-// The loop over a block's threads. It runs on a fiber; the kernel is inlined into it.
-template <class Body> void run_threads(Block& block) {
+// The loop over a block's threads. It runs on a fiber, and the kernel is inlined into it. As long as no thread waits, it
+// is a plain loop that calls nothing, so the compiler may keep the built-in variables in registers.
+template <class Body> [[gnu::flatten]] void run_threads(Block& block) {
     const Body body = *static_cast<const Body*>(block.launch->body);
     const dim3 extent = block.launch->block;
     const unsigned size = block.size;
@@ -23,29 +23,25 @@ template <class Body> void run_threads(Block& block) {
     blockIdx = block.index;
     blockDim = extent;
     gridDim = block.launch->grid;
-    unsigned rank = block.next;
-    uint3 index = {rank % extent.x, rank / extent.x % extent.y, rank / extent.x / extent.y};
-    for (;;) {
-        block.next = rank + 1;
-        here.rank = rank;
-        threadIdx = index;
-        body();
-        unsigned next = rank + 1;
-        if (block.tracked) { // then others may have started threads while this one waited
-            block.finish(rank);
-            next = block.next;
-        }
-        if (next >= size)
-            return;
-        index.x += next - rank;
-        rank = next;
-        while (index.x >= extent.x) {
-            index.x -= extent.x;
-            if (++index.y == extent.y) {
-                index.y = 0;
-                ++index.z;
+    while (block.next < size) {
+        unsigned rank = block.next;
+        uint3 index = {rank % extent.x, rank / extent.x % extent.y, rank / extent.x / extent.y};
+        for (;;) {
+            block.next = rank + 1;
+            here.rank = rank;
+            threadIdx = index;
+            body();
+            if (block.tracked) break;
+            if (++rank == size) return;
+            if (++index.x == extent.x) {
+                index.x = 0;
+                if (++index.y == extent.y) {
+                    index.y = 0;
+                    ++index.z;
+                }
             }
         }
+        block.finish(rank); // others have waited or wait still, and may have started the next threads
     }
 }
 

@@ -17,12 +17,16 @@ SIMULATOR_INLINE uint64_t exchange(Exchange exchange, unsigned mask, uint64_t va
                                    unsigned source, const char* what, const char* file, int line) {
     Block& block = *here.block;
     const unsigned rank = here.rank;
+    note(block, rank, what, file, line);
     Warp& warp = block.warps[rank / warp_size];
     const unsigned lane = rank % warp_size;
-    note(block, rank, what, file, line);
+    if (!(mask >> lane & 1)) block.fail_for_mask(rank, mask);
+    warp.key[lane] = uint64_t(exchange) << 32 | mask;
     warp.value[lane] = value;
     warp.source[lane] = source;
-    if (void* next = block.wait_at_exchange(rank, exchange, mask))
+    warp.exchange |= 1u << lane;
+    const bool last = (warp.exchange & mask) == (warp.alive & mask);
+    if (Context* next = last ? block.complete_exchange(rank) : next_fiber(block, rank))
         suspend(block, rank, next);
     return warp.result[lane];
 }
@@ -141,7 +145,7 @@ SIMULATOR_INLINE unsigned __activemask(SIMULATOR_CALLER) {
     Block& block = *here.block;
     const unsigned rank = here.rank;
     note(block, rank, "__activemask", file, line);
-    if (void* next = block.wait_at_activemask(rank))
-        suspend(block, rank, next);
+    block.warps[rank / warp_size].convergence |= 1u << rank % warp_size;
+    suspend(block, rank, next_fiber(block, rank));
     return block.warps[rank / warp_size].result[rank % warp_size];
 }
