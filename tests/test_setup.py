@@ -72,14 +72,22 @@ def test_conda_installs_the_same_list_and_pins():
     assert str(pins()["cuda-toolkit"].specifier) == f"=={versions['cuda-version']}.*"
 
 
+def sources(*endings: str) -> list[str]:
+    """The project's files with these endings."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"]
+    return sorted(
+        str(path) for folder in folders for path in folder.rglob("*.*") if path.suffix in endings
+    )
+
+
 def imported(path: Path) -> set[str]:
     """The top-level modules that a Python file or a notebook's cells import."""
-    sources = [path.read_text()]
+    texts = [path.read_text()]
     if path.suffix == ".ipynb":
-        cells = json.loads(sources[0])["cells"]
-        sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        cells = json.loads(texts[0])["cells"]
+        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     names = set()
-    for node in (node for source in sources for node in ast.walk(ast.parse(source))):
+    for node in (node for text in texts for node in ast.walk(ast.parse(text))):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -88,14 +96,35 @@ def imported(path: Path) -> set[str]:
 
 
 def test_what_is_imported_is_listed():
-    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"]
-    files = [*ROOT.glob("*.py"), *(path for folder in folders for path in folder.rglob("*.py"))]
+    files = [*ROOT.glob("*.py"), *map(Path, sources(".py", ".ipynb"))]
     ours = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
     here = packages_distributions()
-    for path in [*files, *(ROOT / "notebooks").glob("*.ipynb")]:
-        for name in imported(path) - ours - OPTIONAL - set(sys.stdlib_module_names):
+    for path in files:
+        beside = {other.stem for other in path.parent.glob("*.py")}
+        for name in imported(path) - ours - beside - OPTIONAL - set(sys.stdlib_module_names):
             distributions = {canonicalize_name(found) for found in here.get(name, [name])}
             assert distributions & listed().keys(), f"{path} imports {name}"
+
+
+# ---------------------------------------------------------------------------- style
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        ("ruff", ["check", str(ROOT)]),
+        ("ruff", ["format", "--check", str(ROOT)]),
+        ("clang-format", ["--dry-run", "-Werror", *sources(".cu", ".cuh", ".cpp", ".h")]),
+    ],
+    ids=["ruff check", "ruff format", "clang-format"],
+)
+def test_style(program, arguments):
+    """By the pinned tools: other releases of them format a little differently."""
+    path = Path(sys.executable).with_name(program)
+    if not path.exists():
+        pytest.skip(f"{program} is not installed beside this Python")
+    result = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
+    assert not result.returncode, (result.stdout + result.stderr)[-3000:]
 
 
 # ---------------------------------------------------------------------------- make
