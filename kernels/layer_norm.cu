@@ -14,6 +14,11 @@
 
 #include "reduce.cuh"
 
+// Elements per access. A warp of doubles fills whole lines of memory without vectors, and without
+// them there is half as much to compile.
+template <class T>
+constexpr int kAccess = sizeof(T) == 8 ? 1 : kVec<T>;
+
 // h = g * weight, rounded before it goes on. Were it fused with the subtraction of its average, a
 // row of equal h would get a gradient other than 0: the rounding error, times a rstd that may be
 // large.
@@ -30,6 +35,7 @@ __device__ A variance(A d_average, A d_square_average) {
 
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
 // Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
+// (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
 
 template <class T>
 __global__ void forward_naive(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
@@ -40,10 +46,13 @@ __global__ void forward_naive(const T* x, const T* weight, const T* bias, T* y, 
     x += row * cols;
     y += row * cols;
     LongSum<A> sum, square;
+#pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) sum += A(x[c]);
     const A m = sum.value / cols;
+#pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) square += (A(x[c]) - m) * (A(x[c]) - m);
     const A r = 1 / sqrt(square.value / cols + A(eps));
+#pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) y[c] = T((A(x[c]) - m) * r * A(weight[c]) + A(bias[c]));
     mean[row] = m;
     rstd[row] = r;
@@ -60,12 +69,14 @@ __global__ void dx_naive(const T* g, const T* x, const T* weight, const Acc<T>* 
     dx += row * cols;
     const A m = mean[row], r = rstd[row];
     LongSum<A> h_sum, h_xhat_sum;
+#pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) {
         const A h = product(A(g[c]), A(weight[c])), xhat = (A(x[c]) - m) * r;
         h_sum += h;
         h_xhat_sum += h * xhat;
     }
     const A h_average = h_sum.value / cols, h_xhat_average = h_xhat_sum.value / cols;
+#pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) {
         const A h = product(A(g[c]), A(weight[c])), xhat = (A(x[c]) - m) * r;
         dx[c] = T(r * (h - h_average - xhat * h_xhat_average));
@@ -79,6 +90,7 @@ __global__ void columns_naive(const T* g, const T* x, const Acc<T>* mean, const 
     const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (c >= cols) return;
     LongSum<A> weight_sum, bias_sum;
+#pragma unroll 1
     for (int64_t row = 0; row < rows; ++row) {
         const A d = A(g[row * cols + c]);
         weight_sum += d * ((A(x[row * cols + c]) - mean[row]) * rstd[row]);
@@ -90,9 +102,9 @@ __global__ void columns_naive(const T* g, const T* x, const Acc<T>* mean, const 
 
 // ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its
 // threads' sums. For dweight and dbias a thread takes V columns of a slice of the rows, and a
-// second pass adds up the slices. Flaw: forward reads each row three times, backward twice and once
-// more for the columns. The version has V = 1. With V = kVec it serves the next version for rows
-// too wide for it.
+// second pass adds up the slices. V is 1 here; the next version, where a row is too wide for it,
+// takes these kernels with V = kAccess.
+// Flaw: forward reads each row three times, backward twice and once more for the columns.
 
 template <class T, int V>
 __global__ void forward_block(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
@@ -189,8 +201,8 @@ __global__ void columns_block(const T* g, const T* x, const Acc<T>* mean, const 
 // ---- vector: a thread keeps its part of the row, N vectors of 16 bytes, in registers, so that
 // memory is read once: forward takes the mean and then the deviations from it out of registers.
 // Backward also keeps the sums of its columns over all rows that the block takes, and loads the
-// next row before it works on this one, so that memory never waits for arithmetic. Flaw: a row that
-// does not fit, or whose width is no multiple of the vector, goes back to block.
+// next row before it works on this one, so that memory never waits for arithmetic.
+// Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
 constexpr int kForwardVectors = 4;  // of a thread
 
@@ -199,7 +211,7 @@ __global__ __launch_bounds__(1024) void forward_vector(const T* x, const T* weig
                                                        T* y, Acc<T>* mean, Acc<T>* rstd,
                                                        int64_t rows, int cols, double eps) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>, N = kForwardVectors;
+    constexpr int V = kAccess<T>, N = kForwardVectors;
     const int64_t step = int64_t(gridDim.x) * blockDim.y;
     for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < rows; first += step) {
         const int64_t row = first + threadIdx.y;
@@ -247,12 +259,12 @@ __global__ __launch_bounds__(1024) void forward_vector(const T* x, const T* weig
 
 constexpr int kBackwardThreads = 512;  // of a multiprocessor: 128 registers each, all it has
 template <class T>
-constexpr int kBackwardVectors = sizeof(T) == 4 ? 4 : 2;  // of a thread: at most 16 columns
+constexpr int kBackwardVectors = sizeof(T) == 2 ? 2 : 4;  // of a thread: at most 16 columns
 
 // What a thread of backward keeps of one row. Past the last row all of it is 0, and adds nothing.
 template <class T>
 struct Part {
-    Vec<T, kVec<T>> g[kBackwardVectors<T>], x[kBackwardVectors<T>];
+    Vec<T, kAccess<T>> g[kBackwardVectors<T>], x[kBackwardVectors<T>];
     Acc<T> mean, rstd;
 };
 
@@ -261,7 +273,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd, T* dx,
     Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>, N = kBackwardVectors<T>;
+    constexpr int V = kAccess<T>, N = kBackwardVectors<T>;
     const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
     const int64_t slices = int64_t(gridDim.x) * blockDim.y;
     A weight_sum[N][V] = {}, bias_sum[N][V] = {};
@@ -327,13 +339,21 @@ struct Shape {
     int threads, rows;  // threads of a row, rows of a block
 };
 constexpr Shape kForward[] = {
-    {32, 4},  // one warp: its sums need no barrier
-    {64, 2}, {128, 1}, {256, 1}, {512, 1}, {1024, 1},
+    // columns of a 2-byte type
+    {32, 4},    //  1024; one warp, whose sums need no barrier
+    {64, 2},    //  2048
+    {128, 1},   //  4096
+    {256, 1},   //  8192
+    {512, 1},   // 16384
+    {1024, 1},  // 32768
 };
 constexpr Shape kBackward[] = {
-    {32, 8},  {64, 4},  {128, 2},
-    {256, 1}, {512, 1},  // one block fills a multiprocessor; two of 256, as above, hide each
-                         // other's barriers
+    // columns of a 2-byte type
+    {32, 8},   //  512; a block has 256 threads, so that two hide each other's barriers
+    {64, 4},   // 1024
+    {128, 2},  // 2048
+    {256, 1},  // 4096
+    {512, 1},  // 8192; one block fills a multiprocessor
 };
 
 // Null if no row of the table has so many threads.
@@ -361,8 +381,8 @@ struct BackwardPlan {
 
     BackwardPlan(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols,
                  int64_t version) {
-        whole = version == 2 && is_aligned(g, x, weight) && cols % kVec<T> == 0;
-        const int64_t vectors = whole ? cols / kVec<T> : cols;
+        whole = version == 2 && is_aligned(g, x, weight) && cols % kAccess<T> == 0;
+        const int64_t vectors = whole ? cols / kAccess<T> : cols;
         shape = whole ? find(kBackward, ceil_div<int64_t>(vectors, kBackwardVectors<T>)) : nullptr;
         if (shape != nullptr) {
             block = dim3(shape->threads, shape->rows);
@@ -393,7 +413,7 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
                                                                         rstd, rows, cols, eps);
         return cudaGetLastError();
     }
-    constexpr int V = kVec<T>;
+    constexpr int V = kAccess<T>;
     const bool whole = version == 2 && is_aligned(x, weight, bias, y) && cols % V == 0;
     const int64_t vectors = whole ? cols / V : cols;
     const Shape* shape =
@@ -433,7 +453,7 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
                                                                         dbias, rows, cols);
         return cudaGetLastError();
     }
-    constexpr int V = kVec<T>;
+    constexpr int V = kAccess<T>;
     const BackwardPlan<T> plan(g, x, weight, rows, cols, version);
     if (plan.shape != nullptr) {
         backward_vector<<<plan.grid, plan.block, 0, stream>>>(

@@ -59,8 +59,8 @@ __global__ void sum_shared(const In* x, Out* y, Pieces pieces) {
     }
 }
 
-// ---- vector: 16 bytes per access, several of them in flight, and warp shuffles in place of the
-// tree. Flaw: a row whose width is not a multiple of the vector is read element by element (V = 1).
+// ---- vector: 16 bytes per access, several of them in flight, and warp shuffles instead of a tree.
+// Flaw: a row that is no multiple of the vector wide is read element by element (V = 1).
 
 template <class In, class Out, int V>
 __global__ void sum_vector(const In* x, Out* y, Pieces pieces) {
@@ -87,13 +87,13 @@ __global__ void sum_vector(const In* x, Out* y, Pieces pieces) {
 }
 
 struct Shape {
-    int64_t vectors;  // the row in the table is for pieces of up to so many vectors
+    int64_t vectors;  // this row is for pieces of up to so many vectors
     int threads, pieces;
 };
 constexpr Shape kShapes[] = {
-    {128, 32, 8},        // a warp needs no barrier
-    {1024, 128, 2},      //
-    {INT64_MAX, 512, 1}  //
+    {128, 32, 8},         // one warp, whose sum needs no barrier
+    {1024, 128, 2},       // up to eight vectors a thread
+    {INT64_MAX, 512, 1},  // few long pieces: each needs many threads
 };
 
 // ---- launchers. version: 0 naive, 1 shared, 2 vector
