@@ -192,6 +192,8 @@ class Inputs:
         host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
         nvcc = ["--extended-lambda", *host, *ours]
         nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
+        if machine.nvcc_release(self.compilers) >= (12, 1):
+            nvcc.append("--split-compile=0")  # the same code, made by all cores
         if recipe.debug:
             return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
         return cxx, [*nvcc, "-lineinfo"]

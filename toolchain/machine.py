@@ -94,6 +94,12 @@ def _version(command: str, notes: Path) -> str:
     return note.read_text()
 
 
+def nvcc_release(versions: str) -> tuple[int, int]:
+    """(13, 0), from what nvcc says of itself."""
+    match = re.search(r"release (\d+)\.(\d+)", versions)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
 @cache
 def cpu() -> str:
     """This CPU, as far as -march=native sees it: its model and flags."""
