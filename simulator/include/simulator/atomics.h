@@ -28,10 +28,10 @@ template <class T, class Change> SIMULATOR_INLINE T atomic_update(T* address, Ch
     using Bits = typename Word<sizeof(T)>::type;
     auto word = reinterpret_cast<Bits*>(address);
     Bits old = __atomic_load_n(word, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(word, &old, bit_cast<Bits>(T(change(bit_cast<T>(old)))),
+    while (!__atomic_compare_exchange_n(word, &old, simulator::bit_cast<Bits>(T(change(simulator::bit_cast<T>(old)))),
                                         true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
     }
-    return bit_cast<T>(old);
+    return simulator::bit_cast<T>(old);
 }
 
 template <bool> struct If;
