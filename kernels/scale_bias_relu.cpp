@@ -6,8 +6,8 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
                                     int64_t rows, int64_t cols, int64_t version,
                                     cudaStream_t stream);
 template <class T>
-int64_t scale_bias_relu_partials(const T* g, const T* x, int64_t rows, int64_t cols,
-                                 int64_t version);
+int64_t scale_bias_relu_partials(const T* g, const T* x, const T* scale, const T* bias,
+                                 int64_t rows, int64_t cols, int64_t version);
 template <class T>
 cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, double factor,
                                      const T* bias, T* dx, T* dscale, T* dbias,
@@ -57,14 +57,15 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, std::optional
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        const int64_t count =
-            scale_bias_relu_partials<T>(in<T>(grad), in<T>(x), shape.rows, shape.cols, version);
+        const T* s = scale ? in<T>(*scale) : nullptr;
+        const int64_t count = scale_bias_relu_partials<T>(in<T>(grad), in<T>(x), s, in<T>(bias),
+                                                          shape.rows, shape.cols, version);
         Tensor partial_dscale = new_sums(x, {count, shape.cols});
         Tensor partial_dbias = new_sums(x, {count, shape.cols});
         check_launch(scale_bias_relu_backward<T>(
-            in<T>(grad), in<T>(x), scale ? in<T>(*scale) : nullptr, factor, in<T>(bias), out<T>(dx),
-            out<T>(dscale), out<T>(dbias), out<Acc<T>>(partial_dscale), out<Acc<T>>(partial_dbias),
-            shape.rows, shape.cols, version, device.stream));
+            in<T>(grad), in<T>(x), s, factor, in<T>(bias), out<T>(dx), out<T>(dscale),
+            out<T>(dbias), out<Acc<T>>(partial_dscale), out<Acc<T>>(partial_dbias), shape.rows,
+            shape.cols, version, device.stream));
     });
     return {dx, dscale, dbias};
 }

@@ -28,18 +28,28 @@ __device__ A gradient(A g, A x, A scale, A bias) {
     return multiply_add(x, scale, bias) <= 0 ? A(0) : g;
 }
 
+// A vector with an element for each column or, where `values` is null, one number for all.
 template <class T>
-struct Scale {
-    const T* scale;  // null: factor is the scale of every column
-    Acc<T> factor;
-    __device__ Acc<T> operator[](int64_t col) const { return scale ? Acc<T>(scale[col]) : factor; }
+struct PerColumn {
+    const T* values;
+    Acc<T> number;
+    __device__ Acc<T> operator[](int64_t col) const {
+        return values ? Acc<T>(values[col]) : number;
+    }
+
+    // The elements of V columns.
+    template <int V>
+    __device__ void read(int64_t col, Acc<T> (&out)[V]) const {
+        const Vec<T, V> v = values ? load<V>(values + col) : Vec<T, V>{};
+        for (int k = 0; k < V; ++k) out[k] = values ? Acc<T>(v[k]) : number;
+    }
 };
 
 // ---- naive: one thread per element; for dscale and dbias one thread per column.
 // Flaw: each element costs a 64-bit division, and cols threads cannot fill a GPU.
 
 template <class T>
-__global__ void forward_naive(const T* x, Scale<T> scale, const T* bias, T* y, int64_t rows,
+__global__ void forward_naive(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
                               int64_t cols) {
     const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= rows * cols) return;
@@ -48,8 +58,8 @@ __global__ void forward_naive(const T* x, Scale<T> scale, const T* bias, T* y, i
 }
 
 template <class T>
-__global__ void dx_naive(const T* g, const T* x, Scale<T> scale, const T* bias, T* dx, int64_t rows,
-                         int64_t cols) {
+__global__ void dx_naive(const T* g, const T* x, PerColumn<T> scale, const T* bias, T* dx,
+                         int64_t rows, int64_t cols) {
     const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= rows * cols) return;
     const Acc<T> s = scale[i % cols], b = Acc<T>(bias[i % cols]);
@@ -57,7 +67,7 @@ __global__ void dx_naive(const T* g, const T* x, Scale<T> scale, const T* bias, 
 }
 
 template <class T>
-__global__ void columns_naive(const T* g, const T* x, Scale<T> scale, const T* bias, T* dscale,
+__global__ void columns_naive(const T* g, const T* x, PerColumn<T> scale, const T* bias, T* dscale,
                               T* dbias, int64_t rows, int64_t cols) {
     const int64_t col = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (col >= cols) return;
@@ -81,13 +91,14 @@ constexpr int kThreads = 256;
 constexpr int kUnroll = 4;  // rows that a thread loads before it computes
 
 template <class T, int V>
-__global__ void forward_vector(const T* x, Scale<T> scale, const T* bias, T* y, int64_t rows,
+__global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
                                int64_t cols) {
     using A = Acc<T>;
     const int64_t col = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (col >= cols) return;
     A s[V], b[V];
-    for (int k = 0; k < V; ++k) s[k] = scale[col + k], b[k] = A(bias[col + k]);
+    scale.read(col, s);
+    PerColumn<T>{bias, 0}.read(col, b);
     const int64_t step = int64_t(gridDim.y) * blockDim.y;
     const int64_t first = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
     for (int64_t row = first; row < rows; row += kUnroll * step) {
@@ -105,15 +116,16 @@ __global__ void forward_vector(const T* x, Scale<T> scale, const T* bias, T* y, 
 
 template <class T, int V>
 __global__ __launch_bounds__(kThreads, 2) void backward_vector(const T* g, const T* x,
-                                                               Scale<T> scale, const T* bias, T* dx,
-                                                               Acc<T>* partial_dscale,
+                                                               PerColumn<T> scale, const T* bias,
+                                                               T* dx, Acc<T>* partial_dscale,
                                                                Acc<T>* partial_dbias, int64_t rows,
                                                                int64_t cols) {
     using A = Acc<T>;
     const int64_t col = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (col >= cols) return;
     A s[V], b[V], scale_sum[V] = {}, bias_sum[V] = {};
-    for (int k = 0; k < V; ++k) s[k] = scale[col + k], b[k] = A(bias[col + k]);
+    scale.read(col, s);
+    PerColumn<T>{bias, 0}.read(col, b);
     const int64_t step = int64_t(gridDim.y) * blockDim.y;
     const int64_t first = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
     for (int64_t row = first; row < rows; row += kUnroll * step) {
@@ -166,8 +178,10 @@ Plan plan_of(bool aligned, int64_t rows, int64_t cols, int64_t limit) {
 // The sums of backward live in registers, so its grid is what the GPU holds at once: two blocks
 // each.
 template <class T>
-Plan backward_plan(const T* g, const T* x, int64_t rows, int64_t cols) {
-    return plan_of<T>(is_aligned(g, x), rows, cols, multiprocessors() * 2 * kThreads);
+Plan backward_plan(const T* g, const T* x, const T* scale, const T* bias, int64_t rows,
+                   int64_t cols) {
+    const bool aligned = is_aligned(g, x, scale, bias);
+    return plan_of<T>(aligned, rows, cols, multiprocessors() * 2 * kThreads);
 }
 
 // ---- launchers. version: 0 naive, 1 vector
@@ -177,13 +191,13 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
                                     int64_t rows, int64_t cols, int64_t version,
                                     cudaStream_t stream) {
     if (rows == 0 || cols == 0) return cudaSuccess;
-    const Scale<T> s = {scale, Acc<T>(factor)};
+    const PerColumn<T> s = {scale, Acc<T>(factor)};
     if (version == 0) {
         const int64_t blocks = ceil_div<int64_t>(rows * cols, kThreads);
         forward_naive<<<blocks, kThreads, 0, stream>>>(x, s, bias, y, rows, cols);
         return cudaGetLastError();
     }
-    const Plan plan = plan_of<T>(is_aligned(x, y), rows, cols, INT64_MAX);
+    const Plan plan = plan_of<T>(is_aligned(x, scale, bias, y), rows, cols, INT64_MAX);
     if (plan.whole) {
         forward_vector<T, kVec<T>><<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols);
     } else {
@@ -194,10 +208,10 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
 
 // How many rows of partial sums backward needs.
 template <class T>
-int64_t scale_bias_relu_partials(const T* g, const T* x, int64_t rows, int64_t cols,
-                                 int64_t version) {
+int64_t scale_bias_relu_partials(const T* g, const T* x, const T* scale, const T* bias,
+                                 int64_t rows, int64_t cols, int64_t version) {
     if (version == 0 || cols == 0) return 0;
-    return backward_plan(g, x, rows, cols).partials();
+    return backward_plan(g, x, scale, bias, rows, cols).partials();
 }
 
 template <class T>
@@ -206,7 +220,7 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
                                      Acc<T>* partial_dscale, Acc<T>* partial_dbias, int64_t rows,
                                      int64_t cols, int64_t version, cudaStream_t stream) {
     if (cols == 0) return cudaSuccess;
-    const Scale<T> s = {scale, Acc<T>(factor)};
+    const PerColumn<T> s = {scale, Acc<T>(factor)};
     if (version == 0) {
         const int64_t blocks = ceil_div<int64_t>(rows * cols, kThreads);
         if (rows > 0) {
@@ -216,7 +230,7 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
             g, x, s, bias, dscale, dbias, rows, cols);
         return cudaGetLastError();
     }
-    const Plan plan = backward_plan(g, x, rows, cols);
+    const Plan plan = backward_plan(g, x, scale, bias, rows, cols);
     if (plan.whole) {
         backward_vector<T, kVec<T>><<<plan.grid, plan.block, 0, stream>>>(
             g, x, s, bias, dx, partial_dscale, partial_dbias, rows, cols);
@@ -228,11 +242,12 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                           \
-    template cudaError_t scale_bias_relu_forward<T>(const T*, const T*, double, const T*, T*,    \
-                                                    int64_t, int64_t, int64_t, cudaStream_t);    \
-    template int64_t scale_bias_relu_partials<T>(const T*, const T*, int64_t, int64_t, int64_t); \
-    template cudaError_t scale_bias_relu_backward<T>(const T*, const T*, const T*, double,       \
-                                                     const T*, T*, T*, T*, Acc<T>*, Acc<T>*,     \
+#define INSTANTIATE(T)                                                                            \
+    template cudaError_t scale_bias_relu_forward<T>(const T*, const T*, double, const T*, T*,     \
+                                                    int64_t, int64_t, int64_t, cudaStream_t);     \
+    template int64_t scale_bias_relu_partials<T>(const T*, const T*, const T*, const T*, int64_t, \
+                                                 int64_t, int64_t);                               \
+    template cudaError_t scale_bias_relu_backward<T>(const T*, const T*, const T*, double,        \
+                                                     const T*, T*, T*, T*, Acc<T>*, Acc<T>*,      \
                                                      int64_t, int64_t, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)
