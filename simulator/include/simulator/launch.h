@@ -108,6 +108,23 @@ auto kernel(const char* name, Find find, Call call, SIMULATOR_CALLER) {
         return Kernel<decltype(find(Tag{})), Call>{find(Tag{}), call, name, file, line};
 }
 
+// A kernel library has these two under CUDA's names, as one that is linked with NVIDIA's runtime has, for a
+// host that looks them up there.
+#ifdef __APPLE__
+#define SIMULATOR_C_NAME(name) __asm__("_" name)
+#else
+#define SIMULATOR_C_NAME(name) __asm__(name)
+#endif
+SIMULATOR_EXPORT const char* error_name(cudaError_t error) SIMULATOR_C_NAME("cudaGetErrorName");
+SIMULATOR_EXPORT const char* error_string(cudaError_t error) SIMULATOR_C_NAME("cudaGetErrorString");
+#undef SIMULATOR_C_NAME
+__attribute__((weak)) const char* error_name(cudaError_t error) {
+    return api::cudaGetErrorName(error);
+}
+__attribute__((weak)) const char* error_string(cudaError_t error) {
+    return api::cudaGetErrorString(error);
+}
+
 } // namespace simulator
 
 // The name is written out where it stands, so the call is direct and can be inlined. `signature` depends on its tag
