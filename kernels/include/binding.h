@@ -201,7 +201,7 @@ void for_type_of(const Tensor& t, F f) {
 }
 
 #if PLAYGROUND_CUDA
-// torch's own; no header of the stable ABI declares it before torch 2.13.
+// torch's own, in every build for CUDA; its header declares it only where USE_CUDA is defined.
 extern "C" int32_t aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream);
 #endif
 
