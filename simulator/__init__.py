@@ -1,7 +1,8 @@
 """CUDA on the CPU: what it takes to compile a .cu file with a C++ compiler and to run it.
 
-A source goes through `rewrite`, is compiled with COMPILE_FLAGS and the headers in INCLUDE, which are named as CUDA's own,
-and finds the executor in RUNTIME, compiled once and loaded before it with global symbols.
+A source goes through `rewrite` and is compiled with COMPILE_FLAGS and the headers in INCLUDE, which
+are named as CUDA's own. RUNTIME, the executor, is compiled once and loaded before it, with global
+symbols.
 include/simulator/block.h says how a block of CUDA threads runs.
 """
 
@@ -18,7 +19,8 @@ __all__ = ["COMPILE_FLAGS", "INCLUDE", "RUNTIME", "Unsupported", "rewrite"]
 INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
 
-# CUDA code reads memory as other types than it was written, expects no errno, and has no floating-point traps.
+# CUDA code reads memory as other types than it was written, expects no errno, and has no
+# floating-point traps.
 COMPILE_FLAGS = [
     "-O2",
     "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native",

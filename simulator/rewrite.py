@@ -1,9 +1,13 @@
 """CUDA C++ to C++: the two spellings that no header can teach a C++ compiler.
 
-    k<T><<<grid, block, bytes>>>(x, n)       becomes    SIMULATOR_KERNEL(k<T>)(grid, block, bytes)(x, n)
-    extern __shared__ float tile[];          becomes    SIMULATOR_DYNAMIC_SHARED float tile[] SIMULATOR_DYNAMIC_SHARED_NAME;
+    k<T><<<grid, block, bytes>>>(x, n)
+    SIMULATOR_KERNEL(k<T>)(grid, block, bytes)(x, n)
 
-Everything else, line breaks included, stays as it is, so the compiler's line numbers are the user's.
+    extern __shared__ float tile[];
+    SIMULATOR_DYNAMIC_SHARED float tile[] SIMULATOR_DYNAMIC_SHARED_NAME;
+
+Everything else, line breaks included, stays as it is, so the compiler's line numbers are the
+user's.
 """
 
 from __future__ import annotations
@@ -14,7 +18,10 @@ from typing import NamedTuple
 
 
 class Unsupported(Exception):
-    """CUDA that the simulator does not run: `path`, `line` and `column` (from 1), `message`, `hint`."""
+    """CUDA that the simulator does not run.
+
+    `path`, `line` and `column` (from 1) say where, `message` what, `hint` what to do.
+    """
 
     def __init__(self, path: str, line: int, column: int, message: str, hint: str):
         super().__init__(f"{path}:{line}:{column}: {message}\n{hint}")
@@ -23,10 +30,11 @@ class Unsupported(Exception):
 
 
 def rewrite(text: str, path: str) -> str:
-    """Returns the C++ for a .cu, .cuh or .h file's `text`; `path` is the name under which errors are reported.
+    """The C++ for the `text` of a .cu, .cuh or .h file; errors are reported under the name `path`.
 
-    Raises Unsupported for inline PTX, wmma, TMA, clusters and libraries that need NVIDIA's compiler, unless they stand
-    where the preprocessor drops them for a CPU (`#if PLAYGROUND_CUDA`, `#ifdef __CUDA_ARCH__`).
+    Raises Unsupported for inline PTX, wmma, TMA, clusters and libraries that need NVIDIA's
+    compiler, unless they stand where the preprocessor drops them for a CPU (`#if PLAYGROUND_CUDA`,
+    `#ifdef __CUDA_ARCH__`).
     """
     code = blank(text)
     _refuse(code, path)
@@ -38,8 +46,8 @@ def rewrite(text: str, path: str) -> str:
     return "".join(parts) + text[end:]
 
 
-# What is not code: a comment, a raw string, a string, a character, a continued line. A number is listed so that its digit
-# separators (1'000) open no character.
+# What is not code: a comment, a raw string, a string, a character, a continued line. A number is
+# listed so that its digit separators (1'000) open no character.
 _TOKEN = re.compile(
     r"""
       //(?:\\\r?\n|[^\n])*
@@ -55,7 +63,7 @@ _TOKEN = re.compile(
 
 
 def blank(text: str) -> str:
-    """`text` with comments, strings, characters and line continuations as spaces; every offset and line stays."""
+    """`text` with spaces for all that is not code; every offset and line stays."""
     return _TOKEN.sub(lambda m: m[0] if m["number"] else re.sub(r"[^\n]", " ", m[0]), text)
 
 
@@ -99,7 +107,19 @@ def _is_triple(tokens: list[_Token], i: int, bracket: str) -> bool:
     return run == 3 and starts_here
 
 
-_WORDS = {"return", "else", "do", "case", "throw", "goto", "if", "while", "for", "switch", "template"}
+_WORDS = {
+    "return",
+    "else",
+    "do",
+    "case",
+    "throw",
+    "goto",
+    "if",
+    "while",
+    "for",
+    "switch",
+    "template",
+}
 
 
 def _is_name(token: _Token) -> bool:
@@ -107,7 +127,7 @@ def _is_name(token: _Token) -> bool:
 
 
 def _callee(tokens: list[_Token], end: int) -> int | None:
-    """The first token of the expression that ends before token `end`: `k`, `ns::k<T, 4>`, `table[i]`, `(k<T>)`."""
+    """The first token of the expression that ends before `end`: `ns::k<T, 4>`, `t[i]`, `(k<T>)`."""
     i = _operand(tokens, end)
     while i is not None and i > 0 and tokens[i - 1].text in ("::", ".", "->"):
         qualifier = _operand(tokens, i - 1)
@@ -118,7 +138,7 @@ def _callee(tokens: list[_Token], end: int) -> int | None:
 
 
 def _operand(tokens: list[_Token], end: int) -> int | None:
-    """The first token of a name with its template arguments, indices and calls, or of a parenthesis."""
+    """The first token of a name with its template arguments, indices and calls, or of a `(...)`."""
     i = end
     while i > 0 and tokens[i - 1].text in ("]", ")"):
         bracket = _opening(tokens, i - 1)
@@ -181,7 +201,7 @@ def _template_arguments(tokens: list[_Token], closing: int) -> int | None:
 
 
 def _configuration_end(tokens: list[_Token], begin: int) -> int | None:
-    """The `>>>` before the arguments' parenthesis. A template's own `>>>` in `<<<f<A<B<int>>>(n), 256>>>` is passed over."""
+    """The `>>>` before the arguments, not that of a template in `<<<f<A<B<int>>>(n), 256>>>`."""
     first, depth, angles, i = None, 0, 0, begin
     while i < len(tokens):
         text = tokens[i].text
@@ -224,21 +244,29 @@ def _dynamic_shared(code: str) -> Iterator[_Edit]:
 
 
 def _noinline(code: str) -> Iterator[_Edit]:
-    """CUDA's `__noinline__`. As a macro it would break the C++ library, which writes `__attribute__((__noinline__))`."""
+    """CUDA's `__noinline__`.
+
+    As a macro it would break the C++ library, which writes `__attribute__((__noinline__))`.
+    """
     for match in re.finditer(r"(?<![(,\w])(?<![(,] )__noinline__\b", code):
         yield *match.span(), "__attribute__((noinline))"
 
 
-_KEEP = "Keep it for the GPU with `#if PLAYGROUND_CUDA ... #endif`, and give the CPU plain C++ in `#else`."
-_PLAIN = "A plain load and __syncthreads() do the same here; " + _KEEP[0].lower() + _KEEP[1:]
+_KEEP = (
+    "Put it between #if PLAYGROUND_CUDA and #endif, with plain CUDA C++ for the CPU after #else."
+)
 _OWN = "Write it in plain CUDA C++; kernels/include has reductions, vectors and random numbers."
 _UNSUPPORTED = [
     (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
-    (r"\bwmma\s*::|\bnvcuda\s*::|<mma\.h>", "the simulator does not run wmma (tensor cores)", _KEEP),
+    (
+        r"\bwmma\s*::|\bnvcuda\s*::|<mma\.h>",
+        "the simulator does not run wmma (tensor cores)",
+        _KEEP,
+    ),
     (
         r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/(?:barrier|pipeline|ptx)>|<cuda_pipeline\w*\.h>|<cudaTypedefs\.h>",
         "the simulator does not run TMA and asynchronous copies",
-        _PLAIN,
+        _KEEP,
     ),
     (
         r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b|\bcudaLaunchKernelEx\w*",
@@ -255,14 +283,22 @@ _UNSUPPORTED = [
         "the simulator does not run textures",
         "Read the array itself.",
     ),
-    (r"<(?:cub|thrust|cuda|cute|cutlass)/[^>]*>", "the simulator has no CUB, Thrust, libcu++ or CUTLASS", _OWN),
-    (r"<curand\w*\.h>", "the simulator has no cuRAND", "kernels/include/philox.cuh has Philox4x32-10."),
+    (
+        r"<(?:cub|thrust|cuda|cute|cutlass)/[^>]*>",
+        "the simulator has no CUB, Thrust, libcu++ or CUTLASS",
+        _OWN,
+    ),
+    (
+        r"<curand\w*\.h>",
+        "the simulator has no cuRAND",
+        "kernels/include/philox.cuh has Philox4x32-10.",
+    ),
     (r"<cuda_fp[468]\.h>", "the simulator has no 8-bit or smaller floating point", _KEEP),
 ]
 
 
 def _refuse(code: str, path: str) -> None:
-    """Raises Unsupported for the first thing that cannot run, unless the preprocessor drops it for a CPU."""
+    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
     found = []
     for pattern, message, hint in _UNSUPPORTED:
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
@@ -280,9 +316,11 @@ _GPU_ONLY = re.compile(r"\b(?:PLAYGROUND_CUDA|__CUDA_ARCH__|__CUDACC__|__NVCC__)
 
 
 def _dropped_lines(code: str) -> set[int]:
-    """Lines (from 1) in a branch of `#if` that is not taken for a CPU, as far as the macros above decide it."""
+    """Lines (from 1) in a branch of `#if` that, by the macros above, is not taken for a CPU."""
     dropped: set[int] = set()
-    branches: list[list[bool | None]] = []  # of each open #if: the verdicts so far; None: it depends on other things
+    branches: list[
+        list[bool | None]
+    ] = []  # of each open #if: the verdicts so far; None: it depends on other things
     for number, line in enumerate(code.split("\n"), 1):
         directive = re.match(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)", line)
         if directive is None:
@@ -307,15 +345,19 @@ def _not_taken(verdicts: list[bool | None]) -> bool:
 
 
 def _verdict(condition: str) -> bool | None:
-    """Whether a condition of #if holds for a CPU; None if that depends on macros that are not known here."""
+    """Whether a condition of #if holds for a CPU; None if that depends on unknown macros."""
     condition = re.sub(r"\bdefined\s*\(\s*(\w+)\s*\)", r"defined \1", condition)
-    condition = re.sub(r"\bdefined\s+(?=(\w+))\1", lambda m: "0" if _GPU_ONLY.fullmatch(m[1]) else m[1], condition)
+    condition = re.sub(
+        r"\bdefined\s+(?=(\w+))\1", lambda m: "0" if _GPU_ONLY.fullmatch(m[1]) else m[1], condition
+    )
     condition = _GPU_ONLY.sub("0", condition)
     condition = condition.replace("&&", " and ").replace("||", " or ")
     condition = re.sub(r"!(?!=)", " not ", condition)
     values = set()
     for unknown in ("0", "999999"):
-        expression = re.sub(r"\b(?!and\b|or\b|not\b)[A-Za-z_]\w*(?:\([^()]*\))?", unknown, condition)
+        expression = re.sub(
+            r"\b(?!and\b|or\b|not\b)[A-Za-z_]\w*(?:\([^()]*\))?", unknown, condition
+        )
         if not re.fullmatch(r"(?:[\d\s()<>=!+*/%&|-]|and|or|not)*", expression):
             return None
         try:

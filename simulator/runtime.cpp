@@ -1,20 +1,21 @@
 // The simulator's executor. One copy serves the whole process, and kernels are compiled without it.
 //
-// To read it: include/simulator/block.h says how a block of threads runs, include/simulator/fiber.h how a thread leaves
-// its stack for another, runtime/worker.h who waits for whom, runtime/pool.h who runs which block.
+// To read it: include/simulator/block.h says how a block of threads runs, include/simulator/fiber.h
+// how a thread leaves its stack for another, runtime/worker.h who waits for whom, runtime/pool.h
+// who runs which block.
 #include "runtime/api.h"
 
-// The dynamic shared memory of the block that runs on this operating-system thread: each `extern __shared__`
-// array of every kernel is this one.
+// The dynamic shared memory of the block that runs on this operating-system thread: each `extern
+// __shared__` array of every kernel is this one.
 extern "C" {
-SIMULATOR_EXPORT __thread char simulator_dynamic_shared[simulator::most_shared] __attribute__((aligned(1024)));
+SIMULATOR_EXPORT __thread char simulator_dynamic_shared[simulator::most_shared]
+    __attribute__((aligned(1024)));
 }
 
 // The message of this host thread's pending error, or null. Clears it.
 extern "C" SIMULATOR_EXPORT const char* simulator_take_error() {
     static thread_local std::string message;
-    if (simulator::pending.code == cudaSuccess)
-        return nullptr;
+    if (simulator::pending.code == cudaSuccess) return nullptr;
     message = simulator::pending.message;
     simulator::pending = {};
     return message.c_str();

@@ -48,7 +48,7 @@ def buffer(n: int = 64) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "grid, block, shared, error",
+    ("grid", "block", "shared", "error"),
     [
         ((1, 1, 1), (1025, 1, 1), 0, INVALID_CONFIGURATION),
         ((1, 1, 1), (64, 64, 1), 0, INVALID_CONFIGURATION),
@@ -66,7 +66,8 @@ def buffer(n: int = 64) -> torch.Tensor:
 def test_a_launch_that_cuda_refuses(kernels, grid, block, shared, error):
     message = message_of(kernels.run_fill, buffer(), *grid, *block, shared)
     assert error in message
-    assert "fill_dynamic" in message and line_of("fill_dynamic<<<") in message
+    assert "fill_dynamic" in message
+    assert line_of("fill_dynamic<<<") in message
 
 
 def test_the_largest_launches_work(kernels):
@@ -85,7 +86,8 @@ def test_the_last_error_is_told_once(kernels):
 
 def test_an_error_that_the_launcher_ignores_is_raised(kernels):
     message = message_of(kernels.run_unasked, buffer())
-    assert INVALID_CONFIGURATION in message and "fill" in message
+    assert INVALID_CONFIGURATION in message
+    assert "fill" in message
 
 
 def test_shared_memory_beyond_what_the_device_has(kernels):
@@ -98,11 +100,15 @@ def test_shared_memory_beyond_what_the_device_has(kernels):
 
 def test_a_deadlock_says_who_waits_where(kernels):
     message = message_of(kernels.run_deadlock, buffer())
-    assert "kernel deadlock" in message and line_of("deadlock<<<3, 64>>>") in message
-    assert "block (" in message and "64 of 64 threads" in message
+    assert "kernel deadlock" in message
+    assert line_of("deadlock<<<3, 64>>>") in message
+    assert "block (" in message
+    assert "64 of 64 threads" in message
     source = SOURCE.read_text().splitlines()
     begin = next(n for n, line in enumerate(source, 1) if "void deadlock" in line)
-    assert f"errors.cu:{begin + 2}: __syncwarp (mask 0xffffffff): 32 threads (0-15, 32-47)" in message
+    assert (
+        f"errors.cu:{begin + 2}: __syncwarp (mask 0xffffffff): 32 threads (0-15, 32-47)" in message
+    )
     assert f"errors.cu:{begin + 4}: __syncthreads: 32 threads (16-31, 48-63)" in message
 
 
@@ -116,26 +122,30 @@ def test_a_shuffle_that_one_lane_misses(kernels):
 def test_a_mask_that_leaves_out_its_caller(kernels):
     message = message_of(kernels.run_not_in_mask, buffer())
     assert line_of("__ballot_sync(0xff, 1)") in message
-    assert "0x000000ff" in message and "lane 8" in message
+    assert "0x000000ff" in message
+    assert "lane 8" in message
 
 
 def test_assertions(kernels):
     kernels.run_assertion(32)
     message = message_of(kernels.run_assertion, 20)
     assert line_of("assert(threadIdx.x < limit)") in message
-    assert "thread 20" in message and "threadIdx.x < limit" in message
+    assert "thread 20" in message
+    assert "threadIdx.x < limit" in message
 
 
 def test_trap(kernels):
     message = message_of(kernels.run_trap)
-    assert line_of("== 3) __trap()") in message and "thread 3" in message
+    assert line_of("== 3) __trap()") in message
+    assert "thread 3" in message
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="faults are caught on Linux")
 class TestFaults:
     def test_a_wild_address(self, kernels):
         message = message_of(kernels.run_wild, buffer(), 1 << 45)
-        assert "kernel wild" in message and "illegal memory access" in message
+        assert "kernel wild" in message
+        assert "illegal memory access" in message
 
     def test_division_by_zero(self, kernels):
         y = buffer()
@@ -149,12 +159,14 @@ class TestFaults:
         kernels.run_deep(y, 50)
         assert y[0] == sum(range(51))
         message = message_of(kernels.run_deep, y, 100_000)
-        assert "kernel deep" in message and "stack overflow" in message
+        assert "kernel deep" in message
+        assert "stack overflow" in message
 
 
 def test_an_exception_in_a_kernel(kernels):
     message = message_of(kernels.run_throw)
-    assert "kernel throwing" in message and "not on a GPU" in message
+    assert "kernel throwing" in message
+    assert "not on a GPU" in message
 
 
 def test_a_launch_from_a_kernel(kernels):
@@ -180,7 +192,9 @@ def test_the_device(kernels):
 
 
 def sums(kernels, seed: int) -> bool:
-    x = torch.randint(-99, 99, (500,), dtype=torch.int32, generator=torch.Generator().manual_seed(seed))
+    x = torch.randint(
+        -99, 99, (500,), dtype=torch.int32, generator=torch.Generator().manual_seed(seed)
+    )
     y = buffer(200)
     kernels.run_sums(x, y, 500, 200)
     return bool(y.eq(x.sum()).all())
@@ -234,6 +248,9 @@ def test_the_number_of_workers(threads):
     environment = os.environ | {"SIMULATOR_THREADS": threads}
     environment["PYTHONPATH"] = str(Path(jitload.__file__).parent)
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert result.stdout.split() == [threads, "True"], result.stderr

@@ -21,7 +21,8 @@ inline thread_block this_thread_block() { return {}; }
 namespace details {
 
 // A value of up to 32 bytes, by words of 8.
-template <class T, class Word> SIMULATOR_INLINE T by_words(T value, Word word) {
+template <class T, class Word>
+SIMULATOR_INLINE T by_words(T value, Word word) {
     static_assert(__is_trivially_copyable(T) && sizeof(T) <= 32,
                   "a group shuffles types of up to 32 bytes that can be copied bit by bit");
     uint64_t words[(sizeof(T) + 7) / 8] = {};
@@ -36,9 +37,7 @@ class Lanes {
   public:
     explicit Lanes(unsigned mask) : mask(mask) {}
 
-    unsigned thread_rank() const {
-        return __popc(mask & ((1u << simulator::lane_id()) - 1));
-    }
+    unsigned thread_rank() const { return __popc(mask & ((1u << simulator::lane_id()) - 1)); }
     unsigned num_threads() const { return __popc(mask); }
     unsigned size() const { return num_threads(); }
     void sync(SIMULATOR_CALLER) const { __syncwarp(mask, file, line); }
@@ -52,24 +51,29 @@ class Lanes {
     int all(int predicate, SIMULATOR_CALLER) const {
         return __all_sync(mask, predicate, file, line);
     }
-    template <class T> unsigned match_any(T value, SIMULATOR_CALLER) const {
+    template <class T>
+    unsigned match_any(T value, SIMULATOR_CALLER) const {
         return pack(__match_any_sync(mask, value, file, line));
     }
-    template <class T> unsigned match_all(T value, int& predicate, SIMULATOR_CALLER) const {
+    template <class T>
+    unsigned match_all(T value, int& predicate, SIMULATOR_CALLER) const {
         return pack(__match_all_sync(mask, value, &predicate, file, line));
     }
 
-    template <class T> T shfl(T value, unsigned rank, SIMULATOR_CALLER) const {
+    template <class T>
+    T shfl(T value, unsigned rank, SIMULATOR_CALLER) const {
         return read(value, lane_of(rank % num_threads()), "shfl", file, line);
     }
-    template <class T> T shfl_up(T value, unsigned delta, SIMULATOR_CALLER) const {
+    template <class T>
+    T shfl_up(T value, unsigned delta, SIMULATOR_CALLER) const {
         const unsigned rank = thread_rank();
         return read(value, lane_of(delta <= rank ? rank - delta : rank), "shfl_up", file, line);
     }
-    template <class T> T shfl_down(T value, unsigned delta, SIMULATOR_CALLER) const {
+    template <class T>
+    T shfl_down(T value, unsigned delta, SIMULATOR_CALLER) const {
         const unsigned rank = thread_rank();
-        return read(value, lane_of(delta < num_threads() - rank ? rank + delta : rank),
-                    "shfl_down", file, line);
+        return read(value, lane_of(delta < num_threads() - rank ? rank + delta : rank), "shfl_down",
+                    file, line);
     }
 
   protected:
@@ -97,15 +101,17 @@ class Lanes {
     unsigned mask;
 };
 
-} // namespace details
+}  // namespace details
 
-template <unsigned Size, class Parent = void> class thread_block_tile : public details::Lanes {
+template <unsigned Size, class Parent = void>
+class thread_block_tile : public details::Lanes {
     static_assert(Size && Size <= 32 && !(Size & (Size - 1)),
                   "the simulator has tiles of 1, 2, 4, 8, 16 and 32 threads");
 
   public:
     thread_block_tile()
-        : Lanes((Size == 32 ? ~0u : (1u << Size % 32) - 1) << (simulator::lane_id() & ~(Size - 1))) {}
+        : Lanes((Size == 32 ? ~0u : (1u << Size % 32) - 1)
+                << (simulator::lane_id() & ~(Size - 1))) {}
 
     static constexpr unsigned num_threads() { return Size; }
     static constexpr unsigned size() { return Size; }
@@ -113,14 +119,16 @@ template <unsigned Size, class Parent = void> class thread_block_tile : public d
     static unsigned meta_group_rank() { return simulator::here.rank / Size; }
     static unsigned meta_group_size() { return (simulator::here.block->size + Size - 1) / Size; }
 
-    template <class T> T shfl_xor(T value, unsigned bits, SIMULATOR_CALLER) const {
+    template <class T>
+    T shfl_xor(T value, unsigned bits, SIMULATOR_CALLER) const {
         const unsigned first = simulator::lane_id() & ~(Size - 1);
         return this->read(value, first + ((thread_rank() ^ bits) & (Size - 1)), "shfl_xor", file,
                           line);
     }
 };
 
-template <unsigned Size, class Parent> thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
+template <unsigned Size, class Parent>
+thread_block_tile<Size, Parent> tiled_partition(const Parent&) {
     return {};
 }
 
@@ -135,6 +143,9 @@ inline coalesced_group coalesced_threads(SIMULATOR_CALLER) {
     return coalesced_group(__activemask(file, line));
 }
 
-template <class Group> void sync(const Group& group, SIMULATOR_CALLER) { group.sync(file, line); }
+template <class Group>
+void sync(const Group& group, SIMULATOR_CALLER) {
+    group.sync(file, line);
+}
 
-} // namespace cooperative_groups
+}  // namespace cooperative_groups

@@ -4,7 +4,7 @@
 
 namespace simulator {
 
-struct BFloat16 { // the upper half of a float
+struct BFloat16 {  // the upper half of a float
     static float to_float(uint16_t bits) { return __uint_as_float(uint32_t(bits) << 16); }
     static uint16_t from_float(float x) {
         const uint32_t bits = __float_as_uint(x);
@@ -12,7 +12,7 @@ struct BFloat16 { // the upper half of a float
     }
 };
 
-} // namespace simulator
+}  // namespace simulator
 
 using __nv_bfloat16 = simulator::Half<simulator::BFloat16>;
 using __nv_bfloat162 = simulator::HalfPair<simulator::BFloat16>;

@@ -4,7 +4,7 @@
 
 namespace simulator {
 
-struct Float16 { // IEEE binary16: 5 bits of exponent, 10 of fraction
+struct Float16 {  // IEEE binary16: 5 bits of exponent, 10 of fraction
     static float to_float(uint16_t bits);
     static uint16_t from_float(float x);
 };
@@ -16,9 +16,7 @@ typedef short Short8 __attribute__((vector_size(16)));
 inline float Float16::to_float(uint16_t bits) {
     return __builtin_ia32_vcvtph2ps(Short8{short(bits)})[0];
 }
-inline uint16_t Float16::from_float(float x) {
-    return __builtin_ia32_vcvtps2ph(Float4{x}, 0)[0];
-}
+inline uint16_t Float16::from_float(float x) { return __builtin_ia32_vcvtps2ph(Float4{x}, 0)[0]; }
 #elif defined(__ARM_FP16_FORMAT_IEEE)
 inline float Float16::to_float(uint16_t bits) {
     __fp16 half;
@@ -41,14 +39,14 @@ inline float Float16::to_float(uint16_t bits) {
 inline uint16_t Float16::from_float(float x) {
     const uint32_t bits = __float_as_uint(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
     if (rest > 0x7f800000) return sign | 0x7fff;
-    if (rest >= 0x477ff000) return sign | 0x7c00; // rounds to infinity
-    if (rest < 0x38800000)                        // subnormal: let the addition round to 2^-24
+    if (rest >= 0x477ff000) return sign | 0x7c00;  // rounds to infinity
+    if (rest < 0x38800000)                         // subnormal: let the addition round to 2^-24
         return sign | (__float_as_uint(__uint_as_float(rest) + 0.5f) - 0x3f000000);
     return sign | (rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13;
 }
 #endif
 
-} // namespace simulator
+}  // namespace simulator
 
 using __half = simulator::Half<simulator::Float16>;
 using __half2 = simulator::HalfPair<simulator::Float16>;

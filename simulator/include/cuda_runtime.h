@@ -1,4 +1,5 @@
-// CUDA for g++: what a .cu file sees without including anything. See simulator/block.h for how it runs.
+// CUDA for g++: what a .cu file sees without including anything. See simulator/block.h for how it
+// runs.
 #pragma once
 #include <stdio.h>
 
@@ -13,8 +14,8 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
-// The rewriter spells `extern __shared__ T name[];` SIMULATOR_DYNAMIC_SHARED T name[] SIMULATOR_DYNAMIC_SHARED_NAME;
-// All such arrays of a process are one, of the runtime's.
+// The rewriter spells `extern __shared__ T name[];` SIMULATOR_DYNAMIC_SHARED T name[]
+// SIMULATOR_DYNAMIC_SHARED_NAME; All such arrays of a process are one, of the runtime's.
 #define SIMULATOR_DYNAMIC_SHARED extern __attribute__((visibility("default"))) __thread
 #ifdef __APPLE__
 #define SIMULATOR_DYNAMIC_SHARED_NAME __asm__("_simulator_dynamic_shared")

@@ -1,14 +1,16 @@
 // The runtime API of include/simulator/api.h.
 #pragma once
-#include "pool.h"
-#include <chrono>
 #include <stdlib.h>
+#include <chrono>
+#include "pool.h"
 
 namespace simulator {
 namespace {
 
-constexpr size_t default_shared = 48 << 10; // bytes of dynamic shared memory that any launch may ask for
-constexpr size_t most_shared = 227 << 10;   // and with cudaFuncSetAttribute, as on compute capability 9.0
+constexpr size_t default_shared =
+    48 << 10;  // bytes of dynamic shared memory that any launch may ask for
+constexpr size_t most_shared =
+    227 << 10;  // and with cudaFuncSetAttribute, as on compute capability 9.0
 constexpr size_t shared_per_processor = 228 << 10, reserved_shared = 1 << 10;
 constexpr int threads_per_processor = 2048, blocks_per_processor = 32;
 constexpr dim3 largest_block = {1024, 1024, 64}, largest_grid = {0x7fffffff, 65535, 65535};
@@ -21,15 +23,19 @@ constexpr ErrorText error_texts[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
+     "invalid configuration argument"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection",
+     "invalid copy direction for memcpy"},
     {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
     {cudaErrorAssert, "cudaErrorAssert", "device-side assert triggered"},
-    {cudaErrorIllegalInstruction, "cudaErrorIllegalInstruction", "an illegal instruction was encountered"},
+    {cudaErrorIllegalInstruction, "cudaErrorIllegalInstruction",
+     "an illegal instruction was encountered"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
@@ -43,59 +49,61 @@ size_t allowed_shared(const void* function) {
     std::lock_guard<std::mutex> lock(allowances_mutex);
     size_t allowed = default_shared;
     for (const auto& [allowed_function, bytes] : allowances)
-        if (allowed_function == function || !function)
-            allowed = std::max(allowed, bytes);
+        if (allowed_function == function || !function) allowed = std::max(allowed, bytes);
     return allowed;
 }
 
 bool within(const dim3& extent, const dim3& limit) {
-    return extent.x - 1 < limit.x && extent.y - 1 < limit.y && extent.z - 1 < limit.z; // 0 - 1 is large
+    return extent.x - 1 < limit.x && extent.y - 1 < limit.y &&
+           extent.z - 1 < limit.z;  // 0 - 1 is large
 }
 
 // CUDA's verdict on a launch, with the reason.
 Error check(const Launch& launch) {
     const dim3 &grid = launch.grid, &block = launch.block;
     const auto refuse = [&](cudaError_t code, const std::string& reason) {
-        return Error{code, std::string(cudaGetErrorName(code)) + ": " + describe(launch) + ": " + reason};
+        return Error{code,
+                     std::string(cudaGetErrorName(code)) + ": " + describe(launch) + ": " + reason};
     };
     if (!within(grid, largest_grid))
-        return refuse(cudaErrorInvalidConfiguration,
-                      text("a grid of (%u, %u, %u) blocks; each extent is at least 1, at most (%u, %u, %u)", grid.x,
-                           grid.y, grid.z, largest_grid.x, largest_grid.y, largest_grid.z));
+        return refuse(
+            cudaErrorInvalidConfiguration,
+            text("a grid of (%u, %u, %u) blocks; each extent is at least 1, at most (%u, %u, %u)",
+                 grid.x, grid.y, grid.z, largest_grid.x, largest_grid.y, largest_grid.z));
     if (!within(block, largest_block) || uint64_t(block.x) * block.y * block.z > max_threads)
         return refuse(cudaErrorInvalidConfiguration,
-                      text("a block of (%u, %u, %u) threads; each extent is at least 1, at most (%u, %u, %u), and "
+                      text("a block of (%u, %u, %u) threads; each extent is at least 1, at most "
+                           "(%u, %u, %u), and "
                            "their product at most %u",
-                           block.x, block.y, block.z, largest_block.x, largest_block.y, largest_block.z, max_threads));
+                           block.x, block.y, block.z, largest_block.x, largest_block.y,
+                           largest_block.z, max_threads));
     if (const size_t allowed = allowed_shared(launch.function); launch.shared > allowed)
-        return refuse(cudaErrorInvalidValue,
-                      text("%zu bytes of dynamic shared memory; %zu are allowed, and at most %zu after "
-                           "cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
-                           launch.shared, allowed, most_shared));
+        return refuse(
+            cudaErrorInvalidValue,
+            text("%zu bytes of dynamic shared memory; %zu are allowed, and at most %zu after "
+                 "cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
+                 launch.shared, allowed, most_shared));
     return {};
 }
 
-} // namespace
+}  // namespace
 
 void run(const Launch& launch) {
     if (worker && worker->running)
-        worker->fail(cudaErrorNotSupported, "it launches " + describe(launch) +
-                                                ": the simulator does not launch kernels from kernels");
+        worker->fail(cudaErrorNotSupported,
+                     "it launches " + describe(launch) +
+                         ": the simulator does not launch kernels from kernels");
     Error error = check(launch);
-    if (error.code == cudaSuccess)
-        error = pool->run(launch);
-    fflush(stdout); // what the kernel printed
-    if (error.code != cudaSuccess)
-        record(error);
+    if (error.code == cudaSuccess) error = pool->run(launch);
+    fflush(stdout);  // what the kernel printed
+    if (error.code != cudaSuccess) record(error);
 }
 
 void trap(int error, unsigned rank, const char* what, const char* file, int line) {
     worker->fail(cudaError_t(error), text("%s:%d: thread %u: %s", file, line, rank, what));
 }
 
-bool in_kernel() {
-    return worker && worker->running;
-}
+bool in_kernel() { return worker && worker->running; }
 
 namespace api {
 
@@ -105,32 +113,25 @@ cudaError_t cudaGetLastError() {
     return code;
 }
 
-cudaError_t cudaPeekAtLastError() {
-    return pending.code;
-}
+cudaError_t cudaPeekAtLastError() { return pending.code; }
 
 const char* cudaGetErrorName(cudaError_t code) {
     for (const ErrorText& error : error_texts)
-        if (error.code == code)
-            return error.name;
+        if (error.code == code) return error.name;
     return "unrecognized error code";
 }
 
 const char* cudaGetErrorString(cudaError_t code) {
-    if (code != cudaSuccess && code == detailed.code)
-        return detailed.message.c_str();
+    if (code != cudaSuccess && code == detailed.code) return detailed.message.c_str();
     for (const ErrorText& error : error_texts)
-        if (error.code == code)
-            return error.text;
+        if (error.code == code) return error.text;
     return "unrecognized error code";
 }
 
 cudaError_t cudaMalloc(void** address, size_t bytes) {
-    if (!address)
-        return record(cudaErrorInvalidValue);
+    if (!address) return record(cudaErrorInvalidValue);
     *address = nullptr;
-    if (bytes && posix_memalign(address, 256, bytes))
-        return record(cudaErrorMemoryAllocation);
+    if (bytes && posix_memalign(address, 256, bytes)) return record(cudaErrorMemoryAllocation);
     return cudaSuccess;
 }
 
@@ -142,29 +143,25 @@ cudaError_t cudaFree(void* address) {
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
         return record(cudaErrorInvalidMemcpyDirection);
-    if (bytes && (!to || !from))
-        return record(cudaErrorInvalidValue);
-    if (bytes)
-        memmove(to, from, bytes);
+    if (bytes && (!to || !from)) return record(cudaErrorInvalidValue);
+    if (bytes) memmove(to, from, bytes);
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                         cudaMemcpyKind kind) {
-    if (width > to_pitch || width > from_pitch)
-        return record(cudaErrorInvalidValue);
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
+    if (width > to_pitch || width > from_pitch) return record(cudaErrorInvalidValue);
     for (size_t row = 0; row < height; row++)
-        if (const cudaError_t error = cudaMemcpy(static_cast<char*>(to) + row * to_pitch,
-                                                 static_cast<const char*>(from) + row * from_pitch, width, kind))
+        if (const cudaError_t error =
+                cudaMemcpy(static_cast<char*>(to) + row * to_pitch,
+                           static_cast<const char*>(from) + row * from_pitch, width, kind))
             return error;
     return cudaSuccess;
 }
 
 cudaError_t cudaMemset(void* address, int byte, size_t bytes) {
-    if (bytes && !address)
-        return record(cudaErrorInvalidValue);
-    if (bytes)
-        memset(address, byte, bytes);
+    if (bytes && !address) return record(cudaErrorInvalidValue);
+    if (bytes) memset(address, byte, bytes);
     return cudaSuccess;
 }
 
@@ -192,8 +189,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-    if (device != 0)
-        return record(cudaErrorInvalidDevice);
+    if (device != 0) return record(cudaErrorInvalidDevice);
     *properties = {};
     strcpy(properties->name, "CPU (simulator)");
     size_t free;
@@ -221,66 +217,64 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
     cudaDeviceProp properties;
-    if (const cudaError_t error = cudaGetDeviceProperties(&properties, device))
-        return error;
+    if (const cudaError_t error = cudaGetDeviceProperties(&properties, device)) return error;
     switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock:
-        *value = properties.maxThreadsPerBlock;
-        return cudaSuccess;
-    case cudaDevAttrMaxBlockDimX:
-    case cudaDevAttrMaxBlockDimY:
-    case cudaDevAttrMaxBlockDimZ:
-        *value = properties.maxThreadsDim[attribute - cudaDevAttrMaxBlockDimX];
-        return cudaSuccess;
-    case cudaDevAttrMaxGridDimX:
-    case cudaDevAttrMaxGridDimY:
-    case cudaDevAttrMaxGridDimZ:
-        *value = properties.maxGridSize[attribute - cudaDevAttrMaxGridDimX];
-        return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlock:
-        *value = properties.sharedMemPerBlock;
-        return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = properties.sharedMemPerBlockOptin;
-        return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-        *value = properties.sharedMemPerMultiprocessor;
-        return cudaSuccess;
-    case cudaDevAttrReservedSharedMemoryPerBlock:
-        *value = properties.reservedSharedMemPerBlock;
-        return cudaSuccess;
-    case cudaDevAttrWarpSize:
-        *value = properties.warpSize;
-        return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount:
-        *value = properties.multiProcessorCount;
-        return cudaSuccess;
-    case cudaDevAttrL2CacheSize:
-        *value = properties.l2CacheSize;
-        return cudaSuccess;
-    case cudaDevAttrMaxThreadsPerMultiProcessor:
-        *value = properties.maxThreadsPerMultiProcessor;
-        return cudaSuccess;
-    case cudaDevAttrMaxBlocksPerMultiprocessor:
-        *value = properties.maxBlocksPerMultiProcessor;
-        return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor:
-        *value = properties.major;
-        return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor:
-        *value = properties.minor;
-        return cudaSuccess;
-    case cudaDevAttrCooperativeLaunch:
-        *value = properties.cooperativeLaunch;
-        return cudaSuccess;
+        case cudaDevAttrMaxThreadsPerBlock:
+            *value = properties.maxThreadsPerBlock;
+            return cudaSuccess;
+        case cudaDevAttrMaxBlockDimX:
+        case cudaDevAttrMaxBlockDimY:
+        case cudaDevAttrMaxBlockDimZ:
+            *value = properties.maxThreadsDim[attribute - cudaDevAttrMaxBlockDimX];
+            return cudaSuccess;
+        case cudaDevAttrMaxGridDimX:
+        case cudaDevAttrMaxGridDimY:
+        case cudaDevAttrMaxGridDimZ:
+            *value = properties.maxGridSize[attribute - cudaDevAttrMaxGridDimX];
+            return cudaSuccess;
+        case cudaDevAttrMaxSharedMemoryPerBlock:
+            *value = properties.sharedMemPerBlock;
+            return cudaSuccess;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+            *value = properties.sharedMemPerBlockOptin;
+            return cudaSuccess;
+        case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+            *value = properties.sharedMemPerMultiprocessor;
+            return cudaSuccess;
+        case cudaDevAttrReservedSharedMemoryPerBlock:
+            *value = properties.reservedSharedMemPerBlock;
+            return cudaSuccess;
+        case cudaDevAttrWarpSize:
+            *value = properties.warpSize;
+            return cudaSuccess;
+        case cudaDevAttrMultiProcessorCount:
+            *value = properties.multiProcessorCount;
+            return cudaSuccess;
+        case cudaDevAttrL2CacheSize:
+            *value = properties.l2CacheSize;
+            return cudaSuccess;
+        case cudaDevAttrMaxThreadsPerMultiProcessor:
+            *value = properties.maxThreadsPerMultiProcessor;
+            return cudaSuccess;
+        case cudaDevAttrMaxBlocksPerMultiprocessor:
+            *value = properties.maxBlocksPerMultiProcessor;
+            return cudaSuccess;
+        case cudaDevAttrComputeCapabilityMajor:
+            *value = properties.major;
+            return cudaSuccess;
+        case cudaDevAttrComputeCapabilityMinor:
+            *value = properties.minor;
+            return cudaSuccess;
+        case cudaDevAttrCooperativeLaunch:
+            *value = properties.cooperativeLaunch;
+            return cudaSuccess;
     }
     return record(cudaErrorInvalidValue);
 }
 
-// A launch's failure is known when the launch returns; there is nothing to wait for, and nothing more to tell.
-cudaError_t cudaDeviceSynchronize() {
-    return pending.code;
-}
+// A launch's failure is known when the launch returns; there is nothing to wait for, and nothing
+// more to tell.
+cudaError_t cudaDeviceSynchronize() { return pending.code; }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
     *stream = reinterpret_cast<cudaStream_t>(new char);
@@ -310,32 +304,31 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-    const auto time = [](cudaEvent_t event) { return *reinterpret_cast<Clock::time_point*>(event); };
+    const auto time = [](cudaEvent_t event) {
+        return *reinterpret_cast<Clock::time_point*>(event);
+    };
     *milliseconds = std::chrono::duration<float, std::milli>(time(end) - time(start)).count();
     return cudaSuccess;
 }
 
 cudaError_t set_attribute(const void* function, cudaFuncAttribute attribute, int value) {
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
-        return cudaSuccess;
-    if (!function)
-        return record(cudaErrorInvalidDeviceFunction);
-    if (value < 0 || size_t(value) > most_shared)
-        return record(cudaErrorInvalidValue);
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (!function) return record(cudaErrorInvalidDeviceFunction);
+    if (value < 0 || size_t(value) > most_shared) return record(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> lock(allowances_mutex);
     allowances[function] = value;
     return cudaSuccess;
 }
 
 cudaError_t occupancy(int* blocks, int threads, size_t shared) {
-    if (threads <= 0)
-        return record(cudaErrorInvalidValue);
+    if (threads <= 0) return record(cudaErrorInvalidValue);
     const int warps = (threads + warp_size - 1) / warp_size;
-    *blocks = threads > int(max_threads) || shared > most_shared ? 0
-              : std::min({blocks_per_processor, threads_per_processor / int(warp_size) / warps,
-                          int(shared_per_processor / (shared + reserved_shared))});
+    *blocks = threads > int(max_threads) || shared > most_shared
+                  ? 0
+                  : std::min({blocks_per_processor, threads_per_processor / int(warp_size) / warps,
+                              int(shared_per_processor / (shared + reserved_shared))});
     return cudaSuccess;
 }
 
-} // namespace api
-} // namespace simulator
+}  // namespace api
+}  // namespace simulator

@@ -1,9 +1,9 @@
 // What went wrong, for the host thread that asked for it.
 #pragma once
-#include "../include/simulator/api.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string>
+#include "../include/simulator/api.h"
 
 namespace simulator {
 namespace {
@@ -14,17 +14,15 @@ struct Error {
 };
 
 thread_local Error pending;  // what cudaGetLastError is going to return
-thread_local Error detailed; // the last one that came with a message of its own, for cudaGetErrorString
+thread_local Error
+    detailed;  // the last one that came with a message of its own, for cudaGetErrorString
 
 cudaError_t record(cudaError_t code) {
-    if (code != cudaSuccess)
-        pending = {code, cudaGetErrorString(code)};
+    if (code != cudaSuccess) pending = {code, cudaGetErrorString(code)};
     return code;
 }
 
-void record(const Error& error) {
-    pending = detailed = error;
-}
+void record(const Error& error) { pending = detailed = error; }
 
 __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
     char buffer[2048];
@@ -39,5 +37,5 @@ std::string describe(const Launch& launch) {
     return text("kernel %s, launched at %s:%d", launch.name, launch.file, launch.line);
 }
 
-} // namespace
-} // namespace simulator
+}  // namespace
+}  // namespace simulator

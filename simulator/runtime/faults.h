@@ -1,7 +1,7 @@
 // A kernel that touches what it must not ends its launch with an error, and not the process.
 #pragma once
-#include "worker.h"
 #include <signal.h>
+#include "worker.h"
 #ifdef __linux__
 #include <ucontext.h>
 #endif
@@ -21,12 +21,12 @@ void after_fault() {
     worker->stacks.reset();
     if (overflow)
         worker->fail(cudaErrorLaunchFailure,
-                     text("stack overflow: a thread's local variables take more than %zu KiB", Stacks::size >> 10));
-    if (fault_signal == SIGFPE)
-        worker->fail(cudaErrorLaunchFailure, "integer division by zero");
-    if (fault_signal == SIGILL)
-        worker->fail(cudaErrorIllegalInstruction, "illegal instruction");
-    worker->fail(cudaErrorIllegalAddress, text("illegal memory access at address %p", fault_address));
+                     text("stack overflow: a thread's local variables take more than %zu KiB",
+                          Stacks::size >> 10));
+    if (fault_signal == SIGFPE) worker->fail(cudaErrorLaunchFailure, "integer division by zero");
+    if (fault_signal == SIGILL) worker->fail(cudaErrorIllegalInstruction, "illegal instruction");
+    worker->fail(cudaErrorIllegalAddress,
+                 text("illegal memory access at address %p", fault_address));
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
@@ -36,7 +36,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
         auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
         char* top = worker->stacks.any();
 #if defined(__x86_64__)
-        registers.gregs[REG_RSP] = reinterpret_cast<greg_t>(top) - 8; // as after a call
+        registers.gregs[REG_RSP] = reinterpret_cast<greg_t>(top) - 8;  // as after a call
         registers.gregs[REG_RIP] = reinterpret_cast<greg_t>(after_fault);
 #else
         registers.sp = reinterpret_cast<uintptr_t>(top);
@@ -50,22 +50,21 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     else if (earlier.sa_handler != SIG_DFL && earlier.sa_handler != SIG_IGN)
         earlier.sa_handler(signal);
     else
-        sigaction(signal, &earlier, nullptr); // the instruction faults again, and the system ends the process
+        sigaction(signal, &earlier,
+                  nullptr);  // the instruction faults again, and the system ends the process
 }
 
 void catch_faults() {
     struct sigaction action = {};
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    for (int signal : fault_signals)
-        sigaction(signal, &action, &earlier_action[signal]);
+    for (int signal : fault_signals) sigaction(signal, &action, &earlier_action[signal]);
 }
 
 // A thread whose stack is full needs another one for the handler.
 void provide_signal_stack() {
     stack_t current;
-    if (sigaltstack(nullptr, &current) == 0 && !(current.ss_flags & SS_DISABLE))
-        return;
+    if (sigaltstack(nullptr, &current) == 0 && !(current.ss_flags & SS_DISABLE)) return;
     stack_t stack = {};
     stack.ss_size = 64 << 10;
     stack.ss_sp = malloc(stack.ss_size);
@@ -76,5 +75,5 @@ void catch_faults() {}
 void provide_signal_stack() {}
 #endif
 
-} // namespace
-} // namespace simulator
+}  // namespace
+}  // namespace simulator

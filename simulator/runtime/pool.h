@@ -1,14 +1,14 @@
 // The workers of this process, one for each core, and the division of a grid among them.
 #pragma once
-#include "faults.h"
+#include <pthread.h>
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <pthread.h>
 #include <thread>
+#include "faults.h"
 #ifdef __linux__
 #include <sched.h>
 #endif
@@ -19,17 +19,16 @@ namespace {
 // The cores that this process may use, or SIMULATOR_THREADS.
 unsigned count_cores() {
     if (const char* wanted = getenv("SIMULATOR_THREADS"))
-        if (const int count = atoi(wanted); count > 0)
-            return count;
+        if (const int count = atoi(wanted); count > 0) return count;
 #ifdef __linux__
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
 #endif
     return std::max(1u, std::thread::hardware_concurrency());
 }
 
-// Threads of the pool keep their worker for ever; another host thread has one from its first launch to its end.
+// Threads of the pool keep their worker for ever; another host thread has one from its first launch
+// to its end.
 Worker& this_worker() {
     thread_local std::unique_ptr<Worker> mine;
     if (!mine) {
@@ -49,17 +48,18 @@ class Pool {
         std::lock_guard<std::mutex> one_launch_at_a_time(launching);
         blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
         const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
-        // Long enough to be worth the trip to the counter, short enough to leave no core idle at the end.
-        chunk = std::clamp<uint64_t>(blocks / (cores * 16), 1, std::max<uint64_t>(1, 65536 / threads));
+        // Long enough to be worth the trip to the counter, short enough to leave no core idle at
+        // the end.
+        chunk =
+            std::clamp<uint64_t>(blocks / (cores * 16), 1, std::max<uint64_t>(1, 65536 / threads));
         next = 0;
         failure = {};
         // It takes longer to wake a helper than to run a few thousand threads.
-        const unsigned helpers = blocks * threads < 2048 ? 0 : std::min<uint64_t>(cores, blocks) - 1;
-        if (helpers)
-            call(launch, helpers);
+        const unsigned helpers =
+            blocks * threads < 2048 ? 0 : std::min<uint64_t>(cores, blocks) - 1;
+        if (helpers) call(launch, helpers);
         work(launch);
-        if (helpers)
-            dismiss();
+        if (helpers) dismiss();
         return failure;
     }
 
@@ -84,9 +84,8 @@ class Pool {
 
     void help() {
         sigset_t all;
-        sigfillset(&all); // signals to the process are for the host's own threads
-        for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL})
-            sigdelset(&all, fault);
+        sigfillset(&all);  // signals to the process are for the host's own threads
+        for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
         pthread_sigmask(SIG_BLOCK, &all, nullptr);
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {
@@ -97,8 +96,7 @@ class Pool {
             lock.unlock();
             work(launch);
             lock.lock();
-            if (--busy == 0)
-                idle.notify_one();
+            if (--busy == 0) idle.notify_one();
         }
     }
 
@@ -106,18 +104,16 @@ class Pool {
         Worker& self = this_worker();
         for (;;) {
             const uint64_t first = next.fetch_add(chunk, std::memory_order_relaxed);
-            if (first >= blocks)
-                return;
+            if (first >= blocks) return;
             const uint64_t end = std::min(first + chunk, blocks);
             for (uint64_t block = first; block < end; block++) {
                 const unsigned x = block % launch.grid.x;
                 const uint64_t rest = block / launch.grid.x;
                 const unsigned y = rest % launch.grid.y, z = rest / launch.grid.y;
                 if (!self.run_block(launch, {x, y, z})) {
-                    next = blocks; // the launch has failed: no new blocks
+                    next = blocks;  // the launch has failed: no new blocks
                     std::lock_guard<std::mutex> lock(mutex);
-                    if (failure.code == cudaSuccess)
-                        failure = self.error;
+                    if (failure.code == cudaSuccess) failure = self.error;
                     return;
                 }
             }
@@ -143,10 +139,12 @@ Pool* pool = new Pool;
 struct AtLoad {
     AtLoad() {
         catch_faults();
-        // A forked child has none of its parent's threads. It gets a new pool, made when no launch is under way.
-        pthread_atfork([] { pool->launching.lock(); }, [] { pool->launching.unlock(); }, [] { pool = new Pool; });
+        // A forked child has none of its parent's threads. It gets a new pool, made when no launch
+        // is under way.
+        pthread_atfork([] { pool->launching.lock(); }, [] { pool->launching.unlock(); },
+                       [] { pool = new Pool; });
     }
 } at_load;
 
-} // namespace
-} // namespace simulator
+}  // namespace
+}  // namespace simulator

@@ -1,16 +1,17 @@
 // The stacks on which the threads of a block wait for each other.
 #pragma once
-#include "../include/simulator/block.h"
-#include <atomic>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <atomic>
+#include "../include/simulator/block.h"
 
 namespace simulator {
 namespace {
 
-// The fibers' stacks of one worker. They are reserved at once; the system supplies a page when it is touched.
+// The fibers' stacks of one worker. They are reserved at once; the system supplies a page when it
+// is touched.
 class Stacks {
   public:
     static constexpr size_t size = 128 << 10;
@@ -29,13 +30,12 @@ class Stacks {
     }
 
     void reset() {
-        for (unsigned i = 0; i < max_threads; i++)
-            idle[i] = max_threads - 1 - i;
+        for (unsigned i = 0; i < max_threads; i++) idle[i] = max_threads - 1 - i;
         count = max_threads;
     }
 
-    // The end of an unused stack. Its lowest page is closed to all access, so that a thread that needs more stack
-    // than it has stops there.
+    // The end of an unused stack. Its lowest page is closed to all access, so that a thread that
+    // needs more stack than it has stops there.
     char* take() {
         const unsigned index = idle[--count];
         if (index == guarded) {
@@ -43,7 +43,8 @@ class Stacks {
             if (guards_left.fetch_sub(1, std::memory_order_relaxed) > 0)
                 mprotect(base + index * size, page, PROT_NONE);
         }
-        // Were all stacks to end at the same offset in a page, they would fight for the same few lines of the cache.
+        // Were all stacks to end at the same offset in a page, they would fight for the same few
+        // lines of the cache.
         const size_t stagger = index * 5 % 16 * 256;
         return base + (index + 1) * size - stagger;
     }
@@ -73,5 +74,5 @@ class Stacks {
     uint16_t idle[max_threads];
 };
 
-} // namespace
-} // namespace simulator
+}  // namespace
+}  // namespace simulator

@@ -5,7 +5,8 @@
 namespace simulator {
 namespace {
 
-template <class Visit> SIMULATOR_INLINE void for_each_lane(uint32_t lanes, Visit visit) {
+template <class Visit>
+SIMULATOR_INLINE void for_each_lane(uint32_t lanes, Visit visit) {
     if (lanes == ~0u)  // nearly always
         for (unsigned lane = 0; lane < warp_size; lane++) visit(lane);
     else
@@ -15,7 +16,8 @@ template <class Visit> SIMULATOR_INLINE void for_each_lane(uint32_t lanes, Visit
 template <class T, class Combine>
 void reduce(Warp& warp, uint32_t lanes, Combine combine) {
     T total = warp.value[__builtin_ctz(lanes)];
-    for_each_lane(lanes & (lanes - 1), [&](unsigned lane) { total = combine(total, T(warp.value[lane])); });
+    for_each_lane(lanes & (lanes - 1),
+                  [&](unsigned lane) { total = combine(total, T(warp.value[lane])); });
     for_each_lane(lanes, [&](unsigned lane) { warp.result[lane] = total; });
 }
 
@@ -24,53 +26,56 @@ void deliver(Warp& warp, uint32_t lanes, Exchange exchange) {
     const auto least = [](auto a, auto b) { return b < a ? b : a; };
     const auto greatest = [](auto a, auto b) { return b > a ? b : a; };
     switch (exchange) {
-    case Exchange::Sync:
-        break;
-    case Exchange::Shuffle:
-        for_each_lane(lanes, [&](unsigned lane) {
-            const unsigned source = warp.source[lane];
-            warp.result[lane] = warp.value[lanes >> source & 1 ? source : lane];
-        });
-        break;
-    case Exchange::Ballot: {
-        uint64_t ballot = uint64_t(lanes) << 32;
-        for_each_lane(lanes, [&](unsigned lane) { ballot |= uint64_t(warp.value[lane] != 0) << lane; });
-        for_each_lane(lanes, [&](unsigned lane) { warp.result[lane] = ballot; });
-        break;
-    }
-    case Exchange::MatchAny:
-        for_each_lane(lanes, [&](unsigned lane) {
-            warp.result[lane] = 0;
-            for_each_lane(lanes, [&](unsigned other) {
-                warp.result[lane] |= uint64_t(warp.value[lane] == warp.value[other]) << other;
+        case Exchange::Sync:
+            break;
+        case Exchange::Shuffle:
+            for_each_lane(lanes, [&](unsigned lane) {
+                const unsigned source = warp.source[lane];
+                warp.result[lane] = warp.value[lanes >> source & 1 ? source : lane];
             });
-        });
-        break;
-    case Exchange::MatchAll: {
-        bool same = true;
-        for_each_lane(lanes, [&](unsigned lane) { same &= warp.value[lane] == warp.value[__builtin_ctz(lanes)]; });
-        for_each_lane(lanes, [&](unsigned lane) { warp.result[lane] = same ? lanes : 0; });
-        break;
-    }
-    case Exchange::AddSigned:
-    case Exchange::AddUnsigned:
-        return reduce<uint32_t>(warp, lanes, add);
-    case Exchange::MinSigned:
-        return reduce<int32_t>(warp, lanes, least);
-    case Exchange::MinUnsigned:
-        return reduce<uint32_t>(warp, lanes, least);
-    case Exchange::MaxSigned:
-        return reduce<int32_t>(warp, lanes, greatest);
-    case Exchange::MaxUnsigned:
-        return reduce<uint32_t>(warp, lanes, greatest);
-    case Exchange::And:
-        return reduce<uint32_t>(warp, lanes, [](auto a, auto b) { return a & b; });
-    case Exchange::Or:
-        return reduce<uint32_t>(warp, lanes, [](auto a, auto b) { return a | b; });
-    case Exchange::Xor:
-        return reduce<uint32_t>(warp, lanes, [](auto a, auto b) { return a ^ b; });
+            break;
+        case Exchange::Ballot: {
+            uint64_t ballot = uint64_t(lanes) << 32;
+            for_each_lane(
+                lanes, [&](unsigned lane) { ballot |= uint64_t(warp.value[lane] != 0) << lane; });
+            for_each_lane(lanes, [&](unsigned lane) { warp.result[lane] = ballot; });
+            break;
+        }
+        case Exchange::MatchAny:
+            for_each_lane(lanes, [&](unsigned lane) {
+                warp.result[lane] = 0;
+                for_each_lane(lanes, [&](unsigned other) {
+                    warp.result[lane] |= uint64_t(warp.value[lane] == warp.value[other]) << other;
+                });
+            });
+            break;
+        case Exchange::MatchAll: {
+            bool same = true;
+            for_each_lane(lanes, [&](unsigned lane) {
+                same &= warp.value[lane] == warp.value[__builtin_ctz(lanes)];
+            });
+            for_each_lane(lanes, [&](unsigned lane) { warp.result[lane] = same ? lanes : 0; });
+            break;
+        }
+        case Exchange::AddSigned:
+        case Exchange::AddUnsigned:
+            return reduce<uint32_t>(warp, lanes, add);
+        case Exchange::MinSigned:
+            return reduce<int32_t>(warp, lanes, least);
+        case Exchange::MinUnsigned:
+            return reduce<uint32_t>(warp, lanes, least);
+        case Exchange::MaxSigned:
+            return reduce<int32_t>(warp, lanes, greatest);
+        case Exchange::MaxUnsigned:
+            return reduce<uint32_t>(warp, lanes, greatest);
+        case Exchange::And:
+            return reduce<uint32_t>(warp, lanes, [](auto a, auto b) { return a & b; });
+        case Exchange::Or:
+            return reduce<uint32_t>(warp, lanes, [](auto a, auto b) { return a | b; });
+        case Exchange::Xor:
+            return reduce<uint32_t>(warp, lanes, [](auto a, auto b) { return a ^ b; });
     }
 }
 
-} // namespace
-} // namespace simulator
+}  // namespace
+}  // namespace simulator

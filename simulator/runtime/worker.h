@@ -1,16 +1,17 @@
 // A worker runs one block at a time. Here is decided which of the block's threads goes on.
 //
-// A thread that must wait puts its lane into a set, and goes on with another thread's fiber (barrier.h, warp.h). When
-// the last thread has come for which others wait, they move to the set of those that are ready. A block in which no thread is ready, none can be started, and some are alive
-// is deadlocked: it is given up, and its stacks serve the next.
+// A thread that must wait puts its lane into a set, and goes on with another thread's fiber
+// (barrier.h, warp.h). When the last thread has come for which others wait, they move to the set of
+// those that are ready. A block in which no thread is ready, none can be started, and some are
+// alive is deadlocked: it is given up, and its stacks serve the next.
 #pragma once
+#include <string.h>
+#include <exception>
+#include <utility>
+#include <vector>
 #include "errors.h"
 #include "stacks.h"
 #include "warp.h"
-#include <exception>
-#include <string.h>
-#include <utility>
-#include <vector>
 
 namespace simulator {
 namespace {
@@ -32,18 +33,18 @@ class Worker : public Block {
     Error error;
     Stacks stacks;
 
-    Context native; // the worker itself, while its block runs
+    Context native;  // the worker itself, while its block runs
 
   private:
     static void run_fiber();
     [[noreturn]] void leave(Context* next);
 
-    Context starting; // what fresh() has made
+    Context starting;  // what fresh() has made
 };
 
 thread_local Worker* worker;
 
-// ---- Fibers -----------------------------------------------------------------------------------------------------
+// ---- Fibers
 
 bool Worker::run_block(const Launch& to_run, uint3 at) {
     launch = &to_run;
@@ -83,28 +84,27 @@ void Worker::leave(Context* next) {
     __builtin_unreachable();
 }
 
-// Gives the block up: its stacks are taken from under its threads, and the worker goes on where it started the block.
+// Gives the block up: its stacks are taken from under its threads, and the worker goes on where it
+// started the block.
 void Worker::fail(cudaError_t code, const std::string& message) {
-    error = {code, text("%s, block (%u, %u, %u): %s", describe(*launch).c_str(), index.x, index.y, index.z,
-                        message.c_str())};
+    error = {code, text("%s, block (%u, %u, %u): %s", describe(*launch).c_str(), index.x, index.y,
+                        index.z, message.c_str())};
     stacks.reset();
     leave(&native);
 }
 
-// ---- Threads that can go on ----------------------------------------------------------------------------------
+// ---- Threads that can go on
 
 void Worker::set_ready(unsigned warp, uint32_t lanes) {
     warps[warp].ready |= lanes;
-    if (lanes)
-        ready |= 1u << warp;
+    if (lanes) ready |= 1u << warp;
 }
 
 // No lane can move. Those of a warp that stand at the same __activemask are active together.
 bool Worker::converge() {
     for (unsigned w = 0; w * warp_size < size; w++) {
         Warp& warp = warps[w];
-        if (!warp.convergence)
-            continue;
+        if (!warp.convergence) continue;
         const Thread* thread = &threads[w * warp_size];
         const Thread& first = thread[__builtin_ctz(warp.convergence)];
         uint32_t together = 0;
@@ -126,23 +126,22 @@ bool Worker::wake_pausing() {
     return ready != 0;
 }
 
-// If all living lanes of the key's mask wait with this key, gives them their results and makes them ready.
+// If all living lanes of the key's mask wait with this key, gives them their results and makes them
+// ready.
 bool Worker::try_exchange(unsigned w, uint64_t key) {
     Warp& warp = warps[w];
     const uint32_t lanes = uint32_t(key) & warp.alive;
-    if ((warp.exchange & lanes) != lanes)
-        return false;
+    if ((warp.exchange & lanes) != lanes) return false;
     bool same = true;
     for_each_lane(lanes, [&](unsigned lane) { same &= warp.key[lane] == key; });
-    if (!same)
-        return false;
+    if (!same) return false;
     deliver(warp, lanes, Exchange(key >> 32));
     warp.exchange &= ~lanes;
     set_ready(w, lanes);
     return true;
 }
 
-// ---- Deadlock ---------------------------------------------------------------------------------------------------
+// ---- Deadlock
 
 // "0-30, 64" from ranks that come in ascending order.
 class Ranges {
@@ -165,9 +164,9 @@ class Ranges {
 
   private:
     void flush() {
-        if (first > last)
-            return;
-        written += text(first == last ? "%s%u" : "%s%u-%u", written.empty() ? "" : ", ", first, last);
+        if (first > last) return;
+        written +=
+            text(first == last ? "%s%u" : "%s%u-%u", written.empty() ? "" : ", ", first, last);
         first = 1, last = 0;
     }
 
@@ -181,31 +180,28 @@ void Worker::report_deadlock() {
     for (unsigned rank = 0; rank < size; rank++) {
         const Warp& it = warps[rank / warp_size];
         const unsigned lane = rank % warp_size;
-        if (!(it.alive >> lane & 1))
-            continue;
+        if (!(it.alive >> lane & 1)) continue;
         const Thread& thread = threads[rank];
         std::string place = text("%s:%d: %s", thread.file, thread.line, thread.what);
-        if (it.exchange >> lane & 1)
-            place += text(" (mask 0x%08x)", uint32_t(it.key[lane]));
+        if (it.exchange >> lane & 1) place += text(" (mask 0x%08x)", uint32_t(it.key[lane]));
         size_t i = 0;
-        while (i < places.size() && places[i].first != place)
-            i++;
-        if (i == places.size())
-            places.push_back({place, {}});
+        while (i < places.size() && places[i].first != place) i++;
+        if (i == places.size()) places.push_back({place, {}});
         places[i].second.add(rank);
     }
-    std::string message = text("%s, block (%u, %u, %u): %u of %u threads wait for others that never come",
-                               describe(*launch).c_str(), index.x, index.y, index.z, alive, size);
+    std::string message =
+        text("%s, block (%u, %u, %u): %u of %u threads wait for others that never come",
+             describe(*launch).c_str(), index.x, index.y, index.z, alive, size);
     for (auto& [place, ranks] : places)
-        message += text("\n  %s: %u thread%s (%s)", place.c_str(), ranks.count, ranks.count == 1 ? "" : "s",
-                        ranks.str().c_str());
+        message += text("\n  %s: %u thread%s (%s)", place.c_str(), ranks.count,
+                        ranks.count == 1 ? "" : "s", ranks.str().c_str());
     error = {cudaErrorLaunchFailure, message};
     stacks.reset();
 }
 
-} // namespace
+}  // namespace
 
-// ---- What kernels call ------------------------------------------------------------------------------------------
+// ---- What kernels call
 
 // Those before `rank` have returned, for only now can a thread be left behind.
 void Block::track(unsigned rank) {
@@ -224,17 +220,16 @@ void Block::track(unsigned rank) {
     }
 }
 
-// A ready thread; else one that has not been started; else one that waits for the others to have nothing to do.
+// A ready thread; else one that has not been started; else one that waits for the others to have
+// nothing to do.
 Context* Block::next_fiber() {
     auto& self = static_cast<Worker&>(*this);
     for (;;) {
         for (; ready; ready &= ready - 1)
             if (const unsigned warp = __builtin_ctz(ready); warps[warp].ready)
                 return simulator::next_fiber(*this, warp * warp_size);
-        if (next < size)
-            return self.fresh();
-        if (alive == 0)
-            return &self.native;
+        if (next < size) return self.fresh();
+        if (alive == 0) return &self.native;
         if (!self.converge() && !self.wake_pausing()) {
             self.report_deadlock();
             return &self.native;
@@ -265,8 +260,8 @@ void Block::fail_for_mask(unsigned rank, uint32_t mask) {
     const Thread& thread = threads[rank];
     static_cast<Worker&>(*this).fail(
         cudaErrorLaunchFailure,
-        text("%s:%d: thread %u (lane %u) calls %s with mask 0x%08x, which does not name that lane", thread.file,
-             thread.line, rank, rank % warp_size, thread.what, mask));
+        text("%s:%d: thread %u (lane %u) calls %s with mask 0x%08x, which does not name that lane",
+             thread.file, thread.line, rank, rank % warp_size, thread.what, mask));
 }
 
 // Others may have waited for this thread alone.
@@ -274,10 +269,9 @@ void Block::finish(unsigned rank) {
     auto& self = static_cast<Worker&>(*this);
     Warp& warp = warps[rank / warp_size];
     warp.alive &= ~(1u << rank % warp_size);
-    if (--alive == arrived && arrived)
-        open_barrier();
+    if (--alive == arrived && arrived) open_barrier();
     for (uint32_t waiting = warp.exchange; waiting; waiting &= warp.exchange & (waiting - 1))
         self.try_exchange(rank / warp_size, warp.key[__builtin_ctz(waiting)]);
 }
 
-} // namespace simulator
+}  // namespace simulator

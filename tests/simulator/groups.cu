@@ -53,7 +53,8 @@ extern "C" cudaError_t run_block_group(int* y) {
 __global__ void coalesced(int* y) {
     if (threadIdx.x % 3) return;
     const auto group = cg::coalesced_threads();
-    y[threadIdx.x] = group.thread_rank() + 100 * group.size() + 10000 * group.shfl(int(threadIdx.x), 1);
+    y[threadIdx.x] =
+        group.thread_rank() + 100 * group.size() + 10000 * group.shfl(int(threadIdx.x), 1);
 }
 
 extern "C" cudaError_t run_coalesced(int* y) {
@@ -64,8 +65,8 @@ extern "C" cudaError_t run_coalesced(int* y) {
 __global__ void philox(const int* counters, const int* keys, int* y) {
     const int i = threadIdx.x;
     const Philox generator{{unsigned(keys[2 * i]), unsigned(keys[2 * i + 1])}};
-    const uint4 words = generator(make_uint4(counters[4 * i], counters[4 * i + 1],
-                                             counters[4 * i + 2], counters[4 * i + 3]));
+    const uint4 words = generator(
+        make_uint4(counters[4 * i], counters[4 * i + 1], counters[4 * i + 2], counters[4 * i + 3]));
     y[4 * i] = words.x;
     y[4 * i + 1] = words.y;
     y[4 * i + 2] = words.z;

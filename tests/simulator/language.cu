@@ -76,8 +76,8 @@ __global__ void through_macro(int* y) { y[threadIdx.x] = 3; }
 template <class T>
 cudaError_t dependent(T* y) {
     deep::er::fill<T, (3 > 2 ? 5 : 6)><<<dim3(1), /* threads: >>> */ 32, 0,
-                                                           // the stream
-                                                           nullptr>>>(y, nullptr, {2, 1});
+                                         // the stream
+                                         nullptr>>>(y, nullptr, {2, 1});
     return cudaGetLastError();
 }
 
@@ -112,8 +112,8 @@ __global__ void vectors(const float4* x, float4* y, float2* z) {
 extern "C" cudaError_t run_vectors(const float* x, float* y, float* z, int* sizes) {
     vectors<<<1, 8>>>(reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y),
                       reinterpret_cast<float2*>(z));
-    const int host[] = {sizeof(float3), alignof(float3),  sizeof(float4), alignof(float4),
-                        sizeof(uchar4), alignof(uchar4),  sizeof(int2),   alignof(int2),
+    const int host[] = {sizeof(float3),  alignof(float3),  sizeof(float4), alignof(float4),
+                        sizeof(uchar4),  alignof(uchar4),  sizeof(int2),   alignof(int2),
                         sizeof(double2), alignof(double2), sizeof(short4), alignof(short4)};
     return cudaMemcpy(sizes, host, sizeof host, cudaMemcpyDefault);
 }
@@ -124,11 +124,26 @@ __global__ void floats(const float* x, float* y, int n) {
     const float v = x[i];
     float s, c;
     sincospif(v, &s, &c);
-    const float values[] = {__expf(v),      __logf(fabsf(v)), rsqrtf(fabsf(v)), __fdividef(1, v),
-                            __saturatef(v), __frcp_rn(v),     exp10f(v / 4),    s,
-                            c,              normcdff(v),      __powf(2, v),     __fsqrt_rn(fabsf(v)),
-                            rcbrtf(v),      __sinf(v),        __cosf(v),        min(v, 0.5f),
-                            max(v, 0.5f),   __fmaf_rn(v, v, 1), CUDART_PI_F * v, rhypotf(v, 1)};
+    const float values[] = {__expf(v),
+                            __logf(fabsf(v)),
+                            rsqrtf(fabsf(v)),
+                            __fdividef(1, v),
+                            __saturatef(v),
+                            __frcp_rn(v),
+                            exp10f(v / 4),
+                            s,
+                            c,
+                            normcdff(v),
+                            __powf(2, v),
+                            __fsqrt_rn(fabsf(v)),
+                            rcbrtf(v),
+                            __sinf(v),
+                            __cosf(v),
+                            min(v, 0.5f),
+                            max(v, 0.5f),
+                            __fmaf_rn(v, v, 1),
+                            CUDART_PI_F * v,
+                            rhypotf(v, 1)};
     for (int k = 0; k < 20; k++) y[k * n + i] = values[k];
 }
 

@@ -57,8 +57,8 @@ __global__ void dynamic_alignment(int* y) {
     float4* vectors = reinterpret_cast<float4*>(bytes);
     vectors[threadIdx.x] = make_float4(threadIdx.x, 0, 0, 1);
     __syncthreads();
-    y[threadIdx.x] = int(reinterpret_cast<size_t>(bytes) % 128) +
-                     int(vectors[blockDim.x - 1 - threadIdx.x].x);
+    y[threadIdx.x] =
+        int(reinterpret_cast<size_t>(bytes) % 128) + int(vectors[blockDim.x - 1 - threadIdx.x].x);
 }
 
 extern "C" cudaError_t run_dynamic(const int* x, int* y, int* z, int threads) {

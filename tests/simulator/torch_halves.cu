@@ -1,5 +1,5 @@
-// PyTorch's half types, which the project's own kernels use. CUDA has no shuffle and no atomic for them; the
-// simulator does.
+// PyTorch's half types, which the project's own kernels use. CUDA has no shuffle and no atomic for
+// them; the simulator does.
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
 

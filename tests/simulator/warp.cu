@@ -12,7 +12,7 @@ __global__ void shuffles(T* y, int width) {
         out[0] = __shfl_sync(kAll, value, i - 16, width);
         out[32] = __shfl_up_sync(kAll, value, i, width);
         out[64] = __shfl_down_sync(kAll, value, i, width);
-        out[96] = __shfl_xor_sync(kAll, value, i % 32, width);
+        out[96] = __shfl_xor_sync(kAll, value, i, width);
     }
 }
 
@@ -33,7 +33,8 @@ __global__ void divergent(int* y) {
     if (lane < 16) {
         for (int bit = 8; bit; bit /= 2) value += __shfl_xor_sync(0x0000ffff, value, bit);
     } else {
-        for (int bit = 8; bit; bit /= 2) value = max(value, __shfl_xor_sync(0xffff0000, value, bit));
+        for (int bit = 8; bit; bit /= 2)
+            value = max(value, __shfl_xor_sync(0xffff0000, value, bit));
     }
     __syncwarp();
     y[threadIdx.x] = value;

@@ -1,7 +1,9 @@
-// The part of CUDA's runtime API that launchers use: errors, memory, streams, events, the device. There is one device,
-// this computer's processor, and its memory is the host's. A launch is over when it returns, so every stream is idle.
+// The part of CUDA's runtime API that launchers use: errors, memory, streams, events, the device.
+// There is one device, this computer's processor, and its memory is the host's. A launch is over
+// when it returns, so every stream is idle.
 //
-// The functions live in a namespace, so that a process which has loaded NVIDIA's runtime too keeps the two apart.
+// The functions live in a namespace, so that a process which has loaded NVIDIA's runtime too keeps
+// the two apart.
 #pragma once
 #include "block.h"
 
@@ -72,7 +74,8 @@ struct cudaDeviceProp {
     int regsPerBlock, regsPerMultiprocessor, warpSize, maxThreadsPerBlock;
     int maxThreadsDim[3], maxGridSize[3];
     int major, minor, multiProcessorCount, maxThreadsPerMultiProcessor, maxBlocksPerMultiProcessor;
-    int l2CacheSize, memoryBusWidth, cooperativeLaunch, managedMemory, unifiedAddressing, ECCEnabled;
+    int l2CacheSize, memoryBusWidth, cooperativeLaunch, managedMemory, unifiedAddressing,
+        ECCEnabled;
 };
 
 struct cudaFuncAttributes {
@@ -128,28 +131,28 @@ cudaError_t occupancy(int* blocks, int threads, size_t shared);
 
 #pragma GCC visibility pop
 
-template <class T> cudaError_t cudaMalloc(T** address, size_t bytes) {
+template <class T>
+cudaError_t cudaMalloc(T** address, size_t bytes) {
     return cudaMalloc(reinterpret_cast<void**>(address), bytes);
 }
 template <class T>
 cudaError_t cudaMallocManaged(T** address, size_t bytes, unsigned = cudaMemAttachGlobal) {
     return cudaMalloc(reinterpret_cast<void**>(address), bytes);
 }
-template <class T> cudaError_t cudaMallocHost(T** address, size_t bytes, unsigned = 0) {
+template <class T>
+cudaError_t cudaMallocHost(T** address, size_t bytes, unsigned = 0) {
     return cudaMalloc(reinterpret_cast<void**>(address), bytes);
 }
-template <class T> cudaError_t cudaHostAlloc(T** address, size_t bytes, unsigned) {
+template <class T>
+cudaError_t cudaHostAlloc(T** address, size_t bytes, unsigned) {
     return cudaMalloc(reinterpret_cast<void**>(address), bytes);
 }
-template <class T> cudaError_t cudaMallocAsync(T** address, size_t bytes, cudaStream_t) {
+template <class T>
+cudaError_t cudaMallocAsync(T** address, size_t bytes, cudaStream_t) {
     return cudaMalloc(reinterpret_cast<void**>(address), bytes);
 }
-inline cudaError_t cudaFreeHost(void* address) {
-    return cudaFree(address);
-}
-inline cudaError_t cudaFreeAsync(void* address, cudaStream_t) {
-    return cudaFree(address);
-}
+inline cudaError_t cudaFreeHost(void* address) { return cudaFree(address); }
+inline cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return cudaFree(address); }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t = nullptr) {
     return cudaMemcpy(to, from, bytes, kind);
@@ -162,15 +165,13 @@ inline cudaError_t cudaMemsetAsync(void* address, int byte, size_t bytes, cudaSt
 template <class T>
 cudaError_t cudaMemcpyToSymbol(T& symbol, const void* from, size_t bytes, size_t offset = 0,
                                cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
-    if (offset > sizeof(T) || bytes > sizeof(T) - offset)
-        return cudaErrorInvalidValue;
+    if (offset > sizeof(T) || bytes > sizeof(T) - offset) return cudaErrorInvalidValue;
     return cudaMemcpy((char*)&symbol + offset, from, bytes, kind);
 }
 template <class T>
 cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0,
                                  cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
-    if (offset > sizeof(T) || bytes > sizeof(T) - offset)
-        return cudaErrorInvalidValue;
+    if (offset > sizeof(T) || bytes > sizeof(T) - offset) return cudaErrorInvalidValue;
     return cudaMemcpy(to, (const char*)&symbol + offset, bytes, kind);
 }
 template <class T>
@@ -183,11 +184,13 @@ cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, size_t bytes, s
                                       cudaMemcpyKind kind, cudaStream_t = nullptr) {
     return cudaMemcpyFromSymbol(to, symbol, bytes, offset, kind);
 }
-template <class T, class U> cudaError_t cudaGetSymbolAddress(T** address, U& symbol) {
+template <class T, class U>
+cudaError_t cudaGetSymbolAddress(T** address, U& symbol) {
     *address = (T*)&symbol;
     return cudaSuccess;
 }
-template <class T> cudaError_t cudaGetSymbolSize(size_t* bytes, T& symbol) {
+template <class T>
+cudaError_t cudaGetSymbolSize(size_t* bytes, T& symbol) {
     *bytes = sizeof(symbol);
     return cudaSuccess;
 }
@@ -195,30 +198,23 @@ template <class T> cudaError_t cudaGetSymbolSize(size_t* bytes, T& symbol) {
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
     return cudaStreamCreate(stream);
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
-    return cudaDeviceSynchronize();
-}
-inline cudaError_t cudaStreamQuery(cudaStream_t) {
-    return cudaDeviceSynchronize();
-}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
+inline cudaError_t cudaStreamQuery(cudaStream_t) { return cudaDeviceSynchronize(); }
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) {
     return cudaSuccess;
 }
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     return cudaEventCreate(event);
 }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) {
-    return cudaSuccess;
-}
-inline cudaError_t cudaEventQuery(cudaEvent_t) {
-    return cudaSuccess;
-}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 
 template <class T>
 cudaError_t cudaFuncSetAttribute(T* function, cudaFuncAttribute attribute, int value) {
     return set_attribute(reinterpret_cast<const void*>(function), attribute, value);
 }
-template <class T> cudaError_t cudaFuncSetCacheConfig(T*, cudaFuncCache) {
+template <class T>
+cudaError_t cudaFuncSetCacheConfig(T*, cudaFuncCache) {
     return cudaSuccess;
 }
 template <class T>
@@ -237,5 +233,5 @@ cudaError_t cudaOccupancyMaxPotentialBlockSize(int* blocks, int* threads, T*, si
     return error;
 }
 
-} // namespace simulator::api
+}  // namespace simulator::api
 using namespace simulator::api;

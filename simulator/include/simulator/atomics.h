@@ -1,22 +1,27 @@
-// Atomic functions on the types for which CUDA has them. Blocks run on several cores at once, so they are
-// atomic in earnest.
+// Atomic functions on the types for which CUDA has them. Blocks run on several cores at once, so
+// they are atomic in earnest.
 #pragma once
 #include "barrier.h"
 
 namespace simulator {
 
-template <size_t size> struct Word;
-template <> struct Word<2> {
+template <size_t size>
+struct Word;
+template <>
+struct Word<2> {
     using type = uint16_t;
 };
-template <> struct Word<4> {
+template <>
+struct Word<4> {
     using type = uint32_t;
 };
-template <> struct Word<8> {
+template <>
+struct Word<8> {
     using type = uint64_t;
 };
 
-template <class To, class From> SIMULATOR_INLINE To bit_cast(From from) {
+template <class To, class From>
+SIMULATOR_INLINE To bit_cast(From from) {
     static_assert(sizeof(To) == sizeof(From));
     To to;
     __builtin_memcpy(static_cast<void*>(&to), &from, sizeof(To));
@@ -24,46 +29,43 @@ template <class To, class From> SIMULATOR_INLINE To bit_cast(From from) {
 }
 
 // Replaces *address by change(*address) and returns the old value.
-template <class T, class Change> SIMULATOR_INLINE T atomic_update(T* address, Change change) {
+template <class T, class Change>
+SIMULATOR_INLINE T atomic_update(T* address, Change change) {
     using Bits = typename Word<sizeof(T)>::type;
     auto word = reinterpret_cast<Bits*>(address);
     Bits old = __atomic_load_n(word, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(word, &old, simulator::bit_cast<Bits>(T(change(simulator::bit_cast<T>(old)))),
-                                        true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+    while (!__atomic_compare_exchange_n(
+        word, &old, simulator::bit_cast<Bits>(T(change(simulator::bit_cast<T>(old)))), true,
+        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
     }
     return simulator::bit_cast<T>(old);
 }
 
-template <bool> struct If;
-template <> struct If<true> {
+template <bool>
+struct If;
+template <>
+struct If<true> {
     using type = int;
 };
-// c10::Half, c10::BFloat16, __half, __nv_bfloat16 and their pairs, which have + but no operator for `atomic`.
+// c10::Half, c10::BFloat16, __half, __nv_bfloat16 and their pairs, which have + but no operator for
+// `atomic`.
 template <class T>
 using IfHalf = typename If<__is_class(T) && (sizeof(T) == 2 || sizeof(T) == 4)>::type;
 
-} // namespace simulator
+}  // namespace simulator
 
-#define SIMULATOR_ATOMIC(name, T, expression)                                                      \
-    SIMULATOR_INLINE T name(T* address, T value) {                                                 \
-        return simulator::atomic_update(address, [=](T old) -> T { return expression; });          \
-    }                                                                                              \
-    SIMULATOR_INLINE T name##_block(T* address, T value) {                                         \
-        return name(address, value);                                                               \
-    }                                                                                              \
-    SIMULATOR_INLINE T name##_system(T* address, T value) {                                        \
-        return name(address, value);                                                               \
-    }
-#define SIMULATOR_ATOMIC_BUILTIN(name, T, builtin)                                                 \
-    SIMULATOR_INLINE T name(T* address, T value) {                                                 \
-        return builtin(address, value, __ATOMIC_SEQ_CST);                                          \
-    }                                                                                              \
-    SIMULATOR_INLINE T name##_block(T* address, T value) {                                         \
-        return name(address, value);                                                               \
-    }                                                                                              \
-    SIMULATOR_INLINE T name##_system(T* address, T value) {                                        \
-        return name(address, value);                                                               \
-    }
+#define SIMULATOR_ATOMIC(name, T, expression)                                             \
+    SIMULATOR_INLINE T name(T* address, T value) {                                        \
+        return simulator::atomic_update(address, [=](T old) -> T { return expression; }); \
+    }                                                                                     \
+    SIMULATOR_INLINE T name##_block(T* address, T value) { return name(address, value); } \
+    SIMULATOR_INLINE T name##_system(T* address, T value) { return name(address, value); }
+#define SIMULATOR_ATOMIC_BUILTIN(name, T, builtin)                                        \
+    SIMULATOR_INLINE T name(T* address, T value) {                                        \
+        return builtin(address, value, __ATOMIC_SEQ_CST);                                 \
+    }                                                                                     \
+    SIMULATOR_INLINE T name##_block(T* address, T value) { return name(address, value); } \
+    SIMULATOR_INLINE T name##_system(T* address, T value) { return name(address, value); }
 
 SIMULATOR_ATOMIC_BUILTIN(atomicAdd, int, __atomic_fetch_add)
 SIMULATOR_ATOMIC_BUILTIN(atomicAdd, unsigned, __atomic_fetch_add)
@@ -78,16 +80,16 @@ SIMULATOR_ATOMIC_BUILTIN(atomicExch, unsigned long long, __atomic_exchange_n)
 SIMULATOR_ATOMIC(atomicExch, float, (void(old), value))
 SIMULATOR_ATOMIC(atomicInc, unsigned, old >= value ? 0 : old + 1)
 SIMULATOR_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
-#define SIMULATOR_ATOMIC_INTEGERS(T)                                                               \
-    SIMULATOR_ATOMIC(atomicMin, T, value < old ? value : old)                                      \
+#define SIMULATOR_ATOMIC_INTEGERS(T)                          \
+    SIMULATOR_ATOMIC(atomicMin, T, value < old ? value : old) \
     SIMULATOR_ATOMIC(atomicMax, T, value > old ? value : old)
 SIMULATOR_ATOMIC_INTEGERS(int)
 SIMULATOR_ATOMIC_INTEGERS(unsigned)
 SIMULATOR_ATOMIC_INTEGERS(long long)
 SIMULATOR_ATOMIC_INTEGERS(unsigned long long)
-#define SIMULATOR_ATOMIC_BITS(T)                                                                   \
-    SIMULATOR_ATOMIC_BUILTIN(atomicAnd, T, __atomic_fetch_and)                                     \
-    SIMULATOR_ATOMIC_BUILTIN(atomicOr, T, __atomic_fetch_or)                                       \
+#define SIMULATOR_ATOMIC_BITS(T)                               \
+    SIMULATOR_ATOMIC_BUILTIN(atomicAnd, T, __atomic_fetch_and) \
+    SIMULATOR_ATOMIC_BUILTIN(atomicOr, T, __atomic_fetch_or)   \
     SIMULATOR_ATOMIC_BUILTIN(atomicXor, T, __atomic_fetch_xor)
 SIMULATOR_ATOMIC_BITS(int)
 SIMULATOR_ATOMIC_BITS(unsigned)
@@ -98,17 +100,18 @@ SIMULATOR_ATOMIC_BITS(unsigned long long)
 #undef SIMULATOR_ATOMIC
 
 // Half types of any make: CUDA's own, their pairs, and PyTorch's.
-template <class T, class = simulator::IfHalf<T>> SIMULATOR_INLINE T atomicAdd(T* address, T value) {
+template <class T, class = simulator::IfHalf<T>>
+SIMULATOR_INLINE T atomicAdd(T* address, T value) {
     return simulator::atomic_update(address, [=](T old) -> T { return old + value; });
 }
 
 // A thread whose exchange fails may be spinning on a lock that another thread of its block holds.
-#define SIMULATOR_ATOMIC_CAS(T)                                                                    \
-    SIMULATOR_INLINE T atomicCAS(T* address, T compare, T value, SIMULATOR_CALLER) {               \
-        if (!__atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_SEQ_CST,        \
-                                         __ATOMIC_SEQ_CST))                                        \
-            simulator::pause("atomicCAS", file, line);                                             \
-        return compare;                                                                            \
+#define SIMULATOR_ATOMIC_CAS(T)                                                             \
+    SIMULATOR_INLINE T atomicCAS(T* address, T compare, T value, SIMULATOR_CALLER) {        \
+        if (!__atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_SEQ_CST, \
+                                         __ATOMIC_SEQ_CST))                                 \
+            simulator::pause("atomicCAS", file, line);                                      \
+        return compare;                                                                     \
     }
 SIMULATOR_ATOMIC_CAS(int)
 SIMULATOR_ATOMIC_CAS(unsigned)

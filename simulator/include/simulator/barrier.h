@@ -4,7 +4,8 @@
 
 namespace simulator {
 
-// Leaves the running thread suspended and goes on with `next`; comes back when the thread is resumed.
+// Leaves the running thread suspended and goes on with `next`; comes back when the thread is
+// resumed.
 SIMULATOR_INLINE void suspend(Block& block, unsigned rank, Context* next) {
     const uint3 index = threadIdx;
     switch_fiber(&block.threads[rank].context, next);
@@ -45,7 +46,7 @@ SIMULATOR_INLINE void pause(const char* what, const char* file, int line) {
     suspend(block, rank, next_fiber(block, rank));
 }
 
-} // namespace simulator
+}  // namespace simulator
 
 // Threads that have returned are not waited for, as on the hardware.
 SIMULATOR_INLINE void __syncthreads(SIMULATOR_CALLER) {
@@ -65,15 +66,9 @@ SIMULATOR_INLINE int __syncthreads_or(int predicate, SIMULATOR_CALLER) {
     return simulator::barrier(predicate != 0, "__syncthreads_or", file, line).barrier_votes != 0;
 }
 
-SIMULATOR_INLINE void __threadfence() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-SIMULATOR_INLINE void __threadfence_block() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-SIMULATOR_INLINE void __threadfence_system() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
+SIMULATOR_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+SIMULATOR_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+SIMULATOR_INLINE void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 SIMULATOR_INLINE void __nanosleep(unsigned, SIMULATOR_CALLER) {
     simulator::pause("__nanosleep", file, line);

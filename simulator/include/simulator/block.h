@@ -1,17 +1,18 @@
-// One block of CUDA threads as the simulator runs it: what the kernel's side (launch.h, barrier.h, warp.h)
-// and the executor (runtime.cpp) both know.
+// One block of CUDA threads as the simulator runs it: what the kernel's side (launch.h, barrier.h,
+// warp.h) and the executor (runtime.cpp) both know.
 //
-// The threads of a block run one after another in a plain loop (launch.h). Nothing more happens to a kernel
-// without barriers. A thread that must wait for others leaves its stack as it is, and the loop goes on with the next
-// thread on a fresh stack (fiber.h). It is resumed when those for whom it waits have arrived.
+// The threads of a block run one after another in a plain loop (launch.h). Nothing more happens to
+// a kernel without barriers. A thread that must wait for others leaves its stack as it is, and the
+// loop goes on with the next thread on a fresh stack (fiber.h). It is resumed when those for whom
+// it waits have arrived.
 //
-// A block stays on one operating-system thread from its first instruction to its last. So nothing in here
-// is atomic, and `__shared__` is simply `thread_local`.
+// A block stays on one operating-system thread from its first instruction to its last. So nothing
+// in here is atomic, and `__shared__` is simply `thread_local`.
 #pragma once
-#include "../vector_types.h"
-#include "fiber.h"
 #include <stddef.h>
 #include <stdint.h>
+#include "../vector_types.h"
+#include "fiber.h"
 
 #define SIMULATOR_EXPORT __attribute__((visibility("default")))
 #define SIMULATOR_INLINE [[gnu::always_inline]] inline
@@ -20,39 +21,39 @@
 
 namespace simulator {
 
-constexpr unsigned max_threads = 1024; // per block
+constexpr unsigned max_threads = 1024;  // per block
 constexpr unsigned warp_size = 32;
 
 struct Block;
 
 // One `kernel<<<grid, block, shared>>>(arguments)`.
 struct Launch {
-    const char* name; // as written: "layer_norm<T>"
+    const char* name;  // as written: "layer_norm<T>"
     const char* file;
     int line;
-    const void* function; // the kernel's address, or null for one of several overloads
+    const void* function;  // the kernel's address, or null for one of several overloads
     dim3 grid, block;
-    size_t shared;              // bytes of dynamic shared memory
-    void (*run_threads)(Block&); // starts the block's threads, from Block::next on
-    const void* body;           // the kernel with its arguments
+    size_t shared;                // bytes of dynamic shared memory
+    void (*run_threads)(Block&);  // starts the block's threads, from Block::next on
+    const void* body;             // the kernel with its arguments
 };
 
 // Where a suspended thread waits.
 struct alignas(64) Thread {
     Context context;
-    const char* what; // "__syncthreads"
+    const char* what;  // "__syncthreads"
     const char* file;
     int line;
 };
 
 // What the lanes of a warp do with each other's values when the last of them arrives.
 enum class Exchange : uint32_t {
-    Sync,      // nothing
-    Shuffle,   // result: the value of lane `source`, or the lane's own
-    Ballot,    // result: the lanes whose value is not 0 | the lanes that took part << 32
-    MatchAny,  // result: the lanes with the same value
-    MatchAll,  // result: all lanes that took part if their values are the same, else 0
-    AddSigned, // result: the sum of the values, and so on
+    Sync,       // nothing
+    Shuffle,    // result: the value of lane `source`, or the lane's own
+    Ballot,     // result: the lanes whose value is not 0 | the lanes that took part << 32
+    MatchAny,   // result: the lanes with the same value
+    MatchAll,   // result: all lanes that took part if their values are the same, else 0
+    AddSigned,  // result: the sum of the values, and so on
     AddUnsigned,
     MinSigned,
     MinUnsigned,
@@ -65,15 +66,15 @@ enum class Exchange : uint32_t {
 
 // 32 lanes; a set of lanes is a bit mask.
 struct Warp {
-    uint32_t alive; // has not returned
+    uint32_t alive;  // has not returned
     // A living thread is running, not yet started, or in one of these sets:
-    uint32_t ready;       // may go on
-    uint32_t barrier;     // waits at __syncthreads
-    uint32_t exchange;    // waits at a __sync function of the warp
-    uint32_t convergence; // waits at __activemask
-    uint32_t pausing;     // spins or sleeps, and lets others go first
+    uint32_t ready;        // may go on
+    uint32_t barrier;      // waits at __syncthreads
+    uint32_t exchange;     // waits at a __sync function of the warp
+    uint32_t convergence;  // waits at __activemask
+    uint32_t pausing;      // spins or sleeps, and lets others go first
     uint8_t source[warp_size];
-    uint64_t key[warp_size]; // lanes meet only if they name the same exchange and the same mask
+    uint64_t key[warp_size];  // lanes meet only if they name the same exchange and the same mask
     uint64_t value[warp_size];
     uint64_t result[warp_size];
 };
@@ -81,16 +82,16 @@ struct Warp {
 struct SIMULATOR_EXPORT Block {
     const Launch* launch;
     uint3 index;
-    unsigned size;    // threads
-    unsigned next;    // the first thread that has not been started
-    bool tracked;     // a thread has waited: from here on the fields below are kept
-    unsigned alive;   // threads that have not returned
-    unsigned arrived; // threads that wait at __syncthreads
-    unsigned votes;   // how many of them brought a predicate that is not 0
-    unsigned barrier_alive, barrier_votes; // the same two when the last barrier opened
-    uint32_t ready;                        // the warps that have a ready lane, and perhaps some that had one
+    unsigned size;     // threads
+    unsigned next;     // the first thread that has not been started
+    bool tracked;      // a thread has waited: from here on the fields below are kept
+    unsigned alive;    // threads that have not returned
+    unsigned arrived;  // threads that wait at __syncthreads
+    unsigned votes;    // how many of them brought a predicate that is not 0
+    unsigned barrier_alive, barrier_votes;  // the same two when the last barrier opened
+    uint32_t ready;  // the warps that have a ready lane, and perhaps some that had one
     Warp warps[max_threads / warp_size];
-    Thread threads[max_threads + 1]; // the last is never used
+    Thread threads[max_threads + 1];  // the last is never used
 
     // From here on the block keeps account of its threads; those before `rank` have returned.
     void track(unsigned rank);
@@ -98,8 +99,8 @@ struct SIMULATOR_EXPORT Block {
     Context* next_fiber();
     // The last thread has come to __syncthreads, or those that had not come have returned.
     void open_barrier();
-    // Enough lanes of a warp have come for the exchange of thread `rank`. If all mean the same one they get their
-    // results, and the answer is null: the thread goes on.
+    // Enough lanes of a warp have come for the exchange of thread `rank`. If all mean the same one
+    // they get their results, and the answer is null: the thread goes on.
     Context* complete_exchange(unsigned rank);
     // The mask that thread `rank` gave does not name its lane: an error.
     [[noreturn]] void fail_for_mask(unsigned rank, uint32_t mask);
@@ -107,7 +108,8 @@ struct SIMULATOR_EXPORT Block {
     void finish(unsigned rank);
 };
 
-// The same as Block::next_fiber, but first another lane of the same warp, whose stacks are still in the cache.
+// The same as Block::next_fiber, but first another lane of the same warp, whose stacks are still in
+// the cache.
 SIMULATOR_INLINE Context* next_fiber(Block& block, unsigned rank) {
     uint32_t& lanes = block.warps[rank / warp_size].ready;
     if (!lanes) return block.next_fiber();
@@ -125,8 +127,8 @@ SIMULATOR_INLINE Context* next_fiber(Block& block, unsigned rank) {
 SIMULATOR_EXPORT void run(const Launch& launch);
 
 // Ends the running block and with it the launch, with an error.
-[[noreturn]] SIMULATOR_EXPORT void trap(int error, unsigned rank, const char* what, const char* file,
-                                        int line);
+[[noreturn]] SIMULATOR_EXPORT void trap(int error, unsigned rank, const char* what,
+                                        const char* file, int line);
 
 // Whether the caller is a CUDA thread.
 SIMULATOR_EXPORT bool in_kernel();
@@ -134,8 +136,8 @@ SIMULATOR_EXPORT bool in_kernel();
 // The thread of the block that runs now.
 struct Here {
     Block* block;
-    unsigned rank; // x + y * blockDim.x + z * blockDim.x * blockDim.y
+    unsigned rank;  // x + y * blockDim.x + z * blockDim.x * blockDim.y
 };
 static thread_local Here here;
 
-} // namespace simulator
+}  // namespace simulator

@@ -1,14 +1,18 @@
-// What __half and __nv_bfloat16 have in common: 16 bits that are converted to float, worked with, and rounded back.
+// What __half and __nv_bfloat16 have in common: 16 bits that are converted to float, worked with,
+// and rounded back.
 //
-// CUDA's functions round once, to nearest, ties to even. A float computation followed by a conversion does the same for
-// + - * / and sqrt, since a float has more than twice the digits of a half; a fused multiply-add goes through double.
+// CUDA's functions round once, to nearest, ties to even. A float computation followed by a
+// conversion does the same for
+// + - * / and sqrt, since a float has more than twice the digits of a half; a fused multiply-add
+// goes through double.
 #pragma once
 #include "intrinsics.h"
 
 namespace simulator {
 
 // A type of 16 bits; Format converts from and to float.
-template <class Format> struct alignas(2) Half {
+template <class Format>
+struct alignas(2) Half {
     uint16_t bits;
 
     Half() = default;
@@ -53,7 +57,8 @@ template <class Format> struct alignas(2) Half {
     Half& operator--() { return *this -= Half(1.0f); }
 
   private:
-    // A float whose last digit says whether anything was cut off: rounding it again is the same as rounding x.
+    // A float whose last digit says whether anything was cut off: rounding it again is the same as
+    // rounding x.
     static float round_to_odd(double x) {
         float nearest = float(x);
         if (double(nearest) == x || x != x) return nearest;
@@ -62,7 +67,8 @@ template <class Format> struct alignas(2) Half {
     }
 };
 
-template <class Format> struct alignas(4) HalfPair {
+template <class Format>
+struct alignas(4) HalfPair {
     Half<Format> x, y;
 
     HalfPair() = default;
@@ -81,52 +87,56 @@ template <class Format> struct alignas(4) HalfPair {
     HalfPair& operator/=(HalfPair b) { return *this = *this / b; }
 };
 
-} // namespace simulator
+}  // namespace simulator
 
 // The functions, for either type. A name with a 2 at its end works on pairs.
-#define SIMULATOR_HALF template <class Format> SIMULATOR_INLINE
-#define SIMULATOR_HALF_BINARY(name, T, expression)                                                 \
-    SIMULATOR_HALF simulator::T<Format> name(simulator::T<Format> a, simulator::T<Format> b) {     \
-        return expression;                                                                         \
+#define SIMULATOR_HALF      \
+    template <class Format> \
+    SIMULATOR_INLINE
+#define SIMULATOR_HALF_BINARY(name, T, expression)                                             \
+    SIMULATOR_HALF simulator::T<Format> name(simulator::T<Format> a, simulator::T<Format> b) { \
+        return expression;                                                                     \
     }
-#define SIMULATOR_HALF_COMPARE(name, op)                                                           \
-    SIMULATOR_HALF bool __h##name(simulator::Half<Format> a, simulator::Half<Format> b) {          \
-        return a op b;                                                                             \
-    }                                                                                              \
-    SIMULATOR_HALF simulator::HalfPair<Format> __h##name##2(simulator::HalfPair<Format> a,         \
-                                                            simulator::HalfPair<Format> b) {       \
-        return {float(a.x op b.x), float(a.y op b.y)};                                             \
-    }                                                                                              \
-    SIMULATOR_HALF bool __hb##name##2(simulator::HalfPair<Format> a,                               \
-                                      simulator::HalfPair<Format> b) {                             \
-        return a.x op b.x && a.y op b.y;                                                           \
+#define SIMULATOR_HALF_COMPARE(name, op)                                                     \
+    SIMULATOR_HALF bool __h##name(simulator::Half<Format> a, simulator::Half<Format> b) {    \
+        return a op b;                                                                       \
+    }                                                                                        \
+    SIMULATOR_HALF simulator::HalfPair<Format> __h##name##2(simulator::HalfPair<Format> a,   \
+                                                            simulator::HalfPair<Format> b) { \
+        return {float(a.x op b.x), float(a.y op b.y)};                                       \
+    }                                                                                        \
+    SIMULATOR_HALF bool __hb##name##2(simulator::HalfPair<Format> a,                         \
+                                      simulator::HalfPair<Format> b) {                       \
+        return a.x op b.x && a.y op b.y;                                                     \
     }
-#define SIMULATOR_HALF_UNARY(name, name2, expression)                                              \
-    SIMULATOR_HALF simulator::Half<Format> name(simulator::Half<Format> half) {                    \
-        const float x = half;                                                                      \
-        return expression;                                                                         \
-    }                                                                                              \
-    SIMULATOR_HALF simulator::HalfPair<Format> name2(simulator::HalfPair<Format> pair) {           \
-        return {name(pair.x), name(pair.y)};                                                       \
+#define SIMULATOR_HALF_UNARY(name, name2, expression)                                    \
+    SIMULATOR_HALF simulator::Half<Format> name(simulator::Half<Format> half) {          \
+        const float x = half;                                                            \
+        return expression;                                                               \
+    }                                                                                    \
+    SIMULATOR_HALF simulator::HalfPair<Format> name2(simulator::HalfPair<Format> pair) { \
+        return {name(pair.x), name(pair.y)};                                             \
     }
 
 SIMULATOR_HALF_BINARY(__hadd, Half, a + b)
 SIMULATOR_HALF_BINARY(__hsub, Half, a - b)
-SIMULATOR_HALF_BINARY(__hmul, Half, a * b)
+SIMULATOR_HALF_BINARY(__hmul, Half, a* b)
 SIMULATOR_HALF_BINARY(__hdiv, Half, a / b)
 SIMULATOR_HALF_BINARY(__hadd_rn, Half, a + b)
 SIMULATOR_HALF_BINARY(__hsub_rn, Half, a - b)
-SIMULATOR_HALF_BINARY(__hmul_rn, Half, a * b)
+SIMULATOR_HALF_BINARY(__hmul_rn, Half, a* b)
 SIMULATOR_HALF_BINARY(__hadd_sat, Half, __saturatef(a + b))
-SIMULATOR_HALF_BINARY(__hmul_sat, Half, __saturatef(a * b))
+SIMULATOR_HALF_BINARY(__hmul_sat, Half, __saturatef(a* b))
 SIMULATOR_HALF_BINARY(__hmax, Half, fmaxf(a, b))
 SIMULATOR_HALF_BINARY(__hmin, Half, fminf(a, b))
 SIMULATOR_HALF_BINARY(__hadd2, HalfPair, a + b)
 SIMULATOR_HALF_BINARY(__hsub2, HalfPair, a - b)
-SIMULATOR_HALF_BINARY(__hmul2, HalfPair, a * b)
+SIMULATOR_HALF_BINARY(__hmul2, HalfPair, a* b)
 SIMULATOR_HALF_BINARY(__h2div, HalfPair, a / b)
-SIMULATOR_HALF_BINARY(__hmax2, HalfPair, (simulator::HalfPair<Format>{__hmax(a.x, b.x), __hmax(a.y, b.y)}))
-SIMULATOR_HALF_BINARY(__hmin2, HalfPair, (simulator::HalfPair<Format>{__hmin(a.x, b.x), __hmin(a.y, b.y)}))
+SIMULATOR_HALF_BINARY(__hmax2, HalfPair,
+                      (simulator::HalfPair<Format>{__hmax(a.x, b.x), __hmax(a.y, b.y)}))
+SIMULATOR_HALF_BINARY(__hmin2, HalfPair,
+                      (simulator::HalfPair<Format>{__hmin(a.x, b.x), __hmin(a.y, b.y)}))
 SIMULATOR_HALF_COMPARE(eq, ==)
 SIMULATOR_HALF_COMPARE(ne, !=)
 SIMULATOR_HALF_COMPARE(lt, <)
@@ -169,25 +179,25 @@ SIMULATOR_HALF int __hisinf(simulator::Half<Format> x) {
 #undef SIMULATOR_HALF
 
 // The functions whose names differ: SIMULATOR_HALF_NAMES(half, __half, __half2) and the like.
-#define SIMULATOR_HALF_NAMES(h, Type, Type2)                                                       \
-    SIMULATOR_INLINE Type __float2##h(float x) { return x; }                                       \
-    SIMULATOR_INLINE Type __float2##h##_rn(float x) { return x; }                                  \
-    SIMULATOR_INLINE Type __double2##h(double x) { return x; }                                     \
-    SIMULATOR_INLINE float __##h##2float(Type x) { return x; }                                     \
-    SIMULATOR_INLINE Type2 __float2##h##2_rn(float x) { return {x, x}; }                           \
-    SIMULATOR_INLINE Type2 __floats2##h##2_rn(float x, float y) { return {x, y}; }                 \
-    SIMULATOR_INLINE Type2 __float22##h##2_rn(float2 x) { return {x.x, x.y}; }                     \
-    SIMULATOR_INLINE float2 __##h##22float2(Type2 x) { return {x.x, x.y}; }                        \
-    SIMULATOR_INLINE Type __int2##h##_rn(int x) { return x; }                                      \
-    SIMULATOR_INLINE Type __uint2##h##_rn(unsigned x) { return x; }                                \
-    SIMULATOR_INLINE Type __ll2##h##_rn(long long x) { return x; }                                 \
-    SIMULATOR_INLINE int __##h##2int_rn(Type x) { return __float2int_rn(x); }                      \
-    SIMULATOR_INLINE int __##h##2int_rz(Type x) { return __float2int_rz(x); }                      \
-    SIMULATOR_INLINE unsigned __##h##2uint_rn(Type x) { return __float2uint_rn(x); }               \
-    SIMULATOR_INLINE Type __ushort_as_##h(unsigned short bits) { return Type::of_bits(bits); }     \
-    SIMULATOR_INLINE Type __short_as_##h(short bits) { return Type::of_bits(bits); }               \
-    SIMULATOR_INLINE unsigned short __##h##_as_ushort(Type x) { return x.bits; }                   \
-    SIMULATOR_INLINE short __##h##_as_short(Type x) { return x.bits; }                             \
-    SIMULATOR_INLINE Type2 __##h##2##h##2(Type x) { return {x, x}; }                               \
-    SIMULATOR_INLINE Type2 __halves2##h##2(Type x, Type y) { return {x, y}; }                      \
+#define SIMULATOR_HALF_NAMES(h, Type, Type2)                                                   \
+    SIMULATOR_INLINE Type __float2##h(float x) { return x; }                                   \
+    SIMULATOR_INLINE Type __float2##h##_rn(float x) { return x; }                              \
+    SIMULATOR_INLINE Type __double2##h(double x) { return x; }                                 \
+    SIMULATOR_INLINE float __##h##2float(Type x) { return x; }                                 \
+    SIMULATOR_INLINE Type2 __float2##h##2_rn(float x) { return {x, x}; }                       \
+    SIMULATOR_INLINE Type2 __floats2##h##2_rn(float x, float y) { return {x, y}; }             \
+    SIMULATOR_INLINE Type2 __float22##h##2_rn(float2 x) { return {x.x, x.y}; }                 \
+    SIMULATOR_INLINE float2 __##h##22float2(Type2 x) { return {x.x, x.y}; }                    \
+    SIMULATOR_INLINE Type __int2##h##_rn(int x) { return x; }                                  \
+    SIMULATOR_INLINE Type __uint2##h##_rn(unsigned x) { return x; }                            \
+    SIMULATOR_INLINE Type __ll2##h##_rn(long long x) { return x; }                             \
+    SIMULATOR_INLINE int __##h##2int_rn(Type x) { return __float2int_rn(x); }                  \
+    SIMULATOR_INLINE int __##h##2int_rz(Type x) { return __float2int_rz(x); }                  \
+    SIMULATOR_INLINE unsigned __##h##2uint_rn(Type x) { return __float2uint_rn(x); }           \
+    SIMULATOR_INLINE Type __ushort_as_##h(unsigned short bits) { return Type::of_bits(bits); } \
+    SIMULATOR_INLINE Type __short_as_##h(short bits) { return Type::of_bits(bits); }           \
+    SIMULATOR_INLINE unsigned short __##h##_as_ushort(Type x) { return x.bits; }               \
+    SIMULATOR_INLINE short __##h##_as_short(Type x) { return x.bits; }                         \
+    SIMULATOR_INLINE Type2 __##h##2##h##2(Type x) { return {x, x}; }                           \
+    SIMULATOR_INLINE Type2 __halves2##h##2(Type x, Type y) { return {x, y}; }                  \
     SIMULATOR_INLINE Type2 make_##h##2(Type x, Type y) { return {x, y}; }

@@ -1,34 +1,71 @@
-// The functions that CUDA has beyond C's <math.h>: integers, bits, fast and rounded arithmetic, loads and stores
-// with a hint for the cache. A "fast" function is the exact one here, and rounding is always to nearest.
+// The functions that CUDA has beyond C's <math.h>: integers, bits, fast and rounded arithmetic,
+// loads and stores with a hint for the cache. A "fast" function is the exact one here, and rounding
+// is always to nearest.
 #pragma once
-#include "api.h"
-#include "block.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "api.h"
+#include "block.h"
 
 #define SIMULATOR_FUNCTION SIMULATOR_INLINE
 
 // Memory. The hints say how to cache, not what to read.
-template <class T> SIMULATOR_FUNCTION T __ldg(const T* p) { return *p; }
-template <class T> SIMULATOR_FUNCTION T __ldca(const T* p) { return *p; }
-template <class T> SIMULATOR_FUNCTION T __ldcg(const T* p) { return *p; }
-template <class T> SIMULATOR_FUNCTION T __ldcs(const T* p) { return *p; }
-template <class T> SIMULATOR_FUNCTION T __ldlu(const T* p) { return *p; }
-template <class T> SIMULATOR_FUNCTION T __ldcv(const T* p) { return *p; }
-template <class T, class U> SIMULATOR_FUNCTION void __stwb(T* p, U value) { *p = value; }
-template <class T, class U> SIMULATOR_FUNCTION void __stcg(T* p, U value) { *p = value; }
-template <class T, class U> SIMULATOR_FUNCTION void __stcs(T* p, U value) { *p = value; }
-template <class T, class U> SIMULATOR_FUNCTION void __stwt(T* p, U value) { *p = value; }
+template <class T>
+SIMULATOR_FUNCTION T __ldg(const T* p) {
+    return *p;
+}
+template <class T>
+SIMULATOR_FUNCTION T __ldca(const T* p) {
+    return *p;
+}
+template <class T>
+SIMULATOR_FUNCTION T __ldcg(const T* p) {
+    return *p;
+}
+template <class T>
+SIMULATOR_FUNCTION T __ldcs(const T* p) {
+    return *p;
+}
+template <class T>
+SIMULATOR_FUNCTION T __ldlu(const T* p) {
+    return *p;
+}
+template <class T>
+SIMULATOR_FUNCTION T __ldcv(const T* p) {
+    return *p;
+}
+template <class T, class U>
+SIMULATOR_FUNCTION void __stwb(T* p, U value) {
+    *p = value;
+}
+template <class T, class U>
+SIMULATOR_FUNCTION void __stcg(T* p, U value) {
+    *p = value;
+}
+template <class T, class U>
+SIMULATOR_FUNCTION void __stcs(T* p, U value) {
+    *p = value;
+}
+template <class T, class U>
+SIMULATOR_FUNCTION void __stwt(T* p, U value) {
+    *p = value;
+}
 
 namespace simulator {
-template <class T> constexpr T least(T a, T b) { return b < a ? b : a; }
-template <class T> constexpr T greatest(T a, T b) { return b > a ? b : a; }
-} // namespace simulator
+template <class T>
+constexpr T least(T a, T b) {
+    return b < a ? b : a;
+}
+template <class T>
+constexpr T greatest(T a, T b) {
+    return b > a ? b : a;
+}
+}  // namespace simulator
 
 // min and max for the pairs of types for which CUDA has them.
-#define SIMULATOR_MIN_MAX(R, A, B)                                                                 \
-    constexpr R min(A a, B b) { return simulator::least<R>(a, b); }                                \
+#define SIMULATOR_MIN_MAX(R, A, B)                                  \
+    constexpr R min(A a, B b) { return simulator::least<R>(a, b); } \
     constexpr R max(A a, B b) { return simulator::greatest<R>(a, b); }
 SIMULATOR_MIN_MAX(int, int, int)
 SIMULATOR_MIN_MAX(unsigned, unsigned, unsigned)
@@ -56,23 +93,25 @@ SIMULATOR_FUNCTION unsigned umin(unsigned a, unsigned b) { return min(a, b); }
 SIMULATOR_FUNCTION unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 
 // Math functions of CUDA's own.
-#define SIMULATOR_UNARY(name, expression)                                                          \
-    SIMULATOR_FUNCTION double name(double x) { return expression; }                                \
+#define SIMULATOR_UNARY(name, expression)                           \
+    SIMULATOR_FUNCTION double name(double x) { return expression; } \
     SIMULATOR_FUNCTION float name##f(float x) { return name(double(x)); }
 constexpr double simulator_pi = 3.14159265358979323846;
 SIMULATOR_FUNCTION double rsqrt(double x) { return 1 / sqrt(x); }
 SIMULATOR_FUNCTION float rsqrtf(float x) { return 1 / sqrtf(x); }
 SIMULATOR_FUNCTION float rsqrt(float x) { return rsqrtf(x); }
 SIMULATOR_UNARY(rcbrt, 1 / cbrt(x))
-SIMULATOR_UNARY(sinpi, sin(simulator_pi * remainder(x, 2)))
-SIMULATOR_UNARY(cospi, cos(simulator_pi * remainder(x, 2)))
-SIMULATOR_UNARY(erfcx, exp(x * x) * erfc(x))
+SIMULATOR_UNARY(sinpi, sin(simulator_pi* remainder(x, 2)))
+SIMULATOR_UNARY(cospi, cos(simulator_pi* remainder(x, 2)))
+SIMULATOR_UNARY(erfcx, exp(x* x) * erfc(x))
 SIMULATOR_UNARY(normcdf, erfc(-x / sqrt(2.0)) / 2)
 SIMULATOR_UNARY(exp10, __builtin_exp10(x))
 #undef SIMULATOR_UNARY
 SIMULATOR_FUNCTION double rhypot(double x, double y) { return 1 / hypot(x, y); }
 SIMULATOR_FUNCTION float rhypotf(float x, float y) { return rhypot(double(x), double(y)); }
-SIMULATOR_FUNCTION double norm3d(double x, double y, double z) { return sqrt(x * x + y * y + z * z); }
+SIMULATOR_FUNCTION double norm3d(double x, double y, double z) {
+    return sqrt(x * x + y * y + z * z);
+}
 SIMULATOR_FUNCTION float norm3df(float x, float y, float z) { return norm3d(x, y, z); }
 SIMULATOR_FUNCTION void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
 SIMULATOR_FUNCTION void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
@@ -94,17 +133,18 @@ SIMULATOR_FUNCTION float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1) :
 SIMULATOR_FUNCTION void __sincosf(float x, float* s, float* c) { *s = sinf(x), *c = cosf(x); }
 SIMULATOR_FUNCTION float __frsqrt_rn(float x) { return 1 / sqrt(double(x)); }
 
-// Rounded arithmetic. CUDA never fuses these with what stands around them, and the empty asm keeps g++ from it.
+// Rounded arithmetic. CUDA never fuses these with what stands around them, and the empty asm keeps
+// g++ from it.
 #ifdef __x86_64__
 #define SIMULATOR_OPAQUE(x) asm("" : "+x"(x))
 #else
 #define SIMULATOR_OPAQUE(x) asm("" : "+w"(x))
 #endif
-#define SIMULATOR_ROUNDED(name, T, op)                                                             \
-    SIMULATOR_FUNCTION T name(T a, T b) {                                                          \
-        T result = a op b;                                                                         \
-        SIMULATOR_OPAQUE(result);                                                                  \
-        return result;                                                                             \
+#define SIMULATOR_ROUNDED(name, T, op)    \
+    SIMULATOR_FUNCTION T name(T a, T b) { \
+        T result = a op b;                \
+        SIMULATOR_OPAQUE(result);         \
+        return result;                    \
     }
 SIMULATOR_ROUNDED(__fadd_rn, float, +)
 SIMULATOR_ROUNDED(__fsub_rn, float, -)
@@ -123,24 +163,25 @@ SIMULATOR_FUNCTION double __drcp_rn(double x) { return 1 / x; }
 SIMULATOR_FUNCTION float __fsqrt_rn(float x) { return sqrtf(x); }
 SIMULATOR_FUNCTION double __dsqrt_rn(double x) { return sqrt(x); }
 
-// Conversions. A float beyond the integer's range gives its nearest end, as on the GPU, and a NaN gives 0.
+// Conversions. A float beyond the integer's range gives its nearest end, as on the GPU, and a NaN
+// gives 0.
 namespace simulator {
-template <class To, class From> SIMULATOR_FUNCTION To saturate(From x) {
+template <class To, class From>
+SIMULATOR_FUNCTION To saturate(From x) {
     constexpr bool is_signed = To(-1) < To(0);
-    constexpr To high = To(~0ull >> (64 - 8 * sizeof(To) + is_signed)), low = is_signed ? -high - 1 : 0;
-    if (x >= From(high))
-        return high;
-    if (x <= From(low))
-        return low;
+    constexpr To high = To(~0ull >> (64 - 8 * sizeof(To) + is_signed)),
+                 low = is_signed ? -high - 1 : 0;
+    if (x >= From(high)) return high;
+    if (x <= From(low)) return low;
     return x == x ? To(x) : To(0);
 }
-} // namespace simulator
-#define SIMULATOR_CONVERT(name, To, From, expression)                                              \
+}  // namespace simulator
+#define SIMULATOR_CONVERT(name, To, From, expression) \
     SIMULATOR_FUNCTION To name(From x) { return expression; }
-#define SIMULATOR_TO_INTEGER(from, From, to, To)                                                   \
-    SIMULATOR_CONVERT(__##from##2##to##_rn, To, From, simulator::saturate<To>(nearbyint(x)))       \
-    SIMULATOR_CONVERT(__##from##2##to##_rz, To, From, simulator::saturate<To>(x))                  \
-    SIMULATOR_CONVERT(__##from##2##to##_rd, To, From, simulator::saturate<To>(floor(x)))           \
+#define SIMULATOR_TO_INTEGER(from, From, to, To)                                             \
+    SIMULATOR_CONVERT(__##from##2##to##_rn, To, From, simulator::saturate<To>(nearbyint(x))) \
+    SIMULATOR_CONVERT(__##from##2##to##_rz, To, From, simulator::saturate<To>(x))            \
+    SIMULATOR_CONVERT(__##from##2##to##_rd, To, From, simulator::saturate<To>(floor(x)))     \
     SIMULATOR_CONVERT(__##from##2##to##_ru, To, From, simulator::saturate<To>(ceil(x)))
 SIMULATOR_TO_INTEGER(float, float, int, int)
 SIMULATOR_TO_INTEGER(float, float, uint, unsigned)
@@ -163,11 +204,11 @@ SIMULATOR_CONVERT(__double2float_rn, float, double, x)
 #undef SIMULATOR_CONVERT
 
 // The same bits as another type.
-#define SIMULATOR_BITS(name, To, From)                                                             \
-    SIMULATOR_FUNCTION To name(From x) {                                                           \
-        To bits;                                                                                   \
-        __builtin_memcpy(&bits, &x, sizeof(To));                                                   \
-        return bits;                                                                               \
+#define SIMULATOR_BITS(name, To, From)           \
+    SIMULATOR_FUNCTION To name(From x) {         \
+        To bits;                                 \
+        __builtin_memcpy(&bits, &x, sizeof(To)); \
+        return bits;                             \
     }
 SIMULATOR_BITS(__float_as_int, int, float)
 SIMULATOR_BITS(__float_as_uint, unsigned, float)
@@ -217,21 +258,34 @@ SIMULATOR_FUNCTION unsigned __funnelshift_r(unsigned low, unsigned high, unsigne
     return ((unsigned long long)high << 32 | low) >> (shift & 31);
 }
 SIMULATOR_FUNCTION int __mulhi(int x, int y) { return (long long)x * y >> 32; }
-SIMULATOR_FUNCTION unsigned __umulhi(unsigned x, unsigned y) { return (unsigned long long)x * y >> 32; }
+SIMULATOR_FUNCTION unsigned __umulhi(unsigned x, unsigned y) {
+    return (unsigned long long)x * y >> 32;
+}
 SIMULATOR_FUNCTION long long __mul64hi(long long x, long long y) { return (__int128)x * y >> 64; }
 SIMULATOR_FUNCTION unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
     return (unsigned __int128)x * y >> 64;
 }
-SIMULATOR_FUNCTION int __mul24(int x, int y) { return int(unsigned(x) << 8) / 256 * (int(unsigned(y) << 8) / 256); }
-SIMULATOR_FUNCTION unsigned __umul24(unsigned x, unsigned y) { return (x & 0xffffff) * (y & 0xffffff); }
-SIMULATOR_FUNCTION unsigned __sad(int x, int y, unsigned z) { return z + (x > y ? unsigned(x) - y : unsigned(y) - x); }
-SIMULATOR_FUNCTION unsigned __usad(unsigned x, unsigned y, unsigned z) { return z + (x > y ? x - y : y - x); }
+SIMULATOR_FUNCTION int __mul24(int x, int y) {
+    return int(unsigned(x) << 8) / 256 * (int(unsigned(y) << 8) / 256);
+}
+SIMULATOR_FUNCTION unsigned __umul24(unsigned x, unsigned y) {
+    return (x & 0xffffff) * (y & 0xffffff);
+}
+SIMULATOR_FUNCTION unsigned __sad(int x, int y, unsigned z) {
+    return z + (x > y ? unsigned(x) - y : unsigned(y) - x);
+}
+SIMULATOR_FUNCTION unsigned __usad(unsigned x, unsigned y, unsigned z) {
+    return z + (x > y ? x - y : y - x);
+}
 SIMULATOR_FUNCTION int __hadd(int x, int y) { return ((long long)x + y) >> 1; }
-SIMULATOR_FUNCTION unsigned __uhadd(unsigned x, unsigned y) { return ((unsigned long long)x + y) >> 1; }
-SIMULATOR_FUNCTION unsigned __urhadd(unsigned x, unsigned y) { return ((unsigned long long)x + y + 1) >> 1; }
+SIMULATOR_FUNCTION unsigned __uhadd(unsigned x, unsigned y) {
+    return ((unsigned long long)x + y) >> 1;
+}
+SIMULATOR_FUNCTION unsigned __urhadd(unsigned x, unsigned y) {
+    return ((unsigned long long)x + y + 1) >> 1;
+}
 SIMULATOR_FUNCTION int __dp4a(int x, int y, int sum) {
-    for (int shift = 0; shift < 32; shift += 8)
-        sum += int8_t(x >> shift) * int8_t(y >> shift);
+    for (int shift = 0; shift < 32; shift += 8) sum += int8_t(x >> shift) * int8_t(y >> shift);
     return sum;
 }
 

@@ -13,9 +13,11 @@ constexpr int warpSize = simulator::warp_size;
 
 namespace simulator {
 
-// The loop over a block's threads. It runs on a fiber, and the kernel is inlined into it. As long as no thread waits, it
-// is a plain loop that calls nothing, so the compiler may keep the built-in variables in registers.
-template <class Body> [[gnu::flatten]] void run_threads(Block& block) {
+// The loop over a block's threads. It runs on a fiber, and the kernel is inlined into it. As long
+// as no thread waits, it is a plain loop that calls nothing, so the compiler may keep the built-in
+// variables in registers.
+template <class Body>
+[[gnu::flatten]] void run_threads(Block& block) {
     const Body body = *static_cast<const Body*>(block.launch->body);
     const dim3 extent = block.launch->block;
     const unsigned size = block.size;
@@ -41,16 +43,19 @@ template <class Body> [[gnu::flatten]] void run_threads(Block& block) {
                 }
             }
         }
-        block.finish(rank); // others have waited or wait still, and may have started the next threads
+        block.finish(
+            rank);  // others have waited or wait still, and may have started the next threads
     }
 }
 
 // A launch whose arguments have still to come.
-template <class Call> struct Configured {
+template <class Call>
+struct Configured {
     Call call;
     Launch launch;
 
-    template <class... Parameters> void start(Parameters... parameters) {
+    template <class... Parameters>
+    void start(Parameters... parameters) {
         auto body = [call = call, parameters...] { call(parameters...); };
         launch.body = &body;
         launch.run_threads = run_threads<decltype(body)>;
@@ -59,11 +64,13 @@ template <class Call> struct Configured {
 };
 
 // With a kernel's parameters known, arguments convert to them as in any call: 0 and {1, 2} too.
-template <class... Parameters> struct Typed {
+template <class... Parameters>
+struct Typed {
     void (*kernel)(Parameters...);
     const void* address() const { return reinterpret_cast<const void*>(kernel); }
 
-    template <class Call> struct Start : Configured<Call> {
+    template <class Call>
+    struct Start : Configured<Call> {
         void operator()(Parameters... parameters) { this->start(parameters...); }
     };
 };
@@ -72,19 +79,23 @@ template <class... Parameters> struct Typed {
 struct Overloaded {
     const void* address() const { return nullptr; }
 
-    template <class Call> struct Start : Configured<Call> {
-        template <class... Arguments> void operator()(Arguments... arguments) {
+    template <class Call>
+    struct Start : Configured<Call> {
+        template <class... Arguments>
+        void operator()(Arguments... arguments) {
             this->start(arguments...);
         }
     };
 };
 
 struct Tag {};
-template <class... Parameters> Typed<Parameters...> signature(void (*kernel)(Parameters...), Tag) {
+template <class... Parameters>
+Typed<Parameters...> signature(void (*kernel)(Parameters...), Tag) {
     return {kernel};
 }
 
-template <class Signature, class Call> struct Kernel {
+template <class Signature, class Call>
+struct Kernel {
     Signature signature;
     Call call;
     const char *name, *file;
@@ -96,9 +107,12 @@ template <class Signature, class Call> struct Kernel {
     }
 };
 
-template <class> void accepts(...);
-template <class F> auto accepts(int) -> decltype(static_cast<F*>(nullptr)->operator()(Tag{}));
-template <class Find> constexpr bool is_overloaded = __is_same(decltype(accepts<Find>(0)), void);
+template <class>
+void accepts(...);
+template <class F>
+auto accepts(int) -> decltype(static_cast<F*>(nullptr)->operator()(Tag{}));
+template <class Find>
+constexpr bool is_overloaded = __is_same(decltype(accepts<Find>(0)), void);
 
 template <class Find, class Call>
 auto kernel(const char* name, Find find, Call call, SIMULATOR_CALLER) {
@@ -108,8 +122,8 @@ auto kernel(const char* name, Find find, Call call, SIMULATOR_CALLER) {
         return Kernel<decltype(find(Tag{})), Call>{find(Tag{}), call, name, file, line};
 }
 
-// A kernel library has these two under CUDA's names, as one that is linked with NVIDIA's runtime has, for a
-// host that looks them up there.
+// A kernel library has these two under CUDA's names, as one that is linked with NVIDIA's runtime
+// has, for a host that looks them up there.
 #ifdef __APPLE__
 #define SIMULATOR_C_NAME(name) __asm__("_" name)
 #else
@@ -125,14 +139,15 @@ __attribute__((weak)) const char* error_string(cudaError_t error) {
     return api::cudaGetErrorString(error);
 }
 
-} // namespace simulator
+}  // namespace simulator
 
-// The name is written out where it stands, so the call is direct and can be inlined. `signature` depends on its tag
-// to make a name that stands for several functions a failed substitution rather than an error.
-#define SIMULATOR_KERNEL(...)                                                                      \
-    ::simulator::kernel(                                                                           \
-        #__VA_ARGS__,                                                                              \
-        [&](auto tag) -> decltype(::simulator::signature(__VA_ARGS__, tag)) {                      \
-            return ::simulator::signature(__VA_ARGS__, tag);                                       \
-        },                                                                                         \
+// The name is written out where it stands, so the call is direct and can be inlined. `signature`
+// depends on its tag to make a name that stands for several functions a failed substitution rather
+// than an error.
+#define SIMULATOR_KERNEL(...)                                                 \
+    ::simulator::kernel(                                                      \
+        #__VA_ARGS__,                                                         \
+        [&](auto tag) -> decltype(::simulator::signature(__VA_ARGS__, tag)) { \
+            return ::simulator::signature(__VA_ARGS__, tag);                  \
+        },                                                                    \
         [&](const auto&... arguments) { __VA_ARGS__(arguments...); })

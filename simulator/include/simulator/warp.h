@@ -1,7 +1,8 @@
 // Shuffles, votes, matches and reductions among the lanes of a warp.
 //
-// A lane hands in a value and waits. The last of the lanes that the mask names works out the result of each, so no
-// lane can read a value that another has already replaced by its next. Lanes that have returned are not waited for.
+// A lane hands in a value and waits. The last of the lanes that the mask names works out the result
+// of each, so no lane can read a value that another has already replaced by its next. Lanes that
+// have returned are not waited for.
 #pragma once
 #include "barrier.h"
 
@@ -9,9 +10,7 @@ namespace simulator {
 
 constexpr unsigned full_mask = 0xffffffff;
 
-SIMULATOR_INLINE unsigned lane_id() {
-    return here.rank % warp_size;
-}
+SIMULATOR_INLINE unsigned lane_id() { return here.rank % warp_size; }
 
 SIMULATOR_INLINE uint64_t exchange(Exchange exchange, unsigned mask, uint64_t value,
                                    unsigned source, const char* what, const char* file, int line) {
@@ -43,13 +42,14 @@ SIMULATOR_INLINE T shuffle(unsigned mask, T value, unsigned source, const char* 
     return value;
 }
 
-template <class T> SIMULATOR_INLINE uint64_t bits_of(T value) {
+template <class T>
+SIMULATOR_INLINE uint64_t bits_of(T value) {
     uint64_t bits = 0;
     __builtin_memcpy(&bits, &value, sizeof(T));
     return bits;
 }
 
-} // namespace simulator
+}  // namespace simulator
 
 template <class T>
 SIMULATOR_INLINE T __shfl_sync(unsigned mask, T value, int source, int width = 32,
@@ -59,10 +59,12 @@ SIMULATOR_INLINE T __shfl_sync(unsigned mask, T value, int source, int width = 3
                               line);
 }
 
+// Of a distance the hardware looks at the last five bits.
 template <class T>
 SIMULATOR_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32,
                                   SIMULATOR_CALLER) {
     const unsigned lane = simulator::lane_id(), within = lane & (width - 1);
+    delta &= 31;
     return simulator::shuffle(mask, value, delta <= within ? lane - delta : lane, "__shfl_up_sync",
                               file, line);
 }
@@ -71,6 +73,7 @@ template <class T>
 SIMULATOR_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32,
                                     SIMULATOR_CALLER) {
     const unsigned lane = simulator::lane_id(), within = lane & (width - 1);
+    delta &= 31;
     return simulator::shuffle(mask, value, delta < width - within ? lane + delta : lane,
                               "__shfl_down_sync", file, line);
 }
@@ -80,7 +83,7 @@ template <class T>
 SIMULATOR_INLINE T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32,
                                    SIMULATOR_CALLER) {
     const unsigned lane = simulator::lane_id(), last = lane | (width - 1);
-    const unsigned source = (lane ^ lane_mask) & 31;
+    const unsigned source = lane ^ (lane_mask & 31);
     return simulator::shuffle(mask, value, source <= last ? source : lane, "__shfl_xor_sync", file,
                               line);
 }
@@ -122,9 +125,9 @@ SIMULATOR_INLINE unsigned __match_all_sync(unsigned mask, T value, int* predicat
     return lanes;
 }
 
-#define SIMULATOR_REDUCE(name, T, kind)                                                            \
-    SIMULATOR_INLINE T name(unsigned mask, T value, SIMULATOR_CALLER) {                            \
-        return simulator::exchange(simulator::Exchange::kind, mask, value, 0, #name, file, line);  \
+#define SIMULATOR_REDUCE(name, T, kind)                                                           \
+    SIMULATOR_INLINE T name(unsigned mask, T value, SIMULATOR_CALLER) {                           \
+        return simulator::exchange(simulator::Exchange::kind, mask, value, 0, #name, file, line); \
     }
 SIMULATOR_REDUCE(__reduce_add_sync, int, AddSigned)
 SIMULATOR_REDUCE(__reduce_add_sync, unsigned, AddUnsigned)
@@ -137,8 +140,9 @@ SIMULATOR_REDUCE(__reduce_or_sync, unsigned, Or)
 SIMULATOR_REDUCE(__reduce_xor_sync, unsigned, Xor)
 #undef SIMULATOR_REDUCE
 
-// Which lanes run together is the hardware's choice. Here they are as many as can be: a lane waits until no
-// other lane of its warp can run, and all that then stand at the same call are active together. So
+// Which lanes run together is the hardware's choice. Here they are as many as can be: a lane waits
+// until no other lane of its warp can run, and all that then stand at the same call are active
+// together. So
 // `__shfl_down_sync(__activemask(), ...)` and the counting of a warp's atomics both come out right.
 SIMULATOR_INLINE unsigned __activemask(SIMULATOR_CALLER) {
     using namespace simulator;

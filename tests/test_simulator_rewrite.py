@@ -1,0 +1,236 @@
+"""The rewriting of CUDA's two spellings, on sources that are hard to read for a scanner."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator import Unsupported, rewrite
+from simulator.rewrite import blank
+
+
+def rewritten(text: str) -> str:
+    line, _, rest = rewrite(text, "dir/x.cu").partition("\n")
+    assert line == '#line 1 "dir/x.cu"'
+    return rest
+
+
+LAUNCHES = {
+    "k<<<1, 2>>>(x)": "SIMULATOR_KERNEL(k)(1, 2)(x)",
+    "ns::k<T, N><<<g, b, n * 4, s>>>(x, y)": "SIMULATOR_KERNEL(ns::k<T, N>)(g, b, n * 4, s)(x, y)",
+    "::k<int><<<g, b>>>()": "SIMULATOR_KERNEL(::k<int>)(g, b)()",
+    "return ::k<<<g, b>>>()": "return SIMULATOR_KERNEL(::k)(g, b)()",
+    "A<B<int>>::k<<<g, b>>>(x)": "SIMULATOR_KERNEL(A<B<int>>::k)(g, b)(x)",
+    "T::template k<3><<<g, b>>>(x)": "SIMULATOR_KERNEL(T::template k<3>)(g, b)(x)",
+    "k<(a > b)><<<g, b>>>(x)": "SIMULATOR_KERNEL(k<(a > b)>)(g, b)(x)",
+    "k<(a >> 1), c << 2><<<g, b>>>(x)": "SIMULATOR_KERNEL(k<(a >> 1), c << 2>)(g, b)(x)",
+    "k<A<B<C>>><<<g, b>>>(x)": "SIMULATOR_KERNEL(k<A<B<C>>>)(g, b)(x)",
+    "k<sizeof(T) / f(1, 2)><<<g, b>>>(x)": "SIMULATOR_KERNEL(k<sizeof(T) / f(1, 2)>)(g, b)(x)",
+    "k<decltype(p->x)><<<g, b>>>(x)": "SIMULATOR_KERNEL(k<decltype(p->x)>)(g, b)(x)",
+    "table[i + 1]<<<g, b>>>(x)": "SIMULATOR_KERNEL(table[i + 1])(g, b)(x)",
+    "pick<T>(n)<<<g, b>>>(x)": "SIMULATOR_KERNEL(pick<T>(n))(g, b)(x)",
+    "self->table.kernel<<<g, b>>>(x)": "SIMULATOR_KERNEL(self->table.kernel)(g, b)(x)",
+    "(k<T>)<<<g, b>>>(x)": "SIMULATOR_KERNEL((k<T>))(g, b)(x)",
+    "if (n) k<<<g, b>>>(x)": "if (n) SIMULATOR_KERNEL(k)(g, b)(x)",
+    "else k<<<g, b>>>(x)": "else SIMULATOR_KERNEL(k)(g, b)(x)",
+    "n ? k<<<g, b>>>(x) : j<<<h, c>>>(y)": (
+        "n ? SIMULATOR_KERNEL(k)(g, b)(x) : SIMULATOR_KERNEL(j)(h, c)(y)"
+    ),
+    "k<<<n >> 2, 1 << 5>>>(x)": "SIMULATOR_KERNEL(k)(n >> 2, 1 << 5)(x)",
+    "k<<<(n > 2), f(a < b)>>>(x)": "SIMULATOR_KERNEL(k)((n > 2), f(a < b))(x)",
+    "k<<<n < 3 ? n : 3, 32>>>(x)": "SIMULATOR_KERNEL(k)(n < 3 ? n : 3, 32)(x)",
+    "k<<<n<3 ? 1 : 2, 32>>>(x)": "SIMULATOR_KERNEL(k)(n<3 ? 1 : 2, 32)(x)",
+    "k<<<cdiv<4>(n), b>>>(x)": "SIMULATOR_KERNEL(k)(cdiv<4>(n), b)(x)",
+    "k<<<f<A<B<int>>>(n), b>>>(x)": "SIMULATOR_KERNEL(k)(f<A<B<int>>>(n), b)(x)",
+    "k<<<dim3{1, 2}, {3, 4}>>>(x)": "SIMULATOR_KERNEL(k)(dim3{1, 2}, {3, 4})(x)",
+    "k <<< g , b >>> (x)": "SIMULATOR_KERNEL(k )( g , b ) (x)",
+    "k<<<g, /* >>>( */ b>>>(x)": "SIMULATOR_KERNEL(k)(g, /* >>>( */ b)(x)",
+    "k /* <<< */ <<<g, b>>>(x)": "SIMULATOR_KERNEL(k /* <<< */ )(g, b)(x)",
+    "k<<<g, // <<<1, 2>>>(\n b>>>\n(x)": "SIMULATOR_KERNEL(k)(g, // <<<1, 2>>>(\n b)\n(x)",
+    "k<'<', '>'><<<g, b>>>('>')": "SIMULATOR_KERNEL(k<'<', '>'>)(g, b)('>')",
+    "#define L(n, ...) n##_k<T><<<g, b>>>(__VA_ARGS__)": (
+        "#define L(n, ...) SIMULATOR_KERNEL(n##_k<T>)(g, b)(__VA_ARGS__)"
+    ),
+    "#define L(k) \\\n  k<int, \\\n 4><<<g, \\\n b>>>(x)": (
+        "#define L(k) \\\n  SIMULATOR_KERNEL(k<int, \\\n 4>)(g, \\\n b)(x)"
+    ),
+    "k<1'000><<<1'0, b>>>(x)": "SIMULATOR_KERNEL(k<1'000>)(1'0, b)(x)",
+    "auto f = [&] { k<<<g, b>>>(x); };": "auto f = [&] { SIMULATOR_KERNEL(k)(g, b)(x); };",
+    "k<<<g, b>>>([=] { j<<<1, 1>>>(2); })": (
+        "SIMULATOR_KERNEL(k)(g, b)([=] { SIMULATOR_KERNEL(j)(1, 1)(2); })"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", LAUNCHES)
+def test_launches(source):
+    assert rewritten(source) == LAUNCHES[source]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a << b >> c",
+        "A<B<C<int>>> x(1);",
+        "A<B<C<int>>> f(int);\nint y = 1 << 3;",
+        '"k<<<1, 2>>>(x)"',
+        "// k<<<1, 2>>>(x)",
+        "// continued \\\n k<<<1, 2>>>(x)",
+        "/* k<<<1, 2>>>(x)\n */",
+        'R"(k<<<1, 2>>>("x"))"',
+        'u8R"ab(k<<<1, 2>>>(x) )" )ab"',
+        r'"a \" k<<<1, 2>>>(x)"',
+        "'\"' + 1; // '\"'",
+        '#include "k<<<1>>>.h"',
+        "<<<<<<< HEAD\n>>>>>>> branch",
+        "std::cout << x << y;",
+        "",
+    ],
+)
+def test_what_is_not_a_launch_stays(text):
+    assert rewritten(text) == text
+
+
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        ("extern __shared__ float s[];", "DYNAMIC  float s[] NAME;"),
+        ("extern __shared__ __align__(16) char s[];", "DYNAMIC  __align__(16) char s[] NAME;"),
+        ("extern __align__(16) __shared__ T s[];", "DYNAMIC __align__(16)  T s[] NAME;"),
+        ("extern volatile __shared__ int s[];", "DYNAMIC volatile  int s[] NAME;"),
+        ("extern\n __shared__ A<B, 3> s[][4];", "DYNAMIC\n  A<B, 3> s[][4] NAME;"),
+        ("#define S(T) extern __shared__ T s[]", "#define S(T) DYNAMIC  T s[] NAME"),
+        ("__shared__ float s[32];", "__shared__ float s[32];"),
+        ("extern int x; __shared__ int y[2];", "extern int x; __shared__ int y[2];"),
+        (
+            'extern "C" void f() { __shared__ int y[2]; }',
+            'extern "C" void f() { __shared__ int y[2]; }',
+        ),
+        ("// extern __shared__ float s[];", "// extern __shared__ float s[];"),
+    ],
+)
+def test_dynamic_shared_memory(declaration, expected):
+    expected = re.sub(r"\bDYNAMIC\b", "SIMULATOR_DYNAMIC_SHARED", expected)
+    expected = re.sub(r"\bNAME\b", "SIMULATOR_DYNAMIC_SHARED_NAME", expected)
+    assert rewritten(declaration) == expected
+
+
+def test_noinline_where_it_is_not_an_attribute_already():
+    assert rewritten("__noinline__ int f();") == "__attribute__((noinline)) int f();"
+    assert rewritten("__device__ __noinline__ int f();").endswith(
+        "__attribute__((noinline)) int f();"
+    )
+    kept = "__attribute__((__noinline__)) int f();"
+    assert rewritten(kept) == kept
+
+
+def test_a_path_with_quotes():
+    assert rewrite("", 'a"b\\c.cu') == '#line 1 "a\\"b\\\\c.cu"\n'
+
+
+UNSUPPORTED = [
+    ('asm volatile("bar.sync 0;");', "PTX"),
+    ('__asm__("mov.u32 %0, %laneid;" : "=r"(x));', "PTX"),
+    ("nvcuda::wmma::fragment<int> f;", "wmma"),
+    ("#include <mma.h>", "wmma"),
+    ("const __grid_constant__ CUtensorMap map;", "TMA"),
+    ("#include <cuda/barrier>", "TMA"),
+    ("__global__ void __cluster_dims__(2, 1, 1) k();", "cluster"),
+    ("auto c = cg::this_cluster();", "cluster"),
+    ("cg::this_grid().sync();", "grid"),
+    ("#include <cub/cub.cuh>", "CUB"),
+    ("#include <curand_kernel.h>", "cuRAND"),
+]
+
+
+@pytest.mark.parametrize(("code", "word"), UNSUPPORTED)
+def test_what_cannot_run_names_its_place(code, word):
+    with pytest.raises(Unsupported) as caught:
+        rewrite(f"int a;\n/* asm( */ \n  {code}\n", "kernels/x.cu")
+    error = caught.value
+    begin = 3 + min(
+        code.find(found) for found in ("asm", "__asm__", *code.split()) if found in code
+    )
+    assert (error.path, error.line) == ("kernels/x.cu", 3)
+    assert 3 <= error.column <= begin + len(code)
+    assert word in error.message
+    assert error.hint
+    assert str(error).startswith(f"kernels/x.cu:3:{error.column}: ")
+
+
+def test_the_column_is_that_of_the_code():
+    with pytest.raises(Unsupported) as caught:
+        rewrite('\n    int x; asm("nop");', "x.cu")
+    assert (caught.value.line, caught.value.column) == (2, 12)
+
+
+PTX = 'asm("nop");'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"#if PLAYGROUND_CUDA\n{PTX}\n#endif",
+        f"#ifdef __CUDA_ARCH__\n{PTX}\n#else\nint x;\n#endif",
+        f"#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\n{PTX}\n#endif",
+        f"#if __CUDA_ARCH__ >= 800 && FLAG\n#if OTHER\n{PTX}\n#endif\n#endif",
+        f"#ifndef __CUDA_ARCH__\nint x;\n#else\n{PTX}\n#endif",
+        f"#if !PLAYGROUND_CUDA\nint x;\n#elif FLAG\n{PTX}\n#else\n{PTX}\n#endif",
+        f"#  if  defined __CUDACC__\n#define X {PTX}\n#endif",
+        f"#if PLAYGROUND_CUDA \\\n  && 1\n{PTX}\n#endif",
+        f"// {PTX}",
+        "int masm(int); int y = masm(3);",
+    ],
+)
+def test_what_the_preprocessor_drops_may_stand(text):
+    assert rewritten(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"#if FLAG\n{PTX}\n#endif",
+        f"#ifndef __CUDA_ARCH__\n{PTX}\n#endif",
+        f"#if PLAYGROUND_CUDA\nint x;\n#else\n{PTX}\n#endif",
+        f"#if PLAYGROUND_CUDA || FLAG\n{PTX}\n#endif",
+        f"#if PLAYGROUND_CUDA\nint x;\n#endif\n{PTX}",
+    ],
+)
+def test_what_a_cpu_would_compile_may_not(text):
+    with pytest.raises(Unsupported):
+        rewrite(text, "x.cu")
+
+
+names = st.sampled_from(["k", "ns::k", "k<T>", "k<int, 4>", "k<A<B<int>>>", "A<B>::k", "t[2]"])
+values = st.sampled_from(
+    ["1", "n >> 2", "(a > b)", "f(x, y)", "f<3>(x)", "dim3(1, 2)", "s[1 << 2]"]
+)
+gaps = st.sampled_from(["", " ", "\n", "/* >>> */", "// <<<\n"])
+others = st.sampled_from(
+    ["int x = a << b;", '"k<<<";', "// <<<1>>>(\n", "A<B<C<D>>> y;", "if (a > b) {}", "\n", "'<';"]
+)
+
+
+@given(st.lists(st.tuples(others, names, values, values, gaps, gaps, values), max_size=5))
+def test_launches_among_other_code(parts):
+    source, expected = "", ""
+    for other, name, grid, block, before, after, argument in parts:
+        source += f"{other} {name}<<<{grid},{before}{block}{after}>>>{before}({argument});"
+        expected += (
+            f"{other} SIMULATOR_KERNEL({name})({grid},{before}{block}{after}){before}({argument});"
+        )
+    assert rewritten(source) == expected
+
+
+@given(st.text(alphabet="k<>(),;{}[]\"'\\\n/*R#if asm01 .:", max_size=60))
+def test_any_text_keeps_its_lines(text):
+    """Whatever the text, nothing breaks, and each line stays where it was."""
+    assert len(blank(text)) == len(text)
+    try:
+        after = rewritten(text)
+    except Unsupported:
+        return
+    assert after.count("\n") == text.count("\n")
+    plain = re.sub(r"SIMULATOR_KERNEL\(|SIMULATOR_DYNAMIC_SHARED(_NAME)?", "", after)
+    assert re.sub(r"[<>()]", "", plain) == re.sub(r"[<>()]", "", text)
