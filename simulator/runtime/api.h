@@ -99,11 +99,17 @@ void run(const Launch& launch) {
     if (error.code != cudaSuccess) record(error);
 }
 
-void trap(int error, unsigned rank, const char* what, const char* file, int line) {
-    worker->fail(cudaError_t(error), text("%s:%d: thread %u: %s", file, line, rank, what));
+void trap(unsigned rank, const char* file, int line) {
+    worker->fail(cudaErrorLaunchFailure, text("%s:%d: thread %u: __trap", file, line, rank));
 }
 
-bool in_kernel() { return worker && worker->running; }
+void fail_assertion(const char* condition, unsigned rank, const char* file, int line) {
+    if (worker && worker->running)
+        worker->fail(cudaErrorAssert,
+                     text("%s:%d: thread %u: assertion failed: %s", file, line, rank, condition));
+    fprintf(stderr, "%s:%d: assertion failed: %s\n", file, line, condition);
+    abort();
+}
 
 namespace api {
 

@@ -126,12 +126,11 @@ SIMULATOR_INLINE Context* next_fiber(Block& block, unsigned rank) {
 // Runs a grid to its end. Errors are recorded for cudaGetLastError.
 SIMULATOR_EXPORT void run(const Launch& launch);
 
-// Ends the running block and with it the launch, with an error.
-[[noreturn]] SIMULATOR_EXPORT void trap(int error, unsigned rank, const char* what,
-                                        const char* file, int line);
-
-// Whether the caller is a CUDA thread.
-SIMULATOR_EXPORT bool in_kernel();
+// __trap and assert: each ends the running block and with it the launch, with an error. An
+// assertion of the host ends the process, as everywhere.
+[[noreturn]] SIMULATOR_EXPORT void trap(unsigned rank, const char* file, int line);
+[[noreturn]] SIMULATOR_EXPORT void fail_assertion(const char* condition, unsigned rank,
+                                                  const char* file, int line);
 
 // The thread of the block that runs now.
 struct Here {
@@ -141,3 +140,10 @@ struct Here {
 static thread_local Here here;
 
 }  // namespace simulator
+
+// Of internal linkage, so that the compiler sees every use and can keep them in registers.
+static thread_local uint3 threadIdx;
+static thread_local uint3 blockIdx;
+static thread_local dim3 blockDim;
+static thread_local dim3 gridDim;
+constexpr int warpSize = simulator::warp_size;

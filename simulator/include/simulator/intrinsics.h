@@ -301,6 +301,6 @@ SIMULATOR_FUNCTION long long clock64() {
 }
 
 SIMULATOR_INLINE void __trap(SIMULATOR_CALLER) {
-    simulator::trap(cudaErrorLaunchFailure, simulator::here.rank, "__trap", file, line);
+    simulator::trap(simulator::here.rank, file, line);
 }
 #undef SIMULATOR_FUNCTION

@@ -4,13 +4,6 @@
 #include "api.h"
 #include "block.h"
 
-// Of internal linkage, so that the compiler sees every use and can keep them in registers.
-static thread_local uint3 threadIdx;
-static thread_local uint3 blockIdx;
-static thread_local dim3 blockDim;
-static thread_local dim3 gridDim;
-constexpr int warpSize = simulator::warp_size;
-
 namespace simulator {
 
 // The loop over a block's threads. It runs on a fiber, and the kernel is inlined into it. As long
