@@ -638,17 +638,17 @@ class Build:
         return f"<Build {self.version.name} for {self.version.target}: {names}>"
 
 
-_opened: dict[Path, Build] = {}  # a namespace can be registered once in a process
+_opened: dict[str, Build] = {}  # by name: one namespace registered twice would end the process
 _opening = threading.Lock()
 
 
 def _open(version: Version) -> Build:
     with _opening:
-        if version.folder not in _opened:
+        if version.name not in _opened:
             if version.target == "cpu":
                 _start_simulator()
-            _opened[version.folder] = Build(version, dict(_functions(version)))
-        return _opened[version.folder]
+            _opened[version.name] = Build(version, dict(_functions(version)))
+        return _opened[version.name]
 
 
 def _functions(version: Version) -> Iterator[tuple[str, Callable]]:
@@ -787,7 +787,7 @@ class Kernel:
         with self._lock:
             try:
                 version = _ensure(self.recipe)
-                if self._build and version.folder == self._build.version.folder:
+                if self._build and version.name == self._build.version.name:
                     build = self._build
                 else:
                     build = _open(version)

@@ -24,8 +24,12 @@ HERE = Path(jitload.__file__).parent
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """One cache for all of these tests, away from the user's."""
-    return tmp_path_factory.mktemp("cache")
+    """One cache for all of these tests, away from the user's, with the simulator's runtime."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE", str(folder))
+        jitload._ensure(jitload._runtime_recipe())
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +113,18 @@ def test_paths_may_hold_spaces_and_letters_of_any_language():
     header.write_text("#define N 4")
     assert kernel.reload()
     assert kernel.size() == 4
+
+
+def test_one_build_found_in_two_caches_is_opened_once(tmp_path, monkeypatch):
+    """A second library of the same namespace would end the process."""
+    write("twin.cpp", STABLE.replace("FACTOR", "-1"))
+    first = load("twin.cpp", name="twin")
+    monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "other"))
+    jitload._kernels.clear()
+    second = load("twin.cpp", name="twin")
+    assert second is not first
+    assert second.digest == first.digest
+    assert second.twice(torch.ones(1)).item() == 2
 
 
 def test_processes_that_load_one_cold_kernel_build_it_once():
