@@ -7,5 +7,5 @@
 #define assert(...)                 \
     (static_cast<bool>(__VA_ARGS__) \
          ? static_cast<void>(0)     \
-         : ::simulator::fail_assertion(#__VA_ARGS__, ::simulator::here.rank, __FILE__, __LINE__))
+         : ::simulator::fail_assertion(#__VA_ARGS__, __FILE__, __LINE__))
 #endif

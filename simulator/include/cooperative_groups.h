@@ -7,8 +7,8 @@ namespace cooperative_groups {
 class thread_block {
   public:
     static void sync(SIMULATOR_CALLER) { __syncthreads(file, line); }
-    static unsigned thread_rank() { return simulator::here.rank; }
-    static unsigned num_threads() { return simulator::here.block->size; }
+    static unsigned thread_rank() { return simulator::current->rank; }
+    static unsigned num_threads() { return simulator::current->size; }
     static unsigned size() { return num_threads(); }
     static dim3 group_index() { return blockIdx; }
     static dim3 thread_index() { return threadIdx; }
@@ -115,9 +115,9 @@ class thread_block_tile : public details::Lanes {
 
     static constexpr unsigned num_threads() { return Size; }
     static constexpr unsigned size() { return Size; }
-    static unsigned thread_rank() { return simulator::here.rank % Size; }
-    static unsigned meta_group_rank() { return simulator::here.rank / Size; }
-    static unsigned meta_group_size() { return (simulator::here.block->size + Size - 1) / Size; }
+    static unsigned thread_rank() { return simulator::current->rank % Size; }
+    static unsigned meta_group_rank() { return simulator::current->rank / Size; }
+    static unsigned meta_group_size() { return (simulator::current->size + Size - 1) / Size; }
 
     template <class T>
     T shfl_xor(T value, unsigned bits, SIMULATOR_CALLER) const {

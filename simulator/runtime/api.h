@@ -58,7 +58,8 @@ bool within(const dim3& extent, const dim3& limit) {
            extent.z - 1 < limit.z;  // 0 - 1 is large
 }
 
-// CUDA's verdict on a launch, with the reason.
+// CUDA's verdict on a launch, with the reason. The codes are those that its documentation names,
+// and that CUDA 12 gives; CUDA 13.0 was seen to say cudaErrorInvalidValue to all of them.
 Error check(const Launch& launch) {
     const dim3 &grid = launch.grid, &block = launch.block;
     const auto refuse = [&](cudaError_t code, const std::string& reason) {
@@ -99,14 +100,15 @@ void run(const Launch& launch) {
     if (error.code != cudaSuccess) record(error);
 }
 
-void trap(unsigned rank, const char* file, int line) {
-    worker->fail(cudaErrorLaunchFailure, text("%s:%d: thread %u: __trap", file, line, rank));
+void trap(const char* file, int line) {
+    worker->fail(cudaErrorLaunchFailure,
+                 text("%s:%d: thread %u: __trap", file, line, worker->rank));
 }
 
-void fail_assertion(const char* condition, unsigned rank, const char* file, int line) {
+void fail_assertion(const char* condition, const char* file, int line) {
     if (worker && worker->running)
-        worker->fail(cudaErrorAssert,
-                     text("%s:%d: thread %u: assertion failed: %s", file, line, rank, condition));
+        worker->fail(cudaErrorAssert, text("%s:%d: thread %u: assertion failed: %s", file, line,
+                                           worker->rank, condition));
     fprintf(stderr, "%s:%d: assertion failed: %s\n", file, line, condition);
     abort();
 }

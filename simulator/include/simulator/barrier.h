@@ -10,7 +10,7 @@ SIMULATOR_INLINE void suspend(Block& block, unsigned rank, Context* next) {
     const uint3 index = threadIdx;
     switch_fiber(&block.threads[rank].context, next);
     threadIdx = index;
-    here.rank = rank;
+    block.rank = rank;
 }
 
 // The running thread is about to wait.
@@ -24,8 +24,8 @@ SIMULATOR_INLINE void note(Block& block, unsigned rank, const char* what, const 
 }
 
 SIMULATOR_INLINE Block& barrier(bool vote, const char* what, const char* file, int line) {
-    Block& block = *here.block;
-    const unsigned rank = here.rank;
+    Block& block = *current;
+    const unsigned rank = block.rank;
     note(block, rank, what, file, line);
     block.votes += vote;
     if (++block.arrived == block.alive) {
@@ -39,8 +39,8 @@ SIMULATOR_INLINE Block& barrier(bool vote, const char* what, const char* file, i
 
 // Lets other threads go first: whoever spins waits for somebody.
 SIMULATOR_INLINE void pause(const char* what, const char* file, int line) {
-    Block& block = *here.block;
-    const unsigned rank = here.rank;
+    Block& block = *current;
+    const unsigned rank = block.rank;
     note(block, rank, what, file, line);
     block.warps[rank / warp_size].pausing |= 1u << rank % warp_size;
     suspend(block, rank, next_fiber(block, rank));

@@ -84,6 +84,7 @@ struct SIMULATOR_EXPORT Block {
     uint3 index;
     unsigned size;     // threads
     unsigned next;     // the first thread that has not been started
+    unsigned rank;     // the running one: x + y * blockDim.x + z * blockDim.x * blockDim.y
     bool tracked;      // a thread has waited: from here on the fields below are kept
     unsigned alive;    // threads that have not returned
     unsigned arrived;  // threads that wait at __syncthreads
@@ -128,16 +129,12 @@ SIMULATOR_EXPORT void run(const Launch& launch);
 
 // __trap and assert: each ends the running block and with it the launch, with an error. An
 // assertion of the host ends the process, as everywhere.
-[[noreturn]] SIMULATOR_EXPORT void trap(unsigned rank, const char* file, int line);
-[[noreturn]] SIMULATOR_EXPORT void fail_assertion(const char* condition, unsigned rank,
-                                                  const char* file, int line);
+[[noreturn]] SIMULATOR_EXPORT void trap(const char* file, int line);
+[[noreturn]] SIMULATOR_EXPORT void fail_assertion(const char* condition, const char* file,
+                                                  int line);
 
-// The thread of the block that runs now.
-struct Here {
-    Block* block;
-    unsigned rank;  // x + y * blockDim.x + z * blockDim.x * blockDim.y
-};
-static thread_local Here here;
+// The block of the running thread, or what was one in a thread of the host.
+static thread_local Block* current;
 
 }  // namespace simulator
 

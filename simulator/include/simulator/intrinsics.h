@@ -300,7 +300,5 @@ SIMULATOR_FUNCTION long long clock64() {
 #endif
 }
 
-SIMULATOR_INLINE void __trap(SIMULATOR_CALLER) {
-    simulator::trap(simulator::here.rank, file, line);
-}
+SIMULATOR_INLINE void __trap(SIMULATOR_CALLER) { simulator::trap(file, line); }
 #undef SIMULATOR_FUNCTION

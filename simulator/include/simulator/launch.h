@@ -14,7 +14,7 @@ template <class Body>
     const Body body = *static_cast<const Body*>(block.launch->body);
     const dim3 extent = block.launch->block;
     const unsigned size = block.size;
-    here.block = &block;
+    current = &block;
     blockIdx = block.index;
     blockDim = extent;
     gridDim = block.launch->grid;
@@ -23,7 +23,7 @@ template <class Body>
         uint3 index = {rank % extent.x, rank / extent.x % extent.y, rank / extent.x / extent.y};
         for (;;) {
             block.next = rank + 1;
-            here.rank = rank;
+            block.rank = rank;
             threadIdx = index;
             body();
             if (block.tracked) break;

@@ -10,16 +10,16 @@ namespace simulator {
 
 constexpr unsigned full_mask = 0xffffffff;
 
-SIMULATOR_INLINE unsigned lane_id() { return here.rank % warp_size; }
+SIMULATOR_INLINE unsigned lane_id() { return current->rank % warp_size; }
 
 SIMULATOR_INLINE uint64_t exchange(Exchange exchange, unsigned mask, uint64_t value,
                                    unsigned source, const char* what, const char* file, int line) {
-    Block& block = *here.block;
-    const unsigned rank = here.rank;
+    Block& block = *current;
+    const unsigned rank = block.rank;
     note(block, rank, what, file, line);
     Warp& warp = block.warps[rank / warp_size];
     const unsigned lane = rank % warp_size;
-    if (!(mask >> lane & 1)) block.fail_for_mask(rank, mask);
+    if (mask != full_mask && !(mask >> lane & 1)) block.fail_for_mask(rank, mask);
     warp.key[lane] = uint64_t(exchange) << 32 | mask;
     warp.value[lane] = value;
     warp.source[lane] = source;
@@ -146,8 +146,8 @@ SIMULATOR_REDUCE(__reduce_xor_sync, unsigned, Xor)
 // `__shfl_down_sync(__activemask(), ...)` and the counting of a warp's atomics both come out right.
 SIMULATOR_INLINE unsigned __activemask(SIMULATOR_CALLER) {
     using namespace simulator;
-    Block& block = *here.block;
-    const unsigned rank = here.rank;
+    Block& block = *current;
+    const unsigned rank = block.rank;
     note(block, rank, "__activemask", file, line);
     block.warps[rank / warp_size].convergence |= 1u << rank % warp_size;
     suspend(block, rank, next_fiber(block, rank));
