@@ -55,7 +55,6 @@ From the shell: `python -m jitload build [NAME...]`, `python -m jitload doctor`,
 from __future__ import annotations
 
 import argparse
-import ast
 import builtins
 import contextlib
 import ctypes
@@ -77,7 +76,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -87,162 +85,16 @@ import torch
 import simulator
 from toolchain import machine, sources
 from toolchain.cfunctions import CFunction
-from toolchain.errors import CompileError, MissingTool, first_error, hint_for
+from toolchain.compile import compile_library
+from toolchain.errors import CompileError, MissingTool, hint_for
+from toolchain.inputs import Inputs, Recipe, formulas_of
 from toolchain.machine import default_target, device
+from toolchain.notes import digest_of
 from toolchain.sources import label
 
 __all__ = ["CompileError", "Kernel", "MissingTool", "Version", "default_target", "device", "load"]
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
-SIMULATOR = Path(simulator.__file__).resolve().parent
-LAYOUT = 1  # of the cache: raised when what a build folder holds changes its meaning
-
-
-# ---------------------------------------------------------------------------------------------
-# What decides a build: sources, headers, flags, and the digest of them all
-# ---------------------------------------------------------------------------------------------
-
-
-def _hash(*parts: str | bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(b"%d:" % len(data) + data)
-    return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """All that the caller of `load` decides. What lies in the files is read from them afresh."""
-
-    name: str
-    sources: tuple[Path, ...]
-    include: tuple[Path, ...]
-    flags: tuple[str, ...]
-    target: str
-    debug: bool
-    formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
-
-    @cached_property
-    def key(self) -> str:
-        """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
-        labels = [label(p) for p in (*self.sources, *self.include)]
-        return _hash(self.name, self.target, str(self.debug), *labels, "|", *self.flags)[:16]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """A recipe and the content of every file of the user's that the compiler will read for it."""
-
-    recipe: Recipe
-    files: dict[Path, bytes]
-
-    @classmethod
-    def read(cls, recipe: Recipe) -> Inputs:
-        """Follow #include as the compiler looks headers up.
-
-        What a macro includes is known only after a first build, from its depfile; then it is
-        noted in the cache, and read from there.
-        """
-        files: dict[Path, bytes] = {}
-        queue = [*recipe.sources, *_noted_headers(recipe)]
-        while queue:
-            path = queue.pop()
-            if path in files or not path.is_file():
-                continue
-            files[path] = path.read_bytes()
-            for quote, name in sources.included(files[path].decode(errors="replace")):
-                beside = [path.parent] if quote == '"' else []
-                places = (os.path.normpath(p / name) for p in (*beside, *recipe.include))
-                queue += [p for p in map(Path, places) if p.is_file()][:1]
-        for path in recipe.sources:
-            if path not in files:
-                raise FileNotFoundError(f"{path}: this source of kernel {recipe.name!r} is gone")
-        return cls(recipe, files)
-
-    def text(self, path: Path) -> str:
-        return self.files[path].decode(errors="replace")
-
-    @cached_property
-    def source_text(self) -> str:
-        return "\n".join(map(self.text, self.recipe.sources))
-
-    @cached_property
-    def binding(self) -> str:
-        return sources.binding_of(self.source_text)
-
-    @cached_property
-    def compilers(self) -> str:
-        return machine.compiler_versions(self.recipe.target, _cache() / "compilers")
-
-    @cached_property
-    def flags(self) -> tuple[list[str], list[str]]:
-        """For the C++ compiler, and for nvcc."""
-        recipe = self.recipe
-        # No symbol may be shared between versions: a template's static would stay the old one.
-        shared = [] if "clang" in self.compilers else ["-fno-gnu-unique"]
-        if not any(sources.includes_torch(self.text(path)) for path in self.files):
-            shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
-        if self.binding != "c":  # extern "C" functions have to stay visible
-            shared.append("-fvisibility=hidden")
-        ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
-        cxx = ["-O2", "-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
-        if recipe.target == "cpu":
-            return [*simulator.COMPILE_FLAGS, *cxx, *(["-O0", "-g"] if recipe.debug else [])], []
-        host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
-        nvcc = ["--extended-lambda", *host, *ours]
-        nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
-        if machine.nvcc_release(self.compilers) >= (12, 1):
-            nvcc.append("--split-compile=0")  # the same code, made by all cores
-        if recipe.debug:
-            return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
-        return cxx, [*nvcc, "-lineinfo"]
-
-    @cached_property
-    def digest(self) -> str:
-        """16 hexadecimal digits that differ whenever the library's bytes might."""
-        recipe, (cxx, nvcc) = self.recipe, self.flags
-        native = (
-            machine.cpu() if any(flag.endswith("=native") for flag in cxx) else platform.machine()
-        )
-        python = f"{sys.implementation.cache_tag} {torch.__version__}"
-        files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
-        tools = [self.compilers, native, python, *cxx, "|", *nvcc]
-        if recipe.target == "cpu":  # what rewrites the sources and what their kernels run on
-            parts = (p for p in sorted(SIMULATOR.rglob("*.*")) if p.suffix in (".py", ".cpp", ".h"))
-            tools += [part.read_bytes() for part in parts]
-        return _hash(str(LAYOUT), recipe.key, recipe.formulas, *tools, *files)[:16]
-
-    @property
-    def name(self) -> str:
-        """The extension's: TORCH_EXTENSION_NAME, its namespace, its folder in the cache."""
-        return f"{self.recipe.name}_{self.digest}"
-
-    def refuse_fixed_names(self) -> None:
-        """A binding under a literal name works once; its second version would end the process."""
-        for path in self.recipe.sources:
-            if found := sources.fixed_name(self.text(path)):
-                macro, name, line, column = found
-                raise CompileError(
-                    f"{macro} under the fixed name {name!r}: a second build of it in one process"
-                    " would abort that process",
-                    path=path,
-                    line=line,
-                    column=column,
-                    hint=f"write {macro}(TORCH_EXTENSION_NAME, m): every build gets a name of its"
-                    " own, and the handle reaches its functions under any",
-                )
-
-
-def _formulas_of(path: Path) -> str:
-    """Digest of a Python file's code; comments and docstrings do not count."""
-    if not path.is_file():
-        return ""
-    tree = ast.parse(path.read_bytes())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            node.value.value = None
-    return _hash(ast.dump(tree))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -267,15 +119,6 @@ def _cache() -> Path:
             " set JITLOAD_CACHE to a folder that you can write to"
         ) from error
     return root
-
-
-def _publish(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees all of it or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(temporary).replace(path)
 
 
 @dataclass(frozen=True)
@@ -341,7 +184,7 @@ _failures: dict[str, CompileError] = {}  # by digest: the same sources fail the 
 def _ensure(recipe: Recipe) -> Version:
     """The build of what the recipe's files hold now: from the cache, or compiled."""
     for _ in range(10):
-        inputs = Inputs.read(recipe)
+        inputs = Inputs.read(recipe, _cache())
         if version := _cached(inputs):
             return version
         if inputs.digest in _failures:
@@ -352,11 +195,17 @@ def _ensure(recipe: Recipe) -> Version:
                 if not _cached(inputs):  # else another process has just built it
                     _build(inputs)
         except CompileError as error:
-            _failures[inputs.digest] = error
-            raise
+            if _are_current(inputs):
+                _failures[inputs.digest] = error
+                raise
         # Once more round: a file may have changed meanwhile, or the compiler have read a header
         # that only its depfile told of. Nearly always this finds the build just made.
     raise RuntimeError(f"the sources of {recipe.name} change faster than they compile: load again")
+
+
+def _are_current(inputs: Inputs) -> bool:
+    """Whether what was compiled is still what the files hold."""
+    return Inputs.read(inputs.recipe, inputs.cache).digest == inputs.digest
 
 
 def _cached(inputs: Inputs) -> Version | None:
@@ -377,15 +226,6 @@ def _lock(name: str) -> contextlib.AbstractContextManager:
     return FileLock(folder / f"{name}.lock")
 
 
-def _headers_note(recipe: Recipe) -> Path:
-    return _cache() / "headers" / f"{recipe.name}_{recipe.key}.json"
-
-
-def _noted_headers(recipe: Recipe) -> list[Path]:
-    note = _headers_note(recipe)
-    return [Path(p) for p in json.loads(note.read_text())] if note.is_file() else []
-
-
 def _build(inputs: Inputs) -> None:
     """Compile in a private folder, then let the result appear in the cache at once."""
     recipe, name = inputs.recipe, inputs.name
@@ -397,11 +237,11 @@ def _build(inputs: Inputs) -> None:
     work = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=scratch))
     try:
         with _announced(recipe):
-            output, read = _compile(inputs, work)
+            output, read = compile_library(inputs, work, _cache() / "logs" / f"{name}.log")
         if unknown := read - inputs.files.keys():
-            headers = {*unknown, *_noted_headers(recipe)}
-            _publish(_headers_note(recipe), json.dumps(sorted(map(str, headers))))
-            return
+            inputs.note(unknown)
+        if not _are_current(inputs):
+            return  # it would stand in the cache under a digest that is not its own
         result = work / "result"
         (result / "sources").mkdir(parents=True)
         library = result / f"{name}.so"
@@ -418,7 +258,7 @@ def _build(inputs: Inputs) -> None:
             "built": time.time(),
             "seconds": round(time.perf_counter() - started, 3),
             "torch": torch.__version__,
-            "inputs": {label(p): _hash(data) for p, data in sorted(inputs.files.items())},
+            "inputs": {label(p): digest_of(data) for p, data in sorted(inputs.files.items())},
             "library_sha256": hashlib.sha256(library.read_bytes()).hexdigest(),
         }
         (result / "manifest.json").write_text(json.dumps(manifest, indent=1))
@@ -449,175 +289,6 @@ def _announced(recipe: Recipe) -> Iterator[None]:
         outcome = "done in"
     finally:
         say(f" {outcome} {time.perf_counter() - started:.1f} s", end="\n")
-
-
-class _Failed(Exception):
-    """The compilers' output, when they failed."""
-
-
-def _compile(inputs: Inputs, work: Path) -> tuple[str, set[Path]]:
-    """Compile in `work`; return the compilers' output and the user's files that they read."""
-    recipe = inputs.recipe
-    to_compile, include, mirror = list(recipe.sources), list(recipe.include), None
-    if recipe.target == "cpu":
-        mirror = _Mirror(work / "mirror")
-        to_compile = mirror.write(inputs)
-        include = [*map(mirror.place, include), *include, simulator.INCLUDE]
-    try:
-        output = _load_extension(inputs, to_compile, include, work)
-    except _Failed as failed:
-        log = _cache() / "logs" / f"{inputs.name}.log"
-        _publish(log, str(failed))
-        raise first_error(str(failed), set(inputs.files), log) from None
-    read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
-    if mirror:
-        read = set(map(mirror.original, read))
-    return output, {path for path in read if _is_users(path, recipe)}
-
-
-class _Mirror:
-    """The user's files, rewritten for the simulator into a tree of the same shape.
-
-    With folders mirrored, every relative #include finds the rewritten file; #line directives make
-    compilers speak of the original.
-    """
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def place(self, path: Path) -> Path:
-        return self.folder / path.relative_to(path.anchor)
-
-    def original(self, path: Path) -> Path:
-        if not path.is_relative_to(self.folder):
-            return path
-        path = Path("/", path.relative_to(self.folder))
-        return path.with_suffix("") if path.name.endswith(".cu.cpp") else path
-
-    def write(self, inputs: Inputs) -> list[Path]:
-        """Rewrite all inputs; return what to compile."""
-        for path in inputs.files:
-            if path.is_relative_to(SIMULATOR):  # written for g++ as it is
-                continue
-            try:
-                text = simulator.rewrite(inputs.text(path), label(path))
-            except simulator.Unsupported as error:
-                raise CompileError(
-                    error.message,
-                    path=path,
-                    line=error.line,
-                    column=error.column,
-                    hint=error.hint,
-                ) from None
-            if path.suffix == ".cu":  # nvcc includes this header of itself
-                text = f"#include <cuda_runtime.h>\n{text}"
-            copy = self.copy(path)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(text)
-        return list(map(self.copy, inputs.recipe.sources))
-
-    def copy(self, path: Path) -> Path:
-        if path.is_relative_to(SIMULATOR):
-            return path
-        place = self.place(path)
-        return place.with_name(f"{path.name}.cpp") if path.suffix == ".cu" else place
-
-
-def _load_extension(inputs: Inputs, to_compile: list[Path], include: list[Path], work: Path) -> str:
-    """torch.utils.cpp_extension.load with two of its inner steps taken over.
-
-    Its ninja runs in a process group of its own, so that an interrupt ends the compilers too; and
-    it does not open the library, which happens once the library is in its place in the cache.
-    """
-    from torch.utils import cpp_extension
-    from torch.utils._cpp_extension_versioner import ExtensionVersioner
-
-    output = ""
-
-    def run_ninja(directory: str, *_: object, **__: object) -> None:
-        nonlocal output
-        output = _run(["ninja", "-v", "-d", "keepdepfile"], Path(directory))
-
-    home, for_cuda = machine.cuda_home(), inputs.recipe.target == "cuda"
-    cxx, nvcc = inputs.flags
-    taken_over = {
-        "_run_ninja_build": run_ninja,
-        "_import_module_from_library": lambda *_: None,
-        "JIT_EXTENSION_VERSIONER": ExtensionVersioner(),  # no memory of earlier attempts
-        "CUDA_HOME": str(home) if home else None,
-    }
-    before = {attribute: getattr(cpp_extension, attribute) for attribute in taken_over}
-    path = os.environ.get("PATH", "")
-    # A notebook's kernel may run without its environment's bin folder, where pip put ninja.
-    os.environ["PATH"] = os.pathsep.join([path, sysconfig.get_path("scripts")])
-    vars(cpp_extension).update(taken_over)
-    try:
-        cpp_extension.load(
-            name=inputs.name,
-            sources=[str(p) for p in to_compile],
-            extra_cflags=cxx,
-            extra_cuda_cflags=nvcc,
-            extra_ldflags=_link_flags(work, home) if for_cuda else [],
-            extra_include_paths=[str(p) for p in include],
-            build_directory=str(work),
-            with_cuda=for_cuda,
-            is_python_module=False,
-        )
-    finally:
-        vars(cpp_extension).update(before)
-        os.environ["PATH"] = path
-    return output
-
-
-def _link_flags(work: Path, home: Path | None) -> list[str]:
-    """Make torch's -lcudart, -lc10_cuda and -ltorch_cuda resolve wherever this torch came from.
-
-    The CUDA wheels hold libcudart.so.13 but no libcudart.so to link with; a CPU build of torch has
-    no CUDA libraries at all, and a kernel built there to be run elsewhere needs none of them at
-    link time: for those an empty linker script stands in.
-    """
-    links = work / "link"
-    links.mkdir()
-    if home and not list(home.glob("lib64/libcudart.so")):
-        for library in sorted(home.glob("lib*/libcudart.so.*"))[:1]:
-            (links / "libcudart.so").symlink_to(library)
-    for name in ("libc10_cuda.so", "libtorch_cuda.so"):
-        if not (Path(torch.__file__).parent / "lib" / name).exists():
-            (links / name).write_text("/* empty: resolved when the library is opened */\n")
-    return [f"-L{links}"]
-
-
-def _run(command: list[str], directory: Path) -> str:
-    """Run the compilers; whatever ends us early ends them too."""
-    process = subprocess.Popen(
-        command,
-        cwd=directory,
-        env={**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate()
-    except BaseException:
-        process.terminate()  # ninja passes it on; each of its compilers leads a group of its own
-        process.wait()
-        raise
-    if process.returncode:
-        raise _Failed(output)
-    return output
-
-
-def _is_users(path: Path, recipe: Recipe) -> bool:
-    """Not the system's, Python's, torch's or CUDA's, whose versions the digest covers anyway."""
-    users = [*(p.parent for p in recipe.sources), *recipe.include]
-    if any(path.is_relative_to(folder) for folder in users):
-        return True
-    torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or Path("/usr")
-    system = ["/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR]
-    return not any(path.is_relative_to(folder) for folder in system)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -1051,7 +722,7 @@ def _recipe(
         if not paths:
             there = ", ".join(sorted(p.stem for p in KERNELS.glob("*.cu")))
             raise FileNotFoundError(f"no op {op!r} in {KERNELS}; there are: {there or 'none'}")
-        formulas = _formulas_of(KERNELS / f"{op}.py")
+        formulas = formulas_of(KERNELS / f"{op}.py")
     else:
         paths = [_absolute(source) for source in sources]
         for path in paths:
@@ -1119,6 +790,12 @@ def doctor() -> int:
         "C++ compiler",
         shutil.which(cxx),
         "Debian: apt install g++; conda: conda install cxx-compiler; macOS: xcode-select --install",
+    )
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    row(
+        "Python.h",
+        headers if headers.is_file() else None,
+        "wanted by pybind11 bindings alone; Debian: apt install python3-dev",
     )
     tools = row("ninja", ninja, "pip install ninja") and compiler
     row("cache", _cache() if os.access(_cache(), os.W_OK) else None, "set JITLOAD_CACHE")

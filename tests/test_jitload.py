@@ -279,6 +279,28 @@ def test_going_back_to_an_earlier_text_compiles_nothing(capfd):
     assert "building" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("first_text", ["1", "oops"])
+def test_an_edit_during_the_build_wins_and_leaves_nothing_wrong_in_the_cache(
+    monkeypatch, first_text
+):
+    name = f"hasty_{first_text}"
+    answer(first_text, name)
+    compile_library = jitload.compile_library
+
+    def edit_meanwhile(*arguments):
+        answer(2, name)
+        return compile_library(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jitload, "compile_library", edit_meanwhile)
+        kernel = load(f"{name}.cu")
+    assert kernel.answer() == 2
+    assert len(kernel.versions()) == 1
+    answer(3, name)
+    assert kernel.reload()
+    assert kernel.answer() == 3
+
+
 # ---- broken sources
 
 
@@ -631,11 +653,11 @@ def test_a_compiled_function_raises_the_error_of_a_broken_build():
 
 def test_the_digest_covers_the_code_of_the_formulas_and_not_their_comments(tmp_path):
     path = write("formulas.py", 'def f(x):\n    """Doc."""\n    return x\n')
-    digest = jitload._formulas_of(path)
+    digest = jitload.formulas_of(path)
     write("formulas.py", 'def f(x):  # comment\n    """Other doc."""\n    return x\n')
-    assert jitload._formulas_of(path) == digest
+    assert jitload.formulas_of(path) == digest
     write("formulas.py", 'def f(x):\n    """Doc."""\n    return 2 * x\n')
-    assert jitload._formulas_of(path) != digest
+    assert jitload.formulas_of(path) != digest
 
 
 def test_a_formula_outside_the_digest_keeps_compiled_gradients_off_the_disk():

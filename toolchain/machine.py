@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import os
 import platform
@@ -16,6 +15,7 @@ from pathlib import Path
 import torch
 
 from toolchain.errors import MissingTool
+from toolchain.notes import digest_of, publish
 
 TARGETS = ("cuda", "cpu")
 GET_CXX = (
@@ -84,13 +84,10 @@ def _version(command: str, notes: Path) -> str:
     path = Path(command).resolve()
     stat = path.stat()
     told_apart_by = f"{path} {stat.st_size} {stat.st_mtime_ns}"
-    note = notes / hashlib.sha256(told_apart_by.encode()).hexdigest()[:16]
+    note = notes / digest_of(told_apart_by)[:16]
     if not note.is_file():
         said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
-        notes.mkdir(parents=True, exist_ok=True)
-        temporary = note.with_suffix(f".{os.getpid()}")
-        temporary.write_text(said.stdout)
-        temporary.replace(note)
+        publish(note, said.stdout)
     return note.read_text()
 
 

@@ -1,0 +1,170 @@
+"""What decides a build: sources, headers, flags, compilers, and the digest of them all."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+import simulator
+from toolchain import machine, sources
+from toolchain.errors import CompileError
+from toolchain.notes import digest_of, publish
+from toolchain.sources import label
+
+SIMULATOR = Path(simulator.__file__).resolve().parent
+LAYOUT = 1  # of the cache: raised when what a build's folder holds changes its meaning
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that the caller of `load` decides. What lies in the files is read from them afresh."""
+
+    name: str
+    sources: tuple[Path, ...]
+    include: tuple[Path, ...]
+    flags: tuple[str, ...]
+    target: str
+    debug: bool
+    formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
+
+    @cached_property
+    def key(self) -> str:
+        """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
+        labels = [label(p) for p in (*self.sources, *self.include)]
+        return digest_of(self.name, self.target, str(self.debug), *labels, "|", *self.flags)[:16]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A recipe and the content of every file of the user's that the compiler will read for it."""
+
+    recipe: Recipe
+    files: dict[Path, bytes]
+    cache: Path  # where it is noted what compilers and depfiles said
+
+    @classmethod
+    def read(cls, recipe: Recipe, cache: Path) -> Inputs:
+        """Follow #include as the compiler looks headers up.
+
+        What a macro includes is known only after a first build, from its depfile: see `note`.
+        """
+        files: dict[Path, bytes] = {}
+        queue = [*recipe.sources, *_noted(recipe, cache)]
+        while queue:
+            path = queue.pop()
+            if path in files or not path.is_file():
+                continue
+            files[path] = path.read_bytes()
+            for quote, name in sources.included(files[path].decode(errors="replace")):
+                beside = [path.parent] if quote == '"' else []
+                places = (os.path.normpath(p / name) for p in (*beside, *recipe.include))
+                queue += [p for p in map(Path, places) if p.is_file()][:1]
+        for path in recipe.sources:
+            if path not in files:
+                raise FileNotFoundError(f"{path}: this source of kernel {recipe.name!r} is gone")
+        return cls(recipe, files, cache)
+
+    def note(self, headers: set[Path]) -> None:
+        """Count these headers as inputs of the recipe from now on."""
+        known = {*headers, *_noted(self.recipe, self.cache)}
+        publish(_note(self.recipe, self.cache), json.dumps(sorted(map(str, known))))
+
+    def text(self, path: Path) -> str:
+        return self.files[path].decode(errors="replace")
+
+    @cached_property
+    def source_text(self) -> str:
+        return "\n".join(map(self.text, self.recipe.sources))
+
+    @cached_property
+    def binding(self) -> str:
+        return sources.binding_of(self.source_text)
+
+    @cached_property
+    def compilers(self) -> str:
+        return machine.compiler_versions(self.recipe.target, self.cache / "compilers")
+
+    @cached_property
+    def flags(self) -> tuple[list[str], list[str]]:
+        """For the C++ compiler, and for nvcc."""
+        recipe = self.recipe
+        # No symbol may be shared between versions: a template's static would stay the old one.
+        shared = [] if "clang" in self.compilers else ["-fno-gnu-unique"]
+        if not any(sources.includes_torch(self.text(path)) for path in self.files):
+            shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
+        if self.binding != "c":  # extern "C" functions have to stay visible
+            shared.append("-fvisibility=hidden")
+        ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
+        cxx = ["-O2", "-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
+        if recipe.target == "cpu":
+            return [*simulator.COMPILE_FLAGS, *cxx, *(["-O0", "-g"] if recipe.debug else [])], []
+        host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
+        nvcc = ["--extended-lambda", *host, *ours]
+        nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
+        if machine.nvcc_release(self.compilers) >= (12, 1):
+            nvcc.append("--split-compile=0")  # the same code, made by all cores
+        if recipe.debug:
+            return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
+        return cxx, [*nvcc, "-lineinfo"]
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits that differ whenever the library's bytes might."""
+        recipe, (cxx, nvcc) = self.recipe, self.flags
+        native = any(flag.endswith("=native") for flag in cxx)
+        made_for = machine.cpu() if native else platform.machine()
+        python = f"{sys.implementation.cache_tag} {torch.__version__}"
+        files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
+        tools = [self.compilers, made_for, python, *cxx, "|", *nvcc]
+        if recipe.target == "cpu":  # what rewrites the sources and what their kernels run on
+            parts = (p for p in sorted(SIMULATOR.rglob("*.*")) if p.suffix in (".py", ".cpp", ".h"))
+            tools += [part.read_bytes() for part in parts]
+        return digest_of(str(LAYOUT), recipe.key, recipe.formulas, *tools, *files)[:16]
+
+    @property
+    def name(self) -> str:
+        """The extension's: TORCH_EXTENSION_NAME, its namespace, its folder in the cache."""
+        return f"{self.recipe.name}_{self.digest}"
+
+    def refuse_fixed_names(self) -> None:
+        """A binding under a literal name works once; its second version would end the process."""
+        for path in self.recipe.sources:
+            if found := sources.fixed_name(self.text(path)):
+                macro, name, line, column = found
+                raise CompileError(
+                    f"{macro} under the fixed name {name!r}: a second build of it in one process"
+                    " would abort that process",
+                    path=path,
+                    line=line,
+                    column=column,
+                    hint=f"write {macro}(TORCH_EXTENSION_NAME, m): every build gets a name of its"
+                    " own, and the handle reaches its functions under any",
+                )
+
+
+def _note(recipe: Recipe, cache: Path) -> Path:
+    return cache / "headers" / f"{recipe.name}_{recipe.key}.json"
+
+
+def _noted(recipe: Recipe, cache: Path) -> list[Path]:
+    note = _note(recipe, cache)
+    return [Path(p) for p in json.loads(note.read_text())] if note.is_file() else []
+
+
+def formulas_of(path: Path) -> str:
+    """Digest of a Python file's code; comments and docstrings do not count."""
+    if not path.is_file():
+        return ""
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value.value = None
+    return digest_of(ast.dump(tree))
