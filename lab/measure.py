@@ -126,7 +126,7 @@ def copy_bandwidth() -> float:
     The buffer is 4 GiB, or an eighth of the free memory where that is less.
     """
     free, _ = torch.cuda.mem_get_info()
-    source = torch.zeros(min(COPY_BYTES, free // 8), dtype=torch.uint8, device="cuda")
+    source = torch.empty(min(COPY_BYTES, free // 8), dtype=torch.uint8, device="cuda").random_()
     target = torch.empty_like(source)
     timing = time_call(lambda: target.copy_(source), source.device)
     return 1e-9 * bytes_moved([source], [target]) / timing.median
