@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import torch
@@ -124,9 +124,8 @@ class Inputs:
         python = f"{sys.implementation.cache_tag} {torch.__version__}"
         files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
         tools = [self.compilers, made_for, python, *cxx, "|", *nvcc]
-        if recipe.target == "cpu":  # what rewrites the sources and what their kernels run on
-            parts = (p for p in sorted(SIMULATOR.rglob("*.*")) if p.suffix in (".py", ".cpp", ".h"))
-            tools += [part.read_bytes() for part in parts]
+        if recipe.target == "cpu":
+            tools.append(_simulators_digest())
         return digest_of(str(LAYOUT), recipe.key, recipe.formulas, *tools, *files)[:16]
 
     @property
@@ -148,6 +147,13 @@ class Inputs:
                     hint=f"write {macro}(TORCH_EXTENSION_NAME, m): every build gets a name of its"
                     " own, and the handle reaches its functions under any",
                 )
+
+
+@cache
+def _simulators_digest() -> str:
+    """Of what rewrites the sources and of what their kernels run on: one a process, like these."""
+    parts = (p for p in sorted(SIMULATOR.rglob("*.*")) if p.suffix in (".py", ".cpp", ".h"))
+    return digest_of(*(part.read_bytes() for part in parts))
 
 
 def _note(recipe: Recipe, cache: Path) -> Path:
