@@ -12,10 +12,12 @@
 //   dx = rstd * (h - average of h - xhat * average of h * xhat)      averages over the row
 //   dweight = sum of g * xhat, dbias = sum of g                      sums over the rows
 
+#include "async.cuh"
 #include "reduce.cuh"
 
-// Elements per access. A warp of doubles fills whole lines of memory without vectors, and without
-// them there is half as much to compile.
+// Elements per access. double, which is here for checks of gradients, does without vectors and
+// without the vector version: a warp of doubles fills whole lines of memory anyway, and every
+// kernel more takes time to compile.
 template <class T>
 constexpr int kAccess = sizeof(T) == 8 ? 1 : kVec<T>;
 
@@ -25,8 +27,9 @@ constexpr int kAccess = sizeof(T) == 8 ? 1 : kVec<T>;
 __device__ inline float product(float g, float weight) { return __fmul_rn(g, weight); }
 __device__ inline double product(double g, double weight) { return __dmul_rn(g, weight); }
 
-// The variance out of the averages of d and d * d, where d = x - m and m is the mean but for
-// rounding.
+// A sum of many numbers, and so a mean, is off by several roundings. Forward takes its first mean
+// as rough: with d = x - rough_mean, the average of d is what the mean has lost, and this the
+// variance.
 template <class A>
 __device__ A variance(A d_average, A d_square_average) {
     const A value = d_square_average - d_average * d_average;
@@ -39,19 +42,25 @@ __device__ A variance(A d_average, A d_square_average) {
 
 template <class T>
 __global__ void forward_naive(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
-                              Acc<T>* rstd, int64_t rows, int64_t cols, double eps) {
+                              Acc<T>* rstd, int64_t rows, int64_t cols, Acc<T> eps) {
     using A = Acc<T>;
     const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     x += row * cols;
     y += row * cols;
-    LongSum<A> sum, square;
+    LongSum<A> sum, d_sum, d_square;
 #pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) sum += A(x[c]);
-    const A m = sum.value / cols;
+    const A rough_mean = sum.value / cols;
 #pragma unroll 1
-    for (int64_t c = 0; c < cols; ++c) square += (A(x[c]) - m) * (A(x[c]) - m);
-    const A r = 1 / sqrt(square.value / cols + A(eps));
+    for (int64_t c = 0; c < cols; ++c) {
+        const A d = A(x[c]) - rough_mean;
+        d_sum += d;
+        d_square += d * d;
+    }
+    const A d_average = d_sum.value / cols;
+    const A m = rough_mean + d_average;
+    const A r = 1 / sqrt(variance(d_average, d_square.value / cols) + eps);
 #pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) y[c] = T((A(x[c]) - m) * r * A(weight[c]) + A(bias[c]));
     mean[row] = m;
@@ -108,37 +117,39 @@ __global__ void columns_naive(const T* g, const T* x, const Acc<T>* mean, const 
 
 template <class T, int V>
 __global__ void forward_block(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
-                              Acc<T>* rstd, int64_t rows, int64_t cols, double eps) {
+                              Acc<T>* rstd, int64_t rows, int64_t cols, Acc<T> eps) {
     using A = Acc<T>;
     const int64_t first = threadIdx.x * V, step = blockDim.x * V;
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    int turn = 0;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
         const T* in = x + row * cols;
         T* out = y + row * cols;
-        A sum[1] = {0}, d_sums[2] = {0, 0};  // of x; of d = x - m and of d * d
+        A sum[1] = {0}, d_sums[2] = {0, 0};  // of x; of d = x - rough_mean and of d * d
         for (int64_t c = first; c < cols; c += step) {
             const Vec<T, V> v = load<V>(in + c);
             for (int k = 0; k < V; ++k) sum[0] += A(v[k]);
         }
-        row_sum(sum);
-        const A m = sum[0] / cols;
+        row_sum(sum, turn);
+        const A rough_mean = sum[0] / cols;
         for (int64_t c = first; c < cols; c += step) {
             const Vec<T, V> v = load<V>(in + c);
             for (int k = 0; k < V; ++k) {
-                const A d = A(v[k]) - m;
+                const A d = A(v[k]) - rough_mean;
                 d_sums[0] += d;
                 d_sums[1] += d * d;
             }
         }
-        row_sum(d_sums);
-        const A lost = d_sums[0] / cols;  // by rounding m: without it d averages to 0
-        const A r = 1 / sqrt(variance(lost, d_sums[1] / cols) + A(eps));
+        row_sum(d_sums, turn);
+        const A d_average = d_sums[0] / cols;
+        const A m = rough_mean + d_average;
+        const A r = 1 / sqrt(variance(d_average, d_sums[1] / cols) + eps);
         for (int64_t c = first; c < cols; c += step) {
             Vec<T, V> v = load<V>(in + c);
             const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
-            for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - m - lost) * r * A(w[k]) + A(b[k]));
+            for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - m) * r * A(w[k]) + A(b[k]));
             store(out + c, v);
         }
-        if (threadIdx.x == 0) mean[row] = m + lost, rstd[row] = r;
+        if (threadIdx.x == 0) mean[row] = m, rstd[row] = r;
     }
 }
 
@@ -147,7 +158,8 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
                          const Acc<T>* rstd, T* dx, int64_t rows, int64_t cols) {
     using A = Acc<T>;
     const int64_t first = threadIdx.x * V, step = blockDim.x * V;
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    int turn = 0;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
         const A m = mean[row], r = rstd[row];
         A sums[2] = {0, 0};  // of h, of h * xhat
         for (int64_t c = first; c < cols; c += step) {
@@ -159,7 +171,7 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
                 sums[1] += h * ((A(v[k]) - m) * r);
             }
         }
-        row_sum(sums);
+        row_sum(sums, turn);
         const A h_average = sums[0] / cols, h_xhat_average = sums[1] / cols;
         for (int64_t c = first; c < cols; c += step) {
             const Vec<T, V> u = load<V>(g + row * cols + c), w = load<V>(weight + c);
@@ -200,24 +212,26 @@ __global__ void columns_block(const T* g, const T* x, const Acc<T>* mean, const 
 
 // ---- vector: a thread keeps its part of the row, N vectors of 16 bytes, in registers, so that
 // memory is read once: forward takes the mean and then the deviations from it out of registers.
-// Backward also keeps the sums of its columns over all rows that the block takes, and loads the
-// next row before it works on this one, so that memory never waits for arithmetic.
+// Backward also keeps the weights, and the sums of its columns over all rows that the block takes.
+// For the next row it has no registers left, so that one is on its way to shared memory meanwhile.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
 constexpr int kForwardVectors = 4;  // of a thread
 
+// one_nth: 1 / cols, so that no thread divides. Rounding it costs nothing: the first mean is rough.
 template <class T>
 __global__ __launch_bounds__(1024) void forward_vector(const T* x, const T* weight, const T* bias,
                                                        T* y, Acc<T>* mean, Acc<T>* rstd,
-                                                       int64_t rows, int cols, double eps) {
+                                                       int64_t rows, int cols, Acc<T> one_nth,
+                                                       Acc<T> eps) {
     using A = Acc<T>;
-    constexpr int V = kAccess<T>, N = kForwardVectors;
+    constexpr int V = kVec<T>, N = kForwardVectors;
     const int64_t step = int64_t(gridDim.x) * blockDim.y;
     for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < rows; first += step) {
         const int64_t row = first + threadIdx.y;
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
         Vec<T, V> v[N];
-        A sum[1] = {0}, d_sums[2] = {0, 0};  // of x; of d = x - m and of d * d
+        A sum[1] = {0}, d_sums[2] = {0, 0};  // of x; of d = x - rough_mean and of d * d
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = (n * blockDim.x + threadIdx.x) * V;
@@ -229,95 +243,119 @@ __global__ __launch_bounds__(1024) void forward_vector(const T* x, const T* weig
             if (c >= end) break;
             for (int k = 0; k < V; ++k) sum[0] += A(v[n][k]);
         }
-        row_sum(sum);
-        const A m = sum[0] / cols;
+        row_sum(sum, 0);
+        const A rough_mean = sum[0] * one_nth;
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = (n * blockDim.x + threadIdx.x) * V;
             if (c >= end) break;
             for (int k = 0; k < V; ++k) {
-                const A d = A(v[n][k]) - m;
+                const A d = A(v[n][k]) - rough_mean;
                 d_sums[0] += d;
                 d_sums[1] += d * d;
             }
         }
-        row_sum(d_sums);
-        const A lost = d_sums[0] / cols;
-        const A r = 1 / sqrt(variance(lost, d_sums[1] / cols) + A(eps));
+        row_sum(d_sums, 1);
+        const A d_average = d_sums[0] * one_nth;
+        const A m = rough_mean + d_average;
+        const A r = 1 / sqrt(variance(d_average, d_sums[1] * one_nth) + eps);
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = (n * blockDim.x + threadIdx.x) * V;
             if (c >= end) break;
             const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
-            for (int k = 0; k < V; ++k)
-                v[n][k] = T((A(v[n][k]) - m - lost) * r * A(w[k]) + A(b[k]));
+            for (int k = 0; k < V; ++k) v[n][k] = T((A(v[n][k]) - m) * r * A(w[k]) + A(b[k]));
             store(y + row * cols + c, v[n]);
         }
-        if (threadIdx.x == 0 && row < rows) mean[row] = m + lost, rstd[row] = r;
+        if (threadIdx.x == 0 && row < rows) mean[row] = m, rstd[row] = r;
     }
 }
 
 constexpr int kBackwardThreads = 512;  // of a multiprocessor: 128 registers each, all it has
 template <class T>
-constexpr int kBackwardVectors = sizeof(T) == 2 ? 2 : 4;  // of a thread: at most 16 columns
+constexpr int kBackwardVectors = sizeof(T) == 2 ? 2 : 4;  // of a thread: 16 columns
 
-// What a thread of backward keeps of one row. Past the last row all of it is 0, and adds nothing.
+// The block's parts of the row at work and of the next one.
+extern __shared__ Vec<char, kVecBytes> on_the_way[];
+
+// What a thread of backward has of one row.
 template <class T>
 struct Part {
-    Vec<T, kAccess<T>> g[kBackwardVectors<T>], x[kBackwardVectors<T>];
-    Acc<T> mean, rstd;
+    Vec<T, kVec<T>> g, x;
 };
 
 template <class T>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd, T* dx,
-    Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols) {
+    Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols, Acc<T> one_nth) {
     using A = Acc<T>;
-    constexpr int V = kAccess<T>, N = kBackwardVectors<T>;
+    constexpr int V = kVec<T>, N = kBackwardVectors<T>;
+    const int threads = blockDim.x * blockDim.y;
+    // Part n of the row that comes in an even (0) or odd (1) turn. Neighbours' vectors are
+    // neighbours.
+    const auto g_at = [&](int turn, int n) {
+        return reinterpret_cast<Vec<T, V>*>(on_the_way) + ((turn * N + n) * 2) * threads +
+               threadIdx.y * blockDim.x + threadIdx.x;
+    };
+    const auto x_at = [&](int turn, int n) { return g_at(turn, n) + threads; };
+    const auto fetch = [&](int64_t row, int turn) {
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = (n * blockDim.x + threadIdx.x) * V;
+            if (row >= rows || c >= cols) break;
+            copy_async<V>(g_at(turn, n)->at, g + row * cols + c);
+            copy_async<V>(x_at(turn, n)->at, x + row * cols + c);
+        }
+        close_batch();
+    };
+
     const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
     const int64_t slices = int64_t(gridDim.x) * blockDim.y;
     A weight_sum[N][V] = {}, bias_sum[N][V] = {};
-    Part<T> next;
-    for (int64_t row = slice - slices; row - threadIdx.y < rows; row += slices) {
-        const Part<T> part = next;
-        const int64_t next_row = row + slices;
-        next.mean = next_row < rows ? mean[next_row] : A(0);
-        next.rstd = next_row < rows ? rstd[next_row] : A(0);
+    Vec<T, V> w[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = (n * blockDim.x + threadIdx.x) * V;
+        if (c < cols) w[n] = load<V>(weight + c);
+    }
+    A next_m = slice < rows ? mean[slice] : A(0), next_r = slice < rows ? rstd[slice] : A(0);
+    fetch(slice, 0);
+    int turn = 0;
+    for (int64_t row = slice; row - threadIdx.y < rows; row += slices, turn ^= 1) {
+        const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
+        const int64_t next = row + slices;
+        const A m = next_m, r = next_r;
+        next_m = next < rows ? mean[next] : A(0);
+        next_r = next < rows ? rstd[next] : A(0);
+        fetch(next, turn ^ 1);
+        await_batches<1>();  // the next row may still be on its way
+        Part<T> part[N];
+        A sums[2] = {0, 0};  // of h, of h * xhat
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = (n * blockDim.x + threadIdx.x) * V;
-            const bool here = next_row < rows && c < cols;
-            next.g[n] = here ? load<V>(g + next_row * cols + c) : Vec<T, V>{};
-            next.x[n] = here ? load<V>(x + next_row * cols + c) : Vec<T, V>{};
-        }
-        if (row < 0) continue;  // the first round only loads
-        A sums[2] = {0, 0};     // of h, of h * xhat
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-            const int c = (n * blockDim.x + threadIdx.x) * V;
-            if (c >= cols) break;
-            const Vec<T, V> w = load<V>(weight + c);
+            if (c >= end) break;
+            part[n] = {*g_at(turn, n), *x_at(turn, n)};
             for (int k = 0; k < V; ++k) {
-                const A d = A(part.g[n][k]), xhat = (A(part.x[n][k]) - part.mean) * part.rstd;
+                const A d = A(part[n].g[k]), xhat = (A(part[n].x[k]) - m) * r;
                 weight_sum[n][k] += d * xhat;
                 bias_sum[n][k] += d;
-                const A h = product(d, A(w[k]));
+                const A h = product(d, A(w[n][k]));
                 sums[0] += h;
                 sums[1] += h * xhat;
             }
         }
-        row_sum(sums);
-        const A h_average = sums[0] / cols, h_xhat_average = sums[1] / cols;
+        row_sum(sums, turn);
+        const A h_average = sums[0] * one_nth, h_xhat_average = sums[1] * one_nth;
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = (n * blockDim.x + threadIdx.x) * V;
-            if (c >= cols || row >= rows) break;
-            const Vec<T, V> w = load<V>(weight + c);
+            if (c >= end) break;
             Vec<T, V> out;
             for (int k = 0; k < V; ++k) {
-                const A h = product(A(part.g[n][k]), A(w[k]));
-                const A xhat = (A(part.x[n][k]) - part.mean) * part.rstd;
-                out[k] = T(part.rstd * (h - h_average - xhat * h_xhat_average));
+                const A h = product(A(part[n].g[k]), A(w[n][k]));
+                const A xhat = (A(part[n].x[k]) - m) * r;
+                out[k] = T(r * (h - h_average - xhat * h_xhat_average));
             }
             store(dx + row * cols + c, out);
         }
@@ -372,6 +410,12 @@ inline int block_threads(int64_t vectors) {
     return threads;
 }
 
+// Shared memory of a block: a part of the row at work for each thread, and one of the next row.
+template <class T>
+int backward_bytes(const Shape& shape) {
+    return 2 * kBackwardVectors<T> * int(sizeof(Part<T>)) * shape.threads * shape.rows;
+}
+
 template <class T>
 struct BackwardPlan {
     bool whole;          // may the kernels use vectors?
@@ -383,7 +427,12 @@ struct BackwardPlan {
                  int64_t version) {
         whole = version == 2 && is_aligned(g, x, weight) && cols % kAccess<T> == 0;
         const int64_t vectors = whole ? cols / kAccess<T> : cols;
-        shape = whole ? find(kBackward, ceil_div<int64_t>(vectors, kBackwardVectors<T>)) : nullptr;
+        shape = nullptr;
+        if (whole && kAccess<T> > 1) {
+            shape = find(kBackward, ceil_div<int64_t>(vectors, kBackwardVectors<T>));
+            if (shape != nullptr && backward_bytes<T>(*shape) + kRowSumBytes > shared_bytes())
+                shape = nullptr;
+        }
         if (shape != nullptr) {
             block = dim3(shape->threads, shape->rows);
             const int blocks = multiprocessors() * (kBackwardThreads / (block.x * block.y));
@@ -409,24 +458,25 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
                                int64_t version, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
     if (version == 0) {
-        forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(x, weight, bias, y, mean,
-                                                                        rstd, rows, cols, eps);
+        forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
+            x, weight, bias, y, mean, rstd, rows, cols, Acc<T>(eps));
         return cudaGetLastError();
     }
     constexpr int V = kAccess<T>;
     const bool whole = version == 2 && is_aligned(x, weight, bias, y) && cols % V == 0;
     const int64_t vectors = whole ? cols / V : cols;
-    const Shape* shape =
-        whole ? find(kForward, ceil_div<int64_t>(vectors, kForwardVectors)) : nullptr;
-    if (shape != nullptr) {
-        const dim3 block(shape->threads, shape->rows);
-        forward_vector<<<grid_of(ceil_div<int64_t>(rows, shape->rows)), block, 0, stream>>>(
-            x, weight, bias, y, mean, rstd, rows, cols, eps);
-    } else {
-        const auto kernel = whole ? forward_block<T, V> : forward_block<T, 1>;
-        kernel<<<grid_of(rows), block_threads(vectors), 0, stream>>>(x, weight, bias, y, mean, rstd,
-                                                                     rows, cols, eps);
+    if constexpr (V > 1) {
+        const Shape* shape = find(kForward, ceil_div<int64_t>(vectors, kForwardVectors));
+        if (whole && shape != nullptr) {
+            const dim3 block(shape->threads, shape->rows);
+            forward_vector<<<grid_of(ceil_div<int64_t>(rows, shape->rows)), block, 0, stream>>>(
+                x, weight, bias, y, mean, rstd, rows, cols, Acc<T>(1) / cols, Acc<T>(eps));
+            return cudaGetLastError();
+        }
     }
+    const auto kernel = whole ? forward_block<T, V> : forward_block<T, 1>;
+    kernel<<<grid_of(rows), block_threads(vectors), 0, stream>>>(x, weight, bias, y, mean, rstd,
+                                                                 rows, cols, Acc<T>(eps));
     return cudaGetLastError();
 }
 
@@ -456,8 +506,14 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
     constexpr int V = kAccess<T>;
     const BackwardPlan<T> plan(g, x, weight, rows, cols, version);
     if (plan.shape != nullptr) {
-        backward_vector<<<plan.grid, plan.block, 0, stream>>>(
-            g, x, weight, mean, rstd, dx, partial_dweight, partial_dbias, rows, cols);
+        if constexpr (V > 1) {
+            const int bytes = backward_bytes<T>(*plan.shape);
+            cudaFuncSetAttribute(backward_vector<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 bytes);
+            backward_vector<<<plan.grid, plan.block, bytes, stream>>>(
+                g, x, weight, mean, rstd, dx, partial_dweight, partial_dbias, rows, cols,
+                Acc<T>(1) / cols);
+        }
     } else {
         const auto kernel = plan.whole ? dx_block<T, V> : dx_block<T, 1>;
         kernel<<<grid_of(rows), block_threads(plan.whole ? cols / V : cols), 0, stream>>>(

@@ -65,8 +65,9 @@ __global__ void sum_shared(const In* x, Out* y, Pieces pieces) {
 template <class In, class Out, int V>
 __global__ void sum_vector(const In* x, Out* y, Pieces pieces) {
     using A = Acc<In>;
+    int turn = 0;
     for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < pieces.count();
-         first += int64_t(gridDim.x) * blockDim.y) {
+         first += int64_t(gridDim.x) * blockDim.y, turn ^= 1) {
         const int64_t p = first + threadIdx.y;
         const int64_t begin = p < pieces.count() ? pieces.begin(p) : 0;
         const int64_t end = p < pieces.count() ? pieces.end(p) : 0;
@@ -81,7 +82,7 @@ __global__ void sum_vector(const In* x, Out* y, Pieces pieces) {
         if (begin < end && tail < end) lanes[0] += A(x[tail]);
         A sum[1] = {0};
         for (A lane : lanes) sum[0] += lane;
-        row_sum(sum);
+        row_sum(sum, turn);
         if (threadIdx.x == 0 && p < pieces.count()) y[p] = Out(sum[0]);
     }
 }

@@ -18,29 +18,32 @@ struct LongSum {
 
 constexpr int kWarp = 32;
 
-// The sum over the warp, in every lane. Each step adds the lane whose number differs in one bit.
+// The sum over the warp, or over each group of 1, 2, 4 ... lanes of it, in every lane. Each step
+// adds the lane whose number differs in one bit.
 template <class A>
-__device__ A warp_sum(A value) {
-    for (int bit = kWarp / 2; bit > 0; bit /= 2) value += __shfl_xor_sync(0xffffffff, value, bit);
+__device__ A warp_sum(A value, int lanes = kWarp) {
+    for (int bit = lanes / 2; bit > 0; bit /= 2) value += __shfl_xor_sync(0xffffffff, value, bit);
     return value;
 }
 
-// Blocks here are (threads of a row, rows of the block), and a row's threads are whole warps.
-// Replaces each of the K values by its sum over the row's threads. Every thread of the block calls.
+// Blocks here are (threads of a row, rows of the block). A row's threads are 1, 2, 4 ... whole
+// warps. Replaces each of the K values by its sum over the row's threads. Every thread of the block
+// calls. turn: 0 and 1 from call to call. A warp that is a call ahead then writes where nobody
+// reads, and one barrier is enough.
+constexpr int kRowSumBytes = 1024;  // of shared memory that a kernel gives to row_sum, at most
 template <int K, class A>
-__device__ void row_sum(A (&values)[K]) {
-    __shared__ A sums[32][K];  // of each warp of the block
+__device__ void row_sum(A (&values)[K], int turn) {
+    __shared__ A sums[2][32][K];  // of each warp of the block
     const int lane = threadIdx.x % kWarp;
     const int warps = blockDim.x / kWarp;
     const int first = threadIdx.y * warps;  // of the row's warps
     for (A& value : values) value = warp_sum(value);
     if (warps == 1) return;
-    __syncthreads();  // until the last call's sums have been read
     if (lane == 0) {
-        for (int k = 0; k < K; ++k) sums[first + threadIdx.x / kWarp][k] = values[k];
+        for (int k = 0; k < K; ++k) sums[turn][first + threadIdx.x / kWarp][k] = values[k];
     }
     __syncthreads();
-    for (int k = 0; k < K; ++k) values[k] = warp_sum(lane < warps ? sums[first + lane][k] : A(0));
+    for (int k = 0; k < K; ++k) values[k] = warp_sum(sums[turn][first + lane % warps][k], warps);
 }
 
 // ---- second pass of a sum over rows: many blocks have left partial sums, [count, cols] each

@@ -54,3 +54,11 @@ inline int multiprocessors() {
     cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
     return count;
 }
+
+// The most shared memory that a block may have on the current device; on an H200 227 KiB.
+inline int shared_bytes() {
+    int device = 0, bytes = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return bytes;
+}

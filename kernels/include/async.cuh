@@ -1,0 +1,36 @@
+// Copies from global to shared memory that go on while the thread works on something else.
+//
+// They need no register on the way, which a plain load does from its start to its end. A thread
+// closes the copies that it has started into batches, and waits for its own batches alone.
+#pragma once
+
+#include "vec.cuh"
+
+#if PLAYGROUND_CUDA
+
+#include <cuda_pipeline_primitives.h>
+
+// N elements, which have 4, 8 or 16 bytes together and stand on a multiple of that.
+template <int N, class T>
+__device__ void copy_async(T* shared, const T* global) {
+    __pipeline_memcpy_async(shared, global, N * sizeof(T));
+}
+__device__ inline void close_batch() { __pipeline_commit(); }
+
+// Returns when all but the last `open` of the closed batches have arrived.
+template <int open>
+__device__ void await_batches() {
+    __pipeline_wait_prior(open);
+}
+
+#else  // the simulator copies at once
+
+template <int N, class T>
+__device__ void copy_async(T* shared, const T* global) {
+    store(shared, load<N>(global));
+}
+__device__ inline void close_batch() {}
+template <int open>
+__device__ void await_batches() {}
+
+#endif
