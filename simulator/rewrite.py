@@ -232,15 +232,34 @@ def _opens_template(tokens: list[_Token], i: int) -> bool:
 
 
 _DYNAMIC_SHARED = re.compile(
-    r"\b(?P<extern>extern)\b[^;{}=]*?\b(?P<shared>__shared__)\b[^;{}=]*?\[[^\]]*\](?:\s*\[[^\]]*\])*(?P<end>)"
+    r"\b(?P<extern>extern)\b[^;{}=]*?\b(?P<shared>__shared__)\b[^;{}=]*?"
+    r"\b(?P<name>\w+)\s*\[[^\]]*\](?:\s*\[[^\]]*\])*(?P<end>)"
 )
 
 
 def _dynamic_shared(code: str) -> Iterator[_Edit]:
     for match in _DYNAMIC_SHARED.finditer(code):
-        yield *match.span("extern"), "SIMULATOR_DYNAMIC_SHARED"
         yield *match.span("shared"), ""
-        yield *match.span("end"), " SIMULATOR_DYNAMIC_SHARED_NAME"
+        if _in_function(code, match.start()):
+            name = match["name"]
+            yield *match.span("extern"), "typedef"
+            yield *match.span("name"), f"simulator_{name}"
+            yield *match.span("end"), f"; SIMULATOR_DYNAMIC_SHARED_HERE(simulator_{name}, {name})"
+        else:
+            yield *match.span("extern"), "SIMULATOR_DYNAMIC_SHARED"
+            yield *match.span("end"), " SIMULATOR_DYNAMIC_SHARED_NAME"
+
+
+def _in_function(code: str, position: int) -> bool:
+    """Whether a brace is open there that is no namespace's and no extern "C"'s."""
+    open_braces: list[bool] = []
+    for brace in re.finditer(r"[{}]", code[:position]):
+        if brace[0] == "{":
+            before = code[max(brace.start() - 200, 0) : brace.start()]
+            open_braces.append(not re.search(r"(\bnamespace\b[\w\s:]*|\bextern\s+)\Z", before))
+        elif open_braces:
+            open_braces.pop()
+    return any(open_braces)
 
 
 def _noinline(code: str) -> Iterator[_Edit]:

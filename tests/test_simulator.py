@@ -117,6 +117,13 @@ def test_dynamic_shared_memory(threads, count):
     assert z.tolist() == list(range(31, -1, -1))
 
 
+def test_dynamic_shared_memory_in_a_template(threads):
+    x, y = threads.tensor(range(96)), threads.zeros(96)
+    u, v = x.double(), y.double()
+    threads.dynamic_in_template(x, y, u, v, 96)
+    assert y.tolist() == v.tolist() == list(range(95, -1, -1))
+
+
 def test_large_dynamic_shared_memory_after_asking(threads):
     y = threads.zeros(1)
     threads.large(y)

@@ -101,6 +101,12 @@ def test_what_is_not_a_launch_stays(text):
         ("extern volatile __shared__ int s[];", "DYNAMIC volatile  int s[] NAME;"),
         ("extern\n __shared__ A<B, 3> s[][4];", "DYNAMIC\n  A<B, 3> s[][4] NAME;"),
         ("#define S(T) extern __shared__ T s[]", "#define S(T) DYNAMIC  T s[] NAME"),
+        ("namespace a::b { extern __shared__ T s[]; }", "namespace a::b { DYNAMIC  T s[] NAME; }"),
+        (
+            "void f() { extern __shared__ T s[][4]; }",
+            "void f() { typedef  T simulator_s[][4];"
+            " SIMULATOR_DYNAMIC_SHARED_HERE(simulator_s, s); }",
+        ),
         ("__shared__ float s[32];", "__shared__ float s[32];"),
         ("extern int x; __shared__ int y[2];", "extern int x; __shared__ int y[2];"),
         (

@@ -14,14 +14,19 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
-// The rewriter spells `extern __shared__ T name[];` SIMULATOR_DYNAMIC_SHARED T name[]
-// SIMULATOR_DYNAMIC_SHARED_NAME; All such arrays of a process are one, of the runtime's.
+// All `extern __shared__` arrays of a process are one, of the runtime's. In a file the rewriter
+// spells `extern __shared__ T name[];` SIMULATOR_DYNAMIC_SHARED T name[]
+// SIMULATOR_DYNAMIC_SHARED_NAME; but a template's instance would lose that name, so in a function
+// it spells it `typedef T simulator_name[]; SIMULATOR_DYNAMIC_SHARED_HERE(simulator_name, name);`
 #define SIMULATOR_DYNAMIC_SHARED extern __attribute__((visibility("default"))) __thread
 #ifdef __APPLE__
 #define SIMULATOR_DYNAMIC_SHARED_NAME __asm__("_simulator_dynamic_shared")
 #else
 #define SIMULATOR_DYNAMIC_SHARED_NAME __asm__("simulator_dynamic_shared")
 #endif
+#define SIMULATOR_DYNAMIC_SHARED_HERE(type, name) \
+    [[maybe_unused]] auto& name = *reinterpret_cast<type*>(simulator_dynamic_shared)
+SIMULATOR_DYNAMIC_SHARED char simulator_dynamic_shared[] SIMULATOR_DYNAMIC_SHARED_NAME;
 
 #include "simulator/launch.h"
 

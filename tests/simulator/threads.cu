@@ -61,6 +61,23 @@ __global__ void dynamic_alignment(int* y) {
         int(reinterpret_cast<size_t>(bytes) % 128) + int(vectors[blockDim.x - 1 - threadIdx.x].x);
 }
 
+// In a template, as bytes: an array of T would be another type in each instance under one name.
+template <class T>
+__global__ void reverse_in_template(const T* x, T* y) {
+    extern __shared__ __align__(8) unsigned char memory[];
+    T* values = reinterpret_cast<T*>(memory);
+    values[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = values[blockDim.x - 1 - threadIdx.x];
+}
+
+extern "C" cudaError_t run_dynamic_in_template(const int* x, int* y, const double* u, double* v,
+                                               int threads) {
+    reverse_in_template<<<1, threads, threads * sizeof(int)>>>(x, y);
+    reverse_in_template<<<1, threads, threads * sizeof(double)>>>(u, v);
+    return cudaGetLastError();
+}
+
 extern "C" cudaError_t run_dynamic(const int* x, int* y, int* z, int threads) {
     reverse_dynamic<<<1, threads, threads * sizeof(int)>>>(x, y);
     dynamic_alignment<<<1, 32, 32 * sizeof(float4)>>>(z);
