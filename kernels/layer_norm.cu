@@ -216,7 +216,8 @@ __global__ void columns_block(const T* g, const T* x, const Acc<T>* mean, const 
 // For the next row it has no registers left, so that one is on its way to shared memory meanwhile.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
-constexpr int kForwardVectors = 4;  // of a thread
+// Of a thread. The simulator, to which a barrier is dear, keeps a row within one warp.
+constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
 
 // one_nth: 1 / cols, so that no thread divides. Rounding it costs nothing: the first mean is rough.
 template <class T>
