@@ -197,7 +197,11 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
         forward_naive<<<blocks, kThreads, 0, stream>>>(x, s, bias, y, rows, cols);
         return cudaGetLastError();
     }
-    const Plan plan = plan_of<T>(is_aligned(x, scale, bias, y), rows, cols, INT64_MAX);
+    // Eight times the threads that a GPU holds: each then takes several rounds, so that reading
+    // scale and bias hardly counts, and there are enough blocks that the last ones to end hardly
+    // do.
+    const int64_t limit = int64_t(multiprocessors()) * 2048 * 8;
+    const Plan plan = plan_of<T>(is_aligned(x, scale, bias, y), rows, cols, limit);
     if (plan.whole) {
         forward_vector<T, kVec<T>><<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols);
     } else {

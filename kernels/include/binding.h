@@ -8,7 +8,6 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -19,22 +18,24 @@ using torch::headeronly::IntHeaderOnlyArrayRef;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
+// ---- messages, put together without streams: those are slow to compile, and crash a process that
+// holds two copies of the C++ library
+
+inline std::string text(const std::string& part) { return part; }
+inline std::string text(int64_t part) { return std::to_string(part); }
+
 // Raises RuntimeError in Python, with the parts joined to one message.
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
-    std::ostringstream message;
-    ((message << parts), ...);
-    throw std::runtime_error(message.str());
+    throw std::runtime_error((text(parts) + ...));
 }
 
 // ---- names, as Python writes them
 
 inline std::string shape_name(const Tensor& t) {
-    std::ostringstream name;
-    name << '(';
-    for (int64_t i = 0; i < t.dim(); ++i) name << (i ? ", " : "") << t.size(i);
-    name << (t.dim() == 1 ? ",)" : ")");
-    return name.str();
+    std::string name;
+    for (int64_t i = 0; i < t.dim(); ++i) name += (i ? ", " : "") + text(t.size(i));
+    return "(" + name + (t.dim() == 1 ? ",)" : ")");
 }
 
 inline std::string dtype_name(ScalarType type) {
