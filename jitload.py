@@ -375,7 +375,7 @@ def _runtime_recipe() -> Recipe:
         name="simulator",
         sources=(simulator.RUNTIME,),
         include=(simulator.INCLUDE,),
-        flags=("-fvisibility=default",),
+        flags=("-fvisibility=hidden",),  # it marks what kernels call
         target="cpu",
         debug=False,
     )
