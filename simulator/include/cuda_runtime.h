@@ -25,8 +25,8 @@
 #define SIMULATOR_DYNAMIC_SHARED_NAME __asm__("simulator_dynamic_shared")
 #endif
 #define SIMULATOR_DYNAMIC_SHARED_HERE(type, name) \
-    [[maybe_unused]] auto& name = *reinterpret_cast<type*>(simulator_dynamic_shared)
-SIMULATOR_DYNAMIC_SHARED char simulator_dynamic_shared[] SIMULATOR_DYNAMIC_SHARED_NAME;
+    [[maybe_unused]] auto& name = *reinterpret_cast<type*>(simulator_blocks_shared)
+SIMULATOR_DYNAMIC_SHARED char simulator_blocks_shared[] SIMULATOR_DYNAMIC_SHARED_NAME;
 
 #include "simulator/launch.h"
 
