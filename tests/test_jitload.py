@@ -237,6 +237,35 @@ def test_a_header_that_newly_shadows_another_is_seen():
     assert kernel.answer() == 1
 
 
+def test_a_compiler_that_links_its_own_libstdcxx_makes_kernels_that_share_none_of_it():
+    compiler = write("compiler", '#!/bin/sh\nexec g++ "$@" -static-libstdc++\n')
+    compiler.chmod(0o755)
+    write(
+        "stream.cu",
+        """
+        #include <sstream>
+        extern "C" long digits(long number) {
+            std::ostringstream text;
+            text << number;
+            return text.str().size();
+        }
+        """,
+    )
+    code = f"""
+        import os, subprocess
+        os.environ["CXX"] = {str(compiler)!r}
+        kernel = jitload.load("stream.cu", target="cpu")
+        print(kernel.digits(12345))
+        library = kernel.versions()[-1].library
+        exported = ["nm", "--dynamic", "--defined-only", "--demangle", library]
+        print(subprocess.run(exported, capture_output=True, text=True, check=True).stdout)
+    """
+    digits, exported = output_of(code).split("\n", 1)
+    assert digits == "5"
+    assert " digits" in exported
+    assert "std::" not in exported
+
+
 def test_versions_live_side_by_side_and_statics_are_not_shared():
     """Under the GNU ABI a template's static is one object a process, unless a build prevents it."""
     source = """

@@ -17,6 +17,10 @@ from toolchain.inputs import SIMULATOR, Inputs, Recipe
 from toolchain.notes import publish
 from toolchain.sources import label
 
+# Compilers without a shared libstdc++ put a copy into every library. Were its symbols visible, the
+# process's copies would be mixed, and a stream of one would crash in the locale of another.
+_KEEP_TO_ITSELF = ["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else []
+
 
 class _Failed(Exception):
     """The compilers' output, when they failed."""
@@ -127,7 +131,7 @@ def _load_extension(inputs: Inputs, to_compile: list[Path], include: list[Path],
             sources=[str(p) for p in to_compile],
             extra_cflags=cxx,
             extra_cuda_cflags=nvcc,
-            extra_ldflags=_link_flags(work, home) if for_cuda else [],
+            extra_ldflags=[*_KEEP_TO_ITSELF, *(_link_flags(work, home) if for_cuda else [])],
             extra_include_paths=[str(p) for p in include],
             build_directory=str(work),
             with_cuda=for_cuda,

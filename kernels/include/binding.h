@@ -18,8 +18,7 @@ using torch::headeronly::IntHeaderOnlyArrayRef;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// ---- messages, put together without streams: those are slow to compile, and crash a process that
-// holds two copies of the C++ library
+// ---- messages, put together without streams, which are slow to compile
 
 inline std::string text(const std::string& part) { return part; }
 inline std::string text(int64_t part) { return std::to_string(part); }
