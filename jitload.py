@@ -9,7 +9,9 @@ The first load compiles (through `torch.utils.cpp_extension.load`); every later 
 process, opens the cached library within milliseconds. After an edit
 
     kernel.reload()             # True: something changed, and kernel.forward is the new build
-    kernel.versions()           # every build of these sources still in the cache, newest first
+    kernel.is_current()         # are the files still those of the newest build? some 0.1 ms
+    kernel.versions()           # a table of the builds still in the cache, newest first
+    kernel.diff(1, 0)           # what the newest edit changed, in sources and headers
     kernel.at(1).forward(x)     # the build before this one, beside the new one
 
 `kernel.forward` is one long-lived callable: a name taken from the handle before an edit follows
@@ -74,8 +76,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -91,8 +92,22 @@ from toolchain.inputs import Inputs, Recipe, formulas_of
 from toolchain.machine import default_target, device
 from toolchain.notes import digest_of
 from toolchain.sources import label
+from toolchain.versions import Diff, Version, Versions
 
-__all__ = ["CompileError", "Kernel", "MissingTool", "Version", "default_target", "device", "load"]
+__all__ = [
+    "BuildEvent",
+    "CompileError",
+    "Diff",
+    "Kernel",
+    "MissingTool",
+    "Version",
+    "Versions",
+    "default_target",
+    "device",
+    "listeners",
+    "load",
+    "loaded",
+]
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
 
@@ -121,58 +136,6 @@ def _cache() -> Path:
     return root
 
 
-@dataclass(frozen=True)
-class Version:
-    """One build in the cache.
-
-    Attributes:
-        digest: the end of its name; the first characters of it are enough for `kernel.at`.
-        when: when it was built, local time.
-        seconds: how long it took to build.
-        target: "cuda" or "cpu".
-        folder: where it lies; sources/ in it holds what was compiled.
-    """
-
-    digest: str
-    when: datetime
-    seconds: float
-    target: str
-    folder: Path = field(repr=False)
-    manifest: dict[str, Any] = field(repr=False, compare=False)
-
-    @property
-    def name(self) -> str:
-        """Of the extension, and so of its namespace in torch.ops."""
-        return self.folder.name
-
-    @property
-    def library(self) -> Path:
-        return self.folder / f"{self.name}.so"
-
-    @classmethod
-    def read(cls, folder: Path) -> Version | None:
-        """The build in a folder of the cache; None where there is none, or not a whole one."""
-        try:
-            manifest = json.loads((folder / "manifest.json").read_text())
-            return cls(
-                digest=manifest["digest"],
-                when=datetime.fromtimestamp(manifest["built"]),
-                seconds=manifest["seconds"],
-                target=manifest["target"],
-                folder=folder,
-                manifest=manifest,
-            )
-        except (OSError, ValueError, KeyError):
-            return None
-
-    def is_whole(self) -> bool:
-        """A truncated library would not raise when opened, but kill the process."""
-        with contextlib.suppress(OSError):
-            data = self.library.read_bytes()
-            return hashlib.sha256(data).hexdigest() == self.manifest["library_sha256"]
-        return False
-
-
 # ---------------------------------------------------------------------------------------------
 # Building
 # ---------------------------------------------------------------------------------------------
@@ -181,10 +144,13 @@ _building = threading.Lock()  # cpp_extension keeps its state in its module: one
 _failures: dict[str, CompileError] = {}  # by digest: the same sources fail the same way
 
 
-def _ensure(recipe: Recipe) -> Version:
-    """The build of what the recipe's files hold now: from the cache, or compiled."""
+def _ensure(recipe: Recipe, read: Callable[[Recipe, Path], Inputs] = Inputs.read) -> Version:
+    """The build of what the recipe's files hold now: from the cache, or compiled.
+
+    The last inputs that `read` returned are those of the result, or of the CompileError.
+    """
     for _ in range(10):
-        inputs = Inputs.read(recipe, _cache())
+        inputs = read(recipe, _cache())
         if version := _cached(inputs):
             return version
         if inputs.digest in _failures:
@@ -236,8 +202,9 @@ def _build(inputs: Inputs) -> None:
         shutil.rmtree(abandoned, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=scratch))
     try:
-        with _announced(recipe):
-            output, read = compile_library(inputs, work, _cache() / "logs" / f"{name}.log")
+        with _announced(recipe) as progress:
+            log = _cache() / "logs" / f"{name}.log"
+            output, read = compile_library(inputs, work, log, progress)
         if unknown := read - inputs.files.keys():
             inputs.note(unknown)
         if not _are_current(inputs):
@@ -247,8 +214,9 @@ def _build(inputs: Inputs) -> None:
         library = result / f"{name}.so"
         shutil.move(work / library.name, library)
         (result / "log").write_text(output)
-        for number, path in enumerate(recipe.sources):
-            (result / "sources" / f"{number}_{path.name}").write_bytes(inputs.files[path])
+        kept = {p: f"{n}_{p.name}" for n, p in enumerate(inputs.in_order())}
+        for path, file in kept.items():
+            (result / "sources" / file).write_bytes(inputs.files[path])
         manifest = {
             "digest": inputs.digest,
             "recipe": recipe.key,
@@ -258,6 +226,7 @@ def _build(inputs: Inputs) -> None:
             "built": time.time(),
             "seconds": round(time.perf_counter() - started, 3),
             "torch": torch.__version__,
+            "sources": {label(path): file for path, file in kept.items()},
             "inputs": {label(p): digest_of(data) for p, data in sorted(inputs.files.items())},
             "library_sha256": hashlib.sha256(library.read_bytes()).hexdigest(),
         }
@@ -269,26 +238,61 @@ def _build(inputs: Inputs) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-announce = True  # whether a build says so; `python -m jitload build` says it in its own way
+@dataclass(frozen=True)
+class BuildEvent:
+    """What `listeners` are told.
+
+    Attributes:
+        name, target: of the kernel.
+        stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu".
+        seconds: since the build began.
+        state: "building" (at once, and four times a second), then "done" or "failed".
+    """
+
+    name: str
+    target: str
+    stage: str
+    seconds: float
+    state: str
+
+
+# Called by the thread that builds, so they must not load kernels. Where there are none, a build
+# prints a line.
+listeners: list[Callable[[BuildEvent], None]] = []
+announce = True  # whether it does; `python -m jitload build` says it in its own way
 
 
 @contextlib.contextmanager
-def _announced(recipe: Recipe) -> Iterator[None]:
+def _announced(recipe: Recipe) -> Iterator[Callable[[str], None]]:
+    """Tell the listeners how a build goes; what is yielded tells them the stage."""
+    started, last = time.perf_counter(), "starting"
+
+    def tell(stage: str, state: str = "building") -> None:
+        nonlocal last
+        last = stage
+        seconds = time.perf_counter() - started
+        event = BuildEvent(recipe.name, recipe.target, stage, seconds, state)
+        for listener in list(listeners) or ([_print_line] if announce else []):
+            listener(event)
+
+    tell(last)
+    outcome = "failed"
+    try:
+        yield tell
+        outcome = "done"
+    finally:
+        tell(last, outcome)
+
+
+def _print_line(event: BuildEvent) -> None:
     """One line a build: on stdout in a notebook, where stderr looks like a failure."""
     stream = sys.stdout if hasattr(builtins, "__IPYTHON__") else sys.stderr
-    started = time.perf_counter()
-
-    def say(text: str, end: str) -> None:
-        if announce:
-            print(text, end=end, file=stream, flush=True)
-
-    say(f"jitload: building {recipe.name} for {recipe.target} ...", end="")
-    outcome = "failed after"
-    try:
-        yield
-        outcome = "done in"
-    finally:
-        say(f" {outcome} {time.perf_counter() - started:.1f} s", end="\n")
+    if event.state != "building":
+        outcome = {"done": "done in", "failed": "failed after"}[event.state]
+        print(f" {outcome} {event.seconds:.1f} s", file=stream, flush=True)
+    elif event.stage == "starting":
+        text = f"jitload: building {event.name} for {event.target} ..."
+        print(text, end="", file=stream, flush=True)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -440,6 +444,7 @@ class Kernel:
         self.recipe = recipe
         self._build: Build | None = None
         self._error: Exception | None = None
+        self._inputs: Inputs | None = None  # what the newest build, or its error, is of
         self._functions: dict[str, Function] = {}
         self._fakes: dict[str, Callable] = {}
         self._autograd: dict[str, tuple[Callable, Callable | None]] = {}
@@ -457,7 +462,7 @@ class Kernel:
         """
         with self._lock:
             try:
-                version = _ensure(self.recipe)
+                version = _ensure(self.recipe, self._read)
                 if self._build and version.name == self._build.version.name:
                     build = self._build
                 else:
@@ -469,6 +474,8 @@ class Kernel:
                     f"the build of {self.name} was interrupted: load it again"
                 )
                 self._error = error if isinstance(error, Exception) else interrupted
+                if not isinstance(error, CompileError):  # not of the files' making: try again
+                    self._inputs = None
                 self._redirect()
                 raise
             changed = build is not self._build
@@ -481,12 +488,28 @@ class Kernel:
                 _tell_dynamo()
             return changed
 
-    def versions(self) -> list[Version]:
-        """Every build of these sources for this target in the cache, newest first."""
+    def _read(self, recipe: Recipe, cache: Path) -> Inputs:
+        self._inputs = Inputs.read(recipe, cache)
+        return self._inputs
+
+    def is_current(self) -> bool:
+        """Whether the files still hold what the newest build, or the error in its place, is of.
+
+        Where nothing changed this asks for the files' dates alone: some 0.1 ms.
+        """
+        with self._lock:
+            return self._inputs is not None and self._inputs.are_current()
+
+    def versions(self) -> Versions:
+        """Every build of these sources for this target in the cache, newest first.
+
+        A list of Version, shown as a table; `lines` are those added and removed since the version
+        before, in sources and headers.
+        """
         folders = _cache().glob(f"{self.recipe.name}_*/")
         found = [version for version in map(Version.read, folders) if version]
         ours = [v for v in found if v.manifest["recipe"] == self.recipe.key]
-        return sorted(ours, key=lambda v: v.when, reverse=True)
+        return Versions(sorted(ours, key=lambda v: v.when, reverse=True))
 
     def at(self, version: Version | str | int) -> Build:
         """An earlier build, to be called beside the newest: `kernel.at(1).forward(x)`.
@@ -498,25 +521,39 @@ class Kernel:
         Raises:
             LookupError: the cache holds no such version.
         """
-        if not isinstance(version, Version):
-            known = self.versions()
-            if isinstance(version, int):
-                found = known[version : version + 1 or None]
-            else:
-                found = [v for v in known if v.digest.startswith(version)]
-            if len(found) != 1:
-                listed = ", ".join(f"{i}: {v.digest}" for i, v in enumerate(known))
-                raise LookupError(
-                    f"version {version!r} of {self.recipe.name} is"
-                    f" {'ambiguous' if found else 'not in the cache'}; there are {listed}"
-                )
-            version = found[0]
+        version = self._version(version)
         if not version.is_whole():
             raise LookupError(f"version {version.digest} is damaged or gone from {version.folder}")
         with self._lock:
             build = _open(version)
             self._register_all(build)
             return build
+
+    def diff(self, before: Version | str | int, after: Version | str | int) -> Diff:
+        """What changed between two builds in sources and headers, named as for `at`.
+
+        `print(kernel.diff(1, 0))` shows the newest edit.
+
+        Raises:
+            LookupError: the cache holds no such version.
+        """
+        return Diff(self._version(before), self._version(after))
+
+    def _version(self, version: Version | str | int) -> Version:
+        if isinstance(version, Version):
+            return version
+        known = self.versions()
+        if isinstance(version, int):
+            found = known[version : version + 1 or None]
+        else:
+            found = [v for v in known if v.digest.startswith(version)]
+        if len(found) != 1:
+            listed = ", ".join(f"{i}: {v.digest}" for i, v in enumerate(known))
+            raise LookupError(
+                f"version {version!r} of {self.recipe.name} is"
+                f" {'ambiguous' if found else 'not in the cache'}; there are {listed}"
+            )
+        return found[0]
 
     def register_fake(self, name: str) -> Callable[[Callable], Callable]:
         """Decorator: the shape formula of op `name`, as `torch.library.register_fake` takes it."""
@@ -698,6 +735,12 @@ def load(
         kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
     kernel.reload()
     return kernel
+
+
+def loaded() -> list[Kernel]:
+    """The handles of this process: every kernel that `load` has returned."""
+    with _loading:
+        return [kernel for kernel in _kernels.values() if kernel._build]
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

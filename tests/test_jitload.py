@@ -9,64 +9,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from jit_cases import answer, compilers_in, in_process, load, output_of, wait_for, write
 
 import jitload
 
-HERE = Path(jitload.__file__).parent
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    """One cache for all of these tests, away from the user's, with the simulator's runtime."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JITLOAD_CACHE", str(folder))
-        jitload._ensure(jitload._runtime_recipe())
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def in_scratch(tmp_path, cache, monkeypatch):
-    monkeypatch.setenv("JITLOAD_CACHE", str(cache))
-    monkeypatch.chdir(tmp_path)
-
-
-def write(path: str, text: str) -> Path:
-    path = Path(path).absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(textwrap.dedent(text).lstrip("\n"))
-    return path
-
-
-def answer(value: object, name: str = "answer") -> Path:
-    """A source whose function returns `value`."""
-    return write(f"{name}.cu", f'extern "C" int answer() {{ return {value}; }}\n')
-
-
-def load(*sources, **options):
-    return jitload.load(*sources, target="cpu", **options)
-
-
-def in_process(code: str, **options) -> subprocess.Popen:
-    """A fresh Python that has the loader imported and runs in this folder."""
-    code = "import sys, jitload\n" + textwrap.dedent(code)
-    environment = os.environ | {"PYTHONPATH": str(HERE)}
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-    return subprocess.Popen([sys.executable, "-c", code], env=environment, **options)
-
-
-def output_of(code: str) -> str:
-    process = in_process(code)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return out.strip()
+pytestmark = pytest.mark.usefixtures("in_scratch")
 
 
 # ---- building and the cache
@@ -169,26 +121,6 @@ def test_an_interrupt_ends_the_compilers_and_the_next_load_works(tmp_path):
     write("slow.cpp", "int x;")
     process.communicate("\n", timeout=60)
     assert load("slow.cu", "slow.cpp").answer() == 3
-
-
-def compilers_in(folder: Path) -> list[str]:
-    """Command lines of running compilers that name a folder."""
-    found = []
-    for line in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = line.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if "cc1plus" in command and str(folder) in command:
-            found.append(command)
-    return found
-
-
-def wait_for(condition, what: str, seconds: float = 60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.02)
 
 
 # ---- edits

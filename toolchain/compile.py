@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import selectors
 import subprocess
 import sys
 import sysconfig
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -26,8 +30,12 @@ class _Failed(Exception):
     """The compilers' output, when they failed."""
 
 
-def compile_library(inputs: Inputs, work: Path, log: Path) -> tuple[str, set[Path]]:
+def compile_library(
+    inputs: Inputs, work: Path, log: Path, progress: Callable[[str], None]
+) -> tuple[str, set[Path]]:
     """Compile to `work`/NAME.so; return the compilers' output and the user's files they read.
+
+    Meanwhile `progress` is told the stage, as in "1 of 3: layer_norm.cu", four times a second.
 
     Raises:
         CompileError: a source does not compile; the compilers' output is in `log`.
@@ -39,7 +47,7 @@ def compile_library(inputs: Inputs, work: Path, log: Path) -> tuple[str, set[Pat
         to_compile = mirror.write(inputs)
         include = [*map(mirror.place, include), *include, simulator.INCLUDE]
     try:
-        output = _load_extension(inputs, to_compile, include, work)
+        output = _load_extension(inputs, to_compile, include, work, progress)
     except _Failed as failed:
         publish(log, str(failed))
         raise first_error(str(failed), set(inputs.files), log) from None
@@ -97,7 +105,13 @@ class _Mirror:
         return place.with_name(f"{path.name}.cpp") if path.suffix == ".cu" else place
 
 
-def _load_extension(inputs: Inputs, to_compile: list[Path], include: list[Path], work: Path) -> str:
+def _load_extension(
+    inputs: Inputs,
+    to_compile: list[Path],
+    include: list[Path],
+    work: Path,
+    progress: Callable[[str], None],
+) -> str:
     """torch.utils.cpp_extension.load with two of its inner steps taken over.
 
     Its ninja runs in a process group of its own, so that an interrupt ends the compilers too; and
@@ -110,7 +124,11 @@ def _load_extension(inputs: Inputs, to_compile: list[Path], include: list[Path],
 
     def run_ninja(directory: str, *_: object, **__: object) -> None:
         nonlocal output
-        output = _run(["ninja", "-v", "-d", "keepdepfile"], Path(directory))
+        command = ["ninja", "-v", "-d", "keepdepfile"]
+        output = _run(command, Path(directory), lambda output: progress(stage(output)))
+
+    def stage(output: str) -> str:
+        return stage_of(output, [path.name for path in to_compile])
 
     home, for_cuda = machine.cuda_home(), inputs.recipe.target == "cuda"
     cxx, nvcc = inputs.flags
@@ -161,27 +179,49 @@ def _link_flags(work: Path, home: Path | None) -> list[str]:
     return [f"-L{links}"]
 
 
-def _run(command: list[str], directory: Path) -> str:
-    """Run the compilers; whatever ends us early ends them too."""
+def stage_of(output: str, to_compile: list[str]) -> str:
+    """How far ninja is, as in "1 of 3: layer_norm.cu": it has a line for each step it ended."""
+    ended = re.findall(r"^\[\d+/\d+\] (.*)", output, re.MULTILINE)
+    commands = "\n".join(ended) + "\n"
+    left = [name for name in to_compile if not re.search(rf"/{re.escape(name)}['\s]", commands)]
+    names = ", ".join(name.replace(".cu.cpp", ".cu") for name in left)
+    return f"{len(ended) + 1} of {len(to_compile) + 1}: {names or 'linking'}"
+
+
+def _run(command: list[str], directory: Path, watch: Callable[[str], None]) -> str:
+    """Run the compilers; whatever ends us early ends them too.
+
+    `watch` is called four times a second with their output so far.
+    """
     process = subprocess.Popen(
         command,
         cwd=directory,
         env={**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
         start_new_session=True,
     )
+    output = b""
     try:
-        output, _ = process.communicate()
+        with process.stdout, selectors.DefaultSelector() as ready:
+            ready.register(process.stdout, selectors.EVENT_READ)
+            due = time.monotonic()
+            while True:
+                if time.monotonic() >= due:
+                    watch(output.decode(errors="replace"))
+                    due = time.monotonic() + 0.25
+                if ready.select(max(0.0, due - time.monotonic())):
+                    if not (chunk := os.read(process.stdout.fileno(), 65536)):
+                        break
+                    output += chunk
+        process.wait()
     except BaseException:
         process.terminate()  # ninja passes it on; each of its compilers leads a group of its own
         process.wait()
         raise
     if process.returncode:
-        raise _Failed(output)
-    return output
+        raise _Failed(output.decode(errors="replace"))
+    return output.decode(errors="replace")
 
 
 def _is_users(path: Path, recipe: Recipe) -> bool:

@@ -6,10 +6,13 @@ import ast
 import json
 import os
 import platform
+import stat
 import sys
+import time
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -20,7 +23,32 @@ from toolchain.notes import digest_of, publish
 from toolchain.sources import label
 
 SIMULATOR = Path(simulator.__file__).resolve().parent
-LAYOUT = 1  # of the cache: raised when what a build's folder holds changes its meaning
+COARSEST_CLOCK = 2_000_000_000  # ns: of all file systems', FAT's
+LAYOUT = 2  # of the cache: raised when what a build's folder holds changes its meaning
+
+
+class Stat(NamedTuple):
+    """What tells, without reading it, that a file is still the same one."""
+
+    device: int
+    inode: int
+    size: int
+    changed: int  # st_mtime_ns and st_ctime_ns: an edit may put the first back, not the second
+    touched: int
+    is_settled: bool  # changed long enough ago for the next change to show
+
+
+def _stat(place: str) -> Stat | None:
+    """Of a file; None where there is none."""
+    try:
+        found = os.stat(place)  # noqa: PTH116 - a Path would double the time
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    settled = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) > COARSEST_CLOCK
+    times = found.st_mtime_ns, found.st_ctime_ns
+    return Stat(found.st_dev, found.st_ino, found.st_size, *times, settled)
 
 
 @dataclass(frozen=True)
@@ -49,6 +77,7 @@ class Inputs:
     recipe: Recipe
     files: dict[Path, bytes]
     cache: Path  # where it is noted what compilers and depfiles said
+    stats: dict[str, Stat | None]  # of every place looked at; None where there is no file
 
     @classmethod
     def read(cls, recipe: Recipe, cache: Path) -> Inputs:
@@ -57,20 +86,53 @@ class Inputs:
         What a macro includes is known only after a first build, from its depfile: see `note`.
         """
         files: dict[Path, bytes] = {}
-        queue = [*recipe.sources, *_noted(recipe, cache)]
+        stats: dict[str, Stat | None] = {}
+
+        def is_file(place: str) -> bool:
+            if place not in stats:
+                stats[place] = _stat(place)
+            return stats[place] is not None
+
+        queue = [*map(str, recipe.sources), *map(str, _noted(recipe, cache))]
         while queue:
-            path = queue.pop()
-            if path in files or not path.is_file():
+            path = Path(place := queue.pop())
+            if path in files or not is_file(place):
                 continue
             files[path] = path.read_bytes()
             for quote, name in sources.included(files[path].decode(errors="replace")):
                 beside = [path.parent] if quote == '"' else []
                 places = (os.path.normpath(p / name) for p in (*beside, *recipe.include))
-                queue += [p for p in map(Path, places) if p.is_file()][:1]
+                if found := next(filter(is_file, places), None):
+                    queue.append(found)
         for path in recipe.sources:
             if path not in files:
                 raise FileNotFoundError(f"{path}: this source of kernel {recipe.name!r} is gone")
-        return cls(recipe, files, cache)
+        return cls(recipe, files, cache, stats)
+
+    def are_current(self) -> bool:
+        """Whether all files, and the places where there were none, are still as they were read.
+
+        A file's content is compared where its stat is no longer the same, and where it was changed
+        so shortly before it was read (or, after the clock went back, in the future) that another
+        change could have left the same stat.
+        """
+        for place, before in self.stats.items():
+            now = _stat(place)
+            if now == before and (now is None or now.is_settled):
+                continue
+            if now is None or Path(place) not in self.files:
+                return False
+            try:
+                if Path(place).read_bytes() != self.files[Path(place)]:
+                    return False
+            except OSError:
+                return False
+            self.stats[place] = now
+        return True
+
+    def in_order(self) -> list[Path]:
+        """The sources, then the headers."""
+        return [*self.recipe.sources, *sorted(self.files.keys() - set(self.recipe.sources))]
 
     def note(self, headers: set[Path]) -> None:
         """Count these headers as inputs of the recipe from now on."""

@@ -1,0 +1,225 @@
+"""What stands between an edit and its build: is it seen, is it told, what did it change?"""
+
+import os
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from jit_cases import answer, load, write
+
+import jitload
+from toolchain.compile import stage_of
+
+pytestmark = pytest.mark.usefixtures("in_scratch")
+
+
+def test_loaded_lists_every_kernel_that_was_opened(monkeypatch):
+    monkeypatch.setattr(jitload, "_kernels", {})
+    kernels = [load(answer(1, "first")), load(answer(1, "second"))]
+    with pytest.raises(jitload.CompileError):
+        load(answer("oops", "third"))
+    load("first.cu")
+    assert jitload.loaded() == kernels
+
+
+# ---- is_current
+
+
+def test_a_kernel_is_current_until_a_file_of_it_changes():
+    header = write("h.h", "#define H 1")
+    source = write("current.cu", '#include "h.h"\nextern "C" int answer() { return H; }')
+    kernel = load("current.cu")
+    assert kernel.is_current()
+    for path in (header, source):
+        path.write_text(path.read_text() + "\n")
+        assert not kernel.is_current()
+        kernel.reload()
+        assert kernel.is_current()
+
+
+def test_a_header_that_shadows_or_vanishes_makes_a_kernel_old():
+    write("second/h.h", "#define H 2")
+    write("shadowed.cu", '#include "h.h"\nextern "C" int answer() { return H; }')
+    kernel = load("shadowed.cu", include=["first", "second"])
+    shadow = write("first/h.h", "#define H 1")
+    assert not kernel.is_current()
+    kernel.reload()
+    shadow.unlink()
+    assert not kernel.is_current()
+    kernel.reload()
+    assert kernel.answer() == 2
+
+
+def test_an_error_is_current_until_a_file_changes():
+    kernel = load(answer(1, "erring"))
+    answer("oops", "erring")
+    assert not kernel.is_current()
+    with pytest.raises(jitload.CompileError):
+        kernel.reload()
+    assert kernel.is_current()
+    answer(1, "erring")
+    assert not kernel.is_current()
+
+
+def test_a_deleted_source_is_not_current_however_often_one_asks():
+    path = answer(1, "deleted")
+    kernel = load("deleted.cu")
+    path.unlink()
+    for _ in range(2):
+        assert not kernel.is_current()
+        with pytest.raises(FileNotFoundError):
+            kernel.reload()
+    answer(1, "deleted")
+    kernel.reload()
+    assert kernel.is_current()
+
+
+@pytest.mark.parametrize("age", [0, 10, -1000], ids=["just now", "settled", "the clock went back"])
+def test_an_edit_of_the_same_length_and_date_is_seen(monkeypatch, age):
+    path = answer(1, "dated")
+    now = time.time_ns() - age * 10**9
+    os.utime(path, ns=(now, now))
+    with monkeypatch.context() as patch:
+        # The file's st_ctime cannot be set: instead of it, our own clock is.
+        patch.setattr(time, "time_ns", lambda real=time.time_ns: real() + age * 10**9)
+        kernel = load("dated.cu")
+        assert kernel.is_current()
+        answer(2, "dated")
+        os.utime(path, ns=(now, now))
+        assert not kernel.is_current()
+
+
+def test_a_touched_file_is_current_and_read_once(monkeypatch):
+    path = answer(1, "touched")
+    then = time.time() - 100
+    kernel = load("touched.cu")
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda real=time.time_ns: real() + 100 * 10**9)
+        os.utime(path, (then, then))
+        assert kernel.is_current()
+        patch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
+        assert kernel.is_current()
+
+
+def test_asking_costs_less_than_a_reader_of_ten_kernels_notices(monkeypatch):
+    """0.4 ms a kernel is wanted and 0.1 ms usual; the bound leaves room for a busy machine."""
+    kernel = jitload.load("layer_norm", target="cpu")
+    monkeypatch.setattr(time, "time_ns", lambda real=time.time_ns: real() + 100 * 10**9)
+    assert kernel.is_current()
+    times = []
+    for _ in range(20):
+        started = time.perf_counter()
+        kernel.is_current()
+        times.append(time.perf_counter() - started)
+    assert min(times) < 0.4e-3
+
+
+# ---- listeners
+
+
+@pytest.fixture
+def events(monkeypatch):
+    heard = []
+    monkeypatch.setattr(jitload, "listeners", [heard.append])
+    return heard
+
+
+def test_listeners_hear_a_build_instead_of_the_line(events, capfd):
+    load(answer(1, "heard"))
+    assert "building" not in capfd.readouterr().err
+    assert {(e.name, e.target) for e in events} == {("heard", "cpu")}
+    assert [e.state for e in events] == ["building"] * (len(events) - 1) + ["done"]
+    assert events[0].stage == "starting"
+    assert events[1].stage == "1 of 2: heard.cu"
+    assert events[0].seconds <= events[-1].seconds
+    heard = len(events)
+    load("heard.cu")
+    assert len(events) == heard, "nothing was built"
+
+
+def test_listeners_hear_of_a_failed_build(events):
+    with pytest.raises(jitload.CompileError):
+        load(answer("oops", "heard_failing"))
+    assert events[-1].state == "failed"
+
+
+def test_listeners_hear_four_times_a_second(events):
+    write("long.cpp", "#include <torch/csrc/stable/library.h>\nint x;")
+    load("long.cpp", answer(1, "long"))
+    gaps = [b.seconds - a.seconds for a, b in pairwise(events[1:])]
+    assert len(gaps) > 2
+    assert sorted(gaps)[len(gaps) // 2] == pytest.approx(0.25, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("output", "stage"),
+    [
+        ("", "1 of 3: a.cu, b.cpp"),
+        ("[1/3] c++ -c /x/b.cpp -o b.o\n", "2 of 3: a.cu"),
+        ("[1/3] c++ -c '/x y/a.cu.cpp' -o a.o\n[2/3] c++ -c /x/b.cpp -o b.o\n", "3 of 3: linking"),
+        ("[1/3] c++ -c /x/bb.cpp -o b.o\n", "2 of 3: a.cu, b.cpp"),
+    ],
+)
+def test_the_stage_is_read_from_ninjas_lines(output, stage):
+    assert stage_of(output, ["a.cu.cpp", "b.cpp"]) == stage
+
+
+# ---- versions and their differences
+
+
+@pytest.fixture(scope="module")
+def edited(cache, tmp_path_factory):
+    """Three builds: an edit of the header, then one of the source."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("edited"))
+        patch.setenv("JITLOAD_CACHE", str(cache))
+        source = '#include "n.h"\nextern "C" int answer() {{ return {}; }}\n'
+        write("n.h", "#define N 1\n")
+        write("table.cu", source.format("N"))
+        kernel = load("table.cu")
+        write("n.h", "#define N 2\n")
+        kernel.reload()
+        write("table.cu", source.format("N < 3 ? N : 3") + "// <b>\n")
+        kernel.reload()
+        return kernel
+
+
+def test_versions_are_a_table_of_when_what_and_how_long(edited):
+    newest, *_ = versions = edited.versions()
+    head, *rows = str(versions).splitlines()
+    assert head.split() == ["when", "digest", "target", "lines", "seconds"]
+    assert [row.split()[0] for row in rows] == ["0", "1", "2"]
+    assert rows[0].split()[3:] == [newest.digest, "cpu", "+2", "−1", f"{newest.seconds:.2f}"]
+    assert rows[1].split()[5:7] == ["+1", "−1"]
+    assert "+" not in rows[2], "nothing came before the first"
+    table = versions._repr_html_()
+    assert table.count("<tr>") == 4
+    assert f"<td>{newest.digest}</td>" in table
+
+
+def test_a_difference_is_told_by_file_and_line(edited):
+    diff = edited.diff(2, 0)
+    assert (diff.added, diff.removed) == (3, 2)
+    lines = str(diff).splitlines()
+    old, new = (edited.versions()[i].digest[:8] for i in (2, 0))
+    source, header = Path("table.cu"), Path("n.h")
+    assert lines[0].endswith(f"{source} ({old})")
+    assert lines[1].endswith(f"{source} ({new})")
+    assert any(line.endswith(f"{header} ({new})") for line in lines)
+    assert "-#define N 1" in lines
+    assert "+#define N 2" in lines
+    assert repr(diff).endswith("+3 −2>")
+    assert str(edited.diff(0, 0)) == ""
+
+
+def test_a_difference_is_coloured_in_a_notebook_and_escaped(edited):
+    page = edited.diff(1, 0)._repr_html_()
+    assert page.count("background") == 3
+    assert "+// &lt;b&gt;" in page
+    assert "no difference" in edited.diff(0, 0)._repr_html_()
+
+
+def test_a_version_that_is_not_there_has_no_difference(edited):
+    with pytest.raises(LookupError, match="version 7 of table"):
+        edited.diff(7, 0)

@@ -1,0 +1,161 @@
+"""The builds that a cache holds, told apart and compared by the sources kept with them."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import html
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Version:
+    """One build in the cache.
+
+    Attributes:
+        digest: the end of its name; the first characters of it are enough for `kernel.at`.
+        when: when it was built, local time.
+        seconds: how long it took to build.
+        target: "cuda" or "cpu".
+        folder: where it lies; sources/ in it holds what was compiled.
+    """
+
+    digest: str
+    when: datetime
+    seconds: float
+    target: str
+    folder: Path = field(repr=False)
+    manifest: dict[str, Any] = field(repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Of the extension, and so of its namespace in torch.ops."""
+        return self.folder.name
+
+    @property
+    def library(self) -> Path:
+        return self.folder / f"{self.name}.so"
+
+    @classmethod
+    def read(cls, folder: Path) -> Version | None:
+        """The build in a folder of the cache; None where there is none, or not a whole one."""
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text())
+            return cls(
+                digest=manifest["digest"],
+                when=datetime.fromtimestamp(manifest["built"]),
+                seconds=manifest["seconds"],
+                target=manifest["target"],
+                folder=folder,
+                manifest=manifest,
+            )
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def is_whole(self) -> bool:
+        """A truncated library would not raise when opened, but kill the process."""
+        with contextlib.suppress(OSError):
+            data = self.library.read_bytes()
+            return hashlib.sha256(data).hexdigest() == self.manifest["library_sha256"]
+        return False
+
+    def sources(self) -> dict[str, list[str]]:
+        """The lines of every source and header of the user's that was compiled, by its name."""
+        kept = self.folder / "sources"
+        return {
+            name: (kept / file).read_text(errors="replace").splitlines()
+            for name, file in self.manifest["sources"].items()
+        }
+
+
+class Diff:
+    """What changed in the sources and headers between two builds; str() is a unified diff.
+
+    Attributes:
+        lines: the unified diff.
+        added, removed: how many lines.
+    """
+
+    def __init__(self, before: Version, after: Version):
+        self.before, self.after = before, after
+        old, new = before.sources(), after.sources()
+        self.lines: list[str] = []
+        for name in dict.fromkeys([*old, *new]):
+            self.lines += difflib.unified_diff(
+                old.get(name, []),
+                new.get(name, []),
+                f"{name} ({before.digest[:8]})",
+                f"{name} ({after.digest[:8]})",
+                lineterm="",
+            )
+        kinds = list(map(self._kind, self.lines))
+        self.added, self.removed = kinds.count("added"), kinds.count("removed")
+
+    @staticmethod
+    def _kind(line: str) -> str:
+        if line.startswith(("--- ", "+++ ")):
+            return "file"
+        return {"+": "added", "-": "removed", "@": "place"}.get(line[:1], "same")
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def __repr__(self) -> str:
+        return f"<Diff of {self.before.name} and {self.after.name}: {self.change}>"
+
+    @property
+    def change(self) -> str:
+        return f"+{self.added} \N{MINUS SIGN}{self.removed}"
+
+    def _repr_html_(self) -> str:
+        styles = {
+            "file": "font-weight:bold",
+            "place": "opacity:0.6",
+            "added": "background:rgba(46,160,67,0.25)",
+            "removed": "background:rgba(248,81,73,0.25)",
+            "same": "",
+        }
+        lines = (
+            f'<div style="{styles[self._kind(line)]}">{html.escape(line) or "&nbsp;"}</div>'
+            for line in self.lines
+        )
+        return f'<pre style="line-height:1.3">{"".join(lines) or "no difference"}</pre>'
+
+
+class Versions(list[Version]):
+    """Builds of one kernel, newest first, shown as a table of when, what and how long."""
+
+    HEAD = ("", "when", "digest", "target", "lines", "seconds")
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """A row a version; `lines` are those added and removed since the version before it."""
+        changes = [Diff(before, after).change for after, before in pairwise(self)]
+        return [
+            (
+                str(position),
+                f"{version.when:%Y-%m-%d %H:%M:%S}",
+                version.digest,
+                version.target,
+                change,
+                f"{version.seconds:.2f}",
+            )
+            for position, (version, change) in enumerate(zip(self, [*changes, ""], strict=False))
+        ]
+
+    def __str__(self) -> str:
+        table = [self.HEAD, *self.rows()]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{cell}</th>" for cell in self.HEAD)
+        rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self.rows())
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
