@@ -44,7 +44,8 @@ never share a name, and a cached library is never a stale one.
 
 Settings, from the environment:
 
-    JITLOAD_CACHE          where builds are kept            (default: the user's cache folder)
+    JITLOAD_CACHE          where builds are kept            (default: the user's cache folder);
+                           more folders after it, with a colon between, are only looked into
     JITLOAD_TARGET         cuda or cpu                      (default: as above)
     JITLOAD_DEBUG          1 compiles with -O0 -g, and -G for device code
     TORCH_CUDA_ARCH_LIST   "8.0 9.0+PTX", "Ampere;Hopper"   (default: the GPUs present, or 8.0 9.0)
@@ -60,6 +61,7 @@ import argparse
 import builtins
 import contextlib
 import ctypes
+import errno
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -72,7 +74,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -85,6 +86,7 @@ import torch
 
 import simulator
 from toolchain import machine, sources
+from toolchain.cache import Cache
 from toolchain.cfunctions import CFunction
 from toolchain.compile import compile_library
 from toolchain.errors import CompileError, MissingTool, hint_for
@@ -113,30 +115,6 @@ KERNELS = Path(__file__).resolve().parent / "kernels"
 
 
 # ---------------------------------------------------------------------------------------------
-# The cache: one folder a build, which appears whole or not at all
-# ---------------------------------------------------------------------------------------------
-
-
-def _cache() -> Path:
-    """The folder of all builds, private to the user, made when first needed."""
-    named = os.environ.get("JITLOAD_CACHE")
-    if named:
-        root = Path(named).expanduser().absolute()
-    elif sys.platform == "darwin":
-        root = Path.home() / "Library/Caches/jitload"
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jitload"
-    try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(
-            f"the cache folder {root} cannot be made ({error.strerror}):"
-            " set JITLOAD_CACHE to a folder that you can write to"
-        ) from error
-    return root
-
-
-# ---------------------------------------------------------------------------------------------
 # Building
 # ---------------------------------------------------------------------------------------------
 
@@ -144,22 +122,23 @@ _building = threading.Lock()  # cpp_extension keeps its state in its module: one
 _failures: dict[str, CompileError] = {}  # by digest: the same sources fail the same way
 
 
-def _ensure(recipe: Recipe, read: Callable[[Recipe, Path], Inputs] = Inputs.read) -> Version:
+def _ensure(recipe: Recipe, read: Callable[[Recipe, Cache], Inputs] = Inputs.read) -> Version:
     """The build of what the recipe's files hold now: from the cache, or compiled.
 
     The last inputs that `read` returned are those of the result, or of the CompileError.
     """
     for _ in range(10):
-        inputs = read(recipe, _cache())
+        inputs = read(recipe, Cache.here())
         if version := _cached(inputs):
             return version
         if inputs.digest in _failures:
             raise _failures[inputs.digest].with_traceback(None)
         try:
             inputs.refuse_fixed_names()
-            with _building, _lock(inputs.name):
+            inputs.require_compilers()
+            with _building, inputs.cache.lock(inputs.name) as alone:
                 if not _cached(inputs):  # else another process has just built it
-                    _build(inputs)
+                    _build(inputs, alone)
         except CompileError as error:
             if _are_current(inputs):
                 _failures[inputs.digest] = error
@@ -175,67 +154,75 @@ def _are_current(inputs: Inputs) -> bool:
 
 
 def _cached(inputs: Inputs) -> Version | None:
-    version = Version.read(_cache() / inputs.name)
-    if version is None or not version.is_whole():
-        return None
-    with contextlib.suppress(OSError):
-        os.utime(version.folder / "manifest.json")  # when it was last used, for prune
-    return version
+    for folder in inputs.cache.folders:
+        version = Version.read(folder / inputs.name)
+        if version and version.is_whole():
+            with contextlib.suppress(OSError):
+                os.utime(version.folder / "manifest.json")  # when it was last used, for prune
+            return version
+    return None
 
 
-def _lock(name: str) -> contextlib.AbstractContextManager:
-    """The right to build `name`, over all processes; the system takes it from one that dies."""
-    from filelock import FileLock
-
-    folder = _cache() / "locks"
-    folder.mkdir(exist_ok=True)
-    return FileLock(folder / f"{name}.lock")
-
-
-def _build(inputs: Inputs) -> None:
+def _build(inputs: Inputs, alone: bool) -> None:
     """Compile in a private folder, then let the result appear in the cache at once."""
+    try:
+        with inputs.cache.workplace(inputs.name, alone) as work:
+            _build_in(work, inputs)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(
+            error.errno,
+            f"the disk of the cache folder is full while building {inputs.recipe.name}: free some"
+            " space (`python -m jitload prune`), or set JITLOAD_CACHE to a folder on another disk",
+            str(inputs.cache.own),
+        ) from error
+
+
+def _build_in(work: Path, inputs: Inputs) -> None:
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
-    scratch = _cache() / "building"
-    scratch.mkdir(exist_ok=True)
-    for abandoned in scratch.glob(f"{name}.*"):  # whoever made it held our lock, and died
-        shutil.rmtree(abandoned, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=scratch))
-    try:
-        with _announced(recipe) as progress:
-            log = _cache() / "logs" / f"{name}.log"
-            output, read = compile_library(inputs, work, log, progress)
-        if unknown := read - inputs.files.keys():
-            inputs.note(unknown)
-        if not _are_current(inputs):
-            return  # it would stand in the cache under a digest that is not its own
-        result = work / "result"
-        (result / "sources").mkdir(parents=True)
-        library = result / f"{name}.so"
-        shutil.move(work / library.name, library)
-        (result / "log").write_text(output)
-        kept = {p: f"{n}_{p.name}" for n, p in enumerate(inputs.in_order())}
-        for path, file in kept.items():
-            (result / "sources" / file).write_bytes(inputs.files[path])
-        manifest = {
-            "digest": inputs.digest,
-            "recipe": recipe.key,
-            "target": recipe.target,
-            "binding": inputs.binding,
-            "exports": sources.exports(inputs.source_text),
-            "built": time.time(),
-            "seconds": round(time.perf_counter() - started, 3),
-            "torch": torch.__version__,
-            "sources": {label(path): file for path, file in kept.items()},
-            "inputs": {label(p): digest_of(data) for p, data in sorted(inputs.files.items())},
-            "library_sha256": hashlib.sha256(library.read_bytes()).hexdigest(),
-        }
-        (result / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        folder = _cache() / name
-        shutil.rmtree(folder, ignore_errors=True)  # a damaged build of the same name
-        result.replace(folder)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with _announced(recipe) as progress:
+        log = inputs.cache.own / "logs" / f"{name}.log"
+        output, read = compile_library(inputs, work, log, progress)
+    if unknown := read - inputs.files.keys():
+        inputs.note(unknown)
+    if not _are_current(inputs):
+        return  # it would stand in the cache under a digest that is not its own
+    result = work / "result"
+    (result / "sources").mkdir(parents=True)
+    library = result / f"{name}.so"
+    shutil.move(work / library.name, library)
+    (result / "log").write_text(output)
+    kept = {path: f"{n}_{path.name}" for n, path in enumerate(inputs.in_order())}
+    for path, file in kept.items():
+        (result / "sources" / file).write_bytes(inputs.files[path])
+    manifest = {
+        "digest": inputs.digest,
+        "recipe": recipe.key,
+        "target": recipe.target,
+        "binding": inputs.binding,
+        "exports": sources.exports(inputs.source_text),
+        "built": time.time(),
+        "order": 1 + max((v.order for v in _versions(recipe)), default=0),
+        "seconds": round(time.perf_counter() - started, 3),
+        "torch": torch.__version__,
+        "sources": {label(path): file for path, file in kept.items()},
+        "inputs": {label(p): digest_of(data) for p, data in sorted(inputs.files.items())},
+        "library_sha256": hashlib.sha256(library.read_bytes()).hexdigest(),
+    }
+    (result / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    inputs.cache.place(result, name)
+
+
+def _versions(recipe: Recipe) -> Versions:
+    """Every build of a recipe in the cache, newest first."""
+    found: dict[str, Version] = {}
+    for folder in Cache.here().folders:
+        for version in map(Version.read, folder.glob(f"{recipe.name}_*/")):
+            if version and version.manifest["recipe"] == recipe.key:
+                found.setdefault(version.name, version)
+    return Versions(sorted(found.values(), key=lambda v: (v.order, v.when), reverse=True))
 
 
 @dataclass(frozen=True)
@@ -322,6 +309,7 @@ def _open(version: Version) -> Build:
         if version.name not in _opened:
             if version.target == "cpu":
                 _start_simulator()
+            Cache.here().use(version.folder)
             _opened[version.name] = Build(version, dict(_functions(version)))
         return _opened[version.name]
 
@@ -488,7 +476,7 @@ class Kernel:
                 _tell_dynamo()
             return changed
 
-    def _read(self, recipe: Recipe, cache: Path) -> Inputs:
+    def _read(self, recipe: Recipe, cache: Cache) -> Inputs:
         self._inputs = Inputs.read(recipe, cache)
         return self._inputs
 
@@ -506,10 +494,7 @@ class Kernel:
         A list of Version, shown as a table; `lines` are those added and removed since the version
         before, in sources and headers.
         """
-        folders = _cache().glob(f"{self.recipe.name}_*/")
-        found = [version for version in map(Version.read, folders) if version]
-        ours = [v for v in found if v.manifest["recipe"] == self.recipe.key]
-        return Versions(sorted(ours, key=lambda v: v.when, reverse=True))
+        return _versions(self.recipe)
 
     def at(self, version: Version | str | int) -> Build:
         """An earlier build, to be called beside the newest: `kernel.at(1).forward(x)`.
@@ -696,6 +681,17 @@ _kernels: dict[Recipe, Kernel] = {}
 _loading = threading.RLock()
 
 
+def _renew_locks() -> None:
+    """In a forked process nobody else is left to release them."""
+    global _building, _opening, _loading
+    _building, _opening, _loading = threading.Lock(), threading.Lock(), threading.RLock()
+    for kernel in _kernels.values():
+        kernel._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
 def load(
     *sources: str | os.PathLike[str],
     name: str | None = None,
@@ -841,7 +837,10 @@ def doctor() -> int:
         "wanted by pybind11 bindings alone; Debian: apt install python3-dev",
     )
     tools = row("ninja", ninja, "pip install ninja") and compiler
-    row("cache", _cache() if os.access(_cache(), os.W_OK) else None, "set JITLOAD_CACHE")
+    try:
+        row("cache", os.pathsep.join(map(str, Cache.here().folders)))
+    except PermissionError as refused:
+        tools = row("cache", None, str(refused))
     nvcc = row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if gpu else []
     why = "this torch is a CPU build" if torch.version.cuda is None else "check nvidia-smi"
@@ -861,21 +860,13 @@ def _yes(value: object) -> str:
 
 
 def prune(gigabytes: float = 2.0, days: float = 30.0) -> int:
-    """Remove builds unused for `days`, then the longest unused until `gigabytes` are left."""
-    root, now, kept, freed = _cache(), time.time(), 0, 0
-    folders = [p.parent for p in root.glob("*/manifest.json")]
-    used = {folder: (folder / "manifest.json").stat().st_mtime for folder in folders}
-    for folder in sorted(used, key=used.get, reverse=True):
-        size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
-        if now - used[folder] > days * 86400 or kept + size > gigabytes * 1e9:
-            shutil.rmtree(folder, ignore_errors=True)
-            freed += size
-        else:
-            kept += size
-    for leftover in root.glob("building/*"):
-        if now - leftover.stat().st_mtime > 86400:  # of a process killed at least a day ago
-            shutil.rmtree(leftover, ignore_errors=True)
-    print(f"{root}: kept {kept / 1e6:.1f} MB, freed {freed / 1e6:.1f} MB")
+    """Remove builds unused for `days`, then the longest unused until `gigabytes` are left.
+
+    What a living process has open stays.
+    """
+    cache = Cache.here()
+    kept, freed = cache.prune(gigabytes, days)
+    print(f"{cache.own}: kept {kept / 1e6:.1f} MB, freed {freed / 1e6:.1f} MB")
     return 0
 
 
@@ -886,7 +877,7 @@ def main(arguments: list[str] | None = None) -> int:
     builder.add_argument("names", nargs="*", metavar="NAME", help="ops in kernels/; default: all")
     builder.add_argument("--target", choices=machine.TARGETS)
     commands.add_parser("doctor", help=doctor.__doc__)
-    pruner = commands.add_parser("prune", help=prune.__doc__)
+    pruner = commands.add_parser("prune", help=prune.__doc__.splitlines()[0])
     pruner.add_argument("--gigabytes", type=float, default=2.0)
     pruner.add_argument("--days", type=float, default=30.0)
     options = vars(parser.parse_args(arguments))

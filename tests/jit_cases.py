@@ -30,10 +30,18 @@ def load(*sources, **options):
 
 def in_process(code: str, **options) -> subprocess.Popen:
     """A fresh Python that has the loader imported and runs in this folder."""
-    code = "import sys, jitload\n" + textwrap.dedent(code)
+    return _python("-c", "import sys, jitload\n" + textwrap.dedent(code), **options)
+
+
+def in_script(path: Path) -> subprocess.Popen:
+    """A fresh Python that runs a file: what it spawns imports that file again."""
+    return _python(str(path))
+
+
+def _python(*arguments: str, **options) -> subprocess.Popen:
     environment = os.environ | {"PYTHONPATH": str(HERE)}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-    return subprocess.Popen([sys.executable, "-c", code], env=environment, **options)
+    return subprocess.Popen([sys.executable, *arguments], env=environment, **options)
 
 
 def output_of(code: str) -> str:

@@ -68,6 +68,11 @@ class CompileError(RuntimeError):
 # The first of these that matches the compiler's message (and the lines about it) is its hint.
 HINTS = [
     (
+        r"No space left on device|Disk quota exceeded",
+        "free some space (`python -m jitload prune`), or set JITLOAD_CACHE and TMPDIR to folders"
+        " on another disk",
+    ),
+    (
         r"torch/extension\.h.*No such file|Python\.h.*No such file",
         "Python's headers are missing: install python3-dev (Debian) or use conda's python",
     ),

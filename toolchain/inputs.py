@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import platform
@@ -18,7 +19,8 @@ import torch
 
 import simulator
 from toolchain import machine, sources
-from toolchain.errors import CompileError
+from toolchain.cache import Cache
+from toolchain.errors import CompileError, MissingTool
 from toolchain.notes import digest_of, publish
 from toolchain.sources import label
 
@@ -76,11 +78,11 @@ class Inputs:
 
     recipe: Recipe
     files: dict[Path, bytes]
-    cache: Path  # where it is noted what compilers and depfiles said
+    cache: Cache  # where it is noted what compilers and depfiles said
     stats: dict[str, Stat | None]  # of every place looked at; None where there is no file
 
     @classmethod
-    def read(cls, recipe: Recipe, cache: Path) -> Inputs:
+    def read(cls, recipe: Recipe, cache: Cache) -> Inputs:
         """Follow #include as the compiler looks headers up.
 
         What a macro includes is known only after a first build, from its depfile: see `note`.
@@ -93,7 +95,7 @@ class Inputs:
                 stats[place] = _stat(place)
             return stats[place] is not None
 
-        queue = [*map(str, recipe.sources), *map(str, _noted(recipe, cache))]
+        queue = [*map(str, recipe.sources), *_noted(recipe, cache)]
         while queue:
             path = Path(place := queue.pop())
             if path in files or not is_file(place):
@@ -136,8 +138,8 @@ class Inputs:
 
     def note(self, headers: set[Path]) -> None:
         """Count these headers as inputs of the recipe from now on."""
-        known = {*headers, *_noted(self.recipe, self.cache)}
-        publish(_note(self.recipe, self.cache), json.dumps(sorted(map(str, known))))
+        known = {*map(str, headers), *_noted(self.recipe, self.cache)}
+        publish(_note(self.recipe, self.cache.own), json.dumps(sorted(known)))
 
     def text(self, path: Path) -> str:
         return self.files[path].decode(errors="replace")
@@ -152,7 +154,28 @@ class Inputs:
 
     @cached_property
     def compilers(self) -> str:
-        return machine.compiler_versions(self.recipe.target, self.cache / "compilers")
+        """What they call themselves; where they are gone, what they did when last seen.
+
+        So builds in the cache outlive their compilers.
+        """
+        target = self.recipe.target
+        note = Path("compilers", f"{target}_{digest_of(machine.cxx())[:16]}")
+        try:
+            said = machine.compiler_versions(target, self.cache.own / "compilers")
+        except MissingTool:
+            for folder in self.cache.folders:
+                if (folder / note).is_file():
+                    return (folder / note).read_text()
+            raise
+        known = self.cache.own / note
+        if not known.is_file() or known.read_text() != said:
+            with contextlib.suppress(OSError):  # a full disk, and the build may be there already
+                publish(known, said)
+        return said
+
+    def require_compilers(self) -> None:
+        """Raises: MissingTool, where they are gone and only remembered."""
+        machine.compiler_versions(self.recipe.target, self.cache.own / "compilers")
 
     @cached_property
     def flags(self) -> tuple[list[str], list[str]]:
@@ -218,13 +241,13 @@ def _simulators_digest() -> str:
     return digest_of(*(part.read_bytes() for part in parts))
 
 
-def _note(recipe: Recipe, cache: Path) -> Path:
-    return cache / "headers" / f"{recipe.name}_{recipe.key}.json"
+def _note(recipe: Recipe, folder: Path) -> Path:
+    return folder / "headers" / f"{recipe.name}_{recipe.key}.json"
 
 
-def _noted(recipe: Recipe, cache: Path) -> list[Path]:
-    note = _note(recipe, cache)
-    return [Path(p) for p in json.loads(note.read_text())] if note.is_file() else []
+def _noted(recipe: Recipe, cache: Cache) -> list[str]:
+    notes = (_note(recipe, folder) for folder in cache.folders)
+    return [path for note in notes if note.is_file() for path in json.loads(note.read_text())]
 
 
 def formulas_of(path: Path) -> str:

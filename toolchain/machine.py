@@ -85,10 +85,12 @@ def _version(command: str, notes: Path) -> str:
     stat = path.stat()
     told_apart_by = f"{path} {stat.st_size} {stat.st_mtime_ns}"
     note = notes / digest_of(told_apart_by)[:16]
-    if not note.is_file():
-        said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    if note.is_file():
+        return note.read_text()
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    with contextlib.suppress(OSError):  # a full disk, and all wanted may be there already
         publish(note, said.stdout)
-    return note.read_text()
+    return said.stdout
 
 
 def nvcc_release(versions: str) -> tuple[int, int]:

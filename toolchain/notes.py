@@ -21,6 +21,10 @@ def publish(path: Path, text: str) -> None:
     """Write a file so that a reader sees all of it or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    Path(temporary).replace(path)
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

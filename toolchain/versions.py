@@ -23,6 +23,7 @@ class Version:
         when: when it was built, local time.
         seconds: how long it took to build.
         target: "cuda" or "cpu".
+        order: counts up with every build of these sources; the clock may go back.
         folder: where it lies; sources/ in it holds what was compiled.
     """
 
@@ -30,6 +31,7 @@ class Version:
     when: datetime
     seconds: float
     target: str
+    order: int
     folder: Path = field(repr=False)
     manifest: dict[str, Any] = field(repr=False, compare=False)
 
@@ -52,6 +54,7 @@ class Version:
                 when=datetime.fromtimestamp(manifest["built"]),
                 seconds=manifest["seconds"],
                 target=manifest["target"],
+                order=manifest["order"],
                 folder=folder,
                 manifest=manifest,
             )

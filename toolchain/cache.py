@@ -1,0 +1,275 @@
+"""Where builds are kept: a folder of the user's own, layers below it, locks, and who uses what.
+
+    NAME_DIGEST/       one build: library, manifest, sources; appears whole or not at all
+    building/          what is being compiled; whatever a killed process left is swept
+    locks/             one file for each build under way; its flock ends with the process
+    in_use/            one file a process, flocked while it lives, naming the builds it has open
+    headers/ compilers/ logs/    what depfiles and compilers said
+
+`JITLOAD_CACHE` may name several folders. The first is the user's own. The others are only looked
+into: a class shares the builds of its teacher. Nobody else's code is loaded by accident: an own
+folder that others could write to is refused.
+
+On a file system without locks (some network file systems) everything works but for two things: one
+kernel may be compiled by several processes at once, of which one wins; and `prune` may remove a
+build that another process has open, which goes on running.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+_temporary: dict[Path, Path] = {}  # what stands in for an own folder that cannot be written to
+_in_use: dict[Path, IO[str]] = {}  # by own folder: this process's file in in_use/
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The folders of one setting of JITLOAD_CACHE.
+
+    Attributes:
+        own: written to; nobody else can.
+        shared: looked into after it.
+    """
+
+    own: Path
+    shared: tuple[Path, ...] = ()
+
+    @classmethod
+    def here(cls) -> Cache:
+        """What the environment names, made when first needed.
+
+        Raises:
+            PermissionError: other users can put code into the own folder.
+        """
+        named = [name for name in os.environ.get("JITLOAD_CACHE", "").split(os.pathsep) if name]
+        own, *shared = (_absolute(name) for name in named or [_default()])
+        try:
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror
+        else:
+            _refuse_if_open_to_others(own)
+            if os.access(own, os.W_OK | os.X_OK, effective_ids=_EFFECTIVE):
+                return cls(own, tuple(shared))
+            why = "it is read-only"
+        return cls(_private_temporary(own, why), (own, *shared))
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return (self.own, *self.shared)
+
+    # ---- one builder at a time
+
+    @contextlib.contextmanager
+    def lock(self, name: str, wait: bool = True) -> Iterator[bool]:
+        """The right to build `name`, over all processes; the system takes it from one that dies.
+
+        Yields whether it was got: not without `wait` where another has it, and not where there
+        are no locks.
+        """
+        path = self.own / "locks" / f"{name}.lock"
+        while True:
+            try:
+                path.parent.mkdir(exist_ok=True)
+                file = path.open("a")
+            except OSError:
+                yield False
+                return
+            with file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                except OSError:
+                    yield False
+                    return
+                if not _is_still(path, file):  # its last owner has removed it
+                    continue
+                try:
+                    yield True
+                finally:
+                    path.unlink(missing_ok=True)
+                    fcntl.flock(file, fcntl.LOCK_UN)  # a forked process may hold the file open
+                return
+
+    @contextlib.contextmanager
+    def workplace(self, name: str, alone: bool) -> Iterator[Path]:
+        """An empty folder to build `name` in, removed afterwards; `alone`: what `lock` yielded."""
+        building = self.own / "building"
+        building.mkdir(exist_ok=True)
+        self.sweep(mine=name if alone else "")
+        work = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=building))
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def sweep(self, mine: str = "") -> None:
+        """Remove what killed processes left in building/: nobody holds the locks of those names.
+
+        Nobody else, that is: the caller holds that of `mine`.
+        """
+        for abandoned in self.own.glob("building/*"):
+            name = abandoned.name.rpartition(".")[0]
+            held = contextlib.nullcontext(True) if name == mine else self.lock(name, wait=False)
+            with held as free:
+                if free:
+                    shutil.rmtree(abandoned, ignore_errors=True)
+
+    def place(self, result: Path, name: str) -> None:
+        """Let a finished build appear, whole and at once, also where a damaged one lies."""
+        self.remove(self.own / name)
+        try:
+            result.replace(self.own / name)
+        except OSError:
+            if not (self.own / name / "manifest.json").is_file():
+                raise
+            # Without locks another process may have built the same, and been faster.
+
+    def remove(self, folder: Path) -> None:
+        """Make a build vanish at once; its files follow."""
+        if not folder.exists():
+            return
+        (self.own / "building").mkdir(exist_ok=True)
+        gone = tempfile.mkdtemp(prefix=f"{folder.name}.", dir=self.own / "building")
+        with contextlib.suppress(FileNotFoundError):  # another process was faster
+            folder.replace(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    # ---- who uses what
+
+    def use(self, folder: Path) -> None:
+        """Note that this process, and those it forks, have the build in `folder` open."""
+        if folder.parent != self.own:
+            return
+        with contextlib.suppress(OSError):
+            if self.own not in _in_use:
+                _in_use[self.own] = self._new_note()
+            _in_use[self.own].write(f"{folder.name}\n")
+            _in_use[self.own].flush()
+
+    def _new_note(self) -> IO[str]:
+        notes = self.own / "in_use"
+        notes.mkdir(exist_ok=True)
+        self.used()  # sweeps
+        while True:
+            descriptor, path = tempfile.mkstemp(prefix=f"{os.getpid()}.", dir=notes)
+            file = os.fdopen(descriptor, "a")
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH)
+            except OSError:
+                Path(path).unlink()
+                raise
+            if _is_still(Path(path), file):
+                return file
+
+    def used(self) -> set[str]:
+        """The names of all builds that a living process has open."""
+        names: set[str] = set()
+        for note in self.own.glob("in_use/*"):
+            with contextlib.suppress(FileNotFoundError), note.open("r+") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    note.unlink()  # its process is dead
+                except OSError:
+                    names.update(file.read().split())
+        return names
+
+    # ---- bounds
+
+    def prune(self, gigabytes: float, days: float) -> tuple[int, int]:
+        """Remove what was unused for `days`, then the longest unused until `gigabytes` are left.
+
+        What a living process has open stays, and counts. Returns the bytes kept and freed.
+        """
+        self.sweep()
+        now, kept, freed, live = time.time(), 0, 0, self.used()
+        folders = [manifest.parent for manifest in self.own.glob("*/manifest.json")]
+        last = {folder: (folder / "manifest.json").stat().st_mtime for folder in folders}
+        for folder in sorted(last, key=lambda f: (f.name in live, last[f]), reverse=True):
+            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            too_old, too_much = now - last[folder] > days * 86400, kept + size > gigabytes * 1e9
+            if folder.name not in live and (too_old or too_much):
+                self.remove(folder)
+                freed += size
+            else:
+                kept += size
+        for leftover in (*self.own.glob("building/*"), *self.own.glob("logs/*")):
+            if now - leftover.stat().st_mtime > days * 86400:
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                else:
+                    leftover.unlink(missing_ok=True)
+        return kept, freed
+
+
+_EFFECTIVE = os.access in os.supports_effective_ids
+
+
+def _default() -> str:
+    if sys.platform == "darwin":
+        return "~/Library/Caches/jitload"
+    return f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/jitload"
+
+
+def _absolute(name: str) -> Path:
+    with contextlib.suppress(RuntimeError):  # nobody's home
+        return Path(name).expanduser().absolute()
+    return Path(name).absolute()
+
+
+def _refuse_if_open_to_others(folder: Path) -> None:
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        what, remedy = f"belongs to another user (number {found.st_uid})", ""
+    elif found.st_mode & 0o022:
+        what = f"can be written to by other users (mode {found.st_mode & 0o777:o})"
+        remedy = f"`chmod go-w {folder}`, or "
+    else:
+        return
+    raise PermissionError(
+        f"the cache folder {folder} {what}, and what lies in it would run as you: {remedy}set"
+        f" JITLOAD_CACHE to a folder of your own. To only read builds from there, name it second,"
+        f" as in JITLOAD_CACHE=~/.cache/jitload{os.pathsep}{folder}"
+    )
+
+
+def _private_temporary(own: Path, why: str) -> Path:
+    if own not in _temporary or not _temporary[own].is_dir():
+        _temporary[own] = Path(tempfile.mkdtemp(prefix="jitload-"))
+        _remove_at_exit(_temporary[own])
+        warnings.warn(
+            f"the cache folder {own} cannot be used ({why}): builds go to {_temporary[own]} until"
+            " this process ends. Set JITLOAD_CACHE to a folder that you can write to",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return _temporary[own]
+
+
+def _remove_at_exit(folder: Path) -> None:
+    made_by = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == made_by:  # not a process forked from it
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+
+
+def _is_still(path: Path, file: IO[str]) -> bool:
+    """Whether an open file is the one that has this path now."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    return False
