@@ -63,15 +63,11 @@ import contextlib
 import ctypes
 import errno
 import hashlib
-import importlib.machinery
-import importlib.util
-import inspect
 import json
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -79,7 +75,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -87,12 +82,12 @@ import torch
 import simulator
 from toolchain import machine, sources
 from toolchain.cache import Cache
-from toolchain.cfunctions import CFunction
 from toolchain.compile import compile_library
-from toolchain.errors import CompileError, MissingTool, hint_for
+from toolchain.errors import CompileError, MissingTool
 from toolchain.inputs import Inputs, Recipe, formulas_of
 from toolchain.machine import default_target, device
 from toolchain.notes import digest_of
+from toolchain.opening import functions_of
 from toolchain.sources import label
 from toolchain.versions import Diff, Version, Versions
 
@@ -307,54 +302,13 @@ _opening = threading.Lock()
 def _open(version: Version) -> Build:
     with _opening:
         if version.name not in _opened:
+            check = None
             if version.target == "cpu":
                 _start_simulator()
+                check = _simulator_check
             Cache.here().use(version.folder)
-            _opened[version.name] = Build(version, dict(_functions(version)))
+            _opened[version.name] = Build(version, dict(functions_of(version, check)))
         return _opened[version.name]
-
-
-def _functions(version: Version) -> Iterator[tuple[str, Callable]]:
-    binding, exported = version.manifest["binding"], version.manifest["exports"]
-    check = _simulator_check if version.target == "cpu" else None
-    try:
-        if binding == "c":
-            library = ctypes.CDLL(str(version.library))
-            for name, signature in exported.items():
-                yield name, CFunction(library, name, signature, version.target, check)
-            return
-        if binding == "module":
-            for name, value in vars(_import(version)).items():
-                if not name.startswith("__"):
-                    yield name, _checked(value, check) if inspect.isroutine(value) else value
-        else:
-            torch.ops.load_library(str(version.library))
-        namespace = getattr(torch.ops, version.name)
-        for name in exported:
-            if packet := getattr(namespace, name, None):
-                overloads = packet.overloads()
-                op = getattr(packet, overloads[0]) if len(overloads) == 1 else packet
-                yield name, _checked(op, check)
-    except (OSError, ImportError) as error:
-        said = str(error.__cause__ or error)
-        raise CompileError(
-            _demangled(said), hint=hint_for(said), log=version.folder / "log"
-        ) from None
-
-
-def _import(version: Version) -> ModuleType:
-    loader = importlib.machinery.ExtensionFileLoader(version.name, str(version.library))
-    spec = importlib.util.spec_from_loader(version.name, loader)
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-def _demangled(text: str) -> str:
-    filt = shutil.which("c++filt")
-    if not filt:
-        return text
-    return subprocess.run([filt], input=text, capture_output=True, text=True).stdout.strip()
 
 
 # The simulator's runtime: one instance a process, opened before any kernel that needs it.
@@ -386,19 +340,6 @@ def _simulator_check() -> None:
     message = _take_error()
     if message:
         raise RuntimeError(message.decode(errors="replace"))
-
-
-def _checked(function: Callable, check: Callable[[], None] | None) -> Callable:
-    if check is None:
-        return function
-
-    def checked(*args: object, **kwargs: object) -> object:
-        result = function(*args, **kwargs)
-        if not torch.compiler.is_compiling():
-            check()
-        return result
-
-    return checked
 
 
 # ---------------------------------------------------------------------------------------------

@@ -156,6 +156,35 @@ def test_a_file_system_without_locks_is_worked_with(own, monkeypatch):
     assert load("lockless.cu").answer() == 5
 
 
+def test_a_stop_while_another_process_builds_is_heard(own):
+    answer(2, "waited")
+    code = """
+        try:
+            {}
+            print("loading", flush=True)
+            jitload.load("waited.cu", target="cpu")
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    slowly = (
+        "jitload.compile_library = lambda *_: print('building', flush=True) or sys.stdin.read()"
+    )
+    builder = in_process(code.format(slowly), stdin=subprocess.PIPE)
+    assert [builder.stdout.readline().strip() for _ in range(2)] == ["loading", "building"]
+    waiting = in_process(code.format("pass"))
+    assert waiting.stdout.readline().strip() == "loading"
+    wait_for(lambda: is_in_flock(waiting), "the second process to wait for the first")
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.communicate(timeout=60)[0].strip() == "interrupted"
+    builder.kill()
+    builder.communicate()
+    assert load("waited.cu").answer() == 2
+
+
+def is_in_flock(process: subprocess.Popen) -> bool:
+    return f"-> FLOCK  ADVISORY  WRITE {process.pid} " in Path("/proc/locks").read_text()
+
+
 # ---- bad cache folders
 
 
@@ -206,6 +235,19 @@ def test_a_cache_folder_that_cannot_be_made_is_done_without(tmp_path, monkeypatc
     assert err.count("cannot be used (Not a directory)") == 1
     assert err.count("building homeless") == 1
     assert not list(tmp_path.glob("jitload-*"))
+
+
+def test_a_user_without_a_home_has_a_temporary_cache(monkeypatch):
+    def no_home(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("JITLOAD_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    with pytest.warns(RuntimeWarning, match="builds go to"):
+        cache = Cache.here()
+    assert cache.own.name.startswith("jitload-")
+    shutil.rmtree(cache.own)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
@@ -297,6 +339,24 @@ def test_a_disk_that_fills_while_compiling_is_told_by_a_hint(own, monkeypatch, t
     assert "No space left on device" in caught.value.log.read_text()
     assert "JITLOAD_CACHE" in caught.value.hint
     assert not list(own.glob("full_*"))
+
+
+# ---- headers
+
+
+def test_a_removed_header_is_missed_and_its_return_compiles_nothing(own, capfd):
+    header = write("removed.h", "#define N 1")
+    write("headed.cu", '#include "removed.h"\nextern "C" int answer() { return N; }')
+    kernel = load("headed.cu")
+    header.unlink()
+    for attempt in (kernel.reload, kernel.answer):
+        with pytest.raises(jitload.CompileError, match=r"headed.cu:1:.*removed.h"):
+            attempt()
+    capfd.readouterr()
+    write("removed.h", "#define N 1")
+    kernel.reload()
+    assert kernel.answer() == 1
+    assert "building" not in capfd.readouterr().err
 
 
 # ---- clocks

@@ -224,9 +224,9 @@ def _default() -> str:
 
 
 def _absolute(name: str) -> Path:
-    with contextlib.suppress(RuntimeError):  # nobody's home
+    with contextlib.suppress(RuntimeError):
         return Path(name).expanduser().absolute()
-    return Path(name).absolute()
+    return Path(os.devnull, name)  # the user has no home: this cannot be made either
 
 
 def _refuse_if_open_to_others(folder: Path) -> None:
