@@ -135,6 +135,8 @@ def _ensure(recipe: Recipe, read: Callable[[Recipe, Cache], Inputs] = Inputs.rea
                 if not _cached(inputs):  # else another process has just built it
                     _build(inputs, alone)
         except CompileError as error:
+            if error.of_machine:
+                raise
             if _are_current(inputs):
                 _failures[inputs.digest] = error
                 raise
@@ -403,7 +405,7 @@ class Kernel:
                     f"the build of {self.name} was interrupted: load it again"
                 )
                 self._error = error if isinstance(error, Exception) else interrupted
-                if not isinstance(error, CompileError):  # not of the files' making: try again
+                if not isinstance(error, CompileError) or error.of_machine:  # try again
                     self._inputs = None
                 self._redirect()
                 raise

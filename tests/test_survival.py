@@ -21,6 +21,7 @@ from jit_cases import answer, compilers_in, in_process, in_script, load, output_
 import jitload
 from toolchain import inputs
 from toolchain.cache import Cache
+from toolchain.errors import first_error
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
 
@@ -339,6 +340,25 @@ def test_a_disk_that_fills_while_compiling_is_told_by_a_hint(own, monkeypatch, t
     assert "No space left on device" in caught.value.log.read_text()
     assert "JITLOAD_CACHE" in caught.value.hint
     assert not list(own.glob("full_*"))
+    monkeypatch.delenv("CXX")  # the digest stays: both call themselves the same
+    assert load("full.cu").answer() == 1, "the machine's failure is not remembered as the source's"
+
+
+def test_a_compiler_that_the_system_killed_is_tried_again(own, monkeypatch):
+    said = "c++: fatal error: Killed signal terminated program cc1plus"
+    kernel = load(answer(1, "memory"))
+    answer(2, "memory")
+    with monkeypatch.context() as patch:
+
+        def killed(inputs, work, log, progress):
+            raise first_error(said, set(inputs.files), log)
+
+        patch.setattr(jitload, "compile_library", killed)
+        with pytest.raises(jitload.CompileError, match="ran out of memory"):
+            kernel.reload()
+    assert not kernel.is_current()
+    assert kernel.reload()
+    assert kernel.answer() == 2
 
 
 # ---- headers

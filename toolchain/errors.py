@@ -22,6 +22,8 @@ class CompileError(RuntimeError):
         hint: what to do about it, or None where we know nothing better than the compiler.
         log: Path of the compiler's full output.
         others: how many further errors the log holds.
+        of_machine: the machine failed, by a full disk or too little memory, and not the source:
+            the same build may succeed later.
     """
 
     __module__ = "jitload"  # where people find it
@@ -36,9 +38,10 @@ class CompileError(RuntimeError):
         hint: str | None = None,
         log: Path | None = None,
         others: int = 0,
+        of_machine: bool = False,
     ):
         self.message, self.path, self.line, self.column = message, path, line, column
-        self.hint, self.log, self.others = hint, log, others
+        self.hint, self.log, self.others, self.of_machine = hint, log, others, of_machine
         self.source = line_of(path, line)  # now: by the time it is shown the file may differ
         super().__init__(message)
 
@@ -65,12 +68,19 @@ class CompileError(RuntimeError):
         return [f"{type(self).__name__}: {self}"]
 
 
+_FULL_DISK = r"No space left on device|Disk quota exceeded"
+_NO_MEMORY = r"Killed signal terminated|[Oo]ut of memory|Cannot allocate memory"
+
 # The first of these that matches the compiler's message (and the lines about it) is its hint.
 HINTS = [
     (
-        r"No space left on device|Disk quota exceeded",
+        _FULL_DISK,
         "free some space (`python -m jitload prune`), or set JITLOAD_CACHE and TMPDIR to folders"
         " on another disk",
+    ),
+    (
+        _NO_MEMORY,
+        "the machine ran out of memory: end other programs, and load again",
     ),
     (
         r"torch/extension\.h.*No such file|Python\.h.*No such file",
@@ -162,7 +172,9 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     other = found[0] if found else re.search(_ELSE, output)
     message = other["message"] if other else "the build failed; the log says why"
     others = max(len(found) - 1, 0)
-    return CompileError(message, hint=hint_for(message, output), log=log, others=others)
+    of_machine = bool(re.search(f"{_FULL_DISK}|{_NO_MEMORY}", output))
+    hint = hint_for(message, output)
+    return CompileError(message, hint=hint, log=log, others=others, of_machine=of_machine)
 
 
 def _column(below: str, path: Path, line: int) -> int | None:
