@@ -1,5 +1,6 @@
 """The notebook's instruments: how wrong a kernel is, how fast, and both as figures.
 
+    %load_ext lab            # from here on kernels follow their files, and %%cu compiles a cell
     import lab
     table = lab.compare("layer_norm", versions="all", backward=True)   # a pandas DataFrame
     lab.plot_bandwidth(table)                                          # a matplotlib Figure
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from lab.compare import compare, sizes, widths
 from lab.error import ulp, ulp_error
+from lab.extension import load_ipython_extension, unload_ipython_extension
 from lab.measure import Timing, bytes_moved, copy_bandwidth, time_call
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = [
     "bytes_moved",
     "compare",
     "copy_bandwidth",
+    "load_ipython_extension",
     "plot_bandwidth",
     "plot_error",
     "plot_time",
@@ -34,6 +37,7 @@ __all__ = [
     "time_call",
     "ulp",
     "ulp_error",
+    "unload_ipython_extension",
     "widths",
 ]
 

@@ -1,0 +1,113 @@
+"""`%load_ext lab`: kernels follow their files, and cells may hold kernels.
+
+Before a cell runs, every loaded kernel whose sources or headers changed is rebuilt and swapped;
+what was rebuilt, and what changed, stands above the cell's output. A build that fails is shown
+there, and calls of that kernel raise its error until its files change: the old build never runs in
+its place. The cell itself does run, for rejecting cells would also reject the one that mends.
+
+`%%cu NAME` compiles a cell: see `lab.magic`. `%unload_ext lab` takes all of this back.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import jitload
+from lab.builds import Line, LiveBuilds, report
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+class Extension:
+    """What `%load_ext lab` adds to a shell."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        from lab.magic import CellKernels
+
+        self.shell, self.live = shell, LiveBuilds()
+        self.cells = CellKernels(shell, self.live)
+        self.rejection = RejectCell(shell)
+        self._errors: dict[jitload.Kernel, str] = {}  # shown already
+
+    def start(self) -> None:
+        self.shell.register_magics(self.cells)
+        self.shell.events.register("pre_run_cell", self.follow_files)
+        if hasattr(self.shell, "kernel"):  # a terminal has the loader's own line
+            jitload.listeners.append(self.live)
+
+    def stop(self) -> None:
+        self.shell.events.unregister("pre_run_cell", self.follow_files)
+        self.shell.magics_manager.magics["cell"].pop("cu")
+        if self.live in jitload.listeners:
+            jitload.listeners.remove(self.live)
+        self.rejection.withdraw()
+
+    def follow_files(self, info: object = None) -> None:
+        """Rebuild and swap what changed."""
+        self.rejection.withdraw()
+        for kernel in jitload.loaded():
+            if not kernel.is_current() and kernel not in self.cells.replaced:
+                self._rebuild(kernel)
+
+    def _rebuild(self, kernel: jitload.Kernel) -> None:
+        line, before = Line(), kernel.version
+
+        def reload() -> jitload.Kernel:
+            kernel.reload()
+            return kernel
+
+        try:
+            with self.live.shown_in(line):
+                report(line, reload, before)
+            self._errors.pop(kernel, None)
+        except KeyboardInterrupt:
+            line.show(
+                f"{kernel.name}: build interrupted; the next cell that you run starts it anew"
+            )
+            self.rejection.announce()
+        except Exception as error:
+            if self._errors.get(kernel) != str(error):  # a missing file is looked for every time
+                line.show_error(error, f"Calls of {kernel.name} raise this until its files change.")
+            self._errors[kernel] = str(error)
+
+
+class RejectCell(ast.NodeTransformer):
+    """Rejects the one cell that is about to run: the stop button, pressed during a build before it.
+
+    IPython runs the cell even if a KeyboardInterrupt leaves the hook, but gives its syntax tree to
+    the shell's transformers first.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell = shell
+
+    def announce(self) -> None:
+        self.shell.ast_transformers.append(self)
+
+    def withdraw(self) -> None:
+        if self in self.shell.ast_transformers:
+            self.shell.ast_transformers.remove(self)
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        from IPython.core.error import InputRejected
+
+        self.withdraw()
+        raise InputRejected("interrupted: this cell did not run")
+
+
+_extensions: dict[int, Extension] = {}  # by the shell's id
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """What `%load_ext lab` calls."""
+    unload_ipython_extension(shell)
+    _extensions[id(shell)] = extension = Extension(shell)
+    extension.start()
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """What `%unload_ext lab` calls."""
+    if extension := _extensions.pop(id(shell), None):
+        extension.stop()

@@ -1,0 +1,130 @@
+"""`%%cu NAME [--target cuda|cpu] [FLAGS]`: a cell of CUDA becomes the kernel NAME.
+
+    %%cu scale -DTHREADS=256
+    __global__ void kernel(const float* x, float* y, int n, float factor) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] * factor;
+    }
+    extern "C" cudaError_t twice(const float* x, float* y, int n, cudaStream_t stream) {
+        kernel<<<(n + THREADS - 1) / THREADS, THREADS, 0, stream>>>(x, y, n, 2);
+        return cudaGetLastError();
+    }
+
+and then, in Python, `scale.twice(x, y, x.numel())`. FLAGS go to the compilers.
+
+The source is written to scratch/NOTEBOOK/NAME.cu beside the notebook (scratch/NAME.cu where no
+notebook is known), line for line, so that errors and profilers point at the cell's own lines; open
+it, diff its versions, load it elsewhere. Running the cell writes it anew.
+
+Without a binding, the `extern "C"` functions become callables that take tensors for pointers. A
+binding may stand in the same cell: what follows a line that begins with `// ---- binding` is
+compiled beside the kernels, as NAME.cpp, and faster than as a part of the .cu. A cell that has a
+binding and no kernel is NAME.cpp alone. #include looks beside the notebook, too.
+"""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import MagicArgumentParser
+
+import jitload
+from lab.builds import Line, LiveBuilds, report
+from toolchain.sources import binding_of, without_comments
+
+BINDING = re.compile(r"^// ---- binding\b", re.MULTILINE)
+
+_arguments = MagicArgumentParser(prog="%%cu", add_help=False)
+_arguments.add_argument("name")
+_arguments.add_argument("--target", choices=("cuda", "cpu"))
+
+
+@magics_class
+class CellKernels(Magics):
+    """The magic, and the kernels that it made.
+
+    replaced: handles that a later run of their cell put another one in place of (it had other
+    flags, or gained a binding). Their file is no longer theirs, so they stay at their last build.
+    """
+
+    def __init__(self, shell: InteractiveShell, live: LiveBuilds) -> None:
+        super().__init__(shell)
+        self.live = live
+        self.replaced: set[jitload.Kernel] = set()
+        self._newest: dict[Path, jitload.Kernel] = {}  # by the file's path without its suffix
+
+    @cell_magic
+    def cu(self, line: str, cell: str) -> None:
+        """Compile the cell's CUDA source as a kernel: %%cu NAME [--target cuda|cpu] [FLAGS]"""
+        options, flags = _arguments.parse_known_args(shlex.split(line))
+        name = options.name
+        if not name.isidentifier():
+            raise UsageError(f"%%cu: {name!r} is no name of a variable; wanted as in: %%cu scale")
+        place = scratch() / name
+        paths = write(place, cell)
+        target = options.target or jitload.default_target()
+        earlier = self._newest.get(place)
+        as_before = earlier is not None and (paths, flags, target) == (
+            list(earlier.sources),
+            list(earlier.recipe.flags),
+            earlier.target,
+        )
+        if earlier and not as_before:  # must not run in place of one that fails to compile
+            self.replaced.add(earlier)
+            self.shell.user_ns.pop(name, None)
+        shown = Line()
+
+        def load() -> jitload.Kernel:
+            return jitload.load(*paths, target=target, flags=flags, include=[Path.cwd()])
+
+        try:
+            with self.live.shown_in(shown):
+                kernel = report(shown, load, earlier.version if as_before else None, signatures)
+        except BaseException:
+            shown.show(f"{name}: not built")
+            raise
+        self.replaced.discard(kernel)
+        self._newest[place] = self.shell.user_ns[name] = kernel
+
+
+def scratch() -> Path:
+    """Where the sources of cells lie: a folder of the notebook's own, in scratch/ beside it."""
+    notebook = Path(os.environ.get("JPY_SESSION_NAME", ""))  # set by Jupyter's server
+    here = Path.cwd() / "scratch"
+    return here / notebook.stem if notebook.suffix == ".ipynb" else here
+
+
+def write(place: Path, cell: str) -> list[Path]:
+    """Write a cell's source to `place`.cu, `place`.cpp or both; line numbers are the cell's."""
+    text = (
+        f"// the cell %%cu {place.name} of a notebook, which writes this file when it runs\n{cell}"
+    )
+    code = without_comments(text)
+    if marker := BINDING.search(text):
+        above, below = text[: marker.start()], text[marker.start() :]
+        parts = {".cu": above, ".cpp": "\n" * above.count("\n") + below}
+    elif binding_of(text) != "c" and "__global__" not in code and "<<<" not in code:
+        parts = {".cpp": text}
+    else:
+        parts = {".cu": text}
+    place.parent.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for suffix, part in parts.items():
+        path = place.with_name(place.name + suffix)
+        if not path.is_file() or path.read_text() != part:
+            path.write_text(part)
+        paths.append(path)
+    return paths
+
+
+def signatures(kernel: jitload.Kernel) -> str:
+    """What the kernel can be called with, for the line below its cell."""
+    exports = kernel.version.manifest["exports"].items()
+    return "; " + ", ".join(
+        f"{kernel.name}.{name}" + (f"({', '.join(c['parameters'])})" if c else "")
+        for name, c in exports
+    )

@@ -1,0 +1,382 @@
+"""%load_ext lab: kernels follow their files from cell to cell, and %%cu makes a kernel of a cell.
+
+Sources without a kernel compile in a fraction of a second, and follow their files like any other.
+"""
+
+import re
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import jitload
+
+pytest.importorskip("IPython", reason="IPython is not installed")
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from jit_cases import answer, write
+
+SCALE = """
+    __global__ void scale(const float* x, float* y, int n, float factor) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] * factor;
+    }
+
+    extern "C" cudaError_t launch(const float* x, float* y, int n, cudaStream_t stream) {
+        scale<<<(n + 63) / 64, 64, 0, stream>>>(x, y, n, FACTOR);
+        return cudaGetLastError();
+    }
+"""
+BINDING = """
+    #include "binding.h"
+
+    extern "C" cudaError_t launch(const float* x, float* y, int n, cudaStream_t stream);
+
+    Tensor forward(Tensor x) {
+        check_first(x, "x");
+        OnDeviceOf device(x);
+        Tensor y = new_like(x);
+        check_launch(launch(in<float>(x), out<float>(y), x.numel(), device.stream));
+        return y;
+    }
+
+    STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("forward(Tensor x) -> Tensor"); }
+    STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+        m.impl("forward", TORCH_BOX(&forward));
+    }
+"""
+
+
+class Notebook:
+    """A shell with the extension loaded."""
+
+    def __init__(self) -> None:
+        self.shell = InteractiveShell.instance()
+        self.run("%load_ext lab")
+
+    def run(self, cell: str) -> str:
+        """Run a cell that must succeed; return what it shows."""
+        shown, error = self.attempt(cell)
+        if error:
+            raise error
+        return shown
+
+    def attempt(self, cell: str) -> tuple[str, BaseException | None]:
+        """Run a cell; return what it shows and what it raises."""
+        with capture_output(display=False) as captured:
+            result = self.shell.run_cell(textwrap.dedent(cell))
+        return captured.stdout, result.error_before_exec or result.error_in_exec
+
+    def __getitem__(self, name: str) -> object:
+        return self.shell.user_ns[name]
+
+
+@pytest.fixture
+def notebook(in_scratch, monkeypatch):
+    monkeypatch.setenv("JITLOAD_TARGET", "cpu")
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setattr(jitload, "_kernels", {})  # none of another test's
+    notebook = Notebook()
+    yield notebook
+    notebook.run("%unload_ext lab")
+    InteractiveShell.clear_instance()
+
+
+# ---- before a cell runs
+
+
+def test_a_cell_runs_the_kernel_as_its_file_is_now(notebook):
+    answer(1)
+    notebook.run("import jitload; kernel = jitload.load('answer.cu'); call = kernel.answer")
+    answer(2)
+    shown = notebook.run("result = kernel.answer(), call()")
+    assert notebook["result"] == (2, 2)
+    (line,) = shown.splitlines()[-1:]
+    assert line.startswith("answer: rebuilt for cpu in ")
+    assert line.endswith(" s; answer.cu +1 −1 lines")
+    assert notebook.run("result = kernel.answer()") == ""
+
+
+def test_an_edited_header_is_named(notebook):
+    header = write("value.h", "#define VALUE 1")
+    write("answer.cu", '#include "value.h"\nextern "C" int answer() { return VALUE; }')
+    notebook.run("import jitload; kernel = jitload.load('answer.cu')")
+    header.write_text("#define VALUE 2")
+    assert "; value.h +1 −1 lines" in notebook.run("result = kernel.answer()")
+    assert notebook["result"] == 2
+
+
+def test_an_earlier_source_opens_its_build_again(notebook):
+    answer(1)
+    notebook.run("import jitload; kernel = jitload.load('answer.cu')")
+    answer(2)
+    notebook.run("kernel.answer()")
+    answer(1)
+    shown = notebook.run("result = kernel.answer()")
+    assert notebook["result"] == 1
+    assert "opened in" in shown
+    assert "answer.cu +1 −1 lines" in shown
+
+
+def test_a_broken_edit_is_shown_and_calls_raise_until_it_is_mended(notebook):
+    answer(1)
+    notebook.run("import jitload; kernel = jitload.load('answer.cu')")
+    answer("nothing")
+    shown, error = notebook.attempt("before = 'ran'; result = kernel.answer()")
+    assert "answer.cu:1:34: error:" in shown
+    assert "Calls of answer raise this until its files change." in shown
+    assert isinstance(error, jitload.CompileError)
+    assert notebook["before"] == "ran", "a cell that does not use the kernel is not locked out"
+    shown, error = notebook.attempt("kernel.answer()")
+    assert "Calls of answer" not in shown, "the error was shown when it was new"
+    assert isinstance(error, jitload.CompileError)
+    answer(1)
+    assert "runs on" in notebook.run("result = kernel.answer()")
+    assert notebook["result"] == 1
+
+
+def test_a_kernel_that_never_compiled_is_mended_by_its_own_cell(notebook):
+    answer("nothing")
+    _, error = notebook.attempt("import jitload; kernel = jitload.load('answer.cu')")
+    assert isinstance(error, jitload.CompileError)
+    answer(1)
+    notebook.run("kernel = jitload.load('answer.cu')")
+    assert notebook["kernel"].answer() == 1
+
+
+def test_a_deleted_source_is_reported_and_the_notebook_goes_on(notebook):
+    path = answer(1)
+    notebook.run("import jitload; kernel = jitload.load('answer.cu')")
+    path.unlink()
+    assert "is gone" in notebook.run("result = 5")
+    assert "is gone" not in notebook.run("result = 5"), "once is enough"
+    _, error = notebook.attempt("kernel.answer()")
+    assert isinstance(error, FileNotFoundError)
+
+
+def test_an_interrupted_build_is_started_anew_by_the_next_cell(notebook, monkeypatch):
+    answer(1)
+    notebook.run("import jitload; kernel = jitload.load('answer.cu')")
+    answer(2)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jitload, "compile_library", interrupt)
+        shown, error = notebook.attempt("ran = True; kernel.answer()")
+    assert "answer: build interrupted" in shown
+    assert error is not None
+    assert "ran" not in notebook.shell.user_ns, "the stop button stops the cell too"
+    notebook.run("result = kernel.answer()")
+    assert notebook["result"] == 2
+
+
+def test_a_compiled_function_runs_the_new_build(notebook):
+    notebook.run("%%cu scale -DFACTOR=2\n" + textwrap.dedent(SCALE + "// ---- binding" + BINDING))
+    notebook.run("""
+        import torch
+        compiled = torch.compile(lambda x: scale.forward(x) + 1, backend="eager")
+
+        @scale.register_fake("forward")
+        def _(x):
+            return torch.empty_like(x)
+
+        first = compiled(torch.ones(4))
+    """)
+    source = Path("scratch/scale.cu")
+    source.write_text(source.read_text().replace("FACTOR)", "FACTOR + 1)"))
+    notebook.run("second = compiled(torch.ones(4))")
+    assert notebook["first"].tolist() == [3] * 4
+    assert notebook["second"].tolist() == [4] * 4
+
+
+def test_where_nothing_changed_ten_kernels_cost_less_than_5_ms(notebook):
+    for i in range(10):
+        path = write(f"k{i}.cu", '#include "vec.cuh"\nextern "C" int answer() { return 1; }')
+        jitload.load(path)
+    hook = notebook.shell.events.callbacks["pre_run_cell"][-1]
+    times = []
+    for _ in range(9):
+        started = time.perf_counter()
+        hook(None)
+        times.append(time.perf_counter() - started)
+    assert len(jitload.loaded()) == 10
+    assert min(times) < 5e-3
+
+
+def test_unloaded_nothing_is_rebuilt_and_cu_is_gone(notebook):
+    answer(1)
+    notebook.run("import jitload; kernel = jitload.load('answer.cu')")
+    notebook.run("%unload_ext lab")
+    answer(2)
+    assert notebook.run("result = kernel.answer()") == ""
+    assert notebook["result"] == 1
+    assert notebook.shell.find_cell_magic("cu") is None
+    notebook.run("%load_ext lab")
+    notebook.run("result = kernel.answer()")
+    assert notebook["result"] == 2
+
+
+# ---- %%cu
+
+
+def cell(*parts: str, name: str = "scale", flags: str = "-DFACTOR=2") -> str:
+    return f"%%cu {name} {flags}\n" + textwrap.dedent("".join(parts))
+
+
+def test_a_cell_becomes_a_kernel_that_takes_tensors(notebook):
+    shown = notebook.run(cell(SCALE))
+    assert "scale.launch(const float* x, float* y, int n, cudaStream_t stream)" in shown
+    x, y = torch.arange(5.0), torch.empty(5)
+    notebook["scale"].launch(x, y, 5)
+    assert torch.equal(y, 2 * x)
+    assert notebook["scale"].sources == (Path("scratch/scale.cu").absolute(),)
+
+
+def test_an_edited_cell_is_a_new_version_of_the_same_handle(notebook):
+    notebook.run(cell(SCALE))
+    handle, y = notebook["scale"], torch.empty(3)
+    shown = notebook.run(cell(SCALE.replace("FACTOR", "FACTOR + 1")))
+    assert "scale.cu +1 −1 lines" in shown
+    assert notebook["scale"] is handle
+    handle.launch(torch.ones(3), y, 3)
+    assert y.tolist() == [3, 3, 3]
+    handle.at(1).launch(torch.ones(3), y, 3)
+    assert y.tolist() == [2, 2, 2]
+
+
+def test_a_scratch_file_edited_by_hand_is_followed(notebook):
+    notebook.run(cell(SCALE))
+    path = Path("scratch/scale.cu")
+    path.write_text(path.read_text().replace("FACTOR)", "7)"))
+    assert "scale: rebuilt" in notebook.run("import torch; y = torch.empty(1)")
+    notebook.run("scale.launch(torch.ones(1), y, 1)")
+    assert notebook["y"].item() == 7
+
+
+def test_other_flags_replace_the_kernel_and_the_earlier_one_is_left_alone(notebook):
+    notebook.run(cell(SCALE))
+    earlier = notebook["scale"]
+    source = SCALE.replace("FACTOR", "FACTOR * TIMES")
+    notebook.run(cell(source, flags="-DFACTOR=2 -DTIMES=5"))
+    assert notebook.run("pass") == ""
+    y = torch.empty(1)
+    notebook["scale"].launch(torch.ones(1), y, 1)
+    assert y.item() == 10
+    notebook.run(cell(SCALE))
+    assert notebook["scale"] is earlier
+
+
+def test_other_flags_that_fail_leave_no_kernel_behind(notebook):
+    notebook.run(cell(SCALE))
+    _, error = notebook.attempt(cell(SCALE, flags="-DFACTOR=nothing"))
+    assert isinstance(error, jitload.CompileError)
+    assert "scale" not in notebook.shell.user_ns
+
+
+@pytest.mark.parametrize("marker", ["// ---- binding", "// ---- binding: checks and launch"])
+def test_a_binding_below_its_marker_is_compiled_by_itself(notebook, marker):
+    notebook.run(cell(SCALE, marker, BINDING))
+    assert [path.suffix for path in notebook["scale"].sources] == [".cu", ".cpp"]
+    assert notebook["scale"].forward(torch.ones(3)).tolist() == [2, 2, 2]
+
+
+def test_a_cell_of_c_plus_plus_is_a_binding_alone(notebook):
+    source = """
+        #include <torch/csrc/stable/library.h>
+        #include <torch/csrc/stable/tensor.h>
+        int64_t size(torch::stable::Tensor x) { return x.numel(); }
+        STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("size(Tensor x) -> int"); }
+        STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+            m.impl("size", TORCH_BOX(&size));
+        }
+    """
+    notebook.run(cell(source, name="count", flags=""))
+    assert [path.suffix for path in notebook["count"].sources] == [".cpp"]
+    assert notebook["count"].size(torch.ones(2, 3)) == 6
+
+
+@pytest.mark.parametrize("part", ["kernel", "binding"])
+def test_errors_point_at_the_cells_lines(notebook, part):
+    source = cell(SCALE, "// ---- binding", BINDING)
+    wrong = {"kernel": "if (i < n)", "binding": "Tensor y ="}[part]
+    line = next(i for i, text in enumerate(source.splitlines(), 1) if wrong in text)
+    _, error = notebook.attempt(source.replace(wrong, f"unknown; {wrong}"))
+    assert isinstance(error, jitload.CompileError)
+    assert error.line == line
+    assert "unknown" in error.source
+
+
+def test_each_notebook_has_a_folder_of_its_own(notebook, monkeypatch):
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/02 mine.ipynb")
+    notebook.run(cell(SCALE))
+    assert Path("scratch/02 mine/scale.cu").is_file()
+
+
+def test_headers_beside_the_notebook_are_found_and_followed(notebook):
+    header = write("factor.h", "#define FACTOR 3")
+    notebook.run(cell('#include "factor.h"\n', SCALE, flags=""))
+    header.write_text("#define FACTOR 4")
+    notebook.run("import torch; y = torch.empty(1); scale.launch(torch.ones(1), y, 1)")
+    assert notebook["y"].item() == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "required: name"),
+        ("two-words", "no name of a variable"),
+        ("a --target gpu", "--target"),
+    ],
+)
+def test_a_wrong_first_line_says_what_is_wanted(notebook, line, says):
+    with capture_output(display=False) as captured:
+        notebook.shell.run_cell(f"%%cu {line}\nint x;")
+    assert says in captured.stdout + captured.stderr
+    assert not Path("scratch").exists()
+
+
+# ---- in a notebook
+
+
+def test_a_notebook_sees_the_build_live_and_then_its_report_in_one_output(in_scratch):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    edit = """
+        from pathlib import Path
+        path = Path("scratch/scale.cu")
+        _ = path.write_text(path.read_text().replace("FACTOR)", "{factor})"))
+    """
+    sources = [
+        "%load_ext lab",
+        cell(SCALE, flags="-DFACTOR=2 --target cpu"),
+        textwrap.dedent(edit).format(factor="5)"),  # one parenthesis too many
+        "done = 1",
+        textwrap.dedent(edit).format(factor="5").replace('"FACTOR)"', '"5))"'),
+        "import torch; y = torch.empty(1); scale.launch(torch.ones(1), y, 1); y.item()",
+    ]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    messages = []
+
+    class Client(nbclient.NotebookClient):
+        def process_message(self, message, *arguments):
+            if "data" in message["content"]:
+                messages.append(message["content"]["data"]["text/plain"])
+            return super().process_message(message, *arguments)
+
+    client = Client(nbformat.v4.new_notebook(cells=cells))
+    client.execute(cwd=str(Path.cwd()))
+    made, broken, mended = cells[1], cells[3], cells[5]
+    assert [output.output_type for output in made.outputs] == ["display_data"]
+    assert made.outputs[0].data["text/plain"].startswith("scale: built for cpu in ")
+    (output,) = broken.outputs
+    assert "scale.cu:9:" in output.data["text/plain"]
+    assert "Calls of scale raise this" in output.data["text/html"]
+    report, result = mended.outputs
+    assert "scale.cu +1 −1 lines" in report.data["text/plain"]
+    assert result.data["text/plain"] == "5.0"
+    assert any(re.match(r"building scale for cpu, 1 of 2: scale\.cu, 0\.\d s", m) for m in messages)
