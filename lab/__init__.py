@@ -19,12 +19,14 @@ from lab.compare import compare, sizes, widths
 from lab.error import ulp, ulp_error
 from lab.extension import load_ipython_extension, unload_ipython_extension
 from lab.measure import Timing, bytes_moved, copy_bandwidth, time_call
+from lab.trial import Trial, trial
 
 if TYPE_CHECKING:
     from lab.plots import plot_bandwidth, plot_error, plot_time, plot_versions
 
 __all__ = [
     "Timing",
+    "Trial",
     "bytes_moved",
     "compare",
     "copy_bandwidth",
@@ -35,6 +37,7 @@ __all__ = [
     "plot_versions",
     "sizes",
     "time_call",
+    "trial",
     "ulp",
     "ulp_error",
     "unload_ipython_extension",

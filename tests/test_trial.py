@@ -1,0 +1,134 @@
+"""lab.trial: whatever a call does to its process, the notebook's lives on and knows why."""
+
+import operator
+import textwrap
+import time
+
+import pytest
+import torch
+
+import jitload
+import lab
+
+KERNEL = """
+    #include <cstdio>
+    #include <cstdlib>
+
+    extern "C" int add(float* x, int n) {
+        printf("adding\\n");
+        for (int i = 0; i < n; ++i) x[i] += 1;
+        return n;
+    }
+    extern "C" void crash(float* x) { *(volatile float*)8 = x[0]; }
+    extern "C" void hang(float* x) { while (*(volatile float*)x == 0) {} }
+    extern "C" void give_up() { exit(3); }
+
+    __global__ void wait_for_all() {
+        if (threadIdx.x % 32 < 16)
+            __syncwarp();
+        else
+            __syncthreads();
+    }
+    extern "C" void deadlock() { wait_for_all<<<1, 64>>>(); }
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trial")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE", str(folder / "cache"))
+        source = folder / "risky.cu"
+        source.write_text(textwrap.dedent(KERNEL))
+        yield jitload.load(source, target="cpu")
+
+
+def test_a_call_that_returns(kernel):
+    trial = lab.trial(kernel.add, torch.zeros(4), 4)
+    assert trial.outcome == "returned"
+    assert trial.result == 4
+    assert trial.arguments[0].tolist() == [1, 1, 1, 1]
+    assert trial.output == "adding"
+    assert trial.seconds < 5
+    assert str(trial).startswith("risky.add returned after")
+
+
+def test_the_notebooks_tensors_are_untouched(kernel):
+    x = torch.zeros(4)
+    assert lab.trial(kernel.add, x, 4).arguments[0].sum() == 4
+    assert x.sum() == 0
+
+
+def test_a_segmentation_fault_is_told(kernel):
+    trial = lab.trial(kernel.crash, torch.zeros(2, 3))
+    assert trial.outcome == "crashed"
+    assert "risky.crash crashed" in trial.report
+    assert "Segmentation fault (SIGSEGV)" in trial.report
+    assert "float32 [2, 3] on cpu" in trial.report
+    assert "an index past the end" in trial.report
+    with pytest.raises(RuntimeError, match="SIGSEGV"):
+        _ = trial.result
+
+
+def test_a_hang_is_ended_at_the_limit(kernel):
+    started = time.perf_counter()
+    trial = lab.trial(kernel.hang, torch.zeros(1), seconds=0.5)
+    assert trial.outcome == "hung"
+    assert "did not return within 0.5 s" in trial.report
+    assert "most recent call first" in trial.report, "where it was"
+    assert time.perf_counter() - started < 30
+
+
+def test_a_deadlock_is_told(kernel):
+    trial = lab.trial(kernel.deadlock, seconds=10)
+    assert trial.outcome == "raised"
+    assert "wait_for_all" in trial.report
+
+
+def test_a_process_that_ends_itself(kernel):
+    trial = lab.trial(kernel.give_up)
+    assert trial.outcome == "crashed"
+    assert "ended its process with status 3" in trial.report
+
+
+def test_an_error_that_is_raised(kernel):
+    trial = lab.trial(kernel.add, torch.zeros(4, dtype=torch.int32), 4)
+    assert trial.outcome == "raised"
+    assert "TypeError: add: x is torch.int32; wanted torch.float32" in trial.report
+
+
+def test_a_function_of_a_module_and_keywords():
+    assert lab.trial(operator.add, torch.ones(2), 1).result.tolist() == [2, 2]
+    trial = lab.trial(torch.sum, torch.ones(2, 3), dim=1)
+    assert trial.result.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("function", [lambda: 1, 5])
+def test_what_cannot_be_sent_is_refused_with_a_reason(function):
+    with pytest.raises(TypeError, match="cannot be sent to another process"):
+        lab.trial(function)
+
+
+def test_an_argument_that_cannot_be_sent():
+    with pytest.raises(TypeError, match=r"an argument of _operator\.add cannot be sent"):
+        lab.trial(operator.add, lambda: 1, 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_an_illegal_address_on_the_gpu_costs_the_child_alone(tmp_path):
+    source = tmp_path / "astray.cu"
+    source.write_text(
+        textwrap.dedent("""
+        __global__ void write(float* x) { x[1ll << 40] = 1; }
+        extern "C" cudaError_t astray(float* x, cudaStream_t stream) {
+            write<<<1, 1, 0, stream>>>(x);
+            return cudaGetLastError();
+        }
+        """)
+    )
+    x = torch.zeros(4, device="cuda")
+    trial = lab.trial(jitload.load(source, target="cuda").astray, x)
+    assert trial.outcome == "raised"
+    assert "illegal memory access" in trial.report
+    assert (x + 1).sum() == 4
