@@ -7,6 +7,8 @@
     lab.plot_time(lab.compare("layer_norm", shapes=lab.sizes()))
     lab.plot_error("layer_norm")
     lab.plot_versions("layer_norm")
+    lab.compare_versions(kernel, call=lambda build, x: build.forward(x, 0))  # before and after
+    lab.trial(kernel.forward, x, 0)                                    # in a process of its own
 
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
 with a cold L2; without a GPU they are the CPU simulator's, marked as such and never set against
@@ -23,12 +25,14 @@ from lab.trial import Trial, trial
 
 if TYPE_CHECKING:
     from lab.plots import plot_bandwidth, plot_error, plot_time, plot_versions
+    from lab.versions import compare_versions
 
 __all__ = [
     "Timing",
     "Trial",
     "bytes_moved",
     "compare",
+    "compare_versions",
     "copy_bandwidth",
     "load_ipython_extension",
     "plot_bandwidth",
@@ -48,9 +52,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """The plots, and matplotlib with them, are imported when the first one is asked for."""
     if name in __all__:
-        from lab import plots
+        from lab import plots, versions
 
-        return getattr(plots, name)
+        return getattr(versions if name == "compare_versions" else plots, name)
     raise AttributeError(f"module 'lab' has no attribute {name!r}")
 
 

@@ -103,7 +103,7 @@ def plot_error(
     """
     found = arguments.an_op(op)
     name = arguments.version(found, version)
-    size = arguments.shape(_default_shape() if shape is None else shape)
+    size = arguments.shape(default_shape() if shape is None else shape)
     option = arguments.options(found, options)[0]
     chosen = arguments.dtypes(dtypes)
     device = jitload.device()
@@ -131,7 +131,7 @@ def plot_error(
         facts = environment(device)
         what = f"{size[0]} x {size[1]}, truth: the reference in float64, {facts['date']}"
         title = f"{op}: error in units in the last place"
-        return drawing.finish(figure, title, f"{_machine(facts)}\n{what}")
+        return drawing.finish(figure, title, f"{machine(facts)}\n{what}")
 
 
 def plot_versions(
@@ -156,7 +156,7 @@ def plot_versions(
     if isinstance(op, str):
         op = compare(
             op,
-            shapes=[arguments.shape(_default_shape() if shape is None else shape)],
+            shapes=[arguments.shape(default_shape() if shape is None else shape)],
             dtypes=dtypes,
             versions=versions,
             rivals=(),
@@ -177,15 +177,15 @@ def plot_versions(
     with drawing.style():
         figure, axes = drawing.grid(len(groups), 2, (3.8, height), sharey=True)
         for (left, right), (key, rows) in zip(axes, groups, strict=True):
-            _version_errors(left, rows, facts)
-            _version_times(right, rows, facts)
+            version_errors(left, rows, facts)
+            version_times(right, rows, facts)
             left.set_title(f"{_listed(key)}: error")
             right.set_title(f"{_listed(key)}: time")
         axes[0][0].invert_yaxis()  # the first version on top
         return drawing.finish(figure, f"{facts['op']}: version against version", _caption(table))
 
 
-def _default_shape() -> tuple[int, int]:
+def default_shape() -> tuple[int, int]:
     return GPU_SHAPE if jitload.device().type == "cuda" else SIMULATOR_SHAPE
 
 
@@ -257,7 +257,7 @@ def _time_label(facts: dict) -> str:
     return "time (µs)" if _on_gpu(facts) else "simulator's time (µs)"
 
 
-def _version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
+def version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
     """Largest and mean error of each version in ULP; the axis is linear up to 1, then log.
 
     Errors beyond WORST_ULP, infinite ones too, are drawn there.
@@ -281,7 +281,7 @@ def _version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
     axes.set_xlabel("error (ULP)")
 
 
-def _version_times(axes: Axes, rows: DataFrame, facts: dict) -> None:
+def version_times(axes: Axes, rows: DataFrame, facts: dict) -> None:
     """Median time of each version as a bar, with its interquartile range and its number."""
     names, colors = _names_and_colors(rows, facts)
     times = rows["time_us"]
@@ -310,10 +310,10 @@ def _caption(table: DataFrame) -> str:
     """The conditions: the machine; and below it shapes, how time was taken, and date."""
     facts = table.attrs
     clock = "median, cold L2" if _on_gpu(facts) else "times are the CPU simulator's"
-    return f"{_machine(facts)}\n{_shape_text(table)}, {clock}, {facts['date']}"
+    return f"{machine(facts)}\n{_shape_text(table)}, {clock}, {facts['date']}"
 
 
-def _machine(facts: dict) -> str:
+def machine(facts: dict) -> str:
     driver = f"driver {facts['driver']}" if facts["driver"] else ""
     return _listed((facts["device"], driver, f"torch {facts['torch']}"))
 
