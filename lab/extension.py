@@ -47,9 +47,12 @@ class Extension:
     def follow_files(self, info: object = None) -> None:
         """Rebuild and swap what changed."""
         self.rejection.withdraw()
-        for kernel in jitload.loaded():
-            if not kernel.is_current() and kernel not in self.cells.replaced:
-                self._rebuild(kernel)
+        try:
+            for kernel in jitload.loaded():
+                if not kernel.is_current() and kernel not in self.cells.replaced:
+                    self._rebuild(kernel)
+        except KeyboardInterrupt:
+            self.rejection.announce()
 
     def _rebuild(self, kernel: jitload.Kernel) -> None:
         line, before = Line(), kernel.version
@@ -63,12 +66,11 @@ class Extension:
                 report(line, reload, before)
             self._errors.pop(kernel, None)
         except KeyboardInterrupt:
-            line.show(
-                f"{kernel.name}: build interrupted; the next cell that you run starts it anew"
-            )
-            self.rejection.announce()
+            line.show(f"{kernel.name}: build interrupted; the next cell starts it anew")
+            raise
         except Exception as error:
-            if self._errors.get(kernel) != str(error):  # a missing file is looked for every time
+            # A missing file is looked for before every cell, and told of once.
+            if isinstance(error, jitload.CompileError) or self._errors.get(kernel) != str(error):
                 line.show_error(error, f"Calls of {kernel.name} raise this until its files change.")
             self._errors[kernel] = str(error)
 

@@ -16,7 +16,7 @@ import jitload
 pytest.importorskip("IPython", reason="IPython is not installed")
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
-from jit_cases import answer, write
+from jit_cases import answer, compilers_in, write
 
 SCALE = """
     __global__ void scale(const float* x, float* y, int n, float factor) {
@@ -380,3 +380,49 @@ def test_a_notebook_sees_the_build_live_and_then_its_report_in_one_output(in_scr
     assert "scale.cu +1 −1 lines" in report.data["text/plain"]
     assert result.data["text/plain"] == "5.0"
     assert any(re.match(r"building scale for cpu, 1 of 2: scale\.cu, 0\.\d s", m) for m in messages)
+
+
+SLOW = """
+    #include <regex>
+    extern "C" int answer() { return std::regex_match("a", std::regex("a")); }
+"""
+
+
+def test_the_stop_button_ends_a_build_and_its_cell(in_scratch, cache):
+    """In a kernel of its own, which is interrupted as Jupyter interrupts it."""
+    manager = pytest.importorskip("jupyter_client.manager")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    answer(1)
+    running, client = manager.start_new_kernel()
+
+    def run(code: str, interrupt_at: str | None = None) -> tuple[str, str]:
+        """How a cell ended, and all that it showed; stopped once `interrupt_at` is shown."""
+        shown = []
+
+        def hear(message: dict) -> None:
+            nonlocal interrupt_at
+            content = message["content"]
+            shown.append(str(content.get("data") or content.get("text") or content.get("ename")))
+            if interrupt_at and interrupt_at in shown[-1]:
+                running.interrupt_kernel()
+                interrupt_at = None
+
+        reply = client.execute_interactive(code, output_hook=hear, timeout=120)
+        return reply["content"]["status"], "\n".join(shown)
+
+    try:
+        run("%load_ext lab")
+        run("import jitload; kernel = jitload.load('answer.cu', target='cpu')")
+        write("answer.cu", SLOW)
+        status, shown = run("ran = True", interrupt_at="1 of 2: answer.cu")
+        assert status == "error", shown
+        assert "answer: build interrupted" in shown
+        assert compilers_in(cache) == []
+        answer(2)
+        status, shown = run("print('ran' in globals(), kernel.answer())")
+        assert status == "ok"
+        assert "answer: rebuilt for cpu" in shown
+        assert "False 2" in shown
+    finally:
+        client.stop_channels()
+        running.shutdown_kernel(now=True)
