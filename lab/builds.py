@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import jitload
 
 GREEN, RED = "var(--jp-success-color1, #2e7d32)", "var(--jp-error-color1, #c62828)"
+SIZE = "var(--jp-code-font-size, 13px)"
 
 
 class Line:
@@ -29,8 +30,8 @@ class Line:
     def show_error(self, error: Exception, after: str) -> None:
         """Put an error there, and below it the sentence `after`."""
         text = f"{type(error).__name__}: {error}\n{after}"
-        edge = f"margin: 0; border-left: 3px solid {RED}; padding-left: 0.6em"
-        self.show(text, f'<pre style="{edge}">{html.escape(text)}</pre>')
+        look = f"margin: 0; border-left: 3px solid {RED}; padding-left: 0.6em; font-size: {SIZE}"
+        self.show(text, f'<pre style="{look}">{html.escape(text)}</pre>')
 
 
 class LiveBuilds:
@@ -79,7 +80,7 @@ def report(
     kernel = make()
     seconds = time.perf_counter() - started
     if before and kernel.digest == before.digest:
-        text = f"the build of {kernel.version.when:%H:%M:%S} for {kernel.target} runs on"
+        text = f"the build of {kernel.version.when:%H:%M:%S} for {kernel.target} runs again"
     elif kernel.seconds <= seconds:
         text = f"{'rebuilt' if before else 'built'} for {kernel.target} in {seconds:.1f} s"
     else:
@@ -100,10 +101,13 @@ def _changes(kernel: jitload.Kernel, before: jitload.Version | None) -> tuple[st
     """Which files changed, and how many lines came and went: as text and as HTML."""
     if before is None or kernel.digest == before.digest:
         return "", ""
-    diff = kernel.diff(before, kernel.version)
     old, new = before.manifest["inputs"], kernel.version.manifest["inputs"]
     files = [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]
     names = ", ".join(path.rpartition("/")[2] for path in files)
+    try:
+        diff = kernel.diff(before, kernel.version)
+    except OSError:  # somebody emptied the cache
+        return f"; {names}", f"; {html.escape(names)}"
     return (
         f"; {names} +{diff.added} −{diff.removed} lines",
         f'; {html.escape(names)} <span style="color: {GREEN}">+{diff.added}</span>'

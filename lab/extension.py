@@ -34,7 +34,7 @@ class Extension:
     def start(self) -> None:
         self.shell.register_magics(self.cells)
         self.shell.events.register("pre_run_cell", self.follow_files)
-        if hasattr(self.shell, "kernel"):  # a terminal has the loader's own line
+        if getattr(self.shell, "kernel", None):  # a terminal has the loader's own line
             jitload.listeners.append(self.live)
 
     def stop(self) -> None:

@@ -34,6 +34,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 import jitload
 from lab.builds import Line, LiveBuilds, report
+from toolchain.cfunctions import STREAM
 from toolchain.sources import binding_of, without_comments
 
 BINDING = re.compile(r"^// ---- binding\b", re.MULTILINE)
@@ -122,9 +123,10 @@ def write(place: Path, cell: str) -> list[Path]:
 
 
 def signatures(kernel: jitload.Kernel) -> str:
-    """What the kernel can be called with, for the line below its cell."""
-    exports = kernel.version.manifest["exports"].items()
-    return "; " + ", ".join(
-        f"{kernel.name}.{name}" + (f"({', '.join(c['parameters'])})" if c else "")
-        for name, c in exports
-    )
+    """What the kernel can be called with; a stream is filled in."""
+    shown = []
+    for name, declared in kernel.version.manifest["exports"].items():
+        parameters = declared["parameters"] if declared else []
+        given = ", ".join(p for p in parameters if STREAM not in p)
+        shown.append(f"{kernel.name}.{name}" + (f"({given})" if declared else ""))
+    return "; " + ", ".join(shown)

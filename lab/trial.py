@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -131,8 +132,7 @@ def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: ob
                 f"an argument of {call.what} cannot be sent to another process: {error}"
             ) from None
         status, took = _run(folder, seconds)
-        output = (folder / "output").read_text(errors="replace")
-        return _judge(call, folder, status, took, output)
+        return _judge(call, folder, status, took, _output(folder))
 
 
 def _run(folder: Path, limit: float) -> tuple[int | None, float]:
@@ -167,10 +167,17 @@ def _run(folder: Path, limit: float) -> tuple[int | None, float]:
             process.wait()
 
 
+def _output(folder: Path) -> str:
+    """What the child printed, and where it ended, without our own part of the stack."""
+    ours = r'Extension modules: |  File "(<frozen runpy>|.*[/\\]lab[/\\]trial(_process)?\.py)"'
+    lines = (folder / "output").read_text(errors="replace").splitlines()
+    return "\n".join(line for line in lines if not re.match(ours, line)).strip()
+
+
 def _judge(call: Call, folder: Path, status: int | None, took: float, output: str) -> Trial:
     if status == 0:
         end = torch.load(folder / "end.pt", weights_only=False)
-        output, took = output.strip(), end["seconds"]
+        took = end["seconds"]
         if "error" in end:
             report = f"{call.what} raised after {took:.1f} s:\n{end['error']}"
             return Trial("raised", report, took, output)
@@ -190,8 +197,8 @@ def _judge(call: Call, folder: Path, status: int | None, took: float, output: st
     given = [_described(value) for value in call.args]
     given += [f"{name}={_described(value)}" for name, value in call.kwargs.items()]
     arguments = f"Arguments: {', '.join(given)}" if given else ""
-    lines = [f"{call.what} {happened}.", hint, arguments, output.strip()]
-    return Trial(outcome, "\n".join(filter(None, lines)), took, output.strip())
+    lines = [f"{call.what} {happened}.", hint, arguments, output]
+    return Trial(outcome, "\n".join(filter(None, lines)), took, output)
 
 
 def _described(value: object) -> str:

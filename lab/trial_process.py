@@ -11,12 +11,15 @@ from pathlib import Path
 
 import torch
 
+import jitload
+
 
 def main(folder: Path) -> None:
     """Run FOLDER/call.pt; leave FOLDER/called at its start and FOLDER/end.pt at its end."""
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    jitload.announce = False  # what the process prints is the call's
     call = torch.load(folder / "call.pt", weights_only=False)
     started = time.perf_counter()
     try:

@@ -4,6 +4,7 @@ Sources without a kernel compile in a fraction of a second, and follow their fil
 """
 
 import re
+import shutil
 import textwrap
 import time
 from pathlib import Path
@@ -120,6 +121,16 @@ def test_an_earlier_source_opens_its_build_again(notebook):
     assert "answer.cu +1 −1 lines" in shown
 
 
+def test_an_emptied_cache_costs_the_line_counts_alone(notebook):
+    answer(1)
+    notebook.run("import jitload; kernel = jitload.load('answer.cu')")
+    shutil.rmtree(notebook["kernel"].version.folder)
+    answer(2)
+    shown = notebook.run("result = kernel.answer()")
+    assert notebook["result"] == 2
+    assert shown.rstrip().endswith("; answer.cu")
+
+
 def test_a_broken_edit_is_shown_and_calls_raise_until_it_is_mended(notebook):
     answer(1)
     notebook.run("import jitload; kernel = jitload.load('answer.cu')")
@@ -133,7 +144,7 @@ def test_a_broken_edit_is_shown_and_calls_raise_until_it_is_mended(notebook):
     assert "Calls of answer" not in shown, "the error was shown when it was new"
     assert isinstance(error, jitload.CompileError)
     answer(1)
-    assert "runs on" in notebook.run("result = kernel.answer()")
+    assert "runs again" in notebook.run("result = kernel.answer()")
     assert notebook["result"] == 1
 
 
@@ -229,7 +240,7 @@ def cell(*parts: str, name: str = "scale", flags: str = "-DFACTOR=2") -> str:
 
 def test_a_cell_becomes_a_kernel_that_takes_tensors(notebook):
     shown = notebook.run(cell(SCALE))
-    assert "scale.launch(const float* x, float* y, int n, cudaStream_t stream)" in shown
+    assert "scale.launch(const float* x, float* y, int n)" in shown
     x, y = torch.arange(5.0), torch.empty(5)
     notebook["scale"].launch(x, y, 5)
     assert torch.equal(y, 2 * x)

@@ -12,6 +12,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -76,7 +77,10 @@ def sources(*endings: str) -> list[str]:
     """The project's files with these endings."""
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"]
     return sorted(
-        str(path) for folder in folders for path in folder.rglob("*.*") if path.suffix in endings
+        str(path)
+        for folder in folders
+        for path in folder.rglob("*.*")
+        if path.suffix in endings and "scratch" not in path.relative_to(ROOT).parts
     )
 
 
@@ -85,7 +89,8 @@ def imported(path: Path) -> set[str]:
     texts = [path.read_text()]
     if path.suffix == ".ipynb":
         cells = json.loads(texts[0])["cells"]
-        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        code = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        texts = list(map(TransformerManager().transform_cell, code))  # % and %% become calls
     names = set()
     for node in (node for text in texts for node in ast.walk(ast.parse(text))):
         if isinstance(node, ast.Import):

@@ -66,6 +66,8 @@ def test_a_segmentation_fault_is_told(kernel):
     assert "Segmentation fault (SIGSEGV)" in trial.report
     assert "float32 [2, 3] on cpu" in trial.report
     assert "an index past the end" in trial.report
+    assert "cfunctions.py" in trial.report, "where in Python it was"
+    assert "trial_process.py" not in trial.report
     with pytest.raises(RuntimeError, match="SIGSEGV"):
         _ = trial.result
 
