@@ -53,7 +53,7 @@ class LiveBuilds:
         finally:
             self._given = None
 
-    def __call__(self, event: "jitload.BuildEvent") -> None:
+    def __call__(self, event: jitload.BuildEvent) -> None:
         key, what = (event.name, event.target), f"{event.name} for {event.target}"
         line = self._given or self._own.setdefault(key, Line())
         if event.state == "building":
