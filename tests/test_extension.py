@@ -19,7 +19,6 @@ pytest.importorskip("IPython", reason="IPython is not installed")
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from jit_cases import answer, compilers_in, write
-from traitlets.config import Config
 
 SCALE = """
     __global__ void scale(const float* x, float* y, int n, float factor) {
@@ -52,14 +51,11 @@ BINDING = """
 """
 
 
-WITHOUT_HISTORY = Config({"HistoryManager": {"enabled": False}})  # which would be the user's
-
-
 class Notebook:
     """A shell with the extension loaded."""
 
     def __init__(self) -> None:
-        self.shell = InteractiveShell.instance(config=WITHOUT_HISTORY)
+        self.shell = InteractiveShell.instance()
         self.run("%load_ext lab")
 
     def run(self, cell: str) -> str:
@@ -80,7 +76,8 @@ class Notebook:
 
 
 @pytest.fixture
-def notebook(in_scratch, monkeypatch):
+def notebook(in_scratch, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
     monkeypatch.setenv("JITLOAD_TARGET", "cpu")
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     monkeypatch.setattr(jitload, "_kernels", {})  # none of another test's
