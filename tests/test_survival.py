@@ -19,7 +19,7 @@ import torch
 from jit_cases import answer, compilers_in, in_process, in_script, load, output_of, wait_for, write
 
 import jitload
-from toolchain import inputs
+from toolchain import inputs, machine
 from toolchain.cache import Cache
 from toolchain.errors import first_error
 
@@ -64,9 +64,7 @@ def test_killed_at_random_moments_then_loaded_again(own, kills):
     shutil.rmtree(own)
     moments = random.Random(3)
     for _ in range(kills):
-        process = in_process(
-            code,
-        )
+        process = in_process(code)
         process.stdout.readline()
         time.sleep(moments.uniform(0, whole / 2))
         kill_with_children(process)
@@ -399,26 +397,38 @@ def test_versions_keep_their_order_when_the_clock_goes_back(own, monkeypatch):
 
 
 def test_a_cached_kernel_outlives_its_compiler(own, monkeypatch):
+    compiler = write("my-c++", f'#!/bin/sh\nexec {machine.cxx()} "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
     answer(3, "orphan")
     assert output_of(LOAD.format("orphan.cu")) == "3"
-    monkeypatch.setenv("PATH", "/nonexistent")
+    compiler.unlink()
     assert output_of(LOAD.format("orphan.cu")) == "3"
     answer(4, "orphan")
     process = in_process(LOAD.format("orphan.cu"))
-    assert "no C++ compiler: 'c++' is not on PATH" in process.communicate(timeout=60)[1]
+    assert f"no C++ compiler: {str(compiler)!r} is not" in process.communicate(timeout=60)[1]
+
+
+@pytest.mark.parametrize(
+    ("does", "says"), [("exec sleep 60", "timed out after 1 seconds"), ("exit 3", "exit status 3")]
+)
+def test_a_compiler_that_does_not_answer_is_named(own, monkeypatch, does, says):
+    compiler = write("my-c++", f"#!/bin/sh\n{does}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr(machine, "PATIENCE", 1)
+    with pytest.raises(jitload.MissingTool, match=rf"my-c\+\+ does not work: .*{says}"):
+        load(answer(1, "unanswered"))
 
 
 def test_an_upgraded_compiler_builds_anew(own, monkeypatch, capfd):
-    def compiler(version: str):
-        script = write("my-c++", f'[ "$1" = --version ] && echo my-c++ {version} && exit\n')
-        script.write_text(f'#!/bin/sh\n{script.read_text()}exec c++ "$@"\n')
-        script.chmod(0o755)
-        monkeypatch.setenv("CXX", str(script))
-
     answer(1, "upgraded")
-    digests = []
+    script, real, digests = Path("my-c++").absolute(), machine.cxx(), []
+    monkeypatch.setenv("CXX", str(script))
     for version in ("1.0", "2.0.1"):
-        compiler(version)
+        says_so = f'[ "$1" = --version ] && echo my-c++ {version} && exit'
+        script.write_text(f'#!/bin/sh\n{says_so}\nexec {real} "$@"\n')
+        script.chmod(0o755)
         digests.append(load("upgraded.cu").digest)
     assert digests[0] != digests[1]
     assert capfd.readouterr().err.count("building upgraded") == 2

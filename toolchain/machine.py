@@ -18,6 +18,7 @@ from toolchain.errors import MissingTool
 from toolchain.notes import digest_of, publish
 
 TARGETS = ("cuda", "cpu")
+PATIENCE = 30  # seconds for a compiler to say its version, on a busy machine too
 GET_CXX = (
     "Debian: apt install g++; conda: conda install cxx-compiler; macOS: xcode-select --install"
 )
@@ -87,10 +88,15 @@ def _version(command: str, notes: Path) -> str:
     note = notes / digest_of(told_apart_by)[:16]
     if note.is_file():
         return note.read_text()
-    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    try:
+        said = subprocess.run(
+            [command, "--version"], capture_output=True, text=True, check=True, timeout=PATIENCE
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingTool(f"{command} does not work: {error}") from None
     with contextlib.suppress(OSError):  # a full disk, and all wanted may be there already
-        publish(note, said.stdout)
-    return said.stdout
+        publish(note, said)
+    return said
 
 
 def nvcc_release(versions: str) -> tuple[int, int]:
