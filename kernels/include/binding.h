@@ -1,6 +1,10 @@
 // What every binding needs: checks that speak to the person at the keyboard, the stream, the types.
 #pragma once
 
+// A binding does no arithmetic. Where the CPU converts halves, torch would include all of the CPU's
+// intrinsics for that, 60,000 lines.
+#undef __F16C__
+
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
@@ -194,9 +198,9 @@ void for_type_of(const Tensor& t, F f) {
         case ScalarType::Float:
             return f(float());
         case ScalarType::Half:
-            return f(c10::Half());
+            return f(Half());
         default:
-            return f(c10::BFloat16());
+            return f(BFloat16());
     }
 }
 

@@ -1,8 +1,43 @@
 // The types that kernels and bindings share.
 #pragma once
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
+#include <stdint.h>
+
+// Floats of two bytes. Arithmetic is never done in them, so they only convert: T(x) rounds to
+// nearest, ties to even; float(t) is exact. PyTorch's own headers for them, and CUDA's, take nvcc
+// as long to read as it takes to compile the kernels of an op.
+#if PLAYGROUND_CUDA
+
+struct Half {  // 5 bits of exponent, 10 of fraction
+    uint16_t bits;
+#ifdef __CUDACC__
+    Half() = default;
+    __device__ Half(float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+    __device__ operator float() const {
+        float x;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+        return x;
+    }
+#endif
+};
+
+struct BFloat16 {  // 8 bits of exponent, 7 of fraction: the upper half of a float
+    uint16_t bits;
+#ifdef __CUDACC__
+    BFloat16() = default;
+    __device__ BFloat16(float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+    __device__ operator float() const { return __uint_as_float(uint32_t(bits) << 16); }
+#endif
+};
+
+#else  // the simulator's are nothing more
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+using Half = __half;
+using BFloat16 = __nv_bfloat16;
+
+#endif
 
 // Memory holds T; arithmetic is in Acc<T>: double for double, float for every other type.
 template <class T>
@@ -17,4 +52,4 @@ template <class T>
 using Acc = typename AccOf<T>::type;
 
 // What every op is compiled for: FOR_EACH_TYPE(M) is M(double) M(float) ...
-#define FOR_EACH_TYPE(M) M(double) M(float) M(c10::Half) M(c10::BFloat16)
+#define FOR_EACH_TYPE(M) M(double) M(float) M(Half) M(BFloat16)
