@@ -20,9 +20,13 @@ INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
 
 # CUDA code reads memory as other types than it was written, expects no errno, and has no
-# floating-point traps.
+# floating-point traps. Of what -O2 does beyond -O1 two things matter: vectors are fast, and a
+# product fused with a sum rounds as it does on a GPU. The rest is a third of the compiler's time.
 COMPILE_FLAGS = [
-    "-O2",
+    "-O1",
+    "-fexpensive-optimizations",  # fuses products with sums
+    "-ftree-vectorize",
+    *(["-fvect-cost-model=very-cheap"] if sys.platform == "linux" else []),
     "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native",
     "-fno-strict-aliasing",
     "-fno-math-errno",

@@ -188,9 +188,10 @@ class Inputs:
         if self.binding != "c":  # extern "C" functions have to stay visible
             shared.append("-fvisibility=hidden")
         ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
-        cxx = ["-O2", "-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
+        cxx = ["-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
         if recipe.target == "cpu":
             return [*simulator.COMPILE_FLAGS, *cxx, *(["-O0", "-g"] if recipe.debug else [])], []
+        cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
         nvcc = ["--extended-lambda", *host, *ours]
         nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
