@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("architecture", ["8.0", "9.0"])
+@pytest.mark.parametrize("architecture", ["7.5", "8.0", "9.0"])
 @pytest.mark.parametrize("name", reference.OPS)
 def test_compiles_for_the_gpu(name: str, architecture: str, tmp_path):
     run = subprocess.run(

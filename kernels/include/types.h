@@ -25,7 +25,14 @@ struct BFloat16 {  // 8 bits of exponent, 7 of fraction: the upper half of a flo
     uint16_t bits;
 #ifdef __CUDACC__
     BFloat16() = default;
-    __device__ BFloat16(float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+    __device__ BFloat16(float x) {
+#if __CUDA_ARCH__ >= 800
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+#else
+        const uint32_t b = __float_as_uint(x);
+        bits = x != x ? 0x7fff : (b + 0x7fff + (b >> 16 & 1)) >> 16;
+#endif
+    }
     __device__ operator float() const { return __uint_as_float(uint32_t(bits) << 16); }
 #endif
 };
