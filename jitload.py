@@ -82,7 +82,6 @@ import torch
 import simulator
 from toolchain import machine, sources
 from toolchain.cache import Cache
-from toolchain.compile import compile_library
 from toolchain.errors import CompileError, MissingTool
 from toolchain.inputs import Inputs, Recipe, formulas_of
 from toolchain.machine import default_target, device
@@ -177,6 +176,8 @@ def _build(inputs: Inputs, alone: bool) -> None:
 
 
 def _build_in(work: Path, inputs: Inputs) -> None:
+    from toolchain.compile import compile_library  # late: a warm load does without
+
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
     with _announced(recipe) as progress:

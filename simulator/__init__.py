@@ -1,8 +1,8 @@
 """CUDA on the CPU: what it takes to compile a .cu file with a C++ compiler and to run it.
 
-A source goes through `rewrite` and is compiled with COMPILE_FLAGS and the headers in INCLUDE, which
-are named as CUDA's own. RUNTIME, the executor, is compiled once and loaded before it, with global
-symbols.
+A source goes through `simulator.rewrite` and is compiled with COMPILE_FLAGS and the headers in
+INCLUDE, which are named as CUDA's own. RUNTIME, the executor, is compiled once and loaded before
+it, with global symbols.
 include/simulator/block.h says how a block of CUDA threads runs.
 """
 
@@ -12,9 +12,7 @@ import platform
 import sys
 from pathlib import Path
 
-from simulator.rewrite import Unsupported, rewrite
-
-__all__ = ["COMPILE_FLAGS", "INCLUDE", "RUNTIME", "Unsupported", "rewrite"]
+__all__ = ["COMPILE_FLAGS", "INCLUDE", "RUNTIME"]
 
 INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")

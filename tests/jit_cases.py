@@ -30,7 +30,8 @@ def load(*sources, **options):
 
 def in_process(code: str, **options) -> subprocess.Popen:
     """A fresh Python that has the loader imported and runs in this folder."""
-    return _python("-c", "import sys, jitload\n" + textwrap.dedent(code), **options)
+    begin = "import sys, jitload\nfrom toolchain import compile as compiling\n"
+    return _python("-c", begin + textwrap.dedent(code), **options)
 
 
 def in_script(path: Path) -> subprocess.Popen:

@@ -179,7 +179,7 @@ def test_an_interrupted_build_is_started_anew_by_the_next_cell(notebook, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(jitload, "compile_library", interrupt)
+        patch.setattr("toolchain.compile.compile_library", interrupt)
         shown, error = notebook.attempt("ran = True; kernel.answer()")
     assert "answer: build interrupted" in shown
     assert error is not None

@@ -17,6 +17,7 @@ import torch
 from jit_cases import answer, compilers_in, in_process, load, output_of, wait_for, write
 
 import jitload
+from toolchain import compile as compiling
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
 
@@ -246,14 +247,14 @@ def test_an_edit_during_the_build_wins_and_leaves_nothing_wrong_in_the_cache(
 ):
     name = f"hasty_{first_text}"
     answer(first_text, name)
-    compile_library = jitload.compile_library
+    compile_library = compiling.compile_library
 
     def edit_meanwhile(*arguments):
         answer(2, name)
         return compile_library(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(jitload, "compile_library", edit_meanwhile)
+        patch.setattr("toolchain.compile.compile_library", edit_meanwhile)
         kernel = load(f"{name}.cu")
     assert kernel.answer() == 2
     assert len(kernel.versions()) == 1

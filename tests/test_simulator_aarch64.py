@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import simulator
+from simulator.rewrite import rewrite
 
 SOURCES = Path(__file__).parent / "simulator"
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
@@ -21,7 +22,7 @@ def test_on_aarch64(tmp_path):
     sources = [simulator.RUNTIME, SOURCES / "main_aarch64.cpp"]
     for name in ("threads.cu", "errors.cu"):
         sources.append(tmp_path / f"{name}.cpp")
-        sources[-1].write_text(simulator.rewrite((SOURCES / name).read_text(), name))
+        sources[-1].write_text(rewrite((SOURCES / name).read_text(), name))
     flags = [flag for flag in simulator.COMPILE_FLAGS if not flag.startswith("-m")]
     flags += ["-std=c++17", "-static", "-pthread", f"-I{simulator.INCLUDE}"]
     program = tmp_path / "program"

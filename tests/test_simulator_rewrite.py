@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator import Unsupported, rewrite
-from simulator.rewrite import blank
+from simulator.rewrite import Unsupported, blank, rewrite
 
 
 def rewritten(text: str) -> str:

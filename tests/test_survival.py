@@ -88,7 +88,7 @@ def test_what_a_killed_build_left_is_swept_by_the_next_build_of_anything(own):
     answer(1, "left")
     process = in_process(
         """
-        jitload.compile_library = lambda *_: print("building", flush=True) or sys.stdin.readline()
+        compiling.compile_library = lambda *_: print("building", flush=True) or sys.stdin.readline()
         jitload.load("left.cu", target="cpu")
         """,
         stdin=subprocess.PIPE,
@@ -166,7 +166,7 @@ def test_a_stop_while_another_process_builds_is_heard(own):
             print("interrupted")
     """
     slowly = (
-        "jitload.compile_library = lambda *_: print('building', flush=True) or sys.stdin.read()"
+        "compiling.compile_library = lambda *_: print('building', flush=True) or sys.stdin.read()"
     )
     builder = in_process(code.format(slowly), stdin=subprocess.PIPE)
     assert [builder.stdout.readline().strip() for _ in range(2)] == ["loading", "building"]
@@ -351,7 +351,7 @@ def test_a_compiler_that_the_system_killed_is_tried_again(own, monkeypatch):
         def killed(inputs, work, log, progress):
             raise first_error(said, set(inputs.files), log)
 
-        patch.setattr(jitload, "compile_library", killed)
+        patch.setattr("toolchain.compile.compile_library", killed)
         with pytest.raises(jitload.CompileError, match="ran out of memory"):
             kernel.reload()
     assert not kernel.is_current()
@@ -490,19 +490,19 @@ def test_a_process_forked_while_a_thread_builds_is_not_locked(own):
         import os, threading
         kernel = jitload.load("before.cu", target="cpu")
         building, go_on = threading.Event(), threading.Event()
-        compile_library = jitload.compile_library
+        compile_library = compiling.compile_library
 
         def slowly(*arguments):
             building.set()
             go_on.wait()
             return compile_library(*arguments)
 
-        jitload.compile_library = slowly
+        compiling.compile_library = slowly
         thread = threading.Thread(target=jitload.load, args=["during.cu"], kwargs={"target": "cpu"})
         thread.start()
         building.wait()
         if (child := os.fork()) == 0:
-            jitload.compile_library = compile_library
+            compiling.compile_library = compile_library
             open("third.cu", "w").write(open("during.cu").read().replace("2", "3"))
             kernel.reload()
             ok = jitload.load("third.cu", target="cpu").answer() == 3
@@ -538,7 +538,7 @@ def test_two_hundred_reloads_cost_the_memory_of_their_libraries(own):
         text = source.read_text()
         kernel = jitload.load(source, target="cpu")
         first = kernel.library
-        jitload.compile_library, jitload.announce = compile_library, False
+        compiling.compile_library, jitload.announce = compile_library, False
         for number in range(20):
             reload(number)
         before = resident()

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 import simulator
+from simulator.rewrite import Unsupported, rewrite
 from toolchain import machine, sources
 from toolchain.errors import CompileError, first_error
 from toolchain.inputs import SIMULATOR, Inputs, Recipe
@@ -82,8 +83,8 @@ class _Mirror:
             if path.is_relative_to(SIMULATOR):  # written for g++ as it is
                 continue
             try:
-                text = simulator.rewrite(inputs.text(path), label(path))
-            except simulator.Unsupported as error:
+                text = rewrite(inputs.text(path), label(path))
+            except Unsupported as error:
                 raise CompileError(
                     error.message,
                     path=path,
