@@ -24,9 +24,10 @@ class Extension:
     """What `%load_ext lab` adds to a shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
+        from lab.completion import complete
         from lab.magic import CellKernels
 
-        self.shell, self.live = shell, LiveBuilds()
+        self.shell, self.live, self.complete = shell, LiveBuilds(), complete
         self.cells = CellKernels(shell, self.live)
         self.rejection = RejectCell(shell)
         self._errors: dict[jitload.Kernel, str] = {}  # shown already
@@ -34,12 +35,14 @@ class Extension:
     def start(self) -> None:
         self.shell.register_magics(self.cells)
         self.shell.events.register("pre_run_cell", self.follow_files)
+        self.shell.Completer.custom_matchers.append(self.complete)
         if getattr(self.shell, "kernel", None):  # a terminal has the loader's own line
             jitload.listeners.append(self.live)
 
     def stop(self) -> None:
         self.shell.events.unregister("pre_run_cell", self.follow_files)
         self.shell.magics_manager.magics["cell"].pop("cu")
+        self.shell.Completer.custom_matchers.remove(self.complete)
         if self.live in jitload.listeners:
             jitload.listeners.remove(self.live)
         self.rejection.withdraw()

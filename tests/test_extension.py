@@ -16,6 +16,7 @@ import torch
 import jitload
 
 pytest.importorskip("IPython", reason="IPython is not installed")
+from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from jit_cases import answer, compilers_in, write
@@ -354,6 +355,61 @@ def test_a_wrong_first_line_says_what_is_wanted(notebook, line, says):
     assert not Path("scratch").exists()
 
 
+# ---- completion
+
+
+def offered(shell: InteractiveShell, cell: str) -> dict[str, str]:
+    """What is offered at the mark | of a cell, as it would stand there, and what it comes from."""
+    before, after = cell.split("|")
+    with provisionalcompleter():
+        found = list(shell.Completer.completions(before + after, len(before)))
+    starts = {completion.start for completion in found}
+    assert all(re.fullmatch(r"\w*|[\w.]*", before[start:]) for start in starts), starts
+    return {completion.text: completion.type for completion in found}
+
+
+@pytest.mark.parametrize(
+    ("written", "completed", "origin"),
+    [
+        ("    int i = threadI|", "threadIdx", "CUDA"),
+        ("    int i = blockIdx.x * blockD|im.x", "blockDim", "CUDA"),
+        ("    __syncth|", "__syncthreads", "CUDA"),
+        ("    x += __shfl_xor|(mask, x, 1)", "__shfl_xor_sync", "CUDA"),
+        ("    atomicA|", "atomicAdd", "CUDA"),
+        ("    const cudaSt|", "cudaStream_t", "CUDA"),
+        ("    auto v = make_flo|", "make_float4", "CUDA"),
+        ("    warp_s|", "warp_sum", "reduce.cuh"),
+        ("    for (int i = 0; i < ceil_|", "ceil_div", "vec.cuh"),
+        ("    constexp|", "constexpr", "C++"),
+        ("    y[i] = row_off|", "row_offset", "cell"),
+        ('#include "red|', "reduce.cuh", "kernels/include"),
+        ('#include "fact|', "factors.h", "beside"),
+    ],
+)
+def test_a_cell_of_cuda_is_completed(notebook, written, completed, origin):
+    write("factors.h", "")
+    cell = f"%%cu scale -O3\n// the offset of a row\n{written}\nint row_offset;\n"
+    assert offered(notebook.shell, cell)[completed] == origin
+
+
+def test_members_are_those_of_an_index_and_of_the_cell(notebook):
+    assert offered(notebook.shell, "%%cu a\nint i = threadIdx.|").keys() == set("xyz")
+    text = "%%cu a\nplan.rows = 1;\nint i = plan.|"
+    assert offered(notebook.shell, text).keys() == {*"xyzw", "rows"}
+
+
+def test_nothing_of_pythons_is_offered_there_and_nothing_of_cudas_elsewhere(notebook):
+    notebook.run("threads = 5")
+    assert "threads" not in offered(notebook.shell, "%%cu a\nthrea|")
+    assert offered(notebook.shell, "%%cu a\nthreads_of_|").keys() <= {"threads_of_"}
+    assert "threadIdx" not in offered(notebook.shell, "threa|")
+    assert "threads" in offered(notebook.shell, "threa|")
+    assert "threadIdx" not in offered(notebook.shell, "%%cu threa|\n")
+    notebook.run("%unload_ext lab")
+    assert "threadIdx" not in offered(notebook.shell, "%%cu a\nthrea|")
+    notebook.run("%load_ext lab")
+
+
 # ---- in a notebook
 
 
@@ -427,6 +483,10 @@ def test_the_stop_button_ends_a_build_and_its_cell(in_scratch, cache):
 
     try:
         run("%load_ext lab")
+        text = "%%cu name\n__syncth"
+        reply = client.complete(text, len(text), reply=True, timeout=60)
+        assert "__syncthreads" in reply["content"]["matches"], reply
+        assert text[reply["content"]["cursor_start"] :] == "__syncth"
         run("import jitload; kernel = jitload.load('answer.cu', target='cpu')")
         write("answer.cu", SLOW)
         status, shown = run("ran = True", interrupt_at="1 of 2: answer.cu")

@@ -1,0 +1,119 @@
+"""Completion in a cell that begins with %%cu: CUDA's names, our headers', and the cell's own.
+
+The simulator's headers bear CUDA's own names, so what is offered also runs where there is no GPU.
+Nothing of Python's is offered there. Each name is marked with where it comes from.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
+from IPython.core.completer import SimpleMatcherResult as Result
+
+import jitload
+import simulator
+from toolchain.sources import without_comments
+
+CELL = re.compile(r"\s*%%cu\b")
+WORD = re.compile(r"\b[A-Za-z_]\w*")
+INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]*)$')
+MEMBER = re.compile(r"(\w+)\s*\.\s*(\w*)$")
+
+# How CUDA names things; words of the simulator's headers that look otherwise are its own, or C++'s.
+CUDAS = re.compile(
+    r"cuda[A-Z]\w*|CUDART_\w+|atomic[A-Z]\w*|dim3|warpSize|(?:thread|block)Idx"
+    r"|(?:block|grid)Dim|half2?|nv_bfloat162?"
+    r"|__(?!builtin|atomic|attribute|asm|is_|cplusplus|int128|fp16|thread$|x86|aarch)[a-z]\w+"
+)
+VECTORS = re.compile(
+    r"SIMULATOR_VECTORS\([\w ]+, (\w+),"
+)  # the macro that defines float1 to float4
+# A name that a header defines: a macro, a type, a constant, or a function, at the start of a line.
+DEFINED = re.compile(
+    r"^(?:#define|(?:struct|class|using)(?: alignas\(.*\))?) (?:\w+::)*(\w+)"
+    r"|^constexpr [\w ]+ (\w+) =|^(?!static)\w[\w:<>,*& ]*[ *&](\w+)\(",
+    re.MULTILINE,
+)
+CPLUSPLUS = """
+    alignas auto bool break case char const constexpr continue decltype default do double else enum
+    extern float for if inline int int8_t int16_t int32_t int64_t long namespace nullptr return
+    short size_t sizeof static static_assert struct switch template typename uint8_t uint16_t
+    uint32_t uint64_t unsigned using void volatile while
+    assert ceilf cosf erff exp2f expf fabsf floorf fmaf fmaxf fminf log2f logf powf printf roundf
+    rsqrtf sinf sqrtf tanhf
+"""
+
+
+@context_matcher(identifier="lab.cuda", priority=1000)
+def complete(context: CompletionContext) -> Result:
+    """What fits the word before the cursor, in a %%cu cell; nothing in any other."""
+    if not CELL.match(context.full_text) or context.cursor_line == 0:
+        return Result(completions=[], suppress=False)
+    line = context.text_until_cursor
+    if include := INCLUDED.search(line):
+        return _result(include[1], _headers())
+    word = re.search(r"\w*$", line)[0]
+    if member := MEMBER.search(line):
+        return _result(word, _members(member[1], context.full_text, word))
+    return _result(word, {**_known(), **_own(context.full_text, word)})
+
+
+def _result(fragment: str, names: dict[str, str]) -> Result:
+    """The names that go on from `fragment`; where none does, itself, and so nothing of Python's."""
+    found = {name: origin for name, origin in names.items() if name.startswith(fragment)}
+    found = {name: origin for name, origin in found.items() if name != fragment} or {fragment: ""}
+    return Result(
+        completions=[SimpleCompletion(text=name, type=found[name]) for name in sorted(found)],
+        matched_fragment=fragment,
+        suppress=True,
+    )
+
+
+@cache
+def _known() -> dict[str, str]:
+    """Names and their origins, of C++, CUDA and the headers in kernels/include."""
+    names = dict.fromkeys(CPLUSPLUS.split(), "C++")
+    for path in sorted(simulator.INCLUDE.rglob("*.h")):
+        code = without_comments(path.read_text())
+        vectors = [f"{kind}{n}" for kind in VECTORS.findall(code) for n in (1, 2, 3, 4)]
+        whole = re.sub(
+            r'\w*\s*##\s*\w*|"(\\.|[^"\\\n])*"', "", code
+        )  # no parts of names, no strings
+        found = [*vectors, *filter(CUDAS.fullmatch, WORD.findall(whole))]
+        found += [f"make_{vector}" for vector in vectors]
+        names |= dict.fromkeys(found, "CUDA")
+    for path in sorted((jitload.KERNELS / "include").iterdir()):
+        for found in DEFINED.finditer(without_comments(path.read_text())):
+            names.setdefault(found[found.lastindex], path.name)
+    return names
+
+
+def _own(cell: str, word: str) -> dict[str, str]:
+    """The identifiers of the cell, but for the one that is being written."""
+    words = WORD.findall(without_comments(cell.partition("\n")[2]))
+    if word in words:
+        words.remove(word)
+    return dict.fromkeys(set(words) - _known().keys(), "cell")
+
+
+def _members(owner: str, cell: str, word: str) -> dict[str, str]:
+    """Of an index or a vector, and whatever else the cell writes behind a dot."""
+    axes = "xyz" if CUDAS.fullmatch(owner) else "xyzw"
+    used = re.findall(r"\.\s*([A-Za-z_]\w*)", without_comments(cell))
+    if word in used:
+        used.remove(word)
+    return {**dict.fromkeys(axes, "CUDA"), **dict.fromkeys(used, "cell")}
+
+
+def _headers() -> dict[str, str]:
+    """What #include finds: in kernels/include, and beside the notebook."""
+    folders = {"kernels/include": jitload.KERNELS / "include", "beside": Path.cwd()}
+    return {
+        path.name: origin
+        for origin, folder in folders.items()
+        for path in folder.iterdir()
+        if path.suffix in (".h", ".cuh")
+    }
