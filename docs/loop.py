@@ -1,0 +1,149 @@
+"""Write docs/loop.md: ours beside plain torch.utils.cpp_extension.load, in seconds and in trouble.
+
+    .venv/bin/python -m docs.loop          everything, in one run on one machine: some ten minutes
+    .venv/bin/python -m docs.loop NAME     play the scenarios with NAME in their name, no more
+
+Everything below the marker in the page is what this run measured; the prose above it stays.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from docs.loop_seconds import STEPS, Seconds, measure, sides
+from docs.loop_survival import Verdict, play_all
+from toolchain import machine
+
+PAGE = Path(__file__).with_suffix(".md")
+MARKER = "<!-- From here on written by `python -m docs.loop`. -->"
+PLAIN = "plain, sm_90"
+
+FASTER = 15  # how many times a build of ours is to be faster than plain's
+BUILDS = ("cold build", "source edit", "header edit")
+RETURN, LIMIT = "return to an earlier version", 0.050
+
+
+def main(only: str = "") -> None:
+    started = time.perf_counter()
+
+    def say(text: str) -> None:
+        print(f"{time.perf_counter() - started:6.1f} s  {text}", flush=True)
+
+    if only:
+        play_all(say, only)
+        return
+    load = os.getloadavg()[0]
+    seconds = {side.name: measure(side, say) for side in sides()}
+    loaders, verdicts = play_all(say)
+    parts = [
+        MARKER,
+        conditions(load),
+        "## Seconds",
+        seconds_table(seconds),
+        wanted_table(seconds),
+        "## What it survives",
+        summary(loaders, verdicts),
+        verdict_table(loaders, verdicts),
+    ]
+    prose = PAGE.read_text().partition(MARKER)[0] if PAGE.exists() else "# The loop\n\n"
+    PAGE.write_text(prose + "\n\n".join(filter(None, parts)) + "\n")
+
+
+def conditions(load: float) -> str:
+    """What was measured on what."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    home = machine.cuda_home()
+    nvcc = version([str(home / "bin/nvcc"), "--version"], r"release \S+, (\S+)") if home else "none"
+    facts = [
+        f"{os.cpu_count()} CPU cores ({cpu()}), {gpu}",
+        f"load average {load:.1f} when it began",
+        f"c++ {version([machine.cxx(), '--version'], r'.*')}",
+        f"nvcc {nvcc}",
+        f"torch {torch.__version__}, Python {platform.python_version()}",
+        f"{time.strftime('%d %B %Y')}",
+    ]
+    return "; ".join(facts) + "."
+
+
+def version(command: list[str], pattern: str) -> str:
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(pattern, said)
+    return found[found.lastindex or 0]
+
+
+def cpu() -> str:
+    found = re.search(r"^model name\s*: (.+)$", machine.cpu(), re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def seconds_table(seconds: dict[str, Seconds]) -> str:
+    """Medians, and of how many runs each is."""
+    rows = [
+        [name, *(cell(measured[step]) for measured in seconds.values())]
+        for step, name in STEPS.items()
+    ]
+    return table(["median (runs)", *seconds], rows, "---:")
+
+
+def cell(times: list[float]) -> str:
+    return f"{duration(median(times))} ({len(times)})"
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
+
+
+def wanted_table(seconds: dict[str, Seconds]) -> str:
+    """What was wanted of ours, and what this run reached; nothing where plain cannot be built."""
+    plain = seconds.get(PLAIN)
+    ours = {side: measured for side, measured in seconds.items() if side != PLAIN}
+    if not plain:
+        return ""
+    rows = []
+    for step in BUILDS:
+        times = [median(plain[step]) / median(measured[step]) for measured in ours.values()]
+        reached = [f"{value:.1f} times: {met(value >= FASTER)}" for value in times]
+        rows.append([f"{STEPS[step]}: {FASTER} times faster than plain", *reached])
+    back = [median(measured[RETURN]) for measured in ours.values()]
+    reached = [f"{duration(value)}: {met(value < LIMIT)}" for value in back]
+    rows.append([f"{STEPS[RETURN]}: under {duration(LIMIT)}", *reached])
+    return table(["wanted", *ours], rows, "---:")
+
+
+def met(reached: bool) -> str:
+    return "reached" if reached else "**not reached**"
+
+
+def summary(loaders: tuple[str, ...], verdicts: dict[str, tuple[Verdict, ...]]) -> str:
+    counts = [
+        f"{loader} passes {sum(found[i].passed for found in verdicts.values())} of {len(verdicts)}"
+        for i, loader in enumerate(loaders)
+    ]
+    return f"{'; '.join(counts)}."
+
+
+def verdict_table(loaders: tuple[str, ...], verdicts: dict[str, tuple[Verdict, ...]]) -> str:
+    rows = []
+    for name, found in verdicts.items():
+        told = [f"{loader}: {v.told}" for loader, v in zip(loaders, found, strict=True) if v.told]
+        outcomes = ["pass" if verdict.passed else "**fail**" for verdict in found]
+        rows.append([name, *outcomes, "; ".join(told)])
+    return table(["", *loaders, "what happened"], rows, "---")
+
+
+def table(head: list[str], rows: list[list[str]], alignment: str) -> str:
+    lines = [head, ["---", *[alignment] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(text.replace('|', '/') for text in line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

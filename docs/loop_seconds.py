@@ -1,0 +1,207 @@
+"""How long the loop of edit, run, look takes: ours, and plain torch.utils.cpp_extension.load.
+
+Both compile layer_norm as kernels/ has it: forward and backward, every version, four types. Each
+session plays in a folder and a cache of its own, in processes of its own: what a step costs is the
+time of its load and call, after `import torch`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from toolchain import machine
+
+ROOT = Path(__file__).resolve().parent.parent
+ON_GPU = torch.cuda.is_available()
+ARCHITECTURE = "9.0"
+
+# What the processes of a session do, one line each; `timed` calls result() and takes its time.
+NOTEBOOK = """
+    timed("cold build")
+    earlier = edit(SOURCE)
+    timed("source edit")
+    SOURCE.write_text(earlier)
+    timed("return to an earlier version")
+    for _ in range(9):
+        timed("unchanged cell")
+"""
+RESTARTED = """
+    timed("warm import", begun)
+"""
+HEADER = """
+    edit(Path("include/reduce.cuh"))
+    timed("header edit")
+"""
+STEPS = {
+    "cold build": "cold build",
+    "source edit": "edit to result, a source",
+    "header edit": "edit to result, a header",
+    "return to an earlier version": "return to an earlier version",
+    "unchanged cell": "re-run of an unchanged cell",
+    "warm import": "warm import, beyond `import torch`",
+}
+
+BEGIN = """
+    import json, sys, time
+    from pathlib import Path
+
+    import torch
+
+    begun = time.perf_counter()
+
+    def timed(step, started=None):
+        started = started or time.perf_counter()
+        result()
+        seconds = time.perf_counter() - started
+        print(json.dumps([step, seconds]), flush=True)
+
+    def edit(path):
+        before = path.read_text()
+        path.write_text(before + "constexpr int kEdited = 1;\\n")
+        return before
+"""
+INPUTS = """
+    def inputs(device):
+        x = torch.ones(64, 1024, device=device)
+        return x, x[0], x[1], 1e-5, 2
+"""
+OURS = """
+    import jitload
+
+    SOURCE = Path("layer_norm.cu")
+
+    def result():
+        files = dict(sources=[SOURCE, "layer_norm.cpp"], target={target!r}, include=["include"])
+        if {runs}:
+            jitload.load(*files.pop("sources"), **files).forward(*inputs({target!r}))
+            torch.cuda.synchronize() if {target!r} == "cuda" else None
+        else:  # without a GPU
+            jitload._ensure(jitload._recipe(**files))
+"""
+PLAIN = """
+    from torch.utils import cpp_extension
+
+    SOURCE = Path("plain_layer_norm.cu")
+    more = []
+    if not {runs}:  # a torch for CPUs has no CUDA libraries to link with, and finds no nvcc
+        cpp_extension.CUDA_HOME = {cuda_home!r}
+        cpp_extension._import_module_from_library = lambda *_: None
+        Path("links").mkdir(exist_ok=True)
+        for library in ("libc10_cuda.so", "libtorch_cuda.so"):
+            Path("links", library).write_text("/* empty */")
+        more = [f"-L{{Path('links').absolute()}}"]
+
+    def result():
+        module = cpp_extension.load(
+            "plain_layer_norm",
+            [str(SOURCE)],
+            extra_include_paths=[str(Path("include").absolute())],
+            extra_cuda_cflags=["-DPLAYGROUND_CUDA=1", "-DHAVE_GPU={runs:d}"],
+            extra_ldflags=list(more),  # load appends to it
+        )
+        if {runs}:
+            module.forward(*inputs("cuda"))
+            torch.cuda.synchronize()
+"""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A column of the table.
+
+    name: its head.
+    code: defines SOURCE and result(), which loads and calls.
+    runs: whether this machine can call what is built; else the build alone is timed.
+    sessions: how many.
+    """
+
+    name: str
+    code: str
+    runs: bool
+    sessions: int
+
+    def code_for(self, steps: str) -> str:
+        options = {"runs": self.runs, "cuda_home": str(machine.cuda_home())}
+        options["target"] = "cpu" if "cpu" in self.name else "cuda"
+        parts = [BEGIN, INPUTS, self.code.format(**options), steps]
+        return "\n".join(map(textwrap.dedent, parts))
+
+
+def sides() -> list[Side]:
+    """Those that this machine can build."""
+    found = [Side("ours, cpu", OURS, True, 3)]
+    if machine.cuda_home():
+        found.append(Side("ours, sm_90", OURS, ON_GPU, 3))
+        found.append(Side("plain, sm_90", PLAIN, ON_GPU, 1))
+    return found
+
+
+Seconds = dict[str, list[float]]  # by step
+
+
+def measure(side: Side, say: Callable[[str], None]) -> Seconds:
+    """Play a side's sessions; `say` is told each time as it comes."""
+    seconds: Seconds = defaultdict(list)
+    for _ in range(side.sessions):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            prepare(folder)
+            for steps in (NOTEBOOK, RESTARTED, HEADER):
+                for step, taken in play(side.code_for(steps), folder):
+                    say(f"{side.name}: {STEPS[step]} {taken:.3f} s")
+                    seconds[step].append(taken)
+    return seconds
+
+
+def prepare(folder: Path) -> None:
+    """The sources of both sides; and the simulator's runtime, which is built once a machine."""
+    for suffix in (".cu", ".cpp"):
+        shutil.copy(ROOT / f"kernels/layer_norm{suffix}", folder)
+    shutil.copytree(ROOT / "kernels/include", folder / "include")
+    source = (folder / "layer_norm.cu").read_text()
+    binding = (ROOT / "docs/loop_plain.cpp").read_text()
+    (folder / "plain_layer_norm.cu").write_text(f"{source}\n{binding}")
+    runtime = textwrap.dedent("""
+        import jitload
+        jitload.announce = False
+        jitload._ensure(jitload._runtime_recipe())
+    """)
+    list(play(runtime, folder))
+
+
+def play(code: str, folder: Path) -> Iterator[tuple[str, float]]:
+    """The times that a process prints, as they come."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TORCH_CUDA_ARCH_LIST": ARCHITECTURE,
+        "JITLOAD_CACHE": str(folder / "cache"),
+        "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
+    }
+    with (folder / "errors").open("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        for line in process.stdout:
+            if line.startswith("["):
+                yield tuple(json.loads(line))
+        if process.wait():
+            errors.seek(0)
+            raise RuntimeError(errors.read())
