@@ -28,9 +28,7 @@ CUDAS = re.compile(
     r"|(?:block|grid)Dim|half2?|nv_bfloat162?"
     r"|__(?!builtin|atomic|attribute|asm|is_|cplusplus|int128|fp16|thread$|x86|aarch)[a-z]\w+"
 )
-VECTORS = re.compile(
-    r"SIMULATOR_VECTORS\([\w ]+, (\w+),"
-)  # the macro that defines float1 to float4
+VECTORS = re.compile(r"SIMULATOR_VECTORS\([\w ]+, (\w+),")  # a macro: defines float1 to float4
 # A name that a header defines: a macro, a type, a constant, or a function, at the start of a line.
 DEFINED = re.compile(
     r"^(?:#define|(?:struct|class|using)(?: alignas\(.*\))?) (?:\w+::)*(\w+)"

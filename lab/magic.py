@@ -20,6 +20,10 @@ Without a binding, the `extern "C"` functions become callables that take tensors
 binding may stand in the same cell: what follows a line that begins with `// ---- binding` is
 compiled beside the kernels, as NAME.cpp, and faster than as a part of the .cu. A cell that has a
 binding and no kernel is NAME.cpp alone. #include looks beside the notebook, too.
+
+Tab completes CUDA's names in such a cell (`lab.completion`). JupyterLab has neither a setting nor a
+message of the kernel that colours one cell, or a .cu file, as C++: lab/share does it, an extension
+of the page itself, which `make lab` names in JUPYTER_PATH. Shift-Tab knows Python's names alone.
 """
 
 import os

@@ -1,6 +1,7 @@
 """A reader's session in a real browser: run a chapter, see its plot, edit a .cu, run a cell."""
 
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -72,6 +73,7 @@ def address(project, tmp_path) -> Iterator[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(project),
+        "JUPYTER_PATH": str(project / "lab/share"),
         "JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(tmp_path / "workspaces"),
         "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
@@ -166,3 +168,38 @@ def test_edit_on_disk_is_live_in_the_next_cell(project, address, page, tmp_path)
     notebook.run()
     expect(live).to_contain_text("125.", timeout=60 * SECONDS)
     page.screenshot(path=tmp_path / "edited.png")
+
+
+def test_cuda_has_the_colours_of_c_plus_plus_and_completion(project, address, page, tmp_path):
+    sources = ["%load_ext lab", "%%cu scale\n// twice\n    __syncth", "x = 5"]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    nbformat.write(content, project / "cuda.ipynb")
+    page.goto(address.replace(CHAPTER, "cuda.ipynb"))
+    notebook = Notebook(page)
+
+    def languages() -> list[str]:
+        return notebook._panel("return [...panel.content.model.cells].map(cell => cell.mimeType)")
+
+    assert languages() == ["text/x-ipython", "text/x-cuda", "text/x-ipython"]
+    comment = page.locator(".cm-line > span").filter(has_text=re.compile("^// twice$"))
+    expect(comment).to_have_count(1)  # in Python's colours it would be operators and names
+
+    notebook.run()
+    notebook.select(cells[1].id).locator(".cm-line").last.click()
+    page.keyboard.press("End")
+    page.keyboard.press("Tab")
+    expect(page.locator(".jp-Completer")).to_contain_text("__syncthreads_count")
+    page.screenshot(path=tmp_path / "completed.png")
+    page.keyboard.press("Escape")
+
+    source = "panel.content.model.cells.get(given[0]).sharedModel.setSource(given[1])"
+    notebook._panel(source, [1, "x = 6"])
+    notebook._panel(source, [2, "%%cu more"])
+    assert languages() == ["text/x-ipython", "text/x-ipython", "text/x-cuda"]
+
+    page.goto(address.replace(CHAPTER, "kernels/square.cu"))
+    expect(
+        page.locator(".cm-line > span").filter(has_text=re.compile("^template$"))
+    ).not_to_have_count(0)
