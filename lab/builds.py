@@ -27,10 +27,15 @@ class Line:
         else:
             self._handle = display(data, raw=True, display_id=True)
 
+    def tell(self, name: str, text: str, rich: str | None = None) -> None:
+        """Put what there is to say of the kernel `name` there: `text`, or the HTML `rich`."""
+        self.show(f"{name}: {text}", f"<b>{html.escape(name)}</b>: {rich or html.escape(text)}")
+
     def show_error(self, error: Exception, after: str) -> None:
         """Put an error there, and below it the sentence `after`."""
         text = f"{type(error).__name__}: {error}\n{after}"
         look = f"margin: 0; border-left: 3px solid {RED}; padding-left: 0.6em; font-size: {SIZE}"
+        look += "; word-break: normal; overflow-wrap: anywhere"
         self.show(text, f'<pre style="{look}">{html.escape(text)}</pre>')
 
 
@@ -54,14 +59,16 @@ class LiveBuilds:
             self._given = None
 
     def __call__(self, event: jitload.BuildEvent) -> None:
-        key, what = (event.name, event.target), f"{event.name} for {event.target}"
+        key = (event.name, event.target)
         line = self._given or self._own.setdefault(key, Line())
         if event.state == "building":
             stage = f", {event.stage}" if event.stage else ""
-            line.show(f"building {what}{stage}, {event.seconds:.1f} s")
+            line.tell(event.name, f"building for {event.target}{stage}, {event.seconds:.1f} s")
         elif not self._given:
-            end = "built {} in" if event.state == "done" else "build of {} failed after"
-            line.show(f"{end.format(what)} {event.seconds:.1f} s")
+            end = f"built for {event.target} in"
+            if event.state == "failed":
+                end = f"build for {event.target} failed after"
+            line.tell(event.name, f"{end} {event.seconds:.1f} s")
             self._own.pop(key, None)
 
 
@@ -90,10 +97,7 @@ def report(
         )
     changes, coloured = _changes(kernel, before)
     last = note(kernel)
-    line.show(
-        f"{kernel.name}: {text}{changes}{last}",
-        f"<b>{html.escape(kernel.name)}</b>: {text}{coloured}{html.escape(last)}",
-    )
+    line.tell(kernel.name, f"{text}{changes}{last}", f"{text}{coloured}{html.escape(last)}")
     return kernel
 
 

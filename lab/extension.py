@@ -17,7 +17,7 @@ import jitload
 from lab.builds import Line, LiveBuilds, report
 
 if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
 
 class Extension:
@@ -31,16 +31,19 @@ class Extension:
         self.cells = CellKernels(shell, self.live)
         self.rejection = RejectCell(shell)
         self._errors: dict[jitload.Kernel, str] = {}  # shown already
+        self._above: list[tuple[jitload.Kernel, Exception, Line]] = []  # the cell that runs
 
     def start(self) -> None:
         self.shell.register_magics(self.cells)
         self.shell.events.register("pre_run_cell", self.follow_files)
+        self.shell.events.register("post_run_cell", self.say_once)
         self.shell.Completer.custom_matchers.append(self.complete)
         if getattr(self.shell, "kernel", None):  # a terminal has the loader's own line
             jitload.listeners.append(self.live)
 
     def stop(self) -> None:
         self.shell.events.unregister("pre_run_cell", self.follow_files)
+        self.shell.events.unregister("post_run_cell", self.say_once)
         self.shell.magics_manager.magics["cell"].pop("cu")
         self.shell.Completer.custom_matchers.remove(self.complete)
         if self.live in jitload.listeners:
@@ -50,12 +53,19 @@ class Extension:
     def follow_files(self, info: object = None) -> None:
         """Rebuild and swap what changed."""
         self.rejection.withdraw()
+        self._above.clear()
         try:
             for kernel in jitload.loaded():
                 if not kernel.is_current() and kernel not in self.cells.replaced:
                     self._rebuild(kernel)
         except KeyboardInterrupt:
             self.rejection.announce()
+
+    def say_once(self, result: ExecutionResult) -> None:
+        """Where the cell has raised the error that stands above it, that one makes way."""
+        for kernel, error, line in self._above:
+            if getattr(self.shell, "kernel", None) and result.error_in_exec is error:
+                line.tell(kernel.name, "not built; its error stands below")
 
     def _rebuild(self, kernel: jitload.Kernel) -> None:
         line, before = Line(), kernel.version
@@ -69,12 +79,13 @@ class Extension:
                 report(line, reload, before)
             self._errors.pop(kernel, None)
         except KeyboardInterrupt:
-            line.show(f"{kernel.name}: build interrupted; the next cell starts it anew")
+            line.tell(kernel.name, "build interrupted; the next cell starts it anew")
             raise
         except Exception as error:
             # A missing file is looked for before every cell, and told of once.
             if isinstance(error, jitload.CompileError) or self._errors.get(kernel) != str(error):
                 line.show_error(error, f"Calls of {kernel.name} raise this until its files change.")
+                self._above.append((kernel, error, line))
             self._errors[kernel] = str(error)
 
 

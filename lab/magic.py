@@ -90,7 +90,7 @@ class CellKernels(Magics):
             with self.live.shown_in(shown):
                 kernel = report(shown, load, earlier.version if as_before else None, signatures)
         except BaseException:
-            shown.show(f"{name}: not built")
+            shown.tell(name, "not built")
             raise
         self.replaced.discard(kernel)
         self._newest[place] = self.shell.user_ns[name] = kernel

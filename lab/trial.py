@@ -1,7 +1,7 @@
 """A call in a process of its own: what goes wrong there costs the notebook nothing.
 
     trial = lab.trial(kernel.forward, x, weight, bias, 1e-5, seconds=10)
-    trial            # "layer_norm.forward returned after 0.1 s", or all that is known of its end
+    trial            # "layer_norm.forward returned after 12 ms", or all that is known of its end
     trial.result     # what it returned; raises if it did not return
 
 A segmentation fault, an illegal address on the GPU, an endless loop: in the notebook's own process
@@ -179,9 +179,9 @@ def _judge(call: Call, folder: Path, status: int | None, took: float, output: st
         end = torch.load(folder / "end.pt", weights_only=False)
         took = end["seconds"]
         if "error" in end:
-            report = f"{call.what} raised after {took:.1f} s:\n{end['error']}"
+            report = f"{call.what} raised after {_spoken(took)}:\n{end['error']}"
             return Trial("raised", report, took, output)
-        report = "\n".join(filter(None, [f"{call.what} returned after {took:.1f} s", output]))
+        report = "\n".join(filter(None, [f"{call.what} returned after {_spoken(took)}", output]))
         return Trial("returned", report, took, output, end["args"], end["result"])
     if status is None:
         outcome, happened = "hung", f"did not return within {took:g} s, and was ended"
@@ -189,7 +189,7 @@ def _judge(call: Call, folder: Path, status: int | None, took: float, output: st
     elif status < 0:
         name = signal.Signals(-status).name
         outcome = "crashed"
-        happened = f"crashed after {took:.1f} s: {signal.strsignal(-status)} ({name})"
+        happened = f"crashed after {_spoken(took)}: {signal.strsignal(-status)} ({name})"
         hint = HINTS.get(name, "")
     else:
         outcome, hint = "crashed", ""
@@ -199,6 +199,10 @@ def _judge(call: Call, folder: Path, status: int | None, took: float, output: st
     arguments = f"Arguments: {', '.join(given)}" if given else ""
     lines = [f"{call.what} {happened}.", hint, arguments, output]
     return Trial(outcome, "\n".join(filter(None, lines)), took, output)
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def _described(value: object) -> str:

@@ -450,7 +450,9 @@ def test_a_notebook_sees_the_build_live_and_then_its_report_in_one_output(in_scr
     report, result = mended.outputs
     assert "scale.cu +1 −1 lines" in report.data["text/plain"]
     assert result.data["text/plain"] == "5.0"
-    assert any(re.match(r"building scale for cpu, 1 of 2: scale\.cu, 0\.\d s", m) for m in messages)
+    assert any(
+        re.match(r"scale: building for cpu, 1 of 2: scale\.cu, 0\.\d s", m) for m in messages
+    )
 
 
 SLOW = """
@@ -498,6 +500,10 @@ def test_the_stop_button_ends_a_build_and_its_cell(in_scratch, cache):
         assert status == "ok"
         assert "answer: rebuilt for cpu" in shown
         assert "False 2" in shown
+        answer("nothing")
+        status, shown = run("kernel.answer()")
+        assert status == "error"
+        assert "answer: not built; its error stands below" in shown, "once is enough"
     finally:
         client.stop_channels()
         running.shutdown_kernel(now=True)

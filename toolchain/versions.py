@@ -129,7 +129,8 @@ class Diff:
             f'<div style="{styles[self._kind(line)]}">{escape(line) or "&nbsp;"}</div>'
             for line in self.lines
         )
-        return f'<pre style="line-height:1.3">{"".join(lines) or "no difference"}</pre>'
+        look = "margin:0;line-height:1.3;font-size:var(--jp-code-font-size,13px)"
+        return f'<pre style="{look}">{"".join(lines) or "no difference"}</pre>'
 
 
 class Versions(list[Version]):
