@@ -19,7 +19,7 @@ from statistics import median
 
 import torch
 
-from docs.loop_seconds import STEPS, Seconds, measure, sides
+from docs.loop_seconds import BUILDS, STEPS, Seconds, Taken, measure, sides
 from docs.loop_survival import Verdict, play_all
 from toolchain import machine
 
@@ -28,7 +28,6 @@ MARKER = "<!-- From here on written by `python -m docs.loop`. -->"
 PLAIN = "plain, sm_90"
 
 FASTER = 15  # how many times a build of ours is to be faster than plain's
-BUILDS = ("cold build", "source edit", "header edit")
 RETURN, LIMIT = "return to an earlier version", 0.050
 
 
@@ -66,7 +65,7 @@ def conditions(load: float) -> str:
     facts = [
         f"{os.cpu_count()} CPU cores ({cpu()}), {gpu}",
         f"load average {load:.1f} when it began",
-        f"c++ {version([machine.cxx(), '--version'], r'.*')}",
+        version([machine.cxx(), "--version"], r".*"),
         f"nvcc {nvcc}",
         f"torch {torch.__version__}, Python {platform.python_version()}",
         f"{time.strftime('%d %B %Y')}",
@@ -88,14 +87,22 @@ def cpu() -> str:
 def seconds_table(seconds: dict[str, Seconds]) -> str:
     """Medians, and of how many runs each is."""
     rows = [
-        [name, *(cell(measured[step]) for measured in seconds.values())]
+        [name, *(cell(measured[step], step in BUILDS) for measured in seconds.values())]
         for step, name in STEPS.items()
     ]
     return table(["median (runs)", *seconds], rows, "---:")
 
 
-def cell(times: list[float]) -> str:
-    return f"{duration(median(times))} ({len(times)})"
+def cell(times: list[Taken], must_build: bool) -> str:
+    """Said as well: that a step compiled which need not, or did not which must."""
+    told = f"{duration(middle(times))} ({len(times)})"
+    if all(taken.built == must_build for taken in times):
+        return told
+    return f"{told}, **no build**" if must_build else f"{told}, **with a build**"
+
+
+def middle(times: list[Taken]) -> float:
+    return median(taken.seconds for taken in times)
 
 
 def duration(seconds: float) -> str:
@@ -110,10 +117,10 @@ def wanted_table(seconds: dict[str, Seconds]) -> str:
         return ""
     rows = []
     for step in BUILDS:
-        times = [median(plain[step]) / median(measured[step]) for measured in ours.values()]
+        times = [middle(plain[step]) / middle(measured[step]) for measured in ours.values()]
         reached = [f"{value:.1f} times: {met(value >= FASTER)}" for value in times]
         rows.append([f"{STEPS[step]}: {FASTER} times faster than plain", *reached])
-    back = [median(measured[RETURN]) for measured in ours.values()]
+    back = [middle(measured[RETURN]) for measured in ours.values()]
     reached = [f"{duration(value)}: {met(value < LIMIT)}" for value in back]
     rows.append([f"{STEPS[RETURN]}: under {duration(LIMIT)}", *reached])
     return table(["wanted", *ours], rows, "---:")

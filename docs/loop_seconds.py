@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -27,9 +28,12 @@ ROOT = Path(__file__).resolve().parent.parent
 ON_GPU = torch.cuda.is_available()
 ARCHITECTURE = "9.0"
 
-# What the processes of a session do, one line each; `timed` calls result() and takes its time.
-NOTEBOOK = """
+# What the processes of a session do, one after another; `timed` times result().
+COLD = """
     timed("cold build")
+"""
+NOTEBOOK = """
+    timed("warm import", begun)
     earlier = edit(SOURCE)
     timed("source edit")
     SOURCE.write_text(earlier)
@@ -37,13 +41,11 @@ NOTEBOOK = """
     for _ in range(9):
         timed("unchanged cell")
 """
-RESTARTED = """
-    timed("warm import", begun)
-"""
 HEADER = """
     edit(Path("include/reduce.cuh"))
     timed("header edit")
 """
+BUILDS = ("cold build", "source edit", "header edit")  # the steps that must compile, and no others
 STEPS = {
     "cold build": "cold build",
     "source edit": "edit to result, a source",
@@ -63,9 +65,13 @@ BEGIN = """
 
     def timed(step, started=None):
         started = started or time.perf_counter()
+        before = libraries()
         result()
         seconds = time.perf_counter() - started
-        print(json.dumps([step, seconds]), flush=True)
+        print(json.dumps([step, seconds, libraries() != before]), flush=True)
+
+    def libraries():
+        return {(path, path.stat().st_mtime) for path in Path().rglob("*layer_norm*.so")}
 
     def edit(path):
         before = path.read_text()
@@ -95,8 +101,8 @@ PLAIN = """
 
     SOURCE = Path("plain_layer_norm.cu")
     more = []
-    if not {runs}:  # a torch for CPUs has no CUDA libraries to link with, and finds no nvcc
-        cpp_extension.CUDA_HOME = {cuda_home!r}
+    if not {runs}:  # a torch for CPUs finds no nvcc, asks it for no headers, has no CUDA libraries
+        cpp_extension.CUDA_HOME, torch.version.cuda = {cuda_home!r}, {release!r}
         cpp_extension._import_module_from_library = lambda *_: None
         Path("links").mkdir(exist_ok=True)
         for library in ("libc10_cuda.so", "libtorch_cuda.so"):
@@ -133,8 +139,10 @@ class Side:
     sessions: int
 
     def code_for(self, steps: str) -> str:
-        options = {"runs": self.runs, "cuda_home": str(machine.cuda_home())}
-        options["target"] = "cpu" if "cpu" in self.name else "cuda"
+        target = "cpu" if "cpu" in self.name else "cuda"
+        options = {"runs": self.runs, "target": target}
+        if target == "cuda":
+            options |= {"cuda_home": str(machine.cuda_home()), "release": nvcc_release()}
         parts = [BEGIN, INPUTS, self.code.format(**options), steps]
         return "\n".join(map(textwrap.dedent, parts))
 
@@ -148,7 +156,22 @@ def sides() -> list[Side]:
     return found
 
 
-Seconds = dict[str, list[float]]  # by step
+class Taken(NamedTuple):
+    """What a step took, and whether it compiled anything."""
+
+    seconds: float
+    built: bool
+
+
+Seconds = dict[str, list[Taken]]  # by step
+
+
+def nvcc_release() -> str:
+    """As in "13.0"."""
+    said = subprocess.run(
+        [f"{machine.cuda_home()}/bin/nvcc", "--version"], capture_output=True, text=True, check=True
+    )
+    return ".".join(map(str, machine.nvcc_release(said.stdout)))
 
 
 def measure(side: Side, say: Callable[[str], None]) -> Seconds:
@@ -158,10 +181,10 @@ def measure(side: Side, say: Callable[[str], None]) -> Seconds:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             prepare(folder)
-            for steps in (NOTEBOOK, RESTARTED, HEADER):
-                for step, taken in play(side.code_for(steps), folder):
-                    say(f"{side.name}: {STEPS[step]} {taken:.3f} s")
-                    seconds[step].append(taken)
+            for steps in (COLD, NOTEBOOK, HEADER):
+                for step, *taken in play(side.code_for(steps), folder):
+                    seconds[step].append(Taken(*taken))
+                    say(f"{side.name}: {STEPS[step]} {taken[0]:.3f} s")
     return seconds
 
 
@@ -181,8 +204,8 @@ def prepare(folder: Path) -> None:
     list(play(runtime, folder))
 
 
-def play(code: str, folder: Path) -> Iterator[tuple[str, float]]:
-    """The times that a process prints, as they come."""
+def play(code: str, folder: Path) -> Iterator[tuple[str, float, bool]]:
+    """What a process prints of its steps, as it comes: step, seconds, whether it built."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -20,15 +20,17 @@ from toolchain.sources import without_comments
 CELL = re.compile(r"\s*%%cu\b")
 WORD = re.compile(r"\b[A-Za-z_]\w*")
 INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]*)$')
-MEMBER = re.compile(r"(\w+)\s*\.\s*(\w*)$")
+MEMBER = re.compile(r"(?:\b([A-Za-z_]\w*)|[)\]])\s*(?:\.|->)\s*\w*$")
+STRING = re.compile(r'"(\\.|[^"\\\n])*"')
+MACRO = re.compile(r"^#define (\w+)\(([^)]*)\)((?:.*\\\n)*.*)", re.MULTILINE)
 
 # How CUDA names things; words of the simulator's headers that look otherwise are its own, or C++'s.
 CUDAS = re.compile(
-    r"cuda[A-Z]\w*|CUDART_\w+|atomic[A-Z]\w*|dim3|warpSize|(?:thread|block)Idx"
-    r"|(?:block|grid)Dim|half2?|nv_bfloat162?"
+    r"cuda[A-Z]\w*|CUDART_\w+|atomic[A-Z]\w*|make_\w+|dim3|warpSize|(?:thread|block)Idx"
+    r"|(?:block|grid)Dim|u?(?:char|short|int|long|longlong)[1-4]|(?:float|double)[1-4]"
+    r"|half2?|nv_bfloat162?"
     r"|__(?!builtin|atomic|attribute|asm|is_|cplusplus|int128|fp16|thread$|x86|aarch)[a-z]\w+"
 )
-VECTORS = re.compile(r"SIMULATOR_VECTORS\([\w ]+, (\w+),")  # a macro: defines float1 to float4
 # A name that a header defines: a macro, a type, a constant, or a function, at the start of a line.
 DEFINED = re.compile(
     r"^(?:#define|(?:struct|class|using)(?: alignas\(.*\))?) (?:\w+::)*(\w+)"
@@ -55,7 +57,7 @@ def complete(context: CompletionContext) -> Result:
         return _result(include[1], _headers())
     word = re.search(r"\w*$", line)[0]
     if member := MEMBER.search(line):
-        return _result(word, _members(member[1], context.full_text, word))
+        return _result(word, _members(member[1] or "", context.full_text, word))
     return _result(word, {**_known(), **_own(context.full_text, word)})
 
 
@@ -74,19 +76,25 @@ def _result(fragment: str, names: dict[str, str]) -> Result:
 def _known() -> dict[str, str]:
     """Names and their origins, of C++, CUDA and the headers in kernels/include."""
     names = dict.fromkeys(CPLUSPLUS.split(), "C++")
-    for path in sorted(simulator.INCLUDE.rglob("*.h")):
-        code = without_comments(path.read_text())
-        vectors = [f"{kind}{n}" for kind in VECTORS.findall(code) for n in (1, 2, 3, 4)]
-        whole = re.sub(
-            r'\w*\s*##\s*\w*|"(\\.|[^"\\\n])*"', "", code
-        )  # no parts of names, no strings
-        found = [*vectors, *filter(CUDAS.fullmatch, WORD.findall(whole))]
-        found += [f"make_{vector}" for vector in vectors]
-        names |= dict.fromkeys(found, "CUDA")
+    headers = map(Path.read_text, sorted(simulator.INCLUDE.rglob("*.h")))
+    words = WORD.findall(_expanded(without_comments("\n".join(headers))))
+    names |= dict.fromkeys(filter(CUDAS.fullmatch, words), "CUDA")
     for path in sorted((jitload.KERNELS / "include").iterdir()):
         for found in DEFINED.finditer(without_comments(path.read_text())):
             names.setdefault(found[found.lastindex], path.name)
     return names
+
+
+def _expanded(code: str) -> str:
+    """Without strings, and with macros that paste names together, as float##4, expanded."""
+    code = STRING.sub("", code)
+    expanded = [MACRO.sub(r"\1", code)]
+    for macro, parameters, body in MACRO.findall(code):
+        for use in re.findall(rf"^\s*{macro}\(([^()]*)\)", expanded[0], re.MULTILINE):
+            given = dict(zip(parameters.split(", "), use.split(", "), strict=False))
+            text = WORD.sub(lambda word, given=given: given.get(word[0], word[0]), body)
+            expanded.append(re.sub(r"\s*##\s*", "", text))
+    return "\n".join(expanded)
 
 
 def _own(cell: str, word: str) -> dict[str, str]:

@@ -378,6 +378,8 @@ def offered(shell: InteractiveShell, cell: str) -> dict[str, str]:
         ("    atomicA|", "atomicAdd", "CUDA"),
         ("    const cudaSt|", "cudaStream_t", "CUDA"),
         ("    auto v = make_flo|", "make_float4", "CUDA"),
+        ("    y[i] = __float2h|(x)", "__float2half", "CUDA"),
+        ("__launch_b|", "__launch_bounds__", "CUDA"),
         ("    warp_s|", "warp_sum", "reduce.cuh"),
         ("    for (int i = 0; i < ceil_|", "ceil_div", "vec.cuh"),
         ("    constexp|", "constexpr", "C++"),
@@ -396,6 +398,8 @@ def test_members_are_those_of_an_index_and_of_the_cell(notebook):
     assert offered(notebook.shell, "%%cu a\nint i = threadIdx.|").keys() == set("xyz")
     text = "%%cu a\nplan.rows = 1;\nint i = plan.|"
     assert offered(notebook.shell, text).keys() == {*"xyzw", "rows"}
+    assert offered(notebook.shell, "%%cu a\nfloat y = v[0].|").keys() == set("xyzw")
+    assert "make_float4" in offered(notebook.shell, "%%cu a\nfloat y = 1.0f + ma|")
 
 
 def test_nothing_of_pythons_is_offered_there_and_nothing_of_cudas_elsewhere(notebook):
