@@ -50,7 +50,7 @@ def test_a_standstill_is_noticed_and_counted_within_a_step_alone():
     process.send_signal(signal.SIGCONT)
     within, before = map(float, process.communicate("\n", timeout=60)[0].split())
     assert within > 1
-    assert before == 0
+    assert before < 0.1, "what came before the step does not count"
 
 
 def test_a_process_that_waits_for_ever_is_a_verdict(tmp_path, cache):
