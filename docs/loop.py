@@ -19,7 +19,7 @@ from statistics import median
 
 import torch
 
-from docs.loop_seconds import BUILDS, STEPS, Seconds, Standstills, Taken, measure, sides
+from docs.loop_seconds import BUILDS, STEPS, Seconds, Taken, measure, sides
 from docs.loop_survival import Verdict, play_all
 from toolchain import machine
 
@@ -40,13 +40,12 @@ def main(only: str = "") -> None:
     if only:
         play_all(say, only)
         return
-    load, stood = os.getloadavg()[0], Standstills()
-    seconds = {side.name: measure(side, stood, say) for side in sides()}
-    still = stood.within(started, time.perf_counter())
+    load = os.getloadavg()[0]
+    seconds = {side.name: measure(side, say) for side in sides()}
     loaders, verdicts = play_all(say)
     parts = [
         MARKER,
-        conditions(load, still),
+        conditions(load),
         "## Seconds",
         seconds_table(seconds),
         wanted_table(seconds),
@@ -58,7 +57,7 @@ def main(only: str = "") -> None:
     PAGE.write_text(prose + "\n\n".join(filter(None, parts)) + "\n")
 
 
-def conditions(load: float, still: float) -> str:
+def conditions(load: float) -> str:
     """What was measured on what."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     home = machine.cuda_home()
@@ -66,7 +65,6 @@ def conditions(load: float, still: float) -> str:
     facts = [
         f"{os.cpu_count()} CPU cores ({cpu()}), {gpu}",
         f"load average {load:.1f} when it began",
-        f"the machine stood still for {still:.0f} s meanwhile, which no time below contains",
         version([machine.cxx(), "--version"], r".*"),
         f"nvcc {nvcc}",
         f"torch {torch.__version__}, Python {platform.python_version()}",

@@ -14,8 +14,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -71,8 +69,8 @@ BEGIN = """
         started = started or time.perf_counter()
         before = libraries()
         result()
-        ended = time.perf_counter()
-        print(json.dumps([step, started, ended, libraries() != before]), flush=True)
+        taken = time.perf_counter() - started
+        print(json.dumps([step, taken, libraries() != before]), flush=True)
 
     def libraries():
         return {(path, path.stat().st_mtime) for path in Path().rglob("*layer_norm*.so")}
@@ -170,31 +168,6 @@ class Taken(NamedTuple):
 Seconds = dict[str, list[Taken]]  # by step
 
 
-class Standstills:
-    """When the machine as a whole stood still, as virtual ones may: then nobody compiled.
-
-    A thread that does nothing but sleep notices. What lasts less than a second does not count:
-    it may have had to wait for a core.
-    """
-
-    def __init__(self) -> None:
-        self.found: list[tuple[float, float]] = []  # from, to: of time.perf_counter
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        last = time.perf_counter()
-        while True:
-            time.sleep(0.05)
-            now = time.perf_counter()
-            if now - last > 1:
-                self.found.append((last, now))
-            last = now
-
-    def within(self, started: float, ended: float) -> float:
-        """Seconds of standstill between two times."""
-        return sum(max(0, min(to, ended) - max(since, started)) for since, to in self.found)
-
-
 def nvcc_release() -> str:
     """As in "13.0"."""
     said = subprocess.run(
@@ -203,16 +176,15 @@ def nvcc_release() -> str:
     return ".".join(map(str, machine.nvcc_release(said.stdout)))
 
 
-def measure(side: Side, stood: Standstills, say: Callable[[str], None]) -> Seconds:
-    """Play a side's sessions; `say` is told each time as it comes. Standstills are taken off."""
+def measure(side: Side, say: Callable[[str], None]) -> Seconds:
+    """Play a side's sessions; `say` is told each time as it comes."""
     seconds: Seconds = defaultdict(list)
     for _ in range(side.sessions):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             prepare(folder)
             for steps in (COLD, NOTEBOOK, HEADER):
-                for step, started, ended, built in play(side.code_for(steps), folder):
-                    taken = ended - started - stood.within(started, ended)
+                for step, taken, built in play(side.code_for(steps), folder):
                     seconds[step].append(Taken(taken, built))
                     say(f"{side.name}: {STEPS[step]} {taken:.3f} s")
     return seconds
@@ -234,8 +206,8 @@ def prepare(folder: Path) -> None:
     list(play(runtime, folder))
 
 
-def play(code: str, folder: Path) -> Iterator[tuple[str, float, float, bool]]:
-    """What a process prints of its steps, as it comes: step, start, end, whether it built."""
+def play(code: str, folder: Path) -> Iterator[tuple[str, float, bool]]:
+    """What a process prints of its steps, as it comes: step, seconds, whether it built."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -1,12 +1,8 @@
 """docs/loop.md: written by its program, whose scenarios can be played."""
 
 import re
-import signal
-import subprocess
-import time
 
 import pytest
-from jit_cases import in_process
 
 from docs import loop
 from docs.loop_seconds import STEPS, Taken
@@ -31,26 +27,6 @@ def test_a_table_tells_what_was_not_built():
 def test_a_verdict_table_tells_what_happened_to_whom():
     table = loop.verdict_table(("a", "b"), {"x": (Verdict(True, ""), Verdict(False, "hangs"))})
     assert table.splitlines()[-1] == "| x | pass | **fail** | b: hangs |"
-
-
-def test_a_standstill_is_noticed_and_counted_within_a_step_alone():
-    code = """
-        import time
-        from docs.loop_seconds import Standstills
-        stood, started = Standstills(), time.perf_counter()
-        print("watching", flush=True)
-        sys.stdin.readline()
-        time.sleep(0.2)
-        print(stood.within(started, time.perf_counter()), stood.within(0, started))
-    """
-    process = in_process(code, stdin=subprocess.PIPE)
-    assert process.stdout.readline().strip() == "watching"
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(1.5)
-    process.send_signal(signal.SIGCONT)
-    within, before = map(float, process.communicate("\n", timeout=60)[0].split())
-    assert within > 1
-    assert before < 0.1, "what came before the step does not count"
 
 
 def test_a_process_that_waits_for_ever_is_a_verdict(tmp_path, cache):
