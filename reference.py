@@ -3,17 +3,27 @@
 Run in float64 a function here is the truth that a kernel is judged by; run in the kernel's own type
 it is the bar: PyTorch's error in that type. Tests, comparisons and tables find the ops in `OPS`.
 
-To add an op, write its function here under `@op(argument="shape in letters", ...)`.
+To add an op, write its function here under `@op(argument="shape in letters", ...)`:
+
+    x="rows cols"                  numbers of the type that is asked for, [rows, cols]
+    target="rows, int64 < cols"    integers, [rows], each in [0, cols)
+    {"residual": None}             before them: an option; it may also take a tensor's place
+
+An op may return one tensor or a tuple of them.
 """
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 OPS: dict[str, "Op"] = {}
+
+_LETTER = "(?:rows|cols)"
+_ARGUMENT = re.compile(rf"(|{_LETTER}(?: {_LETTER})*)(?:, int64 < ({_LETTER}))?")
 
 
 @dataclass(frozen=True)
@@ -21,15 +31,19 @@ class Op:
     """One op: what it computes and what it takes.
 
     name: as in `kernels/NAME.py`.
-    function: the pure-PyTorch function.
+    function: the pure-PyTorch function; it returns one tensor or a tuple of them.
     shapes: each tensor argument's shape in letters, such as {"x": "rows cols"}.
-    options: the other arguments that tests and tables go through, a dict each; ({},) if none.
+    options: the other arguments that tests and tables go through, a dict each; ({},) if none. One
+        named like a tensor takes its place, such as {"residual": None}.
+    limits: the arguments that hold int64, and the letter that their values stay below, such as
+        {"target": "cols"}. All other tensors hold numbers of one type.
     """
 
     name: str
-    function: Callable[..., Tensor]
+    function: Callable[..., Tensor | tuple[Tensor, ...]]
     shapes: dict[str, str]
-    options: tuple[dict, ...]
+    options: tuple[dict, ...] = ({},)
+    limits: dict[str, str] = field(default_factory=dict)
 
     def inputs(
         self,
@@ -39,10 +53,15 @@ class Op:
         device: torch.device | str = "cpu",
         seed: int = 0,
         requires_grad: bool = False,
+        without: Container[str] = (),
     ) -> dict[str, Tensor]:
         """Random tensors for every tensor argument, the same whenever seed and device are the same.
 
         Each is offset + scale * normal noise, with an offset in [-2, 2] and a scale in [0.5, 2].
+        Integers are uniform below their limit; where that is 0 there is none, and they are 0.
+
+        requires_grad: of the numbers; integers have no gradient.
+        without: arguments to leave out, for options stand in their places.
         """
         letters = {"rows": rows, "cols": cols}
         generator = torch.Generator(device).manual_seed(seed)
@@ -51,24 +70,43 @@ class Op:
         tensors = {}
         for name, shape in self.shapes.items():
             size = [letters[letter] for letter in shape.split()]
+            if name in self.limits:
+                limit = max(letters[self.limits[name]], 1)
+                tensors[name] = torch.randint(limit, size, device=device, generator=generator)
+                continue
             noise = torch.randn(size, dtype=wide, device=device, generator=generator)
             offset, scale = torch.rand(2, dtype=wide, device=device, generator=generator)
             value = noise.mul_(0.5 + 1.5 * scale).add_(4 * offset - 2)
             tensors[name] = value.to(dtype).requires_grad_(requires_grad)
-        return tensors
+        return {name: tensor for name, tensor in tensors.items() if name not in without}
 
 
-def op(*options: dict, **shapes: str) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
+def op(*options: dict, **shapes: str) -> Callable[[Callable], Callable]:
     """Registers the function below it in `OPS`.
 
-    shapes: each tensor argument's shape in the letters "rows" and "cols", such as x="rows cols".
+    shapes: each tensor argument's shape in the letters "rows" and "cols", such as x="rows cols";
+        for integers with the letter that they stay below, such as target="rows, int64 < cols".
     options: the other arguments that tests and tables should go through, a dict for each variant.
+
+    Raises TypeError for an argument that the function has not, ValueError for a shape unlike these.
     """
 
-    def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        if unknown := shapes.keys() - inspect.signature(function).parameters.keys():
-            raise TypeError(f"{function.__name__} has no argument {', '.join(sorted(unknown))}")
-        OPS[function.__name__] = Op(function.__name__, function, shapes, options or ({},))
+    def register(function: Callable) -> Callable:
+        name = function.__name__
+        given = set(shapes).union(*options)
+        if unknown := given - inspect.signature(function).parameters.keys():
+            raise TypeError(f"{name} has no argument {', '.join(sorted(unknown))}")
+        letters, limits = {}, {}
+        for argument, text in shapes.items():
+            if not (found := _ARGUMENT.fullmatch(text)):
+                raise ValueError(
+                    f"{name}: the shape of {argument} is {text!r}; wanted is one such as "
+                    "'rows cols' or 'rows, int64 < cols'"
+                )
+            letters[argument] = found[1]
+            if found[2]:
+                limits[argument] = found[2]
+        OPS[name] = Op(name, function, letters, options or ({},), limits)
         return function
 
     return register

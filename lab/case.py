@@ -82,8 +82,8 @@ class Case:
     """An op in one direction, on random inputs of one shape and type.
 
     Forward: the op's outputs, without autograd. Backward: the gradients of all differentiable
-    inputs, from one random grad_output that every implementation and the truth share. An option
-    takes the place of the input of its name, as in {"scale": 2.0}.
+    inputs, from one random grad_output for each output, which every implementation and the truth
+    share. An option takes the place of the input of its name, as in {"scale": 2.0}.
     """
 
     def __init__(
@@ -98,14 +98,15 @@ class Case:
     ) -> None:
         self.op, self.shape, self.dtype, self.device = op, shape, dtype, device
         self.options, self.backward = options, backward
-        inputs = op.inputs(*shape, dtype=dtype, device=device, seed=seed, requires_grad=backward)
-        self.inputs = {name: value for name, value in inputs.items() if name not in options}
+        self.inputs = op.inputs(
+            *shape, dtype, device, seed, requires_grad=backward, without=options
+        )
         self._grad_outputs: tuple[Tensor, ...] = ()
         if backward:
             generator = torch.Generator(device).manual_seed(seed + 1)
             self._grad_outputs = tuple(
                 torch.randn(y.shape, generator=generator, device=device, dtype=y.dtype)
-                for y in _tensors(op.function(**self.inputs, **options))
+                for y in _differentiable(_tensors(op.function(**self.inputs, **options)))
             )
 
     def __str__(self) -> str:
@@ -161,30 +162,43 @@ class Case:
         """What the step has to read: forward the inputs, backward grad_output and the inputs.
 
         Where autograd keeps nothing of the forward pass (a sum), backward reads grad_output alone.
+        Where it keeps an output (the sum of x and a residual), that stands for the inputs of its
+        size that it does not keep.
         """
-        kept: list[Tensor] = []
+        inputs = list(self.inputs.values())
+        if not self.backward:
+            return inputs
+        kept: set[int] = set()
 
         def keep(tensor: Tensor) -> Tensor:
-            kept.append(tensor)
+            kept.add(tensor.data_ptr())
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            self.step(eager(self.op))
-        inputs = self.inputs.values() if kept or not self.backward else ()
-        return [*inputs, *self._grad_outputs]
+            outputs = _tensors(self.op.function(**self.inputs, **self.options))
+        if not kept:
+            return list(self._grad_outputs)
+        instead = {y.shape: y for y in outputs if y.data_ptr() in kept}
+        needed = [x if x.data_ptr() in kept else instead.get(x.shape, x) for x in inputs]
+        return [*needed, *self._grad_outputs]
 
     def _step(
         self, function: Callable, inputs: dict[str, Tensor], grad_outputs: tuple[Tensor, ...]
     ) -> Step:
         if not self.backward:
             return lambda: _tensors(function(**inputs, **self.options))
-        outputs = _tensors(function(**inputs, **self.options))
+        outputs = _differentiable(_tensors(function(**inputs, **self.options)))
         wanted = [value for value in inputs.values() if value.requires_grad]
         return lambda: torch.autograd.grad(outputs, wanted, grad_outputs, retain_graph=True)
 
 
 def _tensors(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return (result,) if isinstance(result, Tensor) else tuple(result)
+
+
+def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Those to which a gradient may arrive: not integers, such as labels or indices."""
+    return tuple(tensor for tensor in tensors if tensor.is_floating_point())
 
 
 def _double(value: Tensor) -> Tensor:

@@ -28,15 +28,45 @@ class Case:
         options = "".join(f"-{name}={value}" for name, value in self.options.items())
         return f"{self.op.name}-{self.version}{options}"
 
-    def ours(self, **inputs: Tensor) -> Tensor:
+    @property
+    def shapes(self) -> dict[str, str]:
+        """Shapes in letters of the tensors that the op takes here: of those no option replaces."""
+        return {name: shape for name, shape in self.op.shapes.items() if name not in self.options}
+
+    @property
+    def first(self) -> str:
+        """The tensor that decides where and in which type the op runs."""
+        return next(iter(self.shapes))
+
+    @property
+    def others(self) -> list[str]:
+        return list(self.shapes)[1:]
+
+    @property
+    def differentiable(self) -> list[str]:
+        return [name for name in self.shapes if name not in self.op.limits]
+
+    def ours(self, **inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         function = getattr(module_of(self.op.name), self.op.name)
         return function(**inputs, **self.options, version=self.version)
 
-    def theirs(self, **inputs: Tensor) -> Tensor:
+    def theirs(self, **inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         return self.op.function(**inputs, **self.options)
 
     def inputs(self, rows: int, cols: int, dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
-        return self.op.inputs(rows, cols, dtype, DEVICE, seed)
+        return self.op.inputs(rows, cols, dtype, DEVICE, seed, without=self.options)
+
+    def inputs_of_rank(
+        self, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0
+    ) -> dict[str, Tensor]:
+        """Inputs of more or fewer dimensions: x [rows, cols] becomes x of `shape` [..., cols]."""
+        *leading, cols = shape
+        sizes = {"rows": leading, "cols": [cols]}
+        inputs = self.inputs(math.prod(leading), cols, dtype, seed)
+        return {
+            name: inputs[name].view([size for letter in letters.split() for size in sizes[letter]])
+            for name, letters in self.shapes.items()
+        }
 
 
 def module_of(name: str):
@@ -52,17 +82,73 @@ CASES = [
 BEST = [case for case in CASES if case.version == module_of(case.op.name).VERSIONS[-1]]
 
 
-def outcome(function: Callable[..., Tensor], inputs: dict[str, Tensor], grad: Tensor | None = None):
-    """The result and every input's gradient, by name, with `grad` (default: ones) arriving."""
-    leaves = {name: tensor.detach().requires_grad_() for name, tensor in inputs.items()}
-    y = function(**leaves)
-    grad = torch.ones_like(y) if grad is None else grad
-    grads = torch.autograd.grad(y, tuple(leaves.values()), grad)
-    return {"y": y.detach()} | {f"d{name}": d for name, d in zip(leaves, grads, strict=True)}
+def by_name(result: Tensor | tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """An op's outputs: "y" or, where there are several, "y0", "y1" and so on."""
+    if isinstance(result, Tensor):
+        return {"y": result}
+    return {f"y{number}": y for number, y in enumerate(result)}
+
+
+def outcome(
+    function: Callable[..., Tensor | tuple[Tensor, ...]],
+    inputs: dict[str, Tensor],
+    grad: Tensor | tuple[Tensor, ...] | None = None,
+) -> dict[str, Tensor]:
+    """The outputs by name, and the gradient of every input x as "dx"; integers have none.
+
+    grad: what arrives at each output of floating type; default: ones.
+    """
+    leaves = {n: t.detach().requires_grad_(t.is_floating_point()) for n, t in inputs.items()}
+    outputs = by_name(function(**leaves))
+    ends = [y for y in outputs.values() if y.is_floating_point()]
+    wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    if grad is None:
+        grad = tuple(torch.ones_like(y) for y in ends)
+    grads = torch.autograd.grad(ends, tuple(wanted.values()), grad, materialize_grads=True)
+    outputs = {name: y.detach() for name, y in outputs.items()}
+    return outputs | {f"d{name}": d for name, d in zip(wanted, grads, strict=True)}
+
+
+def has_second_derivative(case: Case) -> bool:
+    """False where the op refuses to give one."""
+    x = case.inputs(2, 3, torch.float64)
+    leaves = [t.requires_grad_() for t in x.values() if t.is_floating_point()]
+    ends = sum(y.square().sum() for y in by_name(case.ours(**x)).values())
+    grads = torch.autograd.grad(ends, leaves, create_graph=True)
+    try:
+        torch.autograd.grad(sum(d.square().sum() for d in grads), leaves)
+    except RuntimeError as refusal:
+        if "has no second derivative" not in str(refusal):
+            raise
+        return False
+    return True
+
+
+def random_grad(result: Tensor | tuple[Tensor, ...], seed: int = 0) -> tuple[Tensor, ...]:
+    """Normal noise for `outcome` to let arrive at what an op returned."""
+    generator = torch.Generator(DEVICE).manual_seed(seed)
+    return tuple(
+        torch.randn(y.shape, device=DEVICE, generator=generator).to(y.dtype)
+        for y in by_name(result).values()
+        if y.is_floating_point()
+    )
+
+
+def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A contiguous copy in another type; integers stay what they are."""
+    return tensor.to(dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
 
 
 def converted(tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    return {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
+    return {name: as_type(tensor, dtype) for name, tensor in tensors.items()}
+
+
+def doubled(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(tensor.double() for tensor in tensors)
+
+
+def outputs_in(results: dict[str, Tensor]) -> str:
+    return ", ".join(name for name in results if name.startswith("y"))
 
 
 def half_ulp(truth: Tensor, dtype: torch.dtype) -> float:
@@ -93,17 +179,17 @@ def assert_as_good_as_pytorch(case: Case, draw: Callable[[int], dict[str, Tensor
     ours, bars, drawn, seed = {}, {}, 0, 0
     while drawn < RESULTS:
         inputs = draw(seed)
-        dtype = inputs["x"].dtype
+        dtype = inputs[case.first].dtype
         bar_dtype = torch.float32 if dtype == torch.float64 else dtype
         scale = torch.finfo(dtype).eps / torch.finfo(bar_dtype).eps
-        y = case.theirs(**inputs)
-        generator = torch.Generator(DEVICE).manual_seed(seed)
-        grad = torch.randn(y.shape, device=DEVICE, generator=generator).to(dtype)
+        grad = random_grad(case.theirs(**inputs), seed)
         got = outcome(case.ours, inputs, grad)
-        truth = outcome(case.theirs, converted(inputs, torch.float64), grad.double())
-        rough, rough_grad = converted(inputs, bar_dtype), grad.to(bar_dtype)
+        truth = outcome(case.theirs, converted(inputs, torch.float64), doubled(grad))
+        rough, rough_grad = converted(inputs, bar_dtype), tuple(g.to(bar_dtype) for g in grad)
         bar = outcome(case.theirs, rough, rough_grad)
-        bar_truth = outcome(case.theirs, converted(rough, torch.float64), rough_grad.double())
+        bar_truth = outcome(case.theirs, converted(rough, torch.float64), doubled(rough_grad))
+        missing = f"outputs are {outputs_in(got)}; wanted are {outputs_in(truth)}"
+        assert got.keys() == truth.keys(), missing
         for name in truth:
             assert got[name].dtype == dtype, name
             theirs = max(scale * error(bar[name], bar_truth[name]), half_ulp(truth[name], dtype))
@@ -112,7 +198,7 @@ def assert_as_good_as_pytorch(case: Case, draw: Callable[[int], dict[str, Tensor
         drawn += min(tensor.numel() for tensor in truth.values())
         seed += 1
     for name in ours:
-        shape = case.op.shapes.get(name.removeprefix("d"), "")
+        shape = case.shapes.get(name.removeprefix("d"), "")
         k = (3 if shape == "cols" else 2) + (dtype == torch.float64)
         assert ours[name] <= k * bars[name], (
             f"{name} is wrong by {ours[name]:.3g}; PyTorch by {bars[name]:.3g}, and {k} times that "

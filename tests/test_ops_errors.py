@@ -1,22 +1,33 @@
 """Bad input: the message names the argument, says what it is and what is wanted."""
 
+from collections.abc import Callable, Iterable
+
 import pytest
 import torch
-from op_cases import CASES, DEVICE, Case, module_of
+from op_cases import CASES, DEVICE, Case, module_of, outcome
+from torch import Tensor
 
 import reference
 
 ROWS, COLS = 3, 8
 
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
-EACH_ARGUMENT = [(case, name) for case in CASES for name in case.op.shapes]
-each_argument = pytest.mark.parametrize(
-    ("case", "name"), EACH_ARGUMENT, ids=[f"{case}-{name}" for case, name in EACH_ARGUMENT]
-)
-EACH_OTHER = [(case, name) for case, name in EACH_ARGUMENT if name != "x"]
-each_other = pytest.mark.parametrize(
-    ("case", "name"), EACH_OTHER, ids=[f"{case}-{name}" for case, name in EACH_OTHER]
-)
+
+
+def each_of(arguments: Callable[[Case], Iterable[str]]) -> pytest.MarkDecorator:
+    """For every case and each of the arguments that it names."""
+    pairs = [(case, name) for case in CASES for name in arguments(case)]
+    ids = [f"{case}-{name}" for case, name in pairs]
+    return pytest.mark.parametrize(("case", "name"), pairs, ids=ids)
+
+
+def wanted_shape(case: Case, name: str) -> str:
+    """What the message wants of an argument, beside a first one of shape [ROWS, COLS]."""
+    return {
+        "rows cols": "wanted are equal shapes",
+        "rows": f"wanted is ({ROWS},), an element for each row of {case.first}",
+        "cols": f"wanted is ({COLS},), an element for each column of {case.first}",
+    }[case.shapes[name]]
 
 
 def message_of(case: Case, error: type[Exception] = RuntimeError, **changes) -> str:
@@ -28,56 +39,96 @@ def message_of(case: Case, error: type[Exception] = RuntimeError, **changes) -> 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64], ids=str)
 @each_case
-def test_type_of_x(case: Case, dtype: torch.dtype):
-    x = torch.zeros(ROWS, COLS, dtype=dtype, device=DEVICE)
-    kind = str(dtype).split(".")[1]
-    assert message_of(case, x=x) == f"x is {kind}; wanted is float64, float32, float16 or bfloat16"
+def test_type_of_the_first(case: Case, dtype: torch.dtype):
+    name, kind = case.first, str(dtype).split(".")[1]
+    change = {name: torch.zeros(ROWS, COLS, dtype=dtype, device=DEVICE)}
+    assert message_of(case, **change) == (
+        f"{name} is {kind}; wanted is float64, float32, float16 or bfloat16"
+    )
 
 
-@each_other
+@each_of(lambda case: case.differentiable[1:])
 def test_types_that_differ(case: Case, name: str):
-    change = {name: torch.zeros(COLS, dtype=torch.float64, device=DEVICE)}
+    change = {name: case.inputs(ROWS, COLS, torch.float64)[name]}
     assert message_of(case, **change) == (
-        f"{name} is float64, but x is float32; wanted is one type for all"
+        f"{name} is float64, but {case.first} is float32; wanted is one type for all"
     )
 
 
-@each_other
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32], ids=str)
+@each_of(lambda case: case.op.limits)
+def test_type_of_integers(case: Case, name: str, dtype: torch.dtype):
+    change = {name: case.inputs(ROWS, COLS, torch.float32)[name].to(dtype)}
+    assert message_of(case, **change) == f"{name} is {str(dtype).split('.')[1]}; wanted is int64"
+
+
+@each_of(lambda case: case.others)
 def test_shape_that_does_not_fit(case: Case, name: str):
-    change = {name: torch.zeros(COLS + 1, device=DEVICE)}
+    change = {name: case.inputs(ROWS + 1, COLS + 1, torch.float32)[name]}
+    shape, first = tuple(change[name].shape), case.first
     assert message_of(case, **change) == (
-        f"{name} has shape (9,), but x has shape (3, 8); wanted is (8,), an element for each "
-        "column of x"
+        f"{name} has shape {shape}, but {first} has shape ({ROWS}, {COLS}); "
+        f"{wanted_shape(case, name)}"
     )
 
 
-@each_other
+@each_of(lambda case: case.others)
 def test_rank_that_does_not_fit(case: Case, name: str):
-    change = {name: torch.zeros(1, COLS, device=DEVICE)}
+    change = {name: case.inputs(ROWS, COLS, torch.float32)[name][None]}
+    shape, first = tuple(change[name].shape), case.first
     message = message_of(case, **change)
-    assert message.startswith(f"{name} has shape (1, 8), but x has shape (3, 8)")
+    assert message.startswith(f"{name} has shape {shape}, but {first} has shape ({ROWS}, {COLS})")
+
+
+def without_dimensions(case: Case) -> dict[str, Tensor]:
+    """x [rows, cols] becomes a number, and target [rows] with it; weight [cols] stays."""
+    inputs = case.inputs(1, 1, torch.float32)
+    return {
+        name: tensor if case.shapes[name] == "cols" else tensor.reshape(())
+        for name, tensor in inputs.items()
+    }
 
 
 @each_case
-def test_x_without_a_dimension(case: Case):
-    if case.op.name in ("square", "relu") or case.options == {"dim": None}:
-        x = torch.tensor(3.0, device=DEVICE)
-        assert case.ours(x=x) == case.theirs(x=x)
+def test_no_dimension(case: Case):
+    """Right, or a message."""
+    inputs = without_dimensions(case)
+    try:
+        got = outcome(case.ours, inputs)
+    except RuntimeError as refusal:
+        message = str(refusal)
     else:
-        message = message_of(case, x=torch.tensor(3.0, device=DEVICE))
-        assert message == "x has no dimension; wanted is [..., cols]"
+        want = outcome(case.theirs, inputs)
+        for name in want:
+            torch.testing.assert_close(got[name], want[name])
+        return
+    assert message == f"{case.first} has no dimension; wanted is [..., cols]"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in CASES if c.op.name in ("square", "relu") or c.options == {"dim": None}],
+    ids=str,
+)
+def test_elementwise_ops_and_sums_over_all_take_a_number(case: Case):
+    inputs = without_dimensions(case)
+    assert case.ours(**inputs) == case.theirs(**inputs)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="a tensor on a second device needs a GPU")
-@each_argument
+@each_of(lambda case: case.shapes)
 def test_wrong_device(case: Case, name: str):
     change = {name: case.inputs(ROWS, COLS, torch.float32)[name].cpu()}
     message = message_of(case, **change)
-    if name == "x":
-        assert message == "x is on cpu; this kernel is built for cuda: move it with x.cuda()"
+    if name == case.first:
+        assert message == (
+            f"{name} is on cpu; this kernel is built for cuda: move it with {name}.cuda()"
+        )
     else:
-        assert message == f"{name} is on cpu, but x is on cuda:0; wanted is one device for all"
+        assert message == (
+            f"{name} is on cpu, but {case.first} is on cuda:0; wanted is one device for all"
+        )
 
 
 @each_case

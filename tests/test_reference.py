@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from reference import OPS, op
+from reference import OPS, Op, op
 
 each_op = pytest.mark.parametrize("name", OPS)
 
@@ -49,12 +49,12 @@ def test_formulas():
     dtype=st.sampled_from([torch.float64, torch.float32, torch.float16, torch.bfloat16]),
 )
 def test_inputs_have_the_declared_shapes(name: str, rows: int, cols: int, seed: int, dtype):
-    sizes = {"rows cols": (rows, cols), "cols": (cols,)}
+    sizes = {"rows cols": (rows, cols), "rows": (rows,), "cols": (cols,)}
     inputs = OPS[name].inputs(rows, cols, dtype, seed=seed)
     assert inputs.keys() == OPS[name].shapes.keys()
     for argument, tensor in inputs.items():
         assert tensor.shape == sizes[OPS[name].shapes[argument]]
-        assert tensor.dtype == dtype
+        assert tensor.dtype == (torch.int64 if argument in OPS[name].limits else dtype)
         assert not tensor.requires_grad
 
 
@@ -70,7 +70,8 @@ def test_inputs_are_reproducible(name: str):
 
 @each_op
 def test_inputs_take_either_sign_around_an_offset(name: str):
-    draws = [OPS[name].inputs(64, 64, seed=seed)["x"] for seed in range(20)]
+    first = next(iter(OPS[name].shapes))
+    draws = [OPS[name].inputs(64, 64, seed=seed)[first] for seed in range(20)]
     offsets = torch.stack([draw.mean() for draw in draws])
     scales = torch.stack([draw.std() for draw in draws])
     assert offsets.min() < -0.3
@@ -82,20 +83,85 @@ def test_inputs_take_either_sign_around_an_offset(name: str):
 @each_op
 def test_inputs_may_require_a_gradient(name: str):
     inputs = OPS[name].inputs(2, 3, requires_grad=True)
-    assert all(tensor.requires_grad and tensor.is_leaf for tensor in inputs.values())
+    with_gradient = {argument for argument, tensor in inputs.items() if tensor.requires_grad}
+    assert with_gradient == OPS[name].shapes.keys() - OPS[name].limits.keys()
+    assert all(tensor.is_leaf for tensor in inputs.values())
 
 
 @each_op
 def test_reference_runs_on_its_inputs_with_every_option(name: str):
     for options in OPS[name].options:
-        assert OPS[name].function(**OPS[name].inputs(2, 3), **options).isfinite().all()
+        result = OPS[name].function(**OPS[name].inputs(2, 3, without=options), **options)
+        for y in result if isinstance(result, tuple) else (result,):
+            assert y.isfinite().all()
 
 
-def test_a_misspelt_argument_is_refused():
+# ---- declaring an op
+
+
+@pytest.fixture
+def ops(monkeypatch: pytest.MonkeyPatch) -> dict[str, Op]:
+    """An empty registry."""
+    registry: dict[str, Op] = {}
+    monkeypatch.setattr(reference, "OPS", registry)
+    return registry
+
+
+def test_a_misspelt_argument_is_refused(ops: dict[str, Op]):
     with pytest.raises(TypeError, match="double has no argument wieght"):
 
         @op(x="rows cols", wieght="cols")
         def double(x, weight):
             return 2 * x
 
-    assert "double" not in OPS
+    with pytest.raises(TypeError, match="double has no argument fator"):
+
+        @op({"fator": 2}, x="rows cols")
+        def double(x, factor):
+            return factor * x
+
+    assert not ops
+
+
+@pytest.mark.parametrize(
+    "shape", ["rows  cols", "row cols", "rows, int64", "rows, int32 < cols", "rows < cols", "cols "]
+)
+def test_a_shape_in_other_letters_is_refused(ops: dict[str, Op], shape: str):
+    with pytest.raises(
+        ValueError, match=f"double: the shape of x is '{shape}'; wanted is one such"
+    ):
+
+        @op(x=shape)
+        def double(x):
+            return 2 * x
+
+    assert not ops
+
+
+def test_integers_below_a_limit(ops: dict[str, Op]):
+    @op(x="rows cols", target="rows, int64 < cols")
+    def pick(x, target):
+        return x.gather(-1, target[:, None])
+
+    assert ops["pick"].shapes == {"x": "rows cols", "target": "rows"}
+    assert ops["pick"].limits == {"target": "cols"}
+    inputs = ops["pick"].inputs(1000, 7, torch.bfloat16, requires_grad=True)
+    target = inputs["target"]
+    assert target.shape == (1000,)
+    assert target.dtype == torch.int64
+    assert not target.requires_grad
+    assert inputs["x"].requires_grad
+    assert target.unique().tolist() == list(range(7))
+    assert ops["pick"].inputs(3, 0)["target"].tolist() == [0, 0, 0]
+
+
+def test_an_option_takes_a_tensors_place(ops: dict[str, Op]):
+    @op({}, {"residual": None}, x="rows cols", residual="rows cols", weight="cols")
+    def scaled(x, residual, weight):
+        return (x if residual is None else x + residual) * weight
+
+    whole = ops["scaled"].inputs(2, 3)
+    assert whole.keys() == {"x", "residual", "weight"}
+    rest = ops["scaled"].inputs(2, 3, without=ops["scaled"].options[1])
+    assert rest.keys() == {"x", "weight"}
+    assert torch.equal(rest["weight"], whole["weight"])
