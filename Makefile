@@ -2,6 +2,7 @@
 #   make lab        build the kernels, open the first chapter in JupyterLab
 #   make test       every test, the chapters included
 #   make chapters   execute every chapter without a screen, write html/*.html
+#   make bench      on a GPU: measure every op beside its rivals, write table and pictures
 #   make clean      remove what these targets made
 # PYTHON=python3.12 and CXX=clang++ choose the interpreter and the compiler.
 
@@ -10,7 +11,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: lab test chapters clean
+.PHONY: lab test chapters bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@missing() { echo "make: $$1 is missing. Get it with: $$2" >&2; exit 1; }; \
@@ -44,6 +45,9 @@ test: $(READY)
 
 chapters: $(READY)
 	$(BIN)/python notebooks/publish.py --html html
+
+bench: $(READY)
+	$(BIN)/python -m lab.bench
 
 clean:
 	rm -rf $(VENV) html kernel_playground.egg-info .pytest_cache .ruff_cache .hypothesis

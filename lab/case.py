@@ -66,9 +66,6 @@ def _keep_buffers() -> AbstractContextManager:
     return torch._functorch.config.patch(donated_buffer=False)
 
 
-RIVALS = {"eager": eager, "compile": compiled}
-
-
 @dataclass(frozen=True)
 class Measurement:
     """One implementation on one case: error, least bytes to move, and time if it was taken."""
@@ -148,7 +145,7 @@ class Case:
             results = step()
         return Measurement(
             summarize(results, self.truth),
-            bytes_moved(self._reads, results),
+            bytes_moved(self.reads, results),
             time_call(step, self.device) if timed else None,
         )
 
@@ -158,7 +155,7 @@ class Case:
         return self.measure(eager(self.op), timed=False).error
 
     @cached_property
-    def _reads(self) -> list[Tensor]:
+    def reads(self) -> list[Tensor]:
         """What the step has to read: forward the inputs, backward grad_output and the inputs.
 
         Where autograd keeps nothing of the forward pass (a sum), backward reads grad_output alone.

@@ -10,8 +10,9 @@ import torch
 
 import jitload
 from lab import arguments, measure
-from lab.case import RIVALS, Case, Implementation, ours
+from lab.case import Case, Implementation, ours
 from lab.progress import Progress
+from lab.rivals import PYTORCH, RIVALS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -40,8 +41,9 @@ def compare(
     shapes    list of (rows, cols); default `widths()`
     dtypes    torch dtypes or their names
     versions  of our kernel: None is the best, "all" is all, else names from the op's VERSIONS
-    rivals    out of "eager" (the reference in the same type) and "compile" (torch.compile of it);
-              None is both on a GPU, and eager alone on the simulator, where no rival is timed
+    rivals    out of "eager" (the reference in the same type), "compile" (torch.compile of it),
+              "liger" and "quack" (where installed); None is the first two on a GPU, and eager
+              alone on the simulator, where no rival is timed
     options   the op's keywords, such as {"dim": None}; None is all that reference.py lists
     backward  the backward pass as well, alone: the gradients of all differentiable inputs
     seed      of the random inputs
@@ -49,7 +51,7 @@ def compare(
     The columns:
 
     op, direction, options, dtype, rows, cols
-    implementation         "ours:VERSION", "eager" or "compile"
+    implementation         "ours:VERSION" or a rival's name
     max_error, mean_error  |result - truth|; the truth is the reference in float64
     max_ulp, mean_ulp      the same in units in the last place of the result's type at the truth's
                            value (`lab.ulp`); 0.5 at most is a correctly rounded result
@@ -72,7 +74,7 @@ def compare(
     found = arguments.an_op(op)
     version_names = arguments.versions(found, versions)
     if rivals is None:
-        rivals = RIVALS if _on_gpu() else ("eager",)
+        rivals = PYTORCH if _on_gpu() else ("eager",)
     rival_names = arguments.rivals(rivals, RIVALS)
     inputs = list(
         itertools.product(

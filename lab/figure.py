@@ -30,12 +30,14 @@ STYLE = {
     "lines.linewidth": 1.8,
     "lines.markersize": 6,
     "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "lab",  # and the same figure the same file
 }
 
-# PyTorch is orange and purple of Okabe and Ito's palette, which any colour vision tells apart from
-# blue. Our versions are one family of blues, the darker the better, each with its own marker.
-RIVAL_COLORS = {"eager": "#E69F00", "compile": "#CC79A7"}
-RIVAL_MARKERS = {"eager": "s", "compile": "D"}
+# Rivals have the colours of Okabe and Ito's palette, which any colour vision tells apart from blue.
+# Our versions are one family of blues, the darker the better, each with its own marker.
+RIVAL_COLORS = {"eager": "#E69F00", "compile": "#CC79A7", "liger": "#009E73", "quack": "#D55E00"}
+RIVAL_MARKERS = {"eager": "s", "compile": "D", "liger": "^", "quack": "v"}
 OUR_BLUES = LinearSegmentedColormap.from_list("ours", ["#7FBCE6", "#0072B2", "#00305C"])
 OUR_MARKERS = "ov^<>Pp*"
 COPY_LINE = {"color": "0.35", "linestyle": "--", "linewidth": 1.2}
@@ -99,6 +101,11 @@ def ticks_at(axis: Axis, values: Sequence[float], first: str | None = None) -> N
     labels = [f"{value:g}" for value in values]
     axis.set_ticks(values, [first or labels[0], *labels[1:]])
     axis.set_ticks([], minor=True)
+
+
+def short(number: int) -> str:
+    """64k for 65536, where there is little room."""
+    return f"{number // 1024}k" if number >= 1024 and number % 1024 == 0 else str(number)
 
 
 def log_ticks(axis: Axis, values: Sequence[float], unit: str = "") -> None:

@@ -20,6 +20,7 @@ import jitload
 
 GPU_CLOCK = "GPU, cold L2"
 SIMULATOR_CLOCK = "CPU simulator"
+HOST_CLOCK = "host"
 
 QUANTILES = (0.5, 0.25, 0.75)  # the order of Timing's fields
 COPY_BYTES = 4 << 30  # far more than any L2
@@ -90,6 +91,21 @@ def _time_on_cpu(call: Callable[[], object]) -> Timing:
         call()
         samples.append(time.perf_counter() - start)
     return Timing(*_quantiles(samples), SIMULATOR_CLOCK)
+
+
+def time_on_host(call: Callable[[], object], calls: int) -> Timing:
+    """Time that the host is busy with one call: what a GPU waits for where its work is little.
+
+    Median and quartiles of rounds of `calls` calls, between which the GPU may catch up.
+    """
+    samples: list[float] = []
+    for _ in range(8):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        samples.append((time.perf_counter() - start) / calls)
+    return Timing(*_quantiles(samples[1:]), HOST_CLOCK)
 
 
 def _quantiles(samples: list[float]) -> list[float]:

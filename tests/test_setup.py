@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MAKE = shutil.which("make")
 
-OPTIONAL = {"triton"}  # comes with torch's CUDA build; used where it is found
+# Used where they are found: triton comes with torch's CUDA build, the others are rivals.
+OPTIONAL = {"triton", "liger_kernel", "quack"}
 
 needs_make = pytest.mark.skipif(MAKE is None, reason="make is not on the PATH")
 

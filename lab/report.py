@@ -1,0 +1,250 @@
+"""What `make bench` shows: the README's table and docs/bench.md with its pictures, from the CSV.
+
+    python -m lab.report     writes them again from docs/bench.csv, without a GPU
+
+Only figures of one set of conditions stand beside each other: those of the newest run.
+"""
+
+import math
+from pathlib import Path
+
+import pandas
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from lab import figure as drawing
+from lab.bench import CONDITIONS, CSV, read
+from lab.measure import GPU_CLOCK, HOST_CLOCK
+from lab.rivals import LIBRARIES, RIVALS
+
+BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
+LEVEL = 1.02  # times that differ by less are level
+README_COLS = (1024, 4096, 16384, 65536)
+PANELS = 4  # beside each other
+
+
+def write(csv: Path) -> list[Path]:
+    """Write the README's table, bench.md and the pictures; returns their paths.
+
+    csv: the table of `make bench`, in the folder that gets bench.md and the pictures; the README
+    is the one in the folder above. Raises ValueError if the README has no markers.
+    """
+    table = newest(read(csv))
+    readme = csv.parent.parent / "README.md"
+    text = readme.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"{readme}: wanted are the two lines {BEGIN} and {END}, once each")
+    pictures = {}
+    for dtype in dict.fromkeys(of_clock(table, GPU_CLOCK)["dtype"]):
+        for direction in ("forward", "backward"):
+            name = f"bench_{direction}_{dtype}.svg"
+            pictures[name] = picture(table, direction, dtype)
+    for name, drawn in pictures.items():
+        with drawing.style():
+            drawn.savefig(csv.parent / name, metadata={"Date": None})
+    head, rest = text.split(BEGIN)
+    tail = rest.split(END)[1]
+    readme.write_text(f"{head}{BEGIN}\n\n{readme_part(table, csv.parent.name)}\n\n{END}{tail}")
+    page = csv.with_suffix(".md")
+    page.write_text(full_page(table, list(pictures)))
+    return [readme, page, *(csv.parent / name for name in pictures)]
+
+
+def newest(table: DataFrame) -> DataFrame:
+    """The lines under the conditions of the last line, which are the newest run's."""
+    conditions = table[[*CONDITIONS]]
+    return table[(conditions == conditions.iloc[-1]).all(axis=1)]
+
+
+def of_clock(table: DataFrame, clock: str) -> DataFrame:
+    return table[table["clock"] == clock]
+
+
+# ---- tables
+
+
+def readme_part(table: DataFrame, folder: str) -> str:
+    timed = of_clock(table, GPU_CLOCK)
+    dtype = "bfloat16" if "bfloat16" in set(timed["dtype"]) else timed["dtype"].iloc[0]
+    there = [cols for cols in README_COLS if cols in set(timed["cols"])] or sorted(
+        set(timed["cols"])
+    )
+    lines = [
+        f"Percent of the bandwidth of a copy, {dtype}, by row width: ours (the best rival). Bold: "
+        "ours is level with it, to 2%, or faster.",
+        "",
+        *percent_table(timed[timed["dtype"] == dtype], there),
+        "",
+        f"{score(timed)} {condition_text(table)} `make bench` measures all of it and writes this "
+        f"table; [{folder}/bench.md]({folder}/bench.md) has the other figures.",
+        "",
+        *(
+            f"![Bandwidth against row width, {direction}]({folder}/bench_{direction}_{dtype}.svg)"
+            for direction in ("forward", "backward")
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def full_page(table: DataFrame, pictures: list[str]) -> str:
+    timed = of_clock(table, GPU_CLOCK)
+    lines = ["# What `make bench` measured", "", condition_text(table), "", score(timed)]
+    for dtype in dict.fromkeys(timed["dtype"]):
+        of_type = timed[timed["dtype"] == dtype]
+        elements = (of_type["rows"] * of_type["cols"]).max()
+        lines += ["", f"## {dtype}, {elements:,} elements", ""]
+        lines += ["Percent of the bandwidth of a copy: ours (the best rival).", ""]
+        lines += percent_table(of_type, sorted(set(of_type["cols"])))
+        for name in pictures:
+            if dtype in name:
+                lines += ["", f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})"]
+    host = of_clock(table, HOST_CLOCK)
+    if not host.empty:
+        rows, cols = host["rows"].iloc[0], host["cols"].iloc[0]
+        lines += ["", f"## The host's time for a call at {rows} x {cols}, float32", ""]
+        lines += host_table(host)
+    failures = table[table["failure"] != ""]
+    if not failures.empty:
+        lines += ["", "## Rivals without a time", ""]
+        for (op, label, failure), group in failures.groupby(["op", "implementation", "failure"]):
+            lines.append(f"- {label}, {op}, {len(group)} cells: {failure}")
+    return "\n".join([*lines, ""])
+
+
+def percent_table(timed: DataFrame, widths: list[int]) -> list[str]:
+    """Markdown: a line for each op, options and direction, a column for each width."""
+    lines = ["| | | " + " | ".join(str(cols) for cols in widths) + " |"]
+    lines.append("|---|---|" + "---|" * len(widths))
+    for (op, options, direction), group in timed.groupby(
+        ["op", "options", "direction"], sort=False
+    ):
+        shown = [percent_text(group[group["cols"] == cols]) for cols in widths]
+        lines.append(f"| {titled(op, options)} | {direction} | " + " | ".join(shown) + " |")
+    return lines
+
+
+def percent_text(cell: DataFrame) -> str:
+    """Ours and the best rival of one cell: "**97** (95 compile)"."""
+    if cell.empty:
+        return ""
+    own, rival = ours_and_best(cell)
+    text = f"{own['percent_of_copy']:.0f}"
+    if rival is None:
+        return text
+    if own["time_us"] <= LEVEL * rival["time_us"]:
+        text = f"**{text}**"
+    return f"{text} ({rival['percent_of_copy']:.0f} {rival['implementation']})"
+
+
+def ours_and_best(cell: DataFrame) -> tuple[pandas.Series, pandas.Series | None]:
+    """Our line of a cell, and that of the fastest rival with a time."""
+    is_ours = cell["implementation"] == "ours"
+    others = cell[~is_ours & cell["time_us"].notna()]
+    best = None if others.empty else others.loc[others["time_us"].idxmin()]
+    return cell[is_ours].iloc[0], best
+
+
+def score(timed: DataFrame) -> str:
+    """How many cells are won, level and lost."""
+    won = level = lost = 0
+    for _, cell in timed.groupby(["op", "options", "direction", "dtype", "cols"], sort=False):
+        own, rival = ours_and_best(cell)
+        if rival is None or own["time_us"] * LEVEL < rival["time_us"]:
+            won += 1
+        elif own["time_us"] <= LEVEL * rival["time_us"]:
+            level += 1
+        else:
+            lost += 1
+    return (
+        f"Of {won + level + lost} cells {won} are won by more than 2%, {level} level, {lost} lost."
+    )
+
+
+def host_table(host: DataFrame) -> list[str]:
+    """Markdown: microseconds of each implementation."""
+    labels = list(dict.fromkeys(host["implementation"]))
+    lines = ["Microseconds; both: forward and backward.", ""]
+    lines += ["| | | " + " | ".join(labels) + " |", "|---|---|" + "---|" * len(labels)]
+    for (op, options, direction), group in host.groupby(["op", "options", "direction"], sort=False):
+        times = group.set_index("implementation")["time_us"]
+        shown = [f"{times[label]:.1f}" if times.notna().get(label) else "" for label in labels]
+        lines.append(f"| {titled(op, options)} | {direction} | " + " | ".join(shown) + " |")
+    return lines
+
+
+def condition_text(table: DataFrame) -> str:
+    last = table.iloc[-1]
+    libraries = [f"{name} {last[name]}" for name in LIBRARIES if last[name]]
+    copies = of_clock(table, GPU_CLOCK)["copy_gb_per_s"]
+    copy = f"{copies.min():.0f}"
+    if copies.max() - copies.min() >= 1:
+        copy += f" to {copies.max():.0f}"
+    parts = [
+        str(last["device"]),
+        f"driver {last['driver']}",
+        f"CUDA {last['cuda']}",
+        f"torch {last['torch']}",
+        f"triton {last['triton']}",
+        *libraries,
+        f"copy {copy} GB/s",
+        str(table["date"].max()),
+    ]
+    return ", ".join(parts) + ". Medians, cold L2."
+
+
+def titled(op: str, options: str) -> str:
+    return f"{op}, {options}" if options else op
+
+
+# ---- pictures
+
+
+def picture(table: DataFrame, direction: str, dtype: str) -> Figure:
+    """Bandwidth against row width, a small panel for each op, with the line of the copy."""
+    timed = of_clock(table, GPU_CLOCK)
+    timed = timed[(timed["direction"] == direction) & (timed["dtype"] == dtype)]
+    groups = list(timed.groupby(["op", "options"], sort=False))
+    columns = min(PANELS, len(groups))
+    rows = -(-len(groups) // columns)
+    widths = sorted(set(timed["cols"]))
+    ticks = [cols for cols in widths if math.log(cols / widths[0], 4).is_integer()]
+    copy = timed["copy_gb_per_s"].median()
+    with drawing.style():
+        figure, axes = drawing.grid(rows, columns, (2.6, 2.1), sharex=True, sharey=True)
+        panels = [panel for line in axes for panel in line]
+        for panel in panels[len(groups) :]:
+            panel.set_visible(False)
+        for panel, ((op, options), lines) in zip(panels, groups, strict=False):
+            for label in ("ours", *RIVALS):
+                points = lines[lines["implementation"] == label].dropna(subset="time_us")
+                if not points.empty:
+                    look = drawing.look("ours:ours" if label == "ours" else label, ["ours"])
+                    points = points.sort_values("cols")
+                    on_top = 3 if label == "ours" else 2
+                    panel.plot(
+                        points["cols"], points["gb_per_s"], label=label, zorder=on_top, **look
+                    )
+            panel.axhline(copy, label=f"copy, {copy:.0f} GB/s", **drawing.COPY_LINE)
+            panel.set_title(titled(op, options))
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(ticks, [drawing.short(cols) for cols in ticks])
+            panel.set_xticks([], minor=True)
+            panel.set_ylim(0, 1.12 * copy)
+        for line in axes:
+            line[0].set_ylabel("GB/s")
+        for place, panel in enumerate(panels[: len(groups)]):
+            if place + columns >= len(groups):
+                panel.set_xlabel("row width (columns)")
+                panel.tick_params(labelbottom=True)
+        last = timed.iloc[-1]
+        elements = (timed["rows"] * timed["cols"]).max()
+        caption = (
+            f"{last['device']}, driver {last['driver']}, torch {last['torch']}\n"
+            f"{elements:,} elements, median, cold L2, {timed['date'].max()}"
+        )
+        return drawing.finish(figure, f"Bandwidth, {direction}, {dtype}", caption)
+
+
+if __name__ == "__main__":
+    for path in write(CSV):
+        print(f"wrote {path}")

@@ -1,0 +1,216 @@
+"""make bench without a GPU: what it would measure, the table it keeps, what it writes from it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+import torch
+
+import reference
+from lab import bench, report, rivals
+from lab.measure import GPU_CLOCK, HOST_CLOCK
+
+CONDITIONS = {
+    "date": "2030-01-02",
+    "device": "NVIDIA H200",
+    "driver": "580.1",
+    "cuda": "13.0",
+    "torch": "2.11.0",
+    "triton": "3.6.0",
+    "liger": "0.8.5",
+    "quack": None,
+    "copy_gb_per_s": 4000.0,
+}
+TIMES = {"ours": 100.0, "eager": 200.0, "compile": 101.0, "liger": 125.0}
+
+
+def lines_of(names: list[str], cols: tuple[int, ...] = (1024, 4096), **changes) -> list[dict]:
+    """What a run would bring home: ours 2% off the copy, torch.compile level, eager far behind."""
+    lines = []
+    dtypes = [torch.bfloat16, torch.float32]
+    for cell in [*bench.host_cells(names), *bench.cells(names, dtypes, [*cols])]:
+        for label, time in TIMES.items():
+            if label == "liger" and cell.name != "layer_norm":
+                continue
+            line = cell.columns() | {"implementation": label, "time_us": time}
+            if cell.shape == bench.HOST_SHAPE:
+                line |= {"clock": HOST_CLOCK}
+            else:
+                speed = 392000.0 / time
+                line |= {"clock": GPU_CLOCK, "bytes": 392 * 10**6, "gb_per_s": speed}
+                line |= {"percent_of_copy": speed / 40}
+            lines.append(line | CONDITIONS | changes)
+    return lines
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\nstale\n{report.END}\nafter\n")
+    path = tmp_path / "docs" / "bench.csv"
+    bench.join(path, lines_of(["square", "layer_norm"]))
+    return path
+
+
+# ---- what is measured
+
+
+def test_every_op_is_measured_in_both_directions_types_and_all_widths():
+    names = [*reference.OPS]
+    todo = list(bench.cells(names, [*bench.ELEMENTS], [*bench.COLS]))
+    assert {cell.name for cell in todo} == set(names)
+    assert min(bench.COLS) == 256
+    assert max(bench.COLS) == 262144
+    for name in names:
+        of_op = [cell for cell in todo if cell.name == name]
+        assert len(of_op) == len(bench.variants(reference.OPS[name])) * 2 * 2 * len(bench.COLS)
+    for cell in todo:
+        rows, cols = cell.shape
+        assert rows * cols == {torch.bfloat16: 2**28, torch.float32: 2**27}[cell.dtype]
+    assert str(todo[0]) == f"{names[0]} forward bfloat16 1048576 x 256"
+
+
+def test_options_that_change_no_tensor_count_once():
+    def pick(x, weight=None, p=0.5):
+        return x if weight is None else (x, x.sum())
+
+    options = ({"p": 0.1}, {"p": 0.2}, {"weight": None}, {"weight": None, "p": 0.3})
+    op = reference.Op("pick", pick, {"x": "rows cols", "weight": "cols"}, options)
+    assert bench.variants(op) == [{"p": 0.1}, {"weight": None}]
+    assert bench.variants(reference.OPS["reduce_sum"]) == [{"dim": -1}, {"dim": None}]
+
+
+def test_a_rival_that_computes_something_else_does_not_agree():
+    x = torch.randn(64, 64)
+    assert bench.agree((x, x.sum()), ((1.01 * x), x.sum()))
+    assert not bench.agree((x, x.sum()), (x, 2 * x.sum()))
+    assert not bench.agree((x,), (x, x))
+    assert not bench.agree((x,), (x[0],))
+    assert not bench.agree((x / 0,), (x,))
+
+
+def test_rivals_are_those_installed():
+    op = reference.OPS["square"]
+    assert rivals.rivals_of(op)[:2] == ["eager", "compile"]
+    for name, version in rivals.versions().items():
+        if version is None:
+            with pytest.raises(ModuleNotFoundError, match=f"rival {name}: pip install "):
+                rivals.RIVALS[name](op)
+
+
+def test_without_a_gpu_it_says_that_it_needs_one():
+    answer = subprocess.run(
+        [sys.executable, "-m", "lab.bench"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"JITLOAD_TARGET": "cpu"},
+        cwd=Path(reference.__file__).parent,
+    )
+    assert answer.returncode != 0
+    assert "make bench needs an NVIDIA GPU" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+# ---- the table on disk
+
+
+def test_a_second_run_replaces_what_it_measures_again(csv: Path):
+    before = bench.read(csv)
+    bench.join(csv, [line | {"time_us": 50.0} for line in lines_of(["square"], (4096,))])
+    after = bench.read(csv)
+    assert len(after) == len(before)
+    again = (after["op"] == "square") & (after["cols"] == 4096)
+    again |= (after["op"] == "square") & (after["clock"] == HOST_CLOCK)
+    assert (after.loc[again, "time_us"] == 50).all()
+    pandas.testing.assert_frame_equal(after[~again], before[~again])
+
+
+def test_other_conditions_are_told_apart(csv: Path):
+    before = bench.read(csv)
+    bench.join(csv, lines_of(["square"], (4096,), driver="590.2"))
+    table = bench.read(csv)
+    assert len(table) == len(before) + len(lines_of(["square"], (4096,)))
+    newest = report.newest(table)
+    assert set(newest["driver"]) == {"590.2"}
+    assert set(newest["op"]) == {"square"}
+    bench.join(csv, lines_of(["layer_norm"], (1024,)))  # the first conditions again
+    assert set(report.newest(bench.read(csv))["driver"]) == {"580.1"}
+
+
+def test_the_table_has_one_order_whatever_the_order_of_the_runs(tmp_path: Path):
+    lines = lines_of(["square", "layer_norm"])
+    bench.join(tmp_path / "a.csv", lines)
+    bench.join(tmp_path / "b.csv", lines[::-1][:30])
+    bench.join(tmp_path / "b.csv", lines)
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+
+
+# ---- what is written
+
+
+def test_the_readme_gets_its_table_between_the_markers(csv: Path):
+    report.write(csv)
+    text = (csv.parent.parent / "README.md").read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "stale" not in text
+    assert "| | | 1024 | 4096 |" in text
+    assert "| square | forward | **98** (97 compile) | **98** (97 compile) |" in text
+    assert "Of 16 cells 0 are won by more than 2%, 16 level, 0 lost." in text
+    assert "NVIDIA H200, driver 580.1, CUDA 13.0, torch 2.11.0, triton 3.6.0, liger 0.8.5" in text
+    assert "quack" not in text
+    assert "copy 4000 GB/s, 2030-01-02" in text
+    report.write(csv)
+    assert (csv.parent.parent / "README.md").read_text() == text
+
+
+def test_the_page_and_its_pictures(csv: Path):
+    paths = report.write(csv)
+    assert all(path.is_file() for path in paths)
+    page = csv.with_suffix(".md").read_text()
+    assert "## float32, 134,217,728 elements" in page
+    assert "| square | both | 100.0 | 200.0 | 101.0 |  |" in page
+    assert "| layer_norm | both | 100.0 | 200.0 | 101.0 | 125.0 |" in page
+    for path in paths[2:]:
+        assert f"]({path.name})" in page
+        assert path.read_text().startswith("<?xml")
+    assert len(paths) == 2 + 4
+
+
+def test_a_lost_cell_is_not_bold_and_a_failure_is_told(csv: Path):
+    lines = lines_of(["square"], (1024,))
+    for line in lines:
+        if line["implementation"] == "compile":
+            line["time_us"] = 90.0
+        if line["implementation"] == "eager":
+            line["time_us"] = float("nan")
+            line["failure"] = "OutOfMemoryError: too much"
+    bench.join(csv, lines)
+    report.write(csv)
+    text = (csv.parent.parent / "README.md").read_text()
+    assert "| square | forward | 98 (97 compile) | **98** (97 compile) |" in text
+    assert "12 level, 4 lost." in text
+    page = csv.with_suffix(".md").read_text()
+    assert "- eager, square, 6 cells: OutOfMemoryError: too much" in page
+
+
+def test_a_panel_for_each_op_with_the_line_of_the_copy(csv: Path):
+    figure = report.picture(bench.read(csv), "forward", "bfloat16")
+    assert [panel.get_title(loc="left") for panel in figure.axes] == ["square", "layer_norm"]
+    for panel, rival in zip(figure.axes, (None, "liger"), strict=True):
+        handles, labels = panel.get_legend_handles_labels()
+        expected = ["ours", "eager", "compile", *filter(None, [rival]), "copy, 4000 GB/s"]
+        assert labels == expected
+        assert list(handles[0].get_xdata()) == [1024, 4096]
+        assert list(handles[0].get_ydata()) == [3920, 3920]
+    assert "NVIDIA H200, driver 580.1" in figure.get_supxlabel()
+
+
+def test_a_readme_without_markers_is_left_alone(csv: Path):
+    readme = csv.parent.parent / "README.md"
+    readme.write_text("nothing")
+    with pytest.raises(ValueError, match="wanted are the two lines"):
+        report.write(csv)
+    assert readme.read_text() == "nothing"
