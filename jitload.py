@@ -35,7 +35,9 @@ Without a binding, `float*` takes a float32 tensor (and so on for every type), n
 declared, a `cudaStream_t` is filled in, and a returned cudaError_t other than 0 raises.
 
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
-`torch.library`'s, replayed for every new build. Register them before the op is first used.
+`torch.library`'s, replayed for every new build; the gradient works under torch.func too.
+`kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast. Register them
+before the op is first used.
 
 What decides a build. The digest in its name covers the sources, every header they include, flags,
 target and architecture, the compilers, torch and Python, and the formulas in kernels/NAME.py. The
@@ -80,7 +82,7 @@ from typing import Any
 import torch
 
 import simulator
-from toolchain import machine, sources
+from toolchain import autocast, gradients, machine, sources
 from toolchain.cache import Cache
 from toolchain.errors import CompileError, MissingTool
 from toolchain.inputs import Inputs, Recipe, formulas_of
@@ -380,6 +382,7 @@ class Kernel:
         self._functions: dict[str, Function] = {}
         self._fakes: dict[str, Callable] = {}
         self._autograd: dict[str, tuple[Callable, Callable | None]] = {}
+        self._autocast: set[str] = set()
         self._registered: set[tuple[str, str, str]] = set()
         self._lock = threading.RLock()
 
@@ -497,11 +500,22 @@ class Kernel:
     def register_autograd(
         self, name: str, backward: Callable, *, setup_context: Callable | None = None
     ) -> None:
-        """The gradient of op `name`, as `torch.library.register_autograd` takes it."""
+        """The gradient of op `name`, as `torch.library.register_autograd` takes it.
+
+        Under torch.func too; forward-mode differentiation of the op raises NotImplementedError.
+        """
         self._autograd[name] = (
             self._known(backward),
             self._known(setup_context) if setup_context else None,
         )
+        self._register_all(self._build)
+
+    def register_autocast(self, name: str) -> None:
+        """Let op `name` take tensors of several floating types inside torch.autocast.
+
+        It then runs in the widest of them, as PyTorch's own ops do.
+        """
+        self._autocast.add(name)
         self._register_all(self._build)
 
     def _known(self, formula: Callable) -> Callable:
@@ -525,10 +539,12 @@ class Kernel:
                 self._registered.add(key)
         for name in self._autograd.keys() & build.functions.keys():
             if (key := (namespace, name, "autograd")) not in self._registered:
-                backward, setup = self._autograd_of(name)
-                torch.library.register_autograd(
-                    f"{namespace}::{name}", backward, setup_context=setup
-                )
+                op = getattr(getattr(torch.ops, namespace), name).default
+                gradients.register(op, f"{self.recipe.name}.{name}", *self._autograd_of(name))
+                self._registered.add(key)
+        for name in self._autocast & build.functions.keys():
+            if (key := (namespace, name, "autocast")) not in self._registered:
+                autocast.register(getattr(getattr(torch.ops, namespace), name).default)
                 self._registered.add(key)
 
     def _fake_of(self, name: str) -> Callable:

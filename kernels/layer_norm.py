@@ -61,5 +61,6 @@ def _double_backward(ctx, *grads):
     )
 
 
+kernel.register_autocast("forward")
 kernel.register_autograd("forward", _backward, setup_context=_save)
 kernel.register_autograd("backward", _double_backward)

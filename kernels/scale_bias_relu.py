@@ -66,5 +66,6 @@ def _double_backward(ctx, grad_dx, grad_dscale, grad_dbias):
     return d_grad, d_x, d_scale, None, None, None
 
 
+kernel.register_autocast("forward")
 kernel.register_autograd("forward", _backward, setup_context=_save_forward)
 kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)

@@ -1,0 +1,36 @@
+"""Ops inside torch.autocast, where x may be bfloat16 and a weight still float32."""
+
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["register"]
+
+_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+
+
+def register(op: torch._ops.OpOverload) -> None:
+    """Inside autocast, cast tensors of different floating types to the widest of them.
+
+    That is what PyTorch's own ops of several tensors do there. One type is left alone: arithmetic
+    is in float anyway, so a cast would cost time and give nothing.
+    """
+
+    def cast(keys: torch._C.DispatchKeySet, *arguments: Any) -> Any:
+        types = {argument.dtype for argument in arguments if _is_floating(argument)}
+        if len(types) > 1:
+            widest = reduce(torch.promote_types, types)
+            arguments = [a.to(widest) if _is_floating(a) else a for a in arguments]
+        with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+            return op(*arguments)
+
+    library = torch.library._library_for_registration(op.namespace, None)
+    for key in ("AutocastCPU", "AutocastCUDA"):
+        library.impl(op._opname, cast, key, with_keyset=True)
+
+
+def _is_floating(argument: Any) -> bool:
+    return isinstance(argument, Tensor) and argument.is_floating_point()
