@@ -19,7 +19,7 @@ def reduce_sum(x: Tensor, dim: int | None = -1, *, version: str = VERSIONS[-1]) 
     Raises RuntimeError if x has another type, no dimension to sum over or is not where the kernel
     runs, and ValueError if dim is neither -1, x.dim() - 1 nor None, or the version is unknown.
     """
-    if dim not in (None, -1, x.dim() - 1):
+    if not (dim is None or dim == -1 or dim == x.dim() - 1):
         raise ValueError(f"dim is {dim!r}; wanted is -1 (the last dimension) or None (all of them)")
     return kernel.forward(x, dim is None, version_number(version, VERSIONS))
 

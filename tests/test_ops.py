@@ -9,6 +9,8 @@ from op_cases import (
     DTYPES,
     Case,
     assert_as_good_as_pytorch,
+    assert_close_to_pytorch,
+    by_name,
     module_of,
     outcome,
     random_grad,
@@ -54,6 +56,37 @@ def test_error_is_about_pytorchs(case: Case, rows: int, cols: int, dtype: torch.
 @each_case
 def test_many_rows_and_wide_rows(case: Case, rows: int, cols: int, dtype: torch.dtype):
     assert_as_good_as_pytorch(case, lambda seed: case.inputs(rows, cols, dtype, seed))
+
+
+# Every width up to two warps' lanes, where each has its own remainder of vectors and lanes.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@each_case
+def test_every_width_up_to_64(case: Case, dtype: torch.dtype):
+    for cols in range(1, 65):
+        inputs = case.inputs(3, cols, dtype, seed=cols)
+        assert_close_to_pytorch(case, inputs)
+
+
+# Primes, and the powers of two and their neighbours, where a row leaves registers or is split.
+WIDE = [509, 1021, 2047, 2049, 4093, 8191, 8192, 8193, 16381, 32767, 65537, 131071, 262144]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("case", BEST, ids=str)
+def test_wide_rows(case: Case, dtype: torch.dtype):
+    for cols in WIDE:
+        inputs = case.inputs(2, cols, dtype, seed=cols)
+        assert_close_to_pytorch(case, inputs)
+
+
+# More than the 65535 blocks that a grid has in y; on a GPU, where it is quick, a million.
+MANY = 2**20 + 1 if DEVICE.type == "cuda" else 2**16 + 1
+
+
+@pytest.mark.parametrize("cols", [1, 2])
+@pytest.mark.parametrize("case", BEST, ids=str)
+def test_many_short_rows(case: Case, cols: int):
+    assert_close_to_pytorch(case, case.inputs(MANY, cols, torch.float32))
 
 
 # ---- layouts
@@ -151,13 +184,38 @@ def test_special_values_as_in_pytorch(case: Case, dtype: torch.dtype):
         torch.testing.assert_close(got[name], want[name], rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.op.name == "scale_bias_relu"], ids=str)
-def test_scale_bias_relu_passes_nan_on(case: Case):
-    inputs = case.inputs(4, 8, torch.float32)
-    inputs["x"][1, 2] = float("nan")
-    got, want = outcome(case.ours, inputs), outcome(case.theirs, inputs)
-    for name in want:
-        torch.testing.assert_close(got[name], want[name], equal_nan=True)
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("cols", [8, 33])
+@each_case
+def test_special_values_among_others(case: Case, cols: int, dtype: torch.dtype):
+    """A row each with one of them, two with several: where PyTorch has NaN or inf, so do we."""
+    special = [[NAN], [INF], [-INF], [0.0], [-0.0], [INF, -INF], [INF, INF], [NAN, INF]]
+    for name in case.differentiable:
+        inputs = case.inputs(len(special) + 1, cols, dtype)
+        rows = inputs[name] if inputs[name].dim() > 1 else inputs[name][None]
+        for row, values in zip(rows, special, strict=False):
+            row[: len(values)] = row.new_tensor(values)
+        got, want = outcome(case.ours, inputs), outcome(case.theirs, inputs)
+        for result in want:
+            nan, infinite = want[result].isnan(), want[result].isinf()
+            assert torch.equal(got[result].isnan(), nan), f"{result} with special {name}"
+            assert torch.equal(got[result][infinite], want[result][infinite]), result
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0])
+@each_case
+def test_the_sign_of_zero(case: Case, value: float):
+    inputs = case.inputs(3, 8, torch.float32)
+    for name in case.differentiable:
+        inputs[name] = torch.full_like(inputs[name], value)
+    got, want = by_name(case.ours(**inputs)), by_name(case.theirs(**inputs))
+    for name, y in want.items():
+        zero = y == 0
+        assert torch.equal(got[name] == 0, zero)
+        assert torch.equal(got[name].signbit()[zero], y.signbit()[zero]), name
 
 
 @each_dtype

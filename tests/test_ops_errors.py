@@ -47,6 +47,19 @@ def test_type_of_the_first(case: Case, dtype: torch.dtype):
     )
 
 
+@each_of(lambda case: case.shapes)
+def test_no_tensor(case: Case, name: str):
+    optional = any(options.get(name, 0) is None for options in case.op.options)
+    if not optional and (case.op.name, name) != ("scale_bias_relu", "scale"):
+        assert message_of(case, **{name: None}) == f"{name} is None; wanted is a tensor"
+
+
+@each_of(lambda case: case.shapes)
+def test_sparse_tensor(case: Case, name: str):
+    change = {name: case.inputs(ROWS, COLS, torch.float32)[name].to_sparse()}
+    assert message_of(case, **change) == f"{name} is sparse; wanted is a dense tensor"
+
+
 @each_of(lambda case: case.differentiable[1:])
 def test_types_that_differ(case: Case, name: str):
     change = {name: case.inputs(ROWS, COLS, torch.float64)[name]}

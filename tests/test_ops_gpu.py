@@ -112,6 +112,28 @@ def test_runs_on_the_current_stream(case: Case):
         assert torch.equal(got[name], want[name]), name
 
 
+@each_best
+def test_captured_in_a_cuda_graph(case: Case):
+    """Forward and backward recorded once, then replayed on other numbers."""
+    inputs = case.inputs(64, 1000, torch.float32)
+    recorded = {name: tensor.clone() for name, tensor in inputs.items()}
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        outcome(case.ours, recorded)  # nothing may be set up for the first time while recording
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = outcome(case.ours, recorded)
+    for seed in (1, 2):
+        fresh = case.inputs(64, 1000, torch.float32, seed)
+        for name, tensor in fresh.items():
+            recorded[name].copy_(tensor)
+        graph.replay()
+        want = outcome(case.ours, fresh)
+        for name in want:
+            assert torch.equal(got[name], want[name]), name
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @each_best
 def test_runs_where_its_input_is(case: Case):

@@ -79,8 +79,16 @@ inline std::string device_name(const Tensor& t) {
 
 // ---- checks: each names the argument, what it is and what is wanted
 
+inline void check_given(const Tensor& t, const char* name) {
+    if (!t.defined()) fail(name, " is None; wanted is a tensor");
+    int32_t layout = aoti_torch_layout_strided();
+    aoti_torch_get_layout(t.get(), &layout);
+    if (layout != aoti_torch_layout_strided()) fail(name, " is sparse; wanted is a dense tensor");
+}
+
 // The first tensor of an op decides where and in which type the op runs.
 inline void check_first(const Tensor& t, const char* name) {
+    check_given(t, name);
     if (PLAYGROUND_CUDA ? !t.is_cuda() : !t.is_cpu()) {
         fail(name, " is on ", device_name(t), "; this kernel is built for ",
              PLAYGROUND_CUDA ? "cuda" : "cpu", ": move it with ", name,
@@ -101,6 +109,7 @@ inline void check_first(const Tensor& t, const char* name) {
 // Every other tensor is where the first one is, in the same type unless the op says otherwise.
 inline void check_like(const Tensor& t, const char* name, const Tensor& first,
                        const char* first_name) {
+    check_given(t, name);
     if (t.device() != first.device()) {
         fail(name, " is on ", device_name(t), ", but ", first_name, " is on ", device_name(first),
              "; wanted is one device for all");
@@ -132,6 +141,7 @@ inline ScalarType sums_type(const Tensor& t) {
 
 // A number for each row of x [..., cols], in the type of sums.
 inline void check_sums(const Tensor& t, const char* name, const Tensor& x) {
+    check_given(t, name);
     bool fits = t.device() == x.device() && t.scalar_type() == sums_type(x);
     fits = fits && t.dim() == x.dim() - 1;
     for (int64_t i = 0; fits && i < t.dim(); ++i) fits = t.size(i) == x.size(i);

@@ -11,7 +11,7 @@ struct LongSum {
     __device__ void operator+=(A a) {
         const A more = a - lost;
         const A sum = value + more;
-        lost = (sum - value) - more;
+        lost = sum - sum == 0 ? (sum - value) - more : A(0);  // of an infinite sum nothing is lost
         value = sum;
     }
 };

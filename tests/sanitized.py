@@ -1,0 +1,18 @@
+"""Runs every op once, for compute-sanitizer to watch: small shapes that take every path.
+
+compute-sanitizer --tool racecheck python tests/sanitized.py
+"""
+
+import torch
+from op_cases import CASES, outcome
+
+# A width that is no multiple of the vector, one that is, one for many threads a row, one for a row
+# in pieces; more rows than a block takes at once.
+SHAPES = [(5, 33), (37, 64), (3, 1032), (2, 20000)]
+
+for case in CASES:
+    for rows, cols in SHAPES:
+        for dtype in (torch.float32, torch.bfloat16):
+            outcome(case.ours, case.inputs(rows, cols, dtype))
+torch.cuda.synchronize()
+print(f"ran {len(CASES)} cases")

@@ -1,0 +1,204 @@
+"""Whatever an op is given: the right answer or a clear exception, no crash, no leak."""
+
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from op_cases import BEST, CASES, DEVICE, Case, by_name, outcome
+from torch import Tensor
+
+each_best = pytest.mark.parametrize("case", BEST, ids=str)
+
+# ---- anything at all
+
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+OTHERS = (torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64, torch.float8_e4m3fn)
+SIZES = st.sampled_from((0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 33, 64, 127, 130, 1025))
+VALUES = (0.0, -0.0, 1.0, -1e-30, 3e4, -1e38, float("inf"), float("-inf"), float("nan"))
+
+
+def transposed(t: Tensor) -> Tensor:
+    return t.mT.contiguous().mT if t.dim() > 1 else t
+
+
+def strided(t: Tensor) -> Tensor:
+    return torch.stack((t, t), -1)[..., 0]
+
+
+def expanded(t: Tensor) -> Tensor:
+    return t[:1].expand(t.shape) if t.dim() and t.shape[0] else t
+
+
+def moved(t: Tensor) -> Tensor:
+    return t.new_empty(t.numel() + 1)[1:].view(t.shape).copy_(t)
+
+
+def flipped(t: Tensor) -> Tensor:
+    return t.flip(0) if t.dim() else t
+
+
+LAYOUTS = st.sampled_from((Tensor.contiguous, transposed, strided, expanded, moved, flipped))
+
+
+@st.composite
+def calls(draw: st.DrawFn, case: Case) -> tuple[dict[str, object], bool]:
+    """Arguments of one call, and whether all of them are as the op wants them."""
+    leading = draw(st.lists(st.sampled_from((0, 1, 2, 3, 5, 9)), max_size=3))
+    cols, dtype = draw(SIZES), draw(st.sampled_from(FLOATS))
+    inputs = case.inputs_of_rank((*leading, cols), dtype, seed=draw(st.integers(0, 99)))
+    for name, tensor in inputs.items():
+        if name not in case.op.limits and tensor.numel():
+            for value in draw(st.lists(st.sampled_from(VALUES), max_size=3)):
+                tensor.view(-1)[draw(st.integers(0, tensor.numel() - 1))] = value
+        inputs[name] = draw(LAYOUTS)(tensor)
+    if draw(st.integers(0, 2)):
+        return inputs, not (case.op.limits and cols == 0)
+    name = draw(st.sampled_from(list(inputs)))
+    inputs[name] = draw(st.sampled_from(wrong(inputs[name])))()
+    return inputs, False
+
+
+def wrong(t: Tensor) -> list:
+    """Ways to make something else of a tensor; a few of them happen to be right."""
+    elsewhere = "cpu" if t.is_cuda else "meta"
+    ways = [
+        lambda: None,
+        lambda: 3.5,
+        lambda: "x",
+        lambda: t.cpu().numpy() if t.dtype != torch.bfloat16 else [1.0],
+        lambda: t.to(elsewhere),
+        lambda: t.to_sparse() if t.dim() else t,
+        lambda: t[None],
+        lambda: t.reshape(-1),
+        lambda: torch.cat((t, t), -1) if t.dim() else t,
+        lambda: t[..., :0] if t.dim() else t,
+        lambda: torch.nn.Parameter(t) if t.is_floating_point() else t,
+    ]
+    return ways + [lambda dtype=dtype: t.abs().nan_to_num(0, 0).to(dtype) for dtype in OTHERS]
+
+
+def same(got: Tensor, want: Tensor) -> None:
+    """Equal to a few roundings of the type, with NaN and infinities where PyTorch has them."""
+    rough = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
+    assert got.shape == want.shape
+    assert got.dtype == want.dtype
+    finite = want.isfinite() & got.isfinite()
+    largest = want[finite].abs().max().item() if finite.any() else 0.0
+    tolerance = rough.get(want.dtype, 0.0) * (1 + largest)
+    assert not finite.any() or (got[finite].double() - want[finite]).abs().max() <= tolerance
+    # What overflows in between may differ; what is not a number must not look like one.
+    assert not (got.isfinite() & want.isnan()).any()
+
+
+def check_refusal(error: Exception, valid: bool) -> None:
+    """An exception that a person can act on, not one from the depths, and not of what is right."""
+    assert not valid, f"refused what is right: {error}"
+    assert isinstance(error, (RuntimeError, TypeError, ValueError, NotImplementedError)), error
+    assert str(error).strip()
+    for depth in ("CUDA error", "illegal memory", "INTERNAL ASSERT", "launch failed"):
+        assert depth not in str(error)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck])
+@given(data=st.data())
+def test_right_or_a_clear_exception(case: Case, data: st.DataObject):
+    inputs, valid = data.draw(calls(case))
+    refusal = None
+    try:
+        got = by_name(case.ours(**inputs))
+    except Exception as error:
+        refusal = error
+    if refusal:
+        check_refusal(refusal, valid)
+        return
+    if any(y.is_meta for y in got.values()):
+        return  # a shape alone
+    want = by_name(case.theirs(**inputs))
+    for name in want:
+        same(got[name], want[name])
+
+
+# ---- no leak
+
+CALLS = 10_000
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+@each_best
+def test_ten_thousand_calls_grow_nothing(case: Case):
+    inputs = case.inputs(4, 40, torch.float32)
+    for _ in range(CALLS // 10):
+        outcome(case.ours, inputs)
+    gc.collect()
+    objects, before = len(gc.get_objects()), resident()
+    on_gpu = torch.cuda.memory_allocated() if DEVICE.type == "cuda" else 0
+    for _ in range(CALLS):
+        outcome(case.ours, inputs)
+    gc.collect()
+    if DEVICE.type == "cuda":
+        assert torch.cuda.memory_allocated() == on_gpu
+    assert len(gc.get_objects()) - objects < 100
+    assert resident() - before < 100 * CALLS  # a lost tensor would be over 200 bytes a call
+
+
+@each_best
+def test_threads_do_not_disturb_each_other(case: Case):
+    inputs = [case.inputs(9, 40 + turn, torch.float32, seed=turn) for turn in range(4)]
+    want = [outcome(case.ours, given) for given in inputs]
+    wrong: list[str] = []
+
+    def work(turn: int) -> None:
+        for _ in range(20):
+            got = outcome(case.ours, inputs[turn])
+            wrong.extend(name for name in got if not torch.equal(got[name], want[turn][name]))
+
+    threads = [threading.Thread(target=work, args=(turn,)) for turn in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---- compute-sanitizer
+
+SANITIZER = shutil.which("compute-sanitizer") or shutil.which(
+    "compute-sanitizer", path="/usr/local/cuda/bin"
+)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+@pytest.mark.skipif(SANITIZER is None, reason="needs compute-sanitizer")
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
+def test_compute_sanitizer_finds_nothing(tool: str):
+    """Every op, version and option, forward and backward, in a process under the tool."""
+    script = Path(__file__).with_name("sanitized.py")
+    answer = subprocess.run(
+        [SANITIZER, "--tool", tool, "--error-exitcode", "9", sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+        timeout=500,
+    )
+    said = f"{answer.stdout[-6000:]}\n{answer.stderr[-3000:]}"
+    assert answer.returncode == 0, said
+    assert f"ran {len(CASES)} cases" in answer.stdout, said
+    assert "0 errors" in answer.stdout or "0 hazards" in answer.stdout, said
