@@ -83,8 +83,9 @@ __global__ void columns_naive(const T* g, const T* x, PerColumn<T> scale, const 
 }
 
 // ---- vector: a thread owns the V columns of one 16-byte vector, keeps their scale and bias in
-// registers and walks down the rows. Backward, it also keeps its columns' sums, and leaves them for
-// a second pass: everything is read once.
+// registers and walks down the rows. Forward, a block's rows are neighbours: blocks that run at the
+// same time then work on one stretch of memory, which it likes. Backward, a thread also keeps its
+// columns' sums, and leaves them for a second pass: everything is read once.
 // Flaw: a width that is not a multiple of the vector is taken element by element (V = 1).
 
 constexpr int kThreads = 256;
@@ -92,22 +93,23 @@ constexpr int kUnroll = 4;  // rows that a thread loads before it computes
 
 template <class T, int V>
 __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
-                               int64_t cols) {
+                               int64_t cols, int64_t rows_each) {
     using A = Acc<T>;
     const int64_t col = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (col >= cols) return;
     A s[V], b[V];
     scale.read(col, s);
     PerColumn<T>{bias, 0}.read(col, b);
-    const int64_t step = int64_t(gridDim.y) * blockDim.y;
-    const int64_t first = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
-    for (int64_t row = first; row < rows; row += kUnroll * step) {
+    const int step = blockDim.y;
+    const int64_t first = blockIdx.y * rows_each;
+    const int64_t end = smaller(first + rows_each, rows);
+    for (int64_t row = first + threadIdx.y; row < end; row += kUnroll * step) {
         Vec<T, V> v[kUnroll];
         for (int r = 0; r < kUnroll; ++r) {
-            if (row + r * step < rows) v[r] = load<V>(x + (row + r * step) * cols + col);
+            if (row + r * step < end) v[r] = load<V>(x + (row + r * step) * cols + col);
         }
         for (int r = 0; r < kUnroll; ++r) {
-            if (row + r * step >= rows) break;
+            if (row + r * step >= end) break;
             for (int k = 0; k < V; ++k) v[r][k] = T(activate(A(v[r][k]), s[k], b[k]));
             store(y + (row + r * step) * cols + col, v[r]);
         }
@@ -160,19 +162,30 @@ struct Plan {
     int64_t partials() const { return int64_t(grid.y) * block.y; }
 };
 
-// At most `limit` threads; kUnroll rows for each thread if that needs fewer.
+constexpr int64_t kMostBlocksDown = 65535;  // CUDA's limit in y
+
+// One block down the rows; the caller says how many there shall be.
 template <class T>
-Plan plan_of(bool aligned, int64_t rows, int64_t cols, int64_t limit) {
+Plan plan_of(bool aligned, int64_t cols) {
     const bool whole = aligned && cols % kVec<T> == 0;
     const int64_t vectors = whole ? cols / kVec<T> : cols;
     unsigned across = 1;
     while (across < 32 && across < vectors) across *= 2;
-    const dim3 block(across, kThreads / across);
-    const int64_t blocks_across = ceil_div<int64_t>(vectors, across);
-    int64_t down =
-        smaller(ceil_div<int64_t>(rows, block.y * kUnroll), limit / (blocks_across * kThreads));
-    down = down < 1 ? 1 : smaller<int64_t>(down, 65535);  // CUDA's limit in y
-    return {whole, dim3(blocks_across, down), block};
+    return {whole, dim3(ceil_div<int64_t>(vectors, across), 1), dim3(across, kThreads / across)};
+}
+
+// A thread's columns are the same in all its rows, so many rows make reading scale and bias cheap;
+// but a GPU needs blocks enough. So up to kRounds times kUnroll rows where that leaves them.
+constexpr int kRounds = 4;
+constexpr int kBlocksEach = 32;  // wanted of a multiprocessor
+
+int64_t rows_of_a_block(const Plan& plan, int64_t rows) {
+    int64_t each = int64_t(plan.block.y) * kUnroll;
+    for (int round = 1; round < kRounds; round *= 2) {
+        if (plan.grid.x * ceil_div(rows, 2 * each) < multiprocessors() * kBlocksEach) break;
+        each *= 2;
+    }
+    return each * ceil_div(ceil_div(rows, each), kMostBlocksDown);
 }
 
 // The sums of backward live in registers, so its grid is what the GPU holds at once: two blocks
@@ -180,8 +193,12 @@ Plan plan_of(bool aligned, int64_t rows, int64_t cols, int64_t limit) {
 template <class T>
 Plan backward_plan(const T* g, const T* x, const T* scale, const T* bias, int64_t rows,
                    int64_t cols) {
-    const bool aligned = is_aligned(g, x, scale, bias);
-    return plan_of<T>(aligned, rows, cols, multiprocessors() * 2 * kThreads);
+    Plan plan = plan_of<T>(is_aligned(g, x, scale, bias), cols);
+    const int64_t wanted = ceil_div<int64_t>(rows, plan.block.y * kUnroll);
+    const int64_t held = multiprocessors() * 2 / plan.grid.x;
+    plan.grid.y = smaller(smaller(wanted, held), kMostBlocksDown);
+    if (plan.grid.y < 1) plan.grid.y = 1;
+    return plan;
 }
 
 // ---- launchers. version: 0 naive, 1 vector
@@ -197,15 +214,14 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
         forward_naive<<<blocks, kThreads, 0, stream>>>(x, s, bias, y, rows, cols);
         return cudaGetLastError();
     }
-    // Eight times the threads that a GPU holds: each then takes several rounds, so that reading
-    // scale and bias hardly counts, and there are enough blocks that the last ones to end hardly
-    // do.
-    const int64_t limit = int64_t(multiprocessors()) * 2048 * 8;
-    const Plan plan = plan_of<T>(is_aligned(x, scale, bias, y), rows, cols, limit);
+    Plan plan = plan_of<T>(is_aligned(x, scale, bias, y), cols);
+    const int64_t each = rows_of_a_block(plan, rows);
+    plan.grid.y = ceil_div(rows, each);
     if (plan.whole) {
-        forward_vector<T, kVec<T>><<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols);
+        forward_vector<T, kVec<T>>
+            <<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols, each);
     } else {
-        forward_vector<T, 1><<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols);
+        forward_vector<T, 1><<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols, each);
     }
     return cudaGetLastError();
 }

@@ -13,6 +13,7 @@ and leaves all others; `lab.report` then writes the tables and pictures of the n
 """
 
 import argparse
+import contextlib
 import importlib
 import itertools
 import multiprocessing
@@ -22,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,8 @@ ELEMENTS = {torch.bfloat16: 1 << 28, torch.float32: 1 << 27}
 HOST_SHAPE = (64, 1024)
 HOST_CALLS = 200
 SECONDS = 540  # a cell that has not begun by then is left for another run
-COMPILERS = 12  # processes; each holds the tensors of one cell
+COMPILERS = 14  # processes; each holds the tensors of one cell
+COMPILE_SECONDS = 150  # for torch.compile, all cells together
 
 CSV = Path(__file__).resolve().parents[1] / "docs" / "bench.csv"
 CONDITIONS = ("device", "driver", "cuda", "torch", "triton", *rivals.LIBRARIES)
@@ -58,7 +60,7 @@ class Cell:
     """
 
     name: str
-    options: dict
+    options: dict = field(hash=False)
     direction: str
     dtype: torch.dtype
     shape: tuple[int, int]
@@ -119,51 +121,54 @@ def variants(op: reference.Op) -> list[dict]:
 # ---- compiling, on all cores; measuring then finds it in the caches
 
 
-def compile_everything(todo: list[Cell]) -> None:
+def compile_everything(todo: list[Cell]) -> set[Cell]:
     """Our kernels, and torch.compile's of every cell, in processes side by side.
 
-    torch.compile picks its launches by timing them, which this crowd on the GPU would upset. So
-    what it picked is thrown away, and picked again, alone, when the cell is measured.
+    Returns the cells that torch.compile has not finished within COMPILE_SECONDS: some wide rows
+    take it minutes. It picks its launches by timing them, which this crowd on the GPU would upset;
+    so what it picked is thrown away, and picked again, alone, when the cell is measured.
     """
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # in each of the processes
+    pool = ProcessPoolExecutor(
+        min(COMPILERS, os.cpu_count() or 1), multiprocessing.get_context("spawn")
+    )
     names = list(dict.fromkeys(cell.name for cell in todo))
-    groups: dict[tuple, list[Cell]] = {}
-    for cell in todo:
-        group = (cell.name, str(cell.options), cell.direction, cell.dtype)
-        groups.setdefault(group, []).append(cell)
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # in each of them
-    workers = min(COMPILERS, os.cpu_count() or 1)
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, spawn) as pool:
-        builds = {pool.submit(importlib.import_module, f"kernels.{name}"): name for name in names}
-        _await(builds, "built")
-        compiles = {pool.submit(_compile, group): str(group[0]) for group in groups.values()}
-        _await(compiles, "compiled")
+    for build in [pool.submit(importlib.import_module, f"kernels.{name}") for name in names]:
+        build.result()
+    say(f"our kernels are there; torch.compile has {COMPILE_SECONDS} s")
+    slowest_first = sorted(todo, key=lambda cell: (cell.direction == "forward", -cell.shape[1]))
+    tasks = {pool.submit(_compile, cell): cell for cell in slowest_first}
+    with contextlib.suppress(TimeoutError):
+        for number, task in enumerate(as_completed(tasks, COMPILE_SECONDS), 1):
+            if problem := task.exception():
+                say(f"[{number}/{len(tasks)}] compiling {tasks[task]}: {_in_short(problem)}")
+            elif number % 12 == 0 or number == len(tasks):
+                say(f"[{number}/{len(tasks)}] compiled")
+    late = {cell for task, cell in tasks.items() if not task.done()}
+    for process in pool._processes.values():
+        process.terminate()
+    pool.shutdown(cancel_futures=True)
     del os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
     for picked in Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*.best_config"):
         picked.unlink()
+    return late
 
 
-def _await(tasks: dict, done: str) -> None:
-    for number, task in enumerate(as_completed(tasks), 1):
-        problem = task.exception()
-        outcome = f"failed: {_in_short(problem)}" if problem else done
-        say(f"[{number}/{len(tasks)}] {tasks[task]} {outcome}")
-
-
-def _compile(group: list[Cell]) -> None:
-    for cell in group:
-        case = cell.case()
-        rival = rivals.RIVALS["compile"](cell.op)
-        with rival.first_call():
-            case.step(rival)()
-        del case
-        torch.cuda.empty_cache()
+def _compile(cell: Cell) -> None:
+    case = cell.case()
+    rival = rivals.RIVALS["compile"](cell.op)
+    with rival.first_call():
+        case.step(rival)()
+    del case
+    torch.cuda.empty_cache()
 
 
 # ---- measuring
 
 
-def measure_cell(cell: Cell, conditions: dict[str, object]) -> list[dict[str, object]]:
+def measure_cell(
+    cell: Cell, conditions: dict[str, object], without_compile: bool = False
+) -> list[dict[str, object]]:
     """A line for everybody: time on the GPU, and the bandwidth that it means."""
     case = cell.case()
     expected: tuple[torch.Tensor, ...] = ()
@@ -186,10 +191,12 @@ def measure_cell(cell: Cell, conditions: dict[str, object]) -> list[dict[str, ob
             "percent_of_copy": 100 * gb_per_s / conditions["copy_gb_per_s"],
         }
 
-    return _lines(cell, measure.GPU_CLOCK, measured, conditions)
+    return _lines(cell, measure.GPU_CLOCK, measured, conditions, without_compile)
 
 
-def measure_host(cell: Cell, conditions: dict[str, object]) -> list[dict[str, object]]:
+def measure_host(
+    cell: Cell, conditions: dict[str, object], without_compile: bool = False
+) -> list[dict[str, object]]:
     """A line for everybody: time that the host is busy with a call."""
     case = cell.case()
 
@@ -199,7 +206,7 @@ def measure_host(cell: Cell, conditions: dict[str, object]) -> list[dict[str, ob
         with each.first_call():
             return _times(measure.time_on_host(call, HOST_CALLS))
 
-    return _lines(cell, measure.HOST_CLOCK, measured, conditions)
+    return _lines(cell, measure.HOST_CLOCK, measured, conditions, without_compile)
 
 
 def _times(timing: measure.Timing) -> dict[str, float]:
@@ -211,6 +218,7 @@ def _lines(
     clock: str,
     measured: Callable[[Implementation], dict[str, float]],
     conditions: dict[str, object],
+    without_compile: bool,
 ) -> list[dict[str, object]]:
     """What `measured` says of each implementation, ours first; of a failed rival, the reason."""
     version = arguments.all_versions(cell.op)[-1]
@@ -222,6 +230,8 @@ def _lines(
             if label == "ours":
                 line["version"] = f"{version} {kernel.digest}"
                 line |= measured(ours(cell.op, version))
+            elif label == "compile" and without_compile:
+                raise TimeoutError(f"not compiled after {COMPILE_SECONDS} s")
             else:
                 line |= measured(rivals.RIVALS[label](cell.op))
         except Exception as problem:
@@ -346,7 +356,7 @@ def run(asked: argparse.Namespace) -> int:
     todo = [] if asked.no_host else list(host_cells(asked.ops))
     todo += cells(asked.ops, arguments.dtypes(asked.dtypes), asked.cols)
     say(f"{len(todo)} cells; compiling first")
-    compile_everything(todo)
+    late = compile_everything(todo)
     conditions = conditions_here()
     say(f"copy: {conditions['copy_gb_per_s']:.0f} GB/s on {conditions['device']}")
     lines, left = [], 0
@@ -354,10 +364,13 @@ def run(asked: argparse.Namespace) -> int:
         if time.perf_counter() - _begun > asked.seconds:
             left += 1
             continue
-        measured = (measure_host if cell.shape == HOST_SHAPE else measure_cell)(cell, conditions)
+        measure_it = measure_host if cell.shape == HOST_SHAPE else measure_cell
+        measured = measure_it(cell, conditions, without_compile=cell in late)
         torch.cuda.empty_cache()
         lines += measured
         say(f"[{number}/{len(todo)}] {cell}: {_summary(measured)}")
+    if not lines:
+        sys.exit(f"no cell was measured within {asked.seconds} s: choose fewer")
     join(asked.csv, lines)
     say(f"wrote {asked.csv}")
     if left:

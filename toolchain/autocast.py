@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from toolchain.gradients import fragment
+
 __all__ = ["register"]
 
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
@@ -27,7 +29,7 @@ def register(op: torch._ops.OpOverload) -> None:
         with torch._C._ExcludeDispatchKeyGuard(_KEYS):
             return op(*arguments)
 
-    library = torch.library._library_for_registration(op.namespace, None)
+    library = fragment(op.namespace)
     for key in ("AutocastCPU", "AutocastCUDA"):
         library.impl(op._opname, cast, key, with_keyset=True)
 

@@ -6,6 +6,7 @@ for which nobody gave a formula, raises: PyTorch's own drops the tangents and an
 """
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,7 +14,13 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-__all__ = ["register"]
+__all__ = ["fragment", "register"]
+
+
+@cache
+def fragment(namespace: str) -> torch.library.Library:
+    """Where Python may register more for a build's ops; what it registers lives as long as this."""
+    return torch.library.Library(namespace, "FRAGMENT")
 
 
 def register(
@@ -71,5 +78,5 @@ def register(
         with enable_single_level_autograd_function():  # the dispatcher comes once for each level
             return Formula.apply(*arguments, keys)
 
-    library = torch.library._library_for_registration(op.namespace, None)
+    library = fragment(op.namespace)
     library.impl(op._opname, autograd, "Autograd", with_keyset=True)
