@@ -89,7 +89,7 @@ __global__ void columns_naive(const T* g, const T* x, PerColumn<T> scale, const 
 // Flaw: a width that is not a multiple of the vector is taken element by element (V = 1).
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 4;  // rows that a thread loads before it computes
+constexpr int kUnroll = 4;  // rows that a thread loads before it computes, backward
 
 template <class T, int V>
 __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
@@ -100,19 +100,12 @@ __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T*
     A s[V], b[V];
     scale.read(col, s);
     PerColumn<T>{bias, 0}.read(col, b);
-    const int step = blockDim.y;
     const int64_t first = blockIdx.y * rows_each;
     const int64_t end = smaller(first + rows_each, rows);
-    for (int64_t row = first + threadIdx.y; row < end; row += kUnroll * step) {
-        Vec<T, V> v[kUnroll];
-        for (int r = 0; r < kUnroll; ++r) {
-            if (row + r * step < end) v[r] = load<V>(x + (row + r * step) * cols + col);
-        }
-        for (int r = 0; r < kUnroll; ++r) {
-            if (row + r * step >= end) break;
-            for (int k = 0; k < V; ++k) v[r][k] = T(activate(A(v[r][k]), s[k], b[k]));
-            store(y + (row + r * step) * cols + col, v[r]);
-        }
+    for (int64_t row = first + threadIdx.y; row < end; row += blockDim.y) {
+        Vec<T, V> v = load<V>(x + row * cols + col);
+        for (int k = 0; k < V; ++k) v[k] = T(activate(A(v[k]), s[k], b[k]));
+        store(y + row * cols + col, v);
     }
 }
 
@@ -174,14 +167,14 @@ Plan plan_of(bool aligned, int64_t cols) {
     return {whole, dim3(ceil_div<int64_t>(vectors, across), 1), dim3(across, kThreads / across)};
 }
 
-// A thread's columns are the same in all its rows, so many rows make reading scale and bias cheap;
-// but a GPU needs blocks enough. So up to kRounds times kUnroll rows where that leaves them.
-constexpr int kRounds = 4;
-constexpr int kBlocksEach = 32;  // wanted of a multiprocessor
+// A thread's columns are the same in all its rows, so several rows make reading scale and bias
+// cheap; but a GPU needs blocks enough. So up to kRows where that leaves it kBlocksEach.
+constexpr int kRows = 4;
+constexpr int kBlocksEach = 32;  // of a multiprocessor
 
 int64_t rows_of_a_block(const Plan& plan, int64_t rows) {
-    int64_t each = int64_t(plan.block.y) * kUnroll;
-    for (int round = 1; round < kRounds; round *= 2) {
+    int64_t each = plan.block.y;
+    for (int more = 2; more <= kRows; more *= 2) {
         if (plan.grid.x * ceil_div(rows, 2 * each) < multiprocessors() * kBlocksEach) break;
         each *= 2;
     }

@@ -41,6 +41,7 @@ COLS = (256, 1024, 4096, 8192, 16384, 65536, 262144)
 ELEMENTS = {torch.bfloat16: 1 << 28, torch.float32: 1 << 27}
 HOST_SHAPE = (64, 1024)
 HOST_CALLS = 200
+CALL_SECONDS = 0.05  # of calls for each median: 100 and more
 SECONDS = 540  # a cell that has not begun by then is left for another run
 COMPILERS = 14  # processes; each holds the tensors of one cell
 COMPILE_SECONDS = 150  # for torch.compile, all cells together
@@ -133,7 +134,7 @@ def compile_everything(todo: list[Cell]) -> set[Cell]:
         min(COMPILERS, os.cpu_count() or 1), multiprocessing.get_context("spawn")
     )
     names = list(dict.fromkeys(cell.name for cell in todo))
-    for build in [pool.submit(importlib.import_module, f"kernels.{name}") for name in names]:
+    for build in [pool.submit(_build, name) for name in names]:
         build.result()
     say(f"our kernels are there; torch.compile has {COMPILE_SECONDS} s")
     slowest_first = sorted(todo, key=lambda cell: (cell.direction == "forward", -cell.shape[1]))
@@ -145,13 +146,17 @@ def compile_everything(todo: list[Cell]) -> set[Cell]:
             elif number % 12 == 0 or number == len(tasks):
                 say(f"[{number}/{len(tasks)}] compiled")
     late = {cell for task, cell in tasks.items() if not task.done()}
-    for process in pool._processes.values():
-        process.terminate()
+    for process in list(pool._processes.values()) if late else ():
+        process.terminate()  # it would compile on while we measure
     pool.shutdown(cancel_futures=True)
     del os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
     for picked in Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*.best_config"):
         picked.unlink()
     return late
+
+
+def _build(name: str) -> None:
+    importlib.import_module(f"kernels.{name}")
 
 
 def _compile(cell: Cell) -> None:
@@ -183,7 +188,7 @@ def measure_cell(
             expected, size = results, measure.bytes_moved(case.reads, results)
         elif not agree(results, expected):
             raise ArithmeticError("its results are not ours")
-        timing = measure.time_call(step, jitload.device())
+        timing = measure.time_call(step, jitload.device(), CALL_SECONDS)
         gb_per_s = 1e-9 * size / timing.median
         return _times(timing) | {
             "bytes": size,
@@ -243,13 +248,14 @@ def _lines(
 
 
 def agree(results: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]) -> bool:
-    """Whether two implementations compute the same op: within 5% of the largest number.
+    """Whether two implementations compute the same op: on average within a quarter.
 
-    That is far from a judgement of error, which the tests give; it tells a rival of another op.
+    That is no judgement of error, which the tests give; it tells a rival of another op. Single
+    elements may differ altogether: where a relu's input rounds to 0, so does its gradient.
     """
     return len(results) == len(expected) and all(
         one.shape == other.shape
-        and bool((one - other).abs().max() <= 0.05 * other.abs().max() + 1e-6)
+        and bool((one - other).float().abs().mean() <= 0.25 * other.float().abs().mean() + 1e-6)
         for one, other in zip(results, expected, strict=True)
     )
 

@@ -41,8 +41,12 @@ class Timing:
         return self.upper - self.lower
 
 
-def time_call(call: Callable[[], object], device: torch.device | str | None = None) -> Timing:
+def time_call(
+    call: Callable[[], object], device: torch.device | str | None = None, seconds: float = 0.1
+) -> Timing:
     """Median and quartiles of the time of `call()`; a first call is not counted.
+
+    seconds: of calls on a GPU, about.
 
     device: where the call works, default `jitload.device()`. On "cuda" the L2 cache is flushed
     before each call, and time in which the GPU waits for a slow host counts; on "cpu" the time is
@@ -54,13 +58,14 @@ def time_call(call: Callable[[], object], device: torch.device | str | None = No
     try:
         from triton.testing import do_bench
     except ImportError:
-        return _time_by_events(call)
-    milliseconds = do_bench(call, quantiles=list(QUANTILES))
+        return _time_by_events(call, seconds)
+    warmup, rep = 250 * seconds, 1000 * seconds  # milliseconds
+    milliseconds = do_bench(call, warmup=warmup, rep=rep, quantiles=list(QUANTILES))
     return Timing(*(1e-3 * quantile for quantile in milliseconds), GPU_CLOCK)
 
 
-def _time_by_events(call: Callable[[], object]) -> Timing:
-    """For a GPU without triton: about 0.1 s of calls between CUDA events, each after a flush."""
+def _time_by_events(call: Callable[[], object], wanted: float) -> Timing:
+    """For a GPU without triton: calls between CUDA events, each after a flush, `wanted` seconds."""
     l2_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
     flush = torch.empty(4 * l2_bytes, dtype=torch.uint8, device="cuda")
 
@@ -78,7 +83,7 @@ def _time_by_events(call: Callable[[], object]) -> Timing:
         return [1e-3 * start.elapsed_time(stop) for start, stop in events]
 
     call()
-    calls = int(0.1 / max(min(seconds(5)), 1e-6))
+    calls = int(wanted / max(min(seconds(5)), 1e-6))
     return Timing(*_quantiles(seconds(min(max(calls, 10), 500))), GPU_CLOCK)
 
 
