@@ -46,11 +46,10 @@ def time_call(
 ) -> Timing:
     """Median and quartiles of the time of `call()`; a first call is not counted.
 
-    seconds: of calls on a GPU, about.
-
     device: where the call works, default `jitload.device()`. On "cuda" the L2 cache is flushed
     before each call, and time in which the GPU waits for a slow host counts; on "cpu" the time is
     taken to be the simulator's, and labelled so.
+    seconds: of calls on a GPU, about.
     """
     device = jitload.device() if device is None else torch.device(device)
     if device.type != "cuda":

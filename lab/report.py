@@ -229,7 +229,7 @@ def picture(table: DataFrame, direction: str, dtype: str) -> Figure:
             panel.set_xscale("log", base=2)
             panel.set_xticks(ticks, [drawing.short(cols) for cols in ticks])
             panel.set_xticks([], minor=True)
-            panel.set_ylim(0, 1.12 * copy)
+            panel.set_ylim(0, 1.12 * max(copy, timed["gb_per_s"].max()))
         for line in axes:
             line[0].set_ylabel("GB/s")
         for place, panel in enumerate(panels[: len(groups)]):

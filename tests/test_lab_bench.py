@@ -205,7 +205,15 @@ def test_a_panel_for_each_op_with_the_line_of_the_copy(csv: Path):
         assert labels == expected
         assert list(handles[0].get_xdata()) == [1024, 4096]
         assert list(handles[0].get_ydata()) == [3920, 3920]
+        assert panel.get_ylim() == (0, pytest.approx(1.12 * 4000))
     assert "NVIDIA H200, driver 580.1" in figure.get_supxlabel()
+
+
+def test_a_rival_beyond_the_copy_stays_in_the_picture(csv: Path):
+    table = bench.read(csv)
+    table.loc[table["implementation"] == "compile", "gb_per_s"] = 5200.0
+    panel = report.picture(table, "forward", "bfloat16").axes[0]
+    assert panel.get_ylim()[1] > 5200
 
 
 def test_a_readme_without_markers_is_left_alone(csv: Path):
