@@ -548,7 +548,17 @@ class Kernel:
                 self._registered.add(key)
 
     def _fake_of(self, name: str) -> Callable:
-        return lambda *args, **kwargs: self._fakes[name](*args, **kwargs)
+        def fake(*args: object, **kwargs: object) -> object:
+            devices = {arg.device.type for arg in args if isinstance(arg, torch.Tensor)}
+            if "meta" in devices and len(devices) > 1:
+                # PyTorch comes here for one meta tensor; the result would be uninitialised.
+                raise RuntimeError(
+                    f"{self.recipe.name}.{name} got tensors on {' and '.join(sorted(devices))};"
+                    " wanted is one device for all"
+                )
+            return self._fakes[name](*args, **kwargs)
+
+        return fake
 
     def _autograd_of(self, name: str) -> tuple[Callable, Callable | None]:
         def backward(ctx: Any, *grads: object) -> object:
