@@ -1,0 +1,237 @@
+// Rows that are spread over thread block clusters: up to 8 blocks that run at the same time and
+// write to each other's shared memory. GPUs have them from Hopper on.
+//
+// A kernel here may be launched without clusters too: its rows then have one block each.
+#pragma once
+
+#include "reduce.cuh"
+
+constexpr int kClusterBlocks = 8;  // of a cluster, at most: every GPU with clusters has so many
+constexpr int kRowWarps = 16;      // of a row in one block, at most
+
+#if PLAYGROUND_CUDA && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+
+// Where a block waits for bytes from the blocks of its cluster (PTX calls it an mbarrier). It opens
+// when the bytes that were expected have come, and is then there for the next ones. Waiting for
+// these alone takes half the time of a barrier for all threads of the cluster, which first sees to
+// it that everything each of them has ever written is known to all.
+class Arrivals {
+  public:
+    // One thread makes it ready, before a barrier of the cluster.
+    __device__ void init() {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&state_)));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+
+    // One thread says how much will come this time.
+    __device__ void expect(int bytes) {
+        asm volatile(
+            "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&state_)),
+            "r"(bytes)
+            : "memory");
+    }
+
+    // Writes a value to where block `rank` has `to`, and tells that block's Arrivals.
+    template <class P>
+    __device__ void send(P* to, const P& value, int rank) {
+        uint32_t words[sizeof(P) / 4], remote_to, remote_state;
+        memcpy(words, &value, sizeof(P));
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_to) : "r"(address(to)), "r"(rank));
+        asm("mapa.shared::cluster.u32 %0, %1, %2;"
+            : "=r"(remote_state)
+            : "r"(address(&state_)), "r"(rank));
+        for (int i = 0; i < int(sizeof(P) / 4); ++i) {
+            asm volatile(
+                "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                    remote_to + 4 * i),
+                "r"(words[i]), "r"(remote_state)
+                : "memory");
+        }
+    }
+
+    // Returns when all has come. parity: 0, 1, 0, 1 ... from time to time.
+    __device__ void await(int parity) {
+        uint32_t open = 0;
+        while (!open) {
+            asm volatile(
+                "{ .reg .pred p;"
+                "  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
+                "  selp.u32 %0, 1, 0, p; }"
+                : "=r"(open)
+                : "r"(address(&state_)), "r"(parity)
+                : "memory");
+        }
+    }
+
+  private:
+    __device__ static uint32_t address(const void* p) {
+        return uint32_t(__cvta_generic_to_shared(p));
+    }
+    uint64_t state_;
+};
+
+// A barrier for all threads of the cluster, in two halves.
+__device__ inline void cluster_arrive() { __cluster_barrier_arrive_relaxed(); }
+__device__ inline void cluster_await() { __cluster_barrier_wait(); }
+
+#else  // no cluster is launched where has_clusters says no
+
+struct Arrivals {
+    __device__ void init() {}
+    __device__ void expect(int) {}
+    template <class P>
+    __device__ void send(P*, const P&, int) {}
+    __device__ void await(int) {}
+};
+__device__ inline void cluster_arrive() {}
+__device__ inline void cluster_await() {}
+
+#endif
+
+// Merges what the threads of a row have. These are a power of two of threads in each of `blocks`
+// blocks: at least a warp's if there are several; else a block may have several rows, and is
+// (threads of a row, rows). Make one of these before the first read, for the blocks of a cluster
+// begin to wait for each other there, and let every thread call it, as often as there are rows.
+//
+// P is plain data with `void take(P)`, which merges another one into it, and with
+// `P across(int lanes) const`, which merges each group of so many lanes of the warp, in every lane.
+constexpr int kMergeBytes = 6 * 1024;  // of shared memory that a kernel gives to this, at most
+class RowMerge {
+  public:
+    __device__ explicit RowMerge(int blocks) : blocks_(blocks) {
+        if (blocks_ == 1) return;
+        if (threadIdx.x == 0) {
+            arrivals()[0].init();
+            arrivals()[1].init();
+        }
+        cluster_arrive();
+    }
+
+    template <class P>
+    __device__ P operator()(const P& mine) {
+        // Of each warp of the row, in all of its blocks. A warp that is a call ahead writes where
+        // nobody reads, and one barrier is enough.
+        __shared__ P all[2][kClusterBlocks * kRowWarps];
+        const int turn = calls_ % 2, parity = calls_ / 2 % 2;
+        ++calls_;
+        P* parts = all[turn];
+        const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+        const int warps = blockDim.x / kWarp;
+        // Nearly always it is a whole warp; said by a constant, that is twice as fast.
+        P part = blockDim.x < kWarp ? mine.across(blockDim.x) : mine.across(kWarp);
+        if (blocks_ == 1) {
+            if (warps <= 1) return part;
+            parts += threadIdx.y * warps;
+            if (lane == 0) parts[warp] = part;
+            __syncthreads();
+            return parts[lane % warps].across(warps);
+        }
+        const int count = warps * blocks_, lanes = smaller(count, kWarp);
+        Arrivals& here = arrivals()[turn];
+        if (calls_ == 1) cluster_await();  // a block's shared memory is there once it runs
+        if (threadIdx.x == 0) here.expect(count * sizeof(P));
+        if (lane < blocks_) here.send(&parts[blockIdx.x % blocks_ * warps + warp], part, lane);
+        here.await(parity);
+        part = parts[lane % lanes];
+        for (int i = lane + kWarp; i < count; i += kWarp) part.take(parts[i]);
+        return part.across(lanes);
+    }
+
+  private:
+    __device__ static Arrivals* arrivals() {
+        __shared__ Arrivals both[2];
+        return both;
+    }
+
+    int blocks_;
+    unsigned calls_ = 0;
+};
+
+// A sum, for RowMerge.
+template <class A>
+struct Total {
+    A value;
+    __device__ void take(Total other) { value += other.value; }
+    __device__ Total across(int lanes) const { return {warp_sum(value, lanes)}; }
+};
+
+// Sums of K things, for RowMerge.
+template <int K, class A>
+struct Totals {
+    A values[K];
+    __device__ A operator[](int k) const { return values[k]; }
+    __device__ void take(const Totals& other) {
+        for (int k = 0; k < K; ++k) values[k] += other.values[k];
+    }
+    __device__ Totals across(int lanes) const {
+        Totals all = *this;
+        for (int bit = lanes / 2; bit > 0; bit /= 2) {  // the K sums side by side
+            for (A& value : all.values) value += __shfl_xor_sync(0xffffffff, value, bit);
+        }
+        return all;
+    }
+};
+
+#if PLAYGROUND_CUDA
+
+// May this kernel be launched in clusters, on the current device and as it was compiled?
+template <class Kernel>
+bool has_clusters(Kernel* kernel) {
+    int device = 0, can = 0;
+    cudaFuncAttributes compiled = {};
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&can, cudaDevAttrClusterLaunch, device) == cudaSuccess && can &&
+           cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
+}
+
+// A launch of grid blocks in clusters of `blocks`, which divides grid. It points at its attribute.
+struct ClusterConfig : cudaLaunchConfig_t {
+    cudaLaunchAttribute cluster = {};
+    ClusterConfig(int blocks, unsigned grid, dim3 block, int bytes, cudaStream_t on)
+        : cudaLaunchConfig_t{} {
+        cluster.id = cudaLaunchAttributeClusterDimension;
+        cluster.val.clusterDim.x = blocks;
+        cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+        gridDim = dim3(grid);
+        blockDim = block;
+        dynamicSmemBytes = bytes;
+        stream = on;
+        attrs = &cluster;
+        numAttrs = 1;
+    }
+    ClusterConfig(const ClusterConfig&) = delete;
+};
+
+// kernel<<<grid, block, bytes, stream>>>(arguments...) in such clusters.
+template <class... Parameters, class... Arguments>
+void launch_clusters(void (*kernel)(Parameters...), int blocks, unsigned grid, dim3 block,
+                     int bytes, cudaStream_t stream, Arguments... arguments) {
+    const ClusterConfig config(blocks, grid, block, bytes, stream);
+    cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
+// As many as the current device runs at the same time.
+template <class... Parameters>
+int clusters_at_once(void (*kernel)(Parameters...), int blocks, dim3 block, int bytes) {
+    const ClusterConfig config(blocks, blocks, block, bytes, nullptr);
+    int clusters = 0;
+    cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
+    return clusters;
+}
+
+#else
+
+template <class Kernel>
+bool has_clusters(Kernel*) {
+    return false;
+}
+template <class... Parameters, class... Arguments>
+void launch_clusters(void (*)(Parameters...), int, unsigned, dim3, int, cudaStream_t,
+                     Arguments...) {}
+
+template <class... Parameters>
+int clusters_at_once(void (*)(Parameters...), int, dim3, int) {
+    return 0;
+}
+
+#endif

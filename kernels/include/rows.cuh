@@ -1,0 +1,179 @@
+// Rows walked by the ops that normalise: which threads have which columns, how backward's next row
+// comes in meanwhile, and the launches.
+#pragma once
+
+#include "async.cuh"
+#include "cluster.cuh"
+#include "reduce.cuh"
+
+// double, which is here for checks of gradients, does without the vector version: a warp of doubles
+// fills whole lines of memory anyway, and every kernel more takes time to compile.
+template <class T>
+constexpr bool kHasVectors = sizeof(T) < 8;
+
+// ---- a thread's columns: `count` vectors, `step` columns apart, from `first` on
+
+// Forward keeps them in registers. The simulator, to which a barrier is dear, keeps a row within
+// one warp.
+constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
+constexpr int kForwardThreads = 512, kForwardBlocks = 3;  // so many fit: 40 registers each
+
+constexpr int kBackwardThreads = 512;  // of a multiprocessor: 128 registers each, all it has
+template <class T>
+constexpr int kBackwardVectors = sizeof(T) == 2 ? 2 : 4;  // 16 columns
+
+// Of a row that is shared out among the `blocks` blocks of a cluster.
+template <class T, int count>
+struct Columns {
+    int first, step;
+    __device__ explicit Columns(int blocks)
+        : first((blockIdx.x % blocks * count * blockDim.x + threadIdx.x) * kVec<T>),
+          step(blockDim.x * kVec<T>) {}
+    __device__ int operator[](int n) const { return first + n * step; }
+};
+
+// ---- the next row of two tensors, on its way to shared memory while the thread works on this one
+
+extern __shared__ Vec<char, kVecBytes> on_the_way[];
+
+template <class T>
+struct RowPair {
+    static constexpr int V = kVec<T>, N = kBackwardVectors<T>;
+
+    // Part n of the row that comes in an even (0) or odd (1) turn. Neighbours' vectors are
+    // neighbours.
+    __device__ Vec<T, V>& a(int turn, int n) const { return place((turn * N + n) * 2); }
+    __device__ Vec<T, V>& b(int turn, int n) const { return place((turn * N + n) * 2 + 1); }
+
+    // end: the columns to fetch; 0 past the last row.
+    __device__ void fetch(const T* a_row, const T* b_row, int end, const Columns<T, N>& column,
+                          int turn) const {
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = column[n];
+            if (c >= end) break;
+            copy_async<V>(a(turn, n).at, a_row + c);
+            copy_async<V>(b(turn, n).at, b_row + c);
+        }
+        close_batch();
+    }
+
+    // Of a block with so many threads.
+    static int bytes(int threads) { return 4 * N * int(sizeof(Vec<T, V>)) * threads; }
+
+  private:
+    __device__ Vec<T, V>& place(int part) const {
+        const int threads = blockDim.x * blockDim.y,
+                  thread = threadIdx.y * blockDim.x + threadIdx.x;
+        return reinterpret_cast<Vec<T, V>*>(on_the_way)[part * threads + thread];
+    }
+};
+
+// ---- launch choices: the first row of a table whose threads hold the whole row of the tensor
+
+struct Shape {
+    int threads, rows;  // threads of a row in a block, rows of a block
+    int blocks;         // of a cluster
+};
+constexpr Shape kForward[] = {
+    // columns of a 2-byte type
+    {32, 4, 1},   //   1024; one warp, whose sums need no barrier
+    {64, 4, 1},   //   2048
+    {128, 2, 1},  //   4096; two rows: they share the weights in the cache
+    {256, 1, 1},  //   8192
+    {512, 1, 1},  //  16384
+    {512, 1, 2},  //  32768
+    {512, 1, 4},  //  65536
+    {512, 1, 8},  // 131072
+};
+constexpr Shape kBackward[] = {
+    // columns of a 2-byte type
+    {32, 8, 1},   //   512; a block has 256 threads, so that two hide each other's barriers
+    {64, 4, 1},   //  1024
+    {128, 2, 1},  //  2048
+    {256, 1, 1},  //  4096
+    {512, 1, 1},  //  8192; one block fills a multiprocessor
+    {256, 1, 4},  // 16384; half as many columns a block, and again two hide each other's waits
+    {256, 1, 8},  // 32768
+    {512, 1, 8},  // 65536
+};
+
+// A launch of rows with `blocks` blocks each; blocks is 0 if there is none.
+struct RowLaunch {
+    dim3 grid, block;
+    int blocks = 0;
+    int bytes = 0;  // of shared memory
+
+    // Rows that are under way at the same time.
+    int64_t rows() const { return int64_t(grid.x / blocks) * block.y; }
+
+    template <class... P, class... A>
+    void start(void (*kernel)(P...), cudaStream_t stream, A... arguments) const {
+        if (blocks > 1) {
+            launch_clusters(kernel, blocks, grid.x, block, bytes, stream, arguments...);
+        } else {
+            kernel<<<grid, block, bytes, stream>>>(arguments...);
+        }
+    }
+};
+
+// The first row of the table that has so many threads and can be launched.
+template <int n, class... P>
+RowLaunch find(const Shape (&table)[n], int64_t threads, void (*kernel)(P...)) {
+    for (const Shape& shape : table) {
+        if (threads > shape.threads * shape.blocks) continue;
+        if (shape.blocks > 1 && !has_clusters(kernel)) break;
+        return {dim3(shape.blocks), dim3(shape.threads, shape.rows), shape.blocks};
+    }
+    return {};
+}
+
+// Of a forward kernel in which each thread keeps its part of one row.
+template <class T, class... P>
+RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
+    if (cols % kVec<T> != 0) return {};
+    RowLaunch launch = find(kForward, ceil_div<int64_t>(cols, kVec<T> * kForwardVectors), kernel);
+    const int64_t grid = ceil_div<int64_t>(rows, launch.block.y) * launch.blocks;
+    if (grid > 0x7fffffff) return {};  // CUDA's limit
+    launch.grid = dim3(grid);
+    return launch;
+}
+
+// Of a backward kernel whose blocks stay, take row after row, and leave the sums of their columns.
+template <class T, class... P>
+RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
+    if (cols % kVec<T> != 0) return {};
+    const int64_t vectors = ceil_div<int64_t>(cols, kVec<T> * kBackwardVectors<T>);
+    RowLaunch launch = find(kBackward, vectors, kernel);
+    const int threads = launch.block.x * launch.block.y;
+    launch.bytes = RowPair<T>::bytes(threads);
+    if (launch.blocks == 0 || launch.bytes + kMergeBytes > shared_bytes()) return {};
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, launch.bytes);
+    const int64_t at_once =
+        launch.blocks > 1 ? clusters_at_once(kernel, launch.blocks, launch.block, launch.bytes)
+                          : multiprocessors() * (kBackwardThreads / threads);
+    if (at_once == 0) return {};
+    const int64_t needed = ceil_div<int64_t>(rows, launch.block.y);
+    launch.grid = dim3(smaller(needed, at_once) * launch.blocks);
+    return launch;
+}
+
+// Threads of a block that has a row of any width to itself: no more than there is work for.
+inline int block_threads(int64_t cols) {
+    int threads = kWarp;
+    while (threads < 512 && threads < cols) threads *= 2;
+    return threads;
+}
+
+// Threads (columns, slices of the rows) for a sum over rows, enough of both to give each
+// multiprocessor 2048 threads.
+struct Slices {
+    dim3 block, grid;
+    Slices(int64_t rows, int64_t cols) : block(kWarp, 8) {
+        const int64_t across = ceil_div<int64_t>(cols, block.x);
+        const int64_t down = smaller(ceil_div<int64_t>(rows, block.y),
+                                     ceil_div<int64_t>(multiprocessors() * 8, across));
+        grid = dim3(across, smaller<int64_t>(down, 65535));  // CUDA's limit in y
+    }
+    int64_t count() const { return int64_t(grid.y) * block.y; }
+};
