@@ -144,3 +144,17 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     Source: Ba, Kiros, Hinton, "Layer Normalization", 2016.
     """
     return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+@op({}, {"residual": None}, x="rows cols", weight="cols", residual="rows cols")
+def rms_norm(
+    x: Tensor, weight: Tensor, residual: Tensor | None = None, eps: float = 1e-6
+) -> Tensor | tuple[Tensor, Tensor]:
+    """y[r, c] = s[r, c] / sqrt(average over c of s[r, c]^2 + eps) * weight[c], with s = x
+
+    With a residual s = x + residual, and the result is (y, s).
+    Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019.
+    """
+    s = x if residual is None else x + residual
+    y = torch.nn.functional.rms_norm(s, s.shape[-1:], weight, eps)
+    return y if residual is None else (y, s)

@@ -82,7 +82,7 @@ def test_forward_mode_is_refused(case: Case):
     """There is no formula for it: never a tangent of 0."""
     inputs = case.inputs(ROWS, COLS, torch.float64)
     ours, leaves = scalar(case, case.ours, inputs)
-    message = f"{case.op.name}.forward has no forward-mode derivative .*torch.func.vjp"
+    message = rf"{case.op.name}\.\w*forward has no forward-mode derivative .*torch.func.vjp"
     with pytest.raises(NotImplementedError, match=message):
         func.jvp(ours, leaves, leaves)
     with pytest.raises(NotImplementedError, match=message):

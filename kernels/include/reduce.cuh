@@ -48,8 +48,9 @@ __device__ void row_sum(A (&values)[K], int turn) {
 
 // ---- second pass of a sum over rows: many blocks have left partial sums, [count, cols] each
 
-// a[c] = sum over i of partial_a[i, c], and b likewise; blockIdx.y chooses between them. A block
-// takes 8 columns, for 8 floats are the 32 bytes that memory moves at once, and up to 64 rows.
+// a[c] = sum over i of partial_a[i, c], and b likewise, unless it is null; blockIdx.y chooses. A
+// block takes 8 columns, for 8 floats are the 32 bytes that memory moves at once, and up to 64
+// rows.
 constexpr int kColumns = 8;
 constexpr int kRowsAtOnce = 64;
 
@@ -79,6 +80,7 @@ void launch_column_sums(const Acc<T>* partial_a, T* a, const Acc<T>* partial_b, 
                         int64_t cols, cudaStream_t stream) {
     int rows = 1;
     while (rows < kRowsAtOnce && rows < count) rows *= 2;
-    const dim3 grid(ceil_div<int64_t>(cols, kColumns), 2), block(kColumns, rows);
+    const dim3 grid(ceil_div<int64_t>(cols, kColumns), partial_b == nullptr ? 1 : 2);
+    const dim3 block(kColumns, rows);
     column_sums<<<grid, block, 0, stream>>>(partial_a, a, partial_b, b, count, cols);
 }

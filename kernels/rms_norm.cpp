@@ -1,0 +1,107 @@
+// Binding of rms_norm: schema, checks, allocation, launch.
+#include "binding.h"
+
+template <class T>
+cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* y, T* s,
+                             Acc<T>* rstd, int64_t rows, int64_t cols, double eps, int64_t version,
+                             cudaStream_t stream);
+template <class T>
+int64_t rms_norm_partials(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
+                          int64_t cols, int64_t version);
+template <class T>
+cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weight,
+                              const Acc<T>* rstd, T* dx, T* dweight, Acc<T>* partial_dweight,
+                              int64_t rows, int64_t cols, double eps, int64_t version,
+                              cudaStream_t stream);
+
+// Besides y: 1 / the root of the mean square of each row, [...] for x [..., cols], for backward.
+// residual and sum are null, or both are not; x + residual goes to sum.
+std::tuple<Tensor, Tensor> run_forward(Tensor x, const Tensor* residual, Tensor weight, Tensor* sum,
+                                       double eps, int64_t version) {
+    OnDeviceOf device(x);
+    x = packed(x);
+    weight = packed(weight);
+    const std::optional<Tensor> more =
+        residual ? std::optional<Tensor>(packed(*residual)) : std::nullopt;
+    Tensor y = new_like(x), rstd = new_sums(x, but_last(x));
+    if (sum) *sum = new_like(x);
+    const Rows shape(x);
+    for_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(rms_norm_forward<T>(in<T>(x), more ? in<T>(*more) : nullptr, in<T>(weight),
+                                         out<T>(y), sum ? out<T>(*sum) : nullptr, out<Acc<T>>(rstd),
+                                         shape.rows, shape.cols, eps, version, device.stream));
+    });
+    return {y, rstd};
+}
+
+void check_inputs(const Tensor& x, const Tensor& weight) {
+    check_first(x, "x");
+    check_rank(x, "x");
+    check_like(weight, "weight", x, "x");
+    check_per_column(weight, "weight", x);
+}
+
+std::tuple<Tensor, Tensor> forward(Tensor x, Tensor weight, double eps, int64_t version) {
+    check_inputs(x, weight);
+    return run_forward(x, nullptr, weight, nullptr, eps, version);
+}
+
+std::tuple<Tensor, Tensor, Tensor> add_forward(Tensor x, Tensor weight, Tensor residual, double eps,
+                                               int64_t version) {
+    check_inputs(x, weight);
+    check_like(residual, "residual", x, "x");
+    check_same_shape(residual, "residual", x, "x");
+    Tensor sum;
+    const auto [y, rstd] = run_forward(x, &residual, weight, &sum, eps, version);
+    return {y, sum, rstd};
+}
+
+// grad_sum: what arrives at x + residual, besides; then x is that sum.
+std::tuple<Tensor, Tensor> backward(Tensor grad, std::optional<Tensor> grad_sum, Tensor x,
+                                    Tensor weight, Tensor rstd, double eps, int64_t version) {
+    check_inputs(x, weight);
+    check_like(grad, "grad", x, "x");
+    check_same_shape(grad, "grad", x, "x");
+    if (grad_sum) {
+        check_like(*grad_sum, "grad_sum", x, "x");
+        check_same_shape(*grad_sum, "grad_sum", x, "x");
+    }
+    check_sums(rstd, "rstd", x);
+    OnDeviceOf device(x);
+    grad = packed(grad);
+    if (grad_sum) grad_sum = packed(*grad_sum);
+    x = packed(x);
+    weight = packed(weight);
+    rstd = packed(rstd);
+    Tensor dx = new_like(x), dweight = new_like(weight);
+    const Rows shape(x);
+    for_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        const T* gs = grad_sum ? in<T>(*grad_sum) : nullptr;
+        const int64_t count = rms_norm_partials<T>(in<T>(grad), gs, in<T>(x), in<T>(weight),
+                                                   shape.rows, shape.cols, version);
+        Tensor partial_dweight = new_sums(x, {count, shape.cols});
+        check_launch(rms_norm_backward<T>(
+            in<T>(grad), gs, in<T>(x), in<T>(weight), in<Acc<T>>(rstd), out<T>(dx), out<T>(dweight),
+            out<Acc<T>>(partial_dweight), shape.rows, shape.cols, eps, version, device.stream));
+    });
+    return {dx, dweight};
+}
+
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def("forward(Tensor x, Tensor weight, float eps, int version) -> (Tensor, Tensor)");
+    m.def(
+        "add_forward(Tensor x, Tensor weight, Tensor residual, float eps, int version)"
+        " -> (Tensor, Tensor, Tensor)");
+    m.def(
+        "backward(Tensor grad, Tensor? grad_sum, Tensor x, Tensor weight, Tensor rstd, float eps,"
+        " int version)"
+        " -> (Tensor, Tensor)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("forward", TORCH_BOX(&forward));
+    m.impl("add_forward", TORCH_BOX(&add_forward));
+    m.impl("backward", TORCH_BOX(&backward));
+}

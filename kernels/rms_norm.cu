@@ -1,0 +1,389 @@
+// rms_norm: y = s * rstd * weight, with s = x or x + residual, and rstd = 1 / sqrt(mean of s * s)
+//
+//   x, residual, s, y, g, gs, dx [rows, cols] T     weight, dweight [cols] T
+//   rstd [rows] float                     partials [count, cols] float    (double for double)
+//   g, gs: the gradients that arrive at y and at s; dx is x's, and residual's too
+//
+// Without a residual s is x, and is not written. s is rounded to T before it goes on, so that
+// backward, which reads it, sees the same numbers.
+//
+// Traffic, the least a kernel can move, in elements: forward reads x and writes y, 2 * sizeof(T)
+// bytes; with a residual it reads that too and writes s, 4 * sizeof(T). Backward reads g and s and
+// writes dx, 3 * sizeof(T); with gs 4 * sizeof(T).
+//
+// With xhat = s * rstd and h = g * weight, backward is
+//   dx = rstd * (h - xhat * average of h * xhat) + gs       average over the row
+//   dweight = sum of g * xhat                               sum over the rows
+// The average is taken as a sum over sum of xhat^2 + cols * eps * rstd^2, which is cols but for the
+// rounding of rstd. So that cancels; else it would stay in dx, of which h and the rest may cancel.
+
+#include "rows.cuh"
+
+// x + residual, rounded as it is kept.
+template <class T>
+__device__ T sum_of(T x, T residual) {
+    return T(Acc<T>(x) + Acc<T>(residual));
+}
+
+// A product that is rounded before it goes on, and so is the same wherever it is needed: dx is a
+// difference of which most may cancel.
+__device__ inline float product(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline double product(double a, double b) { return __dmul_rn(a, b); }
+
+// 1 / sqrt(a), to half an ULP: all of a row is wrong by what this is wrong by. The root and the
+// division each round; what is lost, 1 - a * r * r, is found with fused products and made good.
+template <class A>
+__device__ A inverse_root(A a) {
+    const A r = 1 / sqrt(a);
+    const A root = a * r, rest = fma(a, r, -root);
+    const A lost = fma(-root, r, A(1)) - rest * r;
+    return isfinite(root) ? fma(r * lost, A(0.5), r) : r;
+}
+
+template <class A>
+__device__ A average_of(A h_xhat, A xhat_square, A r, A cols_eps) {
+    return h_xhat / (xhat_square + cols_eps * r * r);
+}
+
+// ---- naive: one thread per row, and for dweight one thread per column.
+// Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
+// (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
+
+template <class T>
+__global__ void forward_naive(const T* x, const T* residual, const T* weight, T* y, T* s,
+                              Acc<T>* rstd, int64_t rows, int64_t cols, Acc<T> eps) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    LongSum<A> square;
+#pragma unroll 1
+    for (int64_t i = row * cols; i < (row + 1) * cols; ++i) {
+        T value = x[i];
+        if (residual != nullptr) s[i] = value = sum_of(value, residual[i]);
+        square += A(value) * A(value);
+    }
+    const A r = inverse_root(square.value / cols + eps);
+    const T* kept = residual != nullptr ? s : x;
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c)
+        y[row * cols + c] = T(A(kept[row * cols + c]) * r * A(weight[c]));
+    rstd[row] = r;
+}
+
+template <class T>
+__global__ void dx_naive(const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd,
+                         T* dx, int64_t rows, int64_t cols, Acc<T> cols_eps) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    const A r = rstd[row];
+    LongSum<A> h_xhat, square;
+#pragma unroll 1
+    for (int64_t c = 0, i = row * cols; c < cols; ++c, ++i) {
+        const A xhat = product(A(s[i]), r);
+        h_xhat += product(A(g[i]), A(weight[c])) * xhat;
+        square += xhat * xhat;
+    }
+    const A average = average_of(h_xhat.value, square.value, r, cols_eps);
+#pragma unroll 1
+    for (int64_t c = 0, i = row * cols; c < cols; ++c, ++i) {
+        const A h = product(A(g[i]), A(weight[c])), xhat = product(A(s[i]), r);
+        const A d = r * (h - xhat * average);
+        dx[i] = T(gs == nullptr ? d : d + A(gs[i]));
+    }
+}
+
+template <class T>
+__global__ void columns_naive(const T* g, const T* s, const Acc<T>* rstd, T* dweight, int64_t rows,
+                              int64_t cols) {
+    using A = Acc<T>;
+    const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (c >= cols) return;
+    LongSum<A> sum;
+#pragma unroll 1
+    for (int64_t row = 0; row < rows; ++row)
+        sum += A(g[row * cols + c]) * (A(s[row * cols + c]) * rstd[row]);
+    dweight[c] = T(sum.value);
+}
+
+// ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its
+// threads' sums. For dweight a thread takes a column of a slice of the rows, and a second pass adds
+// up the slices.
+// Flaw: both directions read each row twice, backward once more for the columns.
+
+template <class T>
+__global__ void forward_block(const T* x, const T* residual, const T* weight, T* y, T* s,
+                              Acc<T>* rstd, int64_t rows, int64_t cols, Acc<T> eps) {
+    using A = Acc<T>;
+    int turn = 0;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+        A square[1] = {0};
+        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+             c += blockDim.x, i += blockDim.x) {
+            T value = x[i];
+            if (residual != nullptr) s[i] = value = sum_of(value, residual[i]);
+            square[0] += A(value) * A(value);
+        }
+        row_sum(square, turn);
+        const A r = inverse_root(square[0] / cols + eps);
+        const T* kept = residual != nullptr ? s : x;  // a thread reads what it has written itself
+        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+             c += blockDim.x, i += blockDim.x)
+            y[i] = T(A(kept[i]) * r * A(weight[c]));
+        if (threadIdx.x == 0) rstd[row] = r;
+    }
+}
+
+template <class T>
+__global__ void dx_block(const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd,
+                         T* dx, int64_t rows, int64_t cols, Acc<T> cols_eps) {
+    using A = Acc<T>;
+    int turn = 0;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+        const A r = rstd[row];
+        A sums[2] = {0, 0};  // of h * xhat, of xhat * xhat
+        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+             c += blockDim.x, i += blockDim.x) {
+            const A xhat = product(A(s[i]), r);
+            sums[0] += product(A(g[i]), A(weight[c])) * xhat;
+            sums[1] += xhat * xhat;
+        }
+        row_sum(sums, turn);
+        const A average = average_of(sums[0], sums[1], r, cols_eps);
+        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+             c += blockDim.x, i += blockDim.x) {
+            const A h = product(A(g[i]), A(weight[c])), xhat = product(A(s[i]), r);
+            const A d = r * (h - xhat * average);
+            dx[i] = T(gs == nullptr ? d : d + A(gs[i]));
+        }
+    }
+}
+
+template <class T>
+__global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>* partial_dweight,
+                              int64_t rows, int64_t cols) {
+    using A = Acc<T>;
+    const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (c >= cols) return;
+    const int64_t slice = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(gridDim.y) * blockDim.y;
+    A sum = 0;
+#pragma unroll 4
+    for (int64_t row = slice; row < rows; row += slices)
+        sum += A(g[row * cols + c]) * (A(s[row * cols + c]) * rstd[row]);
+    partial_dweight[slice * cols + c] = sum;
+}
+
+// ---- vector: a thread keeps its part of the row, N vectors of 16 bytes, in registers, so that
+// memory is read once. A row too wide for one block is shared out among the blocks of a cluster.
+// Backward also keeps the weights, and the sums of its columns over all rows that the block takes;
+// the next row is on its way to shared memory meanwhile.
+// Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
+
+// one_nth: 1 / cols, so that no thread divides. blocks: of a cluster.
+template <class T>
+__global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
+    const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int64_t rows,
+    int cols, int blocks, Acc<T> one_nth, Acc<T> eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kForwardVectors;
+    const Columns<T, N> column(blocks);
+    RowMerge merge(blocks);
+    const int64_t row = int64_t(blockIdx.x / blocks) * blockDim.y + threadIdx.y;
+    const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
+    Vec<T, V> v[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c < end) v[n] = load<V>(x + row * cols + c);
+    }
+    if (residual != nullptr) {
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = column[n];
+            if (c >= end) break;
+            const Vec<T, V> more = load<V>(residual + row * cols + c);
+            for (int k = 0; k < V; ++k) v[n][k] = sum_of(v[n][k], more[k]);
+            store(s + row * cols + c, v[n]);
+        }
+    }
+    Total<A> square = {0};
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        if (column[n] >= end) break;
+        for (int k = 0; k < V; ++k) square.value += A(v[n][k]) * A(v[n][k]);
+    }
+    const A r = inverse_root(merge(square).value * one_nth + eps);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= end) break;
+        const Vec<T, V> w = load<V>(weight + c);
+        for (int k = 0; k < V; ++k) v[n][k] = T(A(v[n][k]) * r * A(w[k]));
+        store(y + row * cols + c, v[n]);
+    }
+    if (column.first == 0 && row < rows) rstd[row] = r;
+}
+
+template <class T>
+__global__ __launch_bounds__(kBackwardThreads) void backward_vector(
+    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd, T* dx,
+    Acc<T>* partial_dweight, int64_t rows, int cols, int blocks, Acc<T> cols_eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kBackwardVectors<T>;
+    const Columns<T, N> column(blocks);
+    const RowPair<T> pair;
+    RowMerge merge(blocks);
+    const int64_t slice = int64_t(blockIdx.x / blocks) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(gridDim.x / blocks) * blockDim.y;
+    A weight_sum[N][V] = {};
+    Vec<T, V> w[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c < cols) w[n] = load<V>(weight + c);
+    }
+    A next_r = slice < rows ? rstd[slice] : A(0);
+    pair.fetch(g + slice * cols, s + slice * cols, slice < rows ? cols : 0, column, 0);
+    int turn = 0;
+    for (int64_t row = slice; row - threadIdx.y < rows; row += slices, turn ^= 1) {
+        const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
+        const int64_t next = row + slices;
+        const A r = next_r;
+        next_r = next < rows ? rstd[next] : A(0);
+        pair.fetch(g + next * cols, s + next * cols, next < rows ? cols : 0, column, turn ^ 1);
+        Vec<T, V> u[N], v[N], more[N];
+        if (gs != nullptr) {  // for these there are registers
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                const int c = column[n];
+                if (c < end) more[n] = load<V>(gs + row * cols + c);
+            }
+        }
+        await_batches<1>();          // the next row may still be on its way
+        Totals<2, A> mine = {0, 0};  // of h * xhat, of xhat * xhat
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            if (column[n] >= end) break;
+            u[n] = pair.a(turn, n);
+            v[n] = pair.b(turn, n);
+            for (int k = 0; k < V; ++k) {
+                const A xhat = product(A(v[n][k]), r);
+                weight_sum[n][k] += A(u[n][k]) * xhat;
+                mine.values[0] += product(A(u[n][k]), A(w[n][k])) * xhat;
+                mine.values[1] += xhat * xhat;
+            }
+        }
+        const auto sums = merge(mine);
+        const A average = average_of(sums[0], sums[1], r, cols_eps);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = column[n];
+            if (c >= end) break;
+            for (int k = 0; k < V; ++k) {
+                const A h = product(A(u[n][k]), A(w[n][k])), xhat = product(A(v[n][k]), r);
+                const A d = r * (h - xhat * average);
+                v[n][k] = T(gs == nullptr ? d : d + A(more[n][k]));
+            }
+            store(dx + row * cols + c, v[n]);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= cols) break;
+        for (int k = 0; k < V; ++k) partial_dweight[slice * cols + c + k] = weight_sum[n][k];
+    }
+}
+
+// ---- launchers. version: 0 naive, 1 block, 2 vector
+
+// Of backward_vector, if that can do it; else the block version has to.
+template <class T>
+RowLaunch vector_launch(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
+                        int64_t cols, int64_t version) {
+    if constexpr (kHasVectors<T>) {
+        if (version == 2 && is_aligned(g, gs, s, weight))
+            return backward_launch<T>(backward_vector<T>, rows, cols);
+    }
+    return {};
+}
+
+// residual and s are null, or both are not.
+template <class T>
+cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* y, T* s,
+                             Acc<T>* rstd, int64_t rows, int64_t cols, double eps, int64_t version,
+                             cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    if (version == 0) {
+        forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
+            x, residual, weight, y, s, rstd, rows, cols, Acc<T>(eps));
+        return cudaGetLastError();
+    }
+    if constexpr (kHasVectors<T>) {
+        if (version == 2 && is_aligned(x, residual, weight, y, s)) {
+            const RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols);
+            if (launch.blocks > 0) {
+                launch.start(forward_vector<T>, stream, x, residual, weight, y, s, rstd, rows,
+                             int(cols), launch.blocks, Acc<T>(1) / cols, Acc<T>(eps));
+                return cudaGetLastError();
+            }
+        }
+    }
+    forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(x, residual, weight, y, s,
+                                                                     rstd, rows, cols, Acc<T>(eps));
+    return cudaGetLastError();
+}
+
+// How many rows of partial sums backward needs.
+template <class T>
+int64_t rms_norm_partials(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
+                          int64_t cols, int64_t version) {
+    if (version == 0 || cols == 0) return 0;
+    const RowLaunch launch = vector_launch(g, gs, s, weight, rows, cols, version);
+    return launch.blocks > 0 ? launch.rows() : Slices(rows, cols).count();
+}
+
+// gs: null if nothing arrives at s.
+template <class T>
+cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weight,
+                              const Acc<T>* rstd, T* dx, T* dweight, Acc<T>* partial_dweight,
+                              int64_t rows, int64_t cols, double eps, int64_t version,
+                              cudaStream_t stream) {
+    if (cols == 0) return cudaSuccess;
+    const Acc<T> cols_eps = cols * eps;
+    if (rows == 0 || version == 0) {
+        if (rows > 0) {
+            dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(g, gs, s, weight, rstd, dx,
+                                                                       rows, cols, cols_eps);
+        }
+        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(g, s, rstd, dweight, rows,
+                                                                        cols);
+        return cudaGetLastError();
+    }
+    const RowLaunch launch = vector_launch(g, gs, s, weight, rows, cols, version);
+    const Slices slices(rows, cols);
+    int64_t partials = slices.count();
+    if (launch.blocks == 0) {
+        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(g, gs, s, weight, rstd, dx,
+                                                                    rows, cols, cols_eps);
+        columns_block<<<slices.grid, slices.block, 0, stream>>>(g, s, rstd, partial_dweight, rows,
+                                                                cols);
+    } else if constexpr (kHasVectors<T>) {
+        partials = launch.rows();
+        launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight, rows,
+                     int(cols), launch.blocks, cols_eps);
+    }
+    launch_column_sums<T>(partial_dweight, dweight, nullptr, nullptr, partials, cols, stream);
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                          \
+    template cudaError_t rms_norm_forward<T>(const T*, const T*, const T*, T*, T*, Acc<T>*,     \
+                                             int64_t, int64_t, double, int64_t, cudaStream_t);  \
+    template int64_t rms_norm_partials<T>(const T*, const T*, const T*, const T*, int64_t,      \
+                                          int64_t, int64_t);                                    \
+    template cudaError_t rms_norm_backward<T>(const T*, const T*, const T*, const T*,           \
+                                              const Acc<T>*, T*, T*, Acc<T>*, int64_t, int64_t, \
+                                              double, int64_t, cudaStream_t);
+FOR_EACH_TYPE(INSTANTIATE)

@@ -1,0 +1,101 @@
+"""rms_norm: y = x / sqrt(mean of x * x + eps) * weight, row by row, perhaps of x + residual."""
+
+import torch
+from torch import Tensor
+
+import jitload
+from kernels import version_number
+
+kernel = jitload.load("rms_norm")
+VERSIONS = ("naive", "block", "vector")
+
+
+def rms_norm(
+    x: Tensor,
+    weight: Tensor,
+    residual: Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    version: str = VERSIONS[-1],
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Each row of x [..., cols], divided by the root of its mean square, * weight.
+
+    weight is [cols]. With a residual, which has x's shape, it is x + residual that is normalised,
+    rounded to x's type, and the result is (y, x + residual): what the next layer adds to.
+
+    All tensors are of one type: float64, float32, float16 or bfloat16. eps is added to the mean
+    square. Results are contiguous and have x's shape and type; the root is kept in float (double
+    for double). Gradients have the same bits on every run. There is no second derivative: asking
+    for one raises RuntimeError.
+
+    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
+    ValueError if the version is unknown.
+
+    Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019.
+    """
+    number = version_number(version, VERSIONS)
+    if residual is None:
+        return kernel.forward(x, weight, eps, number)[0]
+    y, total, _ = kernel.add_forward(x, weight, residual, eps, number)
+    return y, total
+
+
+def _new_sums(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape[:-1], dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+@kernel.register_fake("forward")
+def _(x, weight, eps, version):
+    return x.new_empty(x.shape), _new_sums(x)
+
+
+@kernel.register_fake("add_forward")
+def _(x, weight, residual, eps, version):
+    return x.new_empty(x.shape), x.new_empty(x.shape), _new_sums(x)
+
+
+@kernel.register_fake("backward")
+def _(grad, grad_sum, x, weight, rstd, eps, version):
+    return x.new_empty(x.shape), weight.new_empty(weight.shape)
+
+
+def _save(ctx, inputs, output):
+    x, weight, ctx.eps, ctx.version = inputs
+    _, rstd = output
+    ctx.mark_non_differentiable(rstd)
+    ctx.save_for_backward(x, weight, rstd)
+
+
+def _backward(ctx, grad, grad_rstd):
+    x, weight, rstd = ctx.saved_tensors
+    return *kernel.backward(grad, None, x, weight, rstd, ctx.eps, ctx.version), None, None
+
+
+def _save_add(ctx, inputs, output):
+    _, weight, _, ctx.eps, ctx.version = inputs
+    _, total, rstd = output
+    ctx.mark_non_differentiable(rstd)
+    ctx.set_materialize_grads(False)  # a total that nobody uses costs nothing
+    ctx.save_for_backward(total, weight, rstd)
+
+
+def _backward_add(ctx, grad, grad_total, grad_rstd):
+    total, weight, rstd = ctx.saved_tensors
+    if grad is None:
+        return grad_total, None, grad_total, None, None
+    dx, dweight = kernel.backward(grad, grad_total, total, weight, rstd, ctx.eps, ctx.version)
+    return dx, dweight, dx, None, None
+
+
+def _double_backward(ctx, *grads):
+    raise RuntimeError(
+        "rms_norm has no second derivative; where you need one, use "
+        "torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)"
+    )
+
+
+kernel.register_autocast("forward")
+kernel.register_autocast("add_forward")
+kernel.register_autograd("forward", _backward, setup_context=_save)
+kernel.register_autograd("add_forward", _backward_add, setup_context=_save_add)
+kernel.register_autograd("backward", _double_backward)
