@@ -158,3 +158,18 @@ def rms_norm(
     s = x if residual is None else x + residual
     y = torch.nn.functional.rms_norm(s, s.shape[-1:], weight, eps)
     return y if residual is None else (y, s)
+
+
+@op(a="rows cols", b="rows cols")
+def swiglu(a: Tensor, b: Tensor) -> Tensor:
+    """y = a / (1 + e^-a) * b
+
+    Source: Shazeer, "GLU Variants Improve Transformer", 2020.
+    """
+    return torch.nn.functional.silu(a) * b
+
+
+@op(x="rows cols")
+def softmax(x: Tensor) -> Tensor:
+    """y[r, c] = e^x[r, c] / sum over k of e^x[r, k]"""
+    return torch.softmax(x, -1)

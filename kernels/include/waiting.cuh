@@ -1,0 +1,61 @@
+// Rows that wait in shared memory until their threads have time for them.
+//
+// Asynchronous copies of 16 bytes bring them there without a register on the way. So much is on its
+// way at any time: 128 bytes to each thread, 192 KiB to a multiprocessor.
+#pragma once
+
+#include "async.cuh"
+
+// Vectors of a thread, in each of the K tensors that are read. The simulator, to which a barrier is
+// dear, keeps a row within one warp.
+template <int K>
+constexpr int kVectors = (PLAYGROUND_CUDA ? 8 : 64) / K;
+constexpr int kMostThreads = 512;  // of a block; a multiprocessor holds three such blocks
+
+// The block's parts of its rows. Shared memory is fastest for copies that begin with a line.
+struct alignas(128) Line {
+    char at[128];
+};
+extern __shared__ Line waiting[];
+
+// Bytes of shared memory that a block of so many threads needs for it.
+constexpr int waiting_bytes(int threads) { return threads * kVectors<1> * kVecBytes; }
+
+// What a thread has of a row, in each of K tensors. Blocks are (threads of a row, rows), or
+// `blocks` blocks have a row.
+template <class T, int K>
+class Part {
+  public:
+    static constexpr int V = kVec<T>;
+
+    __device__ Part(int cols, int blocks)
+        : cols_(cols),
+          first_((blockIdx.x % blocks * blockDim.x + threadIdx.x) * V),
+          step_(blocks * blockDim.x * V) {}
+
+    // The column of vector n; it is past the end where there is none.
+    __device__ int column(int n) const { return first_ + n * step_; }
+
+    // Brings the row that begins at this element of each tensor.
+    template <class... P>
+    __device__ void fetch(int64_t begin, const P*... tensors) {
+#pragma unroll
+        for (int n = 0; n < kVectors<K>; ++n) {
+            if (column(n) >= cols_) break;
+            int k = 0;
+            (copy_async<V>(at(n, k++).at, tensors + begin + column(n)), ...);
+        }
+        close_batch();
+        await_batches<0>();
+    }
+
+    // Vector n of tensor k. Neighbours' vectors are neighbours.
+    __device__ Vec<T, V>& at(int n, int k) const {
+        const int threads = blockDim.x * blockDim.y;
+        const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+        return reinterpret_cast<Vec<T, V>*>(waiting)[(k * kVectors<K> + n) * threads + thread];
+    }
+
+  private:
+    int cols_, first_, step_;
+};

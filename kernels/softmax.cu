@@ -1,0 +1,354 @@
+// softmax: y = e^(x - max) / sum of e^(x - max), with the max and the sum of each row
+//
+//   x, y, g, dx [rows, cols] T        g: the gradient that arrives, dx: the gradient that leaves
+//
+// Traffic, the least a kernel can move: forward reads x and writes y, 2 * sizeof(T) bytes per
+// element; backward reads g and y and writes dx, 3 * sizeof(T). Without subtracting the max, e^x
+// would overflow; with it the result is the same, for numerator and denominator change alike.
+//
+// Backward is dx = y * (g - dot), with dot = sum of g * y over the row: an average of g, for the y
+// add up to 1. But only nearly, and the sum is rounded; both show in dx where g is close to dot,
+// and much where both are large. So dot is taken as rough, and the average of g - dot is what it
+// lacks. Where T is a 2-byte type, the rounding of y itself is larger than that, and the rough one
+// will do.
+
+#include "softmax.cuh"
+#include "waiting.cuh"
+
+// Elements per access. double, which is here for checks of gradients, does without vectors and
+// without the versions that need them, for every kernel more takes time to compile.
+template <class T>
+constexpr int kAccess = sizeof(T) == 8 ? 1 : kVec<T>;
+
+// May a result be rounded once only? Where rounding it to T would hide more, less will do.
+template <class T>
+constexpr bool kExact = sizeof(T) > 2;
+
+// ---- naive: one thread per row.
+// Flaw: neighbouring threads read cols apart, rows threads cannot fill a GPU, and forward reads x
+// three times, backward g and y twice.
+// (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
+
+template <class T>
+__global__ void forward_naive(const T* x, T* y, int64_t rows, int64_t cols) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    x += row * cols;
+    y += row * cols;
+    A max = -A(INFINITY);
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) max = larger(max, A(x[c]));
+    LongSum<A> sum;
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) sum += exponential<T>(A(x[c]) - max);
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) y[c] = T(exponential<T>(A(x[c]) - max) / sum.value);
+}
+
+template <class T>
+__global__ void backward_naive(const T* g, const T* y, T* dx, int64_t rows, int64_t cols) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    g += row * cols;
+    y += row * cols;
+    dx += row * cols;
+    LongSum<A> dot, lack;
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) dot += A(g[c]) * A(y[c]);
+    if (kExact<T>) {
+#pragma unroll 1
+        for (int64_t c = 0; c < cols; ++c) lack += (A(g[c]) - dot.value) * A(y[c]);
+    }
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) dx[c] = T(A(y[c]) * (A(g[c]) - dot.value - lack.value));
+}
+
+// ---- online: the threads of one or more warps share a row, and neighbouring threads read
+// neighbours. Max and sum come from one pass: what is in the sum is scaled down when the max grows.
+// V is 1 here; the next versions, where they cannot keep a row, take these kernels with V = kAccess
+// and with several blocks for a row.
+// Flaw: the row is read a second time for the result.
+
+template <class T, int V>
+__global__ void forward_online(const T* x, T* y, int64_t rows, int64_t cols, int blocks) {
+    using A = Acc<T>;
+    const int64_t first = (blockIdx.x % blocks * blockDim.x + threadIdx.x) * V;
+    const int64_t step = blocks * blockDim.x * V;
+    const int64_t stride = int64_t(gridDim.x / blocks) * blockDim.y;
+    RowMerge merge(blocks);
+    for (int64_t top = int64_t(blockIdx.x / blocks) * blockDim.y; top < rows; top += stride) {
+        const int64_t row = top + threadIdx.y;
+        const int64_t end = row < rows ? cols : 0;  // past the last row there is nothing to do
+        Soft<T> soft = Soft<T>::of_nothing();
+#pragma unroll 4
+        for (int64_t c = first; c < end; c += step) {
+            const Vec<T, V> v = load<V>(x + row * cols + c);
+            A most = A(v[0]);
+            for (int k = 1; k < V; ++k) most = larger(most, A(v[k]));
+            soft.raise(most);
+            const A shift = soft.shift();
+            for (int k = 0; k < V; ++k) soft.add(A(v[k]), shift);
+        }
+        soft = merge(soft);
+        const Ratio<T> share(1, soft.sum);
+#pragma unroll 4
+        for (int64_t c = first; c < end; c += step) {
+            Vec<T, V> v = load<V>(x + row * cols + c);
+            for (int k = 0; k < V; ++k) v[k] = T(share * exponential<T>(A(v[k]) - soft.max));
+            store(y + row * cols + c, v);
+        }
+    }
+}
+
+template <class T, int V>
+__global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int64_t cols,
+                                int blocks) {
+    using A = Acc<T>;
+    const int64_t first = (blockIdx.x % blocks * blockDim.x + threadIdx.x) * V;
+    const int64_t step = blocks * blockDim.x * V;
+    const int64_t stride = int64_t(gridDim.x / blocks) * blockDim.y;
+    RowMerge merge(blocks);
+    for (int64_t top = int64_t(blockIdx.x / blocks) * blockDim.y; top < rows; top += stride) {
+        const int64_t row = top + threadIdx.y;
+        const int64_t end = row < rows ? cols : 0;
+        Total<A> dot = {0}, lack = {0};
+#pragma unroll 4
+        for (int64_t c = first; c < end; c += step) {
+            const Vec<T, V> u = load<V>(g + row * cols + c), v = load<V>(y + row * cols + c);
+            for (int k = 0; k < V; ++k) dot.value += A(u[k]) * A(v[k]);
+        }
+        dot = merge(dot);
+        if (kExact<T>) {
+#pragma unroll 4
+            for (int64_t c = first; c < end; c += step) {
+                const Vec<T, V> u = load<V>(g + row * cols + c), v = load<V>(y + row * cols + c);
+                for (int k = 0; k < V; ++k) lack.value += (A(u[k]) - dot.value) * A(v[k]);
+            }
+            lack = merge(lack);
+        }
+#pragma unroll 4
+        for (int64_t c = first; c < end; c += step) {
+            const Vec<T, V> u = load<V>(g + row * cols + c);
+            Vec<T, V> v = load<V>(y + row * cols + c);
+            for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * (A(u[k]) - dot.value - lack.value));
+            store(dx + row * cols + c, v);
+        }
+    }
+}
+
+// ---- vector: a row waits in shared memory, to which asynchronous copies of 16 bytes bring it
+// without a register on the way. So memory is read once, and much is on its way at any time: 128
+// bytes to each thread, 192 KiB to a multiprocessor. A thread takes the max of its own part first,
+// and the powers from that, so that one barrier is enough. Flaw: a row is as wide as 512 threads
+// can hold.
+//
+// ---- cluster: a row too wide for one block is spread over several, which merge their parts in
+// each other's shared memory. Needs Hopper; elsewhere such a row goes back to online. Flaw: a row
+// that does not fit, or is no multiple of the vector wide, goes back to online.
+
+template <class T>
+__global__ __launch_bounds__(kMostThreads, 3) void forward_vector(const T* x, T* y, int64_t rows,
+                                                                  int cols, int blocks) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kVectors<1>;
+    Part<T, 1> part(cols, blocks);
+    RowMerge merge(blocks);
+    const int64_t stride = int64_t(gridDim.x / blocks) * blockDim.y;
+    for (int64_t top = int64_t(blockIdx.x / blocks) * blockDim.y; top < rows; top += stride) {
+        const int64_t row = top + threadIdx.y;
+        const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
+        if (end > 0) part.fetch(row * cols, x);
+        Soft<T> mine = Soft<T>::of_nothing();
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            if (part.column(n) >= end) break;
+            const Vec<T, V> v = part.at(n, 0);
+            for (int k = 0; k < V; ++k) mine.max = larger(mine.max, A(v[k]));
+        }
+        const A shift = mine.shift();
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            if (part.column(n) >= end) break;
+            const Vec<T, V> v = part.at(n, 0);
+            for (int k = 0; k < V; ++k) mine.add(A(v[k]), shift);
+        }
+        const Soft<T> all = merge(mine);
+        const Ratio<T> share(1, all.sum);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = part.column(n);
+            if (c >= end) break;
+            Vec<T, V> v = part.at(n, 0);
+            for (int k = 0; k < V; ++k) v[k] = T(share * exponential<T>(A(v[k]) - all.max));
+            store(y + row * cols + c, v);
+        }
+    }
+}
+
+template <class T>
+__global__ __launch_bounds__(kMostThreads, 3) void backward_vector(const T* g, const T* y, T* dx,
+                                                                   int64_t rows, int cols,
+                                                                   int blocks) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kVectors<2>;
+    Part<T, 2> part(cols, blocks);
+    RowMerge merge(blocks);
+    const int64_t stride = int64_t(gridDim.x / blocks) * blockDim.y;
+    for (int64_t top = int64_t(blockIdx.x / blocks) * blockDim.y; top < rows; top += stride) {
+        const int64_t row = top + threadIdx.y;
+        const int end = row < rows ? cols : 0;
+        if (end > 0) part.fetch(row * cols, g, y);
+        Total<A> dot = {0}, lack = {0};
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            if (part.column(n) >= end) break;
+            const Vec<T, V> u = part.at(n, 0), v = part.at(n, 1);
+            for (int k = 0; k < V; ++k) dot.value += A(u[k]) * A(v[k]);
+        }
+        dot = merge(dot);
+        if (kExact<T>) {
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                if (part.column(n) >= end) break;
+                const Vec<T, V> u = part.at(n, 0), v = part.at(n, 1);
+                for (int k = 0; k < V; ++k) lack.value += (A(u[k]) - dot.value) * A(v[k]);
+            }
+            lack = merge(lack);
+        }
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = part.column(n);
+            if (c >= end) break;
+            const Vec<T, V> u = part.at(n, 0);
+            Vec<T, V> v = part.at(n, 1);
+            for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * (A(u[k]) - dot.value - lack.value));
+            store(dx + row * cols + c, v);
+        }
+    }
+}
+
+// ---- launch choices
+
+struct Shape {
+    int threads, rows, blocks;  // threads of a row in a block, rows of a block, blocks of a row
+};
+
+// For rows that wait in shared memory: the first one that has room for the row and that the GPU can
+// launch.
+constexpr Shape kShapes[] = {
+    // columns of a 2-byte type, forward; backward half as many
+    {8, 16, 1},   //    512; rows of one warp, whose sums need no barrier
+    {16, 8, 1},   //   1024
+    {32, 4, 1},   //   2048
+    {64, 2, 1},   //   4096
+    {128, 1, 1},  //   8192
+    {256, 1, 1},  //  16384
+    {512, 1, 1},  //  32768
+    {256, 1, 4},  //  65536; not {512, 1, 2}: smaller blocks begin and end at more times
+    {256, 1, 8},  // 131072
+    {512, 1, 8},  // 262144
+};
+
+struct Plan {
+    Shape shape;
+    bool whole, waits;  // may the kernel use vectors? does the row wait in shared memory?
+    int bytes;          // of shared memory that a block's rows need, if they do
+};
+
+// K: as many tensors are read. blocks: of a row, at most.
+template <class T, int K>
+Plan plan_of(bool aligned, int64_t cols, int64_t version, int blocks) {
+    const bool whole = kAccess<T> > 1 && version >= 2 && aligned && cols % kAccess<T> == 0;
+    const int64_t vectors = whole ? cols / kAccess<T> : cols;
+    for (const Shape& shape : kShapes) {
+        const int bytes = waiting_bytes(shape.threads * shape.rows);
+        if (whole && vectors <= int64_t(shape.threads) * shape.blocks * kVectors<K> &&
+            shape.blocks <= blocks && bytes + kMergeBytes <= shared_bytes()) {
+            return {shape, whole, true, bytes};
+        }
+    }
+    // No more threads than there is work for, and no more blocks than have enough of it.
+    int size = kWarp;
+    while (size < kMostThreads && size < vectors) size *= 2;
+    while (blocks > 1 && blocks * size * 8 > vectors) blocks /= 2;
+    return {{size, size < 128 ? 128 / size : 1, blocks}, whole, false, 0};
+}
+
+// Blocks of a row, at most: more than one where the version and the GPU have clusters, in which the
+// kernel is launched then.
+template <class Kernel>
+int row_blocks(Kernel* kernel, int64_t version) {
+    return version >= 3 && has_clusters(kernel) ? kClusterBlocks : 1;
+}
+
+template <class Kernel, class... Arguments>
+void launch(Kernel* kernel, const Plan& plan, int64_t rows, cudaStream_t stream,
+            Arguments... arguments) {
+    const int blocks = plan.shape.blocks;
+    const dim3 block(plan.shape.threads, plan.shape.rows);
+    const int64_t all = ceil_div<int64_t>(rows, plan.shape.rows) * blocks;
+    const unsigned grid = grid_of(all) / blocks * blocks;
+    if (plan.bytes > 0) {
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, plan.bytes);
+    }
+    if (blocks > 1) {
+        launch_clusters(kernel, blocks, grid, block, plan.bytes, stream, arguments..., blocks);
+    } else {
+        kernel<<<grid, block, plan.bytes, stream>>>(arguments..., blocks);
+    }
+}
+
+// ---- launchers. version: 0 naive, 1 online, 2 vector, 3 cluster
+
+template <class T>
+cudaError_t softmax_forward(const T* x, T* y, int64_t rows, int64_t cols, int64_t version,
+                            cudaStream_t stream) {
+    if (rows == 0 || cols == 0) return cudaSuccess;
+    if (version == 0) {
+        forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(x, y, rows, cols);
+        return cudaGetLastError();
+    }
+    constexpr int V = kAccess<T>;
+    const int blocks = row_blocks(forward_online<T, V>, version);
+    const Plan plan = plan_of<T, 1>(is_aligned(x, y), cols, version, blocks);
+    if constexpr (V > 1) {
+        if (plan.waits) {
+            launch(forward_vector<T>, plan, rows, stream, x, y, rows, int(cols));
+            return cudaGetLastError();
+        }
+    }
+    const auto kernel = plan.whole ? forward_online<T, V> : forward_online<T, 1>;
+    launch(kernel, plan, rows, stream, x, y, rows, cols);
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t softmax_backward(const T* g, const T* y, T* dx, int64_t rows, int64_t cols,
+                             int64_t version, cudaStream_t stream) {
+    if (rows == 0 || cols == 0) return cudaSuccess;
+    if (version == 0) {
+        backward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(g, y, dx, rows, cols);
+        return cudaGetLastError();
+    }
+    constexpr int V = kAccess<T>;
+    const int blocks = row_blocks(backward_online<T, V>, version);
+    const Plan plan = plan_of<T, 2>(is_aligned(g, y, dx), cols, version, blocks);
+    if constexpr (V > 1) {
+        if (plan.waits) {
+            launch(backward_vector<T>, plan, rows, stream, g, y, dx, rows, int(cols));
+            return cudaGetLastError();
+        }
+    }
+    const auto kernel = plan.whole ? backward_online<T, V> : backward_online<T, 1>;
+    launch(kernel, plan, rows, stream, g, y, dx, rows, cols);
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                          \
+    template cudaError_t softmax_forward<T>(const T*, T*, int64_t, int64_t, int64_t,            \
+                                            cudaStream_t);                                      \
+    template cudaError_t softmax_backward<T>(const T*, const T*, T*, int64_t, int64_t, int64_t, \
+                                             cudaStream_t);
+FOR_EACH_TYPE(INSTANTIATE)
