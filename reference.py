@@ -173,3 +173,32 @@ def swiglu(a: Tensor, b: Tensor) -> Tensor:
 def softmax(x: Tensor) -> Tensor:
     """y[r, c] = e^x[r, c] / sum over k of e^x[r, k]"""
     return torch.softmax(x, -1)
+
+
+@op(
+    {"reduction": "mean"},
+    {"reduction": "none", "label_smoothing": 0.125},
+    {"reduction": "sum", "ignore_index": 0},
+    x="rows cols",
+    target="rows, int64 < cols",
+)
+def cross_entropy(
+    x: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """y[r] = log(sum over c of e^x[r, c]) - x[r, target[r]]; then their mean, their sum or none
+
+    Rows whose target is ignore_index do not count. With label_smoothing e, the loss is (1 - e) *
+    y[r] + e * the average of y[r] over all targets.
+    """
+    loss = torch.nn.functional.cross_entropy(
+        x.reshape(target.numel(), x.shape[-1]),
+        target.reshape(-1),
+        reduction=reduction,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+    )
+    return loss.reshape(target.shape) if reduction == "none" else loss

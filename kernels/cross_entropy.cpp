@@ -1,0 +1,179 @@
+// Binding of cross_entropy: schema, checks, allocation, launch.
+#include <vector>
+
+#include "binding.h"
+
+cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
+                                int64_t ignore_index, int* bad, cudaStream_t stream);
+template <class T>
+int64_t cross_entropy_partials(const T* x, int64_t rows, int64_t cols, int64_t version);
+template <class T>
+cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Acc<T>* partial,
+                                  Acc<T>* max, Acc<T>* sum, Acc<T>* weight, int64_t rows,
+                                  int64_t cols, int64_t reduction, int64_t ignore_index,
+                                  double smoothing, int64_t version, cudaStream_t stream);
+template <class T>
+cudaError_t cross_entropy_backward(const T* g, const T* x, const int64_t* target, const Acc<T>* max,
+                                   const Acc<T>* sum, const Acc<T>* weight, T* dx, int64_t rows,
+                                   int64_t cols, int64_t reduction, int64_t ignore_index,
+                                   double smoothing, int64_t version, cudaStream_t stream);
+
+constexpr int64_t kNone = 0, kMean = 1;  // reductions; 2 is the sum
+
+// The shape of what has an element for each row of x.
+std::string rows_name(const Tensor& x) {
+    std::string name;
+    for (int64_t i = 0; i + 1 < x.dim(); ++i) name += (i ? ", " : "") + text(x.size(i));
+    return "(" + name + (x.dim() == 2 ? ",)" : ")");
+}
+
+// A class for each row of x [..., cols].
+void check_target(const Tensor& target, const Tensor& x) {
+    check_given(target, "target");
+    if (target.device() != x.device()) {
+        fail("target is on ", device_name(target), ", but x is on ", device_name(x),
+             "; wanted is one device for all");
+    }
+    if (target.scalar_type() != ScalarType::Long) {
+        fail("target is ", dtype_name(target.scalar_type()), "; wanted is int64");
+    }
+    bool fits = target.dim() == x.dim() - 1;
+    for (int64_t i = 0; fits && i < target.dim(); ++i) fits = target.size(i) == x.size(i);
+    if (!fits) {
+        fail("target has shape ", shape_name(target), ", but x has shape ", shape_name(x),
+             "; wanted is ", rows_name(x), ", an element for each row of x");
+    }
+}
+
+// Row by row, the first target that is neither a class nor ignore_index, as Python finds it.
+[[noreturn]] void report(const Tensor& target, int64_t cols, int64_t ignore_index) {
+    std::vector<int64_t> values(target.numel());
+    const size_t bytes = values.size() * sizeof(int64_t);
+    check_launch(cudaMemcpy(values.data(), target.const_data_ptr(), bytes, cudaMemcpyDefault));
+    int64_t row = 0;
+    while (values[row] == ignore_index || (values[row] >= 0 && values[row] < cols)) ++row;
+    std::string position;
+    int64_t rest = row;
+    for (int64_t i = target.dim() - 1; i >= 0; rest /= target.size(i), --i) {
+        position = text(rest % target.size(i)) + (position.empty() ? "" : ", " + position);
+    }
+    fail("target", position.empty() ? "" : "[" + position + "]", " is ", values[row],
+         "; wanted is a class from 0 to ", cols - 1, ", or ignore_index, which is ", ignore_index);
+}
+
+// Finds out whether all targets are in range. It asks before the loss is launched and looks at the
+// answer after that, so the GPU has work while the host waits. A graph that is being captured has
+// no answer yet: there is no question either.
+class Check {
+  public:
+    Check(const Tensor& target, int64_t cols, int64_t ignore_index, bool wanted,
+          cudaStream_t stream) {
+#if PLAYGROUND_CUDA
+        cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+        check_launch(cudaStreamIsCapturing(stream, &capture));
+        wanted = wanted && capture == cudaStreamCaptureStatusNone;
+#endif
+        if (!wanted) return;
+        // The GPU writes to this memory of the host. One call at a time uses a thread's.
+        static thread_local int* shared = nullptr;
+        if (shared == nullptr) {
+            check_launch(cudaHostAlloc(&shared, sizeof(int), cudaHostAllocDefault));
+        }
+        bad_ = shared;
+        *bad_ = 0;
+        check_launch(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming));
+        check_launch(cross_entropy_check(in<int64_t>(target), target.numel(), cols, ignore_index,
+                                         bad_, stream));
+        check_launch(cudaEventRecord(done_, stream));
+    }
+    ~Check() {
+        if (done_ != nullptr) cudaEventDestroy(done_);
+    }
+    Check(const Check&) = delete;
+
+    bool failed() {
+        if (bad_ == nullptr) return false;
+        check_launch(cudaEventSynchronize(done_));
+        return *static_cast<volatile int*>(bad_) != 0;
+    }
+
+  private:
+    int* bad_ = nullptr;
+    cudaEvent_t done_ = nullptr;
+};
+
+// loss: [...] for x [..., cols], or [] for a mean or a sum. For backward: the max and the sum of
+// e^(x - max) of each row, [...], and for a mean 1 / (rows that count), [1], else [0].
+std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor target, int64_t reduction,
+                                                   int64_t ignore_index, double label_smoothing,
+                                                   bool check, int64_t version) {
+    check_first(x, "x");
+    check_rank(x, "x");
+    check_target(target, x);
+    OnDeviceOf device(x);
+    x = packed(x);
+    target = packed(target);
+    const Rows shape(x);
+    Check targets(target, shape.cols, ignore_index, check, device.stream);
+    Tensor loss =
+        torch::stable::new_empty(x, reduction == kNone ? target.sizes() : IntHeaderOnlyArrayRef{});
+    Tensor max = new_sums(x, target.sizes()), sum = new_sums(x, target.sizes());
+    Tensor weight = new_sums(x, {reduction == kMean ? 1 : 0});
+    for_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        const int64_t count = reduction == kNone ? 0
+                                                 : cross_entropy_partials<T>(in<T>(x), shape.rows,
+                                                                             shape.cols, version);
+        Tensor partial = new_sums(x, {count, 2});
+        check_launch(cross_entropy_forward<T>(
+            in<T>(x), in<int64_t>(target), out<T>(loss), out<Acc<T>>(partial), out<Acc<T>>(max),
+            out<Acc<T>>(sum), out<Acc<T>>(weight), shape.rows, shape.cols, reduction, ignore_index,
+            label_smoothing, version, device.stream));
+    });
+    if (targets.failed()) report(target, shape.cols, ignore_index);
+    return {loss, max, sum, weight};
+}
+
+Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Tensor weight,
+                int64_t reduction, int64_t ignore_index, double label_smoothing, int64_t version) {
+    check_first(x, "x");
+    check_rank(x, "x");
+    check_target(target, x);
+    check_like(grad, "grad", x, "x");
+    if (reduction == kNone) check_same_shape(grad, "grad", target, "target");
+    if (reduction != kNone && grad.dim() != 0) {
+        fail("grad has shape ", shape_name(grad), "; wanted is (), as the loss has");
+    }
+    check_sums(max, "max", x);
+    check_sums(sum, "sum", x);
+    OnDeviceOf device(x);
+    grad = packed(grad);
+    x = packed(x);
+    target = packed(target);
+    max = packed(max);
+    sum = packed(sum);
+    Tensor dx = new_like(x);
+    const Rows shape(x);
+    for_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(cross_entropy_backward<T>(
+            in<T>(grad), in<T>(x), in<int64_t>(target), in<Acc<T>>(max), in<Acc<T>>(sum),
+            in<Acc<T>>(weight), out<T>(dx), shape.rows, shape.cols, reduction, ignore_index,
+            label_smoothing, version, device.stream));
+    });
+    return dx;
+}
+
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def(
+        "forward(Tensor x, Tensor target, int reduction, int ignore_index, float label_smoothing,"
+        " bool check, int version) -> (Tensor, Tensor, Tensor, Tensor)");
+    m.def(
+        "backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Tensor weight,"
+        " int reduction, int ignore_index, float label_smoothing, int version) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("forward", TORCH_BOX(&forward));
+    m.impl("backward", TORCH_BOX(&backward));
+}

@@ -1,0 +1,444 @@
+// cross_entropy: loss = log(sum of e^x) - x[target] for each row of x
+//
+//   x, dx [rows, cols] T        target [rows] int64        loss [rows] T, or [] for mean and sum
+//   max, sum [rows] float, partial [count] of two floats, weight [1] float     (double for double)
+//   g [rows] or [] T: the gradient that arrives; dx: the gradient that leaves
+//
+// With label smoothing e, the wanted distribution is (1 - e) at the target and e / cols everywhere:
+//   loss = log(sum of e^x) - (1 - e) * x[target] - e * (average of x)
+//   dx = g * weight * (e^x / (sum of e^x) - (1 - e) at the target - e / cols)
+// A row whose target is ignore_index has no loss, and a gradient of 0 unless its x make that a NaN,
+// as in PyTorch. weight is 1, and for a mean 1 / (rows that are not ignored).
+//
+// Traffic, the least a kernel can move: forward reads x, sizeof(T) bytes per element; backward
+// reads x and writes dx, 2 * sizeof(T). Forward keeps what it found of each row, max and sum of
+// e^(x - max), so that backward need not look for them: log(sum of e^x) = max + log(sum) alone
+// would lose digits where max is large. As separate ops, log_softmax would write and read a whole
+// tensor more, forward and backward.
+//
+// A target that is no class reads nothing and makes the loss NaN, and dx in its row.
+
+#include "softmax.cuh"
+#include "waiting.cuh"
+
+// Elements per access. double, which is here for checks of gradients, does without vectors.
+template <class T>
+constexpr int kAccess = sizeof(T) == 8 ? 1 : kVec<T>;
+
+// A sum of losses, and how many they are.
+template <class T>
+struct Losses {
+    Acc<T> sum, count;
+};
+
+// The loss of a row from its statistics and its x at the target. pivot, centred: a number near the
+// row's and the sum of x - pivot, for the average of x; without smoothing they are not used.
+template <class T>
+__device__ Acc<T> loss_of(Acc<T> hit, Soft<T> soft, int64_t cols, Acc<T> pivot, Acc<T> centred,
+                          Acc<T> smoothing) {
+    using A = Acc<T>;
+    const A log_sum = log(soft.sum);
+    const A loss = log_sum - (hit - soft.max);
+    if (smoothing == 0) return loss;
+    const A average = log_sum - (pivot - soft.max + centred / A(cols));
+    return (1 - smoothing) * loss + smoothing * average;
+}
+
+// x at the target; NaN, without reading, where that is no class.
+template <class T>
+__device__ Acc<T> at_target(const T* x, int64_t target, int64_t cols) {
+    return target < 0 || target >= cols ? Acc<T>(NAN) : Acc<T>(x[target]);
+}
+
+// An infinite pivot would turn a difference into a NaN.
+template <class A>
+__device__ A finite_or_0(A x) {
+    return x - x == 0 ? x : A(0);
+}
+
+// The gradient of an ignored row.
+template <class A>
+__device__ A nothing(A sum) {
+    return sum == sum ? A(0) : sum;
+}
+
+// ---- naive: one thread per row.
+// Flaw: neighbouring threads read cols apart, rows threads cannot fill a GPU, and x is read twice.
+// (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
+
+template <class T>
+__global__ void forward_naive(const T* x, const int64_t* target, T* loss, Losses<T>* partial,
+                              Acc<T>* max, Acc<T>* sum, int64_t rows, int64_t cols,
+                              int64_t ignore_index, Acc<T> smoothing) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    x += row * cols;
+    Soft<T> soft = Soft<T>::of_nothing();
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) soft.max = larger(soft.max, A(x[c]));
+    const A pivot = finite_or_0(soft.max);
+    LongSum<A> powers, centred;
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) {
+        powers += exponential<T>(A(x[c]) - soft.max);
+        centred += A(x[c]) - pivot;
+    }
+    soft.sum = powers.value;
+    const int64_t t = target[row];
+    const bool counts = t != ignore_index;
+    const A hit = counts ? at_target(x, t, cols) : A(0);
+    const A result = counts ? loss_of(hit, soft, cols, pivot, centred.value, smoothing) : A(0);
+    max[row] = soft.max;
+    sum[row] = soft.sum;
+    if (loss != nullptr) loss[row] = T(result);
+    if (partial != nullptr) partial[row] = {result, A(counts)};
+}
+
+template <class T>
+__global__ void backward_naive(const T* g, int64_t g_step, const T* x, const int64_t* target,
+                               const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight, T* dx,
+                               int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    const int64_t t = target[row];
+    const bool is_class = t >= 0 && t < cols;
+    const A scale = A(g[row * g_step]) * (weight != nullptr ? *weight : A(1));
+    const A everywhere = smoothing / A(cols), at_target = 1 - smoothing + everywhere;
+    const Ratio<T> share(1, sum[row]);
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) {
+        const A power = exponential<T>(A(x[row * cols + c]) - max[row]);
+        const A d = scale * share.times_less(power, c == t ? at_target : everywhere);
+        dx[row * cols + c] = T(t == ignore_index ? nothing(sum[row]) : is_class ? d : A(NAN));
+    }
+}
+
+// ---- online: the threads of one or more warps share a row, neighbouring threads read neighbours,
+// and max and sum come from one pass.
+// Flaw: small reads, too few bytes on their way.
+
+// The block's rows, one after the other, of threadIdx.y: what forward knows and leaves of each.
+template <class T>
+class RowLoss {
+  public:
+    using A = Acc<T>;
+
+    // Asks for what the row's loss depends on beside the statistics.
+    __device__ RowLoss(const T* x, const int64_t* target, int64_t row, int64_t rows, int64_t cols,
+                       int64_t ignore_index, A smoothing)
+        : smoothing_(smoothing), cols_(cols) {
+        const int64_t t = row < rows ? target[row] : ignore_index;
+        counts = t != ignore_index;
+        if (!counts) return;
+        hit_ = at_target(x + row * cols, t, cols);
+        if (smoothing != 0 && cols > 0) pivot_ = finite_or_0(A(x[row * cols]));
+    }
+
+    // Takes in a number of the row, which the statistics have as well.
+    __device__ void add(A x) {
+        if (smoothing_ != 0) centred_.value += x - pivot_;
+    }
+
+    // The loss, when all threads of the row have taken in theirs.
+    __device__ A value(RowMerge& merge, Soft<T> soft) {
+        if (smoothing_ != 0) centred_ = merge(centred_);
+        return counts ? loss_of(hit_, soft, cols_, pivot_, centred_.value, smoothing_) : A(0);
+    }
+
+    bool counts;  // is the target none to ignore?
+
+  private:
+    A smoothing_, hit_ = 0, pivot_ = 0;
+    int64_t cols_;
+    Total<A> centred_ = {0};
+};
+
+// Leaves the sum of all losses that the block has come across; each thread has some, or none.
+template <class T>
+__device__ void leave(Losses<T> losses, Losses<T>* partial) {
+    __shared__ Losses<T> of_warps[kRowWarps];
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    losses = {warp_sum(losses.sum), warp_sum(losses.count)};
+    if (thread % kWarp == 0) of_warps[thread / kWarp] = losses;
+    __syncthreads();
+    if (thread > 0) return;
+    for (int w = 1; w < int(blockDim.x * blockDim.y) / kWarp; ++w) {
+        losses.sum += of_warps[w].sum;
+        losses.count += of_warps[w].count;
+    }
+    partial[blockIdx.x] = losses;
+}
+
+template <class T>
+__global__ void forward_online(const T* x, const int64_t* target, T* loss, Losses<T>* partial,
+                               Acc<T>* max, Acc<T>* sum, int64_t rows, int64_t cols,
+                               int64_t ignore_index, Acc<T> smoothing) {
+    using A = Acc<T>;
+    Losses<T> losses = {0, 0};
+    RowMerge merge(1);
+    const int64_t stride = int64_t(gridDim.x) * blockDim.y;
+    for (int64_t top = int64_t(blockIdx.x) * blockDim.y; top < rows; top += stride) {
+        const int64_t row = top + threadIdx.y;
+        RowLoss<T> row_loss(x, target, row, rows, cols, ignore_index, smoothing);
+        const int64_t end = row < rows ? cols : 0;
+        Soft<T> soft = Soft<T>::of_nothing();
+        for (int64_t c = threadIdx.x; c < end; c += blockDim.x) {
+            const A number = A(x[row * cols + c]);
+            soft.raise(number);
+            soft.add(number, soft.shift());
+            row_loss.add(number);
+        }
+        soft = merge(soft);
+        const A value = row_loss.value(merge, soft);
+        if (threadIdx.x > 0 || row >= rows) continue;
+        max[row] = soft.max;
+        sum[row] = soft.max == -A(INFINITY) ? A(NAN) : soft.sum;
+        if (loss != nullptr) loss[row] = T(value);
+        losses.sum += value;
+        losses.count += A(row_loss.counts);
+    }
+    if (partial != nullptr) leave(losses, partial);
+}
+
+template <class T, int V>
+__global__ void backward_online(const T* g, int64_t g_step, const T* x, const int64_t* target,
+                                const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight, T* dx,
+                                int64_t rows, int64_t cols, int64_t ignore_index,
+                                Acc<T> smoothing) {
+    using A = Acc<T>;
+    const int64_t step = blockDim.x * V;
+    const int64_t stride = int64_t(gridDim.x) * blockDim.y;
+    for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; row < rows; row += stride) {
+        const int64_t t = target[row];
+        const bool counts = t != ignore_index;
+        A scale = A(g[row * g_step]) * (weight != nullptr ? *weight : A(1));
+        if (t < 0 || t >= cols) scale = A(NAN);
+        const A row_max = max[row];
+        const Ratio<T> share(1, sum[row]);
+        const A everywhere = smoothing / A(cols), at_target = 1 - smoothing + everywhere;
+#pragma unroll 4
+        for (int64_t c = threadIdx.x * V; c < cols; c += step) {
+            Vec<T, V> v;
+            if (!counts) {
+                for (int k = 0; k < V; ++k) v[k] = T(nothing(sum[row]));
+            } else {
+                v = load<V>(x + row * cols + c);
+                A wanted[V];
+                for (int k = 0; k < V; ++k) wanted[k] = everywhere;
+                if (t >= c && t < c + V) {
+                    for (int k = 0; k < V; ++k) wanted[k] = c + k == t ? at_target : everywhere;
+                }
+                for (int k = 0; k < V; ++k) {
+                    const A power = exponential<T>(A(v[k]) - row_max);
+                    v[k] = T(scale * share.times_less(power, wanted[k]));
+                }
+            }
+            store(dx + row * cols + c, v);
+        }
+    }
+}
+
+// ---- vector: 16 bytes per access. Forward has its accesses go to shared memory, so that many are
+// on their way at once; half of those of a thread come while it works on the other half. Flaw: a
+// row that is no multiple of the vector wide goes back to online.
+
+template <class T>
+__global__ __launch_bounds__(kMostThreads,
+                             3) void forward_vector(const T* x, const int64_t* target, T* loss,
+                                                    Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
+                                                    int64_t rows, int cols, int64_t ignore_index,
+                                                    Acc<T> smoothing) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kVectors<1> / 2;
+    const Part<T, 1> part(cols, 1);
+    Losses<T> losses = {0, 0};
+    RowMerge merge(1);
+    const int64_t stride = int64_t(gridDim.x) * blockDim.y;
+    for (int64_t top = int64_t(blockIdx.x) * blockDim.y; top < rows; top += stride) {
+        const int64_t row = top + threadIdx.y;
+        // Vectors n to n + N, which take turns with the N before them.
+        const int end = row < rows ? cols : 0;
+        const auto fetch = [&](int n, int turn) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+                const int c = part.column(n + i);
+                if (c >= end) break;
+                copy_async<V>(part.at(turn * N + i, 0).at, x + row * cols + c);
+            }
+            close_batch();
+        };
+        fetch(0, 0);
+        fetch(N, 1);
+        RowLoss<T> row_loss(x, target, row, rows, cols, ignore_index, smoothing);
+        Soft<T> soft = Soft<T>::of_nothing();
+        for (int n = 0, turn = 0; part.column(n) < end; n += N, turn ^= 1) {
+            await_batches<1>();
+            A most = -A(INFINITY);
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+                if (part.column(n + i) >= end) break;
+                const Vec<T, V> v = part.at(turn * N + i, 0);
+                for (int k = 0; k < V; ++k) most = larger(most, A(v[k]));
+            }
+            soft.raise(most);
+            const A shift = soft.shift();
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+                if (part.column(n + i) >= end) break;
+                const Vec<T, V> v = part.at(turn * N + i, 0);
+                for (int k = 0; k < V; ++k) soft.add(A(v[k]), shift);
+                for (int k = 0; k < V; ++k) row_loss.add(A(v[k]));
+            }
+            fetch(n + 2 * N, turn);
+        }
+        soft = merge(soft);
+        const A value = row_loss.value(merge, soft);
+        if (threadIdx.x > 0 || row >= rows) continue;
+        max[row] = soft.max;
+        sum[row] = soft.max == -A(INFINITY) ? A(NAN) : soft.sum;
+        if (loss != nullptr) loss[row] = T(value);
+        losses.sum += value;
+        losses.count += A(row_loss.counts);
+    }
+    if (partial != nullptr) leave(losses, partial);
+}
+
+// ---- all versions: the sum of what the rows have left, always in the same order
+
+constexpr int kSumThreads = 1024;
+
+template <class T>
+__global__ void reduce_losses(const Losses<T>* partial, int64_t count, bool mean, T* loss,
+                              Acc<T>* weight) {
+    using A = Acc<T>;
+    LongSum<A> sum, counted;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < count; i += kSumThreads) {
+        sum += partial[i].sum;
+        counted += partial[i].count;
+    }
+    A sums[2] = {sum.value, counted.value};
+    row_sum(sums, 0);
+    if (threadIdx.x > 0) return;
+    *loss = T(mean ? sums[0] / sums[1] : sums[0]);
+    if (mean) *weight = 1 / sums[1];
+}
+
+// Is every target a class or ignore_index? If not, *bad, in memory that the host sees, becomes 1.
+__global__ void check_targets(const int64_t* target, int64_t rows, int64_t cols,
+                              int64_t ignore_index, int* bad) {
+    const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += stride) {
+        const int64_t t = target[i];
+        if (t != ignore_index && (t < 0 || t >= cols)) *bad = 1;
+    }
+}
+
+// ---- launch choices
+
+// Forward's blocks go on from rows to rows where there are many, for each leaves a sum of losses.
+constexpr int64_t kMostPartials = 8192;
+
+template <class T>
+struct Plan {
+    bool whole;  // may the kernel use vectors?
+    dim3 block;  // threads of a row, rows: eight vectors for each thread, if the row has them
+    int64_t blocks;
+
+    Plan(bool aligned, int64_t rows, int64_t cols, int64_t version) {
+        whole = kAccess<T> > 1 && version >= 2 && aligned && cols % kAccess<T> == 0;
+        whole = whole && cols <= 1 << 30;
+        const int64_t accesses = whole ? cols / kAccess<T> : cols;
+        int threads = whole ? 8 : kWarp;
+        while (threads < kMostThreads && threads * kVectors<1> < accesses &&
+               waiting_bytes(2 * threads) + kMergeBytes <= shared_bytes()) {
+            threads *= 2;
+        }
+        block = dim3(threads, threads < 128 ? 128 / threads : 1);
+        blocks = ceil_div<int64_t>(rows, block.y);
+    }
+    int64_t partials() const { return smaller(blocks, kMostPartials); }
+};
+
+// ---- launchers. version: 0 naive, 1 online, 2 vector
+
+// How many sums of losses forward leaves, for reduce_losses.
+template <class T>
+int64_t cross_entropy_partials(const T* x, int64_t rows, int64_t cols, int64_t version) {
+    return version == 0 ? rows : Plan<T>(is_aligned(x), rows, cols, version).partials();
+}
+
+cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
+                                int64_t ignore_index, int* bad, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    const int64_t blocks = smaller<int64_t>(ceil_div<int64_t>(rows, 256), multiprocessors() * 8);
+    check_targets<<<blocks, 256, 0, stream>>>(target, rows, cols, ignore_index, bad);
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Acc<T>* partial,
+                                  Acc<T>* max, Acc<T>* sum, Acc<T>* weight, int64_t rows,
+                                  int64_t cols, int64_t reduction, int64_t ignore_index,
+                                  double smoothing, int64_t version, cudaStream_t stream) {
+    T* each = reduction == 0 ? loss : nullptr;
+    const auto left = reduction == 0 ? nullptr : reinterpret_cast<Losses<T>*>(partial);
+    if (rows > 0 && version == 0) {
+        forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
+            x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
+    } else if (rows > 0) {
+        const Plan<T> plan(is_aligned(x), rows, cols, version);
+        if (plan.whole) {
+            if constexpr (kAccess<T> > 1) {
+                const int bytes = waiting_bytes(plan.block.x * plan.block.y);
+                cudaFuncSetAttribute(forward_vector<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     bytes);
+                forward_vector<<<plan.partials(), plan.block, bytes, stream>>>(
+                    x, target, each, left, max, sum, rows, int(cols), ignore_index,
+                    Acc<T>(smoothing));
+            }
+        } else {
+            forward_online<<<plan.partials(), plan.block, 0, stream>>>(
+                x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
+        }
+    }
+    if (left != nullptr) {
+        reduce_losses<<<1, kSumThreads, 0, stream>>>(
+            left, cross_entropy_partials(x, rows, cols, version), reduction == 1, loss, weight);
+    }
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t cross_entropy_backward(const T* g, const T* x, const int64_t* target, const Acc<T>* max,
+                                   const Acc<T>* sum, const Acc<T>* weight, T* dx, int64_t rows,
+                                   int64_t cols, int64_t reduction, int64_t ignore_index,
+                                   double smoothing, int64_t version, cudaStream_t stream) {
+    if (rows == 0 || cols == 0) return cudaSuccess;
+    const int64_t g_step = reduction == 0 ? 1 : 0;  // from one row's gradient to the next one's
+    if (reduction != 1) weight = nullptr;
+    if (version == 0) {
+        backward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
+            g, g_step, x, target, max, sum, weight, dx, rows, cols, ignore_index,
+            Acc<T>(smoothing));
+        return cudaGetLastError();
+    }
+    constexpr int V = kAccess<T>;
+    const Plan<T> plan(is_aligned(x, dx), rows, cols, version);
+    const auto kernel = plan.whole ? backward_online<T, V> : backward_online<T, 1>;
+    kernel<<<grid_of(plan.blocks), plan.block, 0, stream>>>(
+        g, g_step, x, target, max, sum, weight, dx, rows, cols, ignore_index, Acc<T>(smoothing));
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                            \
+    template int64_t cross_entropy_partials<T>(const T*, int64_t, int64_t, int64_t);              \
+    template cudaError_t cross_entropy_forward<T>(const T*, const int64_t*, T*, Acc<T>*, Acc<T>*, \
+                                                  Acc<T>*, Acc<T>*, int64_t, int64_t, int64_t,    \
+                                                  int64_t, double, int64_t, cudaStream_t);        \
+    template cudaError_t cross_entropy_backward<T>(                                               \
+        const T*, const T*, const int64_t*, const Acc<T>*, const Acc<T>*, const Acc<T>*, T*,      \
+        int64_t, int64_t, int64_t, int64_t, double, int64_t, cudaStream_t);
+FOR_EACH_TYPE(INSTANTIATE)

@@ -1,0 +1,97 @@
+"""cross_entropy: log(sum of e^x) - x[target], row by row."""
+
+import torch
+from torch import Tensor
+
+import jitload
+from kernels import version_number
+
+kernel = jitload.load("cross_entropy")
+VERSIONS = ("naive", "online", "vector")
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def cross_entropy(
+    x: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    *,
+    check: bool = True,
+    version: str = VERSIONS[-1],
+) -> Tensor:
+    """The negative log-likelihood of the class target[...] under the logits x [..., cols].
+
+    x         float64, float32, float16 or bfloat16
+    target    int64 [...]: for each row of x a class from 0 to cols - 1, or ignore_index
+    reduction "none": a loss for each row, [...]; "sum": their sum, []; "mean": the sum divided by
+              the rows that are not ignored, [], NaN if there are none
+    ignore_index     a row with this target has loss 0 and gradient 0; as in PyTorch a gradient of
+              NaN, if x holds a NaN or +infinity there, or nothing but -infinity
+    label_smoothing  in [0, 1]: this much of the wanted probability is spread over all classes
+    check     raise if a target is out of range, see below
+
+    The loss has x's type and is rounded once; its parts are float (double for double). Gradients
+    have the same bits on every run. There is no second derivative: asking for one raises
+    RuntimeError.
+
+    A target that is no class is never read with: the loss becomes NaN, and so does the gradient in
+    that row. With check=True, it raises RuntimeError instead, which names the first such target.
+    On a GPU this call then returns when the targets have been looked at: the host waits for what
+    was on its way to the GPU before, but not for the loss. Where that wait costs too much, pass
+    check=False. While a CUDA graph is captured nothing is checked, nor when it is replayed; inside
+    torch.compile the check stays, unless it captures CUDA graphs.
+
+    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
+    ValueError for a reduction, a label_smoothing or a version that there is not.
+
+    Source: Szegedy et al., "Rethinking the Inception Architecture", 2016 (label smoothing).
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction is {reduction!r}; wanted is one of {', '.join(REDUCTIONS)}")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing is {label_smoothing!r}; wanted is a number from 0 to 1")
+    number = version_number(version, VERSIONS)
+    how = REDUCTIONS.index(reduction)
+    return kernel.forward(x, target, how, ignore_index, label_smoothing, check, number)[0]
+
+
+@kernel.register_fake("forward")
+def _(x, target, reduction, ignore_index, label_smoothing, check, version):
+    sums = torch.promote_types(x.dtype, torch.float32)
+    return (
+        x.new_empty(target.shape if reduction == 0 else ()),
+        x.new_empty(target.shape, dtype=sums),
+        x.new_empty(target.shape, dtype=sums),
+        x.new_empty(int(reduction == 1), dtype=sums),
+    )
+
+
+@kernel.register_fake("backward")
+def _(grad, x, target, row_max, row_sum, weight, reduction, ignore_index, label_smoothing, version):
+    return x.new_empty(x.shape)
+
+
+def _save(ctx, inputs, output):
+    x, target, ctx.reduction, ctx.ignore_index, ctx.label_smoothing, _, ctx.version = inputs
+    _, row_max, row_sum, weight = output
+    ctx.mark_non_differentiable(row_max, row_sum, weight)
+    ctx.save_for_backward(x, target, row_max, row_sum, weight)
+
+
+def _backward(ctx, grad, *_):
+    options = ctx.reduction, ctx.ignore_index, ctx.label_smoothing, ctx.version
+    return kernel.backward(grad, *ctx.saved_tensors, *options), *(None,) * 6
+
+
+def _double_backward(ctx, *grads):
+    raise RuntimeError(
+        "cross_entropy has no second derivative; where you need one, use "
+        "torch.nn.functional.cross_entropy(x, target)"
+    )
+
+
+kernel.register_autocast("forward")
+kernel.register_autograd("forward", _backward, setup_context=_save)
+kernel.register_autograd("backward", _double_backward)

@@ -1,0 +1,133 @@
+"""What cross_entropy alone has: targets out of range, rows to ignore, other shapes and losses."""
+
+import pytest
+import torch
+from op_cases import DEVICE, Case, assert_as_good_as_pytorch, module_of, outcome
+from torch import Tensor
+
+import reference
+
+cross_entropy = module_of("cross_entropy").cross_entropy
+each_version = pytest.mark.parametrize("version", module_of("cross_entropy").VERSIONS)
+on_gpu = pytest.mark.skipif(DEVICE.type != "cuda", reason="the simulator has no graphs")
+
+
+def drawn(rows: int, cols: int) -> tuple[Tensor, Tensor]:
+    inputs = reference.OPS["cross_entropy"].inputs(rows, cols, torch.float32, DEVICE)
+    return inputs["x"], inputs["target"]
+
+
+@pytest.mark.parametrize("bad", [-1, 24, -101, 2**40, -(2**63)])
+@each_version
+def test_a_target_out_of_range_is_named(version: str, bad: int):
+    x, target = drawn(5, 24)
+    target[3] = bad
+    message = (
+        rf"^target\[3\] is {bad}; wanted is a class from 0 to 23, or ignore_index, which is -7$"
+    )
+    with pytest.raises(RuntimeError, match=message):
+        cross_entropy(x, target, ignore_index=-7, version=version)
+    cross_entropy(x, target, ignore_index=bad, version=version)  # and the GPU goes on
+
+
+@each_version
+def test_its_position_is_that_of_python(version: str):
+    x, target = drawn(6, 8)
+    target[4:] = 8
+    with pytest.raises(RuntimeError, match=r"^target\[1, 1, 0\] is 8;"):
+        cross_entropy(x.view(2, 3, 1, 8), target.view(2, 3, 1), version=version)
+    with pytest.raises(RuntimeError, match=r"^target is 8;"):
+        cross_entropy(x[0], target[4], version=version)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("cols", [24, 33])
+@each_version
+def test_unchecked_it_makes_nan_of_its_row_alone(version: str, cols: int, reduction: str):
+    x, target = drawn(5, cols)
+    want = cross_entropy(x, target, "none", version=version)
+    target[2], target[4] = cols, -1
+    x.requires_grad_()
+    loss = cross_entropy(x, target, reduction, check=False, version=version)
+    (dx,) = torch.autograd.grad(loss.sum(), x)
+    bad = torch.tensor([False, False, True, False, True], device=DEVICE)
+    assert torch.equal(dx.isnan(), bad[:, None].expand(dx.shape))
+    assert loss.isnan().all() if reduction != "none" else torch.equal(loss.isnan(), bad)
+    if reduction == "none":
+        assert torch.equal(loss[~bad], want[~bad])
+
+
+@on_gpu
+@pytest.mark.gpu
+def test_in_a_cuda_graph_nothing_is_checked():
+    x, target = drawn(5, 24)
+    cross_entropy(x, target)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = cross_entropy(x, target)
+    graph.replay()
+    assert torch.equal(loss, cross_entropy(x, target))
+    target[1] = 24
+    graph.replay()
+    assert loss.isnan()
+
+
+def test_the_check_stays_when_compiled():
+    x, target = drawn(5, 24)
+    torch.compiler.reset()
+    compiled = torch.compile(cross_entropy, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x, target), cross_entropy(x, target))
+    target[0] = 24
+    with pytest.raises(RuntimeError, match=r"target\[0\] is 24"):
+        compiled(x, target)
+
+
+@each_version
+def test_all_rows_ignored(version: str):
+    x, _ = drawn(4, 24)
+    target = torch.full((4,), -100, device=DEVICE)
+    for reduction in ("none", "mean", "sum"):
+        case = Case(reference.OPS["cross_entropy"], version, {"reduction": reduction})
+        inputs = {"x": x, "target": target}
+        got, want = outcome(case.ours, inputs), outcome(case.theirs, inputs)
+        for name in want:
+            torch.testing.assert_close(got[name], want[name], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("smoothing", [0.1, 1.0])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("cols", [40, 33, 5000])
+@each_version
+def test_far_from_zero(version: str, cols: int, offset: float, smoothing: float):
+    """Where the max is large beside the differences, log(sum of e^x) alone would lose digits."""
+    options = {"reduction": "none", "label_smoothing": smoothing}
+    case = Case(reference.OPS["cross_entropy"], version, options)
+
+    def draw(seed: int) -> dict[str, Tensor]:
+        inputs = case.inputs(6, cols, torch.float32, seed)
+        inputs["x"] += offset
+        return inputs
+
+    assert_as_good_as_pytorch(case, draw)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reduction": "max"}, "reduction is 'max'; wanted is one of none, mean, sum"),
+        ({"label_smoothing": 1.5}, "label_smoothing is 1.5; wanted is a number from 0 to 1"),
+        ({"label_smoothing": float("nan")}, "label_smoothing is nan; wanted is a number"),
+    ],
+)
+def test_options_that_there_are_not(options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        cross_entropy(*drawn(3, 8), **options)
+
+
+@each_version
+def test_the_largest_vocabulary(version: str):
+    case = Case(reference.OPS["cross_entropy"], version, {})
+    for dtype in (torch.float32, torch.bfloat16):
+        assert_as_good_as_pytorch(
+            case, lambda seed, dtype=dtype: case.inputs(2, 262144, dtype, seed)
+        )
