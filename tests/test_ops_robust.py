@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,7 @@ def test_right_or_a_clear_exception(case: Case, data: st.DataObject):
 # ---- no leak
 
 CALLS = 10_000
+ROUNDS = 4
 
 
 def resident() -> int:
@@ -168,15 +170,19 @@ def test_ten_thousand_calls_grow_nothing(case: Case):
     for _ in range(CALLS // 10):
         outcome(case.ours, inputs)
     gc.collect()
-    objects, before = len(gc.get_objects()), resident()
+    objects = len(gc.get_objects())
     on_gpu = torch.cuda.memory_allocated() if DEVICE.type == "cuda" else 0
-    for _ in range(CALLS):
-        outcome(case.ours, inputs)
-    gc.collect()
+    held = [resident()]
+    for _ in range(ROUNDS):
+        for _ in range(CALLS // ROUNDS):
+            outcome(case.ours, inputs)
+        gc.collect()
+        held.append(resident())
     if DEVICE.type == "cuda":
         assert torch.cuda.memory_allocated() == on_gpu
     assert len(gc.get_objects()) - objects < 100
-    assert resident() - before < 100 * CALLS  # a lost tensor would be over 200 bytes a call
+    # The allocator may take a page for itself once; a lost tensor, 200 bytes, is lost every time.
+    assert min(after - before for before, after in pairwise(held)) < 100 * CALLS // ROUNDS
 
 
 @each_best
