@@ -241,8 +241,8 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
 }
 
 // ---- vector: 16 bytes per access. Forward has its accesses go to shared memory, so that many are
-// on their way at once; half of those of a thread come while it works on the other half. Flaw: a
-// row that is no multiple of the vector wide goes back to online.
+// on their way at once; half of those of a thread come while it works on the other half.
+// Flaw: a row that is no multiple of the vector wide goes back to online.
 
 template <class T>
 __global__ __launch_bounds__(kMostThreads,

@@ -20,7 +20,7 @@
 template <class T>
 constexpr int kAccess = sizeof(T) == 8 ? 1 : kVec<T>;
 
-// May a result be rounded once only? Where rounding it to T would hide more, less will do.
+// Do small errors of the arithmetic show in a result, or does rounding it to T hide them?
 template <class T>
 constexpr bool kExact = sizeof(T) > 2;
 
@@ -141,12 +141,12 @@ __global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int
 // ---- vector: a row waits in shared memory, to which asynchronous copies of 16 bytes bring it
 // without a register on the way. So memory is read once, and much is on its way at any time: 128
 // bytes to each thread, 192 KiB to a multiprocessor. A thread takes the max of its own part first,
-// and the powers from that, so that one barrier is enough. Flaw: a row is as wide as 512 threads
-// can hold.
+// and the powers from that, so that one barrier is enough.
+// Flaw: a row is as wide as 512 threads can hold.
 //
 // ---- cluster: a row too wide for one block is spread over several, which merge their parts in
-// each other's shared memory. Needs Hopper; elsewhere such a row goes back to online. Flaw: a row
-// that does not fit, or is no multiple of the vector wide, goes back to online.
+// each other's shared memory. Needs Hopper; elsewhere such a row goes back to online.
+// Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to online.
 
 template <class T>
 __global__ __launch_bounds__(kMostThreads, 3) void forward_vector(const T* x, T* y, int64_t rows,

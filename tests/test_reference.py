@@ -39,6 +39,15 @@ def test_formulas():
     assert reference.reduce_sum(x, dim=None).item() == 3
     got = reference.layer_norm(x, scale, bias, eps=0)  # the mean is 1, the variance 6
     torch.testing.assert_close(got, (x - 1) / 6**0.5 * scale + bias)
+    powers = x.exp()
+    torch.testing.assert_close(reference.softmax(x), powers / powers.sum())
+    torch.testing.assert_close(reference.swiglu(x, scale), x / (1 + 1 / powers) * scale)
+    losses = powers.sum().log() - x
+    target = torch.tensor([2])
+    torch.testing.assert_close(reference.cross_entropy(x, target), losses[0, 2])
+    got = reference.cross_entropy(x, target, "none", label_smoothing=0.3)
+    torch.testing.assert_close(got, 0.7 * losses[:, 2] + 0.3 * losses.mean(1))
+    assert reference.cross_entropy(x, target, "sum", ignore_index=2) == 0
 
 
 @each_op
