@@ -404,7 +404,7 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
                 x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
         }
     }
-    if (left != nullptr) {
+    if (reduction != 0) {  // without rows too, though nothing is left then
         reduce_losses<<<1, kSumThreads, 0, stream>>>(
             left, cross_entropy_partials(x, rows, cols, version), reduction == 1, loss, weight);
     }
