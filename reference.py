@@ -178,7 +178,7 @@ def softmax(x: Tensor) -> Tensor:
 @op(
     {"reduction": "mean"},
     {"reduction": "none", "label_smoothing": 0.125},
-    {"reduction": "sum", "ignore_index": 0},
+    {"reduction": "sum", "ignore_index": 1},
     x="rows cols",
     target="rows, int64 < cols",
 )
