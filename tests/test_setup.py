@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -282,8 +284,10 @@ def test_commands_of_the_pages_exist(page):
         words = command.split()
         if words[0] == "make":
             assert set(words[1:]) <= set(targets), command
-        for word in words[1:]:
-            if re.search(r"^[\w.]+/|\.\w+$", word) and "://" not in word:
+        for before, word in pairwise(words):
+            if before == "-m":
+                assert find_spec(word), command
+            elif re.search(r"^[\w.]+/|\.\w+$", word) and "://" not in word:
                 path = word.split("::")[0]
                 assert path.startswith((".venv/", "html/")) or (ROOT / path).exists(), command
 
