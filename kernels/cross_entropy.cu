@@ -155,6 +155,15 @@ class RowLoss {
     Total<A> centred_ = {0};
 };
 
+// Writes what a row leaves: its statistics, for backward, and its loss where each is wanted.
+template <class T>
+__device__ void put(Soft<T> soft, Acc<T> value, int64_t row, T* loss, Acc<T>* max, Acc<T>* sum) {
+    using A = Acc<T>;
+    max[row] = soft.max;
+    sum[row] = soft.max == -A(INFINITY) ? A(NAN) : soft.sum;
+    if (loss != nullptr) loss[row] = T(value);
+}
+
 // Leaves the sum of all losses that the block has come across; each thread has some, or none.
 template <class T>
 __device__ void leave(Losses<T> losses, Losses<T>* partial) {
@@ -193,9 +202,7 @@ __global__ void forward_online(const T* x, const int64_t* target, T* loss, Losse
         soft = merge(soft);
         const A value = row_loss.value(merge, soft);
         if (threadIdx.x > 0 || row >= rows) continue;
-        max[row] = soft.max;
-        sum[row] = soft.max == -A(INFINITY) ? A(NAN) : soft.sum;
-        if (loss != nullptr) loss[row] = T(value);
+        put(soft, value, row, loss, max, sum);
         losses.sum += value;
         losses.count += A(row_loss.counts);
     }
@@ -296,9 +303,7 @@ __global__ __launch_bounds__(kMostThreads,
         soft = merge(soft);
         const A value = row_loss.value(merge, soft);
         if (threadIdx.x > 0 || row >= rows) continue;
-        max[row] = soft.max;
-        sum[row] = soft.max == -A(INFINITY) ? A(NAN) : soft.sum;
-        if (loss != nullptr) loss[row] = T(value);
+        put(soft, value, row, loss, max, sum);
         losses.sum += value;
         losses.count += A(row_loss.counts);
     }

@@ -30,7 +30,6 @@ __device__ A warp_sum(A value, int lanes = kWarp) {
 // warps. Replaces each of the K values by its sum over the row's threads. Every thread of the block
 // calls. turn: 0 and 1 from call to call. A warp that is a call ahead then writes where nobody
 // reads, and one barrier is enough.
-constexpr int kRowSumBytes = 1024;  // of shared memory that a kernel gives to row_sum, at most
 template <int K, class A>
 __device__ void row_sum(A (&values)[K], int turn) {
     __shared__ A sums[2][32][K];  // of each warp of the block
