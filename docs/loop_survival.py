@@ -222,9 +222,12 @@ class Scene:
 
     def expect(self, wanted: object, code: str = LOAD, limit: int = LIMIT) -> None:
         """Run `code`, which must print `wanted`."""
-        answered = " ".join(self.run(code, limit).split())
-        if answered != str(wanted):
-            raise Fails(f"answers {answered}; right is {wanted}")
+        check_answer(" ".join(self.run(code, limit).split()), str(wanted))
+
+
+def check_answer(answered: str, wanted: str) -> None:
+    if answered != wanted:
+        raise Fails(f"answers {answered}; right is {wanted}")
 
 
 # ---- the scenarios, in the order in which they are told
@@ -286,8 +289,7 @@ def stopped(scene: Scene) -> None:
     out, _ = scene.finish(process)
     if running:
         raise Fails("the compilers go on")
-    if out != "3":
-        raise Fails(f"answers {out}; right is 3")
+    check_answer(out, "3")
 
 
 @scenario("8 processes load one cold kernel at once")
@@ -408,8 +410,7 @@ def full_disk(scene: Scene) -> None:
     (scene.folder / "full").unlink()
     process.stdin.write("\n")
     out, _ = scene.finish(process)
-    if out != "7":
-        raise Fails(f"answers {out}; right is 7")
+    check_answer(out, "7")
 
 
 @scenario("a class's cache, read-only, a layer of one's own on top")

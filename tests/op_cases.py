@@ -140,8 +140,12 @@ def as_type(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
 
 
-def converted(tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    return {name: as_type(tensor, dtype) for name, tensor in tensors.items()}
+def converted(inputs: dict[str, object], dtype: torch.dtype) -> dict[str, object]:
+    """Tensors in another type; what stands in a tensor's place stays."""
+    return {
+        name: as_type(value, dtype) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+    }
 
 
 def doubled(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
