@@ -248,57 +248,93 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
 }
 
 // ---- vector: 16 bytes per access. Forward has its accesses go to shared memory, so that many are
-// on their way at once; half of those of a thread come while it works on the other half.
+// on their way at once; half of those of a thread come while it works on the other half, and the
+// next row's while the threads of this one meet.
 // Flaw: a row that is no multiple of the vector wide goes back to online.
+
+// The chunks of N vectors that a thread has in its rows, one after the other, on their way.
+template <class T, int N>
+class Chunks {
+  public:
+    static constexpr int V = kVec<T>;
+
+    // Of the rows `row`, `row + stride` and so on, below `rows`.
+    __device__ Chunks(const T* x, int64_t row, int64_t stride, int64_t rows, int cols)
+        : part(cols, 1), x_(x + row * cols), left_(rows - row), stride_(stride), cols_(cols) {
+        fetch(0);
+        fetch(1);
+    }
+
+    // The next chunk. Past the end of a row there is nothing that counts: -infinity.
+    __device__ void take(Vec<T, V> (&chunk)[N]) {
+        await_batches<1>();
+        for (int i = 0; i < N; ++i) chunk[i] = part.at(turn_ * N + i, 0);
+    }
+
+    // Asks for the next but one, which goes where the one was that has been taken, and read.
+    __device__ void fetch_more() {
+        fetch(turn_);
+        turn_ ^= 1;
+    }
+
+    const Part<T, 1> part;
+
+  private:
+    __device__ void fetch(int turn) {
+        if (left_ > 0) {
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
+                const int c = part.column(vector_ + i);
+                Vec<T, V>& to = part.at(turn * N + i, 0);
+                if (c < cols_) {
+                    copy_async<V>(to.at, x_ + c);
+                } else {
+                    for (int k = 0; k < V; ++k) to[k] = T(-Acc<T>(INFINITY));
+                }
+            }
+            vector_ += N;
+            if (part.column(vector_) >= cols_) {
+                vector_ = 0;
+                x_ += stride_ * cols_;
+                left_ -= stride_;
+            }
+        }
+        close_batch();
+    }
+
+    const T* x_;             // the row whose chunk is fetched next
+    int64_t left_, stride_;  // rows
+    int cols_, vector_ = 0, turn_ = 0;
+};
 
 template <class T>
 __global__ __launch_bounds__(kMostThreads,
-                             3) void forward_vector(const T* x, const int64_t* target, T* loss,
+                             2) void forward_vector(const T* x, const int64_t* target, T* loss,
                                                     Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
-                                                    int64_t rows, int cols, int64_t ignore_index,
-                                                    Acc<T> smoothing) {
+                                                    int64_t rows, int64_t cols,
+                                                    int64_t ignore_index, Acc<T> smoothing) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<1> / 2;
-    const Part<T, 1> part(cols, 1);
+    const int64_t stride = int64_t(gridDim.x) * blockDim.y;
+    int64_t top = int64_t(blockIdx.x) * blockDim.y;
+    Chunks<T, N> chunks(x, top + threadIdx.y, stride, rows, int(cols));
     Losses<T> losses = {0, 0};
     RowMerge merge(1);
-    const int64_t stride = int64_t(gridDim.x) * blockDim.y;
-    for (int64_t top = int64_t(blockIdx.x) * blockDim.y; top < rows; top += stride) {
+    for (; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
-        // Vectors n to n + N, which take turns with the N before them.
-        const int end = row < rows ? cols : 0;
-        const auto fetch = [&](int n, int turn) {
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                const int c = part.column(n + i);
-                if (c >= end) break;
-                copy_async<V>(part.at(turn * N + i, 0).at, x + row * cols + c);
-            }
-            close_batch();
-        };
-        fetch(0, 0);
-        fetch(N, 1);
+        const int end = row < rows ? int(cols) : 0;
         RowLoss<T> row_loss(x, target, row, rows, cols, ignore_index, smoothing);
         Soft<T> soft = Soft<T>::of_nothing();
-        for (int n = 0, turn = 0; part.column(n) < end; n += N, turn ^= 1) {
-            await_batches<1>();
-            A most = -A(INFINITY);
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                if (part.column(n + i) >= end) break;
-                const Vec<T, V> v = part.at(turn * N + i, 0);
-                for (int k = 0; k < V; ++k) most = larger(most, A(v[k]));
+        for (int n = 0; chunks.part.column(n) < end; n += N) {
+            Vec<T, V> chunk[N];
+            chunks.take(chunk);
+            soft.raise(largest(chunk));
+            chunks.fetch_more();
+            soft.add(chunk);
+            if (smoothing == 0) continue;
+            for (int i = 0; i < N && chunks.part.column(n + i) < end; ++i) {
+                for (int k = 0; k < V; ++k) row_loss.add(A(chunk[i][k]));
             }
-            soft.raise(most);
-            const A shift = soft.shift();
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                if (part.column(n + i) >= end) break;
-                const Vec<T, V> v = part.at(turn * N + i, 0);
-                for (int k = 0; k < V; ++k) soft.add(A(v[k]), shift);
-                for (int k = 0; k < V; ++k) row_loss.add(A(v[k]));
-            }
-            fetch(n + 2 * N, turn);
         }
         soft = merge(soft);
         const A value = row_loss.value(merge, soft);
@@ -343,36 +379,61 @@ __global__ void check_targets(const int64_t* target, int64_t rows, int64_t cols,
 
 // ---- launch choices
 
-// Forward's blocks go on from rows to rows where there are many, for each leaves a sum of losses.
-constexpr int64_t kMostPartials = 8192;
+// Vectors that a thread has of a row, if the row has so many. The more they are, the fewer threads
+// meet at the end of a row.
+constexpr int kForwardVectors = 64, kBackwardVectors = kVectors<1>;
 
 template <class T>
 struct Plan {
-    bool whole;  // may the kernel use vectors?
-    dim3 block;  // threads of a row, rows: eight vectors for each thread, if the row has them
-    int64_t blocks;
+    bool whole;      // may the kernel use vectors?
+    dim3 block;      // threads of a row, rows
+    int64_t blocks;  // which all rows need
+    int bytes;       // of shared memory that a block's rows wait in, if the kernel uses vectors
 
-    Plan(bool aligned, int64_t rows, int64_t cols, int64_t version) {
+    Plan(bool aligned, int64_t rows, int64_t cols, int64_t version, int vectors) {
         whole = kAccess<T> > 1 && version >= 2 && aligned && cols % kAccess<T> == 0;
         whole = whole && cols <= 1 << 30;
         const int64_t accesses = whole ? cols / kAccess<T> : cols;
         int threads = whole ? 8 : kWarp;
-        while (threads < kMostThreads && threads * kVectors<1> < accesses &&
+        while (threads < kMostThreads && threads * vectors < accesses &&
                waiting_bytes(2 * threads) + kMergeBytes <= shared_bytes()) {
             threads *= 2;
         }
-        block = dim3(threads, threads < 128 ? 128 / threads : 1);
+        block = dim3(threads, threads < 64 ? 64 / threads : 1);
         blocks = ceil_div<int64_t>(rows, block.y);
+        bytes = whole ? waiting_bytes(block.x * block.y) : 0;
     }
-    int64_t partials() const { return smaller(blocks, kMostPartials); }
+
+    // Blocks of a kernel that stay and take row after row: as many as run at once, or somewhat
+    // fewer, so that all have the same number of rows.
+    template <class Kernel>
+    int64_t staying(Kernel* kernel) const {
+        if (blocks == 0) return 0;
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        int at_once = 0;
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, block.x * block.y, bytes);
+        const int64_t turns =
+            ceil_div<int64_t>(blocks, multiprocessors() * (at_once ? at_once : 1));
+        return ceil_div(blocks, turns);
+    }
 };
+
+template <class T>
+auto forward_kernel(bool whole) {
+    if constexpr (kAccess<T> > 1) {
+        if (whole) return forward_vector<T>;
+    }
+    return forward_online<T>;
+}
 
 // ---- launchers. version: 0 naive, 1 online, 2 vector
 
 // How many sums of losses forward leaves, for reduce_losses.
 template <class T>
 int64_t cross_entropy_partials(const T* x, int64_t rows, int64_t cols, int64_t version) {
-    return version == 0 ? rows : Plan<T>(is_aligned(x), rows, cols, version).partials();
+    if (version == 0) return rows;
+    const Plan<T> plan(is_aligned(x), rows, cols, version, kForwardVectors);
+    return plan.staying(forward_kernel<T>(plan.whole));
 }
 
 cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
@@ -390,28 +451,19 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
                                   double smoothing, int64_t version, cudaStream_t stream) {
     T* each = reduction == 0 ? loss : nullptr;
     const auto left = reduction == 0 ? nullptr : reinterpret_cast<Losses<T>*>(partial);
+    int64_t partials = rows;
     if (rows > 0 && version == 0) {
         forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
             x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
     } else if (rows > 0) {
-        const Plan<T> plan(is_aligned(x), rows, cols, version);
-        if (plan.whole) {
-            if constexpr (kAccess<T> > 1) {
-                const int bytes = waiting_bytes(plan.block.x * plan.block.y);
-                cudaFuncSetAttribute(forward_vector<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     bytes);
-                forward_vector<<<plan.partials(), plan.block, bytes, stream>>>(
-                    x, target, each, left, max, sum, rows, int(cols), ignore_index,
-                    Acc<T>(smoothing));
-            }
-        } else {
-            forward_online<<<plan.partials(), plan.block, 0, stream>>>(
-                x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
-        }
+        const Plan<T> plan(is_aligned(x), rows, cols, version, kForwardVectors);
+        const auto kernel = forward_kernel<T>(plan.whole);
+        partials = plan.staying(kernel);
+        kernel<<<partials, plan.block, plan.bytes, stream>>>(x, target, each, left, max, sum, rows,
+                                                             cols, ignore_index, Acc<T>(smoothing));
     }
     if (reduction != 0) {  // without rows too, though nothing is left then
-        reduce_losses<<<1, kSumThreads, 0, stream>>>(
-            left, cross_entropy_partials(x, rows, cols, version), reduction == 1, loss, weight);
+        reduce_losses<<<1, kSumThreads, 0, stream>>>(left, partials, reduction == 1, loss, weight);
     }
     return cudaGetLastError();
 }
@@ -431,7 +483,7 @@ cudaError_t cross_entropy_backward(const T* g, const T* x, const int64_t* target
         return cudaGetLastError();
     }
     constexpr int V = kAccess<T>;
-    const Plan<T> plan(is_aligned(x, dx), rows, cols, version);
+    const Plan<T> plan(is_aligned(x, dx), rows, cols, version, kBackwardVectors);
     const auto kernel = plan.whole ? backward_online<T, V> : backward_online<T, 1>;
     kernel<<<grid_of(plan.blocks), plan.block, 0, stream>>>(
         g, g_step, x, target, max, sum, weight, dx, rows, cols, ignore_index, Acc<T>(smoothing));

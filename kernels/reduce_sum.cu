@@ -72,7 +72,7 @@ __global__ void sum_vector(const In* x, Out* y, Pieces pieces) {
         const int64_t begin = p < pieces.count() ? pieces.begin(p) : 0;
         const int64_t end = p < pieces.count() ? pieces.end(p) : 0;
         A lanes[V] = {};
-#pragma unroll 4
+#pragma unroll 8
         for (int64_t i = begin + threadIdx.x * V; i + V <= end; i += blockDim.x * V) {
             const Vec<In, V> v = load<V>(x + i);
             for (int k = 0; k < V; ++k) lanes[k] += A(v[k]);
@@ -92,8 +92,8 @@ struct Shape {
     int threads, pieces;
 };
 constexpr Shape kShapes[] = {
-    {128, 32, 8},         // one warp, whose sum needs no barrier
-    {1024, 128, 2},       // up to eight vectors a thread
+    {512, 32, 4},         // one warp, whose sum needs no barrier
+    {4096, 128, 1},       // up to 32 vectors a thread
     {INT64_MAX, 512, 1},  // few long pieces: each needs many threads
 };
 

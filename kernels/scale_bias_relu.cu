@@ -251,7 +251,8 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
         backward_vector<T, 1><<<plan.grid, plan.block, 0, stream>>>(
             g, x, s, bias, dx, partial_dscale, partial_dbias, rows, cols);
     }
-    launch_column_sums(partial_dscale, dscale, partial_dbias, dbias, plan.partials(), cols, stream);
+    launch_column_sums<T>(partial_dscale, {dscale}, partial_dbias, {dbias}, plan.partials(), cols,
+                          stream);
     return cudaGetLastError();
 }
 

@@ -74,11 +74,11 @@ __global__ void backward_naive(const T* g, const T* y, T* dx, int64_t rows, int6
 template <class T, int V>
 __global__ void forward_online(const T* x, T* y, int64_t rows, int64_t cols, int blocks) {
     using A = Acc<T>;
-    const int64_t first = (blockIdx.x % blocks * blockDim.x + threadIdx.x) * V;
+    const int64_t first = (cluster_rank(blocks) * blockDim.x + threadIdx.x) * V;
     const int64_t step = blocks * blockDim.x * V;
-    const int64_t stride = int64_t(gridDim.x / blocks) * blockDim.y;
+    const int64_t stride = int64_t(clusters(blocks)) * blockDim.y;
     RowMerge merge(blocks);
-    for (int64_t top = int64_t(blockIdx.x / blocks) * blockDim.y; top < rows; top += stride) {
+    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int64_t end = row < rows ? cols : 0;  // past the last row there is nothing to do
         Soft<T> soft = Soft<T>::of_nothing();
@@ -106,11 +106,11 @@ template <class T, int V>
 __global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int64_t cols,
                                 int blocks) {
     using A = Acc<T>;
-    const int64_t first = (blockIdx.x % blocks * blockDim.x + threadIdx.x) * V;
+    const int64_t first = (cluster_rank(blocks) * blockDim.x + threadIdx.x) * V;
     const int64_t step = blocks * blockDim.x * V;
-    const int64_t stride = int64_t(gridDim.x / blocks) * blockDim.y;
+    const int64_t stride = int64_t(clusters(blocks)) * blockDim.y;
     RowMerge merge(blocks);
-    for (int64_t top = int64_t(blockIdx.x / blocks) * blockDim.y; top < rows; top += stride) {
+    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int64_t end = row < rows ? cols : 0;
         Total<A> dot = {0}, lack = {0};
@@ -155,8 +155,8 @@ __global__ __launch_bounds__(kMostThreads, 3) void forward_vector(const T* x, T*
     constexpr int V = kVec<T>, N = kVectors<1>;
     Part<T, 1> part(cols, blocks);
     RowMerge merge(blocks);
-    const int64_t stride = int64_t(gridDim.x / blocks) * blockDim.y;
-    for (int64_t top = int64_t(blockIdx.x / blocks) * blockDim.y; top < rows; top += stride) {
+    const int64_t stride = int64_t(clusters(blocks)) * blockDim.y;
+    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
         if (end > 0) part.fetch(row * cols, x);
@@ -195,8 +195,8 @@ __global__ __launch_bounds__(kMostThreads, 3) void backward_vector(const T* g, c
     constexpr int V = kVec<T>, N = kVectors<2>;
     Part<T, 2> part(cols, blocks);
     RowMerge merge(blocks);
-    const int64_t stride = int64_t(gridDim.x / blocks) * blockDim.y;
-    for (int64_t top = int64_t(blockIdx.x / blocks) * blockDim.y; top < rows; top += stride) {
+    const int64_t stride = int64_t(clusters(blocks)) * blockDim.y;
+    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int end = row < rows ? cols : 0;
         if (end > 0) part.fetch(row * cols, g, y);

@@ -88,6 +88,14 @@ __device__ inline void cluster_await() {}
 
 #endif
 
+// Which of all clusters of `blocks` blocks is this block's, and which of its blocks is this? How
+// many clusters are there? blocks is a power of two: a division by it would take twenty
+// instructions.
+__device__ inline int power_of(int blocks) { return 31 - __clz(blocks); }
+__device__ inline unsigned cluster_index(int blocks) { return blockIdx.x >> power_of(blocks); }
+__device__ inline unsigned cluster_rank(int blocks) { return blockIdx.x & (blocks - 1); }
+__device__ inline unsigned clusters(int blocks) { return gridDim.x >> power_of(blocks); }
+
 // Merges what the threads of a row have. These are a power of two of threads in each of `blocks`
 // blocks: at least a warp's if there are several; else a block may have several rows, and is
 // (threads of a row, rows). Make one of these before the first read, for the blocks of a cluster
@@ -109,35 +117,55 @@ class RowMerge {
 
     template <class P>
     __device__ P operator()(const P& mine) {
-        // Of each warp of the row, in all of its blocks. A warp that is a call ahead writes where
-        // nobody reads, and one barrier is enough.
-        __shared__ P all[2][kClusterBlocks * kRowWarps];
-        const int turn = calls_ % 2, parity = calls_ / 2 % 2;
-        ++calls_;
-        P* parts = all[turn];
+        return receive(send(mine));
+    }
+
+    // The same in two halves, with time for other work between them, but not for another merge:
+    // what `send` returns goes to `receive`.
+    template <class P>
+    __device__ P send(const P& mine) {
         const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
         const int warps = blockDim.x / kWarp;
-        // Nearly always it is a whole warp; said by a constant, that is twice as fast.
-        P part = blockDim.x < kWarp ? mine.across(blockDim.x) : mine.across(kWarp);
+        const P part = mine.across(smaller<int>(blockDim.x, kWarp));
+        P* parts = parts_of<P>(calls_ % 2);
+        if (blocks_ == 1) {
+            if (warps > 1 && lane == 0) parts[threadIdx.y * warps + warp] = part;
+            return part;
+        }
+        Arrivals& here = arrivals()[calls_ % 2];
+        if (calls_ == 0) cluster_await();  // a block's shared memory is there once it runs
+        if (threadIdx.x == 0) here.expect(warps * blocks_ * sizeof(P));
+        if (lane < blocks_) here.send(&parts[cluster_rank(blocks_) * warps + warp], part, lane);
+        return part;
+    }
+
+    template <class P>
+    __device__ P receive(P part) {
+        const int turn = calls_ % 2, parity = calls_ / 2 % 2;
+        ++calls_;
+        const int lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
+        const P* parts = parts_of<P>(turn);
         if (blocks_ == 1) {
             if (warps <= 1) return part;
-            parts += threadIdx.y * warps;
-            if (lane == 0) parts[warp] = part;
             __syncthreads();
-            return parts[lane % warps].across(warps);
+            return parts[threadIdx.y * warps + (lane & (warps - 1))].across(warps);
         }
         const int count = warps * blocks_, lanes = smaller(count, kWarp);
-        Arrivals& here = arrivals()[turn];
-        if (calls_ == 1) cluster_await();  // a block's shared memory is there once it runs
-        if (threadIdx.x == 0) here.expect(count * sizeof(P));
-        if (lane < blocks_) here.send(&parts[blockIdx.x % blocks_ * warps + warp], part, lane);
-        here.await(parity);
-        part = parts[lane % lanes];
+        arrivals()[turn].await(parity);
+        part = parts[lane & (lanes - 1)];
         for (int i = lane + kWarp; i < count; i += kWarp) part.take(parts[i]);
         return part.across(lanes);
     }
 
   private:
+    // What each warp of the row has sent, in all of its blocks. A warp that is a call ahead writes
+    // where nobody reads, and one barrier is enough.
+    template <class P>
+    __device__ static P* parts_of(int turn) {
+        __shared__ P all[2][kClusterBlocks * kRowWarps];
+        return all[turn];
+    }
+
     __device__ static Arrivals* arrivals() {
         __shared__ Arrivals both[2];
         return both;
@@ -164,10 +192,8 @@ struct Totals {
         for (int k = 0; k < K; ++k) values[k] += other.values[k];
     }
     __device__ Totals across(int lanes) const {
-        Totals all = *this;
-        for (int bit = lanes / 2; bit > 0; bit /= 2) {  // the K sums side by side
-            for (A& value : all.values) value += __shfl_xor_sync(0xffffffff, value, bit);
-        }
+        Totals all;
+        for (int k = 0; k < K; ++k) all.values[k] = warp_sum(values[k], lanes);
         return all;
     }
 };

@@ -19,10 +19,14 @@ struct LongSum {
 constexpr int kWarp = 32;
 
 // The sum over the warp, or over each group of 1, 2, 4 ... lanes of it, in every lane. Each step
-// adds the lane whose number differs in one bit.
+// adds the lane whose number differs in one bit. All five steps are always there: without a loop of
+// unknown length, sums of several things go on side by side.
 template <class A>
 __device__ A warp_sum(A value, int lanes = kWarp) {
-    for (int bit = lanes / 2; bit > 0; bit /= 2) value += __shfl_xor_sync(0xffffffff, value, bit);
+    for (int bit = kWarp / 2; bit > 0; bit /= 2) {
+        const A other = __shfl_xor_sync(0xffffffff, value, bit);
+        if (bit < lanes) value += other;
+    }
     return value;
 }
 
@@ -42,19 +46,29 @@ __device__ void row_sum(A (&values)[K], int turn) {
         for (int k = 0; k < K; ++k) sums[turn][first + threadIdx.x / kWarp][k] = values[k];
     }
     __syncthreads();
-    for (int k = 0; k < K; ++k) values[k] = warp_sum(sums[turn][first + lane % warps][k], warps);
+    for (int k = 0; k < K; ++k)
+        values[k] = warp_sum(sums[turn][first + (lane & (warps - 1))][k], warps);
 }
 
-// ---- second pass of a sum over rows: many blocks have left partial sums, [count, cols] each
+// ---- sums over rows
 
-// a[c] = sum over i of partial_a[i, c], and b likewise, unless it is null; blockIdx.y chooses. A
-// block takes 8 columns, for 8 floats are the 32 bytes that memory moves at once, and up to 64
-// rows.
+template <class T>
+__device__ void put(Into<T> to, int64_t c, Acc<T> sum) {
+    if (to.buffer != nullptr) {
+        to.buffer[c] += sum;
+    } else {
+        to.fresh[c] = T(sum);
+    }
+}
+
+// Second pass: many blocks have left partial sums, [count, cols] each. a[c] = sum over i of
+// partial_a[i, c], and b likewise, unless partial_b is null; blockIdx.y chooses. A block takes 8
+// columns, for 8 floats are the 32 bytes that memory moves at once, and up to 64 rows.
 constexpr int kColumns = 8;
 constexpr int kRowsAtOnce = 64;
 
 template <class T>
-__global__ void column_sums(const Acc<T>* partial_a, T* a, const Acc<T>* partial_b, T* b,
+__global__ void column_sums(const Acc<T>* partial_a, Into<T> a, const Acc<T>* partial_b, Into<T> b,
                             int64_t count, int64_t cols) {
     __shared__ Acc<T> sums[kRowsAtOnce][kColumns];
     const Acc<T>* partial = blockIdx.y == 0 ? partial_a : partial_b;
@@ -71,12 +85,12 @@ __global__ void column_sums(const Acc<T>* partial_a, T* a, const Acc<T>* partial
             sums[threadIdx.y][threadIdx.x] += sums[threadIdx.y + half][threadIdx.x];
         }
     }
-    if (threadIdx.y == 0 && col < cols) (blockIdx.y == 0 ? a : b)[col] = T(sums[0][threadIdx.x]);
+    if (threadIdx.y == 0 && col < cols) put(blockIdx.y == 0 ? a : b, col, sums[0][threadIdx.x]);
 }
 
 template <class T>
-void launch_column_sums(const Acc<T>* partial_a, T* a, const Acc<T>* partial_b, T* b, int64_t count,
-                        int64_t cols, cudaStream_t stream) {
+void launch_column_sums(const Acc<T>* partial_a, Into<T> a, const Acc<T>* partial_b, Into<T> b,
+                        int64_t count, int64_t cols, cudaStream_t stream) {
     int rows = 1;
     while (rows < kRowsAtOnce && rows < count) rows *= 2;
     const dim3 grid(ceil_div<int64_t>(cols, kColumns), partial_b == nullptr ? 1 : 2);

@@ -11,6 +11,13 @@
 template <class T>
 constexpr bool kHasVectors = sizeof(T) < 8;
 
+// A product that is rounded before it goes on, and so is the same wherever it is needed: dx is a
+// difference of which most may cancel. Were h = g * weight fused with the subtraction of its
+// average, a row of equal h would get a gradient other than 0: the rounding error, times a rstd
+// that may be large.
+__device__ inline float product(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline double product(double a, double b) { return __dmul_rn(a, b); }
+
 // ---- a thread's columns: `count` vectors, `step` columns apart, from `first` on
 
 // Forward keeps them in registers. The simulator, to which a barrier is dear, keeps a row within
@@ -27,46 +34,45 @@ template <class T, int count>
 struct Columns {
     int first, step;
     __device__ explicit Columns(int blocks)
-        : first((blockIdx.x % blocks * count * blockDim.x + threadIdx.x) * kVec<T>),
+        : first((cluster_rank(blocks) * count * blockDim.x + threadIdx.x) * kVec<T>),
           step(blockDim.x * kVec<T>) {}
     __device__ int operator[](int n) const { return first + n * step; }
 };
 
-// ---- the next row of two tensors, on its way to shared memory while the thread works on this one
+// ---- the next row of K tensors, on its way to shared memory while the thread works on this one
 
 extern __shared__ Vec<char, kVecBytes> on_the_way[];
 
-template <class T>
-struct RowPair {
+template <class T, int K>
+struct NextRow {
     static constexpr int V = kVec<T>, N = kBackwardVectors<T>;
 
-    // Part n of the row that comes in an even (0) or odd (1) turn. Neighbours' vectors are
-    // neighbours.
-    __device__ Vec<T, V>& a(int turn, int n) const { return place((turn * N + n) * 2); }
-    __device__ Vec<T, V>& b(int turn, int n) const { return place((turn * N + n) * 2 + 1); }
+    // Vector n of tensor k, in the row that comes in an even (0) or odd (1) turn. Neighbours'
+    // vectors are neighbours.
+    __device__ Vec<T, V>& at(int turn, int n, int k) const {
+        const int part = (turn * N + n) * K + k;
+        const int threads = blockDim.x * blockDim.y,
+                  thread = threadIdx.y * blockDim.x + threadIdx.x;
+        return reinterpret_cast<Vec<T, V>*>(on_the_way)[part * threads + thread];
+    }
 
-    // end: the columns to fetch; 0 past the last row.
-    __device__ void fetch(const T* a_row, const T* b_row, int end, const Columns<T, N>& column,
-                          int turn) const {
+    // begin: the row's first element in each tensor. end: the columns to fetch; 0 past the last
+    // row.
+    template <class... P>
+    __device__ void fetch(int turn, const Columns<T, N>& column, int end, int64_t begin,
+                          const P*... tensors) const {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
-            copy_async<V>(a(turn, n).at, a_row + c);
-            copy_async<V>(b(turn, n).at, b_row + c);
+            int k = 0;
+            (copy_async<V>(at(turn, n, k++).at, tensors + begin + c), ...);
         }
         close_batch();
     }
 
     // Of a block with so many threads.
-    static int bytes(int threads) { return 4 * N * int(sizeof(Vec<T, V>)) * threads; }
-
-  private:
-    __device__ Vec<T, V>& place(int part) const {
-        const int threads = blockDim.x * blockDim.y,
-                  thread = threadIdx.y * blockDim.x + threadIdx.x;
-        return reinterpret_cast<Vec<T, V>*>(on_the_way)[part * threads + thread];
-    }
+    static int bytes(int threads) { return 2 * N * K * int(sizeof(Vec<T, V>)) * threads; }
 };
 
 // ---- launch choices: the first row of a table whose threads hold the whole row of the tensor
@@ -82,8 +88,8 @@ constexpr Shape kForward[] = {
     {128, 2, 1},  //   4096; two rows: they share the weights in the cache
     {256, 1, 1},  //   8192
     {512, 1, 1},  //  16384
-    {512, 1, 2},  //  32768
-    {512, 1, 4},  //  65536
+    {256, 1, 4},  //  32768; not {512, 1, 2}: smaller blocks begin and end at more times
+    {256, 1, 8},  //  65536
     {512, 1, 8},  // 131072
 };
 constexpr Shape kBackward[] = {
@@ -128,27 +134,38 @@ RowLaunch find(const Shape (&table)[n], int64_t threads, void (*kernel)(P...)) {
     return {};
 }
 
-// Of a forward kernel in which each thread keeps its part of one row.
+// May a block of this kernel have so much shared memory, beside what merging takes?
+template <class... P>
+bool allow(void (*kernel)(P...), int bytes) {
+    if (bytes + kMergeBytes > shared_bytes()) return false;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    return true;
+}
+
+// Of a forward kernel in which each thread keeps its part of one row, in registers or in that much
+// shared memory a thread.
 template <class T, class... P>
-RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
+RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int bytes = 0) {
     if (cols % kVec<T> != 0) return {};
     RowLaunch launch = find(kForward, ceil_div<int64_t>(cols, kVec<T> * kForwardVectors), kernel);
     const int64_t grid = ceil_div<int64_t>(rows, launch.block.y) * launch.blocks;
     if (grid > 0x7fffffff) return {};  // CUDA's limit
     launch.grid = dim3(grid);
+    launch.bytes = bytes * launch.block.x * launch.block.y;
+    if (launch.bytes > 0 && !allow(kernel, launch.bytes)) return {};
     return launch;
 }
 
-// Of a backward kernel whose blocks stay, take row after row, and leave the sums of their columns.
-template <class T, class... P>
+// Of a backward kernel whose blocks stay, take row after row of K tensors, and leave the sums of
+// their columns.
+template <class T, int K, class... P>
 RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
     if (cols % kVec<T> != 0) return {};
     const int64_t vectors = ceil_div<int64_t>(cols, kVec<T> * kBackwardVectors<T>);
     RowLaunch launch = find(kBackward, vectors, kernel);
     const int threads = launch.block.x * launch.block.y;
-    launch.bytes = RowPair<T>::bytes(threads);
-    if (launch.blocks == 0 || launch.bytes + kMergeBytes > shared_bytes()) return {};
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, launch.bytes);
+    launch.bytes = NextRow<T, K>::bytes(threads);
+    if (launch.blocks == 0 || !allow(kernel, launch.bytes)) return {};
     const int64_t at_once =
         launch.blocks > 1 ? clusters_at_once(kernel, launch.blocks, launch.block, launch.bytes)
                           : multiprocessors() * (kBackwardThreads / threads);

@@ -6,18 +6,22 @@
 #include "cluster.cuh"
 #include "reduce.cuh"
 
-// e^x for x <= 0, exact enough for results that are rounded to T. For a 2-byte type that is one
-// multiplication and the GPU's own 2^x, which is right to 22 bits and takes what is below 2^-126
-// for 0.
+#if PLAYGROUND_CUDA
+constexpr float kLog2E = 1.442695041f;
+
+// The GPU's own 2^x, which is right to 22 bits and takes what is below 2^-126 for 0.
+__device__ inline float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#endif
+
+// e^x for x <= 0, exact enough for results that are rounded to T.
 template <class T>
 __device__ Acc<T> exponential(Acc<T> x) {
 #if PLAYGROUND_CUDA
-    if constexpr (sizeof(T) == 2) {
-        constexpr float log2_e = 1.442695041f;
-        float y;
-        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * log2_e));
-        return y;
-    }
+    if constexpr (sizeof(T) == 2) return power_of_2(x * kLog2E);
 #endif
     return exp(x);
 }
@@ -48,11 +52,60 @@ __device__ inline double larger(double a, double b) { return fmax(a, b); }
 
 template <class A>
 __device__ A warp_max(A value, int lanes = kWarp) {
-    for (int bit = lanes / 2; bit > 0; bit /= 2) {
-        value = larger(value, __shfl_xor_sync(0xffffffff, value, bit));
+    for (int bit = kWarp / 2; bit > 0; bit /= 2) {
+        const A other = __shfl_xor_sync(0xffffffff, value, bit);
+        if (bit < lanes) value = larger(value, other);
     }
     return value;
 }
+
+#if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
+
+// Two comparisons at a time, of the numbers in the lower and in the upper halves.
+__device__ inline uint32_t larger_pair(uint32_t a, uint32_t b, Half) {
+    asm("max.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+}
+__device__ inline uint32_t larger_pair(uint32_t a, uint32_t b, BFloat16) {
+    asm("max.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+    return a;
+}
+
+template <class T, int V, int N>
+__device__ float largest(const Vec<T, V> (&v)[N]) {
+    constexpr int kPairs = N * V / 2;
+    static_assert((kPairs & (kPairs - 1)) == 0);
+    uint32_t pairs[kPairs];
+    memcpy(pairs, v, sizeof(pairs));
+    for (int half = kPairs / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; ++i) pairs[i] = larger_pair(pairs[i], pairs[i + half], T());
+    }
+    T last[2];
+    memcpy(last, pairs, sizeof(last));
+    return larger(float(last[0]), float(last[1]));
+}
+
+template <int V, int N>
+__device__ float largest(const Vec<float, V> (&v)[N]) {
+    float most = v[0][0];
+    for (const Vec<float, V>& vector : v) {
+        for (float number : vector.at) most = larger(most, number);
+    }
+    return most;
+}
+
+#else
+
+template <class T, int V, int N>
+__device__ Acc<T> largest(const Vec<T, V> (&v)[N]) {
+    Acc<T> most = v[0][0];
+    for (const Vec<T, V>& vector : v) {
+        for (T number : vector.at) most = larger(most, Acc<T>(number));
+    }
+    return most;
+}
+
+#endif
 
 // Both statistics of some numbers, in one pass over them (M. Milakov, N. Gimelshein, "Online
 // normalizer calculation for softmax", 2018): whenever the max grows, the sum is scaled down.
@@ -81,6 +134,30 @@ struct Soft {
 
     // Takes in a number that the max has been raised to before, given the shift.
     __device__ void add(A x, A shift) { sum += exponential<T>(x - shift); }
+
+    // Takes in many numbers that the max has been raised to before.
+    template <int V, int N>
+    __device__ void add(const Vec<T, V> (&v)[N]) {
+        const A from = shift();
+#if PLAYGROUND_CUDA
+        if constexpr (sizeof(T) == 2) {
+            // 2^(x * log2(e) - from * log2(e)) in one operation and the power; but the second
+            // product is rounded. That is the same factor for all: it is taken out of their sum.
+            if (fabsf(from) < 1e38f) {
+                const float rounded = from * kLog2E;
+                float powers = 0;
+                for (const Vec<T, V>& vector : v) {
+                    for (T x : vector.at) powers += power_of_2(fmaf(A(x), kLog2E, -rounded));
+                }
+                sum = fmaf(powers, power_of_2(fmaf(-from, kLog2E, rounded)), sum);
+                return;
+            }
+        }
+#endif
+        for (const Vec<T, V>& vector : v) {
+            for (T x : vector.at) add(A(x), from);
+        }
+    }
 
     // Takes the numbers in that another one has.
     __device__ void take(Soft other) {

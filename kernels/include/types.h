@@ -64,5 +64,13 @@ struct AccOf<double> {
 template <class T>
 using Acc = typename AccOf<T>::type;
 
+// Where a sum over the rows goes, for each column: rounded to T into `fresh`, or added to what
+// `buffer` holds. One of them is null.
+template <class T>
+struct Into {
+    T* fresh;
+    Acc<T>* buffer = nullptr;
+};
+
 // What every op is compiled for: FOR_EACH_TYPE(M) is M(double) M(float) ...
 #define FOR_EACH_TYPE(M) M(double) M(float) M(Half) M(BFloat16)

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "async.cuh"
+#include "cluster.cuh"
 
 // Vectors of a thread, in each of the K tensors that are read. The simulator, to which a barrier is
 // dear, keeps a row within one warp.
@@ -30,7 +31,7 @@ class Part {
 
     __device__ Part(int cols, int blocks)
         : cols_(cols),
-          first_((blockIdx.x % blocks * blockDim.x + threadIdx.x) * V),
+          first_((cluster_rank(blocks) * blockDim.x + threadIdx.x) * V),
           step_(blocks * blockDim.x * V) {}
 
     // The column of vector n; it is past the end where there is none.
