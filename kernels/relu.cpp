@@ -6,6 +6,11 @@ cudaError_t relu_forward(const T* x, T* y, int64_t n, int64_t version, cudaStrea
 template <class T>
 cudaError_t relu_backward(const T* g, const T* y, T* dx, int64_t n, int64_t version,
                           cudaStream_t stream);
+template <class T>
+cudaError_t relu_forward_mask(const T* x, T* y, uint8_t* mask, int64_t n, cudaStream_t stream);
+template <class T>
+cudaError_t relu_backward_mask(const T* g, const uint8_t* mask, T* dx, int64_t n,
+                               cudaStream_t stream);
 
 Tensor forward(Tensor x, int64_t version) {
     check_first(x, "x");
@@ -35,12 +40,53 @@ Tensor backward(Tensor grad, Tensor y, int64_t version) {
     return dx;
 }
 
+int64_t mask_bytes(const Tensor& x) { return (x.numel() + 7) / 8; }
+
+std::tuple<Tensor, Tensor> forward_mask(Tensor x) {
+    check_first(x, "x");
+    OnDeviceOf device(x);
+    x = packed(x);
+    Tensor y = new_like(x);
+    Tensor mask = torch::stable::new_empty(x, {mask_bytes(x)}, ScalarType::Byte);
+    for_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(relu_forward_mask<T>(in<T>(x), out<T>(y), out<uint8_t>(mask), x.numel(),
+                                          device.stream));
+    });
+    return {y, mask};
+}
+
+Tensor backward_mask(Tensor grad, Tensor mask) {
+    check_first(grad, "grad");
+    check_given(mask, "mask");
+    if (mask.device() != grad.device() || mask.scalar_type() != ScalarType::Byte ||
+        mask.dim() != 1 || mask.size(0) != mask_bytes(grad)) {
+        fail("mask is a ", dtype_name(mask.scalar_type()), " tensor of shape ", shape_name(mask),
+             " on ", device_name(mask), "; wanted is what forward_mask returned, uint8 of shape (",
+             mask_bytes(grad), ",) on ", device_name(grad));
+    }
+    OnDeviceOf device(grad);
+    grad = packed(grad);
+    mask = packed(mask);
+    Tensor dx = new_like(grad);
+    for_type_of(grad, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(relu_backward_mask<T>(in<T>(grad), in<uint8_t>(mask), out<T>(dx), grad.numel(),
+                                           device.stream));
+    });
+    return dx;
+}
+
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def("forward(Tensor x, int version) -> Tensor");
     m.def("backward(Tensor grad, Tensor y, int version) -> Tensor");
+    m.def("forward_mask(Tensor x) -> (Tensor, Tensor)");
+    m.def("backward_mask(Tensor grad, Tensor mask) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("backward", TORCH_BOX(&backward));
+    m.impl("forward_mask", TORCH_BOX(&forward_mask));
+    m.impl("backward_mask", TORCH_BOX(&backward_mask));
 }

@@ -1,9 +1,12 @@
 // relu: y = max(x, 0)
 //
 //   x, y, g, dx [n] T        g: the gradient that arrives, dx: the gradient that leaves
+//   mask [ceil(n / 8)] bytes: bit i % 8 of byte i / 8 says whether g[i] passes
 //
 // Traffic, the least a kernel can move: forward reads x and writes y, 2 * sizeof(T) bytes per
-// element; backward reads g and y and writes dx, 3 * sizeof(T). The arithmetic is free beside it.
+// element; backward reads g and y and writes dx, 3 * sizeof(T). With a mask in place of y backward
+// is 2 * sizeof(T) and an eighth of a byte, which forward has written beside y. The arithmetic is
+// free beside it.
 
 #include "vec.cuh"
 
@@ -14,8 +17,8 @@ __device__ A relu(A x) {
 }
 
 template <class A>
-__device__ A relu_gradient(A g, A y) {
-    return y <= 0 ? A(0) : g;
+__device__ bool passes(A y) {
+    return !(y <= 0);
 }
 
 // ---- naive: one thread per element.
@@ -30,7 +33,7 @@ __global__ void forward_naive(const T* x, T* y, int64_t n) {
 template <class T>
 __global__ void backward_naive(const T* g, const T* y, T* dx, int64_t n) {
     const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i < n) dx[i] = T(relu_gradient(Acc<T>(g[i]), Acc<T>(y[i])));
+    if (i < n) dx[i] = passes(Acc<T>(y[i])) ? g[i] : T(0);
 }
 
 // ---- vector: one thread per 16 bytes; the last thread may find fewer and takes them one by one.
@@ -54,23 +57,64 @@ __global__ void backward_vector(const T* g, const T* y, T* dx, int64_t n) {
     constexpr int V = kVec<T>;
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (i + V <= n) {
-        Vec<T, V> v = load<V>(y + i);
-        const Vec<T, V> u = load<V>(g + i);
-        for (int k = 0; k < V; ++k) v[k] = T(relu_gradient(Acc<T>(u[k]), Acc<T>(v[k])));
-        store(dx + i, v);
+        const Vec<T, V> v = load<V>(y + i);
+        Vec<T, V> u = load<V>(g + i);
+        for (int k = 0; k < V; ++k) u[k] = passes(Acc<T>(v[k])) ? u[k] : T(0);
+        store(dx + i, u);
     } else {
-        for (int64_t k = i; k < n; ++k) dx[k] = T(relu_gradient(Acc<T>(g[k]), Acc<T>(y[k])));
+        for (int64_t k = i; k < n; ++k) dx[k] = passes(Acc<T>(y[k])) ? g[k] : T(0);
     }
 }
 
-// ---- launchers. version: 0 naive, 1 vector
+// ---- bits: all that backward wants to know of an element is one bit. A thread has the eight
+// elements of a byte, V to an access.
+// Flaw: nobody else needs the mask, whereas y is mostly kept for the next op anyway.
+
+template <class T, int V>
+__global__ void forward_bits(const T* x, T* y, uint8_t* mask, int64_t n) {
+    const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
+    if (i >= n) return;
+    unsigned bits = 0;
+    const auto element = [&](T number, int k) {
+        bits |= unsigned(passes(Acc<T>(number))) << k;
+        return T(relu(Acc<T>(number)));
+    };
+    if (i + 8 <= n) {
+        Vec<T, V> v[8 / V];
+        for (int j = 0; j < 8 / V; ++j) v[j] = load<V>(x + i + j * V);
+        for (int k = 0; k < 8; ++k) v[k / V][k % V] = element(v[k / V][k % V], k);
+        for (int j = 0; j < 8 / V; ++j) store(y + i + j * V, v[j]);
+    } else {
+        for (int k = 0; i + k < n; ++k) y[i + k] = element(x[i + k], k);
+    }
+    mask[i / 8] = uint8_t(bits);
+}
+
+template <class T, int V>
+__global__ void backward_bits(const T* g, const uint8_t* mask, T* dx, int64_t n) {
+    const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
+    if (i >= n) return;
+    const unsigned bits = mask[i / 8];
+    if (i + 8 <= n) {
+        Vec<T, V> v[8 / V];
+        for (int j = 0; j < 8 / V; ++j) v[j] = load<V>(g + i + j * V);
+        for (int k = 0; k < 8; ++k) {
+            if (!(bits >> k & 1)) v[k / V][k % V] = T(0);
+        }
+        for (int j = 0; j < 8 / V; ++j) store(dx + i + j * V, v[j]);
+    } else {
+        for (int k = 0; i + k < n; ++k) dx[i + k] = bits >> k & 1 ? g[i + k] : T(0);
+    }
+}
+
+// ---- launchers. version: 0 naive, 1 vector. Forward of bits without a mask is vector.
 
 constexpr int kThreads = 256;
 
 template <class T>
 cudaError_t relu_forward(const T* x, T* y, int64_t n, int64_t version, cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    if (version == 1 && is_aligned(x, y)) {
+    if (version >= 1 && is_aligned(x, y)) {
         const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
         forward_vector<<<blocks, kThreads, 0, stream>>>(x, y, n);
     } else {
@@ -84,7 +128,7 @@ template <class T>
 cudaError_t relu_backward(const T* g, const T* y, T* dx, int64_t n, int64_t version,
                           cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    if (version == 1 && is_aligned(g, y, dx)) {
+    if (version >= 1 && is_aligned(g, y, dx)) {
         const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
         backward_vector<<<blocks, kThreads, 0, stream>>>(g, y, dx, n);
     } else {
@@ -94,7 +138,30 @@ cudaError_t relu_backward(const T* g, const T* y, T* dx, int64_t n, int64_t vers
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                  \
-    template cudaError_t relu_forward<T>(const T*, T*, int64_t, int64_t, cudaStream_t); \
-    template cudaError_t relu_backward<T>(const T*, const T*, T*, int64_t, int64_t, cudaStream_t);
+template <class T>
+cudaError_t relu_forward_mask(const T* x, T* y, uint8_t* mask, int64_t n, cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    const bool whole = is_aligned(x, y);
+    const int64_t blocks = ceil_div<int64_t>(n, kThreads * 8);
+    const auto kernel = whole ? forward_bits<T, kVec<T>> : forward_bits<T, 1>;
+    kernel<<<blocks, kThreads, 0, stream>>>(x, y, mask, n);
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t relu_backward_mask(const T* g, const uint8_t* mask, T* dx, int64_t n,
+                               cudaStream_t stream) {
+    if (n == 0) return cudaSuccess;
+    const bool whole = is_aligned(g, dx);
+    const int64_t blocks = ceil_div<int64_t>(n, kThreads * 8);
+    const auto kernel = whole ? backward_bits<T, kVec<T>> : backward_bits<T, 1>;
+    kernel<<<blocks, kThreads, 0, stream>>>(g, mask, dx, n);
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                             \
+    template cudaError_t relu_forward<T>(const T*, T*, int64_t, int64_t, cudaStream_t);            \
+    template cudaError_t relu_backward<T>(const T*, const T*, T*, int64_t, int64_t, cudaStream_t); \
+    template cudaError_t relu_forward_mask<T>(const T*, T*, uint8_t*, int64_t, cudaStream_t);      \
+    template cudaError_t relu_backward_mask<T>(const T*, const uint8_t*, T*, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)

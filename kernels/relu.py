@@ -1,12 +1,13 @@
 """relu: y = max(x, 0), element by element."""
 
+import torch
 from torch import Tensor
 
 import jitload
 from kernels import version_number
 
 kernel = jitload.load("relu")
-VERSIONS = ("naive", "vector")
+VERSIONS = ("naive", "vector", "bits")
 
 
 def relu(x: Tensor, *, version: str = VERSIONS[-1]) -> Tensor:
@@ -14,11 +15,15 @@ def relu(x: Tensor, *, version: str = VERSIONS[-1]) -> Tensor:
 
     The result is contiguous and has x's shape and type. The gradient at 0 is 0, as in PyTorch.
     Gradients of every order are right: y is a constant to the gradient, which is linear in grad.
+    For them y is kept, and by version "bits" one bit for each element instead.
 
     Raises RuntimeError if x has another type or is not where the kernel runs, and ValueError if the
     version is unknown.
     """
-    return kernel.forward(x, version_number(version, VERSIONS))
+    number = version_number(version, VERSIONS)
+    if version == "bits" and torch.is_grad_enabled() and getattr(x, "requires_grad", False):
+        return kernel.forward_mask(x)[0]
+    return kernel.forward(x, number)
 
 
 @kernel.register_fake("forward")
@@ -53,3 +58,37 @@ def _double_backward(ctx, grad_dx):
 
 kernel.register_autograd("forward", _backward, setup_context=_save_forward)
 kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)
+
+
+@kernel.register_fake("forward_mask")
+def _(x):
+    return x.new_empty(x.shape), x.new_empty(((x.numel() + 7) // 8,), dtype=torch.uint8)
+
+
+@kernel.register_fake("backward_mask")
+def _(grad, mask):
+    return grad.new_empty(grad.shape)
+
+
+def _save_mask(ctx, inputs, output):
+    _, mask = output
+    ctx.save_for_backward(mask)
+
+
+def _backward_mask(ctx, grad, _):
+    (mask,) = ctx.saved_tensors
+    return kernel.backward_mask(grad, mask)
+
+
+def _save_mask_again(ctx, inputs, output):
+    _, mask = inputs
+    ctx.save_for_backward(mask)
+
+
+def _double_backward_mask(ctx, grad_dx):
+    (mask,) = ctx.saved_tensors
+    return kernel.backward_mask(grad_dx, mask), None
+
+
+kernel.register_autograd("forward_mask", _backward_mask, setup_context=_save_mask)
+kernel.register_autograd("backward_mask", _double_backward_mask, setup_context=_save_mask_again)
