@@ -54,8 +54,8 @@ Tensors backward(torch::Tensor g, torch::Tensor x, torch::Tensor weight, torch::
             auto partial_dbias = new_sums(x, {count, cols});
             check(layer_norm_backward<T>(
                 g.data_ptr<T>(), x.data_ptr<T>(), weight.data_ptr<T>(), mean.data_ptr<Acc<T>>(),
-                rstd.data_ptr<Acc<T>>(), dx.data_ptr<T>(), dweight.data_ptr<T>(),
-                dbias.data_ptr<T>(), partial_dweight.data_ptr<Acc<T>>(),
+                rstd.data_ptr<Acc<T>>(), dx.data_ptr<T>(), {dweight.data_ptr<T>()},
+                {dbias.data_ptr<T>()}, partial_dweight.data_ptr<Acc<T>>(),
                 partial_dbias.data_ptr<Acc<T>>(), rows, cols, version, current_stream()));
         });
     return {dx, dweight, dbias};

@@ -5,9 +5,32 @@ NAME.cu holds the kernels, NAME.cpp the binding, NAME.py the gradients and the p
 Every op takes `version=`, a name from `VERSIONS` in NAME.py, from the naive kernel to the best.
 """
 
+import torch
+from torch import Tensor
+
 
 def version_number(version: str, versions: tuple[str, ...]) -> int:
     """The number by which the launcher knows a version. Raises ValueError for an unknown name."""
     if version not in versions:
         raise ValueError(f"version is {version!r}; wanted is one of {', '.join(versions)}")
     return versions.index(version)
+
+
+def check_buffers(dweight: Tensor | None, dbias: Tensor | None) -> None:
+    """Raises ValueError where one of the two buffers for gradients is missing."""
+    if (dweight is None) != (dbias is None):
+        missing, given = ("dweight", "dbias") if dweight is None else ("dbias", "dweight")
+        raise ValueError(f"{missing} is None, but {given} is given; wanted are both or neither")
+
+
+def check_first_order(name: str) -> None:
+    """Where backward is to add to buffers: raises RuntimeError if it is itself recorded.
+
+    Nothing could be differentiated through a sum that goes into a buffer, and torch.func, which
+    records every backward pass, allows no writing to what it does not know.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            f"{name} cannot add to dweight where its backward pass is recorded (create_graph=True,"
+            " torch.func): call it without a buffer there"
+        )

@@ -10,19 +10,27 @@ int64_t layer_norm_partials(const T* g, const T* x, const T* weight, int64_t row
                             int64_t version);
 template <class T>
 cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const Acc<T>* mean,
-                                const Acc<T>* rstd, T* dx, T* dweight, T* dbias,
+                                const Acc<T>* rstd, T* dx, Into<T> dweight, Into<T> dbias,
                                 Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows,
                                 int64_t cols, int64_t version, cudaStream_t stream);
 
-// Besides y: the mean and 1 / deviation of each row, [...] for x [..., cols], for backward.
-std::tuple<Tensor, Tensor, Tensor> forward(Tensor x, Tensor weight, Tensor bias, double eps,
-                                           int64_t version) {
+void check_inputs(const Tensor& x, const Tensor& weight) {
     check_first(x, "x");
     check_rank(x, "x");
     check_like(weight, "weight", x, "x");
     check_per_column(weight, "weight", x);
+}
+
+// Besides y: the mean and 1 / deviation of each row, [...] for x [..., cols], for backward.
+// dweight, dbias: what backward will add to; here they are only checked.
+std::tuple<Tensor, Tensor, Tensor> forward(Tensor x, Tensor weight, Tensor bias, double eps,
+                                           int64_t version, std::optional<Tensor> dweight,
+                                           std::optional<Tensor> dbias) {
+    check_inputs(x, weight);
     check_like(bias, "bias", x, "x");
     check_per_column(bias, "bias", x);
+    if (dweight) check_buffer(*dweight, "dweight", x);
+    if (dbias) check_buffer(*dbias, "dbias", x);
     OnDeviceOf device(x);
     x = packed(x);
     weight = packed(weight);
@@ -38,14 +46,11 @@ std::tuple<Tensor, Tensor, Tensor> forward(Tensor x, Tensor weight, Tensor bias,
     return {y, mean, rstd};
 }
 
-std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor weight, Tensor mean,
-                                            Tensor rstd, int64_t version) {
-    check_first(x, "x");
-    check_rank(x, "x");
+// Returns dx. adds: dweight and dbias are added to, not written.
+Tensor run_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rstd,
+                    const Tensor& dweight, const Tensor& dbias, bool adds, int64_t version) {
     check_like(grad, "grad", x, "x");
     check_same_shape(grad, "grad", x, "x");
-    check_like(weight, "weight", x, "x");
-    check_per_column(weight, "weight", x);
     check_sums(mean, "mean", x);
     check_sums(rstd, "rstd", x);
     OnDeviceOf device(x);
@@ -54,7 +59,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor weight
     weight = packed(weight);
     mean = packed(mean);
     rstd = packed(rstd);
-    Tensor dx = new_like(x), dweight = new_like(weight), dbias = new_like(weight);
+    Tensor dx = new_like(x);
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
@@ -64,22 +69,42 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor weight
         Tensor partial_dbias = new_sums(x, {count, shape.cols});
         check_launch(layer_norm_backward<T>(
             in<T>(grad), in<T>(x), in<T>(weight), in<Acc<T>>(mean), in<Acc<T>>(rstd), out<T>(dx),
-            out<T>(dweight), out<T>(dbias), out<Acc<T>>(partial_dweight),
+            into<T>(dweight, adds), into<T>(dbias, adds), out<Acc<T>>(partial_dweight),
             out<Acc<T>>(partial_dbias), shape.rows, shape.cols, version, device.stream));
     });
+    return dx;
+}
+
+std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor weight, Tensor mean,
+                                            Tensor rstd, int64_t version) {
+    check_inputs(x, weight);
+    Tensor dweight = new_like(weight), dbias = new_like(weight);
+    Tensor dx = run_backward(grad, x, weight, mean, rstd, dweight, dbias, false, version);
     return {dx, dweight, dbias};
+}
+
+Tensor backward_into(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rstd, Tensor dweight,
+                     Tensor dbias, int64_t version) {
+    check_inputs(x, weight);
+    check_buffer(dweight, "dweight", x);
+    check_buffer(dbias, "dbias", x);
+    return run_backward(grad, x, weight, mean, rstd, dweight, dbias, true, version);
 }
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
-        "forward(Tensor x, Tensor weight, Tensor bias, float eps, int version)"
-        " -> (Tensor, Tensor, Tensor)");
+        "forward(Tensor x, Tensor weight, Tensor bias, float eps, int version,"
+        " Tensor? dweight=None, Tensor? dbias=None) -> (Tensor, Tensor, Tensor)");
     m.def(
         "backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rstd, int version)"
         " -> (Tensor, Tensor, Tensor)");
+    m.def(
+        "backward_into(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rstd,"
+        " Tensor(a!) dweight, Tensor(b!) dbias, int version) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("backward", TORCH_BOX(&backward));
+    m.impl("backward_into", TORCH_BOX(&backward_into));
 }

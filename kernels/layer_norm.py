@@ -4,14 +4,21 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import version_number
+from kernels import check_buffers, check_first_order, version_number
 
 kernel = jitload.load("layer_norm")
 VERSIONS = ("naive", "block", "vector")
 
 
 def layer_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5, *, version: str = VERSIONS[-1]
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float = 1e-5,
+    *,
+    dweight: Tensor | None = None,
+    dbias: Tensor | None = None,
+    version: str = VERSIONS[-1],
 ) -> Tensor:
     """Each row of x [..., cols], shifted and scaled to mean 0 and variance 1, * weight + bias.
 
@@ -20,12 +27,20 @@ def layer_norm(
     type; mean and deviation are kept in float (double for double). Gradients have the same bits on
     every run. There is no second derivative: asking for one raises RuntimeError.
 
+    dweight, dbias: both or neither; buffers [cols] of float32 (float64 if x is), contiguous, such
+    as weight.main_grad in Megatron. Backward adds the gradients of weight and bias to them,
+    unrounded, and gives autograd none: weight.grad stays as it is. So gradients of many
+    micro-batches add up in float32 whatever the type of weight. Every backward pass adds, also one
+    that was asked for the gradient of x alone.
+
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
-    ValueError if the version is unknown.
+    ValueError if the version is unknown or one of dweight and dbias is missing.
 
     Source: Ba, Kiros, Hinton, "Layer Normalization", 2016.
     """
-    return kernel.forward(x, weight, bias, eps, version_number(version, VERSIONS))[0]
+    check_buffers(dweight, dbias)
+    number = version_number(version, VERSIONS)
+    return kernel.forward(x, weight, bias, eps, number, dweight, dbias)[0]
 
 
 def _new_sums(x: Tensor) -> Tensor:
@@ -33,7 +48,7 @@ def _new_sums(x: Tensor) -> Tensor:
 
 
 @kernel.register_fake("forward")
-def _(x, weight, bias, eps, version):
+def _(x, weight, bias, eps, version, dweight=None, dbias=None):
     return x.new_empty(x.shape), _new_sums(x), _new_sums(x)
 
 
@@ -42,16 +57,26 @@ def _(grad, x, weight, mean, rstd, version):
     return x.new_empty(x.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape)
 
 
+@kernel.register_fake("backward_into")
+def _(grad, x, weight, mean, rstd, dweight, dbias, version):
+    return x.new_empty(x.shape)
+
+
 def _save(ctx, inputs, output):
-    x, weight, _, _, ctx.version = inputs
+    x, weight, _, _, ctx.version, *ctx.buffers = inputs
     _, mean, rstd = output
     ctx.mark_non_differentiable(mean, rstd)
     ctx.save_for_backward(x, weight, mean, rstd)
 
 
 def _backward(ctx, grad, grad_mean, grad_rstd):
-    x, weight, mean, rstd = ctx.saved_tensors
-    return *kernel.backward(grad, x, weight, mean, rstd, ctx.version), None, None
+    if ctx.buffers[0] is None:
+        gradients = kernel.backward(grad, *ctx.saved_tensors, ctx.version)
+    else:
+        check_first_order("layer_norm")
+        dx = kernel.backward_into(grad, *ctx.saved_tensors, *ctx.buffers, ctx.version)
+        gradients = dx, None, None
+    return *gradients, None, None, None, None
 
 
 def _double_backward(ctx, *grads):
@@ -61,6 +86,6 @@ def _double_backward(ctx, *grads):
     )
 
 
-kernel.register_autocast("forward")
+kernel.register_autocast("forward", keep=("dweight", "dbias"))
 kernel.register_autograd("forward", _backward, setup_context=_save)
 kernel.register_autograd("backward", _double_backward)

@@ -10,7 +10,7 @@ int64_t rms_norm_partials(const T* g, const T* gs, const T* s, const T* weight, 
                           int64_t cols, int64_t version);
 template <class T>
 cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weight,
-                              const Acc<T>* rstd, T* dx, T* dweight, Acc<T>* partial_dweight,
+                              const Acc<T>* rstd, T* dx, Into<T> dweight, Acc<T>* partial_dweight,
                               int64_t rows, int64_t cols, double eps, int64_t version,
                               cudaStream_t stream);
 
@@ -42,25 +42,29 @@ void check_inputs(const Tensor& x, const Tensor& weight) {
     check_per_column(weight, "weight", x);
 }
 
-std::tuple<Tensor, Tensor> forward(Tensor x, Tensor weight, double eps, int64_t version) {
+// dweight: what backward will add to; here it is only checked.
+std::tuple<Tensor, Tensor> forward(Tensor x, Tensor weight, double eps, int64_t version,
+                                   std::optional<Tensor> dweight) {
     check_inputs(x, weight);
+    if (dweight) check_buffer(*dweight, "dweight", x);
     return run_forward(x, nullptr, weight, nullptr, eps, version);
 }
 
 std::tuple<Tensor, Tensor, Tensor> add_forward(Tensor x, Tensor weight, Tensor residual, double eps,
-                                               int64_t version) {
+                                               int64_t version, std::optional<Tensor> dweight) {
     check_inputs(x, weight);
     check_like(residual, "residual", x, "x");
     check_same_shape(residual, "residual", x, "x");
+    if (dweight) check_buffer(*dweight, "dweight", x);
     Tensor sum;
     const auto [y, rstd] = run_forward(x, &residual, weight, &sum, eps, version);
     return {y, sum, rstd};
 }
 
-// grad_sum: what arrives at x + residual, besides; then x is that sum.
-std::tuple<Tensor, Tensor> backward(Tensor grad, std::optional<Tensor> grad_sum, Tensor x,
-                                    Tensor weight, Tensor rstd, double eps, int64_t version) {
-    check_inputs(x, weight);
+// Returns dx. grad_sum: what arrives at x + residual, besides; then x is that sum. adds: dweight is
+// added to, not written.
+Tensor run_backward(Tensor grad, std::optional<Tensor> grad_sum, Tensor x, Tensor weight,
+                    Tensor rstd, const Tensor& dweight, bool adds, double eps, int64_t version) {
     check_like(grad, "grad", x, "x");
     check_same_shape(grad, "grad", x, "x");
     if (grad_sum) {
@@ -74,7 +78,7 @@ std::tuple<Tensor, Tensor> backward(Tensor grad, std::optional<Tensor> grad_sum,
     x = packed(x);
     weight = packed(weight);
     rstd = packed(rstd);
-    Tensor dx = new_like(x), dweight = new_like(weight);
+    Tensor dx = new_like(x);
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
@@ -82,26 +86,47 @@ std::tuple<Tensor, Tensor> backward(Tensor grad, std::optional<Tensor> grad_sum,
         const int64_t count = rms_norm_partials<T>(in<T>(grad), gs, in<T>(x), in<T>(weight),
                                                    shape.rows, shape.cols, version);
         Tensor partial_dweight = new_sums(x, {count, shape.cols});
-        check_launch(rms_norm_backward<T>(
-            in<T>(grad), gs, in<T>(x), in<T>(weight), in<Acc<T>>(rstd), out<T>(dx), out<T>(dweight),
-            out<Acc<T>>(partial_dweight), shape.rows, shape.cols, eps, version, device.stream));
+        check_launch(rms_norm_backward<T>(in<T>(grad), gs, in<T>(x), in<T>(weight),
+                                          in<Acc<T>>(rstd), out<T>(dx), into<T>(dweight, adds),
+                                          out<Acc<T>>(partial_dweight), shape.rows, shape.cols, eps,
+                                          version, device.stream));
     });
+    return dx;
+}
+
+std::tuple<Tensor, Tensor> backward(Tensor grad, std::optional<Tensor> grad_sum, Tensor x,
+                                    Tensor weight, Tensor rstd, double eps, int64_t version) {
+    check_inputs(x, weight);
+    Tensor dweight = new_like(weight);
+    Tensor dx = run_backward(grad, grad_sum, x, weight, rstd, dweight, false, eps, version);
     return {dx, dweight};
 }
 
+Tensor backward_into(Tensor grad, std::optional<Tensor> grad_sum, Tensor x, Tensor weight,
+                     Tensor rstd, Tensor dweight, double eps, int64_t version) {
+    check_inputs(x, weight);
+    check_buffer(dweight, "dweight", x);
+    return run_backward(grad, grad_sum, x, weight, rstd, dweight, true, eps, version);
+}
+
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
-    m.def("forward(Tensor x, Tensor weight, float eps, int version) -> (Tensor, Tensor)");
     m.def(
-        "add_forward(Tensor x, Tensor weight, Tensor residual, float eps, int version)"
-        " -> (Tensor, Tensor, Tensor)");
+        "forward(Tensor x, Tensor weight, float eps, int version, Tensor? dweight=None)"
+        " -> (Tensor, Tensor)");
+    m.def(
+        "add_forward(Tensor x, Tensor weight, Tensor residual, float eps, int version,"
+        " Tensor? dweight=None) -> (Tensor, Tensor, Tensor)");
     m.def(
         "backward(Tensor grad, Tensor? grad_sum, Tensor x, Tensor weight, Tensor rstd, float eps,"
-        " int version)"
-        " -> (Tensor, Tensor)");
+        " int version) -> (Tensor, Tensor)");
+    m.def(
+        "backward_into(Tensor grad, Tensor? grad_sum, Tensor x, Tensor weight, Tensor rstd,"
+        " Tensor(a!) dweight, float eps, int version) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("add_forward", TORCH_BOX(&add_forward));
     m.impl("backward", TORCH_BOX(&backward));
+    m.impl("backward_into", TORCH_BOX(&backward_into));
 }

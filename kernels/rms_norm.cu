@@ -25,11 +25,6 @@ __device__ T sum_of(T x, T residual) {
     return T(Acc<T>(x) + Acc<T>(residual));
 }
 
-// A product that is rounded before it goes on, and so is the same wherever it is needed: dx is a
-// difference of which most may cancel.
-__device__ inline float product(float a, float b) { return __fmul_rn(a, b); }
-__device__ inline double product(double a, double b) { return __dmul_rn(a, b); }
-
 // 1 / sqrt(a), to half an ULP: all of a row is wrong by what this is wrong by. The root and the
 // division each round; what is lost, 1 - a * r * r, is found with fused products and made good.
 template <class A>
@@ -94,8 +89,8 @@ __global__ void dx_naive(const T* g, const T* gs, const T* s, const T* weight, c
 }
 
 template <class T>
-__global__ void columns_naive(const T* g, const T* s, const Acc<T>* rstd, T* dweight, int64_t rows,
-                              int64_t cols) {
+__global__ void columns_naive(const T* g, const T* s, const Acc<T>* rstd, Into<T> dweight,
+                              int64_t rows, int64_t cols) {
     using A = Acc<T>;
     const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (c >= cols) return;
@@ -103,7 +98,7 @@ __global__ void columns_naive(const T* g, const T* s, const Acc<T>* rstd, T* dwe
 #pragma unroll 1
     for (int64_t row = 0; row < rows; ++row)
         sum += A(g[row * cols + c]) * (A(s[row * cols + c]) * rstd[row]);
-    dweight[c] = T(sum.value);
+    put(dweight, c, sum.value);
 }
 
 // ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its
@@ -187,9 +182,9 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     int cols, int blocks, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
+    const int64_t row = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
     const Columns<T, N> column(blocks);
     RowMerge merge(blocks);
-    const int64_t row = int64_t(blockIdx.x / blocks) * blockDim.y + threadIdx.y;
     const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
     Vec<T, V> v[N];
 #pragma unroll
@@ -232,26 +227,28 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
     const Columns<T, N> column(blocks);
-    const RowPair<T> pair;
+    const NextRow<T, 2> ahead;
     RowMerge merge(blocks);
-    const int64_t slice = int64_t(blockIdx.x / blocks) * blockDim.y + threadIdx.y;
-    const int64_t slices = int64_t(gridDim.x / blocks) * blockDim.y;
+    const int64_t slice = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(clusters(blocks)) * blockDim.y;
     A weight_sum[N][V] = {};
-    Vec<T, V> w[N];
+    A w[N][V];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
-        if (c < cols) w[n] = load<V>(weight + c);
+        if (c >= cols) break;
+        const Vec<T, V> v = load<V>(weight + c);
+        for (int k = 0; k < V; ++k) w[n][k] = A(v[k]);
     }
     A next_r = slice < rows ? rstd[slice] : A(0);
-    pair.fetch(g + slice * cols, s + slice * cols, slice < rows ? cols : 0, column, 0);
+    ahead.fetch(0, column, slice < rows ? cols : 0, slice * cols, g, s);
     int turn = 0;
     for (int64_t row = slice; row - threadIdx.y < rows; row += slices, turn ^= 1) {
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
         const int64_t next = row + slices;
         const A r = next_r;
         next_r = next < rows ? rstd[next] : A(0);
-        pair.fetch(g + next * cols, s + next * cols, next < rows ? cols : 0, column, turn ^ 1);
+        ahead.fetch(turn ^ 1, column, next < rows ? cols : 0, next * cols, g, s);
         Vec<T, V> u[N], v[N], more[N];
         if (gs != nullptr) {  // for these there are registers
 #pragma unroll
@@ -265,12 +262,12 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             if (column[n] >= end) break;
-            u[n] = pair.a(turn, n);
-            v[n] = pair.b(turn, n);
+            u[n] = ahead.at(turn, n, 0);
+            v[n] = ahead.at(turn, n, 1);
             for (int k = 0; k < V; ++k) {
                 const A xhat = product(A(v[n][k]), r);
                 weight_sum[n][k] += A(u[n][k]) * xhat;
-                mine.values[0] += product(A(u[n][k]), A(w[n][k])) * xhat;
+                mine.values[0] += product(A(u[n][k]), w[n][k]) * xhat;
                 mine.values[1] += xhat * xhat;
             }
         }
@@ -281,7 +278,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             const int c = column[n];
             if (c >= end) break;
             for (int k = 0; k < V; ++k) {
-                const A h = product(A(u[n][k]), A(w[n][k])), xhat = product(A(v[n][k]), r);
+                const A h = product(A(u[n][k]), w[n][k]), xhat = product(A(v[n][k]), r);
                 const A d = r * (h - xhat * average);
                 v[n][k] = T(gs == nullptr ? d : d + A(more[n][k]));
             }
@@ -304,7 +301,7 @@ RowLaunch vector_launch(const T* g, const T* gs, const T* s, const T* weight, in
                         int64_t cols, int64_t version) {
     if constexpr (kHasVectors<T>) {
         if (version == 2 && is_aligned(g, gs, s, weight))
-            return backward_launch<T>(backward_vector<T>, rows, cols);
+            return backward_launch<T, 2>(backward_vector<T>, rows, cols);
     }
     return {};
 }
@@ -347,7 +344,7 @@ int64_t rms_norm_partials(const T* g, const T* gs, const T* s, const T* weight, 
 // gs: null if nothing arrives at s.
 template <class T>
 cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weight,
-                              const Acc<T>* rstd, T* dx, T* dweight, Acc<T>* partial_dweight,
+                              const Acc<T>* rstd, T* dx, Into<T> dweight, Acc<T>* partial_dweight,
                               int64_t rows, int64_t cols, double eps, int64_t version,
                               cudaStream_t stream) {
     if (cols == 0) return cudaSuccess;
@@ -374,16 +371,16 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
         launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight, rows,
                      int(cols), launch.blocks, cols_eps);
     }
-    launch_column_sums<T>(partial_dweight, dweight, nullptr, nullptr, partials, cols, stream);
+    launch_column_sums<T>(partial_dweight, dweight, nullptr, {}, partials, cols, stream);
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                          \
-    template cudaError_t rms_norm_forward<T>(const T*, const T*, const T*, T*, T*, Acc<T>*,     \
-                                             int64_t, int64_t, double, int64_t, cudaStream_t);  \
-    template int64_t rms_norm_partials<T>(const T*, const T*, const T*, const T*, int64_t,      \
-                                          int64_t, int64_t);                                    \
-    template cudaError_t rms_norm_backward<T>(const T*, const T*, const T*, const T*,           \
-                                              const Acc<T>*, T*, T*, Acc<T>*, int64_t, int64_t, \
-                                              double, int64_t, cudaStream_t);
+#define INSTANTIATE(T)                                                                         \
+    template cudaError_t rms_norm_forward<T>(const T*, const T*, const T*, T*, T*, Acc<T>*,    \
+                                             int64_t, int64_t, double, int64_t, cudaStream_t); \
+    template int64_t rms_norm_partials<T>(const T*, const T*, const T*, const T*, int64_t,     \
+                                          int64_t, int64_t);                                   \
+    template cudaError_t rms_norm_backward<T>(const T*, const T*, const T*, const T*,          \
+                                              const Acc<T>*, T*, Into<T>, Acc<T>*, int64_t,    \
+                                              int64_t, double, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import version_number
+from kernels import check_first_order, version_number
 
 kernel = jitload.load("rms_norm")
 VERSIONS = ("naive", "block", "vector")
@@ -16,6 +16,7 @@ def rms_norm(
     residual: Tensor | None = None,
     eps: float = 1e-6,
     *,
+    dweight: Tensor | None = None,
     version: str = VERSIONS[-1],
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Each row of x [..., cols], divided by the root of its mean square, * weight.
@@ -28,6 +29,11 @@ def rms_norm(
     for double). Gradients have the same bits on every run. There is no second derivative: asking
     for one raises RuntimeError.
 
+    dweight: a buffer [cols] of float32 (float64 if x is), contiguous, such as weight.main_grad in
+    Megatron. Backward adds the gradient of weight to it, unrounded, and gives autograd none:
+    weight.grad stays as it is. So gradients of many micro-batches add up in float32 whatever the
+    type of weight. Every backward pass adds, also one that was asked for the gradient of x alone.
+
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
     ValueError if the version is unknown.
 
@@ -35,8 +41,8 @@ def rms_norm(
     """
     number = version_number(version, VERSIONS)
     if residual is None:
-        return kernel.forward(x, weight, eps, number)[0]
-    y, total, _ = kernel.add_forward(x, weight, residual, eps, number)
+        return kernel.forward(x, weight, eps, number, dweight)[0]
+    y, total, _ = kernel.add_forward(x, weight, residual, eps, number, dweight)
     return y, total
 
 
@@ -45,12 +51,12 @@ def _new_sums(x: Tensor) -> Tensor:
 
 
 @kernel.register_fake("forward")
-def _(x, weight, eps, version):
+def _(x, weight, eps, version, dweight=None):
     return x.new_empty(x.shape), _new_sums(x)
 
 
 @kernel.register_fake("add_forward")
-def _(x, weight, residual, eps, version):
+def _(x, weight, residual, eps, version, dweight=None):
     return x.new_empty(x.shape), x.new_empty(x.shape), _new_sums(x)
 
 
@@ -59,20 +65,33 @@ def _(grad, grad_sum, x, weight, rstd, eps, version):
     return x.new_empty(x.shape), weight.new_empty(weight.shape)
 
 
+@kernel.register_fake("backward_into")
+def _(grad, grad_sum, x, weight, rstd, dweight, eps, version):
+    return x.new_empty(x.shape)
+
+
+def _gradients(ctx, grad, grad_sum, x, weight, rstd):
+    """Of x and weight; of weight None if it went into a buffer."""
+    if ctx.dweight is None:
+        return kernel.backward(grad, grad_sum, x, weight, rstd, ctx.eps, ctx.version)
+    check_first_order("rms_norm")
+    arguments = grad, grad_sum, x, weight, rstd, ctx.dweight, ctx.eps, ctx.version
+    return kernel.backward_into(*arguments), None
+
+
 def _save(ctx, inputs, output):
-    x, weight, ctx.eps, ctx.version = inputs
+    x, weight, ctx.eps, ctx.version, ctx.dweight = inputs
     _, rstd = output
     ctx.mark_non_differentiable(rstd)
     ctx.save_for_backward(x, weight, rstd)
 
 
 def _backward(ctx, grad, grad_rstd):
-    x, weight, rstd = ctx.saved_tensors
-    return *kernel.backward(grad, None, x, weight, rstd, ctx.eps, ctx.version), None, None
+    return *_gradients(ctx, grad, None, *ctx.saved_tensors), None, None, None
 
 
 def _save_add(ctx, inputs, output):
-    _, weight, _, ctx.eps, ctx.version = inputs
+    _, weight, _, ctx.eps, ctx.version, ctx.dweight = inputs
     _, total, rstd = output
     ctx.mark_non_differentiable(rstd)
     ctx.set_materialize_grads(False)  # a total that nobody uses costs nothing
@@ -80,11 +99,10 @@ def _save_add(ctx, inputs, output):
 
 
 def _backward_add(ctx, grad, grad_total, grad_rstd):
-    total, weight, rstd = ctx.saved_tensors
     if grad is None:
-        return grad_total, None, grad_total, None, None
-    dx, dweight = kernel.backward(grad, grad_total, total, weight, rstd, ctx.eps, ctx.version)
-    return dx, dweight, dx, None, None
+        return grad_total, None, grad_total, None, None, None
+    dx, dweight = _gradients(ctx, grad, grad_total, *ctx.saved_tensors)
+    return dx, dweight, dx, None, None, None
 
 
 def _double_backward(ctx, *grads):
@@ -94,8 +112,8 @@ def _double_backward(ctx, *grads):
     )
 
 
-kernel.register_autocast("forward")
-kernel.register_autocast("add_forward")
+kernel.register_autocast("forward", keep=("dweight",))
+kernel.register_autocast("add_forward", keep=("dweight",))
 kernel.register_autograd("forward", _backward, setup_context=_save)
 kernel.register_autograd("add_forward", _backward_add, setup_context=_save_add)
 kernel.register_autograd("backward", _double_backward)

@@ -14,18 +14,24 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 
-def register(op: torch._ops.OpOverload) -> None:
+def register(op: torch._ops.OpOverload, keep: tuple[str, ...] = ()) -> None:
     """Inside autocast, cast tensors of different floating types to the widest of them.
 
     That is what PyTorch's own ops of several tensors do there. One type is left alone: arithmetic
     is in float anyway, so a cast would cost time and give nothing.
+
+    keep: the names of arguments that stay as they are and have no say in the type.
     """
+    kept = {i for i, argument in enumerate(op._schema.arguments) if argument.name in keep}
 
     def cast(keys: torch._C.DispatchKeySet, *arguments: Any) -> Any:
-        types = {argument.dtype for argument in arguments if _is_floating(argument)}
+        cast_here = [i for i, a in enumerate(arguments) if i not in kept and _is_floating(a)]
+        types = {arguments[i].dtype for i in cast_here}
         if len(types) > 1:
             widest = reduce(torch.promote_types, types)
-            arguments = [a.to(widest) if _is_floating(a) else a for a in arguments]
+            arguments = list(arguments)
+            for i in cast_here:
+                arguments[i] = arguments[i].to(widest)
         with torch._C._ExcludeDispatchKeyGuard(_KEYS):
             return op(*arguments)
 

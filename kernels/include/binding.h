@@ -161,6 +161,21 @@ inline void check_per_column(const Tensor& t, const char* name, const Tensor& x)
     }
 }
 
+// A buffer to which backward adds the gradient of a vector over x's columns, in the type of sums.
+inline void check_buffer(const Tensor& t, const char* name, const Tensor& x) {
+    check_given(t, name);
+    if (t.device() != x.device()) {
+        fail(name, " is on ", device_name(t), ", but x is on ", device_name(x),
+             "; wanted is one device for all");
+    }
+    if (t.scalar_type() != sums_type(x)) {
+        fail(name, " is ", dtype_name(t.scalar_type()), ", but x is ", dtype_name(x.scalar_type()),
+             "; wanted is ", dtype_name(sums_type(x)), ", in which its gradients are added up");
+    }
+    check_per_column(t, name, x);
+    if (!t.is_contiguous()) fail(name, " is not contiguous; wanted is a buffer that is");
+}
+
 // ---- from tensors to the launcher's arguments
 
 // All dimensions of t but the last.
@@ -184,6 +199,12 @@ const T* in(const Tensor& t) {
 template <class T>
 T* out(const Tensor& t) {
     return static_cast<T*>(t.mutable_data_ptr());
+}
+
+// What backward adds to, or writes to.
+template <class T>
+Into<T> into(const Tensor& t, bool adds) {
+    return adds ? Into<T>{nullptr, out<Acc<T>>(t)} : Into<T>{out<T>(t)};
 }
 
 // t itself if it is contiguous, else a contiguous copy.

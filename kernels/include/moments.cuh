@@ -1,0 +1,134 @@
+// What the ops share that shift and scale rows to mean 0 and variance 1: the statistics of a row
+// x [cols], read by one thread, by a block, or where it is spread over threads, and the gradients
+// of weight and bias.
+#pragma once
+
+#include "rows.cuh"
+
+// rstd: 1 / sqrt(variance + eps)
+template <class A>
+struct Moments {
+    A mean, rstd;
+};
+
+// A sum of many numbers, and so a mean, is off by several roundings. So the first mean is taken as
+// rough: with d = x - rough_mean, the average of d is what the mean has lost.
+template <class A>
+__device__ Moments<A> moments(A rough_mean, A d_average, A d_square_average, A eps) {
+    const A variance = d_square_average - d_average * d_average;
+    return {rough_mean + d_average, 1 / sqrt((variance < 0 ? A(0) : variance) + eps)};
+}
+
+// (unroll 1: loops left rolled compile faster, and one thread a row is not about speed.)
+template <class T>
+__device__ Moments<Acc<T>> thread_moments(const T* x, int64_t cols, Acc<T> eps) {
+    using A = Acc<T>;
+    LongSum<A> sum, d_sum, d_square;
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) sum += A(x[c]);
+    const A rough_mean = sum.value / cols;
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) {
+        const A d = A(x[c]) - rough_mean;
+        d_sum += d;
+        d_square += d * d;
+    }
+    return moments(rough_mean, d_sum.value / cols, d_square.value / cols, eps);
+}
+
+// turn: as row_sum takes it.
+template <class T>
+__device__ Moments<Acc<T>> block_moments(const T* x, int64_t cols, Acc<T> eps, int turn) {
+    using A = Acc<T>;
+    A sum[1] = {0}, d_sums[2] = {0, 0};  // of x; of d = x - rough_mean and of d * d
+    for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) sum[0] += A(x[c]);
+    row_sum(sum, turn);
+    const A rough_mean = sum[0] / cols;
+    for (int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
+        const A d = A(x[c]) - rough_mean;
+        d_sums[0] += d;
+        d_sums[1] += d * d;
+    }
+    row_sum(d_sums, turn);
+    return moments(rough_mean, d_sums[0] / cols, d_sums[1] / cols, eps);
+}
+
+// Is the first mean exact enough? A sum of numbers of two bytes hardly rounds: with the digits that
+// a float has to spare, the numbers of a row whose mean is large beside its deviation add up
+// exactly.
+template <class T>
+constexpr bool kMeanIsExact = sizeof(T) == 2;
+
+// Of a row that is spread over threads. A thread has N vectors of it at most: get(n) is vector n,
+// if there(n). one_nth: 1 / cols, so that no thread divides.
+template <class T, int N, class There, class Get>
+__device__ Moments<Acc<T>> spread_moments(There there, Get get, RowMerge& merge, Acc<T> one_nth,
+                                          Acc<T> eps) {
+    using A = Acc<T>;
+    Totals<1, A> sum = {0};
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        if (!there(n)) break;
+        const Vec<T, kVec<T>> v = get(n);
+        for (int k = 0; k < kVec<T>; ++k) sum.values[0] += A(v[k]);
+    }
+    const A mean = merge(sum)[0] * one_nth;
+    A square = 0, d_sum = 0;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        if (!there(n)) break;
+        const Vec<T, kVec<T>> v = get(n);
+        for (int k = 0; k < kVec<T>; ++k) {
+            const A d = A(v[k]) - mean;
+            if constexpr (!kMeanIsExact<T>) d_sum += d;
+            square += d * d;
+        }
+    }
+    if constexpr (kMeanIsExact<T>) {
+        return {mean, 1 / sqrt(merge(Totals<1, A>{square})[0] * one_nth + eps)};
+    } else {
+        const auto sums = merge(Totals<2, A>{d_sum, square});
+        return moments(mean, sums[0] * one_nth, sums[1] * one_nth, eps);
+    }
+}
+
+// ---- the gradients of weight and bias: dweight = sum of g * xhat, dbias = sum of g, over the rows
+
+// A thread for each column.
+template <class T>
+__global__ void columns_naive(const T* g, const T* x, const Acc<T>* mean, const Acc<T>* rstd,
+                              Into<T> dweight, Into<T> dbias, int64_t rows, int64_t cols) {
+    using A = Acc<T>;
+    const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (c >= cols) return;
+    LongSum<A> weight_sum, bias_sum;
+#pragma unroll 1
+    for (int64_t row = 0; row < rows; ++row) {
+        const A d = A(g[row * cols + c]);
+        weight_sum += d * ((A(x[row * cols + c]) - mean[row]) * rstd[row]);
+        bias_sum += d;
+    }
+    put(dweight, c, weight_sum.value);
+    put(dbias, c, bias_sum.value);
+}
+
+// A thread for each column of a slice of the rows.
+template <class T>
+__global__ void columns_block(const T* g, const T* x, const Acc<T>* mean, const Acc<T>* rstd,
+                              Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows,
+                              int64_t cols) {
+    using A = Acc<T>;
+    const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (c >= cols) return;
+    const int64_t slice = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(gridDim.y) * blockDim.y;
+    A weight_sum = 0, bias_sum = 0;
+#pragma unroll 4
+    for (int64_t row = slice; row < rows; row += slices) {
+        const A d = A(g[row * cols + c]);
+        weight_sum += d * ((A(x[row * cols + c]) - mean[row]) * rstd[row]);
+        bias_sum += d;
+    }
+    partial_dweight[slice * cols + c] = weight_sum;
+    partial_dbias[slice * cols + c] = bias_sum;
+}
