@@ -9,7 +9,8 @@ To add an op, write its function here under `@op(argument="shape in letters", ..
     target="rows, int64 < cols"    integers, [rows], each in [0, cols)
     {"residual": None}             before them: an option; it may also take a tensor's place
 
-An op may return one tensor or a tuple of them.
+An op may return one tensor or a tuple of them. One that draws random numbers takes a `seed`, and
+with None PyTorch draws, as for people: so it is timed as a rival, and judged with the seed.
 """
 
 import inspect
@@ -158,6 +159,74 @@ def rms_norm(
     s = x if residual is None else x + residual
     y = torch.nn.functional.rms_norm(s, s.shape[-1:], weight, eps)
     return y if residual is None else (y, s)
+
+
+@op(
+    {"seed": 3},
+    {"p": 0.5, "seed": 2**40 + 1, "offset": 5},
+    x="rows cols",
+    residual="rows cols",
+    weight="cols",
+    bias="cols",
+)
+def dropout_layer_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    p: float = 0.1,
+    eps: float = 1e-5,
+    seed: int | Tensor | None = None,
+    offset: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """y = layer_norm(s, weight, bias), s = residual + dropout(x, p); the result is (y, s)
+
+    seed and offset decide which elements are dropped, see `factors`; without a seed PyTorch does.
+    Source: Srivastava et al., "Dropout", 2014.
+    """
+    if seed is None:
+        s = residual + torch.nn.functional.dropout(x, p)
+    else:
+        s = residual + x * factors(x, p, seed, offset)
+    return torch.nn.functional.layer_norm(s, s.shape[-1:], weight, bias, eps), s
+
+
+def factors(x: Tensor, p: float, seed: int | Tensor, offset: int = 0) -> Tensor:
+    """What dropout multiplies x by, in its shape and type: 0 with probability p, else 1 / (1 - p).
+
+    Element i of x, counted row by row, has 16 random bits: of the words of `philox` for the key
+    seed and the counter (i // 8, offset) it takes word i % 8 // 2, and of that the lower half if i
+    is even, else the upper. It is dropped if they, as a number, are below 65536 * p, which is
+    rounded; and so is p in 1 / (1 - p).
+    """
+    dropped = int(65536 * p + 0.5)
+    draws = torch.arange((x.numel() + 7) // 8, device=x.device)
+    words = philox(int(seed), draws, offset)
+    bits = torch.stack((words & 0xFFFF, words >> 16), -1).flatten()[: x.numel()]
+    scale = 65536 / (65536 - dropped) if dropped < 65536 else 0.0
+    return (bits >= dropped).view(x.shape).to(x.dtype) * scale
+
+
+def philox(key: int, low: Tensor, high: int = 0) -> Tensor:
+    """Four random words [..., 4], in int64, for each counter (low[...], high): Philox4x32-10.
+
+    key and both halves of the counter are numbers of 64 bits, whose low word comes first.
+    Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
+    """
+    word = 0xFFFFFFFF
+    k0, k1 = key & word, key >> 32 & word
+    c0, c1 = low & word, low >> 32 & word
+    c2, c3 = (torch.full_like(low, half) for half in (high & word, high >> 32 & word))
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2  # of 64 bits; a sign shifted in is cut off
+        c0, c1, c2, c3 = (
+            (p1 >> 32 & word) ^ c1 ^ k0,
+            p1 & word,
+            (p0 >> 32 & word) ^ c3 ^ k1,
+            p0 & word,
+        )
+        k0, k1 = k0 + 0x9E3779B9 & word, k1 + 0xBB67AE85 & word
+    return torch.stack((c0, c1, c2, c3), -1)
 
 
 @op(a="rows cols", b="rows cols")

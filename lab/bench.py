@@ -181,9 +181,7 @@ def measure_cell(
 
     def measured(each: Implementation) -> dict[str, float]:
         nonlocal expected, size
-        with each.first_call():
-            step = case.step(each)
-            results = step()
+        step, results = case.start(each)
         if each.ours:
             expected, size = results, measure.bytes_moved(case.reads, results)
         elif not agree(results, expected):

@@ -1,6 +1,7 @@
 """One op on one set of inputs, and the implementations that are held against each other on it."""
 
 import importlib
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -25,12 +26,15 @@ class Implementation:
     function: takes the op's inputs and options by name.
     ours: whether it is one of this project's kernels; the others are PyTorch's.
     first_call: the context that its first call needs, where that call compiles it.
+    judged: where `function` draws random numbers of its own, the same with the numbers of the op's
+        seed. Results are judged by it; time is `function`'s.
     """
 
     label: str
     function: Callable[..., Tensor | tuple[Tensor, ...]]
     ours: bool = False
     first_call: Callable[[], AbstractContextManager] = nullcontext
+    judged: Callable[..., Tensor | tuple[Tensor, ...]] | None = None
 
 
 def ours(op: Op, version: str) -> Implementation:
@@ -43,7 +47,7 @@ def ours(op: Op, version: str) -> Implementation:
 
 def eager(op: Op) -> Implementation:
     """PyTorch's own: the reference in the type of its inputs."""
-    return Implementation("eager", op.function)
+    return Implementation("eager", **_as_used(op))
 
 
 def compiled(op: Op) -> Implementation:
@@ -53,10 +57,22 @@ def compiled(op: Op) -> Implementation:
     shapes at most.
     """
     torch.compiler.reset()
-    function = torch.compile(
-        op.function, mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False
+    used = _as_used(op)
+    used["function"] = torch.compile(
+        used["function"], mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False
     )
-    return Implementation("compile", function, first_call=_keep_buffers)
+    return Implementation("compile", **used, first_call=_keep_buffers)
+
+
+def _as_used(op: Op) -> dict[str, Callable]:
+    """The reference, as people call PyTorch: they leave out the seed, and PyTorch draws."""
+    if "seed" not in inspect.signature(op.function).parameters:
+        return {"function": op.function}
+
+    def seedless(**given: object) -> Tensor | tuple[Tensor, ...]:
+        return op.function(**given | {"seed": None})
+
+    return {"function": seedless, "judged": op.function}
 
 
 def _keep_buffers() -> AbstractContextManager:
@@ -138,11 +154,18 @@ class Case:
         """
         return self._step(implementation.function, self.inputs, self._grad_outputs)
 
-    def measure(self, implementation: Implementation, timed: bool) -> Measurement:
-        """Error against the truth, bytes that the step has to move and, if `timed`, its time."""
+    def start(self, implementation: Implementation) -> tuple[Step, tuple[Tensor, ...]]:
+        """The step, called for the first time, and the results to judge."""
         with implementation.first_call():
             step = self.step(implementation)
             results = step()
+        if implementation.judged:
+            results = self._step(implementation.judged, self.inputs, self._grad_outputs)()
+        return step, results
+
+    def measure(self, implementation: Implementation, timed: bool) -> Measurement:
+        """Error against the truth, bytes that the step has to move and, if `timed`, its time."""
+        step, results = self.start(implementation)
         return Measurement(
             summarize(results, self.truth),
             bytes_moved(self.reads, results),

@@ -22,7 +22,7 @@ def shares_by_result(
     case: Case, implementations: Iterable[Implementation]
 ) -> Iterator[tuple[str, Shares]]:
     """The name of each result of a case ("output", "gradient of x"), and its histogram."""
-    results = {each.label: case.step(each)() for each in implementations}
+    results = {each.label: case.start(each)[1] for each in implementations}
     for index, (name, truth) in enumerate(zip(case.names, case.truth, strict=True)):
         yield name, {label: shares(tensors[index], truth) for label, tensors in results.items()}
 

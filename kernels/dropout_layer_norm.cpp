@@ -1,0 +1,152 @@
+// Binding of dropout_layer_norm: schema, checks, allocation, launch.
+#include "binding.h"
+
+template <class T>
+cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* weight,
+                                       const T* bias, T* y, T* s, Acc<T>* mean, Acc<T>* rstd,
+                                       int64_t rows, int64_t cols, const int64_t* seed,
+                                       int64_t offset, double p, double eps, int64_t version,
+                                       cudaStream_t stream);
+template <class T>
+int64_t dropout_layer_norm_partials(const T* g, const T* gs, const T* s, const T* weight,
+                                    int64_t rows, int64_t cols, int64_t version);
+template <class T>
+cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, const T* weight,
+                                        const Acc<T>* mean, const Acc<T>* rstd, T* dresidual, T* dx,
+                                        Into<T> dweight, Into<T> dbias, Acc<T>* partial_dweight,
+                                        Acc<T>* partial_dbias, int64_t rows, int64_t cols,
+                                        const int64_t* seed, int64_t offset, double p,
+                                        int64_t version, cudaStream_t stream);
+
+void check_inputs(const Tensor& x, const char* name, const Tensor& weight) {
+    check_first(x, name);
+    check_rank(x, name);
+    check_like(weight, "weight", x, name);
+    check_per_column(weight, "weight", x);
+}
+
+void check_seed(const Tensor& seed, const Tensor& x) {
+    check_given(seed, "seed");
+    if (seed.device() != x.device() || seed.scalar_type() != ScalarType::Long ||
+        seed.numel() != 1) {
+        fail("seed is ", dtype_name(seed.scalar_type()), " of shape ", shape_name(seed), " on ",
+             device_name(seed), "; wanted is an int, or one int64 on ", device_name(x));
+    }
+}
+
+// Besides y: s = residual + dropout(x), and the mean and 1 / deviation of each of its rows, [...]
+// for x [..., cols]. dweight, dbias: what backward will add to; here they are only checked.
+std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor residual, Tensor weight,
+                                                   Tensor bias, Tensor seed, int64_t offset,
+                                                   double p, double eps, int64_t version,
+                                                   std::optional<Tensor> dweight,
+                                                   std::optional<Tensor> dbias) {
+    check_first(x, "x");
+    check_rank(x, "x");
+    check_like(residual, "residual", x, "x");
+    check_same_shape(residual, "residual", x, "x");
+    check_inputs(x, "x", weight);
+    check_like(bias, "bias", x, "x");
+    check_per_column(bias, "bias", x);
+    check_seed(seed, x);
+    if (dweight) check_buffer(*dweight, "dweight", x);
+    if (dbias) check_buffer(*dbias, "dbias", x);
+    OnDeviceOf device(x);
+    x = packed(x);
+    residual = packed(residual);
+    weight = packed(weight);
+    bias = packed(bias);
+    Tensor y = new_like(x), s = new_like(x);
+    Tensor mean = new_sums(x, but_last(x)), rstd = new_sums(x, but_last(x));
+    const Rows shape(x);
+    for_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(dropout_layer_norm_forward<T>(
+            in<T>(x), in<T>(residual), in<T>(weight), in<T>(bias), out<T>(y), out<T>(s),
+            out<Acc<T>>(mean), out<Acc<T>>(rstd), shape.rows, shape.cols, in<int64_t>(seed), offset,
+            p, eps, version, device.stream));
+    });
+    return {y, s, mean, rstd};
+}
+
+// Returns the gradients of x and residual. grad_sum: what arrives at s. adds: dweight and dbias are
+// added to, not written.
+std::tuple<Tensor, Tensor> run_backward(Tensor grad, std::optional<Tensor> grad_sum, Tensor s,
+                                        Tensor weight, Tensor mean, Tensor rstd, const Tensor& seed,
+                                        const Tensor& dweight, const Tensor& dbias, bool adds,
+                                        int64_t offset, double p, int64_t version) {
+    check_like(grad, "grad", s, "s");
+    check_same_shape(grad, "grad", s, "s");
+    if (grad_sum) {
+        check_like(*grad_sum, "grad_sum", s, "s");
+        check_same_shape(*grad_sum, "grad_sum", s, "s");
+    }
+    check_sums(mean, "mean", s);
+    check_sums(rstd, "rstd", s);
+    check_seed(seed, s);
+    OnDeviceOf device(s);
+    grad = packed(grad);
+    if (grad_sum) grad_sum = packed(*grad_sum);
+    s = packed(s);
+    weight = packed(weight);
+    mean = packed(mean);
+    rstd = packed(rstd);
+    Tensor dx = new_like(s), dresidual = new_like(s);
+    const Rows shape(s);
+    for_type_of(s, [&](auto zero) {
+        using T = decltype(zero);
+        const T* gs = grad_sum ? in<T>(*grad_sum) : nullptr;
+        const int64_t count = dropout_layer_norm_partials<T>(
+            in<T>(grad), gs, in<T>(s), in<T>(weight), shape.rows, shape.cols, version);
+        Tensor partial_dweight = new_sums(s, {count, shape.cols});
+        Tensor partial_dbias = new_sums(s, {count, shape.cols});
+        check_launch(dropout_layer_norm_backward<T>(
+            in<T>(grad), gs, in<T>(s), in<T>(weight), in<Acc<T>>(mean), in<Acc<T>>(rstd),
+            out<T>(dresidual), out<T>(dx), into<T>(dweight, adds), into<T>(dbias, adds),
+            out<Acc<T>>(partial_dweight), out<Acc<T>>(partial_dbias), shape.rows, shape.cols,
+            in<int64_t>(seed), offset, p, version, device.stream));
+    });
+    return {dx, dresidual};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> backward(Tensor grad, std::optional<Tensor> grad_sum,
+                                                    Tensor s, Tensor weight, Tensor mean,
+                                                    Tensor rstd, Tensor seed, int64_t offset,
+                                                    double p, int64_t version) {
+    check_inputs(s, "s", weight);
+    Tensor dweight = new_like(weight), dbias = new_like(weight);
+    const auto [dx, dresidual] = run_backward(grad, grad_sum, s, weight, mean, rstd, seed, dweight,
+                                              dbias, false, offset, p, version);
+    return {dx, dresidual, dweight, dbias};
+}
+
+std::tuple<Tensor, Tensor> backward_into(Tensor grad, std::optional<Tensor> grad_sum, Tensor s,
+                                         Tensor weight, Tensor mean, Tensor rstd, Tensor seed,
+                                         Tensor dweight, Tensor dbias, int64_t offset, double p,
+                                         int64_t version) {
+    check_inputs(s, "s", weight);
+    check_buffer(dweight, "dweight", s);
+    check_buffer(dbias, "dbias", s);
+    return run_backward(grad, grad_sum, s, weight, mean, rstd, seed, dweight, dbias, true, offset,
+                        p, version);
+}
+
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def(
+        "forward(Tensor x, Tensor residual, Tensor weight, Tensor bias, Tensor seed, int offset,"
+        " float p, float eps, int version, Tensor? dweight=None, Tensor? dbias=None)"
+        " -> (Tensor, Tensor, Tensor, Tensor)");
+    m.def(
+        "backward(Tensor grad, Tensor? grad_sum, Tensor s, Tensor weight, Tensor mean, Tensor rstd,"
+        " Tensor seed, int offset, float p, int version) -> (Tensor, Tensor, Tensor, Tensor)");
+    m.def(
+        "backward_into(Tensor grad, Tensor? grad_sum, Tensor s, Tensor weight, Tensor mean,"
+        " Tensor rstd, Tensor seed, Tensor(a!) dweight, Tensor(b!) dbias, int offset, float p,"
+        " int version) -> (Tensor, Tensor)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("forward", TORCH_BOX(&forward));
+    m.impl("backward", TORCH_BOX(&backward));
+    m.impl("backward_into", TORCH_BOX(&backward_into));
+}

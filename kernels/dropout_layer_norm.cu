@@ -1,0 +1,374 @@
+// dropout_layer_norm: s = residual + x * f, with f = 0 where x is dropped and 1 / (1 - p)
+// elsewhere; y = (s - mean) * rstd * weight + bias, with the mean and 1 / deviation of each row of
+// s
+//
+//   x, residual, s, y, g, gs, dresidual, dx [rows, cols] T    weight, bias, dweight, dbias [cols] T
+//   mean, rstd [rows] float               partials [count, cols] float    (double for double)
+//   g, gs: the gradients that arrive at y and at s
+//
+// f comes out of dropout.cuh by the number of the element: backward draws it again. s is rounded to
+// T before it goes on, so that backward, which reads it, sees the same numbers.
+//
+// Traffic, the least a kernel can move, in elements: forward reads x and residual and writes s and
+// y, 4 * sizeof(T) bytes; backward reads g, gs and s and writes dresidual and dx, 5 * sizeof(T).
+//
+// With xhat = (s - mean) * rstd and h = g * weight, backward is
+//   dresidual = rstd * (h - average of h - xhat * average of h * xhat) + gs   averages over the row
+//   dx = dresidual * f
+//   dweight = sum of g * xhat, dbias = sum of g                               sums over the rows
+// The statistics of a row, and the kernels that sum over the rows alone, are in moments.cuh.
+
+#include "dropout.cuh"
+#include "moments.cuh"
+#include "waiting.cuh"
+
+// Rounded as it is kept. A wide type also rounds the product, and so has the bits that PyTorch's
+// sum has: where a row is nearly constant, each decides much of y.
+template <class T>
+__device__ T sum_of(T residual, T x, Acc<T> factor) {
+    using A = Acc<T>;
+    if constexpr (sizeof(T) == 2) return T(fma(A(x), factor, A(residual)));
+    return T(product(A(x), factor) + A(residual));
+}
+
+// ---- naive: one thread per row, and for dweight and dbias one thread per column.
+// Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU. Each
+// element makes a draw for eight.
+// (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
+
+template <class T>
+__global__ void forward_naive(const T* x, const T* residual, const T* weight, const T* bias, T* y,
+                              T* s, Acc<T>* mean, Acc<T>* rstd, int64_t rows, int64_t cols,
+                              Dropout<Acc<T>> dropout, Acc<T> eps) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    const uint64_t seed = *dropout.seed;
+#pragma unroll 1
+    for (int64_t i = row * cols; i < (row + 1) * cols; ++i)
+        s[i] = sum_of(residual[i], x[i], Draw<1>(dropout, seed, i).factor(dropout, 0));
+    s += row * cols;
+    y += row * cols;
+    const auto [m, r] = thread_moments(s, cols, eps);
+#pragma unroll 1
+    for (int64_t c = 0; c < cols; ++c) y[c] = T((A(s[c]) - m) * r * A(weight[c]) + A(bias[c]));
+    mean[row] = m;
+    rstd[row] = r;
+}
+
+template <class T>
+__global__ void dx_naive(const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean,
+                         const Acc<T>* rstd, T* dresidual, T* dx, int64_t rows, int64_t cols,
+                         Dropout<Acc<T>> dropout) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    const uint64_t seed = *dropout.seed;
+    const A m = mean[row], r = rstd[row];
+    LongSum<A> h_sum, h_xhat_sum;
+#pragma unroll 1
+    for (int64_t c = 0, i = row * cols; c < cols; ++c, ++i) {
+        const A h = product(A(g[i]), A(weight[c])), xhat = (A(s[i]) - m) * r;
+        h_sum += h;
+        h_xhat_sum += h * xhat;
+    }
+    const A h_average = h_sum.value / cols, h_xhat_average = h_xhat_sum.value / cols;
+#pragma unroll 1
+    for (int64_t c = 0, i = row * cols; c < cols; ++c, ++i) {
+        const A h = product(A(g[i]), A(weight[c])), xhat = (A(s[i]) - m) * r;
+        A d = r * (h - h_average - xhat * h_xhat_average);
+        if (gs != nullptr) d += A(gs[i]);
+        dresidual[i] = T(d);
+        dx[i] = T(d * Draw<1>(dropout, seed, i).factor(dropout, 0));
+    }
+}
+
+// ---- block: one block per row; neighbouring threads read neighbours, and the block adds up its
+// threads' sums. For dweight and dbias a thread takes a column of a slice of the rows, and a second
+// pass adds up the slices.
+// Flaw: forward reads s three times, backward g and s twice and once more for the columns. Each
+// element makes a draw for eight.
+
+template <class T>
+__global__ void forward_block(const T* x, const T* residual, const T* weight, const T* bias, T* y,
+                              T* s, Acc<T>* mean, Acc<T>* rstd, int64_t rows, int64_t cols,
+                              Dropout<Acc<T>> dropout, Acc<T> eps) {
+    using A = Acc<T>;
+    const uint64_t seed = *dropout.seed;
+    int turn = 0;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+        T *s_row = s + row * cols, *y_row = y + row * cols;
+        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+             c += blockDim.x, i += blockDim.x)
+            s[i] = sum_of(residual[i], x[i], Draw<1>(dropout, seed, i).factor(dropout, 0));
+        const auto [m, r] = block_moments(s_row, cols, eps, turn);  // reads what it wrote itself
+        for (int64_t c = threadIdx.x; c < cols; c += blockDim.x)
+            y_row[c] = T((A(s_row[c]) - m) * r * A(weight[c]) + A(bias[c]));
+        if (threadIdx.x == 0) mean[row] = m, rstd[row] = r;
+    }
+}
+
+template <class T>
+__global__ void dx_block(const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean,
+                         const Acc<T>* rstd, T* dresidual, T* dx, int64_t rows, int64_t cols,
+                         Dropout<Acc<T>> dropout) {
+    using A = Acc<T>;
+    const uint64_t seed = *dropout.seed;
+    int turn = 0;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+        const A m = mean[row], r = rstd[row];
+        A sums[2] = {0, 0};  // of h, of h * xhat
+        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+             c += blockDim.x, i += blockDim.x) {
+            const A h = product(A(g[i]), A(weight[c]));
+            sums[0] += h;
+            sums[1] += h * ((A(s[i]) - m) * r);
+        }
+        row_sum(sums, turn);
+        const A h_average = sums[0] / cols, h_xhat_average = sums[1] / cols;
+        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+             c += blockDim.x, i += blockDim.x) {
+            const A h = product(A(g[i]), A(weight[c])), xhat = (A(s[i]) - m) * r;
+            A d = r * (h - h_average - xhat * h_xhat_average);
+            if (gs != nullptr) d += A(gs[i]);
+            dresidual[i] = T(d);
+            dx[i] = T(d * Draw<1>(dropout, seed, i).factor(dropout, 0));
+        }
+    }
+}
+
+// ---- vector: memory is read once, in vectors of 16 bytes, and one draw serves the eight elements
+// of a vector (four of float). A row too wide for one block is shared out among the blocks of a
+// cluster. In forward it waits in shared memory, for the draws need the registers. Backward has its
+// part of the row, the weights and the sums of its columns in registers; it draws while the sums
+// over the row are on their way, and the next row is on its way to shared memory.
+// Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
+
+// one_nth: 1 / cols, so that no thread divides. blocks: of a cluster.
+template <class T>
+__global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
+    const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
+    Acc<T>* rstd, int64_t rows, int cols, int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth,
+    Acc<T> eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kVectors<2>;
+    Part<T, 2> part(cols, blocks);
+    RowMerge merge(blocks);
+    const int64_t row = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
+    const int64_t begin = row * cols;
+    const auto there = [&](int n) { return row < rows && part.column(n) < cols; };
+    const uint64_t seed = *dropout.seed;
+    if (row < rows) part.fetch(begin, x, residual);
+#pragma unroll 1  // four draws side by side would not fit into 40 registers
+    for (int n = 0; n < N; ++n) {
+        if (!there(n)) break;
+        const Draw<V> draw(dropout, seed, begin + part.column(n));
+        const Vec<T, V> more = part.at(n, 1);
+        Vec<T, V> v = part.at(n, 0);
+        for (int k = 0; k < V; ++k) v[k] = sum_of(more[k], v[k], draw.factor(dropout, k));
+        store(s + begin + part.column(n), v);
+        part.at(n, 0) = v;
+    }
+    const auto get = [&](int n) { return part.at(n, 0); };
+    const auto [m, r] = spread_moments<T, N>(there, get, merge, one_nth, eps);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        if (!there(n)) break;
+        const int c = part.column(n);
+        const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
+        Vec<T, V> v = part.at(n, 0);
+        for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - m) * r * A(w[k]) + A(b[k]));
+        store(y + begin + c, v);
+    }
+    if (part.column(0) == 0 && row < rows) mean[row] = m, rstd[row] = r;
+}
+
+template <class T>
+__global__ __launch_bounds__(kBackwardThreads) void backward_vector(
+    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
+    T* dresidual, T* dx, Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols,
+    int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kBackwardVectors<T>;
+    const Columns<T, N> column(blocks);
+    RowMerge merge(blocks);
+    const NextRow<T, 3> ahead;
+    const auto fetch = [&](int turn, int64_t row) {
+        const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
+        if (gs != nullptr) {
+            ahead.fetch(turn, column, end, row * cols, g, s, gs);
+        } else {
+            ahead.fetch(turn, column, end, row * cols, g, s);
+        }
+    };
+    const int64_t slice = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(clusters(blocks)) * blockDim.y;
+    const uint64_t seed = *dropout.seed;
+    A weight_sum[N][V] = {}, bias_sum[N][V] = {};
+    Vec<T, V> w[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c < cols) w[n] = load<V>(weight + c);
+    }
+    A next_m = slice < rows ? mean[slice] : A(0), next_r = slice < rows ? rstd[slice] : A(0);
+    fetch(0, slice);
+    int turn = 0;
+    for (int64_t row = slice; row - threadIdx.y < rows; row += slices, turn ^= 1) {
+        const int end = row < rows ? cols : 0;
+        const int64_t begin = row * cols, next = row + slices;
+        const A m = next_m, r = next_r;
+        next_m = next < rows ? mean[next] : A(0);
+        next_r = next < rows ? rstd[next] : A(0);
+        fetch(turn ^ 1, next);
+        await_batches<1>();  // the next row may still be on its way
+        Vec<T, V> u[N], v[N];
+        Totals<2, A> mine = {0, 0};  // of h, of h * xhat
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            if (column[n] >= end) break;
+            u[n] = ahead.at(turn, n, 0);
+            v[n] = ahead.at(turn, n, 1);
+            for (int k = 0; k < V; ++k) {
+                const A d = A(u[n][k]), xhat = (A(v[n][k]) - m) * r;
+                weight_sum[n][k] += d * xhat;
+                bias_sum[n][k] += d;
+                const A h = product(d, A(w[n][k]));
+                mine.values[0] += h;
+                mine.values[1] += h * xhat;
+            }
+        }
+        const auto sent = merge.send(mine);
+        Draw<V> draw[N];  // while other warps' sums are on their way
+#pragma unroll
+        for (int n = 0; n < N; ++n) draw[n] = Draw<V>(dropout, seed, begin + column[n]);
+        const auto sums = merge.receive(sent);
+        const A h_average = sums[0] * one_nth, h_xhat_average = sums[1] * one_nth;
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = column[n];
+            if (c >= end) break;
+            Vec<T, V> more;
+            if (gs != nullptr) more = ahead.at(turn, n, 2);
+            for (int k = 0; k < V; ++k) {
+                const A h = product(A(u[n][k]), A(w[n][k])), xhat = (A(v[n][k]) - m) * r;
+                A d = r * (h - h_average - xhat * h_xhat_average);
+                if (gs != nullptr) d += A(more[k]);
+                u[n][k] = T(d);
+                v[n][k] = T(d * draw[n].factor(dropout, k));
+            }
+            store(dresidual + begin + c, u[n]);
+            store(dx + begin + c, v[n]);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= cols) break;
+        for (int k = 0; k < V; ++k) {
+            partial_dweight[slice * cols + c + k] = weight_sum[n][k];
+            partial_dbias[slice * cols + c + k] = bias_sum[n][k];
+        }
+    }
+}
+
+// ---- launchers. version: 0 naive, 1 block, 2 vector
+
+// Of backward_vector, if that can do it; else the block version has to.
+template <class T>
+RowLaunch vector_launch(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
+                        int64_t cols, int64_t version) {
+    if constexpr (kHasVectors<T>) {
+        if (version == 2 && is_aligned(g, gs, s, weight))
+            return backward_launch<T, 3>(backward_vector<T>, rows, cols);
+    }
+    return {};
+}
+
+template <class T>
+cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* weight,
+                                       const T* bias, T* y, T* s, Acc<T>* mean, Acc<T>* rstd,
+                                       int64_t rows, int64_t cols, const int64_t* seed,
+                                       int64_t offset, double p, double eps, int64_t version,
+                                       cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    const Dropout<Acc<T>> dropout(seed, offset, p);
+    if (version == 0) {
+        forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
+            x, residual, weight, bias, y, s, mean, rstd, rows, cols, dropout, Acc<T>(eps));
+        return cudaGetLastError();
+    }
+    if constexpr (kHasVectors<T>) {
+        if (version == 2 && is_aligned(x, residual, weight, bias, y, s)) {
+            const RowLaunch launch =
+                forward_launch<T>(forward_vector<T>, rows, cols, waiting_bytes(1));
+            if (launch.blocks > 0) {
+                launch.start(forward_vector<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
+                             rows, int(cols), launch.blocks, dropout, Acc<T>(1) / cols,
+                             Acc<T>(eps));
+                return cudaGetLastError();
+            }
+        }
+    }
+    forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
+        x, residual, weight, bias, y, s, mean, rstd, rows, cols, dropout, Acc<T>(eps));
+    return cudaGetLastError();
+}
+
+// How many rows of partial sums backward needs.
+template <class T>
+int64_t dropout_layer_norm_partials(const T* g, const T* gs, const T* s, const T* weight,
+                                    int64_t rows, int64_t cols, int64_t version) {
+    if (version == 0 || cols == 0) return 0;
+    const RowLaunch launch = vector_launch(g, gs, s, weight, rows, cols, version);
+    return launch.blocks > 0 ? launch.rows() : Slices(rows, cols).count();
+}
+
+// gs: null if nothing arrives at s.
+template <class T>
+cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, const T* weight,
+                                        const Acc<T>* mean, const Acc<T>* rstd, T* dresidual, T* dx,
+                                        Into<T> dweight, Into<T> dbias, Acc<T>* partial_dweight,
+                                        Acc<T>* partial_dbias, int64_t rows, int64_t cols,
+                                        const int64_t* seed, int64_t offset, double p,
+                                        int64_t version, cudaStream_t stream) {
+    if (cols == 0) return cudaSuccess;
+    const Dropout<Acc<T>> dropout(seed, offset, p);
+    if (rows == 0 || version == 0) {
+        if (rows > 0) {
+            dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
+                g, gs, s, weight, mean, rstd, dresidual, dx, rows, cols, dropout);
+        }
+        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(g, s, mean, rstd, dweight,
+                                                                        dbias, rows, cols);
+        return cudaGetLastError();
+    }
+    const RowLaunch launch = vector_launch(g, gs, s, weight, rows, cols, version);
+    const Slices slices(rows, cols);
+    int64_t partials = slices.count();
+    if (launch.blocks == 0) {
+        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
+            g, gs, s, weight, mean, rstd, dresidual, dx, rows, cols, dropout);
+        columns_block<<<slices.grid, slices.block, 0, stream>>>(g, s, mean, rstd, partial_dweight,
+                                                                partial_dbias, rows, cols);
+    } else if constexpr (kHasVectors<T>) {
+        partials = launch.rows();
+        launch.start(backward_vector<T>, stream, g, gs, s, weight, mean, rstd, dresidual, dx,
+                     partial_dweight, partial_dbias, rows, int(cols), launch.blocks, dropout,
+                     Acc<T>(1) / cols);
+    }
+    launch_column_sums<T>(partial_dweight, dweight, partial_dbias, dbias, partials, cols, stream);
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                         \
+    template cudaError_t dropout_layer_norm_forward<T>(                                        \
+        const T*, const T*, const T*, const T*, T*, T*, Acc<T>*, Acc<T>*, int64_t, int64_t,    \
+        const int64_t*, int64_t, double, double, int64_t, cudaStream_t);                       \
+    template int64_t dropout_layer_norm_partials<T>(const T*, const T*, const T*, const T*,    \
+                                                    int64_t, int64_t, int64_t);                \
+    template cudaError_t dropout_layer_norm_backward<T>(                                       \
+        const T*, const T*, const T*, const T*, const Acc<T>*, const Acc<T>*, T*, T*, Into<T>, \
+        Into<T>, Acc<T>*, Acc<T>*, int64_t, int64_t, const int64_t*, int64_t, double, int64_t, \
+        cudaStream_t);
+FOR_EACH_TYPE(INSTANTIATE)
