@@ -4,6 +4,7 @@ Each made-up op is declared as in reference.py, and "our kernel" of it is a func
 is right, or wrong in one way: then the judgement must say so.
 """
 
+import math
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -61,15 +62,15 @@ def top(x: Tensor) -> tuple[Tensor, Tensor]:
 
 TOP = Op("top", top, {"x": "rows cols"})
 
-# ---- a result that depends on a seed
+# ---- a result that depends on a seed; without one PyTorch draws
 
 
-def mask(x: Tensor, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
+def mask(x: Tensor, seed: int | None) -> Tensor:
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
     return torch.rand(x.shape, generator=generator).to(x.device) < 0.5
 
 
-def drop(x: Tensor, weight: Tensor, seed: int) -> Tensor:
+def drop(x: Tensor, weight: Tensor, seed: int | None) -> Tensor:
     """y = x * mask * weight"""
     return x * mask(x, seed) * weight
 
@@ -132,6 +133,10 @@ def forget_residual(x: Tensor, weight: Tensor, residual: Tensor | None):
     return add_scale(x, weight, None if residual is None else residual.detach())
 
 
+def one_nan(x: Tensor, weight: Tensor, seed: int):
+    return torch.where(x == x.max(), math.nan, drop(x, weight, seed))
+
+
 @pytest.mark.parametrize(
     ("op", "options", "kernel", "name"),
     [
@@ -141,6 +146,7 @@ def forget_residual(x: Tensor, weight: Tensor, residual: Tensor | None):
         (ADD_SCALE, {}, wrong_sum, "y1"),
         (ADD_SCALE, {}, forget_residual, "dresidual"),
         (DROP, {"seed": 3}, lambda x, weight, seed: drop(x, weight, seed + 1), "y"),
+        (DROP, {"seed": 3}, one_nan, "y"),
     ],
 )
 def test_a_wrong_kernel_fails(case_of, op: Op, options: dict, kernel: Callable, name: str):

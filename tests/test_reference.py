@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from random123 import PHILOX
 
 import reference
 from reference import OPS, Op, op
@@ -43,11 +44,22 @@ def test_formulas():
     torch.testing.assert_close(reference.softmax(x), powers / powers.sum())
     torch.testing.assert_close(reference.swiglu(x, scale), x / (1 + 1 / powers) * scale)
     losses = powers.sum().log() - x
+    drops = {"p": 0.5, "seed": 7}
+    y, total = reference.dropout_layer_norm(x, 3 * x, scale, bias, eps=0, **drops)
+    torch.testing.assert_close(total, 3 * x + x * reference.factors(x, **drops))
+    torch.testing.assert_close(y, reference.layer_norm(total, scale, bias, eps=0))
     target = torch.tensor([2])
     torch.testing.assert_close(reference.cross_entropy(x, target), losses[0, 2])
     got = reference.cross_entropy(x, target, "none", label_smoothing=0.3)
     torch.testing.assert_close(got, 0.7 * losses[:, 2] + 0.3 * losses.mean(1))
     assert reference.cross_entropy(x, target, "sum", ignore_index=2) == 0
+
+
+def test_philox_known_answers():
+    for counter, key, words in PHILOX:
+        low, high, seed = (a | b << 32 for a, b in (counter[:2], counter[2:], key))
+        low = torch.tensor([low - 2**64 if low >= 2**63 else low])  # int64 with the same bits
+        assert reference.philox(seed, low, high).tolist() == [words]
 
 
 @each_op
