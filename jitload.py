@@ -13,6 +13,7 @@ process, opens the cached library within milliseconds. After an edit
     kernel.versions()           # a table of the builds still in the cache, newest first
     kernel.diff(1, 0)           # what the newest edit changed, in sources and headers
     kernel.at(1).forward(x)     # the build before this one, beside the new one
+    kernel.resources()          # registers, spills, shared memory and occupancy of its kernels
 
 `kernel.forward` is one long-lived callable: a name taken from the handle before an edit follows
 too. A broken edit raises `CompileError` with your file, line and column, and so does every call
@@ -53,8 +54,8 @@ Settings, from the environment:
     TORCH_CUDA_ARCH_LIST   "8.0 9.0+PTX", "Ampere;Hopper"   (default: the GPUs present, or 8.0 9.0)
     CUDA_HOME, CXX         which CUDA toolkit and which C++ compiler
 
-From the shell: `python -m jitload build [NAME...]`, `python -m jitload doctor`,
-`python -m jitload prune`.
+From the shell: `python -m jitload build [NAME...]`, `python -m jitload resources NAME`,
+`python -m jitload doctor`, `python -m jitload prune`.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ import builtins
 import contextlib
 import ctypes
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -326,18 +328,23 @@ def _runtime_recipe() -> Recipe:
         name="simulator",
         sources=(simulator.RUNTIME,),
         include=(simulator.INCLUDE,),
-        flags=("-fvisibility=hidden",),  # it marks what kernels call
+        flags=("-O2", "-fvisibility=hidden"),  # it marks what kernels call
         target="cpu",
         debug=False,
     )
 
 
+@functools.cache
+def simulator_runtime() -> ctypes.CDLL:
+    """The library on which kernels for the CPU run."""
+    return ctypes.CDLL(str(_ensure(_runtime_recipe()).library), mode=ctypes.RTLD_GLOBAL)
+
+
 def _start_simulator() -> None:
     global _take_error
     if _take_error is None:
-        library = ctypes.CDLL(str(_ensure(_runtime_recipe()).library), mode=ctypes.RTLD_GLOBAL)
-        library.simulator_take_error.restype = ctypes.c_char_p
-        _take_error = library.simulator_take_error
+        _take_error = simulator_runtime().simulator_take_error
+        _take_error.restype = ctypes.c_char_p
 
 
 def _simulator_check() -> None:
@@ -379,10 +386,11 @@ class Kernel:
         self._build: Build | None = None
         self._error: Exception | None = None
         self._inputs: Inputs | None = None  # what the newest build, or its error, is of
+        self._instrumented: tuple[Recipe, Inputs, Build] | None = None  # for lab.check
         self._functions: dict[str, Function] = {}
         self._fakes: dict[str, Callable] = {}
         self._autograd: dict[str, tuple[Callable, Callable | None]] = {}
-        self._autocast: set[str] = set()
+        self._autocast: dict[str, tuple[str, ...]] = {}
         self._registered: set[tuple[str, str, str]] = set()
         self._lock = threading.RLock()
 
@@ -461,6 +469,28 @@ class Kernel:
             self._register_all(build)
             return build
 
+    def instrumented(self) -> Build:
+        """The newest build of the same files for `lab.check`: on the CPU, telling every access.
+
+        Raises:
+            CompileError: they do not compile.
+        """
+        recipe = replace(self.recipe, target="cpu", debug=False, check=True)
+        with self._lock:
+            known = self._instrumented
+            if known is None or known[0] != recipe or not known[1].are_current():
+                read_last: list[Inputs] = []
+
+                def read(recipe: Recipe, cache: Cache) -> Inputs:
+                    read_last[:] = [Inputs.read(recipe, cache)]
+                    return read_last[0]
+
+                build = _open(_ensure(recipe, read))
+                self._instrumented = known = recipe, read_last[0], build
+            build = known[2]
+        self._register_all(build)
+        return build
+
     def diff(self, before: Version | str | int, after: Version | str | int) -> Diff:
         """What changed between two builds in sources and headers, named as for `at`.
 
@@ -470,6 +500,27 @@ class Kernel:
             LookupError: the cache holds no such version.
         """
         return Diff(self._version(before), self._version(after))
+
+    def resources(self, threads: int = 256) -> list:
+        """What each kernel of the newest build takes: registers, spills, shared memory, occupancy.
+
+        A list with an item for each kernel and architecture, shown as a table. `spilled` are the
+        bytes of registers that a thread has to keep in memory; `occupancy(threads, shared)` of an
+        item is the part of a multiprocessor's threads that such blocks can fill. For a build
+        without registers, the simulator's or one of JITLOAD_DEBUG, it is empty and says so.
+
+        Args:
+            threads: of a block, for the occupancy that the table shows.
+        """
+        from toolchain.resources import Resources, uses  # late: a warm load does without
+
+        note = (
+            f"{self.name} is built for {self.target}"
+            f"{' without optimisation' if self.recipe.debug else ''}: it has no registers to count."
+        )
+        if self.target == "cpu":
+            note += f" With nvcc, `python -m jitload resources {self.name}` shows those of a GPU."
+        return Resources(uses(self.version.log()), threads, note)
 
     def _version(self, version: Version | str | int) -> Version:
         if isinstance(version, Version):
@@ -510,12 +561,14 @@ class Kernel:
         )
         self._register_all(self._build)
 
-    def register_autocast(self, name: str) -> None:
+    def register_autocast(self, name: str, keep: tuple[str, ...] = ()) -> None:
         """Let op `name` take tensors of several floating types inside torch.autocast.
 
         It then runs in the widest of them, as PyTorch's own ops do.
+
+        keep: arguments that stay as they are and have no say, such as a buffer of sums.
         """
-        self._autocast.add(name)
+        self._autocast[name] = keep
         self._register_all(self._build)
 
     def _known(self, formula: Callable) -> Callable:
@@ -542,9 +595,10 @@ class Kernel:
                 op = getattr(getattr(torch.ops, namespace), name).default
                 gradients.register(op, f"{self.recipe.name}.{name}", *self._autograd_of(name))
                 self._registered.add(key)
-        for name in self._autocast & build.functions.keys():
+        for name in self._autocast.keys() & build.functions.keys():
             if (key := (namespace, name, "autocast")) not in self._registered:
-                autocast.register(getattr(getattr(torch.ops, namespace), name).default)
+                op = getattr(getattr(torch.ops, namespace), name).default
+                autocast.register(op, self._autocast[name])
                 self._registered.add(key)
 
     def _fake_of(self, name: str) -> Callable:
@@ -703,6 +757,32 @@ def load(
     return kernel
 
 
+@contextlib.contextmanager
+def instrumented(opened: Callable[[Build], None]) -> Iterator[None]:
+    """Meanwhile every function of every loaded kernel is that of its instrumented build.
+
+    A build is made when its kernel is first called; `opened` is told of it before each call.
+    """
+
+    def of(kernel: Kernel, name: str) -> Callable:
+        def call(*args: object, **kwargs: object) -> object:
+            build = kernel.instrumented()
+            opened(build)
+            return build.functions[name](*args, **kwargs)
+
+        return call
+
+    kernels = loaded()
+    for kernel in kernels:
+        for name, function in kernel._functions.items():
+            function._call = of(kernel, name)
+    try:
+        yield
+    finally:
+        for kernel in kernels:
+            kernel._redirect()
+
+
 def loaded() -> list[Kernel]:
     """The handles of this process: every kernel that `load` has returned."""
     with _loading:
@@ -783,6 +863,15 @@ def build(names: list[str], target: str | None = None) -> int:
     return 1 if failed else 0
 
 
+def resources(name: str) -> int:
+    """Compile an op for a GPU, which need not be here, and show what its kernels take."""
+    from toolchain.resources import Resources, uses
+
+    version = _ensure(_recipe([name], target="cuda"))
+    print(Resources(uses(version.log()), threads=256))
+    return 0
+
+
 def doctor() -> int:
     """Say what this machine can build and run, and the remedy for each missing piece."""
     home, gpu = machine.cuda_home(), torch.cuda.is_available()
@@ -846,12 +935,15 @@ def main(arguments: list[str] | None = None) -> int:
     builder = commands.add_parser("build", help=build.__doc__)
     builder.add_argument("names", nargs="*", metavar="NAME", help="ops in kernels/; default: all")
     builder.add_argument("--target", choices=machine.TARGETS)
+    shower = commands.add_parser("resources", help=resources.__doc__)
+    shower.add_argument("name", metavar="NAME", help="an op in kernels/")
     commands.add_parser("doctor", help=doctor.__doc__)
     pruner = commands.add_parser("prune", help=prune.__doc__.splitlines()[0])
     pruner.add_argument("--gigabytes", type=float, default=2.0)
     pruner.add_argument("--days", type=float, default=30.0)
     options = vars(parser.parse_args(arguments))
-    return {"build": build, "doctor": doctor, "prune": prune}[options.pop("command")](**options)
+    programs = {"build": build, "resources": resources, "doctor": doctor, "prune": prune}
+    return programs[options.pop("command")](**options)
 
 
 if __name__ == "__main__":

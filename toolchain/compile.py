@@ -133,6 +133,9 @@ def _load_extension(
 
     home, for_cuda = machine.cuda_home(), inputs.recipe.target == "cuda"
     cxx, nvcc = inputs.flags
+    link = _link_flags(work, home) if for_cuda else []
+    if inputs.recipe.check:
+        link = simulator.CHECK_LINK_FLAGS
     taken_over = {
         "_run_ninja_build": run_ninja,
         "_import_module_from_library": lambda *_: None,
@@ -150,7 +153,7 @@ def _load_extension(
             sources=[str(p) for p in to_compile],
             extra_cflags=cxx,
             extra_cuda_cflags=nvcc,
-            extra_ldflags=[*_KEEP_TO_ITSELF, *(_link_flags(work, home) if for_cuda else [])],
+            extra_ldflags=[*_KEEP_TO_ITSELF, *link],
             extra_include_paths=[str(p) for p in include],
             build_directory=str(work),
             with_cuda=for_cuda,

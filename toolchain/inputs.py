@@ -64,12 +64,14 @@ class Recipe:
     target: str
     debug: bool
     formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
+    check: bool = False  # instrumented for lab.check; target is "cpu"
 
     @cached_property
     def key(self) -> str:
         """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
         labels = [label(p) for p in (*self.sources, *self.include)]
-        return digest_of(self.name, self.target, str(self.debug), *labels, "|", *self.flags)[:16]
+        kind = f"{self.debug}{' check' if self.check else ''}"
+        return digest_of(self.name, self.target, kind, *labels, "|", *self.flags)[:16]
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,11 @@ class Inputs:
         ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
         cxx = ["-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
         if recipe.target == "cpu":
-            return [*simulator.COMPILE_FLAGS, *cxx, *(["-O0", "-g"] if recipe.debug else [])], []
+            debug = ["-O0", "-g"] if recipe.debug else []
+            check = simulator.CHECK_FLAGS if recipe.check else []
+            if recipe.check and "clang" in self.compilers:
+                raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
+            return [*simulator.COMPILE_FLAGS, *cxx, *debug, *check], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
         nvcc = ["--extended-lambda", *host, *ours]
@@ -199,7 +205,7 @@ class Inputs:
             nvcc.append("--split-compile=0")  # the same code, made by all cores
         if recipe.debug:
             return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
-        return cxx, [*nvcc, "-lineinfo"]
+        return cxx, [*nvcc, "-lineinfo", "-Xptxas=-v"]  # the latter for toolchain.resources
 
     @cached_property
     def digest(self) -> str:

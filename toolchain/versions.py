@@ -67,6 +67,10 @@ class Version:
             return hashlib.sha256(data).hexdigest() == self.manifest["library_sha256"]
         return False
 
+    def log(self) -> str:
+        """What the compilers said."""
+        return (self.folder / "log").read_text(errors="replace")
+
     def sources(self) -> dict[str, list[str]]:
         """The lines of every source and header of the user's that was compiled, by its name."""
         kept = self.folder / "sources"

@@ -1,0 +1,143 @@
+"""What each kernel of a build takes of a multiprocessor, as ptxas told it in the build's log."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+# Of a multiprocessor, by architecture: threads, blocks, bytes of shared memory. (CUDA programming
+# guide, "Technical specifications per compute capability".) All have 65536 registers.
+LIMITS = {
+    "sm_80": (2048, 32, 164 << 10),
+    "sm_86": (1536, 16, 100 << 10),
+    "sm_87": (1536, 16, 164 << 10),
+    "sm_89": (1536, 24, 100 << 10),
+    "sm_90": (2048, 32, 228 << 10),
+    "sm_100": (2048, 32, 228 << 10),
+    "sm_120": (1536, 24, 100 << 10),
+}
+REGISTERS = 65536
+WARP = 32
+REGISTERS_AT_ONCE = 256  # registers are given to a warp in portions of so many
+SHARED_OF_A_BLOCK = 1024  # bytes that the system takes of each block's
+
+_ENTRY = re.compile(
+    r"Compiling entry function '(?P<name>\w+)' for '(?P<architecture>\w+)'\n"
+    r".*Function properties for (?P=name)\n"
+    r"\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores,"
+    r" (?P<loads>\d+) bytes spill loads\n"
+    r".*Used (?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?"
+)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one kernel takes, compiled for one architecture.
+
+    Attributes:
+        kernel: its name, with template arguments.
+        architecture: as in "sm_90".
+        registers: of a thread.
+        spilled: bytes of registers that a thread has to keep in memory, stores and loads together.
+        shared: bytes of static shared memory of a block; what a launch asks for comes on top.
+    """
+
+    kernel: str
+    architecture: str
+    registers: int
+    spilled: int
+    shared: int
+
+    def occupancy(self, threads: int, shared: int = 0) -> float | None:
+        """The part of a multiprocessor's threads that blocks of `threads` threads can fill.
+
+        shared: bytes of dynamic shared memory of a block. None for an unknown architecture.
+        """
+        if self.architecture.rstrip("af") not in LIMITS:
+            return None
+        most, blocks, memory = LIMITS[self.architecture.rstrip("af")]
+        warps = -(-threads // WARP)
+        of_warp = -(-self.registers * WARP // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
+        fit = min(
+            blocks,
+            most // (warps * WARP),
+            REGISTERS // of_warp // warps,
+            memory // (self.shared + shared + SHARED_OF_A_BLOCK),
+        )
+        return fit * warps * WARP / most
+
+
+class Resources(list[Use]):
+    """What the kernels of a build take, shown as a table; `note` says why it is empty.
+
+    threads: of the blocks whose occupancy the table shows.
+    """
+
+    def __init__(self, uses: list[Use], threads: int, note: str = ""):
+        super().__init__(uses)
+        self.threads, self.note = threads, note
+
+    def rows(self) -> list[tuple[str, ...]]:
+        head = ("kernel", "for", "registers", "spilled bytes", "shared bytes")
+        rows = [(*head, f"occupancy, {self.threads} threads a block")]
+        for use in self:
+            part = use.occupancy(self.threads)
+            numbers = map(str, (use.registers, use.spilled, use.shared))
+            rows.append(
+                (use.kernel, use.architecture, *numbers, "" if part is None else f"{part:.0%}")
+            )
+        return rows
+
+    def __str__(self) -> str:
+        if not self:
+            return self.note
+        rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        if not self:
+            return f"<p>{escape(self.note)}</p>"
+        head, *rows = ([escape(cell) for cell in row] for row in self.rows())
+        body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
+        return (
+            f"<table><thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead>"
+            f"<tbody>{body}</tbody></table>"
+        )
+
+
+def uses(log: str) -> list[Use]:
+    """What a build's log tells of its kernels, in the order of their names."""
+    found = list(_ENTRY.finditer(log))
+    names = _readable(list(dict.fromkeys(match["name"] for match in found)))
+    return sorted(
+        (
+            Use(
+                names[match["name"]],
+                match["architecture"],
+                int(match["registers"]),
+                int(match["stores"]) + int(match["loads"]),
+                int(match["shared"] or 0),
+            )
+            for match in found
+        ),
+        key=lambda use: (use.kernel, use.architecture),
+    )
+
+
+def _readable(names: list[str]) -> dict[str, str]:
+    """Mangled names as C++ has them, without what the functions return and take."""
+    program = shutil.which("c++filt") or shutil.which("llvm-cxxfilt")
+    if not program or not names:
+        return {name: name for name in names}
+    answer = subprocess.run([program, *names], capture_output=True, text=True, check=True)
+    return {
+        name: re.sub(r"\(.*", "", line.replace("(anonymous namespace)::", "")).removeprefix("void ")
+        for name, line in zip(names, answer.stdout.splitlines(), strict=True)
+    }
