@@ -3,7 +3,8 @@
 A source goes through `simulator.rewrite` and is compiled with COMPILE_FLAGS and the headers in
 INCLUDE, which are named as CUDA's own. RUNTIME, the executor, is compiled once and loaded before
 it, with global symbols.
-include/simulator/block.h says how a block of CUDA threads runs.
+include/simulator/block.h says how a block of CUDA threads runs. With CHECK_FLAGS a kernel tells
+RUNTIME of every access it makes; runtime/recorder.h says what comes of that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import platform
 import sys
 from pathlib import Path
 
-__all__ = ["COMPILE_FLAGS", "INCLUDE", "RUNTIME"]
+__all__ = ["CHECK_FLAGS", "CHECK_LINK_FLAGS", "COMPILE_FLAGS", "INCLUDE", "RUNTIME"]
 
 INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
@@ -32,3 +33,21 @@ COMPILE_FLAGS = [
     "-Wno-unknown-pragmas",
     *(["-Wl,-undefined,dynamic_lookup"] if sys.platform == "darwin" else []),
 ]
+
+# A hook before every access, and line numbers. The sanitizer's own runtime is not linked. What the
+# source reads or writes as one vector stays one access (no sra), what it does one by one becomes
+# no vector, and what it says once is not compiled twice for two ways of getting there (no thread
+# jumps). All calls in a kernel are inlined, exported functions too (no interposition), for what a
+# call passes by value has no hook.
+CHECK_FLAGS = [
+    "-O1",
+    "-g",
+    "-fno-tree-sra",
+    "-fno-tree-vectorize",
+    "-fno-thread-jumps",
+    "-fno-semantic-interposition",
+    "-fno-plt",
+    "-fsanitize=thread",
+    "--param=tsan-instrument-func-entry-exit=0",
+]
+CHECK_LINK_FLAGS = ["-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset"]

@@ -1,10 +1,13 @@
-"""CUDA C++ to C++: the two spellings that no header can teach a C++ compiler.
+"""CUDA C++ to C++: the spellings that no header can teach a C++ compiler.
 
     k<T><<<grid, block, bytes>>>(x, n)
     SIMULATOR_KERNEL(k<T>)(grid, block, bytes)(x, n)
 
     extern __shared__ float tile[];
     SIMULATOR_DYNAMIC_SHARED float tile[] SIMULATOR_DYNAMIC_SHARED_NAME;
+
+    __global__ __launch_bounds__(128) void k(int n) {
+    __global__ __launch_bounds__(128) void k(int n) { SIMULATOR_LAUNCH_BOUNDS(128)
 
 Everything else, line breaks included, stays as it is, so the compiler's line numbers are the
 user's.
@@ -38,7 +41,7 @@ def rewrite(text: str, path: str) -> str:
     """
     code = blank(text)
     _refuse(code, path)
-    edits = [*_launches(code), *_dynamic_shared(code), *_noinline(code)]
+    edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
     parts, end = [f'#line 1 "{_escape(path)}"\n'], 0
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
@@ -260,6 +263,27 @@ def _in_function(code: str, position: int) -> bool:
         elif open_braces:
             open_braces.pop()
     return any(open_braces)
+
+
+def _launch_bounds(code: str) -> Iterator[_Edit]:
+    for match in re.finditer(r"\b__launch_bounds__\s*(?=\()", code):
+        bounds_end = _closing(code, match.end())
+        parameters = bounds_end and code.find("(", bounds_end)
+        end = parameters and parameters > 0 and _closing(code, parameters)
+        body = end and re.compile(r"\s*\{").match(code, end)
+        if body:
+            bounds = " ".join(code[match.end() : bounds_end].split())
+            yield body.end(), body.end(), f" SIMULATOR_LAUNCH_BOUNDS{bounds}"
+
+
+def _closing(code: str, opening: int) -> int | None:
+    """Where the `(` at an offset has been closed again."""
+    depth = 0
+    for bracket in re.compile(r"[()]").finditer(code, opening):
+        depth += 1 if bracket[0] == "(" else -1
+        if depth == 0:
+            return bracket.end()
+    return None
 
 
 def _noinline(code: str) -> Iterator[_Edit]:

@@ -2,8 +2,14 @@
 //
 // To read it: include/simulator/block.h says how a block of threads runs, include/simulator/fiber.h
 // how a thread leaves its stack for another, runtime/worker.h who waits for whom, runtime/pool.h
-// who runs which block.
+// who runs which block, and runtime/recorder.h what the checker sees of it all.
+#define SIMULATOR_EXECUTOR
+#include "include/simulator/warp.h"
 #include "runtime/api.h"
+#include "runtime/checks.h"
+#include "runtime/hooks.h"
+#include "runtime/inspection.h"
+#include "runtime/report.h"
 
 // The dynamic shared memory of the block that runs on this operating-system thread: each `extern
 // __shared__` array of every kernel is this one.

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from random123 import PHILOX
 
 import jitload
 
@@ -547,18 +548,6 @@ def test_coalesced_threads(groups):
     y = groups.zeros(32)
     groups.coalesced(y)
     assert y.tolist() == [i // 3 + 100 * 11 + 30000 if i % 3 == 0 else 0 for i in LANES]
-
-
-# From the authors' known-answer tests (Random123, kat_vectors): counter, key, result.
-PHILOX = [
-    ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
-    ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
-    (
-        [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
-        [0xA4093822, 0x299F31D0],
-        [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
-    ),
-]
 
 
 def test_philox_known_answers(groups):

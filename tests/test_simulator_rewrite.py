@@ -121,6 +121,15 @@ def test_dynamic_shared_memory(declaration, expected):
     assert rewritten(declaration) == expected
 
 
+def test_launch_bounds_are_said_again_in_the_body():
+    bounds = "__launch_bounds__(max(N, 32),\n 2)"
+    assert rewritten(f"void {bounds} k(int (*f)(int)) {{}}") == (
+        f"void {bounds} k(int (*f)(int)) {{ SIMULATOR_LAUNCH_BOUNDS(max(N, 32), 2)}}"
+    )
+    for text in (f"void {bounds} k(int n);", f"{bounds} // {{"):
+        assert rewritten(text) == text
+
+
 def test_noinline_where_it_is_not_an_attribute_already():
     assert rewritten("__noinline__ int f();") == "__attribute__((noinline)) int f();"
     assert rewritten("__device__ __noinline__ int f();").endswith(

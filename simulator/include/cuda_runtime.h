@@ -12,6 +12,12 @@
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+// What they say, in the kernel's body.
+#ifdef __SANITIZE_THREAD__
+#define SIMULATOR_LAUNCH_BOUNDS(...) ::simulator::hold_bounds(__FILE__, __LINE__, __VA_ARGS__);
+#else
+#define SIMULATOR_LAUNCH_BOUNDS(...)
+#endif
 #define __align__(n) __attribute__((aligned(n)))
 
 // All `extern __shared__` arrays of a process are one, of the runtime's. In a file the rewriter

@@ -105,6 +105,12 @@ void trap(const char* file, int line) {
                  text("%s:%d: thread %u: __trap", file, line, worker->rank));
 }
 
+void fail_bounds(unsigned threads, const char* file, int line) {
+    worker->fail(cudaErrorInvalidConfiguration,
+                 text("%s:%d: %u threads in a block, and the kernel's __launch_bounds__ allow %u",
+                      file, line, worker->size, threads));
+}
+
 void fail_assertion(const char* condition, const char* file, int line) {
     if (worker && worker->running)
         worker->fail(cudaErrorAssert, text("%s:%d: thread %u: assertion failed: %s", file, line,
@@ -140,10 +146,12 @@ cudaError_t cudaMalloc(void** address, size_t bytes) {
     if (!address) return record(cudaErrorInvalidValue);
     *address = nullptr;
     if (bytes && posix_memalign(address, 256, bytes)) return record(cudaErrorMemoryAllocation);
+    if (bytes) recorder.allocated(reinterpret_cast<uintptr_t>(*address), bytes, 0);
     return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* address) {
+    recorder.freed(reinterpret_cast<uintptr_t>(address));
     free(address);
     return cudaSuccess;
 }

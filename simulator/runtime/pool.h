@@ -46,6 +46,7 @@ class Pool {
     // Returns when every block has run, or one has failed.
     Error run(const Launch& launch) {
         std::lock_guard<std::mutex> one_launch_at_a_time(launching);
+        if (recorder.is_on) return check(launch), Error{};
         blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
         const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
         // Long enough to be worth the trip to the counter, short enough to leave no core idle at
@@ -55,8 +56,10 @@ class Pool {
         next = 0;
         failure = {};
         // It takes longer to wake a helper than to run a few thousand threads.
-        const unsigned helpers =
-            blocks * threads < 2048 ? 0 : std::min<uint64_t>(cores, blocks) - 1;
+        // What is instrumented runs alone, even outside a check.
+        const unsigned helpers = blocks * threads < 2048 || launch.instrumented
+                                     ? 0
+                                     : std::min<uint64_t>(cores, blocks) - 1;
         if (helpers) call(launch, helpers);
         work(launch);
         if (helpers) dismiss();
@@ -64,6 +67,25 @@ class Pool {
     }
 
   private:
+    // All blocks one after another, on this thread. What fails is the recorder's to tell.
+    void check(const Launch& launch) {
+        Worker& self = this_worker();
+        recorder.begin_launch(launch, {{&self, sizeof self}, self.stacks.memory()});
+        const uint64_t count = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
+        for (uint64_t n = 0; n < count; n++) {
+            const uint64_t block = recorder.block_in_order(n);
+            recorder.begin_block(self, block);
+            const bool ran = self.run_block(launch, index_of(launch, block));
+            if (!recorder.end_block(ran ? nullptr : &self.error)) return;
+        }
+    }
+
+    static uint3 index_of(const Launch& launch, uint64_t block) {
+        const uint64_t rest = block / launch.grid.x;
+        return {unsigned(block % launch.grid.x), unsigned(rest % launch.grid.y),
+                unsigned(rest / launch.grid.y)};
+    }
+
     void call(const Launch& launch, unsigned helpers) {
         std::lock_guard<std::mutex> lock(mutex);
         while (hired < cores - 1) {
@@ -107,10 +129,7 @@ class Pool {
             if (first >= blocks) return;
             const uint64_t end = std::min(first + chunk, blocks);
             for (uint64_t block = first; block < end; block++) {
-                const unsigned x = block % launch.grid.x;
-                const uint64_t rest = block / launch.grid.x;
-                const unsigned y = rest % launch.grid.y, z = rest / launch.grid.y;
-                if (!self.run_block(launch, {x, y, z})) {
+                if (!self.run_block(launch, index_of(launch, block))) {
                     next = blocks;  // the launch has failed: no new blocks
                     std::lock_guard<std::mutex> lock(mutex);
                     if (failure.code == cudaSuccess) failure = self.error;

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <atomic>
+#include <utility>
 #include "../include/simulator/block.h"
 
 namespace simulator {
@@ -58,6 +59,8 @@ class Stacks {
 
     // The end of some stack, for one who has given up all that is on them.
     char* any() { return base + size; }
+
+    std::pair<const void*, size_t> memory() const { return {base, size * max_threads}; }
 
   private:
     unsigned index_of(const void* address) const {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 #include "errors.h"
+#include "recorder.h"
 #include "stacks.h"
 #include "warp.h"
 
@@ -26,10 +27,12 @@ class Worker : public Block {
     void set_ready(unsigned warp, uint32_t lanes);
     bool converge();
     bool wake_pausing();
+    bool is_stuck();
     void report_deadlock();
     Context* fresh();
 
     bool running = false;
+    unsigned alive_before = 0, rounds = 0;  // at the last round of waking those who pause
     Error error;
     Stacks stacks;
 
@@ -51,9 +54,16 @@ bool Worker::run_block(const Launch& to_run, uint3 at) {
     index = at;
     size = launch->block.x * launch->block.y * launch->block.z;
     next = 0;
+    order = recorder.is_running() ? recorder.order_of_threads.data() : nullptr;
     tracked = false;
     error.code = cudaSuccess;
     running = true;
+    if (launch->instrumented) {
+        current = this;
+        blockIdx = at;
+        blockDim = launch->block;
+        gridDim = launch->grid;
+    }
     switch_fiber(&native, fresh());
     running = false;
     return error.code == cudaSuccess;
@@ -93,6 +103,8 @@ void Worker::fail(cudaError_t code, const std::string& message) {
     leave(&native);
 }
 
+void stop_block(const char* message) { worker->fail(cudaErrorIllegalAddress, message); }
+
 // ---- Threads that can go on
 
 void Worker::set_ready(unsigned warp, uint32_t lanes) {
@@ -120,6 +132,13 @@ bool Worker::converge() {
     return false;
 }
 
+// All wait for others to go first, and have done so for so long that a check gives up. Elsewhere
+// another block may still come to their aid.
+bool Worker::is_stuck() {
+    return recorder.is_running() && alive == alive_before ? ++rounds > 1 << 16
+                                                          : (alive_before = alive, rounds = 0);
+}
+
 bool Worker::wake_pausing() {
     for (unsigned w = 0; w * warp_size < size; w++)
         set_ready(w, std::exchange(warps[w].pausing, 0));
@@ -135,6 +154,7 @@ bool Worker::try_exchange(unsigned w, uint64_t key) {
     bool same = true;
     for_each_lane(lanes, [&](unsigned lane) { same &= warp.key[lane] == key; });
     if (!same) return false;
+    if (recorder.is_running()) recorder.exchange(*this, w, lanes, Exchange(key >> 32));
     deliver(warp, lanes, Exchange(key >> 32));
     warp.exchange &= ~lanes;
     set_ready(w, lanes);
@@ -206,7 +226,7 @@ void Worker::report_deadlock() {
 // Those before `rank` have returned, for only now can a thread be left behind.
 void Block::track(unsigned rank) {
     tracked = true;
-    alive = size - rank;
+    alive = size - (next - 1);
     arrived = votes = 0;
     ready = 0;
     for (unsigned w = 0, first = 0; first < size; w++, first += warp_size) {
@@ -218,6 +238,10 @@ void Block::track(unsigned rank) {
             warp.alive &= ~0u << (rank - first);
         warp.ready = warp.barrier = warp.exchange = warp.convergence = warp.pausing = 0;
     }
+    if (!order) return;
+    for (unsigned w = 0; w * warp_size < size; w++) warps[w].alive = 0;
+    for (unsigned i = next - 1; i < size; i++)
+        warps[order[i] / warp_size].alive |= 1u << order[i] % warp_size;
 }
 
 // A ready thread; else one that has not been started; else one that waits for the others to have
@@ -230,7 +254,7 @@ Context* Block::next_fiber() {
                 return simulator::next_fiber(*this, warp * warp_size);
         if (next < size) return self.fresh();
         if (alive == 0) return &self.native;
-        if (!self.converge() && !self.wake_pausing()) {
+        if (!self.converge() && (self.is_stuck() || !self.wake_pausing())) {
             self.report_deadlock();
             return &self.native;
         }
@@ -239,6 +263,7 @@ Context* Block::next_fiber() {
 
 void Block::open_barrier() {
     auto& self = static_cast<Worker&>(*this);
+    if (recorder.is_running()) recorder.barrier(*this);
     barrier_alive = alive;
     barrier_votes = votes;
     arrived = votes = 0;
@@ -262,6 +287,29 @@ void Block::fail_for_mask(unsigned rank, uint32_t mask) {
         cudaErrorLaunchFailure,
         text("%s:%d: thread %u (lane %u) calls %s with mask 0x%08x, which does not name that lane",
              thread.file, thread.line, rank, rank % warp_size, thread.what, mask));
+}
+
+namespace {
+SIMULATOR_INLINE bool start(Block& block) {
+    if (block.next == block.size) return false;
+    const unsigned rank = block.order ? block.order[block.next] : block.next;
+    const dim3& extent = block.launch->block;
+    block.next++;
+    block.rank = rank;
+    if (rank < extent.x)
+        threadIdx = {rank, 0, 0};
+    else
+        threadIdx = {rank % extent.x, rank / extent.x % extent.y, rank / extent.x / extent.y};
+    return true;
+}
+
+}  // namespace
+
+bool start_thread(Block& block) { return start(block); }
+
+bool next_thread(Block& block) {
+    if (block.tracked) block.finish(block.rank);
+    return start(block);
 }
 
 // Others may have waited for this thread alone.

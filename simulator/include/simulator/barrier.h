@@ -4,6 +4,10 @@
 
 namespace simulator {
 
+#ifdef __SANITIZE_THREAD__
+SIMULATOR_EXPORT Block& barrier(bool vote, const char* what, const char* file, int line);
+SIMULATOR_EXPORT void pause(const char* what, const char* file, int line);
+#else
 // Leaves the running thread suspended and goes on with `next`; comes back when the thread is
 // resumed.
 SIMULATOR_INLINE void suspend(Block& block, unsigned rank, Context* next) {
@@ -23,7 +27,7 @@ SIMULATOR_INLINE void note(Block& block, unsigned rank, const char* what, const 
     thread.line = line;
 }
 
-SIMULATOR_INLINE Block& barrier(bool vote, const char* what, const char* file, int line) {
+SIMULATOR_WAIT Block& barrier(bool vote, const char* what, const char* file, int line) {
     Block& block = *current;
     const unsigned rank = block.rank;
     note(block, rank, what, file, line);
@@ -38,13 +42,14 @@ SIMULATOR_INLINE Block& barrier(bool vote, const char* what, const char* file, i
 }
 
 // Lets other threads go first: whoever spins waits for somebody.
-SIMULATOR_INLINE void pause(const char* what, const char* file, int line) {
+SIMULATOR_WAIT void pause(const char* what, const char* file, int line) {
     Block& block = *current;
     const unsigned rank = block.rank;
     note(block, rank, what, file, line);
     block.warps[rank / warp_size].pausing |= 1u << rank % warp_size;
     suspend(block, rank, next_fiber(block, rank));
 }
+#endif
 
 }  // namespace simulator
 

@@ -18,6 +18,13 @@
 #define SIMULATOR_INLINE [[gnu::always_inline]] inline
 // The line that called a built-in function, as its last two parameters.
 #define SIMULATOR_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
+// Where a thread waits: part of the kernel, but for the checker part of the executor, where no hook
+// is called.
+#ifdef SIMULATOR_EXECUTOR
+#define SIMULATOR_WAIT SIMULATOR_EXPORT
+#else
+#define SIMULATOR_WAIT SIMULATOR_INLINE
+#endif
 
 namespace simulator {
 
@@ -36,6 +43,7 @@ struct Launch {
     size_t shared;                // bytes of dynamic shared memory
     void (*run_threads)(Block&);  // starts the block's threads, from Block::next on
     const void* body;             // the kernel with its arguments
+    bool instrumented;            // for the checker
 };
 
 // Where a suspended thread waits.
@@ -82,13 +90,14 @@ struct Warp {
 struct SIMULATOR_EXPORT Block {
     const Launch* launch;
     uint3 index;
-    unsigned size;     // threads
-    unsigned next;     // the first thread that has not been started
-    unsigned rank;     // the running one: x + y * blockDim.x + z * blockDim.x * blockDim.y
-    bool tracked;      // a thread has waited: from here on the fields below are kept
-    unsigned alive;    // threads that have not returned
-    unsigned arrived;  // threads that wait at __syncthreads
-    unsigned votes;    // how many of them brought a predicate that is not 0
+    unsigned size;          // threads
+    unsigned next;          // how many threads have been started
+    const uint16_t* order;  // in which they are, while the checker looks on; else null: ascending
+    unsigned rank;          // the running one: x + y * blockDim.x + z * blockDim.x * blockDim.y
+    bool tracked;           // a thread has waited: from here on the fields below are kept
+    unsigned alive;         // threads that have not returned
+    unsigned arrived;       // threads that wait at __syncthreads
+    unsigned votes;         // how many of them brought a predicate that is not 0
     unsigned barrier_alive, barrier_votes;  // the same two when the last barrier opened
     uint32_t ready;  // the warps that have a ready lane, and perhaps some that had one
     Warp warps[max_threads / warp_size];
@@ -127,20 +136,57 @@ SIMULATOR_INLINE Context* next_fiber(Block& block, unsigned rank) {
 // Runs a grid to its end. Errors are recorded for cudaGetLastError.
 SIMULATOR_EXPORT void run(const Launch& launch);
 
+// The loop over a block's threads, for the checker: the first, and the next after one has returned,
+// in its order. False if none is left.
+SIMULATOR_EXPORT bool start_thread(Block& block);
+SIMULATOR_EXPORT bool next_thread(Block& block);
+
+// A kernel whose __launch_bounds__ allow so many threads a block has more.
+[[noreturn]] SIMULATOR_EXPORT void fail_bounds(unsigned threads, const char* file, int line);
+
 // __trap and assert: each ends the running block and with it the launch, with an error. An
 // assertion of the host ends the process, as everywhere.
 [[noreturn]] SIMULATOR_EXPORT void trap(const char* file, int line);
 [[noreturn]] SIMULATOR_EXPORT void fail_assertion(const char* condition, const char* file,
                                                   int line);
 
-// The block of the running thread, or what was one in a thread of the host.
-static thread_local Block* current;
-
 }  // namespace simulator
 
+// The built-in variables, and `current`: the block of the running thread, or what was one in a
+// thread of the host.
+#if defined(SIMULATOR_EXECUTOR) || defined(__SANITIZE_THREAD__)
+// For the checker the executor has them, since one block runs at a time. They are constant while a
+// thread runs, so that no hook is called for them.
+#ifdef SIMULATOR_EXECUTOR
+#define SIMULATOR_BUILT_IN(T, name, symbol) T name __asm__(symbol)
+#else
+#define SIMULATOR_BUILT_IN(T, name, symbol) extern T const name __asm__(symbol)
+#endif
+#pragma GCC visibility push(default)
+SIMULATOR_BUILT_IN(uint3, threadIdx, "simulator_thread_index");
+SIMULATOR_BUILT_IN(uint3, blockIdx, "simulator_block_index");
+SIMULATOR_BUILT_IN(uint3, blockDim, "simulator_block_extent");
+SIMULATOR_BUILT_IN(uint3, gridDim, "simulator_grid_extent");
+namespace simulator {
+SIMULATOR_BUILT_IN(Block*, current, "simulator_current");
+}
+#pragma GCC visibility pop
+#undef SIMULATOR_BUILT_IN
+#else
 // Of internal linkage, so that the compiler sees every use and can keep them in registers.
 static thread_local uint3 threadIdx;
 static thread_local uint3 blockIdx;
 static thread_local dim3 blockDim;
 static thread_local dim3 gridDim;
+namespace simulator {
+static thread_local Block* current;
+}
+#endif
+namespace simulator {
+// The minimum of blocks, and the maximum of a cluster, are of no consequence here.
+SIMULATOR_INLINE void hold_bounds(const char* file, int line, unsigned threads, unsigned = 1,
+                                  unsigned = 1) {
+    if (blockDim.x * blockDim.y * blockDim.z > threads) fail_bounds(threads, file, line);
+}
+}  // namespace simulator
 constexpr int warpSize = simulator::warp_size;

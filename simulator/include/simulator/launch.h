@@ -6,18 +6,33 @@
 
 namespace simulator {
 
+#ifdef __SANITIZE_THREAD__
+constexpr bool is_instrumented = true;
+
+// The built-in variables are constant in here, and only in here.
+template <class Body>
+[[gnu::noinline, gnu::flatten]] void run_thread(Body body) {
+    body();
+}
+#else
+constexpr bool is_instrumented = false;
+#endif
+
 // The loop over a block's threads. It runs on a fiber, and the kernel is inlined into it. As long
 // as no thread waits, it is a plain loop that calls nothing, so the compiler may keep the built-in
 // variables in registers.
 template <class Body>
 [[gnu::flatten]] void run_threads(Block& block) {
     const Body body = *static_cast<const Body*>(block.launch->body);
-    const dim3 extent = block.launch->block;
-    const unsigned size = block.size;
+#ifdef __SANITIZE_THREAD__
+    for (bool more = start_thread(block); more; more = next_thread(block)) run_thread(body);
+#else
     current = &block;
     blockIdx = block.index;
-    blockDim = extent;
+    blockDim = block.launch->block;
     gridDim = block.launch->grid;
+    const dim3 extent = block.launch->block;
+    const unsigned size = block.size;
     while (block.next < size) {
         unsigned rank = block.next;
         uint3 index = {rank % extent.x, rank / extent.x % extent.y, rank / extent.x / extent.y};
@@ -39,6 +54,7 @@ template <class Body>
         block.finish(
             rank);  // others have waited or wait still, and may have started the next threads
     }
+#endif
 }
 
 // A launch whose arguments have still to come.
@@ -95,7 +111,8 @@ struct Kernel {
     int line;
 
     auto operator()(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) const {
-        Launch launch{name, file, line, signature.address(), grid, block, shared, nullptr, nullptr};
+        Launch launch{name,   file,    line,    signature.address(), grid, block,
+                      shared, nullptr, nullptr, is_instrumented};
         return typename Signature::template Start<Call>{{call, launch}};
     }
 };

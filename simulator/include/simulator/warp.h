@@ -12,8 +12,13 @@ constexpr unsigned full_mask = 0xffffffff;
 
 SIMULATOR_INLINE unsigned lane_id() { return current->rank % warp_size; }
 
-SIMULATOR_INLINE uint64_t exchange(Exchange exchange, unsigned mask, uint64_t value,
-                                   unsigned source, const char* what, const char* file, int line) {
+#ifdef __SANITIZE_THREAD__
+SIMULATOR_EXPORT uint64_t exchange(Exchange exchange, unsigned mask, uint64_t value,
+                                   unsigned source, const char* what, const char* file, int line);
+SIMULATOR_EXPORT unsigned active_lanes(const char* file, int line);
+#else
+SIMULATOR_WAIT uint64_t exchange(Exchange exchange, unsigned mask, uint64_t value, unsigned source,
+                                 const char* what, const char* file, int line) {
     Block& block = *current;
     const unsigned rank = block.rank;
     note(block, rank, what, file, line);
@@ -29,6 +34,20 @@ SIMULATOR_INLINE uint64_t exchange(Exchange exchange, unsigned mask, uint64_t va
         suspend(block, rank, next);
     return warp.result[lane];
 }
+
+// Which lanes run together is the hardware's choice. Here they are as many as can be: a lane waits
+// until no other lane of its warp can run, and all that then stand at the same __activemask are
+// active together. So `__shfl_down_sync(__activemask(), ...)` and the counting of a warp's atomics
+// both come out right.
+SIMULATOR_WAIT unsigned active_lanes(const char* file, int line) {
+    Block& block = *current;
+    const unsigned rank = block.rank;
+    note(block, rank, "__activemask", file, line);
+    block.warps[rank / warp_size].convergence |= 1u << rank % warp_size;
+    suspend(block, rank, next_fiber(block, rank));
+    return block.warps[rank / warp_size].result[rank % warp_size];
+}
+#endif
 
 template <class T>
 SIMULATOR_INLINE T shuffle(unsigned mask, T value, unsigned source, const char* what,
@@ -140,16 +159,6 @@ SIMULATOR_REDUCE(__reduce_or_sync, unsigned, Or)
 SIMULATOR_REDUCE(__reduce_xor_sync, unsigned, Xor)
 #undef SIMULATOR_REDUCE
 
-// Which lanes run together is the hardware's choice. Here they are as many as can be: a lane waits
-// until no other lane of its warp can run, and all that then stand at the same call are active
-// together. So
-// `__shfl_down_sync(__activemask(), ...)` and the counting of a warp's atomics both come out right.
 SIMULATOR_INLINE unsigned __activemask(SIMULATOR_CALLER) {
-    using namespace simulator;
-    Block& block = *current;
-    const unsigned rank = block.rank;
-    note(block, rank, "__activemask", file, line);
-    block.warps[rank / warp_size].convergence |= 1u << rank % warp_size;
-    suspend(block, rank, next_fiber(block, rank));
-    return block.warps[rank / warp_size].result[rank % warp_size];
+    return simulator::active_lanes(file, line);
 }

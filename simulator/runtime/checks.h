@@ -1,0 +1,282 @@
+// A check from its beginning to its end: whose memory is whose, launches, blocks, and where their
+// threads synchronise.
+#pragma once
+#include <numeric>
+#include <random>
+#include "recorder.h"
+
+namespace simulator {
+namespace {
+
+// ---- Memory
+
+void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic) {
+    std::vector<Variable> known_variables = std::move(variables);
+    this->~Recorder();
+    new (this) Recorder;
+    variables = std::move(known_variables);
+    seed = with_seed;
+    most_threads = threads;
+    is_counting = with_traffic;
+    is_on = true;
+    static Trace kept;
+    trace = &kept;
+}
+
+void Recorder::end() {
+    find_unwritten();
+    findings.drop_explained();
+    trace->shrink();
+    is_on = false;
+}
+
+Region& Recorder::add(uintptr_t begin, size_t bytes, Region::Type type, std::string name,
+                      size_t pad) {
+    regions.push_back({begin, begin + bytes, bytes, type, pad, std::move(name)});
+    sorted.clear();
+    return regions.back();
+}
+
+void Recorder::allocated(uintptr_t begin, size_t bytes, size_t pad) {
+    if (!is_on) return;
+    poison(begin, bytes);
+    add(begin, bytes, Region::Fresh, "", pad);
+}
+
+// The region's record stays; its addresses may be another's from now on.
+void Recorder::freed(uintptr_t begin) {
+    if (!is_on) return;
+    for (Region& region : regions)
+        if (region.begin == begin && region.type == Region::Fresh)
+            region.end = region.begin, sorted.clear();
+    forget_places();
+}
+
+Region* Recorder::region_at(uintptr_t address) {
+    if (sorted.empty()) arrange();
+    return find(address);
+}
+
+void Recorder::arrange() {
+    for (Region& region : regions)
+        if (region.is_alive()) sorted.push_back(&region);
+    std::sort(sorted.begin(), sorted.end(),
+              [](const Region* a, const Region* b) { return a->begin < b->begin; });
+    forget_places();
+}
+
+void Recorder::forget_places() {
+    for (Site& site : sites) {
+        site.region = nullptr;
+        slot_of(site.pc).size = 0;
+    }
+}
+
+// The last region that begins at or before the address, if it ends after it.
+Region* Recorder::find(uintptr_t address) const {
+    auto after = std::upper_bound(sorted.begin(), sorted.end(), address,
+                                  [](uintptr_t a, const Region* r) { return a < r->begin; });
+    if (after == sorted.begin()) return nullptr;
+    Region* region = after[-1];
+    return address < region->end ? region : nullptr;
+}
+
+// When a site is new, or touches other memory than before. False if that is nobody's.
+bool Recorder::look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind) {
+    Slot& slot = slot_of(pc);
+    if (!slot.pc) {
+        if (sites.size() == most_sites)
+            stop_block("it touches memory from more places than the checker can tell apart");
+        slot.pc = pc;
+        slot.id = sites.size();
+        sites.push_back({pc, slot.id, kind});
+    }
+    Region* region = find(address);
+    if (!region || !region->holds(address, size)) {
+        outside(sites[slot.id], address, size);
+        return false;
+    }
+    slot.begin = region->begin;
+    slot.size = region->end - region->begin;
+    slot.is_private = region->type == Region::Private;
+    return true;
+}
+
+// ---- Launches and blocks
+
+// "k" of "ns::k<T, 4>".
+std::string plain_name(const std::string& kernel) {
+    const std::string name = kernel.substr(0, kernel.find('<'));
+    const size_t colon = name.rfind(':');
+    return colon == std::string::npos ? name : name.substr(colon + 1);
+}
+
+void Recorder::begin_launch(const Launch& launch, std::initializer_list<Memory> executors) {
+    const Library library = library_of(reinterpret_cast<const void*>(launch.run_threads));
+    const uint64_t blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
+    const uint32_t first = launches.empty() ? 1 : launches.back().first + launches.back().blocks;
+    launches.push_back({launch.name, launch.file, launch.line, launch.grid, launch.block,
+                        launch.shared, blocks, 0, first});
+
+    auto& threads = order_of_threads;
+    threads.resize(std::min<uint64_t>(max_threads,
+                                      uint64_t(launch.block.x) * launch.block.y * launch.block.z));
+    std::iota(threads.begin(), threads.end(), 0);
+    if (seed) std::shuffle(threads.begin(), threads.end(), std::mt19937(seed + launches.size()));
+    order.begin_launch();
+
+    // What is not a tensor's: the block's shared arrays, and the memory in which threads run. Those
+    // of an earlier launch stay for the report alone.
+    for (Region& region : regions)
+        if (region.type >= Region::Shared) region.end = region.begin;
+    sorted.clear();
+    const uintptr_t locals = thread_local_memory(library);
+    const std::string kernel = plain_name(launch.name);
+    const bool has_arrays = std::any_of(variables.begin(), variables.end(), [&](const auto& it) {
+        return it.library == library.path && it.owner == kernel;
+    });
+    for (const Variable& it : variables) {
+        // What another kernel declares is out of this one's bounds.
+        if (has_arrays && it.is_kernels && it.owner != kernel) continue;
+        if (it.library == library.path)
+            add((it.is_shared ? locals : library.base) + it.offset, it.bytes,
+                it.name.empty() ? Region::Private
+                : it.is_shared  ? Region::Shared
+                                : Region::Device,
+                it.name);
+    }
+    add(reinterpret_cast<uintptr_t>(simulator_dynamic_shared), launch.shared, Region::Shared,
+        "dynamic shared memory");
+    std::vector<Memory> private_memory = constants(library);
+    private_memory.insert(private_memory.end(), executors);
+    private_memory.push_back(host_stack());
+    private_memory.push_back({threads.data(), threads.size() * sizeof threads[0]});
+    for (auto [begin, bytes] : private_memory)
+        add(reinterpret_cast<uintptr_t>(begin), bytes, Region::Private, "");
+
+    note_what_the_host_wrote();
+}
+
+// Of fresh memory, since it was poisoned, or since a launch of which not all blocks are traced.
+void Recorder::note_what_the_host_wrote() {
+    for (Region& region : regions) {
+        if (region.type != Region::Fresh || !region.is_alive() || region.written_before) continue;
+        const size_t poisoned = count_poisoned(region);
+        region.written_before = poisoned == 0;
+        if (poisoned == 0 || poisoned == (region.size + 7) / 8) continue;
+        if (region.writes.empty()) region.writes.make(region.cells());
+        for (size_t i = 0; i < region.cells(); i++) {
+            const uintptr_t cell = region.begin + (i << region.shift);
+            if (!region.is_written(i) &&
+                !is_poisoned(region, cell, std::min(region.cell_size(), region.end - cell)))
+                region.writes[i].time = settled;
+        }
+    }
+}
+
+// Other seeds than 0 shuffle the threads of a block, anew for each launch, and step through the
+// blocks in strides that meet each of them once.
+uint64_t Recorder::block_in_order(uint64_t n) const {
+    const uint64_t blocks = launches.back().blocks;
+    uint64_t stride = seed ? seed * 0x9E3779B97F4A7C15u >> 40 | 1 : 1;
+    while (std::gcd(stride, blocks) != 1) stride += 2;
+    return (n * (stride % blocks) + seed) % blocks;
+}
+
+void Recorder::begin_block(Block& to_run, uint64_t index) {
+    if (sorted.empty()) arrange();
+    LaunchRecord& launch = launches.back();
+    const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
+    const uint64_t wanted =
+        std::clamp<uint64_t>(most_threads / std::max<uint64_t>(1, threads), 2, launch.blocks + 2);
+    // All, or so many spread evenly, the first and the last among them.
+    is_sampled = launch.blocks > wanted;
+    const bool traced =
+        !is_sampled || index == 0 || index == launch.blocks - 1 ||
+        index * (wanted - 1) / launch.blocks != (index - 1) * (wanted - 1) / launch.blocks;
+    launch.recorded += traced;
+    block = &to_run;
+    serial = launch.first + index;
+    if (traced) order.begin_block(serial);
+    std::fill_n(spins, order_of_threads.size(), Spin());
+    stopped = false;
+    mode = traced ? Mode::Full : Mode::Bounds;
+}
+
+bool Recorder::end_block(const Error* error) {
+    if (mode == Mode::Full) {
+        for (unsigned w = 0; w * warp_size < order_of_threads.size(); w++) flush(w);
+        order.end_block();
+    }
+    mode = Mode::Off;
+    if (!error || stopped) return true;
+    const bool illegal = error->code == cudaErrorIllegalAddress;
+    if (illegal && reported == serial) return true;
+    Finding finding{};
+    finding.kind = error->code == cudaErrorAssert                                ? "assertion"
+                   : error->code == cudaErrorInvalidConfiguration                ? "refused launch"
+                   : error->message.find("wait for others") != std::string::npos ? "deadlock"
+                   : illegal                                                     ? "out of bounds"
+                                                                                 : "failed";
+    finding.message = error->message;
+    finding.place.block = serial;
+    finding.place.thread = block->rank;
+    if (const Spin& spin = spins[block->rank]; finding.is("deadlock") && spin.is_waiting())
+        finding.place.site = &sites[spin.site], finding.place.access = "read";
+    report(finding);
+    return !finding.is("deadlock");
+}
+
+// ---- Synchronisation
+
+void Recorder::barrier(const Block& at) {
+    if (mode != Mode::Full) return;
+    for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
+    order.barrier();
+    const Thread* first = nullptr;
+    unsigned first_rank = 0;
+    for (unsigned rank = 0; rank < at.size; rank++) {
+        if (!(at.warps[rank / warp_size].alive >> rank % warp_size & 1)) continue;
+        const Thread& thread = at.threads[rank];
+        if (!first) {
+            first = &thread, first_rank = rank;
+        } else if (thread.line != first->line ||
+                   (thread.file != first->file && strcmp(thread.file, first->file))) {
+            Finding finding{};
+            finding.kind = "divergent barrier";
+            finding.place = {first->what, nullptr, first->file, first->line, serial, first_rank};
+            finding.other = {thread.what, nullptr, thread.file, thread.line, serial, rank};
+            report(finding);
+            break;
+        }
+    }
+}
+
+void Recorder::exchange(const Block& at, unsigned w, uint32_t lanes, Exchange kind) {
+    if (mode != Mode::Full) return;
+    const Warp& warp = at.warps[w];
+    if (lanes == warp.alive)
+        flush(w);
+    else
+        inspect(w);
+    const unsigned rest = at.size - w * warp_size;
+    order.meeting(w, lanes, rest >= warp_size ? ~0u : (1u << rest) - 1);
+    if (kind != Exchange::Shuffle) return;
+    // A lane that moves up or down may read past the others' end and not use what it gets. One that
+    // names a lane wants its value.
+    for_each_of(lanes, [&](unsigned lane) {
+        if (lanes >> warp.source[lane] & 1) return;
+        const Thread& thread = at.threads[w * warp_size + lane];
+        if (strstr(thread.what, "up") || strstr(thread.what, "down")) return;
+        Finding finding{};
+        finding.kind = "inactive lane";
+        finding.message = text("lane %u reads lane %u, which takes no part (mask 0x%08x)", lane,
+                               warp.source[lane], uint32_t(warp.key[lane]));
+        finding.place = {thread.what, nullptr, thread.file,
+                         thread.line, serial,  w * warp_size + lane};
+        report(finding);
+    });
+}
+
+}  // namespace
+}  // namespace simulator

@@ -1,0 +1,97 @@
+// What is wrong, where, and how often.
+#pragma once
+#include <string.h>
+#include <deque>
+#include <map>
+#include <string>
+#include <tuple>
+#include "traffic.h"
+
+namespace simulator {
+namespace {
+
+struct Site {
+    uintptr_t pc;
+    unsigned id;
+    Kind kind;
+    unsigned size = 0;         // of its last access; what is larger comes in pieces
+    Region* region = nullptr;  // where its last request went
+    std::vector<Traffic> traffic;
+
+    // While the requests of lanes that do not run in step are put together.
+    std::vector<Request> open;
+    unsigned passed = 0, passing = 0;  // how often, and by which thread
+
+    Traffic& traffic_to(Region* region) {
+        for (Traffic& it : traffic)
+            if (it.region == region) return it;
+        traffic.push_back({region});
+        return traffic.back();
+    }
+};
+
+// Where an access or a failure happened. `site` is null where only file and line are known.
+struct Place {
+    const char* access = "";
+    const Site* site = nullptr;
+    std::string file;
+    int line = 0;
+    uint32_t block = 0;  // its serial number
+    unsigned thread = 0;
+};
+
+struct Finding {
+    const char* kind;
+    std::string message;
+    Place place, other;
+    unsigned launch;
+    uintptr_t address = 0;
+    unsigned size = 0;
+    const Region* region = nullptr;
+    uint64_t count = 1;
+
+    bool is(const char* other_kind) const { return !strcmp(kind, other_kind); }
+};
+
+// The first of each sort, with how many there were.
+class Findings {
+  public:
+    std::deque<Finding> all;
+
+    void add(Finding finding) {
+        const Place &place = finding.place, &other = finding.other;
+        Finding*& found = known[{finding.kind, place.site, other.site, finding.region, place.line}];
+        if (found) {
+            found->count++;
+        } else {
+            all.push_back(std::move(finding));
+            found = &all.back();
+        }
+    }
+
+    bool has(std::initializer_list<const char*> kinds) const {
+        for (const Finding& finding : all)
+            for (const char* kind : kinds)
+                if (finding.is(kind)) return true;
+        return false;
+    }
+
+    // What was read before a racing thread wrote it: the race is the news.
+    void drop_explained() {
+        const auto is_explained = [&](const Finding& it) {
+            for (const Finding& race : all)
+                if (it.is("uninitialised") && race.is("race") && race.region == it.region &&
+                    (race.place.site == it.place.site || race.other.site == it.place.site))
+                    return true;
+            return false;
+        };
+        all.erase(std::remove_if(all.begin(), all.end(), is_explained), all.end());
+        known.clear();
+    }
+
+  private:
+    std::map<std::tuple<const char*, const Site*, const Site*, const Region*, int>, Finding*> known;
+};
+
+}  // namespace
+}  // namespace simulator

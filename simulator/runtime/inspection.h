@@ -1,0 +1,318 @@
+// What comes of a trace: requests of warps, who touched the same memory before, and findings.
+#pragma once
+#include "recorder.h"
+
+namespace simulator {
+namespace {
+
+// ---- From the trace to requests
+
+// The lanes of a warp have met, or ended: what they have asked for is complete.
+void Recorder::flush(unsigned warp) {
+    unsigned count[warp_size], total = 0, done = 0;
+    for (unsigned lane = 0; lane < warp_size; lane++) {
+        total += count[lane] = trace->count(warp * warp_size + lane);
+        done += inspected[warp * warp_size + lane];
+    }
+    if (!total) return;
+    if (done) inspect(warp);
+    if (is_counting || !done) flush_in_step(warp, count, !done);
+    for (unsigned lane = 0; lane < warp_size; lane++) {
+        trace->clear(warp * warp_size + lane);
+        inspected[warp * warp_size + lane] = 0;
+    }
+}
+
+// Turn by turn, as long as all lanes are at the same place.
+void Recorder::flush_in_step(unsigned warp, const unsigned (&count)[warp_size], bool inspects) {
+    const auto [least, turns] = std::minmax_element(count, count + warp_size);
+    for (unsigned turn = 0; turn < *turns; turn++) {
+        Request request;
+        const bool same = turn < *least ? trace->gather(warp, turn, request)
+                                        : trace->gather(warp, turn, request, count);
+        if (!same) {
+            if (inspects) inspect(warp, turn);
+            if (is_counting) count_out_of_step(warp, count, turn);
+            return;
+        }
+        Site& site = sites[request.site];
+        by_region(site, request, warp, [&](Region& region, const Request& part) {
+            if (inspects) inspect(site, region, part, warp);
+            if (is_counting) account(site, region, part);
+        });
+    }
+}
+
+// From a turn on, a lane's k-th access at a place goes with the others' k-th there.
+void Recorder::count_out_of_step(unsigned warp, const unsigned (&count)[warp_size], unsigned from) {
+    std::vector<Site*> found;
+    for (unsigned lane = 0; lane < warp_size; lane++)
+        for (unsigned turn = from; turn < count[lane]; turn++) {
+            const Access access = trace->get(warp * warp_size + lane, turn);
+            Site& site = sites[access.site()];
+            if (site.open.empty()) found.push_back(&site);
+            if (site.open.empty() || site.passing != lane) site.passed = 0, site.passing = lane;
+            if (site.passed == site.open.size()) {
+                site.open.emplace_back();
+                site.open.back().size = access.size();
+            }
+            site.open[site.passed++].add(lane, access.address());
+        }
+    for (Site* site : found) {
+        for (const Request& request : site->open)
+            by_region(*site, request, warp,
+                      [&](Region& region, const Request& part) { account(*site, region, part); });
+        site->open.clear();
+    }
+}
+
+// Lane by lane, in the order of each, what has not been inspected yet.
+void Recorder::inspect(unsigned warp, unsigned from) {
+    for (unsigned thread = warp * warp_size; thread < (warp + 1) * warp_size; thread++)
+        inspect_rest(thread, from);
+}
+
+void Recorder::inspect_rest(unsigned thread, unsigned from) {
+    const unsigned count = trace->count(thread);
+    for (unsigned turn = std::max(from, inspected[thread]); turn < count; turn++)
+        inspect(thread, trace->get(thread, turn));
+    inspected[thread] = count;
+}
+
+void Recorder::inspect(unsigned thread, Access access) {
+    Request request;
+    request.size = access.size();
+    request.add(thread % warp_size, access.address());
+    Site& site = sites[access.site()];
+    by_region(site, request, thread / warp_size, [&](Region& region, const Request& part) {
+        inspect(site, region, part, thread / warp_size);
+    });
+}
+
+// For which there is no room in the trace: it is inspected, and not counted.
+// Who reads the same again and again waits for another thread.
+void Recorder::inspect_at_once(Access access) {
+    inspect_rest(block->rank, 0);
+    inspect(block->rank, access);
+    Spin& spin = spins[block->rank];
+    if (spin.what != access.bits || sites[access.site()].kind != Kind::Read)
+        spin = {access.bits, access.site(), 0};
+    else if (spin.is_waiting())
+        pause("a read that waits", "", 0);
+    else
+        spin.times++;
+}
+
+void Recorder::synchronise(uintptr_t address) {
+    inspect(block->rank / warp_size);
+    order.synchronise(address, block->rank);
+}
+
+void Recorder::account(Site& site, Region& region, const Request& request) {
+    site.traffic_to(&region).account(request, site.kind == Kind::Atomic);
+    if (region.is_shared()) return;
+    Fetches& fetches = site.kind == Kind::Read ? region.fetched_reads : region.fetched_writes;
+    fetches.make(region.begin, region.begin + region.size);
+    for_each_sector(request,
+                    [&](uintptr_t sector) { fetches.add(sector, serial, launches.back().first); });
+}
+
+// Visits the parts of a request that go to one region each: nearly always all of it.
+template <class Visit>
+SIMULATOR_INLINE void Recorder::by_region(Site& site, const Request& request, unsigned warp,
+                                          Visit visit) {
+    const unsigned size = site.size = request.size;
+    Region* region = site.region;
+    const auto is_in = [&](unsigned lane) { return region->holds(request.at[lane], size); };
+    if (region && request.apart && region->holds(request.first, request.last - request.first))
+        return visit(*region, request);
+    Region* before = nullptr;
+    for (uint32_t lanes = request.lanes; lanes;) {
+        const unsigned lane = __builtin_ctz(lanes);
+        region = site.region = find(request.at[lane]);
+        if (before && before->is_shared() && region->is_shared() && request.in_a_row)
+            runs_over(site, *before, request, lane, warp);
+        before = region;
+        Request part;
+        part.size = size;
+        for_each_of(lanes, [&](unsigned lane) {
+            if (is_in(lane)) part.add(lane, request.at[lane]);
+        });
+        lanes &= ~part.lanes;
+        visit(*region, part);
+    }
+}
+
+// ---- Who touched the same memory before
+
+void Recorder::inspect(Site& site, Region& region, const Request& request, unsigned warp) {
+    uintptr_t bits = request.size | (request.first - region.begin);
+    if (!request.in_a_row)
+        for_each_of(request.lanes, [&](unsigned lane) { bits |= request.at[lane] - region.begin; });
+    region.refine(bits);
+    const unsigned cells = std::max(1u, request.size >> region.shift);
+    const bool writes = site.kind != Kind::Read, atomic = site.kind == Kind::Atomic;
+    // What was touched before has nothing to do with this launch, or with this block's array.
+    const uint32_t begin = region.is_shared() ? order.block_begin : order.launch_begin;
+    const bool was_written = region.last_write >= begin || (writes && !request.apart);
+    const bool was_read = writes && region.last_read >= begin;
+    const bool must_be_written = site.kind != Kind::Write &&
+                                 (region.is_shared() || region.type == Region::Fresh) &&
+                                 !region.written_before;
+    if (writes)
+        region.note_writes(order.now);
+    else
+        region.note_reads(order.now);
+
+    region.read_requests += site.kind == Kind::Read;
+    region.atomics += atomic;
+    if (writes && !region.written_by) region.written_by = &site;
+
+    Touch touch(order.now, 0, site.id, atomic);
+    const auto is_race = [&](const Touch& before) {
+        return before.time >= begin && !(atomic && before.atomic) &&
+               !order.is_ordered(before, touch.thread);
+    };
+    const auto is_free = [&](const Touch& read) {
+        return read.time < begin || order.is_ordered(read, touch.thread);
+    };
+    const auto note_read = [&](size_t cell) {
+        if (is_free(region.reads[cell]))
+            region.read(cell, touch);
+        else if (is_free(region.more_reads[cell]))
+            region.more_reads[cell] = touch;
+    };
+    if (!was_written && !was_read && !must_be_written) {  // nothing to compare with
+        for_each_of(request.lanes, [&](unsigned lane) {
+            const size_t first = (request.at[lane] - region.begin) >> region.shift;
+            touch.thread = warp * warp_size + lane;
+            for (size_t cell = first; cell < first + cells; cell++)
+                if (writes)
+                    region.write(cell, touch);
+                else
+                    note_read(cell);
+        });
+        return;
+    }
+    for_each_of(request.lanes, [&](unsigned lane) {
+        const uintptr_t address = request.at[lane];
+        const size_t first = (address - region.begin) >> region.shift;
+        touch.thread = warp * warp_size + lane;
+        if (must_be_written && !is_any_written(region, first, cells, begin))
+            report(at("uninitialised", site, &region, address, request.size, touch.thread));
+        for (size_t cell = first; cell < first + cells; cell++) {
+            if (was_written && is_race(region.writes[cell]))
+                race(region.writes[cell], site, region, address, request.size, touch.thread);
+            if (writes) {
+                for (Touches* reads : {&region.reads, &region.more_reads}) {
+                    if (!was_read || (*reads)[cell].time < begin) continue;
+                    Touch& read = (*reads)[cell];
+                    if (is_race(read))
+                        race(read, site, region, address, request.size, touch.thread);
+                    read.time = settled;  // the write stands for it from now on
+                }
+                region.write(cell, touch);
+            } else {
+                note_read(cell);
+            }
+        }
+    });
+}
+
+// Not all cells: a structure that is read as a whole may have gaps that nobody writes.
+bool Recorder::is_any_written(const Region& region, size_t first, unsigned cells, uint32_t begin) {
+    for (size_t cell = first; cell < first + cells; cell++)
+        if (!region.writes.empty() &&
+            region.writes[cell].time >= (region.is_shared() ? begin : settled))
+            return true;
+    // By a block that is not traced, perhaps.
+    return is_sampled && !region.is_shared() &&
+           !is_poisoned(region, region.begin + (first << region.shift), cells << region.shift);
+}
+
+// ---- Findings
+
+void Recorder::race(const Touch& before, const Site& site, const Region& region, uintptr_t address,
+                    unsigned size, unsigned thread) {
+    Finding finding = at("race", site, &region, address, size, thread);
+    const Site& other = sites[before.site];
+    finding.other = {access_names[int(other.kind)], &other,       "", 0,
+                     order.block_at(before.time),   before.thread};
+    report(finding);
+}
+
+void Recorder::outside(Site& site, uintptr_t address, unsigned size) {
+    const auto distance = [&](const Region& region) {
+        return address + size > region.end ? address + size - region.end : region.begin - address;
+    };
+    Region* nearest = nullptr;
+    for (Region* region : sorted) {
+        if (region->type == Region::Private) continue;
+        if (!nearest || distance(*region) < distance(*nearest)) nearest = region;
+    }
+    constexpr size_t near = 1 << 20;
+    report(at("out of bounds", site, nearest && distance(*nearest) < near ? nearest : nullptr,
+              address, size, block->rank));
+    reported = serial;
+    const bool harmless = nearest && distance(*nearest) <= nearest->pad;
+    if (site.kind != Kind::Read && !harmless) {
+        stopped = true;
+        stop_block("an illegal write");
+    }
+}
+
+// Neighbouring lanes touch neighbouring words, the first of them in another shared array than the
+// last: one of the two ends too early.
+void Recorder::runs_over(Site& site, const Region& array, const Request& request, unsigned lane,
+                         unsigned warp) {
+    report(
+        at("out of bounds", site, &array, request.at[lane], request.size, warp * warp_size + lane));
+}
+
+void Recorder::misaligned(uintptr_t pc, uintptr_t address, unsigned size) {
+    const Site& site = sites[slot_of(pc).id];
+    report(at("misaligned", site, find(address), address, size, block->rank));
+    stopped = true;
+    stop_block("a misaligned access");
+}
+
+// Outputs that the call left with elements that nobody wrote. A tensor that was given looks like an
+// output if kernels write most of it and do not read it: what writes less means to (a scatter).
+void Recorder::find_unwritten() {
+    bool all_ran = true;
+    for (const LaunchRecord& launch : launches) all_ran &= launch.recorded == launch.blocks;
+    // What follows from these is no news.
+    if (findings.has({"out of bounds", "misaligned", "deadlock", "failed", "assertion"})) return;
+    if (launches.empty()) return;
+    for (Region& region : regions) {
+        if (!region.is_alive() || region.writes.empty()) continue;
+        const bool given = region.type == Region::Given;
+        if (given ? 2 * region.bytes_written() < region.size || region.read_requests ||
+                        region.atomics || !all_ran
+                  : !region.output)
+            continue;
+        if (!given && !count_poisoned(region)) continue;
+        uint64_t missing = 0;
+        uintptr_t first = 0;
+        for (size_t i = 0; i < region.cells(); i++) {
+            if (region.is_written(i)) continue;
+            const uintptr_t cell = region.begin + (i << region.shift);
+            if (!given &&
+                !is_poisoned(region, cell, std::min(region.cell_size(), region.end - cell)))
+                continue;
+            if (!missing++) first = cell;
+        }
+        if (!missing) continue;
+        Finding finding{};
+        finding.kind = "unwritten";
+        finding.address = first, finding.size = region.cell_size(), finding.region = &region;
+        finding.place.access = "write";
+        finding.place.site = region.written_by;
+        finding.message = text("%llu of its bytes were never written, the first at byte %zu",
+                               (unsigned long long)(missing << region.shift), first - region.begin);
+        report(finding);
+    }
+}
+
+}  // namespace
+}  // namespace simulator

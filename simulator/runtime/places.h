@@ -1,0 +1,98 @@
+// Where the system has put a library's code, its variables and a thread's stack.
+#pragma once
+#include <stdint.h>
+#include <string>
+#include <utility>
+#include <vector>
+#ifdef __linux__
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+
+extern "C" void* __tls_get_addr(void*) __attribute__((weak));
+#endif
+
+namespace simulator {
+namespace {
+
+using Memory = std::pair<const void*, size_t>;
+
+struct Library {
+    std::string path;
+    uintptr_t base;
+};
+
+#ifdef __linux__
+Library library_of(const void* code) {
+    Dl_info info = {};
+    dladdr(code, &info);
+    return {info.dli_fname ? info.dli_fname : "", reinterpret_cast<uintptr_t>(info.dli_fbase)};
+}
+
+template <class Visit>
+void with_headers_of(const Library& library, Visit visit) {
+    struct Search {
+        uintptr_t base;
+        Visit& visit;
+    } search{library.base, visit};
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* data) {
+            auto& search = *static_cast<Search*>(data);
+            if (info->dlpi_addr != search.base) return 0;
+            search.visit(*info);
+            return 1;
+        },
+        &search);
+}
+
+// The thread-local memory of a library, the running thread's; 0 if it has none.
+uintptr_t thread_local_memory(const Library& library) {
+    uintptr_t found = 0;
+    with_headers_of(library, [&](const dl_phdr_info& info) {
+        if (!info.dlpi_tls_modid || !__tls_get_addr) return;
+        struct {
+            unsigned long module, offset;
+        } index{info.dlpi_tls_modid, 0};
+        found = reinterpret_cast<uintptr_t>(__tls_get_addr(&index));
+    });
+    return found;
+}
+
+// What of a library nobody can write: its literals.
+std::vector<Memory> constants(const Library& library) {
+    std::vector<Memory> found;
+    with_headers_of(library, [&](const dl_phdr_info& info) {
+        for (int i = 0; i < info.dlpi_phnum; i++) {
+            const auto& part = info.dlpi_phdr[i];
+            if (part.p_type == PT_LOAD && !(part.p_flags & PF_W))
+                found.push_back(
+                    {reinterpret_cast<void*>(info.dlpi_addr + part.p_vaddr), part.p_memsz});
+        }
+    });
+    return found;
+}
+
+// Of the running thread.
+Memory find_host_stack() {
+    pthread_attr_t attributes;
+    void* stack;
+    size_t size;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstack(&attributes, &stack, &size);
+    pthread_attr_destroy(&attributes);
+    return {stack, size};
+}
+// To find it the C library reads a file, which takes as long as a small check.
+Memory host_stack() {
+    static thread_local const Memory found = find_host_stack();
+    return found;
+}
+#else  // there is no checker here (lab/check.py says so)
+Library library_of(const void*) { return {}; }
+uintptr_t thread_local_memory(const Library&) { return 0; }
+std::vector<Memory> constants(const Library&) { return {}; }
+Memory host_stack() { return {}; }
+#endif
+
+}  // namespace
+}  // namespace simulator

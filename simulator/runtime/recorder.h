@@ -1,0 +1,203 @@
+// The checker: sees every access of an instrumented kernel, and remembers what was wrong with it
+// and what it cost.
+//
+// The compiler calls a hook before each access (hooks.h), the executor says when threads
+// synchronise. A check runs its blocks one after another on one thread, so nothing here is locked,
+// and the same call gives the same report.
+//
+// A hook itself sees only that an access is within bounds and aligned, and adds it to a trace
+// (trace.h). When the threads of a warp meet, the trace is cut into the warp's requests, and each
+// is held against who touched the same memory before (shadow.h, order.h) and counted (traffic.h).
+#pragma once
+#include "errors.h"
+#include "findings.h"
+#include "order.h"
+#include "places.h"
+#include "trace.h"
+
+extern "C" __thread char simulator_dynamic_shared[];
+
+namespace simulator {
+namespace {
+
+struct LaunchRecord {
+    std::string name, file;
+    int line;
+    dim3 grid, block;
+    size_t shared;
+    uint64_t blocks, recorded;
+    uint32_t first;  // serial number of its block (0, 0, 0)
+};
+
+// A variable of a library: a shared array, by its offset in the library's thread-local memory, or
+// one of the device. `owner`: the function that declares it, if one does; `is_kernels`: whether
+// that is a kernel. `name` is empty for a variable of the simulator's.
+struct Variable {
+    std::string library;
+    size_t offset, bytes;
+    bool is_shared, is_kernels;
+    std::string owner, name;
+};
+
+class Recorder {
+  public:
+    // What becomes of accesses: nothing, because no block of a check runs; they are kept within
+    // bounds; or they are traced.
+    enum class Mode : uint8_t { Off, Bounds, Full };
+
+    Mode mode = Mode::Off;
+    bool is_on = false;       // a check is under way
+    bool is_counting = true;  // traffic too
+    unsigned seed = 0;
+    uint64_t most_threads = 0;  // of a launch, that are traced
+
+    bool is_running() const { return mode != Mode::Off; }
+
+    std::vector<uint16_t> order_of_threads;  // in which those of a block start
+
+    std::deque<Region> regions;
+    std::deque<Site> sites;
+    Findings findings;
+    std::vector<LaunchRecord> launches;
+    std::vector<Variable> variables;
+
+    void begin(unsigned with_seed, uint64_t threads, bool with_traffic);
+    void end();
+
+    Region& add(uintptr_t begin, size_t bytes, Region::Type type, std::string name, size_t pad = 0);
+    // Memory that comes into being during the check, and its end.
+    void allocated(uintptr_t begin, size_t bytes, size_t pad);
+    void freed(uintptr_t begin);
+    Region* region_at(uintptr_t address);
+
+    // ---- from the executor
+
+    void begin_launch(const Launch& launch, std::initializer_list<Memory> executors);
+    // Which block of the launch is the n-th to run.
+    uint64_t block_in_order(uint64_t n) const;
+    void begin_block(Block& block, uint64_t index);
+    // With what made it fail, if anything did. False if the launch cannot end any more.
+    bool end_block(const Error* error);
+    void barrier(const Block& block);
+    void exchange(const Block& block, unsigned warp, uint32_t lanes, Exchange kind);
+
+    // ---- from the hooks
+
+    template <Kind kind>
+    SIMULATOR_INLINE void access(uintptr_t address, unsigned size, uintptr_t pc) {
+        if (mode == Mode::Off) return;
+        const Slot& slot = slot_of(pc);
+        const size_t offset = address - slot.begin;
+        if (slot.pc != pc || offset >= slot.size || size > slot.size - offset ||
+            (address & (size - 1)))
+            return access_elsewhere<kind>(address, size, pc);
+        if (mode == Mode::Bounds || slot.is_private) return;
+        const Access access(address, size, slot.id);
+        if (kind == Kind::Atomic && order.is_synchronising(address)) synchronise(address);
+        if (!trace->add(block->rank, access)) inspect_at_once(access);
+    }
+
+    // Of several bytes that are no single access: the largest that certainly make it up.
+    template <Kind kind>
+    void access_range(uintptr_t address, size_t bytes, uintptr_t pc) {
+        const size_t piece = std::min<size_t>({bytes & -bytes, address & -address,
+                                               bytes > 16   ? 16u
+                                               : bytes == 8 ? 4u
+                                                            : 8u});
+        for (size_t i = 0; i < bytes; i += piece) access<kind>(address + i, piece, pc);
+    }
+
+    void fence() {
+        if (mode != Mode::Full) return;
+        inspect(block->rank / warp_size);
+        order.fence();
+    }
+
+  private:
+    // What the hooks look up: a site, and the memory that it touched last.
+    struct alignas(32) Slot {
+        uintptr_t pc, begin;
+        size_t size;
+        uint16_t id;
+        bool is_private;
+    };
+    static constexpr size_t slots = 4 * most_sites;
+
+    Block* block = nullptr;
+    Order order;
+    Trace* trace = nullptr;  // kept from check to check
+    // A read that a thread makes over and over.
+    struct Spin {
+        uint64_t what = 0;
+        unsigned site = 0, times = 0;
+        bool is_waiting() const { return times > 1 << 10; }
+    };
+    Spin spins[max_threads] = {};
+    unsigned inspected[max_threads] = {};  // accesses of the trace, if not all of a warp's yet
+    uint32_t serial = 0;                   // of the running block
+    bool stopped = false;                  // a finding has ended this block
+    uint32_t reported = 0;                 // the last block with a finding of an illegal access
+    bool is_sampled = false;               // not all blocks of this launch are traced
+
+    std::vector<Region*> sorted;
+    Slot table[slots] = {};  // of sites, by a hash of their addresses
+
+    // The site's slot, or an empty one.
+    SIMULATOR_INLINE Slot& slot_of(uintptr_t pc) {
+        size_t i = pc % slots;
+        while (table[i].pc != pc && table[i].pc) i = (i + 1) % slots;
+        return table[i];
+    }
+    template <Kind kind>
+    [[gnu::noinline]] void access_elsewhere(uintptr_t address, unsigned size, uintptr_t pc) {
+        if (!look(pc, address, size, kind)) return;
+        if (address & (size - 1)) return misaligned(pc, address, size);
+        access<kind>(address, size, pc);
+    }
+    bool look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind);
+    void synchronise(uintptr_t address);
+    Region* find(uintptr_t address) const;
+    void arrange();
+    void forget_places();
+
+    void flush(unsigned warp);
+    void flush_in_step(unsigned warp, const unsigned (&count)[warp_size], bool inspects);
+    void count_out_of_step(unsigned warp, const unsigned (&count)[warp_size], unsigned from);
+    template <class Visit>
+    void by_region(Site& site, const Request& request, unsigned warp, Visit visit);
+    void account(Site& site, Region& region, const Request& request);
+    void inspect(unsigned warp, unsigned from = 0);
+    void inspect_rest(unsigned thread, unsigned from);
+    void inspect(unsigned thread, Access access);
+    void inspect_at_once(Access access);
+    void inspect(Site& site, Region& region, const Request& request, unsigned warp);
+    bool is_any_written(const Region& region, size_t first, unsigned cells, uint32_t begin);
+
+    void race(const Touch& before, const Site& site, const Region& region, uintptr_t address,
+              unsigned size, unsigned thread);
+    void runs_over(Site& site, const Region& array, const Request& request, unsigned lane,
+                   unsigned warp);
+    void outside(Site& site, uintptr_t address, unsigned size);
+    void misaligned(uintptr_t pc, uintptr_t address, unsigned size);
+    void report(Finding finding) {
+        finding.launch = launches.size() - 1;
+        findings.add(std::move(finding));
+    }
+    // A finding about an access.
+    Finding at(const char* what, const Site& site, const Region* region, uintptr_t address,
+               unsigned size, unsigned thread) const {
+        return {what, "",    {access_names[int(site.kind)], &site, "", 0, serial, thread},
+                {},   0,     address,
+                size, region};
+    }
+    void note_what_the_host_wrote();
+    void find_unwritten();
+};
+
+Recorder recorder;
+
+// Gives up the running block, which has done what cannot be let happen.
+[[noreturn]] void stop_block(const char* message);
+
+}  // namespace
+}  // namespace simulator

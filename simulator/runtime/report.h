@@ -1,0 +1,165 @@
+// What the checker's Python side calls: it opens a check, says which memory is whose, and takes the
+// report, as JSON. lab/check.py is the only caller.
+#pragma once
+#include "recorder.h"
+
+namespace simulator {
+namespace {
+
+std::string quoted(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') out += '\\';
+        if (c == '\n')
+            out += "\\n";
+        else if (static_cast<unsigned char>(c) >= 32)
+            out += c;
+    }
+    return out + '"';
+}
+
+std::string list(unsigned x, unsigned y, unsigned z) { return text("[%u, %u, %u]", x, y, z); }
+
+class Report {
+  public:
+    std::string json() {
+        std::string out = "{";
+        out += section("launches", recorder.launches, [](const LaunchRecord& it) {
+            return text("\"line\": %d, \"shared\": %zu, \"blocks\": %llu, \"recorded\": %llu",
+                        it.line, it.shared, (unsigned long long)it.blocks,
+                        (unsigned long long)it.recorded) +
+                   ", \"kernel\": " + quoted(it.name) + ", \"file\": " + quoted(it.file) +
+                   ", \"grid\": " + list(it.grid.x, it.grid.y, it.grid.z) +
+                   ", \"block\": " + list(it.block.x, it.block.y, it.block.z);
+        });
+        out += section("regions", recorder.regions, [&](const Region& it) {
+            return text("\"bytes\": %zu, \"type\": %d, \"read\": %zu, \"written\": %zu", it.size,
+                        int(it.type), it.bytes_read(), it.bytes_written()) +
+                   text(", \"fetched\": %llu",
+                        (unsigned long long)(it.fetched_reads.count + it.fetched_writes.count)) +
+                   ", \"name\": " + quoted(it.name);
+        });
+        out += section("sites", recorder.sites, [](const Site& it) {
+            const Library library = library_of(reinterpret_cast<const void*>(it.pc));
+            return text("\"offset\": %zu, \"size\": %u, \"access\": \"%s\"", it.pc - library.base,
+                        it.size, access_names[int(it.kind)]) +
+                   ", \"library\": " + quoted(library.path);
+        });
+        std::vector<std::pair<const Site*, const Traffic*>> traffic;
+        for (const Site& site : recorder.sites)
+            for (const Traffic& it : site.traffic) traffic.push_back({&site, &it});
+        out += section("traffic", traffic, [&](const auto& pair) {
+            const Traffic& it = *pair.second;
+            std::string out =
+                text("\"site\": %u, \"region\": %zu", pair.first->id, index_of(it.region));
+            const std::pair<const char*, uint64_t> counts[] = {
+                {"requests", it.requests}, {"lanes", it.lanes},           {"asked", it.asked},
+                {"sectors", it.sectors},   {"ideal", it.ideal},           {"passes", it.passes},
+                {"smooth", it.smooth},     {"contention", it.contention}, {"worst", it.worst}};
+            for (auto [name, count] : counts)
+                out += text(", \"%s\": %llu", name, (unsigned long long)count);
+            out += ", \"example\": [";
+            const char* comma = "";
+            for (unsigned lane = 0; lane < warp_size; lane++) {
+                const bool asks = it.example_lanes >> lane & 1;
+                out += asks ? text("%s%zu", comma, it.example[lane]) : text("%snull", comma);
+                comma = ", ";
+            }
+            return out + text("], \"begin\": %zu", it.region->begin);
+        });
+        out += section("findings", recorder.findings.all, [&](const Finding& it) {
+            std::string out =
+                text(
+                    "\"kind\": \"%s\", \"launch\": %u, \"address\": %zu, \"size\": %u, "
+                    "\"count\": %llu, \"region\": %zd",
+                    it.kind, it.launch, it.address, it.size, (unsigned long long)it.count,
+                    it.region ? ssize_t(index_of(it.region)) : ssize_t(-1)) +
+                text(", \"begin\": %zu, \"end\": %zu", it.region ? it.region->begin : 0,
+                     it.region ? it.region->end : 0);
+            return out + ", \"place\": " + place(it.place) + ", \"other\": " + place(it.other) +
+                   ", \"message\": " + quoted(it.message);
+        });
+        out.resize(out.size() - 2);
+        return out + "}";
+    }
+
+  private:
+    template <class Items, class Describe>
+    static std::string section(const char* name, const Items& items, Describe describe) {
+        std::string out = text("\"%s\": [", name);
+        const char* comma = "";
+        for (const auto& item : items) {
+            out += comma;
+            out += "{" + describe(item) + "}";
+            comma = ",\n";
+        }
+        return out + "], ";
+    }
+
+    static size_t index_of(const Region* region) {
+        size_t index = 0;
+        while (&recorder.regions[index] != region) index++;
+        return index;
+    }
+
+    static std::string place(const Place& it) {
+        uint3 block = {};
+        for (const LaunchRecord& launch : recorder.launches)
+            if (it.block >= launch.first && it.block < launch.first + launch.blocks) {
+                const uint64_t index = it.block - launch.first, rest = index / launch.grid.x;
+                block = {unsigned(index % launch.grid.x), unsigned(rest % launch.grid.y),
+                         unsigned(rest / launch.grid.y)};
+            }
+        return text("{\"access\": \"%s\", \"site\": %d, \"line\": %d, \"thread\": %u", it.access,
+                    it.site ? int(it.site->id) : -1, it.line, it.thread) +
+               ", \"file\": " + quoted(it.file) +
+               ", \"block\": " + list(block.x, block.y, block.z) + "}";
+    }
+};
+
+}  // namespace
+}  // namespace simulator
+
+#define SIMULATOR_CHECK extern "C" SIMULATOR_EXPORT
+
+// From here on launches are checked; `threads` of each in full. `traffic`: is counted too.
+SIMULATOR_CHECK void simulator_check_begin(unsigned seed, unsigned long threads, bool traffic) {
+    simulator::recorder.begin(seed, threads, traffic);
+}
+
+// A variable of a library: see Variable.
+SIMULATOR_CHECK void simulator_check_variable(const char* library, size_t offset, size_t bytes,
+                                              bool is_shared, bool is_kernels, const char* owner,
+                                              const char* name) {
+    simulator::recorder.variables.push_back(
+        {library, offset, bytes, is_shared, is_kernels, owner, name});
+}
+
+// Memory that the caller owns and kernels may use.
+SIMULATOR_CHECK void simulator_check_tensor(uintptr_t begin, size_t bytes, size_t pad,
+                                            const char* name) {
+    simulator::recorder.add(begin, bytes, simulator::Region::Given, name, pad);
+}
+
+// Memory that came into being during the check, and its end.
+SIMULATOR_CHECK void simulator_check_allocated(uintptr_t begin, size_t bytes, size_t pad) {
+    simulator::recorder.allocated(begin, bytes, pad);
+}
+SIMULATOR_CHECK void simulator_check_freed(uintptr_t begin) { simulator::recorder.freed(begin); }
+
+// What fresh memory is, now that the call has returned; outputs must have been written.
+SIMULATOR_CHECK void simulator_check_name(uintptr_t address, const char* name, bool output) {
+    simulator::Region* region = simulator::recorder.region_at(address);
+    if (!region || region->type != simulator::Region::Fresh) return;
+    region->name = name;
+    region->output = output;
+}
+
+// The report, which lasts until the next one.
+SIMULATOR_CHECK const char* simulator_check_end() {
+    static std::string json;
+    if (simulator::recorder.is_on) simulator::recorder.end();
+    json = simulator::Report().json();
+    return json.c_str();
+}
+#undef SIMULATOR_CHECK

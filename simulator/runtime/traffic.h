@@ -1,0 +1,143 @@
+// What a warp asks of memory.
+//
+// The k-th time that a lane passes a place in the code, counted from the warp's last meeting, it
+// takes part in the warp's k-th request there: so do lanes that run in step on the hardware.
+#pragma once
+#include <stdint.h>
+#include "trace.h"
+
+namespace simulator {
+namespace {
+
+// Different values, of at most a few per lane, that mostly come in ascending order.
+template <unsigned most>
+struct Set {
+    unsigned count = 0;
+    int64_t greatest = INT64_MIN;
+    int64_t values[most];
+
+    // False if it was there.
+    bool add(int64_t value) {
+        if (value <= greatest)
+            for (unsigned i = count; i-- > 0;)
+                if (values[i] == value) return false;
+        greatest = std::max(greatest, value);
+        values[count++] = value;
+        return true;
+    }
+};
+
+// Each sector that a request touches, once.
+template <class Visit>
+SIMULATOR_INLINE void for_each_sector(const Request& request, Visit visit) {
+    if (request.in_a_row) {
+        for (uintptr_t it = request.first / sector_bytes; it * sector_bytes < request.last; it++)
+            visit(it);
+    } else if (request.apart) {
+        uintptr_t next = 0;  // after those visited
+        for_each_of(request.lanes, [&](unsigned lane) {
+            const uintptr_t end = (request.at[lane] + request.size - 1) / sector_bytes + 1;
+            for (next = std::max(next, request.at[lane] / sector_bytes); next < end; next++)
+                visit(next);
+        });
+    } else {
+        Set<2 * warp_size> seen;
+        for_each_of(request.lanes, [&](unsigned lane) {
+            for (uintptr_t at : {request.at[lane], request.at[lane] + request.size - 1})
+                if (seen.add(at / sector_bytes)) visit(at / sector_bytes);
+        });
+    }
+}
+
+// The requests of one place to one region.
+struct Traffic {
+    Region* region;
+    uint64_t requests = 0, lanes = 0;
+    uint64_t asked = 0;               // bytes, each lane's
+    uint64_t sectors = 0, ideal = 0;  // global: those touched; as few as hold the bytes
+    uint64_t passes = 0, smooth = 0;  // shared: through its banks; were there no conflicts
+    uint64_t contention = 0;          // atomics: lanes that wait for another of the same address
+    uint64_t worst = 0;               // sectors or passes of the request kept below
+    uint32_t example_lanes = 0;
+    uintptr_t example[warp_size] = {};
+
+    void account(const Request& request, bool atomic) {
+        requests++;
+        lanes += request.count();
+        asked += uint64_t(request.count()) * request.size;
+        const uint64_t cost = region->is_shared()        ? account_banks(request)
+                              : atomic && !request.apart ? account_atomics(request)
+                                                         : account_sectors(request);
+        if (cost <= worst) return;
+        worst = cost;
+        example_lanes = request.lanes;
+        std::copy_n(request.at, warp_size, example);
+    }
+
+  private:
+    uint64_t account_sectors(const Request& request) {
+        uint64_t touched = 0, different = request.count();
+        for_each_sector(request, [&](uintptr_t) { touched++; });
+        if (!request.apart) {
+            Set<warp_size> addresses;
+            for_each_of(request.lanes, [&](unsigned lane) { addresses.add(request.at[lane]); });
+            different = addresses.count;
+        }
+        sectors += touched;
+        ideal += (different * request.size + sector_bytes - 1) / sector_bytes;
+        return touched;
+    }
+
+    // Lanes that change one address take turns: each turn moves the sectors of its lanes.
+    uint64_t account_atomics(const Request& request) {
+        uint64_t total = 0;
+        Set<warp_size> addresses;
+        for_each_of(request.lanes, [&](unsigned lane) { addresses.add(request.at[lane]); });
+        for (uint32_t waiting = request.lanes; waiting;) {
+            Set<warp_size> changed;
+            Set<2 * warp_size> touched;
+            for_each_of(waiting, [&](unsigned lane) {
+                if (!changed.add(request.at[lane])) return;
+                waiting &= ~(1u << lane);
+                touched.add(request.at[lane] / sector_bytes);
+                touched.add((request.at[lane] + request.size - 1) / sector_bytes);
+            });
+            total += touched.count;
+        }
+        sectors += total;
+        ideal += (uint64_t(addresses.count) * request.size + sector_bytes - 1) / sector_bytes;
+        contention += request.count() - addresses.count;
+        return total;
+    }
+
+    // Shared memory has 32 banks of 4-byte words and serves 128 bytes at a time: all lanes' 4
+    // bytes, half of the lanes' 8, or a quarter of the lanes' 16. Each of these takes as many
+    // passes as some bank has different words to give.
+    uint64_t account_banks(const Request& request) {
+        const unsigned words = std::max(1u, request.size / 4), together = warp_size / words;
+        uint64_t total = 0, least = 0;
+        for (unsigned first = 0; first < warp_size; first += together) {
+            const uint32_t phase = (together == warp_size ? ~0u : (1u << together) - 1) << first;
+            if (!(request.lanes & phase)) continue;
+            total += request.in_a_row ? 1 : passes_of(request, request.lanes & phase, words);
+            least++;
+        }
+        passes += total;
+        smooth += least;
+        return total;
+    }
+
+    static unsigned passes_of(const Request& request, uint32_t lanes, unsigned words) {
+        Set<warp_size> different;
+        for_each_of(lanes, [&](unsigned lane) {
+            for (unsigned i = 0; i < words; i++) different.add(request.at[lane] / 4 + i);
+        });
+        unsigned in_bank[32] = {}, most = 0;
+        for (unsigned i = 0; i < different.count; i++)
+            most = std::max(most, ++in_bank[different.values[i] % 32]);
+        return most;
+    }
+};
+
+}  // namespace
+}  // namespace simulator
