@@ -9,6 +9,11 @@
     lab.plot_versions("layer_norm")
     lab.compare_versions(kernel, call=lambda build, x: build.forward(x, 0))  # before and after
     lab.trial(kernel.forward, x, 0)                                    # in a process of its own
+    lab.source(kernel, "forward_naive")                                # from its file, in colours
+    lab.ladder("03_sum"), lab.time_calls(...), lab.plot_calls(...)     # versions of a chapter
+    lab.plot_access({"pattern": reads}, threads=8, steps=4)            # who reads what
+    lab.explore(draw, width=[64, 256])                                 # a figure with sliders
+    lab.check(kernel.forward, x, 0)                                    # what is wrong, line by line
 
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
 with a cold L2; without a GPU they are the CPU simulator's, marked as such and never set against
@@ -21,26 +26,40 @@ from lab.compare import compare, sizes, widths
 from lab.error import ulp, ulp_error
 from lab.extension import load_ipython_extension, unload_ipython_extension
 from lab.measure import Timing, bytes_moved, copy_bandwidth, time_call
+from lab.source import source
 from lab.trial import Trial, trial
 
 if TYPE_CHECKING:
+    from lab.access import plot_access
+    from lab.check_report import Report
+    from lab.checker import check
+    from lab.climb import ladder, plot_calls, time_calls
     from lab.plots import plot_bandwidth, plot_error, plot_time, plot_versions
+    from lab.sliders import explore
     from lab.versions import compare_versions
 
 __all__ = [
+    "Report",
     "Timing",
     "Trial",
     "bytes_moved",
+    "check",
     "compare",
     "compare_versions",
     "copy_bandwidth",
+    "explore",
+    "ladder",
     "load_ipython_extension",
+    "plot_access",
     "plot_bandwidth",
+    "plot_calls",
     "plot_error",
     "plot_time",
     "plot_versions",
     "sizes",
+    "source",
     "time_call",
+    "time_calls",
     "trial",
     "ulp",
     "ulp_error",
@@ -50,11 +69,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """The plots, and matplotlib with them, are imported when the first one is asked for."""
+    """What needs matplotlib or pandas is imported when the first of it is asked for."""
     if name in __all__:
-        from lab import plots, versions
+        from lab import access, checker, climb, plots, sliders, versions
 
-        return getattr(versions if name == "compare_versions" else plots, name)
+        homes = (access, checker, climb, plots, sliders, versions)
+        return next(getattr(home, name) for home in homes if hasattr(home, name))
     raise AttributeError(f"module 'lab' has no attribute {name!r}")
 
 

@@ -5,7 +5,8 @@ what was rebuilt, and what changed, stands above the cell's output. A build that
 there, and calls of that kernel raise its error until its files change: the old build never runs in
 its place. The cell itself does run, for rejecting cells would also reject the one that mends.
 
-`%%cu NAME` compiles a cell: see `lab.magic`. `%unload_ext lab` takes all of this back.
+`%%cu NAME` compiles a cell: see `lab.magic`; `%%check` checks one: see `lab.check_magic`.
+`%unload_ext lab` takes all of this back.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ class Extension:
     """What `%load_ext lab` adds to a shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
+        from lab.check_magic import Checks
         from lab.completion import complete
         from lab.magic import CellKernels
 
         self.shell, self.live, self.complete = shell, LiveBuilds(), complete
-        self.cells = CellKernels(shell, self.live)
+        self.cells, self.checks = CellKernels(shell, self.live), Checks(shell)
         self.rejection = RejectCell(shell)
         self._errors: dict[jitload.Kernel, str] = {}  # shown already
         self._above: list[tuple[jitload.Kernel, Exception, Line]] = []  # the cell that runs
 
     def start(self) -> None:
-        self.shell.register_magics(self.cells)
+        self.shell.register_magics(self.cells, self.checks)
         self.shell.events.register("pre_run_cell", self.follow_files)
         self.shell.events.register("post_run_cell", self.say_once)
         self.shell.Completer.custom_matchers.append(self.complete)
@@ -44,7 +46,9 @@ class Extension:
     def stop(self) -> None:
         self.shell.events.unregister("pre_run_cell", self.follow_files)
         self.shell.events.unregister("post_run_cell", self.say_once)
-        self.shell.magics_manager.magics["cell"].pop("cu")
+        magics = self.shell.magics_manager.magics
+        for kind, name in ("cell", "cu"), ("cell", "check"), ("line", "check"):
+            magics[kind].pop(name)
         self.shell.Completer.custom_matchers.remove(self.complete)
         if self.live in jitload.listeners:
             jitload.listeners.remove(self.live)

@@ -1,0 +1,79 @@
+"""What a check costs, for docs/checker.md.
+
+    python -m docs.checker_cost
+
+Each call is timed as it is, on the simulator with all cores, and under lab.check: for errors alone,
+with traffic, and with traffic of every block. The best of several runs counts; the whole call does:
+copies of the tensors, finding the build, the report's data. The table between the markers of the
+page is written anew.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import torch
+
+import lab
+import reference
+
+PAGE = Path(__file__).with_name("checker.md")
+BEGIN, END = "<!-- python -m docs.checker_cost writes from here -->", "<!-- to here, costs -->"
+SHAPES = [(64, 1024), (1024, 4096)]
+ALL = 1 << 40  # threads: more than any launch has
+HEADER = [
+    "| call | launched threads | plain | errors | | traffic | | every block | |",
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+]
+
+
+def best(call: Callable, seconds: float = 0.3, least: int = 3) -> float:
+    """Seconds of the fastest call."""
+    call()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < least or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def rows() -> Iterator[str]:
+    """A line of the table for each op, its first and its last version, and each shape."""
+    for op in reference.OPS.values():
+        module = import_module(f"kernels.{op.name}")
+        for version in dict.fromkeys((module.VERSIONS[0], module.VERSIONS[-1])):
+            for shape in SHAPES:
+                function = partial(getattr(module, op.name), **op.options[0], version=version)
+                inputs = op.inputs(*shape, torch.float32, "cpu", without=op.options[0])
+                yield row(f"{op.name} {version} {shape[0]} x {shape[1]}", function, inputs)
+
+
+def row(what: str, function: Callable, inputs: dict[str, torch.Tensor]) -> str:
+    """Times of a call and of checks of it, and their ratios to the call's."""
+    check = partial(lab.check, function, **inputs)
+    launches = check(traffic=False).launches
+    threads = sum(blocks * x * y * z for blocks, (x, y, z) in launches[["blocks", "block"]].values)
+    plain = best(partial(function, **inputs))
+    cells = [what, f"{threads:,}", f"{1e3 * plain:.2f} ms"]
+    for options in ({"traffic": False}, {}, {"sample_threads": ALL}):
+        taken = best(partial(check, **options))
+        cells += f"{1e3 * taken:.1f} ms", f"{taken / plain:.1f}"
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Write the table."""
+    with torch.no_grad():
+        table = "\n".join([*HEADER, *rows()])
+    before, rest = PAGE.read_text().split(BEGIN)
+    machine = f"{os.cpu_count()} cores, {torch.get_num_threads()} threads of PyTorch's, float32."
+    PAGE.write_text(f"{before}{BEGIN}\n\n{machine}\n\n{table}\n\n{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+    main()

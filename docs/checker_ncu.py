@@ -1,0 +1,138 @@
+"""What the checker counts beside what an H200's counters say, for docs/checker.md.
+
+    python -m docs.checker_ncu
+
+On a machine with a GPU, ncu and g++. Each access pattern of docs/checker_patterns.py runs once
+under ncu and once under lab.check; the table between the markers of the page is written anew. The
+process exits with 1 if a count differs.
+"""
+
+import csv
+import io
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from pandas import DataFrame
+
+import lab
+from docs.checker_patterns import PATTERNS, Pattern, call
+
+PAGE = Path(__file__).with_name("checker.md")
+BEGIN, END = "<!-- python -m docs.checker_ncu writes from here -->", "<!-- to here, ncu -->"
+
+# What of ncu's counters corresponds to requests and cost of a pattern.
+COUNTERS = {
+    ("global", "read"): (
+        "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    ),
+    ("global", "write"): (
+        "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    ),
+    ("global", "atomic"): (
+        "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum",
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum",
+    ),
+    ("shared", "read"): (
+        "smsp__inst_executed_op_shared_ld.sum",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    ),
+    ("shared", "write"): (
+        "smsp__inst_executed_op_shared_st.sum",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    ),
+}
+
+
+def main() -> int:
+    """Write the table; 1 if any count differs."""
+    if sys.argv[1:] == ["--run"]:
+        run()
+        return 0
+    rows = list(compared())
+    before, rest = PAGE.read_text().split(BEGIN)
+    table = "\n".join([*header(), *(row for row, _ in rows)])
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.split(END)[1]}")
+    return int(not all(same for _, same in rows))
+
+
+def run() -> None:
+    """Each pattern once, in order: what ncu watches."""
+    for pattern in PATTERNS:
+        function, *args = call(pattern, "cuda")
+        function(*args)
+    torch.cuda.synchronize()
+
+
+def counters() -> list[dict[str, int]]:
+    """ncu's counters of each launch, in order."""
+    ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
+    metrics = sorted({name for names in COUNTERS.values() for name in names})
+    command = [
+        *(ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(metrics)),
+        *("--kernel-name", "regex:global_read|global_write|shared_read|shared_write|atomics"),
+        *(sys.executable, "-m", "docs.checker_ncu", "--run"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    start = done.stdout.find('"ID"')
+    if start < 0:
+        raise RuntimeError(f"ncu said:\n{done.stdout}{done.stderr}")
+    launches = [row for row in csv.DictReader(io.StringIO(done.stdout[start:])) if row["ID"]]
+    if len(launches) != len(PATTERNS):
+        raise RuntimeError(f"ncu saw {len(launches)} launches; wanted are {len(PATTERNS)}")
+    return [{name: count(row[name]) for name in metrics} for row in launches]
+
+
+def count(text: str) -> int:
+    """Of "1,056"; a counter that a launch does not have is empty."""
+    return int(float(text.replace(",", "") or 0))
+
+
+def compared() -> Iterator[tuple[str, bool]]:
+    """A line of the table for each pattern, and whether both counted the same."""
+    for pattern, gpu in zip(PATTERNS, counters(), strict=True):
+        function, *args = call(pattern, "cpu")
+        table = lab.check(function, *args).traffic
+        rows = table[(table["memory"] == pattern.memory) & (table["access"] == pattern.access)]
+        ours = of_checker(pattern, rows)
+        theirs = tuple(gpu[name] for name in COUNTERS[pattern.memory, pattern.access])
+        yield line(pattern, ours, theirs), ours == theirs
+
+
+def of_checker(pattern: Pattern, rows: DataFrame) -> tuple[int, ...]:
+    """Requests and sectors; or requests, passes and conflicts."""
+    names = ["requests", "sectors"]
+    if pattern.memory == "shared":
+        names = ["requests", "passes", "bank_conflicts"]
+    return tuple(int(rows[name].sum()) for name in names)
+
+
+def header() -> list[str]:
+    device = torch.cuda.get_device_name()
+    return [
+        f"{device}, torch {torch.__version__}. Global memory: requests and sectors. Shared memory:"
+        " requests, passes (wavefronts) and bank conflicts.",
+        "",
+        "| pattern | memory | access | bytes a lane | checker | ncu | |",
+        "| --- | --- | --- | ---: | ---: | ---: | --- |",
+    ]
+
+
+def line(pattern: Pattern, ours: tuple[int, ...], theirs: tuple[int, ...]) -> str:
+    verdict = "same" if ours == theirs else "differs"
+    counts = [", ".join(map(str, counts)) for counts in (ours, theirs)]
+    return (
+        f"| {pattern.what} | {pattern.memory} | {pattern.access} | {pattern.size} | {counts[0]} |"
+        f" {counts[1]} | {verdict} |"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""A report of `lab.check` as HTML for a notebook, and as figures."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+from pandas import DataFrame
+
+from lab import figure as drawing
+
+if TYPE_CHECKING:
+    from lab.check_report import Report
+
+AROUND = 2  # lines shown above and below one that matters
+GOOD, BAD = "0, 114, 178", "213, 94, 0"  # blue and vermillion of Okabe and Ito's palette
+WASTEFUL = 1.25  # times the fewest sectors, or passes, from which on a line is red
+TITLES = ("line", "bytes", "sectors (ideal)", "passes (ideal)")
+CELL = "padding: 0 0.8em 0 0; text-align: right; white-space: nowrap; border: none"
+CODE = "padding: 0; text-align: left; white-space: pre; border: none"
+
+
+def page(report: Report) -> str:
+    """The headline, the findings and the sources with a column of heat, as HTML."""
+    parts = [f"<p><b>{html.escape(report.headline)}</b></p>"]
+    if not report.traffic.empty:
+        parts.append(f"<p>{html.escape(report.traffic_line)}</p>")
+    titles = "".join(f"<th style='{CELL}'>{title}</th>" for title in TITLES)
+    for file in sorted({*report.traffic["file"], *report.findings["file"]} - {"", None}):
+        rows = "".join(_lines(report, file))
+        parts.append(
+            f"<p>{html.escape(file)}</p><table style='font-family: monospace; font-size:"
+            f" var(--jp-code-font-size, 13px); border-collapse: collapse'><tr>"
+            f"{titles}<th></th></tr>{rows}</table>"
+        )
+    parts += [
+        f"<p>{html.escape(str(row['kind']))}: {html.escape(str(row['message']))}</p>"
+        for row in report.findings.to_dict("records")
+        if not row["file"]
+    ]
+    return "".join(parts)
+
+
+def _lines(report: Report, file: str) -> Iterator[str]:
+    """The rows of a file's table: lines that matter, with their neighbours."""
+    traffic = report.traffic[report.traffic["file"] == file]
+    findings = report.findings[report.findings["file"] == file]
+    matter = {int(line) for line in (*traffic["line"], *findings["line"])}
+    most = report.traffic.groupby(["file", "line"])["bytes_moved"].sum().max()
+    most = 0 if report.traffic.empty else most
+    before = 0
+    for number, text in enumerate(report.source(file), 1):
+        if not any(abs(number - line) <= AROUND for line in matter):
+            continue
+        if number != before + 1 and before:
+            yield f"<tr><td style='{CELL}'>⋮</td></tr>"
+        before = number
+        wrong = findings[findings["line"] == number]
+        yield _line(number, text, traffic[traffic["line"] == number], most, not wrong.empty)
+        for row in wrong.to_dict("records"):
+            said = html.escape(f"{row['kind']}: {row['message']}")
+            yield (
+                f"<tr><td colspan='4'></td><td style='{CODE}; color: rgb({BAD})'>  {said}</td></tr>"
+            )
+
+
+def _line(number: int, text: str, traffic: DataFrame, most: float, is_wrong: bool) -> str:
+    moved = int(traffic["bytes_moved"].sum())
+    unconflicted = traffic["passes"] - traffic["bank_conflicts"]
+    is_global = traffic["memory"] == "global"
+    costs = [
+        (traffic["sectors"].sum(), traffic["ideal_sectors"].sum(), is_global),
+        (traffic["passes"].sum(), unconflicted.sum(), ~is_global),
+    ]
+    per = [(*cost, traffic["requests"][of].sum()) for *cost, of in costs]
+    color = BAD if any(worth > WASTEFUL * ideal for worth, ideal, _ in per) else GOOD
+    heat = moved / most if most else 0
+    look = f"background: rgba({BAD}, 0.12)" if is_wrong else ""
+    return (
+        f"<tr style='{look}'><td style='{CELL}; opacity: 0.6'>{number}</td>"
+        f"<td style='{CELL}; background: rgba({color}, {0.6 * heat:.2f})'>"
+        f"{f'{moved:,}' if moved else ''}</td>"
+        f"{''.join(_cost(*it) for it in per)}"
+        f"<td style='{CODE}'>{html.escape(text)}</td></tr>"
+    )
+
+
+def _cost(worth: int, ideal: int, requests: int) -> str:
+    """A cell: what a request costs on average, and what it would at best."""
+    if not requests:
+        return f"<td style='{CELL}'></td>"
+    color = BAD if worth > WASTEFUL * ideal else GOOD
+    said = f"{worth / requests:.1f} ({ideal / requests:.1f})"
+    return f"<td style='{CELL}; color: rgb({color})'>{said}</td>"
+
+
+def plot_lanes(report: Report, line: int, file: str | None, tensor: str | None) -> Figure:
+    """The costliest request at a line: which lane asks for which bytes of which sector or bank."""
+    rows = report.traffic[report.traffic["line"] == line]
+    if file is not None:
+        rows = rows[rows["file"] == file]
+    if tensor is not None:
+        rows = rows[rows["tensor"] == tensor]
+    if rows.empty:
+        known = ", ".join(f"{it.file}:{it.line}" for it in report.traffic.itertuples())
+        raise ValueError(f"line: nothing is read or written at {line}; it is at {known or 'none'}")
+    it = rows.loc[rows["worst"].idxmax()]
+    shared = it["memory"] == "shared"
+    wanted = [
+        (lane, at, at + it["size"]) for lane, at in enumerate(it["example"]) if at is not None
+    ]
+    width = 4 if shared else 32  # of a column: a bank's word, or a sector
+    touched = sorted(
+        {unit for _, at, end in wanted for unit in range(at // width, -(-end // width))}
+    )
+    columns = range(32) if shared else range(len(touched))
+    place = {unit: unit % 32 if shared else i for i, unit in enumerate(touched)}
+    with drawing.style():
+        figure, ((axes,),) = drawing.grid(1, 1, (max(5.0, 0.22 * len(columns)), 4.6))
+        for lane, at, end in wanted:
+            for unit in range(at // width, -(-end // width)):
+                first, last = max(at, unit * width), min(end, (unit + 1) * width)
+                left = place[unit] + (first - unit * width) / width
+                axes.broken_barh([(place[unit], 1)], (lane, 1), color="#D6E9F8")
+                axes.broken_barh([(left, (last - first) / width)], (lane, 1), color="#0072B2")
+        axes.set_xlim(0, len(columns))
+        axes.set_ylim(32, 0)
+        axes.set_xticks(range(0, len(columns) + 1, 1 if len(columns) <= 16 else 4))
+        axes.set_xlabel(
+            "bank of shared memory" if shared else f"{len(touched)} sectors of 32 bytes"
+        )
+        axes.set_ylabel("lane of the warp")
+        cost = (
+            f"{it['passes'] / it['requests']:.1f} passes per request,"
+            f" {(it['passes'] - it['bank_conflicts']) / it['requests']:.1f} without conflicts"
+            if shared
+            else f"{it['sectors'] / it['requests']:.1f} sectors per request,"
+            f" {it['ideal_sectors'] / it['requests']:.1f} would do"
+        )
+        title = f"{Path(it['file']).name}:{line}: {it['access']} of {it['tensor']}"
+        return drawing.finish(figure, title, f"{cost}; {report.line(it['file'], line).strip()}")
+
+
+def plot_bytes(report: Report) -> Figure:
+    """Bytes that were moved for each tensor, and the floor: each byte that it needs, once."""
+    table = report.tensors
+    floor = table["bytes_read"] + table["bytes_written"]
+    with drawing.style():
+        figure, ((axes,),) = drawing.grid(1, 1, (5.0, 0.8 + 0.4 * len(table)))
+        axes.barh(table["tensor"], table["bytes_moved"], color="#D6E9F8", label="moved")
+        label = "what blocks share counted once"
+        axes.barh(table["tensor"], table["bytes_fetched"], 0.5, color="#0072B2", label=label)
+        axes.plot(floor, table["tensor"], "|", color="0.1", markersize=18, label="floor")
+        axes.invert_yaxis()
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(EngFormatter("B"))
+        axes.set_xlabel("global memory")
+        return drawing.finish(figure, f"{report.what}: traffic", report.headline)

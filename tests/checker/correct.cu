@@ -1,0 +1,259 @@
+// Kernels of varied style with nothing wrong with them: the checker must find nothing. Every
+// function takes (const float* x, float* y, int n) with n = 1000.
+
+#include <cooperative_groups.h>
+
+constexpr int kThreads = 128;
+constexpr int kWarp = 32;
+
+inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
+
+__global__ void copy(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n) y[i] = __ldg(x + i);
+}
+extern "C" void one_thread_per_element(const float* x, float* y, int n) {
+    copy<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void strided(const float* __restrict__ x, float* __restrict__ y, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        y[i] = x[i] * 2;
+}
+extern "C" void grid_stride_loop(const float* x, float* y, int n) { strided<<<3, 96>>>(x, y, n); }
+
+__global__ void fours(const float4* x, float4* y, int count) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i >= count) return;
+    float4 v = x[i];
+    v.x += 1, v.w *= 2;
+    y[i] = v;
+}
+extern "C" void vectors_of_four(const float* x, float* y, int n) {
+    fours<<<2, kThreads>>>(reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y), n / 4);
+}
+
+__global__ void reverse_tile(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    tile[t] = i < n ? x[i] : 0;
+    __syncthreads();
+    if (i < n) y[i] = tile[kThreads - 1 - t];
+}
+extern "C" void tile_with_a_barrier(const float* x, float* y, int n) {
+    reverse_tile<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void two_tiles(const float* x, float* y, int n) {
+    __shared__ float tile[2][kThreads];
+    const int t = threadIdx.x;
+    int turn = 0;
+    for (int first = 0; first < n; first += kThreads, turn ^= 1) {
+        if (first + t < n) tile[turn][t] = x[first + t];
+        __syncthreads();
+        const int other = first + kThreads - 1 - t;
+        if (other < n) y[other] = tile[turn][kThreads - 1 - t];
+    }
+}
+extern "C" void double_buffer(const float* x, float* y, int n) {
+    two_tiles<<<1, kThreads>>>(x, y, n);
+}
+
+extern __shared__ float dynamic[];
+__global__ void tree(const float* x, float* y, int n) {
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    dynamic[t] = i < n ? x[i] : 0;
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half) dynamic[t] += dynamic[t + half];
+    }
+    __syncthreads();
+    if (i < n) y[i] = dynamic[0];
+}
+extern "C" void tree_in_dynamic_memory(const float* x, float* y, int n) {
+    tree<<<blocks_of(n), kThreads, kThreads * sizeof(float)>>>(x, y, n);
+}
+
+__global__ void warp_tree(const float* x, float* y, int n) {
+    __shared__ float sums[kThreads];
+    const int t = threadIdx.x, lane = t % kWarp, i = blockIdx.x * kThreads + t;
+    float* mine = sums + t - lane;
+    mine[lane] = i < n ? x[i] : 0;
+    __syncwarp();
+    for (int half = kWarp / 2; half > 0; half /= 2) {
+        const float other = lane < half ? mine[lane + half] : 0;
+        __syncwarp();
+        mine[lane] += other;
+        __syncwarp();
+    }
+    if (i < n) y[i] = mine[0];
+}
+extern "C" void tree_of_a_warp(const float* x, float* y, int n) {
+    warp_tree<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void shuffles(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    float sum = i < n ? x[i] : 0;
+    for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_down_sync(~0u, sum, step);
+    sum = __shfl_sync(~0u, sum, 0);
+    if (i < n) y[i] = sum;
+}
+extern "C" void shuffle_down_and_broadcast(const float* x, float* y, int n) {
+    shuffles<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void vote(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    const unsigned there = __ballot_sync(~0u, i < n);
+    if (i < n) y[i] = __popc(__ballot_sync(there, x[i] > 0));
+}
+extern "C" void vote_of_those_inside(const float* x, float* y, int n) {
+    vote<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void histogram(const float* x, float* y, int n) {
+    __shared__ int bins[16];
+    const int t = threadIdx.x;
+    if (t < 16) bins[t] = 0;
+    __syncthreads();
+    for (int i = t; i < n; i += kThreads) atomicAdd(&bins[int((x[i] + 2) * 100) & 15], 1);
+    __syncthreads();
+    for (int i = t; i < n; i += kThreads) y[i] = bins[i & 15];
+}
+extern "C" void atomic_histogram(const float* x, float* y, int n) {
+    histogram<<<1, kThreads>>>(x, y, n);
+}
+
+__global__ void add_up(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n) atomicAdd(&y[i % 7], x[i]);
+}
+extern "C" void atomic_float_sum(const float* x, float* y, int n) {
+    add_up<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__device__ unsigned ticket;
+__global__ void last_block(const float* x, float* y, int n) {
+    __shared__ bool last;
+    const int t = threadIdx.x;
+    for (int i = blockIdx.x * kThreads + t; i < n; i += gridDim.x * kThreads) y[i] = x[i];
+    __threadfence();
+    __syncthreads();
+    if (t == 0) last = atomicInc(&ticket, gridDim.x - 1) == gridDim.x - 1;
+    __syncthreads();
+    if (last && t == 0) {
+        float sum = 0;
+        for (int i = 0; i < n; ++i) sum += y[i];
+        y[0] = sum;
+    }
+}
+extern "C" void ticket_with_a_fence(const float* x, float* y, int n) {
+    last_block<<<4, kThreads>>>(x, y, n);
+}
+
+__device__ int lock;
+__global__ void locked(const float* x, float* y, int n) {
+    for (int i = blockIdx.x * kThreads + threadIdx.x; i < n; i += gridDim.x * kThreads) {
+        if (i) y[i] = x[i];
+    }
+    if (threadIdx.x == 0) {
+        while (atomicCAS(&lock, 0, 1) != 0) {
+        }
+        __threadfence();
+        y[0] += x[blockIdx.x];
+        __threadfence();
+        atomicExch(&lock, 0);
+    }
+}
+extern "C" void spin_lock(const float* x, float* y, int n) { locked<<<4, kThreads>>>(x, y, n); }
+
+__global__ void groups(const float* x, float* y, int n) {
+    namespace cg = cooperative_groups;
+    const auto block = cg::this_thread_block();
+    const auto tile = cg::tiled_partition<8>(block);
+    __shared__ float sums[kThreads / 8];
+    const int t = block.thread_rank(), i = blockIdx.x * kThreads + t;
+    float sum = i < n ? x[i] : 0;
+    for (int bit = 4; bit > 0; bit /= 2) sum += tile.shfl_xor(sum, bit);
+    if (tile.thread_rank() == 0) sums[t / 8] = sum;
+    block.sync();
+    if (i < n) y[i] = sums[kThreads / 8 - 1 - t / 8];
+}
+extern "C" void tiles_of_a_group(const float* x, float* y, int n) {
+    groups<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+struct Pair {
+    int row;
+    double value;
+};
+__global__ void structures(const float* x, float* y, int n) {
+    __shared__ Pair pairs[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    pairs[t] = {i, i < n ? double(x[i]) : 0};
+    __syncthreads();
+    const Pair other = pairs[kThreads - 1 - t];
+    if (i < n) y[i] = other.row * other.value;
+}
+extern "C" void structures_in_shared_memory(const float* x, float* y, int n) {
+    structures<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void bytes(const float* x, float* y, int n) {
+    __shared__ unsigned char low[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    low[t] = i < n ? x[i] * 100 : 0;
+    __syncthreads();
+    if (i < n) y[i] = low[kThreads - 1 - t];
+}
+extern "C" void bytes_beside_each_other(const float* x, float* y, int n) {
+    bytes<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void twice(float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] *= 2;
+}
+extern "C" void one_launch_after_another(const float* x, float* y, int n) {
+    copy<<<blocks_of(n), kThreads>>>(x, y, n);
+    twice<<<4, 2 * kThreads>>>(y, n);
+    twice<<<blocks_of(n), kThreads>>>(y, n);
+}
+
+// A row per block; threads beyond its end leave early, and the barrier does not wait for them.
+__global__ void early_return(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * 100 + t;
+    if (t >= 100 || i >= n) return;
+    tile[t] = x[i];
+    __syncthreads();
+    y[i] = tile[99 - t];
+}
+extern "C" void threads_that_leave_early(const float* x, float* y, int n) {
+    early_return<<<10, kThreads>>>(x, y, n);
+}
+
+// A tile of 32 x 33, so that a column lies in 32 banks.
+__global__ void transpose(const float* x, float* y, int n) {
+    __shared__ float tile[kWarp][kWarp + 1];
+    const int col = threadIdx.x, row = threadIdx.y;
+    if (row * kWarp + col < n) tile[row][col] = x[row * kWarp + col];
+    __syncthreads();
+    if (col * kWarp + row < n) y[col * kWarp + row] = tile[col][row];
+}
+extern "C" void padded_transpose(const float* x, float* y, int n) {
+    transpose<<<1, dim3(kWarp, kWarp)>>>(x, y, n);
+}
+
+__global__ void copied(const float* x, float* y, int n) {
+    float row[8];
+    const int i = (blockIdx.x * kThreads + threadIdx.x) * 8;
+    if (i + 8 > n) return;
+    memcpy(row, x + i, sizeof row);
+    for (float& value : row) value += 1;
+    memcpy(y + i, row, sizeof row);
+}
+extern "C" void memcpy_in_a_kernel(const float* x, float* y, int n) {
+    copied<<<1, kThreads>>>(x, y, n);
+}

@@ -1,0 +1,221 @@
+// Planted races. Every function takes (const float* x, float* y, int n) with n = 1000 elements; a
+// line that is wrong ends with BUG, the function and what the checker must say of it there.
+
+constexpr int kThreads = 128;
+constexpr int kWarp = 32;
+
+// A neighbour's element is read before it is known to be there.
+__global__ void shift(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    tile[t] = i < n ? x[i] : 0;
+    if (i < n) y[i] = tile[(t + 1) % kThreads];  // BUG missing_barrier: race
+}
+extern "C" void missing_barrier(const float* x, float* y, int n) {
+    shift<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// The tree needs a barrier for each of its levels, not one for all.
+__global__ void tree(const float* x, float* y, int n) {
+    __shared__ float sums[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    sums[t] = i < n ? x[i] : 0;
+    __syncthreads();
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+        if (t < half) sums[t] += sums[t + half];  // BUG barrier_outside_the_loop: race
+    }
+    if (i < n) y[i] = sums[t];
+}
+extern "C" void barrier_outside_the_loop(const float* x, float* y, int n) {
+    tree<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// A tile is refilled while slower threads still read it.
+__global__ void tiles(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x;
+    for (int first = 0; first < n; first += kThreads) {
+        const int i = first + t;
+        tile[t] = i < n ? x[i] : 0;  // BUG tile_refilled_too_early: race
+        __syncthreads();
+        if (i < n) y[i] = tile[kThreads - 1 - t];
+    }
+}
+extern "C" void tile_refilled_too_early(const float* x, float* y, int n) {
+    tiles<<<1, kThreads>>>(x, y, n);
+}
+
+// Since Volta the lanes of a warp need __syncwarp, volatile or not.
+__global__ void warp_tail(const float* x, float* y, int n) {
+    __shared__ volatile float sums[kWarp];
+    const int t = threadIdx.x;
+    sums[t] = x[t];
+    __syncwarp();
+    for (int half = kWarp / 2; half > 0; half /= 2) {
+        if (t < half) sums[t] = sums[t] + sums[t + half];  // BUG warp_without_syncwarp: race
+    }
+    for (int i = t; i < n; i += kWarp) y[i] = x[i];
+}
+extern "C" void warp_without_syncwarp(const float* x, float* y, int n) {
+    warp_tail<<<1, kWarp>>>(x, y, n);
+}
+
+// __syncwarp orders the lanes of one warp, and no more.
+__global__ void reverse_by_warps(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    tile[t] = i < n ? x[i] : 0;
+    __syncwarp();
+    if (i < n) y[i] = tile[kThreads - 1 - t];  // BUG syncwarp_across_warps: race
+}
+extern "C" void syncwarp_across_warps(const float* x, float* y, int n) {
+    reverse_by_warps<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// All blocks add to one number, as if they were alone.
+__global__ void sum_of_blocks(const float* x, float* y, int n) {
+    for (int i = blockIdx.x * kThreads + threadIdx.x; i < n; i += gridDim.x * kThreads) y[i] = x[i];
+    __syncthreads();
+    if (threadIdx.x == 0) y[0] += x[blockIdx.x];  // BUG blocks_add_without_atomics: race
+}
+extern "C" void blocks_add_without_atomics(const float* x, float* y, int n) {
+    sum_of_blocks<<<4, kThreads>>>(x, y, n);
+}
+
+// A histogram without atomics: threads of one block meet in a bin.
+__global__ void histogram(const float* x, float* y, int n) {
+    __shared__ int bins[16];
+    const int t = threadIdx.x;
+    if (t < 16) bins[t] = 0;
+    __syncthreads();
+    for (int i = t; i < n; i += kThreads)
+        bins[int(x[i] * 100) & 15]++;  // BUG histogram_without_atomics: race
+    __syncthreads();
+    for (int i = t; i < n; i += kThreads) y[i] = bins[i & 15];
+}
+extern "C" void histogram_without_atomics(const float* x, float* y, int n) {
+    histogram<<<1, kThreads>>>(x, y, n);
+}
+
+// The counter is atomic for those who add, and not for the one who reads it.
+__global__ void count(const float* x, float* y, int n) {
+    __shared__ int positive;
+    const int t = threadIdx.x;
+    if (t == 0) positive = 0;
+    __syncthreads();
+    for (int i = t; i < n; i += kThreads) {
+        if (x[i] > 0) atomicAdd(&positive, 1);
+        y[i] = x[i];
+    }
+    if (t == 0) y[0] = positive;  // BUG plain_read_of_a_counter: race
+}
+extern "C" void plain_read_of_a_counter(const float* x, float* y, int n) {
+    count<<<1, kThreads>>>(x, y, n);
+}
+
+// The last block adds up what the others left, without a fence between their writes and the ticket.
+__device__ unsigned ticket;
+__global__ void last_block(const float* x, float* y, int n) {
+    __shared__ bool last;
+    const int t = threadIdx.x;
+    for (int i = blockIdx.x * kThreads + t; i < n; i += gridDim.x * kThreads) y[i] = x[i];
+    __syncthreads();
+    if (t == 0) last = atomicInc(&ticket, gridDim.x - 1) == gridDim.x - 1;
+    __syncthreads();
+    if (last && t == 0) {
+        float sum = 0;
+        for (int i = 0; i < n; ++i) sum += y[i];  // BUG ticket_without_a_fence: race
+        y[0] = sum;
+    }
+}
+extern "C" void ticket_without_a_fence(const float* x, float* y, int n) {
+    last_block<<<4, kThreads>>>(x, y, n);
+}
+
+// In place, a neighbour may have been overwritten by another block.
+__global__ void smooth_in_place(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n) y[i] = x[i];
+    __syncthreads();
+    if (i + 1 < n) y[i] = (y[i] + y[i + 1]) / 2;  // BUG neighbour_of_another_block: race
+}
+extern "C" void neighbour_of_another_block(const float* x, float* y, int n) {
+    smooth_in_place<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// A fence orders one thread's own accesses, and waits for nobody.
+__global__ void fenced(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    tile[t] = i < n ? x[i] : 0;
+    __threadfence_block();
+    if (i < n) y[i] = tile[kThreads - 1 - t];  // BUG fence_for_a_barrier: race
+}
+extern "C" void fence_for_a_barrier(const float* x, float* y, int n) {
+    fenced<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// Each half of the warp meets by itself, and then reads the other's elements.
+__global__ void halves(const float* x, float* y, int n) {
+    __shared__ float tile[kWarp];
+    const int t = threadIdx.x, i = blockIdx.x * kWarp + t;
+    tile[t] = i < n ? x[i] : 0;
+    __syncwarp(t < 16 ? 0x0000ffff : 0xffff0000);
+    if (i < n) y[i] = tile[kWarp - 1 - t];  // BUG syncwarp_of_half_a_warp: race
+}
+extern "C" void syncwarp_of_half_a_warp(const float* x, float* y, int n) {
+    halves<<<(n + kWarp - 1) / kWarp, kWarp>>>(x, y, n);
+}
+
+// The buffers were to be exchanged from turn to turn.
+__global__ void one_of_two(const float* x, float* y, int n) {
+    __shared__ float tile[2][kThreads];
+    const int t = threadIdx.x, turn = 0;
+    for (int first = 0; first < n; first += kThreads) {
+        if (first + t < n) tile[turn][t] = x[first + t];  // BUG buffers_never_exchanged: race
+        __syncthreads();
+        const int other = first + kThreads - 1 - t;
+        if (other < n) y[other] = tile[turn][kThreads - 1 - t];
+    }
+}
+extern "C" void buffers_never_exchanged(const float* x, float* y, int n) {
+    one_of_two<<<1, kThreads>>>(x, y, n);
+}
+
+// Who is to leave the result behind?
+__global__ void all_write(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i > 0 && i < n) y[i] = x[i];
+    if (threadIdx.x < 4) y[0] = threadIdx.x;  // BUG four_write_one_element: race
+}
+extern "C" void four_write_one_element(const float* x, float* y, int n) {
+    all_write<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// The broadcast needs a barrier as the tree does.
+__global__ void told(const float* x, float* y, int n) {
+    __shared__ float first;
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    if (t == 0) first = x[blockIdx.x];
+    if (i < n) y[i] = first;  // BUG broadcast_without_a_barrier: race
+}
+extern "C" void broadcast_without_a_barrier(const float* x, float* y, int n) {
+    told<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// A lock keeps others out, but without a fence they may read what was there before.
+__device__ int lock;
+__global__ void locked(const float* x, float* y, int n) {
+    for (int i = blockIdx.x * kThreads + threadIdx.x; i < n; i += gridDim.x * kThreads) {
+        if (i) y[i] = x[i];
+    }
+    if (threadIdx.x == 0) {
+        while (atomicCAS(&lock, 0, 1) != 0) {
+        }
+        y[0] += x[blockIdx.x];  // BUG lock_without_a_fence: race
+        atomicExch(&lock, 0);
+    }
+}
+extern "C" void lock_without_a_fence(const float* x, float* y, int n) {
+    locked<<<4, kThreads>>>(x, y, n);
+}

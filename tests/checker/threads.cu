@@ -1,0 +1,148 @@
+// Planted mistakes about who waits for whom. Every function takes (const float* x, float* y, int n)
+// with n = 1000; a line that is wrong ends with BUG, the function and what the checker must say.
+
+#include <assert.h>
+
+constexpr int kThreads = 128;
+
+inline int blocks_of(int n) { return (n + kThreads - 1) / kThreads; }
+
+__global__ void two_barriers(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    tile[t] = i < n ? x[i] : 0;
+    if (t < 64) {
+        __syncthreads();  // BUG barrier_in_both_branches: divergent barrier
+        if (i < n) y[i] = tile[t + 64];
+    } else {
+        __syncthreads();
+        if (i < n) y[i] = tile[t - 64];
+    }
+}
+extern "C" void barrier_in_both_branches(const float* x, float* y, int n) {
+    two_barriers<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void half_a_barrier(const float* x, float* y, int n) {
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    if (i < n) y[i] = x[i];
+    if (t % 2) {
+        __syncthreads();
+    } else {
+        __syncwarp();  // BUG barrier_against_syncwarp: deadlock
+    }
+}
+extern "C" void barrier_against_syncwarp(const float* x, float* y, int n) {
+    half_a_barrier<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void broadcast(const float* x, float* y, int n) {
+    const int t = threadIdx.x, i = blockIdx.x * 16 + t;
+    float value = i < n ? x[i] : 0;
+    if (t >= 16) return;
+    value = __shfl_sync(0x0000ffff, value, 16);  // BUG shuffle_from_outside: inactive lane
+    if (i < n) y[i] = value;
+}
+extern "C" void shuffle_from_outside(const float* x, float* y, int n) {
+    broadcast<<<(n + 15) / 16, 32>>>(x, y, n);
+}
+
+__global__ void odd_lanes(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    float value = i < n ? x[i] : 0;
+    if (threadIdx.x % 2)
+        value += __shfl_xor_sync(0x55555555, value, 2);  // BUG mask_without_the_caller: failed
+    if (i < n) y[i] = value;
+}
+extern "C" void mask_without_the_caller(const float* x, float* y, int n) {
+    odd_lanes<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+// Some threads are through with their loop, and wait at the barrier after it.
+__global__ void uneven(const float* x, float* y, int n) {
+    __shared__ float sums[kThreads];
+    const int t = threadIdx.x;
+    sums[t] = 0;
+    for (int i = t; i < n; i += kThreads) {
+        sums[t] += x[i];
+        __syncthreads();  // BUG barrier_in_an_uneven_loop: divergent barrier
+    }
+    __syncthreads();
+    for (int i = t; i < n; i += kThreads) y[i] = sums[kThreads - 1 - t];
+}
+extern "C" void barrier_in_an_uneven_loop(const float* x, float* y, int n) {
+    uneven<<<1, kThreads>>>(x, y, n);
+}
+
+__global__ void butterfly(const float* x, float* y, int n) {
+    const int t = threadIdx.x, i = blockIdx.x * 24 + t;
+    float sum = i < n ? x[i] : 0;
+    for (int bit = 16; bit > 0; bit /= 2) {
+        sum += __shfl_xor_sync(0x00ffffff, sum, bit);  // BUG butterfly_of_24_lanes: inactive lane
+    }
+    if (i < n) y[i] = sum;
+}
+extern "C" void butterfly_of_24_lanes(const float* x, float* y, int n) {
+    butterfly<<<(n + 23) / 24, 24>>>(x, y, n);
+}
+
+__global__ void one_lane_late(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    float sum = i < n ? x[i] : 0;
+    if (threadIdx.x != 5) sum += __shfl_down_sync(~0u, sum, 1);  // BUG lane_left_out: deadlock
+    __syncthreads();
+    if (i < n) y[i] = sum;
+}
+extern "C" void lane_left_out(const float* x, float* y, int n) {
+    one_lane_late<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void asserted(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    assert(i < n);  // BUG assertion_of_the_tail: assertion
+    y[i] = x[i];
+}
+extern "C" void assertion_of_the_tail(const float* x, float* y, int n) {
+    asserted<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void __launch_bounds__(64)
+    bound_to_64(const float* x, float* y,
+                int n) {  // BUG more_than_the_launch_bounds: refused launch
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n) y[i] = x[i];
+}
+extern "C" void more_than_the_launch_bounds(const float* x, float* y, int n) {
+    bound_to_64<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+// Block 0 waits for what only block 1 does.
+__global__ void wait_for_the_next(const float* x, float* y, volatile int* flag, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (blockIdx.x == 0)
+        while (*flag == 0) {  // BUG block_that_waits_for_the_next: deadlock
+        }
+    if (blockIdx.x == 1) *flag = 1;
+    if (i < n) y[i] = x[i];
+}
+extern "C" void block_that_waits_for_the_next(const float* x, float* y, int n) {
+    int* flag;
+    cudaMalloc(&flag, sizeof(int));
+    cudaMemset(flag, 0, sizeof(int));
+    wait_for_the_next<<<blocks_of(n), kThreads>>>(x, y, flag, n);
+    cudaFree(flag);
+}
+
+__global__ void lock_and_keep(const float* x, float* y, int* lock, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    while (atomicCAS(lock, 0, 1) != 0) {  // BUG lock_that_is_kept: deadlock
+    }
+    if (i < n) y[i] = x[i];
+}
+extern "C" void lock_that_is_kept(const float* x, float* y, int n) {
+    int* lock;
+    cudaMalloc(&lock, sizeof(int));
+    cudaMemset(lock, 0, sizeof(int));
+    lock_and_keep<<<blocks_of(n), kThreads>>>(x, y, lock, n);
+    cudaFree(lock);
+}

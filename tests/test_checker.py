@@ -1,0 +1,80 @@
+"""The checker on planted bugs: each is found, at its line, and nothing else is."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from op_cases import BEST, CASES, Case, outcome
+
+import jitload
+import lab
+
+FOLDER = Path(__file__).parent / "checker"
+MARK = re.compile(r"// BUG (?P<function>\w+): (?P<kind>[\w ]+)$")
+PLANTED = [
+    (path.name, match["function"], match["kind"], number)
+    for path in sorted(FOLDER.glob("*.cu"))
+    for number, line in enumerate(path.read_text().splitlines(), 1)
+    if (match := MARK.search(line))
+]
+CORRECT = re.findall(r'^extern "C" void (\w+)\(', (FOLDER / "correct.cu").read_text(), re.MULTILINE)
+
+SHAPES = [(5, 257), (33, 64)]  # rows that are no whole vectors, and rows that are
+
+
+def kernels(file: str) -> jitload.Kernel:
+    return jitload.load(FOLDER / file, name=f"checker_{Path(file).stem}", target="cpu")
+
+
+def checked(function, n: int = 1000) -> lab.Report:
+    x = torch.linspace(-1, 1, n)
+    return lab.check(function, x, torch.empty(n), n)
+
+
+def checked_case(case: Case, dtype: torch.dtype, rows: int, cols: int) -> lab.Report:
+    """An op forward and backward."""
+    return lab.check(lambda **inputs: outcome(case.ours, inputs), **case.inputs(rows, cols, dtype))
+
+
+@pytest.mark.parametrize(("file", "function", "kind", "line"), PLANTED, ids=lambda v: str(v))
+def test_a_planted_bug_is_found_at_its_line(file, function, kind, line):
+    report = checked(getattr(kernels(file), function))
+    found = report.findings
+    assert set(found["kind"]) == {kind}, str(report)
+    lines = {*found["line"], *found["other_line"].dropna()}
+    assert line in lines, str(report)
+    assert Path(found["file"][0]).name == file
+
+
+@pytest.mark.parametrize("function", CORRECT)
+def test_nothing_is_found_in_a_correct_kernel(function):
+    report = checked(getattr(kernels("correct.cu"), function))
+    assert report.findings.empty, str(report)
+
+
+def test_every_function_is_planted_or_correct():
+    exported = {name for file in FOLDER.glob("*.cu") for name in exports(file)}
+    assert exported == {*CORRECT, *(function for _, function, _, _ in PLANTED)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nothing_is_found_in_our_own_kernels(case, dtype):
+    for shape in SHAPES:
+        report = checked_case(case, dtype, *shape)
+        assert report.findings.empty, str(report)
+        assert not report.traffic.empty
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize("case", BEST, ids=str)
+def test_the_fastest_version_moves_what_it_must(case, dtype):
+    """Each input once and each output once, and no more than 5% besides: saved statistics, sums."""
+    report = lab.check(case.ours, **case.inputs(32, 4096, dtype), sample_threads=1 << 30)
+    assert report.findings.empty, str(report)
+    assert report.bytes_fetched <= 1.05 * report.bytes_floor, str(report)
+
+
+def exports(file: Path) -> list[str]:
+    return re.findall(r'^extern "C" void (\w+)\(', file.read_text(), re.MULTILINE)

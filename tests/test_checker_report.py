@@ -1,0 +1,264 @@
+"""What a report says, and what a check leaves alone."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+import jitload
+import lab
+from lab.extension import load_ipython_extension, unload_ipython_extension
+
+PLANTED = Path(__file__).parent / "checker"
+
+
+def kernel(name: str) -> jitload.Kernel:
+    return jitload.load(PLANTED / f"{name}.cu", name=f"checker_{name}", target="cpu")
+
+
+@pytest.fixture(scope="module")
+def race() -> lab.Report:
+    return lab.check(kernel("races").missing_barrier, torch.rand(1000), torch.empty(1000), 1000)
+
+
+def line_of(file: str, code: str) -> int:
+    lines = (PLANTED / file).read_text().splitlines()
+    (number,) = (n for n, line in enumerate(lines, 1) if code in line)
+    return number
+
+
+def test_both_sides_of_a_race(race):
+    (row,) = race.findings.to_dict("records")
+    read = line_of("races.cu", "BUG missing_barrier")
+    assert (row["kind"], row["tensor"], row["kernel"]) == ("race", "tile", "shift")
+    assert {row["line"], row["other_line"]} == {read - 1, read}
+    assert {row["access"], row["other_access"]} == {"read", "write"}
+    assert row["block"] == row["other_block"] == (0, 0, 0)
+    assert row["thread"] != row["other_thread"]
+    assert row["byte"] % 4 == 0
+    assert row["size"] == 4
+
+
+def test_text_and_html_show_the_line_itself(race):
+    for shown in (str(race), race._repr_html_()):
+        assert "missing_barrier: 1 finding in 1 launch" in shown
+        assert "races.cu" in shown
+        for source in ("y[i] = tile[(t + 1) % kThreads];", "tile[t] = i"):
+            assert source in shown
+
+
+def test_the_callers_tensors_stay_as_they_are():
+    x, y = torch.rand(1000), torch.full((1000,), 7.0)
+    lab.check(kernel("correct").one_thread_per_element, x, y, 1000)
+    assert y.eq(7).all()
+    kernel("correct").one_thread_per_element(x, y, 1000)
+    assert torch.equal(x, y)
+
+
+def test_past_the_end_of_a_view_inside_its_storage():
+    storage = torch.rand(3000)
+    x, y = storage[1000:2000], torch.empty(1001)
+    report = lab.check(kernel("correct").one_thread_per_element, x, y, 1001)
+    (row,) = report.findings.to_dict("records")
+    assert (row["kind"], row["tensor"], row["byte"]) == ("out of bounds", "x", 4000)
+    assert "ends 4 bytes past the end of x" in row["message"]
+
+
+def test_views_that_share_memory_still_do():
+    storage = torch.zeros(2000)
+    x, y = storage[:1000], storage[500:1500]
+    report = lab.check(kernel("correct").one_thread_per_element, x, y, 1000)
+    assert set(report.findings["kind"]) == {"race"}
+    assert set(report.findings["tensor"]) == {"x, y"}
+
+
+def test_a_refused_launch_is_a_finding(tmp_path):
+    source = tmp_path / "refused.cu"
+    source.write_text('__global__ void k() {}\nextern "C" void run() { k<<<1, 2048>>>(); }\n')
+    report = lab.check(jitload.load(source, target="cpu").run)
+    (row,) = report.findings.to_dict("records")
+    assert (row["kind"], row["line"]) == ("refused launch", 2)
+    assert "2048" in row["message"]
+
+
+BINDING = """
+#include "binding.h"
+cudaError_t run_half(const float* x, float* scratch, float* y, int64_t n);
+Tensor forward(Tensor x) {
+    Tensor scratch = new_like(x), y = new_like(x);
+    check_launch(run_half(in<float>(x), out<float>(scratch), out<float>(y), x.numel()));
+    return y;
+}
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("forward(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("forward", TORCH_BOX(&forward));
+}
+"""
+HALF = """
+#include <stdint.h>
+__global__ void half_of_it(const float* x, float* scratch, float* y, int64_t n) {
+    const int64_t i = threadIdx.x;
+    if (i >= n / 2) return;
+    y[i] = x[i] + scratch[i];
+}
+cudaError_t run_half(const float* x, float* scratch, float* y, int64_t n) {
+    half_of_it<<<1, 64>>>(x, scratch, y, n);
+    return cudaGetLastError();
+}
+"""
+
+
+def test_memory_that_an_op_allocates_itself(tmp_path):
+    """Scratch memory that nobody wrote before it was read, and half of the result."""
+    (tmp_path / "half.cu").write_text(HALF)
+    (tmp_path / "half.cpp").write_text(BINDING)
+    op = jitload.load(tmp_path / "half.cu", tmp_path / "half.cpp", target="cpu")
+    report = lab.check(op.forward, torch.rand(100))
+    found = {row["kind"]: row for row in report.findings.to_dict("records")}
+    assert set(found) == {"uninitialised", "unwritten"}
+    assert found["uninitialised"]["tensor"] == "allocation of 400 bytes"
+    assert found["unwritten"]["tensor"] == "result"
+    assert "200 of its bytes were never written, the first at byte 200" in str(report)
+    assert {row["line"] for row in found.values()} == {6}
+    assert report.bytes_floor == 200 + 200  # half of x and of the result; scratch does not count
+
+
+def test_errors_before_any_kernel_are_the_callers():
+    with pytest.raises(TypeError, match="takes 3 arguments"):
+        lab.check(kernel("correct").one_thread_per_element, torch.rand(8))
+    with pytest.raises(RuntimeError, match="called no kernel"):
+        lab.check(torch.relu, torch.rand(8))
+
+
+def test_a_large_launch_is_sampled_and_says_so():
+    n = 1 << 16
+    function = kernel("correct").one_thread_per_element
+    report = lab.check(function, torch.rand(n), torch.empty(n), n, sample_threads=4096)
+    (launch,) = report.launches.to_dict("records")
+    assert launch["blocks"] == n // 128
+    assert launch["recorded"] == pytest.approx(4096 // 128, abs=2)
+    assert report.sampled
+    assert f"sampled: {launch['recorded']} of {launch['blocks']} blocks" in str(report)
+    assert report.findings.empty
+    reads = report.traffic[report.traffic["access"] == "read"]
+    assert reads["requests"].item() == 4 * launch["recorded"]
+
+
+SCRATCH = """
+__device__ unsigned ticket;
+__global__ void sum_of_sums(const float* x, float* scratch, float* y) {
+    scratch[blockIdx.x] = x[blockIdx.x];
+    __threadfence();
+    if (atomicInc(&ticket, gridDim.x - 1) != gridDim.x - 1) return;
+    float sum = 0;
+    for (int i = 0; i < gridDim.x; i++) sum += scratch[i];
+    *y = sum;
+}
+extern "C" void run(const float* x, float* y, int n) {
+    float* scratch;
+    cudaMalloc(&scratch, n * sizeof(float));
+    sum_of_sums<<<n, 1>>>(x, scratch, y);
+    cudaFree(scratch);
+}
+"""
+
+
+def test_what_blocks_wrote_that_are_not_sampled_is_written(tmp_path):
+    (tmp_path / "scratch.cu").write_text(SCRATCH)
+    run = jitload.load(tmp_path / "scratch.cu", target="cpu").run
+    for threads in (100, 5):
+        report = lab.check(run, torch.rand(100), torch.empty(1), 100, sample_threads=threads)
+        assert report.sampled == (threads == 5)
+        assert report.findings.empty, str(report)
+
+
+def test_errors_alone(race):
+    tensors = torch.rand(1000), torch.empty(1000)
+    report = lab.check(kernel("races").missing_barrier, *tensors, 1000, traffic=False)
+    same = [it.findings.drop(columns="address") for it in (report, race)]
+    assert same[0].equals(same[1])
+    assert report.traffic.empty
+    assert (report.bytes_moved, report.bytes_fetched) == (0, 0)
+    for shown in (str(report), report._repr_html_()):
+        assert "races.cu" in shown
+        assert "global memory" not in shown
+        assert "nan" not in shown
+
+
+def test_an_instrumented_build_runs_outside_a_check_too():
+    x, y = torch.rand(5000), torch.empty(5000)
+    kernel("correct").instrumented().functions["one_thread_per_element"](x, y, 5000)
+    assert torch.equal(x, y)
+
+
+def test_blocks_that_are_not_sampled_are_kept_within_bounds():
+    n = 1 << 16
+    function = kernel("memory").off_by_one
+    report = lab.check(function, torch.rand(n), torch.empty(n - 1), n - 1, sample_threads=256)
+    assert set(report.findings["kind"]) == {"out of bounds"}
+
+
+def test_threads_run_in_the_order_that_is_asked_for():
+    function, tensors = kernel("races").missing_barrier, (torch.rand(1000), torch.empty(1000))
+    reports = [lab.check(function, *tensors, 1000, thread_order=order) for order in (0, 5, 5)]
+    first, second, again = (report.findings.drop(columns="address") for report in reports)
+    assert second.equals(again)
+    assert not second.equals(first)
+    assert "thread order 5" in str(reports[1])
+
+
+def test_a_gradient_is_checked_too():
+    from kernels.square import square
+
+    x = torch.rand(100, requires_grad=True)
+    report = lab.check(lambda x: torch.autograd.grad(square(x).sum(), x), x)
+    assert len(report.launches) == 2
+    assert report.findings.empty
+    assert x.grad is None
+
+
+def test_a_cell_is_checked():
+    shell = InteractiveShell()
+    shell.user_ns |= {"f": kernel("races").missing_barrier, "torch": torch}
+    load_ipython_extension(shell)
+    try:
+        report = shell.run_cell_magic("check", "--order 3", "x = torch.rand(9)\nf(x, x * 0, 9)")
+        assert set(report.findings["kind"]) == {"race"}
+        assert "thread order 3" in report.headline
+        assert shell.run_line_magic("check", "f(x, x * 0, 9)").thread_order == 0
+        with pytest.raises(UsageError, match="ends on a call"):
+            shell.run_cell_magic("check", "", "x = 1")
+    finally:
+        unload_ipython_extension(shell)
+    assert "check" not in shell.magics_manager.magics["cell"]
+
+
+def test_one_check_at_a_time():
+    function = kernel("correct").one_thread_per_element
+    tensors = torch.rand(8), torch.empty(8)
+    with pytest.raises(RuntimeError, match="a check is under way"):
+        lab.check(lambda x, y: lab.check(function, x, y, 8), *tensors)
+    assert lab.check(function, *tensors, 8).findings.empty
+
+
+def test_the_kernel_runs_as_before_after_a_check():
+    from kernels.square import kernel, square
+
+    x = torch.rand(100)
+    lab.check(square, x)
+    assert torch.equal(square(x), x * x)
+    assert kernel.forward._call is kernel._build.functions["forward"]
+
+
+def test_lanes_and_sectors():
+    report = lab.check(kernel("correct").vectors_of_four, torch.rand(1000), torch.empty(1000), 1000)
+    line = line_of("correct.cu", "float4 v = x[i];")
+    figure = report.plot_lanes(line)
+    assert f"correct.cu:{line}: read of x" in figure.get_suptitle()
+    assert figure.axes[0].get_xlabel() == "16 sectors of 32 bytes"
+    with pytest.raises(ValueError, match="nothing is read or written at 1"):
+        report.plot_lanes(1)
+    bars = report.plot_bytes().axes[0].containers[0]
+    assert [bar.get_width() for bar in bars] == [4000, 4000]
