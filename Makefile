@@ -1,7 +1,7 @@
 # Kernel Playground. Every target sets up .venv by itself; the second time that costs nothing.
 #   make lab        build the kernels, open the first chapter in JupyterLab
 #   make test       every test, the chapters included
-#   make chapters   execute every chapter without a screen, write html/*.html
+#   make chapters   the book as a web site: html/index.html
 #   make bench      on a GPU: measure every op beside its rivals, write table and pictures
 #   make clean      remove what these targets made
 # PYTHON=python3.12 and CXX=clang++ choose the interpreter and the compiler.
@@ -44,7 +44,7 @@ test: $(READY)
 	$(BIN)/python -m pytest
 
 chapters: $(READY)
-	$(BIN)/python notebooks/publish.py --html html
+	$(BIN)/python notebooks/book.py html
 
 bench: $(READY)
 	$(BIN)/python -m lab.bench

@@ -2,16 +2,19 @@
 
 The outputs that are committed are a GPU's, so publishing asks for one. It needs nbclient and
 ipykernel, and no install of the project. Each chapter is written back tidy: no timestamps, no
-widget state, no editor's metadata, no path of this machine.
+counts, no widget state, no editor's metadata, no path of this machine.
 
-`--html FOLDER` runs the chapters on any machine and writes pages into FOLDER instead; this is
-`make chapters`. `--tidy` runs nothing and only tidies; this is the pre-commit hook.
+Beside the outputs stands the digest of the code that made them; a test fails where the code is
+another one by now. `--tidy` runs nothing and only tidies; this is the pre-commit hook. To read the
+chapters as web pages: `make chapters` (notebooks/book.py).
 """
 
 import argparse
+import hashlib
 import json
 import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,11 +23,11 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parent
 ROOT = NOTEBOOKS.parent
-CODE_STYLE = "<style>.jp-OutputArea .highlight pre { font-family: monospace }</style>"
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+OUTPUTS = "outputs_of"  # in a notebook's metadata: {"code": the digest, "machine": a GPU's name}
 
 
 def chapters() -> list[Path]:
@@ -54,63 +57,70 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, *, timeout: float | N
 def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """A copy of `notebook` in which only what a reader wrote or sees is left."""
     text = json.dumps(notebook)
-    for folder, name in ((ROOT, "."), (Path.home(), "~")):
+    temporary = Path(tempfile.gettempdir())
+    places = ((ROOT, "."), (sys.prefix, "python"), (Path.home(), "~"), (temporary, "tmp"))
+    for folder, name in places:
         text = text.replace(f"{json.dumps(str(folder))[1:-1]}/", f"{name}/")
     clean = nbformat.from_dict(json.loads(text))
     clean.metadata = nbformat.from_dict(METADATA)
+    if OUTPUTS in notebook.metadata:
+        clean.metadata[OUTPUTS] = notebook.metadata[OUTPUTS]
     for cell in clean.cells:
         cell.metadata = {"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {}
         for output in cell.get("outputs", ()):
             if "metadata" in output:
                 output["metadata"] = {}
-            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+            if "execution_count" in output:
+                output["execution_count"] = None
         if "outputs" in cell:
-            # a progress line that has cleared itself leaves an empty output
-            empty = {"text/plain": ""}
-            cell.outputs = [output for output in cell.outputs if output.get("data") != empty]
+            cell.execution_count = None
+            cell.outputs = [output for output in cell.outputs if is_seen(output)]
     return clean
 
 
-def write_page(notebook: nbformat.NotebookNode, path: Path) -> None:
-    """Write `notebook`, with its outputs, as a web page."""
-    from nbconvert import HTMLExporter
-
-    page, _ = HTMLExporter().from_notebook_node(notebook, {"metadata": {"name": path.stem}})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page.replace("<head>", f"<head>{CODE_STYLE}", 1), encoding="utf-8")
+def is_seen(output: nbformat.NotebookNode) -> bool:
+    """Whether a page shows it: not a widget, which needs a kernel, nor a cleared progress line."""
+    data = output.get("data", {})
+    return "application/vnd.jupyter.widget-view+json" not in data and data != {"text/plain": ""}
 
 
-def require_gpu() -> None:
+def code_digest(notebook: nbformat.NotebookNode) -> str:
+    """The digest of all that the outputs depend on in `notebook`: its code, in order."""
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return hashlib.sha256(json.dumps(code).encode()).hexdigest()[:16]
+
+
+def require_gpu() -> str:
+    """The name of the GPU; exits where there is none."""
     sys.path.insert(0, str(ROOT))
+    import torch
+
     import jitload
 
     if jitload.default_target() != "cuda":
         sys.exit(
             "publish: the committed outputs are a GPU's, and this machine's target is cpu "
-            "(python -m jitload doctor says why). To run the chapters here: make chapters"
+            "(python -m jitload doctor says why). To run a chapter here: "
+            "make chapters"
         )
+    return torch.cuda.get_device_name()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("chapters", nargs="*", type=Path, default=chapters())
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--html", type=Path, metavar="FOLDER", help="write pages into FOLDER instead")
-    mode.add_argument("--tidy", action="store_true", help="run nothing, only tidy the files")
+    parser.add_argument("--tidy", action="store_true", help="run nothing, only tidy the files")
     arguments = parser.parse_args()
 
-    if not (arguments.html or arguments.tidy):
-        require_gpu()
+    machine = None if arguments.tidy else require_gpu()
     for path in arguments.chapters:
         begin = time.perf_counter()
         notebook = nbformat.read(path, as_version=4)
-        if not arguments.tidy:
+        if machine:
             execute(notebook, path.parent)
+            notebook.metadata[OUTPUTS] = {"code": code_digest(notebook), "machine": machine}
             print(f"{path.name}: ran in {time.perf_counter() - begin:.1f} s", flush=True)
-        if arguments.html:
-            write_page(tidy(notebook), arguments.html / f"{path.stem}.html")
-        else:
-            nbformat.write(tidy(notebook), path)
+        nbformat.write(tidy(notebook), path)
 
 
 if __name__ == "__main__":
