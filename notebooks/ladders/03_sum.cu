@@ -1,0 +1,98 @@
+// Four ways to add n floats up.
+//
+//   x [n] float        y [1] float, 0 before the ways that end in atomicAdd
+//   partial [kBlocks] float
+//
+// Traffic: x is read, 4 bytes per element; the sums are nothing beside it.
+
+#include "reduce.cuh"
+
+constexpr int kThreads = 256;
+constexpr int kBlocks = 1024;  // at most, of the ways whose threads take many elements
+constexpr int kEach = 16;      // so many elements, if there are not more
+
+// ---- atomic: every element goes straight to the result.
+// Flaw: additions to one address are done one after another, by the whole GPU.
+
+__global__ void sum_atomic(const float* x, float* y, int64_t n) {
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(y, x[i]);
+}
+
+// ---- tree: a block adds its elements up in shared memory, in log2(kThreads) levels, and only its
+// sum goes to the result.
+// Flaw: a barrier for each level, most threads idle in most of them, and all that for one element a
+// thread.
+
+__global__ void sum_tree(const float* x, float* y, int64_t n) {
+    __shared__ float sums[kThreads];
+    const int t = threadIdx.x;
+    const int64_t i = int64_t(blockIdx.x) * kThreads + t;
+    sums[t] = i < n ? x[i] : 0;
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half) sums[t] += sums[t + half];
+    }
+    if (t == 0) atomicAdd(y, sums[0]);
+}
+
+// ---- shuffle: a thread adds many elements up before it meets others; then the lanes of a warp
+// read each other's registers, and no barrier is needed but one.
+// Flaw: the blocks' sums arrive in any order, and floats added in another order give other bits.
+
+__device__ float block_sum(const float* x, int64_t n) {
+    __shared__ float sums[kThreads / kWarp];
+    float sum = 0;
+    const int64_t step = int64_t(gridDim.x) * kThreads;
+    for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) sum += x[i];
+    sum = warp_sum(sum);
+    if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = sum;
+    __syncthreads();
+    constexpr int warps = kThreads / kWarp;
+    return warp_sum(sums[threadIdx.x % warps], warps);
+}
+
+__global__ void sum_shuffle(const float* x, float* y, int64_t n) {
+    const float sum = block_sum(x, n);
+    if (threadIdx.x == 0) atomicAdd(y, sum);
+}
+
+// ---- stages: each block leaves its sum in memory, and a second launch of one block adds them up.
+// The order is that of the blocks' numbers, on every run.
+// Flaw: 4 bytes an access, and a second launch.
+
+__global__ void sum_stage(const float* x, float* y, int64_t n) {
+    const float sum = block_sum(x, n);
+    if (threadIdx.x == 0) y[blockIdx.x] = sum;
+}
+
+// ---- launchers
+
+int blocks_of(int64_t n) {
+    return smaller<int64_t>(ceil_div<int64_t>(n, kThreads * kEach), kBlocks);
+}
+
+extern "C" cudaError_t atomic(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    cudaMemsetAsync(y, 0, sizeof(float), stream);
+    sum_atomic<<<ceil_div<int64_t>(n, kThreads), kThreads, 0, stream>>>(x, y, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t tree(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    cudaMemsetAsync(y, 0, sizeof(float), stream);
+    sum_tree<<<ceil_div<int64_t>(n, kThreads), kThreads, 0, stream>>>(x, y, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t shuffle(const float* x, float* y, int64_t n, cudaStream_t stream) {
+    cudaMemsetAsync(y, 0, sizeof(float), stream);
+    sum_shuffle<<<blocks_of(n), kThreads, 0, stream>>>(x, y, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t stages(const float* x, float* y, float* partial, int64_t n,
+                              cudaStream_t stream) {
+    sum_stage<<<blocks_of(n), kThreads, 0, stream>>>(x, partial, n);
+    sum_stage<<<1, kThreads, 0, stream>>>(partial, y, blocks_of(n));
+    return cudaGetLastError();
+}

@@ -1,0 +1,115 @@
+"""Every exercise fails until it is solved, every solution passes, and each belongs to a chapter."""
+
+import re
+import runpy
+from collections import Counter
+
+import nbformat
+import pytest
+import torch
+
+from lab import exercise
+from lab.exercise import EXERCISES, SOLUTIONS, Attempt, Wrong
+from notebooks import publish
+
+NAMES = exercise.names()
+KERNELS = [name for name in NAMES if exercise.find(name).lines is not None]
+ANSWERS = [name for name in NAMES if name not in KERNELS]
+LEAST = 4  # exercises of a chapter
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_unsolved_kernel_compiles_and_fails(name):
+    verdict = exercise.check(name)
+    assert not verdict, "the exercise is solved already"
+    assert "error:" not in verdict.reason, verdict  # of the compiler
+    assert "TODO" in exercise.path_of(name).read_text()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_no_answer_fails(name):
+    assert not exercise.check(name)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_solved_kernel_passes(name):
+    verdict = exercise.judge_kernel(name, exercise.path_of(name, SOLUTIONS))
+    assert verdict, verdict
+    assert "TODO" not in exercise.path_of(name, SOLUTIONS).read_text()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_solved_answer_passes(name):
+    solution = runpy.run_path(SOLUTIONS / f"{name}.py")
+    verdict = exercise.check(name, solution["answer"])
+    assert verdict, verdict
+
+
+def test_files_are_those_of_the_exercises():
+    assert sorted(path.stem for path in EXERCISES.glob("*.cu")) == sorted(KERNELS)
+    solved = [path.name for path in SOLUTIONS.iterdir() if path.is_file()]
+    assert sorted(solved) == sorted(
+        [f"{name}.cu" for name in KERNELS] + [f"{name}.py" for name in ANSWERS]
+    )
+
+
+@pytest.mark.parametrize("path", publish.chapters(), ids=lambda path: path.stem)
+def test_chapter_checks_each_of_its_exercises_once(path):
+    cells = nbformat.read(path, as_version=4).cells
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    checked = Counter(re.findall(r'check\(\s*"(\w+)"', code))
+    chapter = path.stem.split("_")[0]
+    assert checked == Counter(name for name in NAMES if name.startswith(f"{chapter}_"))
+    assert len(checked) >= LEAST
+
+
+# ---------------------------------------------------------------------------- the judging itself
+
+
+def test_an_access_outside_of_a_tensor_is_noticed():
+    x = torch.arange(3.0)
+
+    def too_far(y):
+        y.set_(y.untyped_storage(), y.storage_offset(), (y.numel() + 1,))
+        y.fill_(0)
+
+    attempt = Attempt(too_far)
+    with pytest.raises(Wrong, match="outside of a tensor"):
+        attempt(attempt.tensor(x))
+
+
+def test_a_nan_written_outside_of_a_tensor_is_noticed():
+    attempt = Attempt(lambda x, y: y.untyped_storage().copy_(x.untyped_storage()))
+    with pytest.raises(Wrong, match="outside of a tensor"):
+        attempt(attempt.tensor(torch.ones(3)), attempt.empty(3))
+
+
+def test_an_answer_that_raises_is_a_verdict():
+    name = "01_loads_in_flight"
+    verdict = exercise.check(name, lambda: 1)
+    assert not verdict
+    assert "TypeError" in verdict.reason
+
+
+def test_more_lines_than_the_budget_fail(tmp_path):
+    path = tmp_path / "01_nan.cu"
+    solution = exercise.path_of("01_nan", SOLUTIONS).read_text()
+    more = "".join(f"constexpr int line_{k} = {k};\n" for k in range(3))
+    path.write_text(f"{solution}// a comment is free\n\n{more}")
+    verdict = exercise.judge_kernel("01_nan", path)
+    assert not verdict
+    assert verdict.reason == "right, but 11 lines long; wanted are 10 at most"
+
+
+def test_a_kernel_that_does_not_compile_is_a_verdict(tmp_path):
+    path = tmp_path / "01_nan.cu"
+    path.write_text("__global__ void relu(const float* x) { y = x; }\n")
+    verdict = exercise.judge_kernel("01_nan", path)
+    assert "error:" in verdict.reason
+
+
+def test_wrong_use_names_the_argument():
+    with pytest.raises(ValueError, match="no exercise '01_none'; there is 01_leaky_relu"):
+        exercise.check("01_none")
+    with pytest.raises(TypeError, match=r"no answer but a kernel, in .*01_nan\.cu"):
+        exercise.check("01_nan", 3)
