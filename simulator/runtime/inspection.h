@@ -124,7 +124,8 @@ SIMULATOR_INLINE void Recorder::by_region(Site& site, const Request& request, un
     const unsigned size = site.size = request.size;
     Region* region = site.region;
     const auto is_in = [&](unsigned lane) { return region->holds(request.at[lane], size); };
-    if (region && request.apart && region->holds(request.first, request.last - request.first))
+    if (region && (request.apart || request.same) &&
+        region->holds(request.first, request.last - request.first))
         return visit(*region, request);
     Region* before = nullptr;
     for (uint32_t lanes = request.lanes; lanes;) {
@@ -147,7 +148,7 @@ SIMULATOR_INLINE void Recorder::by_region(Site& site, const Request& request, un
 
 void Recorder::inspect(Site& site, Region& region, const Request& request, unsigned warp) {
     uintptr_t bits = request.size | (request.first - region.begin);
-    if (!request.in_a_row)
+    if (!request.in_a_row && !request.same)
         for_each_of(request.lanes, [&](unsigned lane) { bits |= request.at[lane] - region.begin; });
     region.refine(bits);
     const unsigned cells = std::max(1u, request.size >> region.shift);
@@ -183,7 +184,8 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
             region.more_reads[cell] = touch;
     };
     if (!was_written && !was_read && !must_be_written) {  // nothing to compare with
-        for_each_of(request.lanes, [&](unsigned lane) {
+        // Two threads stand for all that read the same.
+        for_each_of(request.same ? 3 : request.lanes, [&](unsigned lane) {
             const size_t first = (request.at[lane] - region.begin) >> region.shift;
             touch.thread = warp * warp_size + lane;
             for (size_t cell = first; cell < first + cells; cell++)

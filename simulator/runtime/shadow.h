@@ -24,7 +24,7 @@ struct Site;
 // was. Time 0 is never, 1 is before every kernel, or settled: it can race with nothing any more.
 struct Touch {
     uint32_t time = 0;
-    uint32_t thread : 10, site : 13, atomic : 1;
+    uint32_t thread : 10, site : 21, atomic : 1;  // all 32 bits: copied in one piece
 
     Touch() : thread(0), site(0), atomic(0) {}
     Touch(uint32_t time, unsigned thread, unsigned site, bool atomic)
@@ -34,24 +34,33 @@ static_assert(sizeof(Touch) == 8);
 constexpr uint32_t settled = 1, first_time = 2;
 constexpr unsigned most_sites = 1 << 12;
 
+// Where entry i of a table of 8 bytes each lies. Lanes that go down neighbouring rows, a power of
+// two apart, would all want the same set of a cache: so lines trade places within their page.
+SIMULATOR_INLINE size_t scattered(size_t i) {
+    const size_t page = i >> 9;
+    return i ^ ((page ^ page >> 6 ^ page >> 12) & 63) << 3;
+}
+constexpr size_t whole_pages(size_t entries) { return (entries + 511) & ~size_t(511); }
+
 // A touch of each cell; at first nobody's, all 0. The system supplies the memory as it is used.
 class Touches {
   public:
-    Touch& operator[](size_t i) { return touches.get()[i]; }
-    const Touch& operator[](size_t i) const { return touches.get()[i]; }
+    Touch& operator[](size_t i) { return touches.get()[scattered(i)]; }
+    const Touch& operator[](size_t i) const { return touches.get()[scattered(i)]; }
     bool empty() const { return !touches; }
 
     void make(size_t count) {
-        touches.reset(static_cast<Touch*>(calloc(count, sizeof(Touch))));
+        touches.reset(static_cast<Touch*>(calloc(whole_pages(count), sizeof(Touch))));
         if (!touches) throw std::bad_alloc();
     }
 
     // `ratio` cells for each of before.
     void split(size_t count, unsigned ratio) {
         if (empty()) return;
-        const auto before = std::move(touches);
+        Touches before;
+        before.touches = std::move(touches);
         make(count);
-        for (size_t i = 0; i < count; i++) touches.get()[i] = before.get()[i / ratio];
+        for (size_t i = 0; i < count; i++) (*this)[i] = before[i / ratio];
     }
 
   private:
@@ -69,7 +78,7 @@ class Fetches {
 
     // `begin`: of the launch's blocks. Blocks are known by their serial numbers.
     void add(uintptr_t sector, uint32_t block, uint32_t begin) {
-        Sector& it = sectors[sector - base];
+        Sector& it = sectors[scattered(sector - base)];
         if (it.block < begin) {
             it = {block, 1};
             count++;
@@ -86,7 +95,7 @@ class Fetches {
     void make(uintptr_t begin, uintptr_t end) {
         if (!sectors.empty()) return;
         base = begin / sector_bytes;
-        sectors.resize((end - 1) / sector_bytes + 1 - base);
+        sectors.resize(whole_pages((end - 1) / sector_bytes + 1 - base));
     }
 
   private:

@@ -35,7 +35,8 @@ struct Request {
     unsigned size = 0;      // bytes of each lane
     bool in_a_row = true;   // each address is the last one's end
     bool apart = true;      // no two overlap, and they ascend
-    uintptr_t first, last;  // bytes that they cover, if they are apart
+    bool same = false;      // all lanes of the warp want the same bytes
+    uintptr_t first, last;  // bytes that they cover, if they are apart or the same
     uintptr_t at[warp_size];
 
     // In ascending order of lanes.
@@ -60,6 +61,7 @@ class Trace {
         if (reserved == MAP_FAILED) throw std::bad_alloc();
         memory = static_cast<Access*>(reserved);
         for (unsigned thread = 0; thread < max_threads; thread++) clear(thread);
+        advise_on_rest(MADV_HUGEPAGE);
     }
     ~Trace() { munmap(memory, bytes); }
     Trace(const Trace&) = delete;
@@ -109,6 +111,7 @@ class Trace {
                 request.apart &= at[lane] >= at[lane - 1] + size;
             request.last = at[warp_size - 1] + size;
         }
+        request.same = !other;
         return other >> 48 == 0;
     }
     bool gather(unsigned warp, unsigned turn, Request& request,
@@ -131,14 +134,16 @@ class Trace {
     void clear(unsigned thread) { next[thread] = first(thread); }
 
     // Gives back what only long loops need.
-    void shrink() {
+    void shrink() { advise_on_rest(MADV_DONTNEED); }
+
+  private:
+    void advise_on_rest(int advice) {
         constexpr size_t kept = 64 << 10;
         for (unsigned thread = 0; thread < max_threads; thread += warp_size)
             madvise(reinterpret_cast<char*>(first(thread)) + kept, of_warp * sizeof(Access) - kept,
-                    MADV_DONTNEED);
+                    advice);
     }
 
-  private:
     static constexpr unsigned together = 8;
     // Were all warps' to begin at the same offset in a page, they would fight for the same lines of
     // the cache.

@@ -30,7 +30,7 @@ struct Set {
 // Each sector that a request touches, once.
 template <class Visit>
 SIMULATOR_INLINE void for_each_sector(const Request& request, Visit visit) {
-    if (request.in_a_row) {
+    if (request.in_a_row || request.same) {
         for (uintptr_t it = request.first / sector_bytes; it * sector_bytes < request.last; it++)
             visit(it);
     } else if (request.apart) {
@@ -76,9 +76,9 @@ struct Traffic {
 
   private:
     uint64_t account_sectors(const Request& request) {
-        uint64_t touched = 0, different = request.count();
+        uint64_t touched = 0, different = request.same ? 1 : request.count();
         for_each_sector(request, [&](uintptr_t) { touched++; });
-        if (!request.apart) {
+        if (!request.apart && !request.same) {
             Set<warp_size> addresses;
             for_each_of(request.lanes, [&](unsigned lane) { addresses.add(request.at[lane]); });
             different = addresses.count;
@@ -119,7 +119,9 @@ struct Traffic {
         for (unsigned first = 0; first < warp_size; first += together) {
             const uint32_t phase = (together == warp_size ? ~0u : (1u << together) - 1) << first;
             if (!(request.lanes & phase)) continue;
-            total += request.in_a_row ? 1 : passes_of(request, request.lanes & phase, words);
+            total += request.in_a_row || request.same
+                         ? 1
+                         : passes_of(request, request.lanes & phase, words);
             least++;
         }
         passes += total;
