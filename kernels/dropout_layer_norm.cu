@@ -265,10 +265,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
         if (c >= cols) break;
-        for (int k = 0; k < V; ++k) {
-            partial_dweight[slice * cols + c + k] = weight_sum[n][k];
-            partial_dbias[slice * cols + c + k] = bias_sum[n][k];
-        }
+        store(partial_dweight + slice * cols + c, weight_sum[n]);
+        store(partial_dbias + slice * cols + c, bias_sum[n]);
     }
 }
 

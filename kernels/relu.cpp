@@ -40,7 +40,8 @@ Tensor backward(Tensor grad, Tensor y, int64_t version) {
     return dx;
 }
 
-int64_t mask_bytes(const Tensor& x) { return (x.numel() + 7) / 8; }
+// One for each 16 bytes of x.
+int64_t mask_bytes(const Tensor& x) { return (x.numel() * x.element_size() + 15) / 16; }
 
 std::tuple<Tensor, Tensor> forward_mask(Tensor x) {
     check_first(x, "x");

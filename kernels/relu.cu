@@ -1,12 +1,12 @@
 // relu: y = max(x, 0)
 //
 //   x, y, g, dx [n] T        g: the gradient that arrives, dx: the gradient that leaves
-//   mask [ceil(n / 8)] bytes: bit i % 8 of byte i / 8 says whether g[i] passes
+//   mask [ceil(n / V)] bytes, V = 16 / sizeof(T): bit i % V of byte i / V says whether g[i] passes
 //
 // Traffic, the least a kernel can move: forward reads x and writes y, 2 * sizeof(T) bytes per
 // element; backward reads g and y and writes dx, 3 * sizeof(T). With a mask in place of y backward
-// is 2 * sizeof(T) and an eighth of a byte, which forward has written beside y. The arithmetic is
-// free beside it.
+// is 2 * sizeof(T) and a V-th of a byte, which forward has written beside y. The arithmetic is free
+// beside it.
 
 #include "vec.cuh"
 
@@ -66,44 +66,43 @@ __global__ void backward_vector(const T* g, const T* y, T* dx, int64_t n) {
     }
 }
 
-// ---- bits: all that backward wants to know of an element is one bit. A thread has the eight
-// elements of a byte, V to an access.
+// ---- bits: all that backward wants to know of an element is one bit. A thread has the V elements
+// of 16 bytes, and one byte of the mask, whichever way it reads them. Eight elements a thread would
+// fill the byte in every type, but two accesses of float32 would each use half of their sectors.
 // Flaw: nobody else needs the mask, whereas y is mostly kept for the next op anyway.
 
-template <class T, int V>
+template <class T, bool whole>
 __global__ void forward_bits(const T* x, T* y, uint8_t* mask, int64_t n) {
-    const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
+    constexpr int V = kVec<T>;
+    const int64_t vector = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, i = vector * V;
     if (i >= n) return;
     unsigned bits = 0;
     const auto element = [&](T number, int k) {
         bits |= unsigned(passes(Acc<T>(number))) << k;
         return T(relu(Acc<T>(number)));
     };
-    if (i + 8 <= n) {
-        Vec<T, V> v[8 / V];
-        for (int j = 0; j < 8 / V; ++j) v[j] = load<V>(x + i + j * V);
-        for (int k = 0; k < 8; ++k) v[k / V][k % V] = element(v[k / V][k % V], k);
-        for (int j = 0; j < 8 / V; ++j) store(y + i + j * V, v[j]);
+    if (whole && i + V <= n) {
+        Vec<T, V> v = load<V>(x + i);
+        for (int k = 0; k < V; ++k) v[k] = element(v[k], k);
+        store(y + i, v);
     } else {
-        for (int k = 0; i + k < n; ++k) y[i + k] = element(x[i + k], k);
+        for (int k = 0; k < V && i + k < n; ++k) y[i + k] = element(x[i + k], k);
     }
-    mask[i / 8] = uint8_t(bits);
+    mask[vector] = uint8_t(bits);
 }
 
-template <class T, int V>
+template <class T, bool whole>
 __global__ void backward_bits(const T* g, const uint8_t* mask, T* dx, int64_t n) {
-    const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
+    constexpr int V = kVec<T>;
+    const int64_t vector = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, i = vector * V;
     if (i >= n) return;
-    const unsigned bits = mask[i / 8];
-    if (i + 8 <= n) {
-        Vec<T, V> v[8 / V];
-        for (int j = 0; j < 8 / V; ++j) v[j] = load<V>(g + i + j * V);
-        for (int k = 0; k < 8; ++k) {
-            if (!(bits >> k & 1)) v[k / V][k % V] = T(0);
-        }
-        for (int j = 0; j < 8 / V; ++j) store(dx + i + j * V, v[j]);
+    const unsigned bits = mask[vector];
+    if (whole && i + V <= n) {
+        Vec<T, V> u = load<V>(g + i);
+        for (int k = 0; k < V; ++k) u[k] = bits >> k & 1 ? u[k] : T(0);
+        store(dx + i, u);
     } else {
-        for (int k = 0; i + k < n; ++k) dx[i + k] = bits >> k & 1 ? g[i + k] : T(0);
+        for (int k = 0; k < V && i + k < n; ++k) dx[i + k] = bits >> k & 1 ? g[i + k] : T(0);
     }
 }
 
@@ -141,9 +140,8 @@ cudaError_t relu_backward(const T* g, const T* y, T* dx, int64_t n, int64_t vers
 template <class T>
 cudaError_t relu_forward_mask(const T* x, T* y, uint8_t* mask, int64_t n, cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    const bool whole = is_aligned(x, y);
-    const int64_t blocks = ceil_div<int64_t>(n, kThreads * 8);
-    const auto kernel = whole ? forward_bits<T, kVec<T>> : forward_bits<T, 1>;
+    const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
+    const auto kernel = is_aligned(x, y) ? forward_bits<T, true> : forward_bits<T, false>;
     kernel<<<blocks, kThreads, 0, stream>>>(x, y, mask, n);
     return cudaGetLastError();
 }
@@ -152,9 +150,8 @@ template <class T>
 cudaError_t relu_backward_mask(const T* g, const uint8_t* mask, T* dx, int64_t n,
                                cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    const bool whole = is_aligned(g, dx);
-    const int64_t blocks = ceil_div<int64_t>(n, kThreads * 8);
-    const auto kernel = whole ? backward_bits<T, kVec<T>> : backward_bits<T, 1>;
+    const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
+    const auto kernel = is_aligned(g, dx) ? backward_bits<T, true> : backward_bits<T, false>;
     kernel<<<blocks, kThreads, 0, stream>>>(g, mask, dx, n);
     return cudaGetLastError();
 }

@@ -15,7 +15,7 @@ def relu(x: Tensor, *, version: str = VERSIONS[-1]) -> Tensor:
 
     The result is contiguous and has x's shape and type. The gradient at 0 is 0, as in PyTorch.
     Gradients of every order are right: y is a constant to the gradient, which is linear in grad.
-    For them y is kept, and by version "bits" one bit for each element instead.
+    For them y is kept, and by version "bits" one byte for each 16 bytes of x instead.
 
     Raises RuntimeError if x has another type or is not where the kernel runs, and ValueError if the
     version is unknown.
@@ -62,7 +62,8 @@ kernel.register_autograd("backward", _double_backward, setup_context=_save_backw
 
 @kernel.register_fake("forward_mask")
 def _(x):
-    return x.new_empty(x.shape), x.new_empty(((x.numel() + 7) // 8,), dtype=torch.uint8)
+    count = (x.numel() * x.itemsize + 15) // 16  # a byte for each 16 bytes of x
+    return x.new_empty(x.shape), x.new_empty((count,), dtype=torch.uint8)
 
 
 @kernel.register_fake("backward_mask")

@@ -142,10 +142,8 @@ __global__ __launch_bounds__(kThreads, 2) void backward_vector(const T* g, const
             store(dx + (row + r * step) * cols + col, v[r]);
         }
     }
-    for (int k = 0; k < V; ++k) {
-        partial_dscale[first * cols + col + k] = scale_sum[k];
-        partial_dbias[first * cols + col + k] = bias_sum[k];
-    }
+    store(partial_dscale + first * cols + col, scale_sum);
+    store(partial_dbias + first * cols + col, bias_sum);
 }
 
 // The launch of the vector version: blocks are `x` threads across the columns, `y` down the rows.

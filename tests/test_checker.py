@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from op_cases import BEST, CASES, Case, outcome
+from op_cases import BEST, CASES, Case, module_of, outcome
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import jitload
 import lab
@@ -74,6 +75,42 @@ def test_the_fastest_version_moves_what_it_must(case, dtype):
     report = lab.check(case.ours, **case.inputs(32, 4096, dtype), sample_threads=1 << 30)
     assert report.findings.empty, str(report)
     assert report.bytes_fetched <= 1.05 * report.bytes_floor, str(report)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize("case", BEST, ids=str)
+def test_the_fastest_version_moves_what_it_must_for_gradients(case, dtype):
+    """Forward as it is recorded, and backward: as above, but for the partial sums of a weight's.
+
+    They are written once and read once. Two-byte types write the floats of a vector in two pieces,
+    each half of the sectors that it touches.
+    """
+    kernel = module_of(case.op.name).kernel
+    with OwnCalls(kernel) as own:
+        outcome(case.ours, case.inputs(256, 1024, dtype))
+    assert len(own.calls) == (2 if hasattr(kernel, "backward") else 1), own.calls
+    for function, args, kwargs in own.calls:
+        report = lab.check(function, *args, sample_threads=1 << 30, **kwargs)
+        assert report.findings.empty, str(report)
+        partial = report.tensors[~report.tensors["counts"]]
+        once = partial["bytes_read"].sum() + partial["bytes_written"].sum()
+        most = 1.05 * report.bytes_floor + (1.5 if dtype == torch.float16 else 1.0) * once
+        assert report.bytes_fetched <= most, str(report)
+
+
+class OwnCalls(TorchDispatchMode):
+    """The calls of a kernel's functions, and their arguments."""
+
+    def __init__(self, kernel: jitload.Kernel):
+        super().__init__()
+        self.kernel = kernel
+        self.calls: list[tuple] = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        namespace, name = op._schema.name.split("::")
+        if namespace == self.kernel.version.name:
+            self.calls.append((getattr(self.kernel, name), args, kwargs or {}))
+        return op(*args, **kwargs or {})
 
 
 def exports(file: Path) -> list[str]:

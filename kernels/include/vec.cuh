@@ -25,6 +25,17 @@ template <int N, class T>
 __device__ void store(T* p, const Vec<T, N>& v) {
     *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
+// In vectors of 16 bytes, or in one where they are fewer.
+template <int N, class T>
+__device__ void store(T* p, const T (&numbers)[N]) {
+    constexpr int V = N < kVec<T> ? N : kVec<T>;
+    static_assert(N % V == 0);
+    for (int n = 0; n < N; n += V) {
+        Vec<T, V> v;
+        for (int k = 0; k < V; ++k) v[k] = numbers[n + k];
+        store(p + n, v);
+    }
+}
 
 // Do all pointers stand on a 16-byte boundary? A slice of a tensor may begin anywhere.
 template <class... P>
