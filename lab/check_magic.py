@@ -1,10 +1,11 @@
-"""`%%check [--order N]`: the call on which a cell ends, by `lab.check`.
+"""`%%check [--errors] [--order N] [--threads N]`: the call on which a cell ends, by `lab.check`.
 
     %%check
     x = torch.randn(1000)
     scale.twice(x, torch.empty_like(x), x.numel())
 
-`%check scale.twice(x, y, n)` is the same on one line.
+`%check scale.twice(x, y, n)` is the same on one line. `--errors` leaves the traffic out, `--order`
+shuffles threads and blocks, `--threads` is how many of a launch are recorded in full.
 """
 
 import ast
@@ -16,18 +17,23 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from lab.check_report import Report
-from lab.checker import check
+from lab.checker import MOST_THREADS, check
 
 _arguments = MagicArgumentParser(prog="%%check", add_help=False)
-_arguments.add_argument("--order", type=int, default=0)
+_arguments.add_argument("--errors", dest="traffic", action="store_false")
+_arguments.add_argument("--order", dest="thread_order", type=int, default=0)
+_arguments.add_argument("--threads", dest="sample_threads", type=int, default=MOST_THREADS)
 
 
 @magics_class
 class Checks(Magics):
     @line_cell_magic("check")
     def check(self, line: str, cell: str | None = None) -> Report:
-        """Check the call on which the cell ends: %%check [--order N]; or %check f(x)"""
-        order = _arguments.parse_args(shlex.split(line)).order if cell is not None else 0
+        """Check the call on which the cell ends: %%check [--errors] [--order N] [--threads N]
+
+        Or on one line: %check f(x)
+        """
+        options = _arguments.parse_args(shlex.split(line) if cell is not None else [])
         tree = ast.parse(self.shell.transform_cell(line if cell is None else cell))
         call = tree.body[-1].value if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         if not isinstance(call, ast.Call):
@@ -37,6 +43,6 @@ class Checks(Magics):
         before = ast.Module(tree.body[:-1], [])
         names = self.shell.user_ns
         exec(compile(before, "<%%check>", "exec"), names)
-        checked = functools.partial(check, thread_order=order)
+        checked = functools.partial(check, **vars(options))
         code = compile(ast.Expression(call), "<%%check>", "eval")
         return eval(code, names, {"__check__": checked})

@@ -228,6 +228,9 @@ def test_a_cell_is_checked():
         assert set(report.findings["kind"]) == {"race"}
         assert "thread order 3" in report.headline
         assert shell.run_line_magic("check", "f(x, x * 0, 9)").thread_order == 0
+        report = shell.run_cell_magic("check", "--errors --threads 1", "f(x, x * 0, 9)")
+        assert set(report.findings["kind"]) == {"race"}
+        assert report.traffic.empty
         with pytest.raises(UsageError, match="ends on a call"):
             shell.run_cell_magic("check", "", "x = 1")
     finally:
