@@ -307,8 +307,12 @@ class Report:
             case "out of bounds":
                 past = it["address"] + it["size"] - it["end"]
                 return f"{what} ends {past} bytes past the end of {tensor}"
-            case "uninitialised" | "misaligned":
+            case "uninitialised":
                 return f"{what} at byte {row['byte']} of {tensor}"
+            case "misaligned":
+                past = it["address"] % it["size"]
+                where = f"byte {row['byte']} of {tensor}, " if tensor else ""
+                return f"{what} at {where}{past} past a multiple of {it['size']}"
             case "unwritten":
                 return f"{tensor}: {it['message']}"
             case "divergent barrier":

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 AROUND = 2  # lines shown above and below one that matters
 GOOD, BAD = "0, 114, 178", "213, 94, 0"  # blue and vermillion of Okabe and Ito's palette
 WASTEFUL = 1.25  # times the fewest sectors, or passes, from which on a line is red
-TITLES = ("line", "bytes", "sectors (ideal)", "passes (ideal)")
+TITLES = {  # of the columns for each memory
+    "global": ("bytes", "sectors (ideal)"),
+    "shared": ("passes (ideal)",),
+}
 CELL = "padding: 0 0.8em 0 0; text-align: right; white-space: nowrap; border: none"
 CODE = "padding: 0; text-align: left; white-space: pre; border: none"
 
@@ -29,7 +32,8 @@ def page(report: Report) -> str:
     parts = [f"<p><b>{html.escape(report.headline)}</b></p>"]
     if not report.traffic.empty:
         parts.append(f"<p>{html.escape(report.traffic_line)}</p>")
-    titles = "".join(f"<th style='{CELL}'>{title}</th>" for title in TITLES)
+    columns = ("line", *(title for memory in _memories(report) for title in TITLES[memory]))
+    titles = "".join(f"<th style='{CELL}'>{title}</th>" for title in columns)
     for file in sorted({*report.traffic["file"], *report.findings["file"]} - {"", None}):
         rows = "".join(_lines(report, file))
         parts.append(
@@ -45,6 +49,11 @@ def page(report: Report) -> str:
     return "".join(parts)
 
 
+def _memories(report: Report) -> list[str]:
+    """Those of which something was counted."""
+    return [memory for memory in TITLES if (report.traffic["memory"] == memory).any()]
+
+
 def _lines(report: Report, file: str) -> Iterator[str]:
     """The rows of a file's table: lines that matter, with their neighbours."""
     traffic = report.traffic[report.traffic["file"] == file]
@@ -52,6 +61,8 @@ def _lines(report: Report, file: str) -> Iterator[str]:
     matter = {int(line) for line in (*traffic["line"], *findings["line"])}
     most = report.traffic.groupby(["file", "line"])["bytes_moved"].sum().max()
     most = 0 if report.traffic.empty else most
+    memories = _memories(report)
+    columns = 1 + sum(len(TITLES[memory]) for memory in memories)
     before = 0
     for number, text in enumerate(report.source(file), 1):
         if not any(abs(number - line) <= AROUND for line in matter):
@@ -60,33 +71,38 @@ def _lines(report: Report, file: str) -> Iterator[str]:
             yield f"<tr><td style='{CELL}'>⋮</td></tr>"
         before = number
         wrong = findings[findings["line"] == number]
-        yield _line(number, text, traffic[traffic["line"] == number], most, not wrong.empty)
+        here = traffic[traffic["line"] == number]
+        yield _line(number, text, here, memories, most, not wrong.empty)
         for row in wrong.to_dict("records"):
             said = html.escape(f"{row['kind']}: {row['message']}")
             yield (
-                f"<tr><td colspan='4'></td><td style='{CODE}; color: rgb({BAD})'>  {said}</td></tr>"
+                f"<tr><td colspan='{columns}'></td>"
+                f"<td style='{CODE}; color: rgb({BAD})'>  {said}</td></tr>"
             )
 
 
-def _line(number: int, text: str, traffic: DataFrame, most: float, is_wrong: bool) -> str:
+def _line(
+    number: int, text: str, traffic: DataFrame, memories: list[str], most: float, is_wrong: bool
+) -> str:
     moved = int(traffic["bytes_moved"].sum())
     unconflicted = traffic["passes"] - traffic["bank_conflicts"]
-    is_global = traffic["memory"] == "global"
-    costs = [
-        (traffic["sectors"].sum(), traffic["ideal_sectors"].sum(), is_global),
-        (traffic["passes"].sum(), unconflicted.sum(), ~is_global),
-    ]
-    per = [(*cost, traffic["requests"][of].sum()) for *cost, of in costs]
-    color = BAD if any(worth > WASTEFUL * ideal for worth, ideal, _ in per) else GOOD
+    requests = traffic.groupby("memory")["requests"].sum()
+    costs = {
+        "global": (traffic["sectors"].sum(), traffic["ideal_sectors"].sum()),
+        "shared": (traffic["passes"].sum(), unconflicted.sum()),
+    }
+    color = BAD if any(worth > WASTEFUL * ideal for worth, ideal in costs.values()) else GOOD
     heat = moved / most if most else 0
     look = f"background: rgba({BAD}, 0.12)" if is_wrong else ""
-    return (
-        f"<tr style='{look}'><td style='{CELL}; opacity: 0.6'>{number}</td>"
-        f"<td style='{CELL}; background: rgba({color}, {0.6 * heat:.2f})'>"
-        f"{f'{moved:,}' if moved else ''}</td>"
-        f"{''.join(_cost(*it) for it in per)}"
-        f"<td style='{CODE}'>{html.escape(text)}</td></tr>"
-    )
+    cells = [f"<td style='{CELL}; opacity: 0.6'>{number}</td>"]
+    for memory in memories:
+        if memory == "global":
+            cells.append(
+                f"<td style='{CELL}; background: rgba({color}, {0.6 * heat:.2f})'>"
+                f"{f'{moved:,}' if moved else ''}</td>"
+            )
+        cells.append(_cost(*costs[memory], requests.get(memory, 0)))
+    return f"<tr style='{look}'>{''.join(cells)}<td style='{CODE}'>{html.escape(text)}</td></tr>"
 
 
 def _cost(worth: int, ideal: int, requests: int) -> str:
