@@ -22,9 +22,8 @@ __global__ void row_shortcut(const float* x, float* mean, float* var, int rows, 
         sum += v;
         squares += v * v;
     }
-    const float m = warp_sum(sum) / cols;
-    mean[row] = m;
-    var[row] = warp_sum(squares) / cols - m * m;
+    const float m = warp_sum(sum) / cols, square = warp_sum(squares) / cols;
+    if (threadIdx.x == 0) mean[row] = m, var[row] = square - m * m;
 }
 
 // ---- shift: the shortcut, with the row's first number taken from all others.
@@ -40,9 +39,8 @@ __global__ void row_shift(const float* x, float* mean, float* var, int rows, int
         sum += v;
         squares += v * v;
     }
-    const float m = warp_sum(sum) / cols;
-    mean[row] = first + m;
-    var[row] = warp_sum(squares) / cols - m * m;
+    const float m = warp_sum(sum) / cols, square = warp_sum(squares) / cols;
+    if (threadIdx.x == 0) mean[row] = first + m, var[row] = square - m * m;
 }
 
 // ---- two_pass: the mean first, then the average of the squared distances from it. The mean itself
@@ -60,9 +58,8 @@ __global__ void row_two_pass(const float* x, float* mean, float* var, int rows, 
         distances += d;
         squares += d * d;
     }
-    const float lost = warp_sum(distances) / cols;
-    mean[row] = m + lost;
-    var[row] = warp_sum(squares) / cols - lost * lost;
+    const float lost = warp_sum(distances) / cols, square = warp_sum(squares) / cols;
+    if (threadIdx.x == 0) mean[row] = m + lost, var[row] = square - lost * lost;
 }
 
 // ---- welford: count, mean and squared distances, kept right at every number (Welford, 1962), and
@@ -98,8 +95,7 @@ __global__ void row_welford(const float* x, float* mean, float* var, int rows, i
                           __shfl_xor_sync(0xffffffff, mine.mean, bit),
                           __shfl_xor_sync(0xffffffff, mine.squares, bit)});
     }
-    mean[row] = mine.mean;
-    var[row] = mine.squares / cols;
+    if (threadIdx.x == 0) mean[row] = mine.mean, var[row] = mine.squares / cols;
 }
 
 // ---- launcher. version: 0 shortcut, 1 shift, 2 two_pass, 3 welford

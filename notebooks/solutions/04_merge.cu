@@ -31,8 +31,7 @@ __global__ void row_moments(const float* x, float* mean, float* var, int rows, i
                           __shfl_xor_sync(0xffffffff, mine.mean, bit),
                           __shfl_xor_sync(0xffffffff, mine.squares, bit)});
     }
-    mean[row] = mine.mean;
-    var[row] = mine.squares / cols;
+    if (threadIdx.x == 0) mean[row] = mine.mean, var[row] = mine.squares / cols;
 }
 
 extern "C" cudaError_t launch(const float* x, float* mean, float* var, int rows, int cols,
