@@ -1,0 +1,246 @@
+// Four ways to drop, with which the op's is compared: s = residual + x * f, with f = 0 for a part p
+// of the elements and 1 / (1 - p) for the others. Backward is dx = g * f.
+//
+//   x, residual, s, g, dx [n] bfloat16     bits [n] int16, all alike     kept [n] bool: f != 0
+//   n is a multiple of 8: a thread takes 16 bytes of each tensor at a time, eight elements
+//
+// Traffic, in bytes per element: forward reads x and residual and writes s, 6; backward reads g and
+// writes dx, 4. What a version moves besides is its flaw.
+
+#include <cuda_bf16.h>
+
+#include "dropout.cuh"
+
+using Factors = float[8];
+
+__device__ int64_t first_of_thread() {
+    return (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
+}
+
+// By a random word, of which the upper 16 bits decide.
+__device__ float factor_of(uint32_t word, const Dropout<float>& dropout) {
+    return word >= dropout.least ? dropout.scale : 0;
+}
+
+// Forward for the eight elements from i on.
+__device__ void add_eight(const nv_bfloat16* x, const nv_bfloat16* residual, nv_bfloat16* s,
+                          int64_t i, const Factors& f) {
+    Vec<nv_bfloat16, 8> v = load<8>(x + i);
+    const Vec<nv_bfloat16, 8> more = load<8>(residual + i);
+    for (int k = 0; k < 8; ++k)
+        v[k] = __float2bfloat16(fmaf(__bfloat162float(v[k]), f[k], __bfloat162float(more[k])));
+    store(s + i, v);
+}
+
+// Backward.
+__device__ void scale_eight(const nv_bfloat16* g, nv_bfloat16* dx, int64_t i, const Factors& f) {
+    Vec<nv_bfloat16, 8> v = load<8>(g + i);
+    for (int k = 0; k < 8; ++k) v[k] = __float2bfloat16(__bfloat162float(v[k]) * f[k]);
+    store(dx + i, v);
+}
+
+__device__ void keep_eight(bool* kept, int64_t i, const Factors& f) {
+    Vec<bool, 8> mask;
+    for (int k = 0; k < 8; ++k) mask[k] = f[k] != 0;
+    store(kept + i, mask);
+}
+
+// ---- read: somebody has written random bits, 16 for each element. Which elements they kept is
+// stored for backward, a byte for each.
+// Flaw: the bits move 2 bytes in, after 2 out of whoever made them, and the mask one each way.
+
+__global__ void forward_read(const nv_bfloat16* x, const nv_bfloat16* residual, const int16_t* bits,
+                             nv_bfloat16* s, bool* kept, Dropout<float> dropout, int64_t n) {
+    const int64_t i = first_of_thread();
+    if (i >= n) return;
+    const Vec<int16_t, 8> drawn = load<8>(bits + i);
+    Factors f;
+    for (int k = 0; k < 8; ++k) f[k] = factor_of(uint32_t(drawn[k]) << 16, dropout);
+    keep_eight(kept, i, f);
+    add_eight(x, residual, s, i, f);
+}
+
+__global__ void backward_stored(const nv_bfloat16* g, const bool* kept, nv_bfloat16* dx,
+                                Dropout<float> dropout, int64_t n) {
+    const int64_t i = first_of_thread();
+    if (i >= n) return;
+    const Vec<bool, 8> mask = load<8>(kept + i);
+    Factors f;
+    for (int k = 0; k < 8; ++k) f[k] = mask[k] ? dropout.scale : 0;
+    scale_eight(g, dx, i, f);
+}
+
+// ---- state: each thread makes its numbers itself, every one from the one before. Where they begin
+// is in memory, and so is where they end.
+// Flaw: an element's number depends on how many threads there are, and on what its thread did
+// before. So backward cannot ask again, and the mask is stored.
+
+__device__ uint32_t next_of(uint32_t state) { return 1664525 * state + 1013904223; }
+
+__global__ void forward_state(const nv_bfloat16* x, const nv_bfloat16* residual, int* states,
+                              nv_bfloat16* s, bool* kept, Dropout<float> dropout, int64_t n) {
+    const int64_t begin = first_of_thread();
+    uint32_t state = states[begin / 8];
+    for (int64_t i = begin; i < n; i += int64_t(gridDim.x) * blockDim.x * 8) {
+        Factors f;
+        for (float& factor : f) {
+            state = next_of(state);
+            factor = factor_of(state, dropout);
+        }
+        keep_eight(kept, i, f);
+        add_eight(x, residual, s, i, f);
+    }
+    states[begin / 8] = state;
+}
+
+// ---- element: nothing is stored, for whoever asks Philox with an element's number gets the same.
+// Flaw: of the 128 bits of a draw an element takes 16, and memory waits for the arithmetic.
+
+__device__ void draw_each(const Dropout<float>& dropout, int64_t i, Factors& f) {
+    const uint64_t seed = *dropout.seed;
+    for (int k = 0; k < 8; ++k)
+        f[k] = factor_of(Philox::draw(seed, dropout.offset, i + k).x, dropout);
+}
+
+__global__ void forward_element(const nv_bfloat16* x, const nv_bfloat16* residual, nv_bfloat16* s,
+                                Dropout<float> dropout, int64_t n) {
+    const int64_t i = first_of_thread();
+    if (i >= n) return;
+    Factors f;
+    draw_each(dropout, i, f);
+    add_eight(x, residual, s, i, f);
+}
+
+__global__ void backward_element(const nv_bfloat16* g, nv_bfloat16* dx, Dropout<float> dropout,
+                                 int64_t n) {
+    const int64_t i = first_of_thread();
+    if (i >= n) return;
+    Factors f;
+    draw_each(dropout, i, f);
+    scale_eight(g, dx, i, f);
+}
+
+// ---- eight: one draw serves the eight elements of a vector, as in the op.
+// Flaw: eight neighbours have to be one thread's.
+
+__device__ void draw_once(const Dropout<float>& dropout, int64_t i, Factors& f) {
+    const Draw<8> draw(dropout, *dropout.seed, i);
+    for (int k = 0; k < 8; ++k) f[k] = draw.factor(dropout, k);
+}
+
+__global__ void forward_eight(const nv_bfloat16* x, const nv_bfloat16* residual, nv_bfloat16* s,
+                              Dropout<float> dropout, int64_t n) {
+    const int64_t i = first_of_thread();
+    if (i >= n) return;
+    Factors f;
+    draw_once(dropout, i, f);
+    add_eight(x, residual, s, i, f);
+}
+
+__global__ void backward_eight(const nv_bfloat16* g, nv_bfloat16* dx, Dropout<float> dropout,
+                               int64_t n) {
+    const int64_t i = first_of_thread();
+    if (i >= n) return;
+    Factors f;
+    draw_once(dropout, i, f);
+    scale_eight(g, dx, i, f);
+}
+
+// ---- broken: all threads take the next number of one state.
+// Flaw: what a thread reads, another has not written yet, and both have the same number.
+
+__global__ void mask_of_one_state(int* state, bool* kept, Dropout<float> dropout, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const uint32_t next = next_of(*state);
+    *state = next;
+    kept[i] = factor_of(next, dropout) != 0;
+}
+
+// ---- Philox alone: are its words the right ones, and how many are there in a second?
+
+// counter, words [n, 4]     key [n, 2]
+__global__ void philox_words(const int* counter, const int* key, int* words, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const Philox philox{{uint32_t(key[2 * i]), uint32_t(key[2 * i + 1])}};
+    const int* c = counter + 4 * i;
+    const uint4 drawn = philox(make_uint4(c[0], c[1], c[2], c[3]));
+    words[4 * i] = drawn.x;
+    words[4 * i + 1] = drawn.y;
+    words[4 * i + 2] = drawn.z;
+    words[4 * i + 3] = drawn.w;
+}
+
+// Of all draws of a thread one word is left, so that none of them is left out.
+__global__ void philox_alone(int* left, int draws, uint64_t seed) {
+    const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    uint32_t mixed = 0;
+    for (int i = 0; i < draws; ++i) {
+        const uint4 drawn = Philox::draw(seed, i, thread);
+        mixed ^= drawn.x ^ drawn.y ^ drawn.z ^ drawn.w;
+    }
+    left[thread] = mixed;
+}
+
+// ---- launchers: forward and backward. Of state, threads is a multiple of 256.
+
+constexpr int kThreads = 256;
+
+int64_t blocks_for(int64_t threads) { return ceil_div<int64_t>(threads, kThreads); }
+
+extern "C" cudaError_t read(const nv_bfloat16* x, const nv_bfloat16* residual, const int16_t* bits,
+                            nv_bfloat16* s, bool* kept, const nv_bfloat16* g, nv_bfloat16* dx,
+                            double p, int64_t n, cudaStream_t stream) {
+    const Dropout<float> dropout(nullptr, 0, p);
+    forward_read<<<blocks_for(n / 8), kThreads, 0, stream>>>(x, residual, bits, s, kept, dropout,
+                                                             n);
+    backward_stored<<<blocks_for(n / 8), kThreads, 0, stream>>>(g, kept, dx, dropout, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t state(const nv_bfloat16* x, const nv_bfloat16* residual, int* states,
+                             nv_bfloat16* s, bool* kept, const nv_bfloat16* g, nv_bfloat16* dx,
+                             int threads, double p, int64_t n, cudaStream_t stream) {
+    const Dropout<float> dropout(nullptr, 0, p);
+    forward_state<<<blocks_for(threads), kThreads, 0, stream>>>(x, residual, states, s, kept,
+                                                                dropout, n);
+    backward_stored<<<blocks_for(n / 8), kThreads, 0, stream>>>(g, kept, dx, dropout, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t element(const nv_bfloat16* x, const nv_bfloat16* residual,
+                               const int64_t* seed, int64_t offset, nv_bfloat16* s,
+                               const nv_bfloat16* g, nv_bfloat16* dx, double p, int64_t n,
+                               cudaStream_t stream) {
+    const Dropout<float> dropout(seed, offset, p);
+    forward_element<<<blocks_for(n / 8), kThreads, 0, stream>>>(x, residual, s, dropout, n);
+    backward_element<<<blocks_for(n / 8), kThreads, 0, stream>>>(g, dx, dropout, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eight(const nv_bfloat16* x, const nv_bfloat16* residual, const int64_t* seed,
+                             int64_t offset, nv_bfloat16* s, const nv_bfloat16* g, nv_bfloat16* dx,
+                             double p, int64_t n, cudaStream_t stream) {
+    const Dropout<float> dropout(seed, offset, p);
+    forward_eight<<<blocks_for(n / 8), kThreads, 0, stream>>>(x, residual, s, dropout, n);
+    backward_eight<<<blocks_for(n / 8), kThreads, 0, stream>>>(g, dx, dropout, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t one_state(int* state, bool* kept, double p, int n, cudaStream_t stream) {
+    const Dropout<float> dropout(nullptr, 0, p);
+    mask_of_one_state<<<blocks_for(n), kThreads, 0, stream>>>(state, kept, dropout, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t words(const int* counter, const int* key, int* words, int n,
+                             cudaStream_t stream) {
+    philox_words<<<blocks_for(n), kThreads, 0, stream>>>(counter, key, words, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t alone(int* left, int threads, int draws, int64_t seed, cudaStream_t stream) {
+    philox_alone<<<blocks_for(threads), kThreads, 0, stream>>>(left, draws, seed);
+    return cudaGetLastError();
+}
