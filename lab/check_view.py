@@ -164,15 +164,16 @@ def plot_lanes(report: Report, line: int, file: str | None, tensor: str | None) 
 def plot_bytes(report: Report) -> Figure:
     """Bytes that were moved for each tensor, and the floor: each byte that it needs, once."""
     table = report.tensors
-    floor = table["bytes_read"] + table["bytes_written"]
+    floor = (table["bytes_read"] + table["bytes_written"]).where(table["counts"])
     with drawing.style():
         figure, ((axes,),) = drawing.grid(1, 1, (5.0, 0.8 + 0.4 * len(table)))
-        axes.barh(table["tensor"], table["bytes_moved"], color="#D6E9F8", label="moved")
+        axes.barh(table.index, table["bytes_moved"], color="#D6E9F8", label="moved")
         label = "what blocks share counted once"
-        axes.barh(table["tensor"], table["bytes_fetched"], 0.5, color="#0072B2", label=label)
-        axes.plot(floor, table["tensor"], "|", color="0.1", markersize=18, label="floor")
+        axes.barh(table.index, table["bytes_fetched"], 0.5, color="#0072B2", label=label)
+        axes.plot(floor, table.index, "|", color="0.1", markersize=18, label="floor")
+        axes.set_yticks(table.index, table["tensor"])
         axes.invert_yaxis()
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_locator(MaxNLocator(4))
         axes.xaxis.set_major_formatter(EngFormatter("B"))
         axes.set_xlabel("global memory")
         return drawing.finish(figure, f"{report.what}: traffic", report.headline)
