@@ -29,7 +29,7 @@ class Source:
 
 
 def source(of: jitload.Kernel | Callable | Path | str, *names: str) -> Source:
-    """The source of a Python function, or of functions and structs in a CUDA file by their names.
+    """The source of a Python function, or of functions and classes in a CUDA file by their names.
 
         lab.source(reference.relu)
         lab.source(kernel, "forward_naive")            # kernel.sources[0], with the comment above
@@ -49,14 +49,14 @@ def source(of: jitload.Kernel | Callable | Path | str, *names: str) -> Source:
 
 
 def definition(text: str, name: str, where: str) -> str:
-    """The function or struct `name` in a C++ text, with `template` and the comment above it.
+    """The function, struct or class `name` in a C++ text, with `template` and the comment above it.
 
     where: the file, for the error.
     """
     code = without_comments(text)
     # from the beginning of a line, perhaps over indented ones
     before = r"^(?=\w)[^\n;{}]*(?:\n[ \t][^\n;{}]*)*?"
-    pattern = rf"{before}\b(?:{name}\s*\(|struct\s+{name}\b)"
+    pattern = rf"{before}\b(?:{name}\s*\(|(?:struct|class)\s+{name}\b)"
     for match in re.finditer(pattern, code, re.MULTILINE):
         brace, semicolon = (code.find(mark, match.start()) for mark in "{;")
         if brace == -1 or -1 < semicolon < brace:

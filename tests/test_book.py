@@ -42,7 +42,8 @@ def test_source_finds_the_definition_not_the_call():
     assert definition(text, "f", "here") == wanted
     bounded = "__launch_bounds__(1024,\n                  2) void k(int n) {\n}"
     assert definition(f"int g() {{\n    k(1);\n}}\n\n{bounded}\n", "k", "here") == bounded
-    assert definition("struct S {\n    int a;\n};\n", "S", "here") == "struct S {\n    int a;\n};"
+    for text in ("struct S {\n    int a;\n};", "class S {\n  public:\n    S() {}\n};"):
+        assert definition(f"class S;\n\n{text}\n", "S", "here") == text
     with pytest.raises(ValueError, match="here defines no function or struct 'h'"):
         definition(text, "h", "here")
 
