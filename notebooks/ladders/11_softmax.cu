@@ -1,0 +1,212 @@
+// The softmax of wide rows: where does a row wait between its two readings?
+//
+//   x, y [rows, cols] float     cols is a multiple of 4, x and y stand on 16-byte boundaries
+//
+// Traffic: the least is to read x and to write y, 8 bytes per element. Each way below says how
+// often it reads x. The fourth way, a cluster of blocks, is the op's: kernels/softmax.cu.
+
+#include "async.cuh"
+#include "softmax.cuh"
+
+constexpr int kMost = 1024;  // threads of a block, which are a power of two of warps
+constexpr int V = kVec<float>;
+using Four = Vec<float, V>;
+extern __shared__ Four kept[];  // the row of a block, where it has asked for room
+
+// Takes four numbers in.
+__device__ void take(Soft<float>& soft, Four v) {
+    soft.raise(fmaxf(fmaxf(v[0], v[1]), fmaxf(v[2], v[3])));
+    const float shift = soft.shift();
+    for (float number : v.at) soft.add(number, shift);
+}
+
+// What all threads of the block have, merged.
+__device__ Soft<float> of_block(Soft<float> mine) {
+    __shared__ Soft<float> parts[kWarp];
+    const int lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
+    mine = mine.across(kWarp);
+    if (lane == 0) parts[threadIdx.x / kWarp] = mine;
+    __syncthreads();
+    return parts[lane & (warps - 1)].across(warps);
+}
+
+// Writes the results of four numbers.
+__device__ void put(float* y, Four v, Soft<float> row) {
+    for (float& number : v.at) number = expf(number - row.max) / row.sum;
+    store(y, v);
+}
+
+// ---- twice: max and sum from a first reading, the results from a second one.
+// Flaw: the second reading goes to memory again, unless a cache holds all rows that are under way.
+
+__global__ __launch_bounds__(kMost) void softmax_twice(const float* x, float* y, int cols) {
+    x += int64_t(blockIdx.x) * cols;
+    y += int64_t(blockIdx.x) * cols;
+    Soft<float> soft = Soft<float>::of_nothing();
+#pragma unroll 4
+    for (int c = threadIdx.x * V; c < cols; c += blockDim.x * V) take(soft, load<V>(x + c));
+    soft = of_block(soft);
+#pragma unroll 4
+    for (int c = threadIdx.x * V; c < cols; c += blockDim.x * V) {
+        put(y + c, load<V>(x + c), soft);
+    }
+}
+
+// ---- kept: the row waits in shared memory. Each thread finds there what it has put there itself,
+// so the one barrier is that of the sum. asked: whether the launcher has asked for more than 48
+// KiB; a kernel keeps that permission, so the two have a kernel each.
+// Flaw: a wide row leaves no room for a second one, and its block reads, then meets, then writes.
+
+template <bool asked>
+__global__ __launch_bounds__(kMost) void softmax_kept(const float* x, float* y, int cols) {
+    x += int64_t(blockIdx.x) * cols;
+    y += int64_t(blockIdx.x) * cols;
+    const int end = cols / V;
+    Soft<float> soft = Soft<float>::of_nothing();
+#pragma unroll 4
+    for (int i = threadIdx.x; i < end; i += blockDim.x) {
+        const Four v = load<V>(x + i * V);
+        kept[i] = v;
+        take(soft, v);
+    }
+    soft = of_block(soft);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < end; i += blockDim.x) {
+        const Four v = kept[i];
+        put(y + i * V, v, soft);
+    }
+}
+
+// ---- pieces: the whole row is asked for at once, by copies that need no register on the way. The
+// sum of a piece is taken while the next pieces come.
+// Flaw: while the block writes, nothing comes.
+
+constexpr int kPieces = 4;
+
+// The sums of this piece and of those after it, each as soon as it is there.
+template <int piece>
+__device__ void sum_up(Soft<float>& soft, int each, int end) {
+    await_batches<kPieces - 1 - piece>();
+    const int last = smaller((piece + 1) * each, end);
+    for (int i = piece * each + threadIdx.x; i < last; i += blockDim.x) {
+        const Four v = kept[i];
+        take(soft, v);
+    }
+    if constexpr (piece + 1 < kPieces) sum_up<piece + 1>(soft, each, end);
+}
+
+__global__ __launch_bounds__(kMost) void softmax_pieces(const float* x, float* y, int cols) {
+    x += int64_t(blockIdx.x) * cols;
+    y += int64_t(blockIdx.x) * cols;
+    const int end = cols / V, each = ceil_div(end, kPieces);
+    for (int piece = 0; piece < kPieces; ++piece) {
+        const int last = smaller((piece + 1) * each, end);
+        for (int i = piece * each + threadIdx.x; i < last; i += blockDim.x) {
+            copy_async<V>(kept[i].at, x + i * V);
+        }
+        close_batch();
+    }
+    Soft<float> soft = Soft<float>::of_nothing();
+    sum_up<0>(soft, each, end);
+    soft = of_block(soft);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < end; i += blockDim.x) {
+        const Four v = kept[i];
+        put(y + i * V, v, soft);
+    }
+}
+
+// ---- split: any number of blocks share a row, for few rows that are very wide. A first launch
+// leaves max and sum of each part in memory, a second one merges those of the row, and writes.
+// Flaw: x is read twice.
+
+__global__ __launch_bounds__(kMost) void split_sums(const float* x, Soft<float>* sums, int cols) {
+    x += int64_t(blockIdx.y) * cols;
+    const int each = ceil_div(cols / V, int(gridDim.x)), end = cols / V;
+    const int last = smaller(int(blockIdx.x + 1) * each, end);
+    Soft<float> soft = Soft<float>::of_nothing();
+#pragma unroll 4
+    for (int i = blockIdx.x * each + threadIdx.x; i < last; i += blockDim.x) {
+        take(soft, load<V>(x + i * V));
+    }
+    soft = of_block(soft);
+    if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = soft;
+}
+
+__global__ __launch_bounds__(kMost) void split_results(const float* x, const Soft<float>* sums,
+                                                       float* y, int cols) {
+    x += int64_t(blockIdx.y) * cols;
+    y += int64_t(blockIdx.y) * cols;
+    Soft<float> soft = Soft<float>::of_nothing();
+    for (int part = threadIdx.x; part < gridDim.x; part += blockDim.x) {
+        soft.take(sums[blockIdx.y * gridDim.x + part]);
+    }
+    soft = of_block(soft);
+    const int each = ceil_div(cols / V, int(gridDim.x)), end = cols / V;
+    const int last = smaller(int(blockIdx.x + 1) * each, end);
+#pragma unroll 4
+    for (int i = blockIdx.x * each + threadIdx.x; i < last; i += blockDim.x) {
+        put(y + i * V, load<V>(x + i * V), soft);
+    }
+}
+
+// ---- banks: a warp keeps 32 runs of 32 numbers, and each lane adds up its own. The runs begin
+// `apart` words from each other, at most 48.
+
+__global__ void sum_runs(const float* x, float* y, int apart) {
+    __shared__ float runs[32 * 48];
+    const int lane = threadIdx.x;
+    for (int run = 0; run < 32; ++run) runs[run * apart + lane] = x[run * 32 + lane];
+    __syncwarp();
+    float sum = 0;
+    for (int k = 0; k < 32; ++k) sum += runs[lane * apart + k];
+    y[lane] = sum;
+}
+
+// ---- launchers. threads: of a block
+
+extern "C" cudaError_t twice(const float* x, float* y, int rows, int cols, int threads,
+                             cudaStream_t stream) {
+    softmax_twice<<<rows, threads, 0, stream>>>(x, y, cols);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t unasked(const float* x, float* y, int rows, int cols, int threads,
+                               cudaStream_t stream) {
+    softmax_kept<false><<<rows, threads, cols * sizeof(float), stream>>>(x, y, cols);
+    return cudaGetLastError();
+}
+
+// A launch of one of the kernels whose rows wait in shared memory.
+cudaError_t launch_kept(void (*kernel)(const float*, float*, int), const float* x, float* y,
+                        int rows, int cols, int threads, cudaStream_t stream) {
+    const int bytes = cols * sizeof(float);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    kernel<<<rows, threads, bytes, stream>>>(x, y, cols);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t kept_asked(const float* x, float* y, int rows, int cols, int threads,
+                                  cudaStream_t stream) {
+    return launch_kept(softmax_kept<true>, x, y, rows, cols, threads, stream);
+}
+
+extern "C" cudaError_t pieces(const float* x, float* y, int rows, int cols, int threads,
+                              cudaStream_t stream) {
+    return launch_kept(softmax_pieces, x, y, rows, cols, threads, stream);
+}
+
+// sums: room for two floats for each part of each row.
+extern "C" cudaError_t split(const float* x, float* sums, float* y, int rows, int cols, int parts,
+                             int threads, cudaStream_t stream) {
+    const dim3 grid(parts, rows);
+    Soft<float>* found = reinterpret_cast<Soft<float>*>(sums);
+    split_sums<<<grid, threads, 0, stream>>>(x, found, cols);
+    split_results<<<grid, threads, 0, stream>>>(x, found, y, cols);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t banks(const float* x, float* y, int apart, cudaStream_t stream) {
+    sum_runs<<<1, 32, 0, stream>>>(x, y, apart);
+    return cudaGetLastError();
+}
