@@ -1,8 +1,8 @@
 // The softmax of each row by two blocks, which do not know of each other
 //
-// The first launch leaves max and sum of each half in memory. The second one has both halves' and
-// takes the left one's for those of the row. (Of nothing, or of nothing but -infinity, the max is
-// -infinity and the sum 0.)
+// The first launch leaves max and sum of each half in memory. The second one takes the left one's
+// max for that of the row, and adds the sums up as they are. (Of nothing, or of nothing but
+// -infinity, the max is -infinity and the sum 0.)
 //
 // TODO: merge the two. Budget: 38 lines of code.
 
@@ -34,7 +34,7 @@ __global__ void results(const float* x, const float* halves, float* y, int cols)
     x += int64_t(row) * cols;
     y += int64_t(row) * cols;
     const float *left = halves + 4 * row, *right = left + 2;
-    const float most = left[0], sum = left[1];
+    const float most = left[0], sum = left[1] + right[1];
     for (int c = begin + threadIdx.x; c < end; c += kWarp) y[c] = expf(x[c] - most) / sum;
 }
 

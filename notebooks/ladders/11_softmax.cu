@@ -22,12 +22,13 @@ __device__ void take(Soft<float>& soft, Four v) {
 
 // What all threads of the block have, merged.
 __device__ Soft<float> of_block(Soft<float> mine) {
-    __shared__ Soft<float> parts[kWarp];
-    const int lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
+    __shared__ float maxes[kWarp], sums[kWarp];  // of its warps
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
     mine = mine.across(kWarp);
-    if (lane == 0) parts[threadIdx.x / kWarp] = mine;
+    if (lane == 0) maxes[warp] = mine.max, sums[warp] = mine.sum;
     __syncthreads();
-    return parts[lane & (warps - 1)].across(warps);
+    const int other = lane & (warps - 1);
+    return Soft<float>{maxes[other], sums[other]}.across(warps);
 }
 
 // Writes the results of four numbers.

@@ -9,7 +9,7 @@
 
 constexpr int kCols = 1024, kSteps = kCols / kWarp;
 
-__global__ void a(const float* x, float* y, int rows) {
+__global__ void mean_a(const float* x, float* y, int rows) {
     __shared__ float row[kCols];
     const int lane = threadIdx.x;
     const int64_t begin = int64_t(blockIdx.x) * kCols;
@@ -21,7 +21,7 @@ __global__ void a(const float* x, float* y, int rows) {
     for (int k = 0; k < kSteps; ++k) y[begin + k * kWarp + lane] = row[k * kWarp + lane] - mean;
 }
 
-__global__ void b(const float* x, float* y, int rows) {
+__global__ void mean_b(const float* x, float* y, int rows) {
     const int lane = threadIdx.x;
     const int64_t begin = int64_t(blockIdx.x) * kCols;
     float sum = 0;
@@ -32,7 +32,7 @@ __global__ void b(const float* x, float* y, int rows) {
     }
 }
 
-__global__ void c(const float* x, float* y, int rows) {
+__global__ void mean_c(const float* x, float* y, int rows) {
     __shared__ float row[kCols];
     const int lane = threadIdx.x;
     for (int r = blockIdx.x; r < rows; r += gridDim.x) {
@@ -48,7 +48,7 @@ __global__ void c(const float* x, float* y, int rows) {
     }
 }
 
-__global__ void d(const float* x, float* y, int rows) {
+__global__ void mean_d(const float* x, float* y, int rows) {
     __shared__ float row[kWarp * (kSteps + 1)];
     const int lane = threadIdx.x;
     const int64_t begin = int64_t(blockIdx.x) * kCols;
@@ -68,21 +68,21 @@ __global__ void d(const float* x, float* y, int rows) {
 // ---- launchers
 
 extern "C" cudaError_t suspect_a(const float* x, float* y, int rows, cudaStream_t stream) {
-    a<<<rows, kWarp, 0, stream>>>(x, y, rows);
+    mean_a<<<rows, kWarp, 0, stream>>>(x, y, rows);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t suspect_b(const float* x, float* y, int rows, cudaStream_t stream) {
-    b<<<rows, kWarp, 0, stream>>>(x, y, rows);
+    mean_b<<<rows, kWarp, 0, stream>>>(x, y, rows);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t suspect_c(const float* x, float* y, int rows, cudaStream_t stream) {
-    c<<<8, kWarp, 0, stream>>>(x, y, rows);
+    mean_c<<<8, kWarp, 0, stream>>>(x, y, rows);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t suspect_d(const float* x, float* y, int rows, cudaStream_t stream) {
-    d<<<rows, kWarp, 0, stream>>>(x, y, rows);
+    mean_d<<<rows, kWarp, 0, stream>>>(x, y, rows);
     return cudaGetLastError();
 }
