@@ -70,6 +70,13 @@ def test_a_launch_that_cuda_refuses(kernels, grid, block, shared, error):
     assert line_of("fill_dynamic<<<") in message
 
 
+def test_a_call_that_cuda_refuses_does_not_tell_of_a_launch_before(kernels):
+    message_of(kernels.run_fill, buffer(), 1, 1, 1, 32, 1, 1, 48 * 1024 + 1)
+    message = message_of(kernels.run_attribute, 1 << 30)
+    assert "invalid argument" in message
+    assert "fill_dynamic" not in message
+
+
 def test_the_largest_launches_work(kernels):
     y = buffer(1024)
     kernels.run_fill(y, 1, 1, 1, 16, 1, 64, 48 * 1024)

@@ -18,7 +18,9 @@ thread_local Error
     detailed;  // the last one that came with a message of its own, for cudaGetErrorString
 
 cudaError_t record(cudaError_t code) {
-    if (code != cudaSuccess) pending = {code, cudaGetErrorString(code)};
+    if (code == cudaSuccess) return code;
+    detailed = {};
+    pending = {code, cudaGetErrorString(code)};
     return code;
 }
 
