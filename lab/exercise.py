@@ -10,7 +10,8 @@ argument in the chapter's cell; its solution is notebooks/solutions/NN_NAME.cu, 
 sets `answer`. Nothing else lists the exercises.
 
 A judge is a generator that yields what must hold, in order: `Claim`, `Near` and, for a GPU,
-`Speed`. The first that does not hold is the verdict.
+`Speed`. The first that does not hold is the verdict; with it comes what `lab.check` has to say of a
+kernel's last call.
 
     @kernel(lines=14)
     def copy(attempt):
@@ -36,7 +37,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from lab import measure
+from lab import checker, measure
 from lab.error import summarize, ulp_error
 from toolchain.sources import without_comments
 
@@ -140,11 +141,12 @@ class Attempt:
     noticed after the call, for each tensor's NaN has bits of its own. So a small mistake of an
     index costs neither the notebook nor the GPU.
 
-    launch: the kernel's function itself, for `Speed`.
+    launch: the kernel's function itself, for `Speed`. last: the arguments of the last call.
     """
 
     def __init__(self, launch: Callable) -> None:
         self.launch = launch
+        self.last: tuple | None = None
         self._guarded: list[tuple[Tensor, slice, int]] = []
 
     def tensor(self, values: Tensor, shift: int = 0) -> Tensor:
@@ -162,6 +164,7 @@ class Attempt:
         return self.tensor(torch.full(shape, torch.nan, dtype=dtype), shift)
 
     def __call__(self, *arguments: object) -> None:
+        self.last = arguments
         self.launch(*arguments)
         for whole, inside, bits in self._guarded:
             guards = torch.cat([whole[: inside.start], whole[inside.stop :]])
@@ -222,7 +225,10 @@ def judge_kernel(name: str, path: Path) -> Verdict:
         launch = jitload.load(path).launch
     except jitload.CompileError as error:
         return Verdict(name, False, str(error))
-    verdict = _judged(name, exercise.judge(Attempt(launch)))
+    attempt = Attempt(launch)
+    verdict = _judged(name, exercise.judge(attempt))
+    if not verdict:
+        verdict.reason += _finding(attempt)
     verdict.facts.append(f"{lines} of {exercise.lines} lines")
     if verdict and lines > exercise.lines:
         verdict.passed = False
@@ -257,6 +263,20 @@ def _judged(name: str, judgement: Judgement) -> Verdict:
     except Exception as error:  # whatever the reader's code raises is the verdict
         return Verdict(name, False, f"{type(error).__name__}: {error}")
     return Verdict(name, True, facts=list(facts.values()))
+
+
+def _finding(attempt: Attempt) -> str:
+    """What the checker finds in the last call, as a line; nothing where it cannot run."""
+    if attempt.last is None:
+        return ""
+    try:
+        report = checker.check(attempt.launch, *attempt.last, traffic=False)
+    except RuntimeError:  # the machine lacks what it needs, or the call fails without a kernel
+        return ""
+    for found in report.findings.to_dict("records"):
+        if found["file"].endswith(".cu"):
+            return f"\nlab.check: {found['kind']}, line {found['line']}: {found['message']}"
+    return ""
 
 
 def _nearness(near: Near) -> tuple[str, float, float]:

@@ -74,6 +74,12 @@ def test_chapter_checks_each_of_its_exercises_once(path):
 # ---------------------------------------------------------------------------- the judging itself
 
 
+def test_a_verdict_tells_what_the_checker_finds():
+    tail = exercise.path_of("00_tail")
+    (line,) = (n for n, text in enumerate(tail.read_text().splitlines(), 1) if "y[i] =" in text)
+    assert f"lab.check: out of bounds, line {line}" in exercise.check("00_tail").reason
+
+
 def test_an_access_outside_of_a_tensor_is_noticed():
     x = torch.arange(3.0)
 
