@@ -38,7 +38,9 @@ lab: $(READY)
 	@options="--log-level=WARN --LabApp.default_url=/lab/tree/$(wildcard notebooks/00_*.ipynb)"; \
 	[ "$$(id -u)" != 0 ] || options="$$options --allow-root"; \
 	[ "$$(uname)" = Darwin ] || [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || options="$$options --no-browser"; \
-	JUPYTER_PATH="$(CURDIR)/lab/share:$$JUPYTER_PATH" exec $(BIN)/jupyter-lab $$options
+	JUPYTER_PATH="$(CURDIR)/lab/share:$$JUPYTER_PATH" \
+	JUPYTER_CONFIG_PATH="$(CURDIR)/lab/share/config:$$JUPYTER_CONFIG_PATH" \
+	    exec $(BIN)/jupyter-lab $$options
 
 test: $(READY)
 	$(BIN)/python -m pytest
