@@ -5,6 +5,7 @@ yet is run here first. Sphinx writes the pages, as conf.py says, into html/ unle
 given; it needs no network, nor do the pages.
 """
 
+import argparse
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from notebooks.publish import NOTEBOOKS, OUTPUTS, ROOT
 
 INDEX = NOTEBOOKS / "index.md"
 OTHERS = [NOTEBOOKS / "troubleshooting.md", NOTEBOOKS / "when_not.md"]
+MARK = ".buildinfo"  # Sphinx leaves it in a site
 COPIED = ("docs", "kernels", "notebooks")  # what the pages link to
 
 
@@ -40,7 +42,7 @@ def build(folder: Path) -> None:
         sphinx.build()
         if sphinx._warncount:
             sys.exit(f"book: Sphinx warned {sphinx._warncount} times")
-        if (folder / ".buildinfo").is_file():  # Sphinx's mark: else pages that are gone would stay
+        if (folder / MARK).is_file():  # else pages that are gone would stay
             shutil.rmtree(folder)
         shutil.copytree(pages, folder, dirs_exist_ok=True)
     print(f"open {folder / 'index.html'}")
@@ -84,5 +86,14 @@ def with_outputs(path: Path) -> nbformat.NotebookNode:
     return notebook
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "html", metavar="FOLDER")
+    folder = parser.parse_args().folder.resolve()
+    if folder.exists() and not (folder / MARK).is_file() and any(folder.iterdir()):
+        parser.error(f"{folder} holds something else; wanted is a new folder, or an earlier site")
+    build(folder)
+
+
 if __name__ == "__main__":
-    build(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "html").resolve())
+    main()

@@ -97,3 +97,14 @@ def test_site_builds_without_a_warning(tmp_path, monkeypatch):
     assert not remote, "the pages need a network"
     layer_norm = (tmp_path / "notebooks/07_layer_norm_backward.html").read_text()
     assert "<math" in layer_norm
+
+
+def test_site_replaces_nothing_but_a_site(tmp_path, monkeypatch, capsys):
+    book = pytest.importorskip("notebooks.book", reason="sphinx is not installed")
+
+    (tmp_path / "thesis.tex").touch()
+    monkeypatch.setattr("sys.argv", ["book.py", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        book.main()
+    assert "holds something else" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
