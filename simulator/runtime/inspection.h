@@ -147,10 +147,7 @@ SIMULATOR_INLINE void Recorder::by_region(Site& site, const Request& request, un
 // ---- Who touched the same memory before
 
 void Recorder::inspect(Site& site, Region& region, const Request& request, unsigned warp) {
-    uintptr_t bits = request.size | (request.first - region.begin);
-    if (!request.in_a_row && !request.same)
-        for_each_of(request.lanes, [&](unsigned lane) { bits |= request.at[lane] - region.begin; });
-    region.refine(bits);
+    region.refine(request.size | (request.first - region.begin) | request.differ);
     const unsigned cells = std::max(1u, request.size >> region.shift);
     const bool writes = site.kind != Kind::Read, atomic = site.kind == Kind::Atomic;
     // What was touched before has nothing to do with this launch, or with this block's array.

@@ -37,6 +37,7 @@ struct Request {
     bool apart = true;      // no two overlap, and they ascend
     bool same = false;      // all lanes of the warp want the same bytes
     uintptr_t first, last;  // bytes that they cover, if they are apart or the same
+    uintptr_t differ = 0;   // the bits in which addresses differ from the first
     uintptr_t at[warp_size];
 
     // In ascending order of lanes.
@@ -44,6 +45,7 @@ struct Request {
         if (!lanes) first = last = address;
         in_a_row &= address == last;
         apart &= address >= last;
+        differ |= address ^ first;
         last = address + size;
         lanes |= 1u << lane;
         at[lane] = address;
@@ -112,6 +114,7 @@ class Trace {
             request.last = at[warp_size - 1] + size;
         }
         request.same = !other;
+        request.differ = Access::address_of(other);
         return other >> 48 == 0;
     }
     bool gather(unsigned warp, unsigned turn, Request& request,
