@@ -560,6 +560,7 @@ class Kernel:
             self._known(setup_context) if setup_context else None,
         )
         self._register_all(self._build)
+        self._redirect()
 
     def register_autocast(self, name: str, keep: tuple[str, ...] = ()) -> None:
         """Let op `name` take tensors of several floating types inside torch.autocast.
@@ -593,7 +594,9 @@ class Kernel:
         for name in self._autograd.keys() & build.functions.keys():
             if (key := (namespace, name, "autograd")) not in self._registered:
                 op = getattr(getattr(torch.ops, namespace), name).default
-                gradients.register(op, f"{self.recipe.name}.{name}", *self._autograd_of(name))
+                label = f"{self.recipe.name}.{name}"
+                call = gradients.register(op, label, *self._autograd_of(name))
+                build.functions[name] = vars(build)[name] = call
                 self._registered.add(key)
         for name in self._autocast.keys() & build.functions.keys():
             if (key := (namespace, name, "autocast")) not in self._registered:

@@ -115,8 +115,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor target, int6
     target = packed(target);
     const Rows shape(x);
     Check targets(target, shape.cols, ignore_index, check, device.stream);
-    Tensor loss =
-        torch::stable::new_empty(x, reduction == kNone ? target.sizes() : IntHeaderOnlyArrayRef{});
+    Tensor loss = new_tensor(x, reduction == kNone ? target.sizes() : IntHeaderOnlyArrayRef{},
+                             x.scalar_type());
     Tensor max = new_sums(x, target.sizes()), sum = new_sums(x, target.sizes());
     Tensor weight = new_sums(x, {reduction == kMean ? 1 : 0});
     for_type_of(x, [&](auto zero) {

@@ -12,7 +12,7 @@ Tensor forward(Tensor x, bool over_all, int64_t version) {
     x = packed(x);
     if (!over_all) check_rank(x, "x");
     const Rows shape = over_all ? Rows{1, x.numel()} : Rows(x);
-    Tensor y = torch::stable::new_empty(x, over_all ? IntHeaderOnlyArrayRef() : but_last(x));
+    Tensor y = new_tensor(x, over_all ? IntHeaderOnlyArrayRef() : but_last(x), x.scalar_type());
     if (shape.rows == 0) return y;
     const int64_t splits = reduce_sum_splits(shape.rows, shape.cols, version);
     Tensor partial = new_sums(x, {splits == 1 ? 0 : shape.rows * splits});

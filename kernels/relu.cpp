@@ -48,7 +48,7 @@ std::tuple<Tensor, Tensor> forward_mask(Tensor x) {
     OnDeviceOf device(x);
     x = packed(x);
     Tensor y = new_like(x);
-    Tensor mask = torch::stable::new_empty(x, {mask_bytes(x)}, ScalarType::Byte);
+    Tensor mask = new_tensor(x, {mask_bytes(x)}, ScalarType::Byte);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         check_launch(relu_forward_mask<T>(in<T>(x), out<T>(y), out<uint8_t>(mask), x.numel(),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import jitload
 import reference
@@ -109,6 +110,24 @@ def outcome(
     grads = torch.autograd.grad(ends, tuple(wanted.values()), grad, materialize_grads=True)
     outputs = {name: y.detach() for name, y in outputs.items()}
     return outputs | {f"d{name}": d for name, d in zip(wanted, grads, strict=True)}
+
+
+class Calls(TorchDispatchMode):
+    """Notes every call of one namespace's ops: the op, and copies of its arguments."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__()
+        self.namespace = namespace
+        self.noted: list[tuple[torch._ops.OpOverload, list]] = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.namespace == self.namespace:
+            self.noted.append((op, [copied(a) for a in args]))
+        return op(*args, **(kwargs or {}))
+
+
+def copied(argument: object) -> object:
+    return argument.detach().clone() if isinstance(argument, Tensor) else argument
 
 
 def has_second_derivative(case: Case) -> bool:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from op_cases import BEST, CASES, Case, module_of, outcome
-from torch.utils._python_dispatch import TorchDispatchMode
+from op_cases import BEST, CASES, Calls, Case, module_of, outcome
 
 import jitload
 import lab
@@ -86,31 +85,16 @@ def test_the_fastest_version_moves_what_it_must_for_gradients(case, dtype):
     each half of the sectors that it touches.
     """
     kernel = module_of(case.op.name).kernel
-    with OwnCalls(kernel) as own:
+    with Calls(kernel.library.stem) as calls:
         outcome(case.ours, case.inputs(256, 1024, dtype))
-    assert len(own.calls) == (2 if hasattr(kernel, "backward") else 1), own.calls
-    for function, args, kwargs in own.calls:
-        report = lab.check(function, *args, sample_threads=1 << 30, **kwargs)
+    assert len(calls.noted) == (2 if hasattr(kernel, "backward") else 1), calls.noted
+    for op, arguments in calls.noted:
+        report = lab.check(getattr(kernel, op._opname), *arguments, sample_threads=1 << 30)
         assert report.findings.empty, str(report)
         partial = report.tensors[~report.tensors["counts"]]
         once = partial["bytes_read"].sum() + partial["bytes_written"].sum()
         most = 1.05 * report.bytes_floor + (1.5 if dtype == torch.float16 else 1.0) * once
         assert report.bytes_fetched <= most, str(report)
-
-
-class OwnCalls(TorchDispatchMode):
-    """The calls of a kernel's functions, and their arguments."""
-
-    def __init__(self, kernel: jitload.Kernel):
-        super().__init__()
-        self.kernel = kernel
-        self.calls: list[tuple] = []
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        namespace, name = op._schema.name.split("::")
-        if namespace == self.kernel.version.name:
-            self.calls.append((getattr(self.kernel, name), args, kwargs or {}))
-        return op(*args, **kwargs or {})
 
 
 def exports(file: Path) -> list[str]:

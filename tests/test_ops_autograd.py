@@ -1,10 +1,14 @@
 """Gradients of the ops by PyTorch's own checkers, and the ops inside torch.compile."""
 
+import sys
+
 import pytest
 import torch
 from op_cases import (
     BEST,
     CASES,
+    DEVICE,
+    Calls,
     Case,
     by_name,
     has_second_derivative,
@@ -13,7 +17,6 @@ from op_cases import (
 )
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import reference
 
@@ -87,25 +90,32 @@ def test_no_graph_without_a_gradient():
     assert not case.ours(**case.inputs(3, 8, torch.float32)).requires_grad
 
 
+def test_a_call_that_records_nothing_goes_past_the_gradient():
+    from kernels.square import square
+
+    def formulas_in(call) -> set[str]:
+        seen = set()
+
+        def note(frame, event, argument):
+            if frame.f_globals.get("__name__") == "toolchain.gradients":
+                seen.add(frame.f_code.co_name)
+
+        sys.setprofile(note)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+        return seen
+
+    x = torch.ones(3, device=DEVICE)
+    leaf = torch.ones(3, device=DEVICE, requires_grad=True)
+    assert formulas_in(lambda: square(x)) == {"call"}
+    assert "autograd" in formulas_in(lambda: square(leaf))
+    with torch.no_grad():
+        assert formulas_in(lambda: square(leaf)) == {"call"}
+
+
 # ---- the ops below the public functions, as torch.library sees them
-
-
-class Calls(TorchDispatchMode):
-    """Notes every call of one namespace's ops: the op, and copies of its arguments."""
-
-    def __init__(self, namespace: str) -> None:
-        super().__init__()
-        self.namespace = namespace
-        self.noted: list[tuple[torch._ops.OpOverload, list]] = []
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        if op.namespace == self.namespace:
-            self.noted.append((op, [copied(a) for a in args]))
-        return op(*args, **(kwargs or {}))
-
-
-def copied(argument: object) -> object:
-    return argument.detach().clone() if isinstance(argument, Tensor) else argument
 
 
 def differentiable(argument: object) -> object:

@@ -25,12 +25,16 @@ def fragment(namespace: str) -> torch.library.Library:
 
 def register(
     op: torch._ops.OpOverload, label: str, backward: Callable, setup_context: Callable
-) -> None:
+) -> Callable:
     """Give `op` a gradient.
 
     op: of positional arguments alone; it must not write to any of them.
     label: its name in errors.
     backward, setup_context: as torch.library.register_autograd takes them.
+
+    Returns:
+        What calls `op`, and where nothing is recorded goes past the gradient: the dispatcher need
+        not come back to Python to learn that, which takes longer than all the rest of a call.
     """
     if not torch._library.utils.is_functional_schema(op._schema):
         raise RuntimeError(f"{label} writes to an argument: it can have no gradient formula")
@@ -78,5 +82,17 @@ def register(
         with enable_single_level_autograd_function():  # the dispatcher comes once for each level
             return Formula.apply(*arguments, keys)
 
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if (
+            torch.compiler.is_dynamo_compiling()
+            or (torch.is_grad_enabled() and torch._C._any_requires_grad(*args, **kwargs))
+            or forward_ad._current_level >= 0
+            or torch._C._are_functorch_transforms_active()
+        ):
+            return op(*args, **kwargs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*args, **kwargs)
+
     library = fragment(op.namespace)
     library.impl(op._opname, autograd, "Autograd", with_keyset=True)
+    return call
