@@ -7,6 +7,7 @@ rows = profiled(step)                     # what torch.profiler found, op by op
 seconds_by_kind(rows)["loss"]
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -95,6 +96,7 @@ def profiled(step: Callable[[], object], steps: int = 3) -> list[Row]:
     A kernel counts for the innermost op of a known kind around its launch.
     """
     on_gpu = jitload.device().type == "cuda"
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler tells when it begins
     step()
     with profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_gpu]) as found:
         for _ in range(steps):
