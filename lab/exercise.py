@@ -5,9 +5,9 @@
     check("01_bytes", 24_000_000)     # judges an answer; ... in its place is none yet
 
 An exercise NN_NAME belongs to chapter NN. Its judge is the function NAME in
-notebooks/exercises/chapter_NN.py; what the reader edits is notebooks/exercises/NN_NAME.cu, or the
-argument in the chapter's cell; its solution is notebooks/solutions/NN_NAME.cu, or NN_NAME.py, which
-sets `answer`. Nothing else lists the exercises.
+notebooks/exercises/chapter_NN.py; what the reader edits is notebooks/exercises/NN_NAME.cu, or .cpp
+for a binding, or the argument in the chapter's cell; its solution is the file of the same name in
+notebooks/solutions, or NN_NAME.py, which sets `answer`. Nothing else lists the exercises.
 
 A judge is a generator that yields what must hold, in order: `Claim`, `Near` and, for a GPU,
 `Speed`. The first that does not hold is the verdict; with it comes what `lab.check` has to say of a
@@ -19,6 +19,11 @@ kernel's last call.
         y = attempt.empty(1000)
         attempt(attempt.tensor(x), y, 1000)    # calls the file's extern "C" function `launch`
         yield Near(y, truth=x.double(), own=x, case="n = 1000")
+
+    @binding("square", lines=30)
+    def checks(attempt):
+        y = attempt.forward(torch.ones(3))     # the file, compiled beside kernels/square.cu
+        yield Claim(y.sum() == 3, "1 squared is 1")
 
     @answer
     def bytes(given):
@@ -84,15 +89,25 @@ Judgement = Iterator[Claim | Near | Speed]
 
 @dataclass(frozen=True)
 class Exercise:
-    """What a decorated judge is. lines: the budget of a kernel's file; None for an answer."""
+    """What a decorated judge is.
+
+    lines: the budget of a file; None for an answer. op: whose kernels the file binds; None for a
+    kernel.
+    """
 
     judge: Callable[..., Judgement]
     lines: int | None
+    op: str | None = None
 
 
 def kernel(*, lines: int) -> Callable[[Callable[..., Judgement]], Exercise]:
     """Decorates the judge of a .cu file of at most `lines` lines, blanks and comments apart."""
     return lambda judge: Exercise(judge, lines)
+
+
+def binding(op: str, *, lines: int) -> Callable[[Callable[..., Judgement]], Exercise]:
+    """Decorates the judge of a .cpp file that binds kernels/OP.cu; it gets the loaded kernel."""
+    return lambda judge: Exercise(judge, lines, op)
 
 
 def answer(judge: Callable[..., Judgement]) -> Exercise:
@@ -186,7 +201,8 @@ def check(name: str, answer: object = ...) -> Verdict:
     exercise = find(name)
     if exercise.lines is not None:
         if answer is not ...:
-            raise TypeError(f"{name}: wanted is no answer but a kernel, in {path_of(name)}")
+            what = "binding" if exercise.op else "kernel"
+            raise TypeError(f"{name}: wanted is no answer but a {what}, in {path_of(name)}")
         return judge_kernel(name, path_of(name))
     return judge_answer(name, answer)
 
@@ -213,21 +229,25 @@ def find(name: str) -> Exercise:
 
 
 def path_of(name: str, folder: Path = EXERCISES) -> Path:
-    return folder / f"{name}.cu"
+    """The file of the exercise `name`: what the reader edits, or its solution."""
+    return folder / f"{name}.{'cpp' if find(name).op else 'cu'}"
 
 
 def judge_kernel(name: str, path: Path) -> Verdict:
-    """Judge the .cu at `path` as the exercise `name`."""
+    """Judge the .cu, or the .cpp that binds one, at `path` as the exercise `name`."""
     exercise = find(name)
     text = path.read_text()
     lines = sum(bool(line.strip()) for line in without_comments(text).splitlines())
     try:
-        launch = jitload.load(path).launch
+        if exercise.op:
+            bound = jitload.KERNELS / f"{exercise.op}.cu"
+            attempt = jitload.load(bound, path, name=f"exercise_{name}")
+        else:
+            attempt = Attempt(jitload.load(path).launch)
     except jitload.CompileError as error:
         return Verdict(name, False, str(error))
-    attempt = Attempt(launch)
     verdict = _judged(name, exercise.judge(attempt))
-    if not verdict:
+    if not verdict and isinstance(attempt, Attempt):
         verdict.reason += _finding(attempt)
     verdict.facts.append(f"{lines} of {exercise.lines} lines")
     if verdict and lines > exercise.lines:

@@ -54,11 +54,10 @@ def test_solved_answer_passes(name):
 
 
 def test_files_are_those_of_the_exercises():
-    assert sorted(path.stem for path in EXERCISES.glob("*.cu")) == sorted(KERNELS)
+    files = [exercise.path_of(name).name for name in KERNELS]
+    assert sorted(path.name for path in EXERCISES.glob("*.c*")) == sorted(files)
     solved = [path.name for path in SOLUTIONS.iterdir() if path.is_file()]
-    assert sorted(solved) == sorted(
-        [f"{name}.cu" for name in KERNELS] + [f"{name}.py" for name in ANSWERS]
-    )
+    assert sorted(solved) == sorted(files + [f"{name}.py" for name in ANSWERS])
 
 
 @pytest.mark.parametrize("path", publish.chapters(), ids=lambda path: path.stem)
