@@ -1,0 +1,101 @@
+"""A new op: `python -m lab.scaffold NAME`
+
+makes kernels/NAME.cu, .cpp and .py, and prints what to put into reference.py. It copies `square`
+under the new name, so the op works as it comes, passes every test, and computes x * x. Change it
+line by line from there.
+
+`--folder` puts the files anywhere else; such an op is imported from its folder, and no test of this
+project finds it.
+"""
+
+import argparse
+import inspect
+import keyword
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import jitload
+import reference
+
+MODEL = "square"
+KINDS = (".cu", ".cpp", ".py")
+
+
+def scaffold(name: str, folder: Path = jitload.KERNELS) -> list[Path]:
+    """Make the three files of a new op in `folder`, formatted as the others; return their paths.
+
+    Raises:
+        ValueError: the name is no lower-case identifier, or taken.
+        FileExistsError: one of the files is there already; nothing is written.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise ValueError(f"name is {name!r}; wanted is a lower-case identifier, as squared_relu")
+    if name in reference.OPS:
+        raise ValueError(f"name is {name!r}; there is an op of that name already")
+    paths = [folder / f"{name}{kind}" for kind in KINDS]
+    if there := [path.name for path in paths if path.exists()]:
+        raise FileExistsError(f"{folder} has {', '.join(there)} already; remove them first")
+    for path in paths:
+        text = renamed((jitload.KERNELS / f"{MODEL}{path.suffix}").read_text(), name)
+        if folder != jitload.KERNELS:  # the loader knows only its own ops by name
+            text = text.replace(
+                f'jitload.load("{name}")',
+                'jitload.load(*(Path(__file__).with_suffix(kind) for kind in (".cu", ".cpp")))',
+            ).replace("from torch import", "from pathlib import Path\n\nfrom torch import")
+        path.write_text(text)
+        _format(path)
+    return paths
+
+
+def renamed(text: str, name: str) -> str:
+    """The model's text with its name replaced, as a word and as a part of identifiers."""
+    return re.sub(rf"(?<![A-Za-z]){MODEL}(?![A-Za-z])", name, text)
+
+
+def stub(name: str) -> str:
+    """What reference.py needs: the model's truth under the new name."""
+    op = reference.OPS[MODEL]
+    shapes = ", ".join(f'{argument}="{shape}"' for argument, shape in op.shapes.items())
+    function = inspect.getsource(op.function)
+    return f"@op({shapes})\n{renamed(function[function.index('def ') :], name)}"
+
+
+def _format(path: Path) -> None:
+    """As the project's own formatter does, where it is installed: a longer name moves lines."""
+    tool = {".py": ["ruff", "format", "--quiet"]}.get(path.suffix, ["clang-format", "-i"])
+    scripts = sysconfig.get_path("scripts")
+    if found := shutil.which(tool[0], path=scripts) or shutil.which(tool[0]):
+        style = [f"--style=file:{jitload.KERNELS.parent / '.clang-format'}"]
+        options = style if tool[0] == "clang-format" else []
+        subprocess.run([found, *tool[1:], *options, str(path)], check=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.scaffold", description="Make the three files of a new op."
+    )
+    parser.add_argument("name", help="of the op, as squared_relu")
+    parser.add_argument("--folder", type=Path, default=jitload.KERNELS, help="default: kernels/")
+    options = parser.parse_args(arguments)
+    try:
+        paths = scaffold(options.name, options.folder.resolve())
+    except (ValueError, OSError) as error:
+        print(f"scaffold: {error}", file=sys.stderr)
+        return 1
+    for path in paths:
+        print(path)
+    if options.folder == jitload.KERNELS:
+        print(
+            f"\nPut the truth into reference.py:\n\n{stub(options.name)}\n"
+            f"It passes as it is: python -m pytest tests -k {options.name}\n"
+            "Then change the formulas, here and in the three files."
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
