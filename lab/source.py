@@ -45,7 +45,8 @@ def source(of: jitload.Kernel | Callable | Path | str, *names: str) -> Source:
     path = of.sources[0] if isinstance(of, jitload.Kernel) else Path(of).absolute()
     text = path.read_text()
     parts = [definition(text, name, label(path)) for name in names] if names else [text.rstrip()]
-    return Source("\n\n".join(parts), "cpp", label(path))
+    language = "python" if path.suffix == ".py" else "cpp"
+    return Source("\n\n".join(parts), language, label(path))
 
 
 def definition(text: str, name: str, where: str) -> str:

@@ -28,6 +28,7 @@ def test_source_takes_several_names_and_python():
     assert shown.startswith("template <class A>\n__device__ A square(A x) {")
     assert "return x * x" in str(lab.source(reference.square))
     assert "```python" in lab.source(reference.square)._repr_markdown_()
+    assert "```python" in lab.source(kernel.sources[0].with_suffix(".py"))._repr_markdown_()
 
 
 def test_source_shows_the_constants_of_a_section():

@@ -72,6 +72,13 @@ def test_time_on_the_gpu_is_of_a_cold_cache(triton, monkeypatch):
     assert 1e-9 * bytes_moved([source], [target]) / timing.median < 1.1 * copy_bandwidth()
 
 
+def test_time_on_the_host_is_of_one_call():
+    x = torch.ones(1, device=jitload.device())
+    timing = measure.time_on_host(lambda: torch.square(x), 200)
+    assert timing.clock == "host"
+    assert 1e-8 < timing.lower <= timing.median <= timing.upper < 1e-3
+
+
 @needs_gpu
 def test_copy_bandwidth_is_a_gpus():
     assert 50 < copy_bandwidth() < 50_000
