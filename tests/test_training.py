@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import re
+import weakref
 
 import pytest
 import torch
@@ -214,11 +215,16 @@ def test_memory_does_not_grow_from_step_to_step():
     model = decoder(NOISY, ours=True)
     optimizer = train.Masters(model, 1e-3)
 
-    def held() -> tuple[int, int]:
-        """Bytes of the tensors that Python knows of, and of the GPU."""
+    def known() -> list[Tensor]:
         gc.collect()
-        known = [each for each in gc.get_objects() if issubclass(type(each), Tensor)]
-        size = sum({t.untyped_storage().data_ptr(): t.nbytes for t in known}.values())
+        return [each for each in gc.get_objects() if issubclass(type(each), Tensor)]
+
+    others = {id(tensor): weakref.ref(tensor) for tensor in known()}  # other tests' may go
+
+    def held() -> tuple[int, int]:
+        """Bytes of the tensors that Python knows of and did not before, and of the GPU."""
+        mine = [t for t in known() if id(t) not in others or others[id(t)]() is not t]
+        size = sum({t.untyped_storage().data_ptr(): t.nbytes for t in mine}.values())
         return size, torch.cuda.memory_allocated() if GPUS else 0
 
     after = []
