@@ -40,7 +40,7 @@ def source(of: jitload.Kernel | Callable | Path | str, *names: str) -> Source:
     Raises ValueError if the file defines no such name.
     """
     if callable(of) and not isinstance(of, jitload.Kernel):
-        path = Path(inspect.getsourcefile(of))
+        path = Path(inspect.getsourcefile(inspect.unwrap(of)))
         return Source(inspect.getsource(of).rstrip(), "python", label(path))
     path = of.sources[0] if isinstance(of, jitload.Kernel) else Path(of).absolute()
     text = path.read_text()

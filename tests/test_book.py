@@ -37,6 +37,14 @@ def test_source_shows_the_constants_of_a_section():
     assert definition(f"{text}\nvoid g() {{\n}}\n", "g", "here") == "void g() {\n}"
 
 
+def test_source_of_a_decorated_function_is_its_own_file():
+    from notebooks.training import train
+
+    shown = lab.source(train.joined)
+    assert shown.where == "notebooks/training/train.py"
+    assert "def joined()" in shown.text
+
+
 def test_source_finds_the_definition_not_the_call():
     wanted = "// twice {\nint f(int x) {\n    return 2;\n}"
     text = f"int f(int x);\n\nint g() {{\n    return f(1);\n}}\n\n{wanted}\n"
