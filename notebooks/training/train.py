@@ -13,6 +13,7 @@ batch in one, in float64. `--out FILE` writes losses, seconds and memory as JSON
 
 import argparse
 import copy
+import gc
 import json
 import os
 import statistics
@@ -124,6 +125,7 @@ def joined() -> Iterator[Process]:
         return
     distributed.init_process_group(backend, timeout=timedelta(minutes=2), **how)
     yield Process(rank, count, device)
+    gc.collect()  # models hold the group, in circles; at the process's end it is too late for it
     distributed.destroy_process_group()  # after an error torchrun ends all processes
 
 
