@@ -170,6 +170,14 @@ class Report:
         return int(counted["bytes_read"].sum() + counted["bytes_written"].sum())
 
     @property
+    def first(self) -> str:
+        """The first finding at a line of a .cu, in one line; empty if there is none."""
+        for row in self.findings.to_dict("records"):
+            if row["file"].endswith(".cu"):
+                return f"{row['kind']}, line {row['line']}: {row['message']}"
+        return ""
+
+    @property
     def sampled(self) -> bool:
         """Whether only some blocks of a large launch were recorded in full."""
         if "deadlock" in set(self.findings["kind"]):  # the others did not run at all

@@ -293,10 +293,7 @@ def _finding(attempt: Attempt) -> str:
         report = checker.check(attempt.launch, *attempt.last, traffic=False)
     except RuntimeError:  # the machine lacks what it needs, or the call fails without a kernel
         return ""
-    for found in report.findings.to_dict("records"):
-        if found["file"].endswith(".cu"):
-            return f"\nlab.check: {found['kind']}, line {found['line']}: {found['message']}"
-    return ""
+    return report.first and f"\nlab.check: {report.first}"
 
 
 def _nearness(near: Near) -> tuple[str, float, float]:
