@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import re
+import time
 import weakref
 
 import pytest
@@ -409,6 +410,9 @@ def test_buffers_are_the_processes_own(tmp_path):
     try:
         spread = DistributedDataParallel(nn.Sequential(nn.Linear(8, 8, device=DEVICE), norm))
         spread(torch.randn(4, 8, device=DEVICE)).square().sum().backward()
+        # The group's end joins gloo's threads with the GIL held, and these need it to let their
+        # work go: until they have, both would wait for each other.
+        time.sleep(0.2)
     finally:
         torch.distributed.destroy_process_group()
     assert norm.sums.all()
