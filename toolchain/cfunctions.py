@@ -159,8 +159,9 @@ class CFunction:
 
     @staticmethod
     def _stream(place: torch.device) -> ctypes.c_void_p:
+        # not torch.cuda.current_stream, of which torch.compile makes a stream without an address
         on_gpu = place.type == "cuda"
-        return ctypes.c_void_p(torch.cuda.current_stream(place).cuda_stream if on_gpu else None)
+        return ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(place.index) if on_gpu else None)
 
     def _raise_pending(self, code: int) -> None:
         if self.check:
