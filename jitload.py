@@ -135,7 +135,8 @@ def _ensure(recipe: Recipe, read: Callable[[Recipe, Cache], Inputs] = Inputs.rea
             inputs.refuse_fixed_names()
             inputs.require_compilers()
             with _building, inputs.cache.lock(inputs.name) as alone:
-                if not _cached(inputs):  # else another process has just built it
+                # Else another process has just built it, or found in doing so what more it reads.
+                if not _cached(inputs) and _are_current(inputs):
                     _build(inputs, alone)
         except CompileError as error:
             if error.of_machine:

@@ -114,6 +114,18 @@ def test_eight_processes_that_load_one_cold_kernel_build_it_once(own):
     assert not list(own.glob("building/*"))
 
 
+def test_two_processes_that_find_a_hidden_header_at_once_compile_no_more_than_one_would(own):
+    write("hidden.h", "#define HIDDEN 3")
+    write(
+        "hides.cu",
+        '#define NAME "hidden.h"\n#include NAME\nextern "C" int answer() { return HIDDEN; }',
+    )
+    results = results_of([in_process(LOAD.format("hides.cu")) for _ in range(2)])
+    assert [out for out, _ in results] == ["3"] * 2
+    built = sum(err.count("building hides") for _, err in results)
+    assert built == 2, "once to find the header, once with it"
+
+
 def test_two_processes_with_different_flags_build_one_each(own):
     write("flagged.cu", 'extern "C" int answer() { return N; }')
     code = 'print(jitload.load("flagged.cu", target="cpu", flags=["-DN={}"]).answer())'

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from toolchain import compile as compiling
 from toolchain import machine, sources
 from toolchain.cfunctions import Parameter
 from toolchain.errors import first_error
+from toolchain.inputs import Recipe
 
 NVCC = """\
 [1/3] nvcc -c {path}
@@ -194,6 +196,20 @@ def test_nvcc_is_found_in_its_wheel(monkeypatch, tmp_path):
     assert machine.cuda_home() == home
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
     assert machine.cuda_home() == home, "a CUDA_HOME without nvcc is no toolkit"
+
+
+def test_headers_of_a_compiler_installed_anywhere_are_no_users(monkeypatch, tmp_path):
+    own, users = tmp_path / "opt/gcc/include", tmp_path / "home/kernels"
+    own.mkdir(parents=True)
+    compiler = tmp_path / "opt/gcc/c++"
+    compiler.write_text(f'#!/bin/sh\nexec g++ -isystem {own} "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CPATH", str(tmp_path / "home"))
+    recipe = Recipe("op", (users / "op.cu",), (), (), "cuda", debug=False)
+    assert compiling._is_users(users / "op.cu", recipe)
+    assert compiling._is_users(tmp_path / "home/others.h", recipe)
+    assert not compiling._is_users(own / "vector", recipe)
 
 
 @pytest.mark.parametrize("target", machine.TARGETS)

@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -229,10 +230,14 @@ def _run(command: list[str], directory: Path, watch: Callable[[str], None]) -> s
 
 
 def _is_users(path: Path, recipe: Recipe) -> bool:
-    """Not the system's, Python's, torch's or CUDA's, whose versions the digest covers anyway."""
+    """Not the system's, a compiler's, Python's, torch's or CUDA's: the digest has their versions."""
     users = [*(p.parent for p in recipe.sources), *recipe.include]
     if any(path.is_relative_to(folder) for folder in users):
         return True
     torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or Path("/usr")
     system = ["/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR]
-    return not any(path.is_relative_to(folder) for folder in system)
+    if any(path.is_relative_to(folder) for folder in system):
+        return False
+    compilers = {machine.cxx(), "g++"}  # the latter is nvcc's
+    compilers_own = chain.from_iterable(map(machine.compilers_headers, compilers))
+    return not any(path.is_relative_to(folder) for folder in compilers_own)

@@ -99,6 +99,25 @@ def _version(command: str, notes: Path) -> str:
     return said
 
 
+@cache
+def compilers_headers(command: str) -> tuple[Path, ...]:
+    """The folders in which a C++ compiler looks for headers of its own accord.
+
+    Most lie below /usr, but a compiler may be installed anywhere.
+    """
+    named_by_users = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
+    env = {k: v for k, v in os.environ.items() if k not in named_by_users} | {"LC_ALL": "C"}
+    ask = [command, "-E", "-v", "-x", "c++", os.devnull]
+    try:
+        said = subprocess.run(ask, capture_output=True, text=True, timeout=PATIENCE, env=env).stderr
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    _, _, rest = said.partition("search starts here:\n#include <...> search starts here:\n")
+    lines = rest.partition("End of search list")[0].splitlines()
+    names = (line.removesuffix(" (framework directory)").strip() for line in lines)
+    return tuple(Path(os.path.normpath(name)) for name in names)
+
+
 def nvcc_release(versions: str) -> tuple[int, int]:
     """(13, 0), from what nvcc says of itself."""
     match = re.search(r"release (\d+)\.(\d+)", versions)
