@@ -243,16 +243,18 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
 #pragma unroll
         for (int n = 0; n < N; ++n) draw[n] = Draw<V>(dropout, seed, begin + column[n]);
         const auto sums = merge.receive(sent);
-        const A h_average = sums[0] * one_nth, h_xhat_average = sums[1] * one_nth;
+        // xhat * average of h * xhat is (s - mean) * slope
+        const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
             Vec<T, V> more;
             if (gs != nullptr) more = ahead.at(turn, n, 2);
+            if constexpr (sizeof(T) == 4) u[n] = ahead.at(turn, n, 0);  // no registers to keep it
             for (int k = 0; k < V; ++k) {
-                const A h = product(A(u[n][k]), A(w[n][k])), xhat = (A(v[n][k]) - m) * r;
-                A d = r * (h - h_average - xhat * h_xhat_average);
+                const A h = product(A(u[n][k]), A(w[n][k]));
+                A d = r * (h - h_average - (A(v[n][k]) - m) * slope);
                 if (gs != nullptr) d += A(more[k]);
                 u[n][k] = T(d);
                 v[n][k] = T(d * draw[n].factor(dropout, k));
@@ -298,8 +300,12 @@ cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* w
     }
     if constexpr (kHasVectors<T>) {
         if (version == 2 && is_aligned(x, residual, weight, bias, y, s)) {
-            const RowLaunch launch =
-                forward_launch<T>(forward_vector<T>, rows, cols, waiting_bytes(1));
+            const int vectors = kVectors<2>, bytes = waiting_bytes(1);
+            RowLaunch launch =
+                forward_launch<T>(kForward, forward_vector<T>, rows, cols, vectors, bytes);
+            if (launch.blocks == 0) {
+                launch = forward_launch<T>(kWide, forward_vector<T>, rows, cols, vectors, bytes);
+            }
             if (launch.blocks > 0) {
                 launch.start(forward_vector<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
                              rows, int(cols), launch.blocks, dropout, Acc<T>(1) / cols,

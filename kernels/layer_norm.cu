@@ -14,6 +14,7 @@
 // The statistics of a row, and the kernels that sum over the rows alone, are in moments.cuh.
 
 #include "moments.cuh"
+#include "waiting.cuh"
 
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
 // Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
@@ -103,22 +104,24 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
 }
 
 // ---- vector: a thread keeps its part of the row, N vectors of 16 bytes, in registers, so that
-// memory is read once: forward takes the mean and then the deviations from it out of registers. A
-// row too wide for one block is shared out among the blocks of a cluster.
+// memory is read once: forward takes the mean and then the deviations from it out of registers.
 // Backward also keeps the weights, and the sums of its columns over all rows that the block takes.
 // For the next row it has no registers left, so that one is on its way to shared memory meanwhile.
+//
+// A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
+// other, and more has to be on its way meanwhile: in forward such a row waits in shared memory.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
-// one_nth: 1 / cols, so that no thread divides. blocks: of a cluster.
+// one_nth: 1 / cols, so that no thread divides.
 template <class T>
 __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
     const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean, Acc<T>* rstd, int64_t rows,
-    int cols, int blocks, Acc<T> one_nth, Acc<T> eps) {
+    int cols, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
-    const int64_t row = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
-    const Columns<T, N> column(blocks);
-    RowMerge merge(blocks);
+    const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    const Columns<T, N> column(1);
+    RowMerge merge(1);
     const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
     x += row * cols;
     y += row * cols;
@@ -140,6 +143,34 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
         store(y + c, v[n]);
     }
     if (column.first == 0 && row < rows) mean[row] = m, rstd[row] = r;
+}
+
+// blocks: of a cluster, which has one row.
+template <class T>
+__global__ __launch_bounds__(kForwardThreads,
+                             kForwardBlocks) void forward_wide(const T* x, const T* weight,
+                                                               const T* bias, T* y, Acc<T>* mean,
+                                                               Acc<T>* rstd, int cols, int blocks,
+                                                               Acc<T> one_nth, Acc<T> eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kVectors<1>;
+    const int64_t row = cluster_index(blocks);
+    Part<T, 1> part(cols, blocks);
+    RowMerge merge(blocks);
+    part.fetch(row * cols, x);
+    const auto there = [&](int n) { return part.column(n) < cols; };
+    const auto get = [&](int n) { return part.at(n, 0); };
+    const auto [m, r] = spread_moments<T, N>(there, get, merge, one_nth, eps);
+#pragma unroll 4  // more loads of weights side by side would not fit into 40 registers
+    for (int n = 0; n < N; ++n) {
+        if (!there(n)) break;
+        const int c = part.column(n);
+        const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
+        Vec<T, V> v = part.at(n, 0);
+        for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - m) * r * A(w[k]) + A(b[k]));
+        store(y + row * cols + c, v);
+    }
+    if (part.column(0) == 0) mean[row] = m, rstd[row] = r;
 }
 
 template <class T>
@@ -191,14 +222,15 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             }
         }
         const auto sums = merge(mine);
-        const A h_average = sums[0] * one_nth, h_xhat_average = sums[1] * one_nth;
+        // xhat * average of h * xhat is (x - mean) * slope: one multiplication less an element
+        const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
             for (int k = 0; k < V; ++k) {
-                const A h = product(A(u[n][k]), w[n][k]), xhat = (A(v[n][k]) - m) * r;
-                v[n][k] = T(r * (h - h_average - xhat * h_xhat_average));
+                const A h = product(A(u[n][k]), w[n][k]);
+                v[n][k] = T(r * (h - h_average - (A(v[n][k]) - m) * slope));
             }
             store(dx + row * cols + c, v[n]);
         }
@@ -237,10 +269,19 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
     }
     if constexpr (kHasVectors<T>) {
         if (version == 2 && is_aligned(x, weight, bias, y)) {
-            const RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols);
+            const Acc<T> one_nth = Acc<T>(1) / cols;
+            RowLaunch launch =
+                forward_launch<T>(kForward, forward_vector<T>, rows, cols, kForwardVectors);
             if (launch.blocks > 0) {
                 launch.start(forward_vector<T>, stream, x, weight, bias, y, mean, rstd, rows,
-                             int(cols), launch.blocks, Acc<T>(1) / cols, Acc<T>(eps));
+                             int(cols), one_nth, Acc<T>(eps));
+                return cudaGetLastError();
+            }
+            launch = forward_launch<T>(kWide, forward_wide<T>, rows, cols, kVectors<1>,
+                                       waiting_bytes(1));
+            if (launch.blocks > 0) {
+                launch.start(forward_wide<T>, stream, x, weight, bias, y, mean, rstd, int(cols),
+                             launch.blocks, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
         }

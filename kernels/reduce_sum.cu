@@ -121,9 +121,12 @@ void launch(const In* x, Out* y, Pieces pieces, int64_t version, cudaStream_t st
     }
 }
 
-// How many pieces each row is cut into: enough to fill the GPU, but none below 4096 elements.
+// How many pieces each row is cut into: 1 where the rows alone fill the GPU, else so many that the
+// last ones to end leave little of it idle, but none below 4096 elements.
 int64_t reduce_sum_splits(int64_t rows, int64_t cols, int64_t version) {
-    const int64_t wanted = multiprocessors() * (version == 0 ? 512 : 4);
+    const int64_t enough = multiprocessors() * (version == 0 ? 512 : 4);
+    if (rows >= enough) return 1;
+    const int64_t wanted = version == 2 ? 4 * enough : enough;
     const int64_t splits = smaller(ceil_div(wanted, rows), ceil_div<int64_t>(cols, 4096));
     return splits < 1 ? 1 : splits;
 }

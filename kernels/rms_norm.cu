@@ -18,6 +18,7 @@
 // rounding of rstd. So that cancels; else it would stay in dx, of which h and the rest may cancel.
 
 #include "rows.cuh"
+#include "waiting.cuh"
 
 // x + residual, rounded as it is kept.
 template <class T>
@@ -170,23 +171,25 @@ __global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>
 }
 
 // ---- vector: a thread keeps its part of the row, N vectors of 16 bytes, in registers, so that
-// memory is read once. A row too wide for one block is shared out among the blocks of a cluster.
-// Backward also keeps the weights, and the sums of its columns over all rows that the block takes;
-// the next row is on its way to shared memory meanwhile.
+// memory is read once. Backward also keeps the weights, and the sums of its columns over all rows
+// that the block takes; the next row is on its way to shared memory meanwhile.
+//
+// A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
+// other, and more has to be on its way meanwhile: in forward such a row waits in shared memory.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
-// one_nth: 1 / cols, so that no thread divides. blocks: of a cluster.
+// one_nth: 1 / cols, so that no thread divides.
 template <class T>
 __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
     const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int64_t rows,
-    int cols, int blocks, Acc<T> one_nth, Acc<T> eps) {
+    int cols, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
-    const int64_t row = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
-    const Columns<T, N> column(blocks);
-    RowMerge merge(blocks);
+    const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    const Columns<T, N> column(1);
+    RowMerge merge(1);
     const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
-    Vec<T, V> v[N];
+    Vec<T, V> v[N] = {};                    // else nvcc loads all of them through one register
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
@@ -218,6 +221,50 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
         store(y + row * cols + c, v[n]);
     }
     if (column.first == 0 && row < rows) rstd[row] = r;
+}
+
+// blocks: of a cluster, which has one row. K: of tensors to read, 2 with a residual.
+template <class T, int K>
+__global__ __launch_bounds__(kForwardThreads,
+                             kForwardBlocks) void forward_wide(const T* x, const T* residual,
+                                                               const T* weight, T* y, T* s,
+                                                               Acc<T>* rstd, int cols, int blocks,
+                                                               Acc<T> one_nth, Acc<T> eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kVectors<K>;
+    const int64_t row = cluster_index(blocks), begin = row * cols;
+    Part<T, K> part(cols, blocks);
+    RowMerge merge(blocks);
+    if constexpr (K == 2) {
+        part.fetch(begin, x, residual);
+    } else {
+        part.fetch(begin, x);
+    }
+    Total<A> square = {0};
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = part.column(n);
+        if (c >= cols) break;
+        Vec<T, V> v = part.at(n, 0);
+        if constexpr (K == 2) {
+            const Vec<T, V> more = part.at(n, 1);
+            for (int k = 0; k < V; ++k) v[k] = sum_of(v[k], more[k]);
+            store(s + begin + c, v);
+            part.at(n, 0) = v;
+        }
+        for (int k = 0; k < V; ++k) square.value += A(v[k]) * A(v[k]);
+    }
+    const A r = inverse_root(merge(square).value * one_nth + eps);
+#pragma unroll 4  // more loads of weights side by side would not fit into 40 registers
+    for (int n = 0; n < N; ++n) {
+        const int c = part.column(n);
+        if (c >= cols) break;
+        const Vec<T, V> w = load<V>(weight + c);
+        Vec<T, V> v = part.at(n, 0);
+        for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * r * A(w[k]));
+        store(y + begin + c, v);
+    }
+    if (part.column(0) == 0) rstd[row] = r;
 }
 
 template <class T>
@@ -319,10 +366,21 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
     }
     if constexpr (kHasVectors<T>) {
         if (version == 2 && is_aligned(x, residual, weight, y, s)) {
-            const RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols);
+            const Acc<T> one_nth = Acc<T>(1) / cols;
+            RowLaunch launch =
+                forward_launch<T>(kForward, forward_vector<T>, rows, cols, kForwardVectors);
             if (launch.blocks > 0) {
                 launch.start(forward_vector<T>, stream, x, residual, weight, y, s, rstd, rows,
-                             int(cols), launch.blocks, Acc<T>(1) / cols, Acc<T>(eps));
+                             int(cols), one_nth, Acc<T>(eps));
+                return cudaGetLastError();
+            }
+            const bool adds = residual != nullptr;
+            const auto wide = adds ? forward_wide<T, 2> : forward_wide<T, 1>;
+            launch = forward_launch<T>(kWide, wide, rows, cols, adds ? kVectors<2> : kVectors<1>,
+                                       waiting_bytes(1));
+            if (launch.blocks > 0) {
+                launch.start(wide, stream, x, residual, weight, y, s, rstd, int(cols),
+                             launch.blocks, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
         }

@@ -13,10 +13,7 @@ template <int K>
 constexpr int kVectors = (PLAYGROUND_CUDA ? 8 : 64) / K;
 constexpr int kMostThreads = 512;  // of a block; a multiprocessor holds three such blocks
 
-// The block's parts of its rows. Shared memory is fastest for copies that begin with a line.
-struct alignas(128) Line {
-    char at[128];
-};
+// The block's parts of its rows.
 extern __shared__ Line waiting[];
 
 // Bytes of shared memory that a block of so many threads needs for it.
