@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -79,9 +80,15 @@ def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def is_seen(output: nbformat.NotebookNode) -> bool:
-    """Whether a page shows it: not a widget, which needs a kernel, nor a cleared progress line."""
+    """Whether a page shows it: not a widget, which needs a kernel, nor a cleared progress line.
+
+    Nor what a library warns of: that is news for whoever runs the chapter.
+    """
     data = output.get("data", {})
-    return "application/vnd.jupyter.widget-view+json" not in data and data != {"text/plain": ""}
+    if "application/vnd.jupyter.widget-view+json" in data or data == {"text/plain": ""}:
+        return False
+    said = output.text if output.get("name") == "stderr" else ""
+    return not re.match(r"\S*site-packages/\S+:\d+: \w*Warning: ", said)
 
 
 def code_digest(notebook: nbformat.NotebookNode) -> str:

@@ -1,8 +1,15 @@
 """Fixtures of the loader's tests."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 import jitload
+
+# Processes that tests start, kernels of notebooks too, import the project without an install.
+_root = str(Path(__file__).resolve().parents[1])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_root, os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(scope="session")

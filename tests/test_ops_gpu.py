@@ -128,6 +128,7 @@ def test_captured_in_a_cuda_graph(case: Case):
     inputs = case.inputs(64, 1000, torch.float32)
     recorded = {name: tensor.clone() for name, tensor in inputs.items()}
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())  # on which the inputs are made
     with torch.cuda.stream(stream):
         outcome(case.ours, recorded)  # nothing may be set up for the first time while recording
     torch.cuda.synchronize()
