@@ -128,12 +128,18 @@ def percent_text(cell: DataFrame) -> str:
     if cell.empty:
         return ""
     own, rival = ours_and_best(cell)
-    text = f"{own['percent_of_copy']:.0f}"
-    if rival is None:
-        return text
-    if own["time_us"] <= LEVEL * rival["time_us"]:
+    text, late = f"{own['percent_of_copy']:.0f}", untimed(cell)
+    others = [] if rival is None else [f"{rival['percent_of_copy']:.0f} {rival['implementation']}"]
+    if others and not late and own["time_us"] <= LEVEL * rival["time_us"]:
         text = f"**{text}**"
-    return f"{text} ({rival['percent_of_copy']:.0f} {rival['implementation']})"
+    others += [f"{name} not timed" for name in late]
+    return f"{text} ({', '.join(others)})" if others else text
+
+
+def untimed(cell: DataFrame) -> list[str]:
+    """The rivals of a cell that could have won it, had there been the time to compile them."""
+    late = cell["failure"].astype(str).str.startswith("TimeoutError")
+    return cell[late]["implementation"].tolist()
 
 
 def ours_and_best(cell: DataFrame) -> tuple[pandas.Series, pandas.Series | None]:
@@ -146,18 +152,21 @@ def ours_and_best(cell: DataFrame) -> tuple[pandas.Series, pandas.Series | None]
 
 def score(timed: DataFrame) -> str:
     """How many cells are won, level and lost."""
-    won = level = lost = 0
+    won = level = lost = unknown = 0
     for _, cell in timed.groupby(["op", "options", "direction", "dtype", "cols"], sort=False):
         own, rival = ours_and_best(cell)
-        if rival is None or own["time_us"] * LEVEL < rival["time_us"]:
+        if untimed(cell):
+            unknown += 1
+        elif rival is None or own["time_us"] * LEVEL < rival["time_us"]:
             won += 1
         elif own["time_us"] <= LEVEL * rival["time_us"]:
             level += 1
         else:
             lost += 1
-    return (
+    text = (
         f"Of {won + level + lost} cells {won} are won by more than 2%, {level} level, {lost} lost."
     )
+    return f"{text} Not counted: {unknown}, where a rival was not timed." if unknown else text
 
 
 def host_table(host: DataFrame) -> list[str]:

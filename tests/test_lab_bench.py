@@ -196,6 +196,23 @@ def test_a_lost_cell_is_not_bold_and_a_failure_is_told(csv: Path):
     assert "- eager, square, 6 cells: OutOfMemoryError: too much" in page
 
 
+def test_a_cell_in_which_a_rival_was_not_timed_is_not_won(csv: Path):
+    lines = lines_of(["square"], (1024,))
+    for line in lines:
+        if line["implementation"] == "compile":
+            line |= {"time_us": float("nan"), "failure": "TimeoutError: not compiled after 70 s"}
+    bench.join(csv, lines)
+    report.write(csv)
+    text = (csv.parent.parent / "README.md").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("| square | forward")]
+    cells = line.split(" | ")[2:]
+    assert "**" not in cells[0]
+    assert cells[0].endswith("eager, compile not timed)")
+    assert cells[1].startswith("**98** (97 compile)")
+    assert "Of 12 cells" in text
+    assert "Not counted: 4, where a rival was not timed." in text
+
+
 def test_a_panel_for_each_op_with_the_line_of_the_copy(csv: Path):
     figure = report.picture(bench.read(csv), "forward", "bfloat16")
     assert [panel.get_title(loc="left") for panel in figure.axes] == ["square", "layer_norm"]
