@@ -62,6 +62,7 @@ def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     places = ((ROOT, "."), (sys.prefix, "python"), (Path.home(), "~"), (temporary, "tmp"))
     for folder, name in places:
         text = text.replace(f"{json.dumps(str(folder))[1:-1]}/", f"{name}/")
+    text = re.sub(r"\btmp/(tmp|playground-)\w{8}/", "tmp/", text)  # another one in every run
     clean = nbformat.from_dict(json.loads(text))
     clean.metadata = nbformat.from_dict(METADATA)
     if OUTPUTS in notebook.metadata:
