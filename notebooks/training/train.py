@@ -58,7 +58,7 @@ LARGE = Setting(
     dtype=torch.bfloat16,
     learning_rate=6e-4,
 )
-TINY = Setting(Config(), batch=4, dtype=torch.float32, learning_rate=3e-3)
+TINY = Setting(Config(), batch=8, dtype=torch.float32, learning_rate=3e-3)
 WARM_UP = 10  # steps in which the learning rate grows to what it is to be
 TOGETHER = 1e-11  # how far gradients in float64 may be off, for sums are taken in another order
 
