@@ -20,7 +20,6 @@
 
 #include "dropout.cuh"
 #include "moments.cuh"
-#include "waiting.cuh"
 
 // Rounded as it is kept. A wide type also rounds the product, and so has the bits that PyTorch's
 // sum has: where a row is nearly constant, each decides much of y.
@@ -171,15 +170,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     }
     const auto get = [&](int n) { return part.at(n, 0); };
     const auto [m, r] = spread_moments<T, N>(there, get, merge, one_nth, eps);
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        if (!there(n)) break;
-        const int c = part.column(n);
-        const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
-        Vec<T, V> v = part.at(n, 0);
-        for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - m) * r * A(w[k]) + A(b[k]));
-        store(y + begin + c, v);
-    }
+    shift_and_scale(part, there, m, r, weight, bias, y + begin);
     if (part.column(0) == 0 && row < rows) mean[row] = m, rstd[row] = r;
 }
 
@@ -300,12 +291,8 @@ cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* w
     }
     if constexpr (kHasVectors<T>) {
         if (version == 2 && is_aligned(x, residual, weight, bias, y, s)) {
-            const int vectors = kVectors<2>, bytes = waiting_bytes(1);
-            RowLaunch launch =
-                forward_launch<T>(kForward, forward_vector<T>, rows, cols, vectors, bytes);
-            if (launch.blocks == 0) {
-                launch = forward_launch<T>(kWide, forward_vector<T>, rows, cols, vectors, bytes);
-            }
+            const RowLaunch launch =
+                forward_launch<T>(forward_vector<T>, rows, cols, kVectors<2>, waiting_bytes(1));
             if (launch.blocks > 0) {
                 launch.start(forward_vector<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
                              rows, int(cols), launch.blocks, dropout, Acc<T>(1) / cols,

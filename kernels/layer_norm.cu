@@ -14,7 +14,6 @@
 // The statistics of a row, and the kernels that sum over the rows alone, are in moments.cuh.
 
 #include "moments.cuh"
-#include "waiting.cuh"
 
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
 // Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
@@ -153,7 +152,7 @@ __global__ __launch_bounds__(kForwardThreads,
                                                                Acc<T>* rstd, int cols, int blocks,
                                                                Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>, N = kVectors<1>;
+    constexpr int N = kVectors<1>;
     const int64_t row = cluster_index(blocks);
     Part<T, 1> part(cols, blocks);
     RowMerge merge(blocks);
@@ -161,15 +160,7 @@ __global__ __launch_bounds__(kForwardThreads,
     const auto there = [&](int n) { return part.column(n) < cols; };
     const auto get = [&](int n) { return part.at(n, 0); };
     const auto [m, r] = spread_moments<T, N>(there, get, merge, one_nth, eps);
-#pragma unroll 4  // more loads of weights side by side would not fit into 40 registers
-    for (int n = 0; n < N; ++n) {
-        if (!there(n)) break;
-        const int c = part.column(n);
-        const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
-        Vec<T, V> v = part.at(n, 0);
-        for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - m) * r * A(w[k]) + A(b[k]));
-        store(y + row * cols + c, v);
-    }
+    shift_and_scale(part, there, m, r, weight, bias, y + row * cols);
     if (part.column(0) == 0) mean[row] = m, rstd[row] = r;
 }
 
@@ -270,15 +261,13 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
     if constexpr (kHasVectors<T>) {
         if (version == 2 && is_aligned(x, weight, bias, y)) {
             const Acc<T> one_nth = Acc<T>(1) / cols;
-            RowLaunch launch =
-                forward_launch<T>(kForward, forward_vector<T>, rows, cols, kForwardVectors);
-            if (launch.blocks > 0) {
+            RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols);
+            if (launch.blocks == 1) {
                 launch.start(forward_vector<T>, stream, x, weight, bias, y, mean, rstd, rows,
                              int(cols), one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
-            launch = forward_launch<T>(kWide, forward_wide<T>, rows, cols, kVectors<1>,
-                                       waiting_bytes(1));
+            launch = forward_launch<T>(forward_wide<T>, rows, cols, kVectors<1>, waiting_bytes(1));
             if (launch.blocks > 0) {
                 launch.start(forward_wide<T>, stream, x, weight, bias, y, mean, rstd, int(cols),
                              launch.blocks, one_nth, Acc<T>(eps));

@@ -367,16 +367,15 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
     if constexpr (kHasVectors<T>) {
         if (version == 2 && is_aligned(x, residual, weight, y, s)) {
             const Acc<T> one_nth = Acc<T>(1) / cols;
-            RowLaunch launch =
-                forward_launch<T>(kForward, forward_vector<T>, rows, cols, kForwardVectors);
-            if (launch.blocks > 0) {
+            RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols);
+            if (launch.blocks == 1) {
                 launch.start(forward_vector<T>, stream, x, residual, weight, y, s, rstd, rows,
                              int(cols), one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
             const bool adds = residual != nullptr;
             const auto wide = adds ? forward_wide<T, 2> : forward_wide<T, 1>;
-            launch = forward_launch<T>(kWide, wide, rows, cols, adds ? kVectors<2> : kVectors<1>,
+            launch = forward_launch<T>(wide, rows, cols, adds ? kVectors<2> : kVectors<1>,
                                        waiting_bytes(1));
             if (launch.blocks > 0) {
                 launch.start(wide, stream, x, residual, weight, y, s, rstd, int(cols),

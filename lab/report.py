@@ -138,7 +138,7 @@ def percent_text(cell: DataFrame) -> str:
 
 def untimed(cell: DataFrame) -> list[str]:
     """The rivals of a cell that could have won it, had there been the time to compile them."""
-    late = cell["failure"].astype(str).str.startswith("TimeoutError")
+    late = cell["failure"].str.startswith("TimeoutError")
     return cell[late]["implementation"].tolist()
 
 

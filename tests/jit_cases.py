@@ -1,6 +1,5 @@
 """Small sources and processes for the loader's tests."""
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -8,8 +7,6 @@ import time
 from pathlib import Path
 
 import jitload
-
-HERE = Path(jitload.__file__).parent
 
 
 def write(path: str, text: str) -> Path:
@@ -40,9 +37,8 @@ def in_script(path: Path) -> subprocess.Popen:
 
 
 def _python(*arguments: str, **options) -> subprocess.Popen:
-    environment = os.environ | {"PYTHONPATH": str(HERE)}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-    return subprocess.Popen([sys.executable, *arguments], env=environment, **options)
+    return subprocess.Popen([sys.executable, *arguments], **options)
 
 
 def output_of(code: str) -> str:

@@ -253,7 +253,6 @@ def test_the_number_of_workers(threads):
         print(y[3].item(), z.eq(500).all().item())
     """
     environment = os.environ | {"SIMULATOR_THREADS": threads}
-    environment["PYTHONPATH"] = str(Path(jitload.__file__).parent)
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         env=environment,

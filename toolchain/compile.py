@@ -236,8 +236,6 @@ def _is_users(path: Path, recipe: Recipe) -> bool:
         return True
     torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or Path("/usr")
     system = ["/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR]
-    if any(path.is_relative_to(folder) for folder in system):
-        return False
-    compilers = {machine.cxx(), "g++"}  # the latter is nvcc's
-    compilers_own = chain.from_iterable(map(machine.compilers_headers, compilers))
-    return not any(path.is_relative_to(folder) for folder in compilers_own)
+    compilers = {machine.cxx(), "g++"}  # the latter is nvcc's; asked where nothing else knows
+    own = (folder for name in compilers for folder in machine.compilers_headers(name))
+    return not any(path.is_relative_to(folder) for folder in chain(system, own))

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "rows.cuh"
+#include "waiting.cuh"
 
 // rstd: 1 / sqrt(variance + eps)
 template <class A>
@@ -89,6 +90,24 @@ __device__ Moments<Acc<T>> spread_moments(There there, Get get, RowMerge& merge,
     } else {
         const auto sums = merge(Totals<2, A>{d_sum, square});
         return moments(mean, sums[0] * one_nth, sums[1] * one_nth, eps);
+    }
+}
+
+// y = (x - mean) * rstd * weight + bias, of a row x that waits in shared memory: the vectors of
+// part that are there.
+template <class T, int K, class There>
+__device__ void shift_and_scale(const Part<T, K>& part, There there, Acc<T> mean, Acc<T> rstd,
+                                const T* weight, const T* bias, T* y) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>;
+#pragma unroll 4  // more loads of weights side by side would not fit into 40 registers
+    for (int n = 0; n < kVectors<K>; ++n) {
+        if (!there(n)) break;
+        const int c = part.column(n);
+        const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
+        Vec<T, V> v = part.at(n, 0);
+        for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - mean) * rstd * A(w[k]) + A(b[k]));
+        store(y + c, v);
     }
 }
 

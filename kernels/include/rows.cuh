@@ -83,17 +83,13 @@ struct Shape {
 };
 constexpr Shape kForward[] = {
     // columns of a 2-byte type, 4 vectors a thread
-    {32, 4, 1},   //  1024; one warp, whose sums need no barrier
-    {64, 4, 1},   //  2048
-    {128, 2, 1},  //  4096; two rows: they share the weights in the cache
-    {256, 1, 1},  //  8192
-    {512, 1, 1},  // 16384
-};
-constexpr Shape kWide[] = {
-    // and of rows that wait in shared memory, where a thread may have twice as many vectors
-    {512, 1, 1},  // 16384
-    {256, 1, 4},  // 32768; not {512, 1, 2}: smaller blocks begin and end at more times
-    {256, 1, 8},  // 65536
+    {32, 4, 1},   //   1024; one warp, whose sums need no barrier
+    {64, 4, 1},   //   2048
+    {128, 2, 1},  //   4096; two rows: they share the weights in the cache
+    {256, 1, 1},  //   8192
+    {512, 1, 1},  //  16384
+    {256, 1, 4},  //  32768; not {512, 1, 2}: smaller blocks begin and end at more times
+    {256, 1, 8},  //  65536
     {512, 1, 8},  // 131072
 };
 constexpr Shape kBackward[] = {
@@ -148,11 +144,11 @@ bool allow(void (*kernel)(P...), int bytes) {
 
 // Of a forward kernel in which each thread keeps so many vectors of one row, in registers or in
 // that much shared memory a thread.
-template <class T, int n, class... P>
-RowLaunch forward_launch(const Shape (&table)[n], void (*kernel)(P...), int64_t rows, int64_t cols,
-                         int vectors, int bytes = 0) {
+template <class T, class... P>
+RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols,
+                         int vectors = kForwardVectors, int bytes = 0) {
     if (cols % kVec<T> != 0) return {};
-    RowLaunch launch = find(table, ceil_div<int64_t>(cols, kVec<T> * vectors), kernel);
+    RowLaunch launch = find(kForward, ceil_div<int64_t>(cols, kVec<T> * vectors), kernel);
     const int64_t grid = ceil_div<int64_t>(rows, launch.block.y) * launch.blocks;
     if (grid > 0x7fffffff) return {};  // CUDA's limit
     launch.grid = dim3(grid);
