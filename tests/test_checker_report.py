@@ -1,5 +1,8 @@
 """What a report says, and what a check leaves alone."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -249,10 +252,31 @@ def test_one_check_at_a_time():
 def test_the_kernel_runs_as_before_after_a_check():
     from kernels.square import kernel, square
 
-    x = torch.rand(100)
+    x = torch.rand(100, device=jitload.device())
     lab.check(square, x)
     assert torch.equal(square(x), x * x)
     assert kernel.forward._call is kernel._build.functions["forward"]
+
+
+def test_a_report_is_the_same_on_any_number_of_cores():
+    code = """
+import lab, reference
+from kernels.scale_bias_relu import scale_bias_relu
+print(lab.check(scale_bias_relu, **reference.OPS["scale_bias_relu"].inputs(32, 4095)))
+"""
+
+    reports = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"SIMULATOR_THREADS": cores},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
+        for cores in ("1", "64")
+    ]
+    assert "no findings in 1 launch\n" in reports[0]
+    assert reports[0] == reports[1]
 
 
 def test_lanes_and_sectors():
