@@ -183,13 +183,13 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
     const Columns<T, N> column(blocks);
     RowMerge merge(blocks);
-    const NextRow<T, 3> ahead;
+    const NextRows<T, 3> ahead;
     const auto fetch = [&](int turn, int64_t row) {
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
         if (gs != nullptr) {
-            ahead.fetch(turn, column, end, row * cols, g, s, gs);
+            ahead.fetch(turn, 0, column, end, row * cols, g, s, gs);
         } else {
-            ahead.fetch(turn, column, end, row * cols, g, s);
+            ahead.fetch(turn, 0, column, end, row * cols, g, s);
         }
     };
     const int64_t slice = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;

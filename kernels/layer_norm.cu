@@ -108,7 +108,8 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
 // For the next row it has no registers left, so that one is on its way to shared memory meanwhile.
 //
 // A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
-// other, and more has to be on its way meanwhile: in forward such a row waits in shared memory.
+// other, and more has to be on its way meanwhile: in forward such a row waits in shared memory, and
+// backward takes two of them at once.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
 // one_nth: 1 / cols, so that no thread divides.
@@ -167,15 +168,14 @@ __global__ __launch_bounds__(kForwardThreads,
 template <class T>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd, T* dx,
-    Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols, int blocks,
-    Acc<T> one_nth) {
+    Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols, Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Columns<T, N> column(blocks);
-    RowMerge merge(blocks);
-    const NextRow<T, 2> ahead;
-    const int64_t slice = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
-    const int64_t slices = int64_t(clusters(blocks)) * blockDim.y;
+    const Columns<T, N> column(1);
+    RowMerge merge(1);
+    const NextRows<T, 2> ahead;
+    const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(gridDim.x) * blockDim.y;
     A weight_sum[N][V] = {}, bias_sum[N][V] = {};
     A w[N][V];
 #pragma unroll
@@ -186,7 +186,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
         for (int k = 0; k < V; ++k) w[n][k] = A(v[k]);
     }
     A next_m = slice < rows ? mean[slice] : A(0), next_r = slice < rows ? rstd[slice] : A(0);
-    ahead.fetch(0, column, slice < rows ? cols : 0, slice * cols, g, x);
+    ahead.fetch(0, 0, column, slice < rows ? cols : 0, slice * cols, g, x);
     int turn = 0;
     for (int64_t row = slice; row - threadIdx.y < rows; row += slices, turn ^= 1) {
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
@@ -194,22 +194,23 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
         const A m = next_m, r = next_r;
         next_m = next < rows ? mean[next] : A(0);
         next_r = next < rows ? rstd[next] : A(0);
-        ahead.fetch(turn ^ 1, column, next < rows ? cols : 0, next * cols, g, x);
+        ahead.fetch(turn ^ 1, 0, column, next < rows ? cols : 0, next * cols, g, x);
         await_batches<1>();  // the next row may still be on its way
-        Vec<T, V> u[N], v[N];
+        Vec<T, V> v[N];
+        A h[N][V];
         Totals<2, A> mine = {0, 0};  // of h, of h * xhat
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             if (column[n] >= end) break;
-            u[n] = ahead.at(turn, n, 0);
+            const Vec<T, V> u = ahead.at(turn, n, 0);
             v[n] = ahead.at(turn, n, 1);
             for (int k = 0; k < V; ++k) {
-                const A d = A(u[n][k]), xhat = (A(v[n][k]) - m) * r;
+                const A d = A(u[k]), xhat = (A(v[n][k]) - m) * r;
                 weight_sum[n][k] += d * xhat;
                 bias_sum[n][k] += d;
-                const A h = product(d, w[n][k]);
-                mine.values[0] += h;
-                mine.values[1] += h * xhat;
+                h[n][k] = product(d, w[n][k]);
+                mine.values[0] += h[n][k];
+                mine.values[1] += h[n][k] * xhat;
             }
         }
         const auto sums = merge(mine);
@@ -219,11 +220,96 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
-            for (int k = 0; k < V; ++k) {
-                const A h = product(A(u[n][k]), w[n][k]);
-                v[n][k] = T(r * (h - h_average - (A(v[n][k]) - m) * slope));
-            }
+            for (int k = 0; k < V; ++k)
+                v[n][k] = T(r * (h[n][k] - h_average - (A(v[n][k]) - m) * slope));
             store(dx + row * cols + c, v[n]);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= cols) break;
+        store(partial_dweight + slice * cols + c, weight_sum[n]);
+        store(partial_dbias + slice * cols + c, bias_sum[n]);
+    }
+}
+
+// Two rows of two-byte elements at once, for which there are no registers: the second half of each
+// takes it from shared memory again.
+template <class T>
+__global__ __launch_bounds__(kBackwardThreads) void backward_wide(
+    const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd, T* dx,
+    Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols, int blocks,
+    Acc<T> one_nth) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
+    const Columns<T, N> column(blocks);
+    RowMerge merge(blocks);
+    const NextRows<T, 2, R> ahead;
+    const int64_t slice = cluster_index(blocks), slices = clusters(blocks);
+    A weight_sum[N][V] = {}, bias_sum[N][V] = {};
+    A w[N][V];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= cols) break;
+        const Vec<T, V> v = load<V>(weight + c);
+        for (int k = 0; k < V; ++k) w[n][k] = A(v[k]);
+    }
+    A next_m[R], next_r[R];
+    const auto fetch = [&](int turn, int64_t row) {
+#pragma unroll
+        for (int i = 0; i < R; ++i, row += slices) {
+            const bool there = row < rows;
+            next_m[i] = there ? mean[row] : A(0);
+            next_r[i] = there ? rstd[row] : A(0);
+            ahead.fetch(turn, i, column, there ? cols : 0, row * cols, g, x);
+        }
+    };
+    fetch(0, slice);
+    int turn = 0;
+    for (int64_t first = slice; first < rows; first += R * slices, turn ^= 1) {
+        A m[R], r[R];
+#pragma unroll
+        for (int i = 0; i < R; ++i) m[i] = next_m[i], r[i] = next_r[i];
+        fetch(turn ^ 1, first + R * slices);
+        await_batches<R>();          // the next rows may still be on their way
+        Totals<2 * R, A> mine = {};  // of each row's h, and of its h * xhat
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            if (first + i * slices >= rows) break;
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                if (column[n] >= cols) break;
+                const Vec<T, V> u = ahead.at(turn, n, 0, i), v = ahead.at(turn, n, 1, i);
+                for (int k = 0; k < V; ++k) {
+                    const A d = A(u[k]), xhat = (A(v[k]) - m[i]) * r[i];
+                    weight_sum[n][k] += d * xhat;
+                    bias_sum[n][k] += d;
+                    const A h = product(d, w[n][k]);
+                    mine.values[2 * i] += h;
+                    mine.values[2 * i + 1] += h * xhat;
+                }
+            }
+        }
+        const auto sums = merge(mine);
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            const int64_t row = first + i * slices;
+            if (row >= rows) break;
+            const A h_average = sums[2 * i] * one_nth, slope = sums[2 * i + 1] * one_nth * r[i];
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                const int c = column[n];
+                if (c >= cols) break;
+                const Vec<T, V> u = ahead.at(turn, n, 0, i);
+                Vec<T, V> v = ahead.at(turn, n, 1, i);
+                for (int k = 0; k < V; ++k) {
+                    const A h = product(A(u[k]), w[n][k]);
+                    v[k] = T(r[i] * (h - h_average - (A(v[k]) - m[i]) * slope));
+                }
+                store(dx + row * cols + c, v);
+            }
         }
     }
 #pragma unroll
@@ -237,13 +323,15 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector
 
-// Of backward_vector, if that can do it; else the block version has to.
+// Of backward_vector or backward_wide, if one can do it; else the block version has to.
 template <class T>
 RowLaunch vector_launch(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols,
                         int64_t version) {
     if constexpr (kHasVectors<T>) {
-        if (version == 2 && is_aligned(g, x, weight))
-            return backward_launch<T, 2>(backward_vector<T>, rows, cols);
+        if (version != 2 || !is_aligned(g, x, weight)) return {};
+        const RowLaunch launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
+        if (launch.blocks <= 1) return launch;
+        return backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
     }
     return {};
 }
@@ -314,8 +402,14 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
                                                                 partial_dbias, rows, cols);
     } else if constexpr (kHasVectors<T>) {
         partials = launch.rows();
-        launch.start(backward_vector<T>, stream, g, x, weight, mean, rstd, dx, partial_dweight,
-                     partial_dbias, rows, int(cols), launch.blocks, Acc<T>(1) / cols);
+        const Acc<T> one_nth = Acc<T>(1) / cols;
+        if (launch.blocks == 1) {
+            launch.start(backward_vector<T>, stream, g, x, weight, mean, rstd, dx, partial_dweight,
+                         partial_dbias, rows, int(cols), one_nth);
+        } else {
+            launch.start(backward_wide<T>, stream, g, x, weight, mean, rstd, dx, partial_dweight,
+                         partial_dbias, rows, int(cols), launch.blocks, one_nth);
+        }
     }
     launch_column_sums(partial_dweight, dweight, partial_dbias, dbias, partials, cols, stream);
     return cudaGetLastError();

@@ -175,7 +175,8 @@ __global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>
 // that the block takes; the next row is on its way to shared memory meanwhile.
 //
 // A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
-// other, and more has to be on its way meanwhile: in forward such a row waits in shared memory.
+// other, and more has to be on its way meanwhile: in forward such a row waits in shared memory, and
+// backward takes two of them at once.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
 // one_nth: 1 / cols, so that no thread divides.
@@ -270,14 +271,14 @@ __global__ __launch_bounds__(kForwardThreads,
 template <class T>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd, T* dx,
-    Acc<T>* partial_dweight, int64_t rows, int cols, int blocks, Acc<T> cols_eps) {
+    Acc<T>* partial_dweight, int64_t rows, int cols, Acc<T> cols_eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Columns<T, N> column(blocks);
-    const NextRow<T, 2> ahead;
-    RowMerge merge(blocks);
-    const int64_t slice = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
-    const int64_t slices = int64_t(clusters(blocks)) * blockDim.y;
+    const Columns<T, N> column(1);
+    RowMerge merge(1);
+    const NextRows<T, 2> ahead;
+    const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(gridDim.x) * blockDim.y;
     A weight_sum[N][V] = {};
     A w[N][V];
 #pragma unroll
@@ -288,14 +289,14 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
         for (int k = 0; k < V; ++k) w[n][k] = A(v[k]);
     }
     A next_r = slice < rows ? rstd[slice] : A(0);
-    ahead.fetch(0, column, slice < rows ? cols : 0, slice * cols, g, s);
+    ahead.fetch(0, 0, column, slice < rows ? cols : 0, slice * cols, g, s);
     int turn = 0;
     for (int64_t row = slice; row - threadIdx.y < rows; row += slices, turn ^= 1) {
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
         const int64_t next = row + slices;
         const A r = next_r;
         next_r = next < rows ? rstd[next] : A(0);
-        ahead.fetch(turn ^ 1, column, next < rows ? cols : 0, next * cols, g, s);
+        ahead.fetch(turn ^ 1, 0, column, next < rows ? cols : 0, next * cols, g, s);
         Vec<T, V> u[N], v[N], more[N];
         if (gs != nullptr) {  // for these there are registers
 #pragma unroll
@@ -340,15 +341,112 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     }
 }
 
+// Two rows of two-byte elements at once, for which there are no registers: the second half of each
+// takes it from shared memory again.
+template <class T>
+__global__ __launch_bounds__(kBackwardThreads) void backward_wide(
+    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd, T* dx,
+    Acc<T>* partial_dweight, int64_t rows, int cols, int blocks, Acc<T> cols_eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
+    const Columns<T, N> column(blocks);
+    RowMerge merge(blocks);
+    const NextRows<T, 2, R> ahead;
+    const int64_t slice = cluster_index(blocks), slices = clusters(blocks);
+    A weight_sum[N][V] = {};
+    A w[N][V];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= cols) break;
+        const Vec<T, V> v = load<V>(weight + c);
+        for (int k = 0; k < V; ++k) w[n][k] = A(v[k]);
+    }
+    A next_r[R];
+    const auto fetch = [&](int turn, int64_t row) {
+#pragma unroll
+        for (int i = 0; i < R; ++i, row += slices) {
+            const bool there = row < rows;
+            next_r[i] = there ? rstd[row] : A(0);
+            ahead.fetch(turn, i, column, there ? cols : 0, row * cols, g, s);
+        }
+    };
+    fetch(0, slice);
+    int turn = 0;
+    for (int64_t first = slice; first < rows; first += R * slices, turn ^= 1) {
+        A r[R];
+#pragma unroll
+        for (int i = 0; i < R; ++i) r[i] = next_r[i];
+        fetch(turn ^ 1, first + R * slices);
+        Vec<T, V> more[R][N];
+        if (gs != nullptr) {
+#pragma unroll
+            for (int i = 0; i < R; ++i) {
+                const int64_t row = first + i * slices;
+#pragma unroll
+                for (int n = 0; n < N; ++n) {
+                    const int c = column[n];
+                    if (row < rows && c < cols) more[i][n] = load<V>(gs + row * cols + c);
+                }
+            }
+        }
+        await_batches<R>();          // the next rows may still be on their way
+        Totals<2 * R, A> mine = {};  // of each row's h * xhat, and of its xhat * xhat
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            if (first + i * slices >= rows) break;
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                if (column[n] >= cols) break;
+                const Vec<T, V> u = ahead.at(turn, n, 0, i), v = ahead.at(turn, n, 1, i);
+                for (int k = 0; k < V; ++k) {
+                    const A xhat = product(A(v[k]), r[i]);
+                    weight_sum[n][k] += A(u[k]) * xhat;
+                    mine.values[2 * i] += product(A(u[k]), w[n][k]) * xhat;
+                    mine.values[2 * i + 1] += xhat * xhat;
+                }
+            }
+        }
+        const auto sums = merge(mine);
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            const int64_t row = first + i * slices;
+            if (row >= rows) break;
+            const A average = average_of(sums[2 * i], sums[2 * i + 1], r[i], cols_eps);
+#pragma unroll
+            for (int n = 0; n < N; ++n) {
+                const int c = column[n];
+                if (c >= cols) break;
+                const Vec<T, V> u = ahead.at(turn, n, 0, i);
+                Vec<T, V> v = ahead.at(turn, n, 1, i);
+                for (int k = 0; k < V; ++k) {
+                    const A h = product(A(u[k]), w[n][k]), xhat = product(A(v[k]), r[i]);
+                    const A d = r[i] * (h - xhat * average);
+                    v[k] = T(gs == nullptr ? d : d + A(more[i][n][k]));
+                }
+                store(dx + row * cols + c, v);
+            }
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= cols) break;
+        store(partial_dweight + slice * cols + c, weight_sum[n]);
+    }
+}
+
 // ---- launchers. version: 0 naive, 1 block, 2 vector
 
-// Of backward_vector, if that can do it; else the block version has to.
+// Of backward_vector or backward_wide, if one can do it; else the block version has to.
 template <class T>
 RowLaunch vector_launch(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
                         int64_t cols, int64_t version) {
     if constexpr (kHasVectors<T>) {
-        if (version == 2 && is_aligned(g, gs, s, weight))
-            return backward_launch<T, 2>(backward_vector<T>, rows, cols);
+        if (version != 2 || !is_aligned(g, gs, s, weight)) return {};
+        const RowLaunch launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
+        if (launch.blocks <= 1) return launch;
+        return backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
     }
     return {};
 }
@@ -425,8 +523,13 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
                                                                 cols);
     } else if constexpr (kHasVectors<T>) {
         partials = launch.rows();
-        launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight, rows,
-                     int(cols), launch.blocks, cols_eps);
+        if (launch.blocks == 1) {
+            launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight,
+                         rows, int(cols), cols_eps);
+        } else {
+            launch.start(backward_wide<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight,
+                         rows, int(cols), launch.blocks, cols_eps);
+        }
     }
     launch_column_sums<T>(partial_dweight, dweight, nullptr, {}, partials, cols, stream);
     return cudaGetLastError();

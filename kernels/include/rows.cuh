@@ -39,40 +39,45 @@ struct Columns {
     __device__ int operator[](int n) const { return first + n * step; }
 };
 
-// ---- the next row of K tensors, on its way to shared memory while the thread works on this one
+// Rows that are merged at once where a cluster has a row: its blocks wait long for each other, and
+// so half as often. Four bytes an element leave no shared memory for it, and hide more of the wait.
+template <class T>
+constexpr int kWideRows = sizeof(T) == 2 ? 2 : 1;
+
+// ---- the next R rows of K tensors, on their way to shared memory while the thread works on others
 
 extern __shared__ Line on_the_way[];
 
-template <class T, int K>
-struct NextRow {
+template <class T, int K, int R = 1>
+struct NextRows {
     static constexpr int V = kVec<T>, N = kBackwardVectors<T>;
 
-    // Vector n of tensor k, in the row that comes in an even (0) or odd (1) turn. Neighbours'
-    // vectors are neighbours.
-    __device__ Vec<T, V>& at(int turn, int n, int k) const {
-        const int part = (turn * N + n) * K + k;
+    // Vector n of tensor k, in the i-th row of those that come in an even (0) or odd (1) turn.
+    // Neighbours' vectors are neighbours.
+    __device__ Vec<T, V>& at(int turn, int n, int k, int i = 0) const {
+        const int part = ((turn * R + i) * N + n) * K + k;
         const int threads = blockDim.x * blockDim.y,
                   thread = threadIdx.y * blockDim.x + threadIdx.x;
         return reinterpret_cast<Vec<T, V>*>(on_the_way)[part * threads + thread];
     }
 
-    // begin: the row's first element in each tensor. end: the columns to fetch; 0 past the last
-    // row.
+    // The i-th of them, as a batch of its own. begin: the row's first element in each tensor. end:
+    // the columns to fetch; 0 past the last row.
     template <class... P>
-    __device__ void fetch(int turn, const Columns<T, N>& column, int end, int64_t begin,
+    __device__ void fetch(int turn, int i, const Columns<T, N>& column, int end, int64_t begin,
                           const P*... tensors) const {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
             int k = 0;
-            (copy_async<V>(at(turn, n, k++).at, tensors + begin + c), ...);
+            (copy_async<V>(at(turn, n, k++, i).at, tensors + begin + c), ...);
         }
         close_batch();
     }
 
     // Of a block with so many threads.
-    static int bytes(int threads) { return 2 * N * K * int(sizeof(Vec<T, V>)) * threads; }
+    static int bytes(int threads) { return 2 * R * N * K * int(sizeof(Vec<T, V>)) * threads; }
 };
 
 // ---- launch choices: the first row of a table whose threads hold the whole row of the tensor
@@ -99,7 +104,7 @@ constexpr Shape kBackward[] = {
     {128, 2, 1},  //  2048
     {256, 1, 1},  //  4096
     {512, 1, 1},  //  8192; one block fills a multiprocessor
-    {256, 1, 4},  // 16384; half as many columns a block, and again two hide each other's waits
+    {128, 1, 8},  // 16384; small blocks, of which four hide each other's waits
     {256, 1, 8},  // 32768
     {512, 1, 8},  // 65536
 };
@@ -157,15 +162,15 @@ RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols,
     return launch;
 }
 
-// Of a backward kernel whose blocks stay, take row after row of K tensors, and leave the sums of
-// their columns.
-template <class T, int K, class... P>
+// Of a backward kernel whose blocks stay, take row after row of K tensors, R at a time, and leave
+// the sums of their columns.
+template <class T, int K, int R = 1, class... P>
 RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
     if (cols % kVec<T> != 0) return {};
     const int64_t vectors = ceil_div<int64_t>(cols, kVec<T> * kBackwardVectors<T>);
     RowLaunch launch = find(kBackward, vectors, kernel);
     const int threads = launch.block.x * launch.block.y;
-    launch.bytes = NextRow<T, K>::bytes(threads);
+    launch.bytes = NextRows<T, K, R>::bytes(threads);
     if (launch.blocks == 0 || !allow(kernel, launch.bytes)) return {};
     const int64_t at_once =
         launch.blocks > 1 ? clusters_at_once(kernel, launch.blocks, launch.block, launch.bytes)
