@@ -331,7 +331,8 @@ RowLaunch vector_launch(const T* g, const T* x, const T* weight, int64_t rows, i
         if (version != 2 || !is_aligned(g, x, weight)) return {};
         const RowLaunch launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
         if (launch.blocks <= 1) return launch;
-        return backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
+        if constexpr (kMayHaveClusters)
+            return backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
     }
     return {};
 }
@@ -406,7 +407,7 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
         if (launch.blocks == 1) {
             launch.start(backward_vector<T>, stream, g, x, weight, mean, rstd, dx, partial_dweight,
                          partial_dbias, rows, int(cols), one_nth);
-        } else {
+        } else if constexpr (kMayHaveClusters) {
             launch.start(backward_wide<T>, stream, g, x, weight, mean, rstd, dx, partial_dweight,
                          partial_dbias, rows, int(cols), launch.blocks, one_nth);
         }

@@ -446,7 +446,8 @@ RowLaunch vector_launch(const T* g, const T* gs, const T* s, const T* weight, in
         if (version != 2 || !is_aligned(g, gs, s, weight)) return {};
         const RowLaunch launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
         if (launch.blocks <= 1) return launch;
-        return backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
+        if constexpr (kMayHaveClusters)
+            return backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
     }
     return {};
 }
@@ -526,7 +527,7 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
         if (launch.blocks == 1) {
             launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight,
                          rows, int(cols), cols_eps);
-        } else {
+        } else if constexpr (kMayHaveClusters) {
             launch.start(backward_wide<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight,
                          rows, int(cols), launch.blocks, cols_eps);
         }

@@ -9,6 +9,9 @@
 constexpr int kClusterBlocks = 8;  // of a cluster, at most: every GPU with clusters has so many
 constexpr int kRowWarps = 16;      // of a row in one block, at most
 
+// The simulator has none: a kernel that needs them is not compiled for it.
+constexpr bool kMayHaveClusters = PLAYGROUND_CUDA;
+
 #if PLAYGROUND_CUDA && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 
 // Where a block waits for bytes from the blocks of its cluster (PTX calls it an mbarrier). It opens
