@@ -254,13 +254,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             store(dx + begin + c, v[n]);
         }
     }
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c >= cols) break;
-        store(partial_dweight + slice * cols + c, weight_sum[n]);
-        store(partial_dbias + slice * cols + c, bias_sum[n]);
-    }
+    write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
+    write_columns(partial_dbias + slice * cols, column, cols, bias_sum);
 }
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector

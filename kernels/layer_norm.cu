@@ -178,13 +178,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     const int64_t slices = int64_t(gridDim.x) * blockDim.y;
     A weight_sum[N][V] = {}, bias_sum[N][V] = {};
     A w[N][V];
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c >= cols) break;
-        const Vec<T, V> v = load<V>(weight + c);
-        for (int k = 0; k < V; ++k) w[n][k] = A(v[k]);
-    }
+    read_columns(weight, column, cols, w);
     A next_m = slice < rows ? mean[slice] : A(0), next_r = slice < rows ? rstd[slice] : A(0);
     ahead.fetch(0, 0, column, slice < rows ? cols : 0, slice * cols, g, x);
     int turn = 0;
@@ -225,13 +219,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             store(dx + row * cols + c, v[n]);
         }
     }
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c >= cols) break;
-        store(partial_dweight + slice * cols + c, weight_sum[n]);
-        store(partial_dbias + slice * cols + c, bias_sum[n]);
-    }
+    write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
+    write_columns(partial_dbias + slice * cols, column, cols, bias_sum);
 }
 
 // Two rows of two-byte elements at once, for which there are no registers: the second half of each
@@ -249,13 +238,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
     const int64_t slice = cluster_index(blocks), slices = clusters(blocks);
     A weight_sum[N][V] = {}, bias_sum[N][V] = {};
     A w[N][V];
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c >= cols) break;
-        const Vec<T, V> v = load<V>(weight + c);
-        for (int k = 0; k < V; ++k) w[n][k] = A(v[k]);
-    }
+    read_columns(weight, column, cols, w);
     A next_m[R], next_r[R];
     const auto fetch = [&](int turn, int64_t row) {
 #pragma unroll
@@ -312,13 +295,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
             }
         }
     }
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c >= cols) break;
-        store(partial_dweight + slice * cols + c, weight_sum[n]);
-        store(partial_dbias + slice * cols + c, bias_sum[n]);
-    }
+    write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
+    write_columns(partial_dbias + slice * cols, column, cols, bias_sum);
 }
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector

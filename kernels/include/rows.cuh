@@ -39,6 +39,31 @@ struct Columns {
     __device__ int operator[](int n) const { return first + n * step; }
 };
 
+// The thread's part of a tensor [cols], as numbers to calculate with.
+template <class T, int N>
+__device__ void read_columns(const T* tensor, const Columns<T, N>& column, int cols,
+                             Acc<T> (&to)[N][kVec<T>]) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= cols) break;
+        const Vec<T, kVec<T>> v = load<kVec<T>>(tensor + c);
+        for (int k = 0; k < kVec<T>; ++k) to[n][k] = Acc<T>(v[k]);
+    }
+}
+
+// And back, as the sums that they are by then.
+template <class T, int N>
+__device__ void write_columns(Acc<T>* sums, const Columns<T, N>& column, int cols,
+                              const Acc<T> (&from)[N][kVec<T>]) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= cols) break;
+        store(sums + c, from[n]);
+    }
+}
+
 // Rows that are merged at once where a cluster has a row: its blocks wait long for each other, and
 // so half as often. Four bytes an element leave no shared memory for it, and hide more of the wait.
 template <class T>
