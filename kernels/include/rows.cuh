@@ -52,7 +52,7 @@ __device__ void read_columns(const T* tensor, const Columns<T, N>& column, int c
     }
 }
 
-// And back, as the sums that they are by then.
+// Sums of the thread's columns, to its part of `sums` [cols].
 template <class T, int N>
 __device__ void write_columns(Acc<T>* sums, const Columns<T, N>& column, int cols,
                               const Acc<T> (&from)[N][kVec<T>]) {
