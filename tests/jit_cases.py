@@ -41,8 +41,8 @@ def _python(*arguments: str, **options) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, *arguments], **options)
 
 
-def output_of(code: str) -> str:
-    process = in_process(code)
+def output_of(code: str, **options) -> str:
+    process = in_process(code, **options)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     return out.strip()

@@ -1,14 +1,13 @@
 """What a report says, and what a check leaves alone."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+from jit_cases import output_of
 
 import jitload
 import lab
@@ -260,20 +259,12 @@ def test_the_kernel_runs_as_before_after_a_check():
 
 def test_a_report_is_the_same_on_any_number_of_cores():
     code = """
-import lab, reference
-from kernels.scale_bias_relu import scale_bias_relu
-print(lab.check(scale_bias_relu, **reference.OPS["scale_bias_relu"].inputs(32, 4095)))
-"""
-
+        import lab, reference
+        from kernels.scale_bias_relu import scale_bias_relu
+        print(lab.check(scale_bias_relu, **reference.OPS["scale_bias_relu"].inputs(32, 4095)))
+    """
     reports = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | {"SIMULATOR_THREADS": cores},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        ).stdout
-        for cores in ("1", "64")
+        output_of(code, env=os.environ | {"SIMULATOR_THREADS": cores}) for cores in ("1", "64")
     ]
     assert "no findings in 1 launch\n" in reports[0]
     assert reports[0] == reports[1]

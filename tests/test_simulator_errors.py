@@ -2,14 +2,13 @@
 
 import multiprocessing
 import os
-import subprocess
 import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from jit_cases import output_of
 
 import jitload
 
@@ -252,11 +251,5 @@ def test_the_number_of_workers(threads):
         kernels.run_sums(x, z, 500, 2000)
         print(y[3].item(), z.eq(500).all().item())
     """
-    environment = os.environ | {"SIMULATOR_THREADS": threads}
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert result.stdout.split() == [threads, "True"], result.stderr
+    said = output_of(code, env=os.environ | {"SIMULATOR_THREADS": threads})
+    assert said.split() == [threads, "True"]
