@@ -34,13 +34,8 @@ void check_seed(const Tensor& seed, const Tensor& x) {
     }
 }
 
-// Besides y: s = residual + dropout(x), and the mean and 1 / deviation of each of its rows, [...]
-// for x [..., cols]. dweight, dbias: what backward will add to; here they are only checked.
-std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor residual, Tensor weight,
-                                                   Tensor bias, Tensor seed, int64_t offset,
-                                                   double p, double eps, int64_t version,
-                                                   std::optional<Tensor> dweight,
-                                                   std::optional<Tensor> dbias) {
+void check_inputs(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
+                  const Tensor& seed) {
     check_first(x, "x");
     check_rank(x, "x");
     check_like(residual, "residual", x, "x");
@@ -49,15 +44,19 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor residual, Te
     check_like(bias, "bias", x, "x");
     check_per_column(bias, "bias", x);
     check_seed(seed, x);
-    if (dweight) check_buffer(*dweight, "dweight", x);
-    if (dbias) check_buffer(*dbias, "dbias", x);
+}
+
+// Returns y and s = residual + dropout(x). mean, rstd: null, or where the mean and 1 / deviation of
+// each row of s go.
+std::tuple<Tensor, Tensor> run_forward(Tensor x, Tensor residual, Tensor weight, Tensor bias,
+                                       const Tensor& seed, const Tensor* mean, const Tensor* rstd,
+                                       int64_t offset, double p, double eps, int64_t version) {
     OnDeviceOf device(x);
     x = packed(x);
     residual = packed(residual);
     weight = packed(weight);
     bias = packed(bias);
     Tensor y = new_like(x), s = new_like(x);
-    Tensor mean = new_sums(x, but_last(x)), rstd = new_sums(x, but_last(x));
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
@@ -66,6 +65,29 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor residual, Te
             out<Acc<T>>(mean), out<Acc<T>>(rstd), shape.rows, shape.cols, in<int64_t>(seed), offset,
             p, eps, version, device.stream));
     });
+    return {y, s};
+}
+
+// For where no gradient is wanted: to make and to hand out a tensor takes long beside a small call.
+std::tuple<Tensor, Tensor> infer(Tensor x, Tensor residual, Tensor weight, Tensor bias, Tensor seed,
+                                 int64_t offset, double p, double eps, int64_t version) {
+    check_inputs(x, residual, weight, bias, seed);
+    return run_forward(x, residual, weight, bias, seed, nullptr, nullptr, offset, p, eps, version);
+}
+
+// Besides y and s: the mean and 1 / deviation of each row of s, [...] for x [..., cols].
+// dweight, dbias: what backward will add to; here they are only checked.
+std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor residual, Tensor weight,
+                                                   Tensor bias, Tensor seed, int64_t offset,
+                                                   double p, double eps, int64_t version,
+                                                   std::optional<Tensor> dweight,
+                                                   std::optional<Tensor> dbias) {
+    check_inputs(x, residual, weight, bias, seed);
+    if (dweight) check_buffer(*dweight, "dweight", x);
+    if (dbias) check_buffer(*dbias, "dbias", x);
+    const Tensor mean = new_sums(x, but_last(x)), rstd = new_sums(x, but_last(x));
+    const auto [y, s] =
+        run_forward(x, residual, weight, bias, seed, &mean, &rstd, offset, p, eps, version);
     return {y, s, mean, rstd};
 }
 
@@ -133,6 +155,9 @@ std::tuple<Tensor, Tensor> backward_into(Tensor grad, std::optional<Tensor> grad
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
+        "infer(Tensor x, Tensor residual, Tensor weight, Tensor bias, Tensor seed, int offset,"
+        " float p, float eps, int version) -> (Tensor, Tensor)");
+    m.def(
         "forward(Tensor x, Tensor residual, Tensor weight, Tensor bias, Tensor seed, int offset,"
         " float p, float eps, int version, Tensor? dweight=None, Tensor? dbias=None)"
         " -> (Tensor, Tensor, Tensor, Tensor)");
@@ -146,6 +171,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("infer", TORCH_BOX(&infer));
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("backward", TORCH_BOX(&backward));
     m.impl("backward_into", TORCH_BOX(&backward_into));

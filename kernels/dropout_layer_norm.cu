@@ -4,6 +4,7 @@
 //
 //   x, residual, s, y, g, gs, dresidual, dx [rows, cols] T    weight, bias, dweight, dbias [cols] T
 //   mean, rstd [rows] float               partials [count, cols] float    (double for double)
+//   forward: mean and rstd are null where there will be no backward
 //   g, gs: the gradients that arrive at y and at s
 //
 // f comes out of dropout.cuh by the number of the element: backward draws it again. s is rounded to
@@ -51,8 +52,7 @@ __global__ void forward_naive(const T* x, const T* residual, const T* weight, co
     const auto [m, r] = thread_moments(s, cols, eps);
 #pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) y[c] = T((A(s[c]) - m) * r * A(weight[c]) + A(bias[c]));
-    mean[row] = m;
-    rstd[row] = r;
+    if (mean != nullptr) mean[row] = m, rstd[row] = r;
 }
 
 template <class T>
@@ -103,7 +103,7 @@ __global__ void forward_block(const T* x, const T* residual, const T* weight, co
         const auto [m, r] = block_moments(s_row, cols, eps, turn);  // reads what it wrote itself
         for (int64_t c = threadIdx.x; c < cols; c += blockDim.x)
             y_row[c] = T((A(s_row[c]) - m) * r * A(weight[c]) + A(bias[c]));
-        if (threadIdx.x == 0) mean[row] = m, rstd[row] = r;
+        if (threadIdx.x == 0 && mean != nullptr) mean[row] = m, rstd[row] = r;
     }
 }
 
@@ -171,7 +171,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     const auto get = [&](int n) { return part.at(n, 0); };
     const auto [m, r] = spread_moments<T, N>(there, get, merge, one_nth, eps);
     shift_and_scale(part, there, m, r, weight, bias, y + begin);
-    if (part.column(0) == 0 && row < rows) mean[row] = m, rstd[row] = r;
+    if (part.column(0) == 0 && row < rows && mean != nullptr) mean[row] = m, rstd[row] = r;
 }
 
 template <class T>

@@ -5,6 +5,7 @@ from torch import Tensor
 
 import jitload
 from kernels import check_buffers, check_first_order, version_number
+from toolchain.gradients import is_recorded
 
 kernel = jitload.load("dropout_layer_norm")
 VERSIONS = ("naive", "block", "vector")
@@ -65,8 +66,11 @@ def dropout_layer_norm(
         raise ValueError(f"p is {p!r}; wanted is a probability from 0 to 1")
     check_buffers(dweight, dbias)
     number = version_number(version, VERSIONS)
+    seed = _drawn(seed, x)
+    if dweight is None and not is_recorded(x, residual, weight, bias):
+        return kernel.infer(x, residual, weight, bias, seed, offset, p, eps, number)
     y, total, _, _ = kernel.forward(
-        x, residual, weight, bias, _drawn(seed, x), offset, p, eps, number, dweight, dbias
+        x, residual, weight, bias, seed, offset, p, eps, number, dweight, dbias
     )
     return y, total
 
@@ -83,6 +87,11 @@ def _drawn(seed: int | Tensor | None, x: Tensor) -> Tensor:
 
 def _new_sums(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[:-1], dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+@kernel.register_fake("infer")
+def _(x, residual, weight, bias, seed, offset, p, eps, version):
+    return x.new_empty(x.shape), x.new_empty(x.shape)
 
 
 @kernel.register_fake("forward")
@@ -129,6 +138,7 @@ def _double_backward(ctx, *grads):
     )
 
 
+kernel.register_autocast("infer")
 kernel.register_autocast("forward", keep=("dweight", "dbias"))
 kernel.register_autograd("forward", _backward, setup_context=_save)
 kernel.register_autograd("backward", _double_backward)

@@ -21,21 +21,20 @@ void check_inputs(const Tensor& x, const Tensor& weight) {
     check_per_column(weight, "weight", x);
 }
 
-// Besides y: the mean and 1 / deviation of each row, [...] for x [..., cols], for backward.
-// dweight, dbias: what backward will add to; here they are only checked.
-std::tuple<Tensor, Tensor, Tensor> forward(Tensor x, Tensor weight, Tensor bias, double eps,
-                                           int64_t version, std::optional<Tensor> dweight,
-                                           std::optional<Tensor> dbias) {
+void check_inputs(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     check_inputs(x, weight);
     check_like(bias, "bias", x, "x");
     check_per_column(bias, "bias", x);
-    if (dweight) check_buffer(*dweight, "dweight", x);
-    if (dbias) check_buffer(*dbias, "dbias", x);
+}
+
+// mean, rstd: null, or where the mean and 1 / deviation of each row go.
+Tensor run_forward(Tensor x, Tensor weight, Tensor bias, const Tensor* mean, const Tensor* rstd,
+                   double eps, int64_t version) {
     OnDeviceOf device(x);
     x = packed(x);
     weight = packed(weight);
     bias = packed(bias);
-    Tensor y = new_like(x), mean = new_sums(x, but_last(x)), rstd = new_sums(x, but_last(x));
+    Tensor y = new_like(x);
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
@@ -43,7 +42,26 @@ std::tuple<Tensor, Tensor, Tensor> forward(Tensor x, Tensor weight, Tensor bias,
                                            out<Acc<T>>(mean), out<Acc<T>>(rstd), shape.rows,
                                            shape.cols, eps, version, device.stream));
     });
-    return {y, mean, rstd};
+    return y;
+}
+
+// y alone, for where no gradient is wanted: to make and to hand out a tensor takes long beside a
+// small call.
+Tensor infer(Tensor x, Tensor weight, Tensor bias, double eps, int64_t version) {
+    check_inputs(x, weight, bias);
+    return run_forward(x, weight, bias, nullptr, nullptr, eps, version);
+}
+
+// Besides y: the mean and 1 / deviation of each row, [...] for x [..., cols], for backward.
+// dweight, dbias: what backward will add to; here they are only checked.
+std::tuple<Tensor, Tensor, Tensor> forward(Tensor x, Tensor weight, Tensor bias, double eps,
+                                           int64_t version, std::optional<Tensor> dweight,
+                                           std::optional<Tensor> dbias) {
+    check_inputs(x, weight, bias);
+    if (dweight) check_buffer(*dweight, "dweight", x);
+    if (dbias) check_buffer(*dbias, "dbias", x);
+    const Tensor mean = new_sums(x, but_last(x)), rstd = new_sums(x, but_last(x));
+    return {run_forward(x, weight, bias, &mean, &rstd, eps, version), mean, rstd};
 }
 
 // Returns dx. adds: dweight and dbias are added to, not written.
@@ -92,6 +110,7 @@ Tensor backward_into(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor r
 }
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def("infer(Tensor x, Tensor weight, Tensor bias, float eps, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor weight, Tensor bias, float eps, int version,"
         " Tensor? dweight=None, Tensor? dbias=None) -> (Tensor, Tensor, Tensor)");
@@ -104,6 +123,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("infer", TORCH_BOX(&infer));
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("backward", TORCH_BOX(&backward));
     m.impl("backward_into", TORCH_BOX(&backward_into));

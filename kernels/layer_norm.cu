@@ -2,6 +2,7 @@
 //
 //   x, y, g, dx [rows, cols] T          weight, bias, dweight, dbias [cols] T
 //   mean, rstd [rows] float             partials [count, cols] float    (double for double)
+//   forward: mean and rstd are null where there will be no backward
 //   g: the gradient that arrives; dx, dweight, dbias: the gradients that leave
 //
 // Traffic, the least a kernel can move: forward reads x and writes y, 2 * sizeof(T) bytes per
@@ -30,8 +31,7 @@ __global__ void forward_naive(const T* x, const T* weight, const T* bias, T* y, 
     const auto [m, r] = thread_moments(x, cols, eps);
 #pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) y[c] = T((A(x[c]) - m) * r * A(weight[c]) + A(bias[c]));
-    mean[row] = m;
-    rstd[row] = r;
+    if (mean != nullptr) mean[row] = m, rstd[row] = r;
 }
 
 template <class T>
@@ -75,7 +75,7 @@ __global__ void forward_block(const T* x, const T* weight, const T* bias, T* y, 
         const auto [m, r] = block_moments(in, cols, eps, turn);
         for (int64_t c = threadIdx.x; c < cols; c += blockDim.x)
             out[c] = T((A(in[c]) - m) * r * A(weight[c]) + A(bias[c]));
-        if (threadIdx.x == 0) mean[row] = m, rstd[row] = r;
+        if (threadIdx.x == 0 && mean != nullptr) mean[row] = m, rstd[row] = r;
     }
 }
 
@@ -142,7 +142,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
         for (int k = 0; k < V; ++k) v[n][k] = T((A(v[n][k]) - m) * r * A(w[k]) + A(b[k]));
         store(y + c, v[n]);
     }
-    if (column.first == 0 && row < rows) mean[row] = m, rstd[row] = r;
+    if (column.first == 0 && row < rows && mean != nullptr) mean[row] = m, rstd[row] = r;
 }
 
 // blocks: of a cluster, which has one row.
@@ -162,7 +162,7 @@ __global__ __launch_bounds__(kForwardThreads,
     const auto get = [&](int n) { return part.at(n, 0); };
     const auto [m, r] = spread_moments<T, N>(there, get, merge, one_nth, eps);
     shift_and_scale(part, there, m, r, weight, bias, y + row * cols);
-    if (part.column(0) == 0) mean[row] = m, rstd[row] = r;
+    if (part.column(0) == 0 && mean != nullptr) mean[row] = m, rstd[row] = r;
 }
 
 template <class T>

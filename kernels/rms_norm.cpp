@@ -14,25 +14,24 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
                               int64_t rows, int64_t cols, double eps, int64_t version,
                               cudaStream_t stream);
 
-// Besides y: 1 / the root of the mean square of each row, [...] for x [..., cols], for backward.
-// residual and sum are null, or both are not; x + residual goes to sum.
-std::tuple<Tensor, Tensor> run_forward(Tensor x, const Tensor* residual, Tensor weight, Tensor* sum,
-                                       double eps, int64_t version) {
+// residual and sum are null, or both are not; x + residual goes to sum. rstd: null, or where 1 /
+// the root of the mean square of each row goes.
+Tensor run_forward(Tensor x, const Tensor* residual, Tensor weight, const Tensor* sum,
+                   const Tensor* rstd, double eps, int64_t version) {
     OnDeviceOf device(x);
     x = packed(x);
     weight = packed(weight);
     const std::optional<Tensor> more =
         residual ? std::optional<Tensor>(packed(*residual)) : std::nullopt;
-    Tensor y = new_like(x), rstd = new_sums(x, but_last(x));
-    if (sum) *sum = new_like(x);
+    Tensor y = new_like(x);
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         check_launch(rms_norm_forward<T>(in<T>(x), more ? in<T>(*more) : nullptr, in<T>(weight),
-                                         out<T>(y), sum ? out<T>(*sum) : nullptr, out<Acc<T>>(rstd),
-                                         shape.rows, shape.cols, eps, version, device.stream));
+                                         out<T>(y), out<T>(sum), out<Acc<T>>(rstd), shape.rows,
+                                         shape.cols, eps, version, device.stream));
     });
-    return {y, rstd};
+    return y;
 }
 
 void check_inputs(const Tensor& x, const Tensor& weight) {
@@ -42,23 +41,43 @@ void check_inputs(const Tensor& x, const Tensor& weight) {
     check_per_column(weight, "weight", x);
 }
 
+void check_inputs(const Tensor& x, const Tensor& weight, const Tensor& residual) {
+    check_inputs(x, weight);
+    check_like(residual, "residual", x, "x");
+    check_same_shape(residual, "residual", x, "x");
+}
+
+// y alone, for where no gradient is wanted: to make and to hand out a tensor takes long beside a
+// small call.
+Tensor infer(Tensor x, Tensor weight, double eps, int64_t version) {
+    check_inputs(x, weight);
+    return run_forward(x, nullptr, weight, nullptr, nullptr, eps, version);
+}
+
+// Besides y: 1 / the root of the mean square of each row, [...] for x [..., cols], for backward.
 // dweight: what backward will add to; here it is only checked.
 std::tuple<Tensor, Tensor> forward(Tensor x, Tensor weight, double eps, int64_t version,
                                    std::optional<Tensor> dweight) {
     check_inputs(x, weight);
     if (dweight) check_buffer(*dweight, "dweight", x);
-    return run_forward(x, nullptr, weight, nullptr, eps, version);
+    const Tensor rstd = new_sums(x, but_last(x));
+    return {run_forward(x, nullptr, weight, nullptr, &rstd, eps, version), rstd};
+}
+
+// Of x + residual, which comes after y.
+std::tuple<Tensor, Tensor> add_infer(Tensor x, Tensor weight, Tensor residual, double eps,
+                                     int64_t version) {
+    check_inputs(x, weight, residual);
+    const Tensor sum = new_like(x);
+    return {run_forward(x, &residual, weight, &sum, nullptr, eps, version), sum};
 }
 
 std::tuple<Tensor, Tensor, Tensor> add_forward(Tensor x, Tensor weight, Tensor residual, double eps,
                                                int64_t version, std::optional<Tensor> dweight) {
-    check_inputs(x, weight);
-    check_like(residual, "residual", x, "x");
-    check_same_shape(residual, "residual", x, "x");
+    check_inputs(x, weight, residual);
     if (dweight) check_buffer(*dweight, "dweight", x);
-    Tensor sum;
-    const auto [y, rstd] = run_forward(x, &residual, weight, &sum, eps, version);
-    return {y, sum, rstd};
+    const Tensor sum = new_like(x), rstd = new_sums(x, but_last(x));
+    return {run_forward(x, &residual, weight, &sum, &rstd, eps, version), sum, rstd};
 }
 
 // Returns dx. grad_sum: what arrives at x + residual, besides; then x is that sum. adds: dweight is
@@ -110,8 +129,12 @@ Tensor backward_into(Tensor grad, std::optional<Tensor> grad_sum, Tensor x, Tens
 }
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def("infer(Tensor x, Tensor weight, float eps, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor weight, float eps, int version, Tensor? dweight=None)"
+        " -> (Tensor, Tensor)");
+    m.def(
+        "add_infer(Tensor x, Tensor weight, Tensor residual, float eps, int version)"
         " -> (Tensor, Tensor)");
     m.def(
         "add_forward(Tensor x, Tensor weight, Tensor residual, float eps, int version,"
@@ -125,7 +148,9 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("infer", TORCH_BOX(&infer));
     m.impl("forward", TORCH_BOX(&forward));
+    m.impl("add_infer", TORCH_BOX(&add_infer));
     m.impl("add_forward", TORCH_BOX(&add_forward));
     m.impl("backward", TORCH_BOX(&backward));
     m.impl("backward_into", TORCH_BOX(&backward_into));

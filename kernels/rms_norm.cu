@@ -2,6 +2,7 @@
 //
 //   x, residual, s, y, g, gs, dx [rows, cols] T     weight, dweight [cols] T
 //   rstd [rows] float                     partials [count, cols] float    (double for double)
+//   forward: rstd is null where there will be no backward
 //   g, gs: the gradients that arrive at y and at s; dx is x's, and residual's too
 //
 // Without a residual s is x, and is not written. s is rounded to T before it goes on, so that
@@ -63,7 +64,7 @@ __global__ void forward_naive(const T* x, const T* residual, const T* weight, T*
 #pragma unroll 1
     for (int64_t c = 0; c < cols; ++c)
         y[row * cols + c] = T(A(kept[row * cols + c]) * r * A(weight[c]));
-    rstd[row] = r;
+    if (rstd != nullptr) rstd[row] = r;
 }
 
 template <class T>
@@ -126,7 +127,7 @@ __global__ void forward_block(const T* x, const T* residual, const T* weight, T*
         for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
              c += blockDim.x, i += blockDim.x)
             y[i] = T(A(kept[i]) * r * A(weight[c]));
-        if (threadIdx.x == 0) rstd[row] = r;
+        if (threadIdx.x == 0 && rstd != nullptr) rstd[row] = r;
     }
 }
 
@@ -221,7 +222,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
         for (int k = 0; k < V; ++k) v[n][k] = T(A(v[n][k]) * r * A(w[k]));
         store(y + row * cols + c, v[n]);
     }
-    if (column.first == 0 && row < rows) rstd[row] = r;
+    if (column.first == 0 && row < rows && rstd != nullptr) rstd[row] = r;
 }
 
 // blocks: of a cluster, which has one row. K: of tensors to read, 2 with a residual.
@@ -265,7 +266,7 @@ __global__ __launch_bounds__(kForwardThreads,
         for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * r * A(w[k]));
         store(y + begin + c, v);
     }
-    if (part.column(0) == 0) rstd[row] = r;
+    if (part.column(0) == 0 && rstd != nullptr) rstd[row] = r;
 }
 
 template <class T>

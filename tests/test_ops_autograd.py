@@ -90,6 +90,15 @@ def test_no_graph_without_a_gradient():
     assert not case.ours(**case.inputs(3, 8, torch.float32)).requires_grad
 
 
+@each_case
+@pytest.mark.parametrize("cols", [24, 33, 5000, 40000])
+def test_the_same_bits_with_and_without_a_gradient(case: Case, cols: int):
+    inputs = case.inputs(3, cols, torch.float32)
+    recorded = outcome(case.ours, inputs)
+    for name, y in by_name(case.ours(**inputs)).items():
+        assert torch.equal(y, recorded[name]), name
+
+
 def test_a_call_that_records_nothing_goes_past_the_gradient():
     from kernels.square import square
 
@@ -109,10 +118,10 @@ def test_a_call_that_records_nothing_goes_past_the_gradient():
 
     x = torch.ones(3, device=DEVICE)
     leaf = torch.ones(3, device=DEVICE, requires_grad=True)
-    assert formulas_in(lambda: square(x)) == {"call"}
+    assert formulas_in(lambda: square(x)) == {"call", "is_recorded"}
     assert "autograd" in formulas_in(lambda: square(leaf))
     with torch.no_grad():
-        assert formulas_in(lambda: square(leaf)) == {"call"}
+        assert formulas_in(lambda: square(leaf)) == {"call", "is_recorded"}
 
 
 # ---- the ops below the public functions, as torch.library sees them
@@ -126,8 +135,10 @@ def differentiable(argument: object) -> object:
 
 def opcheck_each(case: Case) -> set[str]:
     """Checks every op below the public function in both directions; returns their names."""
+    inputs = case.inputs(5, 24, torch.float64)
     with Calls(module_of(case.op.name).kernel.library.stem) as calls:
-        outcome(case.ours, case.inputs(5, 24, torch.float64))
+        outcome(case.ours, inputs)
+        case.ours(**inputs)  # without gradients some ops call another one
     forward, _ = calls.noted[0]
     twice = has_second_derivative(case)
     for operator, arguments in calls.noted:

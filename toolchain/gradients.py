@@ -14,7 +14,21 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-__all__ = ["fragment", "register"]
+__all__ = ["fragment", "is_recorded", "register"]
+
+
+def is_recorded(*args: Any, **kwargs: Any) -> bool:
+    """Whether a call with these arguments has to go through its op's gradient formula.
+
+    So it is where a tensor requires a gradient, under forward-mode differentiation and torch.func,
+    and within torch.compile, whose graph may be differentiated later.
+    """
+    return (
+        torch.compiler.is_dynamo_compiling()
+        or (torch.is_grad_enabled() and torch._C._any_requires_grad(*args, **kwargs))
+        or forward_ad._current_level >= 0
+        or torch._C._are_functorch_transforms_active()
+    )
 
 
 @cache
@@ -83,12 +97,7 @@ def register(
             return Formula.apply(*arguments, keys)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if (
-            torch.compiler.is_dynamo_compiling()
-            or (torch.is_grad_enabled() and torch._C._any_requires_grad(*args, **kwargs))
-            or forward_ad._current_level >= 0
-            or torch._C._are_functorch_transforms_active()
-        ):
+        if is_recorded(*args, **kwargs):
             return op(*args, **kwargs)
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args, **kwargs)

@@ -200,6 +200,10 @@ template <class T>
 T* out(const Tensor& t) {
     return static_cast<T*>(t.mutable_data_ptr());
 }
+template <class T>
+T* out(const Tensor* t) {
+    return t ? out<T>(*t) : nullptr;
+}
 
 // What backward adds to, or writes to.
 template <class T>
