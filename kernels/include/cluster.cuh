@@ -34,21 +34,39 @@ class Arrivals {
             : "memory");
     }
 
-    // Writes a value to where block `rank` has `to`, and tells that block's Arrivals.
+    // Writes a value to where block `rank` has `to`, and tells that block's Arrivals: 16 bytes at a
+    // time if it has so many, for each time keeps that block's counter busy.
     template <class P>
     __device__ void send(P* to, const P& value, int rank) {
-        uint32_t words[sizeof(P) / 4], remote_to, remote_state;
+        constexpr int count = sizeof(P) / 4, at_once = count % 4 == 0 ? 4 : count % 2 == 0 ? 2 : 1;
+        uint32_t words[count], remote_to, remote_state;
         memcpy(words, &value, sizeof(P));
         asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_to) : "r"(address(to)), "r"(rank));
         asm("mapa.shared::cluster.u32 %0, %1, %2;"
             : "=r"(remote_state)
             : "r"(address(&state_)), "r"(rank));
-        for (int i = 0; i < int(sizeof(P) / 4); ++i) {
-            asm volatile(
-                "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                    remote_to + 4 * i),
-                "r"(words[i]), "r"(remote_state)
-                : "memory");
+        for (int i = 0; i < count; i += at_once) {
+            const uint32_t place = remote_to + 4 * i;
+            if constexpr (at_once == 4) {
+                asm volatile(
+                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32"
+                    " [%0], {%1, %2, %3, %4}, [%5];" ::"r"(place),
+                    "r"(words[i]), "r"(words[i + 1]), "r"(words[i + 2]), "r"(words[i + 3]),
+                    "r"(remote_state)
+                    : "memory");
+            } else if constexpr (at_once == 2) {
+                asm volatile(
+                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32"
+                    " [%0], {%1, %2}, [%3];" ::"r"(place),
+                    "r"(words[i]), "r"(words[i + 1]), "r"(remote_state)
+                    : "memory");
+            } else {
+                asm volatile(
+                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32"
+                    " [%0], %1, [%2];" ::"r"(place),
+                    "r"(words[i]), "r"(remote_state)
+                    : "memory");
+            }
         }
     }
 
@@ -165,7 +183,7 @@ class RowMerge {
     // where nobody reads, and one barrier is enough.
     template <class P>
     __device__ static P* parts_of(int turn) {
-        __shared__ P all[2][kClusterBlocks * kRowWarps];
+        alignas(16) __shared__ P all[2][kClusterBlocks * kRowWarps];
         return all[turn];
     }
 

@@ -129,8 +129,8 @@ constexpr Shape kBackward[] = {
     {128, 2, 1},  //  2048
     {256, 1, 1},  //  4096
     {512, 1, 1},  //  8192; one block fills a multiprocessor
-    {128, 1, 8},  // 16384; small blocks, of which four hide each other's waits
-    {256, 1, 8},  // 32768
+    {512, 1, 2},  // 16384
+    {512, 1, 4},  // 32768
     {512, 1, 8},  // 65536
 };
 
