@@ -231,7 +231,7 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
             if (!counts) {
                 for (int k = 0; k < V; ++k) v[k] = T(nothing(sum[row]));
             } else {
-                v = load<V>(x + row * cols + c);
+                v = stream<V>(x + row * cols + c);
                 A wanted[V];
                 for (int k = 0; k < V; ++k) wanted[k] = everywhere;
                 if (t >= c && t < c + V) {

@@ -128,8 +128,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     Vec<T, V> v[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c < end) v[n] = load<V>(x + c);
+        v[n] = stream<V>(x + column[n], column[n] < end);
     }
     const auto there = [&](int n) { return column[n] < end; };
     const auto get = [&](int n) { return v[n]; };

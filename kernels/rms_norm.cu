@@ -191,18 +191,17 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     const Columns<T, N> column(1);
     RowMerge merge(1);
     const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
-    Vec<T, V> v[N] = {};                    // else nvcc loads all of them through one register
+    Vec<T, V> v[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c < end) v[n] = load<V>(x + row * cols + c);
+        v[n] = stream<V>(x + row * cols + column[n], column[n] < end);
     }
     if (residual != nullptr) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
-            const Vec<T, V> more = load<V>(residual + row * cols + c);
+            const Vec<T, V> more = stream<V>(residual + row * cols + c);
             for (int k = 0; k < V; ++k) v[n][k] = sum_of(v[n][k], more[k]);
             store(s + row * cols + c, v[n]);
         }
@@ -297,7 +296,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
 #pragma unroll
             for (int n = 0; n < N; ++n) {
                 const int c = column[n];
-                if (c < end) more[n] = load<V>(gs + row * cols + c);
+                more[n] = stream<V>(gs + row * cols + c, c < end);
             }
         }
         await_batches<1>();          // the next row may still be on its way
@@ -370,7 +369,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
 #pragma unroll
                 for (int n = 0; n < N; ++n) {
                     const int c = column[n];
-                    if (row < rows && c < cols) more[i][n] = load<V>(gs + row * cols + c);
+                    more[i][n] = stream<V>(gs + row * cols + c, row < rows && c < cols);
                 }
             }
         }

@@ -103,7 +103,7 @@ __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T*
     const int64_t first = blockIdx.y * rows_each;
     const int64_t end = smaller(first + rows_each, rows);
     for (int64_t row = first + threadIdx.y; row < end; row += blockDim.y) {
-        Vec<T, V> v = load<V>(x + row * cols + col);
+        Vec<T, V> v = stream<V>(x + row * cols + col);
         for (int k = 0; k < V; ++k) v[k] = T(activate(A(v[k]), s[k], b[k]));
         store(y + row * cols + col, v);
     }
@@ -126,10 +126,9 @@ __global__ __launch_bounds__(kThreads, 2) void backward_vector(const T* g, const
     for (int64_t row = first; row < rows; row += kUnroll * step) {
         Vec<T, V> u[kUnroll], v[kUnroll];
         for (int r = 0; r < kUnroll; ++r) {
-            if (row + r * step < rows) {
-                u[r] = load<V>(g + (row + r * step) * cols + col);
-                v[r] = load<V>(x + (row + r * step) * cols + col);
-            }
+            const int64_t i = (row + r * step) * cols + col;
+            u[r] = stream<V>(g + i, row + r * step < rows);
+            v[r] = stream<V>(x + i, row + r * step < rows);
         }
         for (int r = 0; r < kUnroll; ++r) {
             if (row + r * step >= rows) break;

@@ -16,9 +16,19 @@ struct alignas(128) Line {
 
 #include <cuda_pipeline_primitives.h>
 
-// N elements, which have 4, 8 or 16 bytes together and stand on a multiple of that.
+// N elements, which have 4, 8 or 16 bytes together and stand on a multiple of that. 16 bytes are
+// read as `stream` reads them.
 template <int N, class T>
 __device__ void copy_async(T* shared, const T* global) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (N * sizeof(T) == kVecBytes) {
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
+                         uint32_t(__cvta_generic_to_shared(shared))),
+                     "l"(global), "l"(evict_last())
+                     : "memory");
+        return;
+    }
+#endif
     __pipeline_memcpy_async(shared, global, N * sizeof(T));
 }
 __device__ inline void close_batch() { __pipeline_commit(); }

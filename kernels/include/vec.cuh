@@ -21,6 +21,35 @@ template <int N, class T>
 __device__ Vec<T, N> load(const T* p) {
     return *reinterpret_cast<const Vec<T, N>*>(p);
 }
+
+// L2 gives up the lines that are read with this policy after all others. Then what a kernel writes
+// leaves for memory first, which is worth up to 5% of its time (docs/cache.md).
+#if PLAYGROUND_CUDA
+__device__ inline uint64_t evict_last() {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+#endif
+
+// load, with that policy, of what a kernel reads once. Where nothing is there, all are 0.
+template <int N, class T>
+__device__ Vec<T, N> stream(const T* p, bool there = true) {
+#if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
+    if constexpr (N * sizeof(T) == kVecBytes) {
+        uint32_t words[4] = {};
+        asm("{ .reg .pred there;"
+            "  setp.ne.u32 there, %4, 0;"
+            "  @there ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%5], %6; }"
+            : "+r"(words[0]), "+r"(words[1]), "+r"(words[2]), "+r"(words[3])
+            : "r"(unsigned(there)), "l"(p), "l"(evict_last()));
+        Vec<T, N> v;
+        memcpy(v.at, words, sizeof(v));
+        return v;
+    }
+#endif
+    return there ? load<N>(p) : Vec<T, N>{};
+}
 template <int N, class T>
 __device__ void store(T* p, const Vec<T, N>& v) {
     *reinterpret_cast<Vec<T, N>*>(p) = v;
