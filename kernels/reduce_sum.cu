@@ -62,8 +62,12 @@ __global__ void sum_shared(const In* x, Out* y, Pieces pieces) {
 // ---- vector: 16 bytes per access, several of them in flight, and warp shuffles instead of a tree.
 // Flaw: a row that is no multiple of the vector wide is read element by element (V = 1).
 
+constexpr int kAhead = 8;  // vectors that a thread asks for before it adds the first
+constexpr int kVectorThreads = 512;
+
 template <class In, class Out, int V>
-__global__ void sum_vector(const In* x, Out* y, Pieces pieces) {
+__global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out* y,
+                                                                Pieces pieces) {
     using A = Acc<In>;
     int turn = 0;
     for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < pieces.count();
@@ -72,10 +76,15 @@ __global__ void sum_vector(const In* x, Out* y, Pieces pieces) {
         const int64_t begin = p < pieces.count() ? pieces.begin(p) : 0;
         const int64_t end = p < pieces.count() ? pieces.end(p) : 0;
         A lanes[V] = {};
-#pragma unroll 8
-        for (int64_t i = begin + threadIdx.x * V; i + V <= end; i += blockDim.x * V) {
-            const Vec<In, V> v = load<V>(x + i);
-            for (int k = 0; k < V; ++k) lanes[k] += A(v[k]);
+        const int step = blockDim.x * V;
+        for (int64_t i = begin + threadIdx.x * V; i + V <= end; i += kAhead * step) {
+            Vec<In, V> v[kAhead];
+#pragma unroll
+            for (int n = 0; n < kAhead; ++n)
+                v[n] = stream<V>(x + i + n * step, i + n * step + V <= end);
+            for (int n = 0; n < kAhead && i + n * step < end; ++n) {
+                for (int k = 0; k < V; ++k) lanes[k] += A(v[n][k]);
+            }
         }
         // The one row of a sum over all may end within a vector.
         const int64_t tail = end - (end - begin) % V + threadIdx.x;
@@ -92,9 +101,9 @@ struct Shape {
     int threads, pieces;
 };
 constexpr Shape kShapes[] = {
-    {512, 32, 4},         // one warp, whose sum needs no barrier
-    {4096, 128, 1},       // up to 32 vectors a thread
-    {INT64_MAX, 512, 1},  // few long pieces: each needs many threads
+    // kAhead for each thread, all on their way at once
+    {256, 32, 4},  // one warp, whose sum needs no barrier
+    {512, 64, 2}, {1024, 128, 1}, {2048, 256, 1}, {INT64_MAX, kVectorThreads, 1},
 };
 
 // ---- launchers. version: 0 naive, 1 shared, 2 vector
