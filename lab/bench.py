@@ -3,6 +3,9 @@
     python -m lab.bench                                   all of it: minutes on an H200
     python -m lab.bench --ops square relu --cols 1024     a part of it
 
+A machine with several GPUs of a kind shares the work out among them; percents are of a copy on the
+same GPU.
+
 The ops are those of reference.py, in both directions, in bfloat16 at 2^28 elements and float32 at
 2^27. Options that take and give the same tensors count once: the first stands for them. A rival is
 timed if its results are ours; a cell says why where it is not.
@@ -14,6 +17,7 @@ and leaves all others; `lab.report` then writes the tables and pictures of the n
 
 import argparse
 import contextlib
+import functools
 import importlib
 import itertools
 import multiprocessing
@@ -43,8 +47,9 @@ HOST_SHAPE = (64, 1024)
 HOST_CALLS = 200
 CALL_SECONDS = 0.05  # of calls for each median: 100 and more
 SECONDS = 540  # a cell that has not begun by then is left for another run
-COMPILERS = 14  # processes; each holds the tensors of one cell
+COMPILERS = 14  # processes for each GPU; each holds the tensors of one cell
 COMPILE_SECONDS = 150  # for torch.compile, all cells together
+VIEWS = {"reduce_sum"}  # ops whose gradient is a view of the one that arrives: nothing to measure
 
 CSV = Path(__file__).resolve().parents[1] / "docs" / "bench.csv"
 CONDITIONS = ("device", "driver", "cuda", "torch", "triton", *rivals.LIBRARIES)
@@ -92,8 +97,9 @@ class Cell:
 def cells(names: list[str], dtypes: list[torch.dtype], cols: list[int]) -> Iterator[Cell]:
     """Everything that a run measures on the GPU, one op after the other."""
     for name in names:
+        directions = ("forward",) if name in VIEWS else ("forward", "backward")
         for options, direction, dtype, width in itertools.product(
-            variants(reference.OPS[name]), ("forward", "backward"), dtypes, cols
+            variants(reference.OPS[name]), directions, dtypes, cols
         ):
             yield Cell(name, options, direction, dtype, (max(ELEMENTS[dtype] // width, 1), width))
 
@@ -119,6 +125,28 @@ def variants(op: reference.Op) -> list[dict]:
     return list(found.values())
 
 
+# ---- processes, each of which sees one GPU
+
+
+def gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
+
+
+def processes(count: int) -> ProcessPoolExecutor:
+    """So many for each GPU."""
+    context = multiprocessing.get_context("spawn")
+    turns = context.SimpleQueue()
+    for gpu in gpus() * count:
+        turns.put(gpu)
+    return ProcessPoolExecutor(len(gpus()) * count, context, _see_one_gpu, (turns,))
+
+
+def _see_one_gpu(turns: multiprocessing.SimpleQueue) -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = turns.get()
+
+
 # ---- compiling, on all cores; measuring then finds it in the caches
 
 
@@ -130,9 +158,7 @@ def compile_everything(todo: list[Cell]) -> set[Cell]:
     so what it picked is thrown away, and picked again, alone, when the cell is measured.
     """
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # in each of the processes
-    pool = ProcessPoolExecutor(
-        min(COMPILERS, os.cpu_count() or 1), multiprocessing.get_context("spawn")
-    )
+    pool = processes(min(COMPILERS, max((os.cpu_count() or 1) // len(gpus()), 1)))
     names = list(dict.fromkeys(cell.name for cell in todo))
     for build in [pool.submit(_build, name) for name in names]:
         build.result()
@@ -258,8 +284,9 @@ def agree(results: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...])
     )
 
 
+@functools.cache
 def conditions_here() -> dict[str, object]:
-    """What the numbers depend on; the copy is measured here and now."""
+    """What the numbers depend on; the copy is measured at the first call."""
     facts = measure.environment(jitload.device())
     try:
         triton = importlib.import_module("triton").__version__
@@ -361,22 +388,23 @@ def run(asked: argparse.Namespace) -> int:
     todo += cells(asked.ops, arguments.dtypes(asked.dtypes), asked.cols)
     say(f"{len(todo)} cells; compiling first")
     late = compile_everything(todo)
-    conditions = conditions_here()
-    say(f"copy: {conditions['copy_gb_per_s']:.0f} GB/s on {conditions['device']}")
+    deadline = time.time() + asked.seconds - (time.perf_counter() - _begun)
     lines, left = [], 0
-    for number, cell in enumerate(todo, 1):
-        if time.perf_counter() - _begun > asked.seconds:
-            left += 1
-            continue
-        measure_it = measure_host if cell.shape == HOST_SHAPE else measure_cell
-        measured = measure_it(cell, conditions, without_compile=cell in late)
-        torch.cuda.empty_cache()
-        lines += measured
-        say(f"[{number}/{len(todo)}] {cell}: {_summary(measured)}")
+    try:
+        with processes(1) as pool:
+            everything = _measured(pool, todo, late, deadline)
+            for number, (cell, measured) in enumerate(everything, 1):
+                if measured is None:
+                    left += 1
+                    continue
+                lines += measured
+                say(f"[{number}/{len(todo)}] {cell}: {_summary(measured)}")
+    finally:  # what has been measured is kept, whatever came in between
+        if lines:
+            join(asked.csv, lines)
+            say(f"wrote {asked.csv}")
     if not lines:
         sys.exit(f"no cell was measured within {asked.seconds} s: choose fewer")
-    join(asked.csv, lines)
-    say(f"wrote {asked.csv}")
     if left:
         say(f"{left} cells are left: run again with --ops and --cols for them, and the CSV joins")
     if asked.csv == CSV:
@@ -385,6 +413,31 @@ def run(asked: argparse.Namespace) -> int:
         for path in report.write(CSV):
             say(f"wrote {path}")
     return 0
+
+
+def _measured(
+    pool: ProcessPoolExecutor, todo: list[Cell], late: set[Cell], deadline: float
+) -> Iterator[tuple[Cell, list[dict[str, object]] | None]]:
+    """Each cell with its lines, as they come; without any if the deadline was before its turn.
+
+    The host's time is taken with nobody beside.
+    """
+    on_host = [cell for cell in todo if cell.shape == HOST_SHAPE]
+    on_gpus = [cell for cell in todo if cell.shape != HOST_SHAPE]
+    for cell in on_host:
+        yield cell, pool.submit(_measure, cell, cell in late, deadline).result()
+    tasks = {pool.submit(_measure, cell, cell in late, deadline): cell for cell in on_gpus}
+    for task in as_completed(tasks):
+        yield tasks[task], task.result()
+
+
+def _measure(cell: Cell, without_compile: bool, deadline: float) -> list[dict[str, object]] | None:
+    if time.time() > deadline:
+        return None
+    measure_it = measure_host if cell.shape == HOST_SHAPE else measure_cell
+    lines = measure_it(cell, conditions_here(), without_compile)
+    torch.cuda.empty_cache()
+    return lines
 
 
 def _summary(lines: list[dict[str, object]]) -> str:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas
@@ -32,14 +33,14 @@ def lines_of(names: list[str], cols: tuple[int, ...] = (1024, 4096), **changes) 
     lines = []
     dtypes = [torch.bfloat16, torch.float32]
     for cell in [*bench.host_cells(names), *bench.cells(names, dtypes, [*cols])]:
-        for label, time in TIMES.items():
+        for label, time_us in TIMES.items():
             if label == "liger" and cell.name != "layer_norm":
                 continue
-            line = cell.columns() | {"implementation": label, "time_us": time}
+            line = cell.columns() | {"implementation": label, "time_us": time_us}
             if cell.shape == bench.HOST_SHAPE:
                 line |= {"clock": HOST_CLOCK}
             else:
-                speed = 392000.0 / time
+                speed = 392000.0 / time_us
                 line |= {"clock": GPU_CLOCK, "bytes": 392 * 10**6, "gb_per_s": speed}
                 line |= {"percent_of_copy": speed / 40}
             lines.append(line | CONDITIONS | changes)
@@ -65,11 +66,24 @@ def test_every_op_is_measured_in_both_directions_types_and_all_widths():
     assert max(bench.COLS) == 262144
     for name in names:
         of_op = [cell for cell in todo if cell.name == name]
-        assert len(of_op) == len(bench.variants(reference.OPS[name])) * 2 * 2 * len(bench.COLS)
+        directions = 1 if name in bench.VIEWS else 2
+        variants = bench.variants(reference.OPS[name])
+        assert len(of_op) == len(variants) * directions * 2 * len(bench.COLS)
     for cell in todo:
         rows, cols = cell.shape
         assert rows * cols == {torch.bfloat16: 2**28, torch.float32: 2**27}[cell.dtype]
     assert str(todo[0]) == f"{names[0]} forward bfloat16 1048576 x 256"
+
+
+def where(_: int) -> str:
+    time.sleep(0.5)  # so that the next task goes to another process
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_gpus_share_the_work_and_each_process_sees_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    with bench.processes(1) as pool:
+        assert {*pool.map(where, range(4))} == {"3", "GPU-5"}
 
 
 def test_options_that_change_no_tensor_count_once():
