@@ -209,6 +209,8 @@ __global__ void forward_online(const T* x, const int64_t* target, T* loss, Losse
     if (partial != nullptr) leave(losses, partial);
 }
 
+constexpr int kAhead = 4;  // vectors that a thread asks for before it works on the first
+
 template <class T, int V>
 __global__ void backward_online(const T* g, int64_t g_step, const T* x, const int64_t* target,
                                 const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight, T* dx,
@@ -225,13 +227,19 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
         const A row_max = max[row];
         const Ratio<T> share(1, sum[row]);
         const A everywhere = smoothing / A(cols), at_target = 1 - smoothing + everywhere;
-#pragma unroll 4
-        for (int64_t c = threadIdx.x * V; c < cols; c += step) {
-            Vec<T, V> v;
-            if (!counts) {
-                for (int k = 0; k < V; ++k) v[k] = T(nothing(sum[row]));
-            } else {
-                v = stream<V>(x + row * cols + c);
+        const T ignored = T(nothing(sum[row]));
+        for (int64_t first = threadIdx.x * V; first < cols; first += kAhead * step) {
+            Vec<T, V> ahead[kAhead];
+#pragma unroll
+            for (int n = 0; n < kAhead; ++n) {
+                const int64_t c = first + n * step;
+                ahead[n] = stream<V>(x + row * cols + c, counts && c < cols);
+            }
+#pragma unroll
+            for (int n = 0; n < kAhead; ++n) {
+                const int64_t c = first + n * step;
+                if (c >= cols) break;
+                Vec<T, V>& v = ahead[n];
                 A wanted[V];
                 for (int k = 0; k < V; ++k) wanted[k] = everywhere;
                 if (t >= c && t < c + V) {
@@ -239,10 +247,10 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
                 }
                 for (int k = 0; k < V; ++k) {
                     const A power = exponential<T>(A(v[k]) - row_max);
-                    v[k] = T(scale * share.times_less(power, wanted[k]));
+                    v[k] = counts ? T(scale * share.times_less(power, wanted[k])) : ignored;
                 }
+                store(dx + row * cols + c, v);
             }
-            store(dx + row * cols + c, v);
         }
     }
 }

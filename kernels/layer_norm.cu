@@ -112,11 +112,16 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
 // backward takes two of them at once.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
+// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
+// barrier is dear, keeps a row within one warp.
+constexpr int kForwardVectors = PLAYGROUND_CUDA ? 8 : 32;
+
 // one_nth: 1 / cols, so that no thread divides.
 template <class T>
-__global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
-    const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean, Acc<T>* rstd, int64_t rows,
-    int cols, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kForwardThreads,
+                             2) void forward_vector(const T* x, const T* weight, const T* bias,
+                                                    T* y, Acc<T>* mean, Acc<T>* rstd, int64_t rows,
+                                                    int cols, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -147,10 +152,9 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
 // blocks: of a cluster, which has one row.
 template <class T>
 __global__ __launch_bounds__(kForwardThreads,
-                             kForwardBlocks) void forward_wide(const T* x, const T* weight,
-                                                               const T* bias, T* y, Acc<T>* mean,
-                                                               Acc<T>* rstd, int cols, int blocks,
-                                                               Acc<T> one_nth, Acc<T> eps) {
+                             3) void forward_wide(const T* x, const T* weight, const T* bias, T* y,
+                                                  Acc<T>* mean, Acc<T>* rstd, int cols, int blocks,
+                                                  Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int N = kVectors<1>;
     const int64_t row = cluster_index(blocks);
@@ -327,7 +331,7 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
     if constexpr (kHasVectors<T>) {
         if (version == 2 && is_aligned(x, weight, bias, y)) {
             const Acc<T> one_nth = Acc<T>(1) / cols;
-            RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols);
+            RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols, kForwardVectors);
             if (launch.blocks == 1) {
                 launch.start(forward_vector<T>, stream, x, weight, bias, y, mean, rstd, rows,
                              int(cols), one_nth, Acc<T>(eps));

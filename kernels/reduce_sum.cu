@@ -87,8 +87,8 @@ __global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out
             }
         }
         // The one row of a sum over all may end within a vector.
-        const int64_t tail = end - (end - begin) % V + threadIdx.x;
-        if (begin < end && tail < end) lanes[0] += A(x[tail]);
+        for (int64_t i = end - (end - begin) % V + threadIdx.x; i < end; i += blockDim.x)
+            lanes[0] += A(x[i]);
         A sum[1] = {0};
         for (A lane : lanes) sum[0] += lane;
         row_sum(sum, turn);
@@ -101,8 +101,8 @@ struct Shape {
     int threads, pieces;
 };
 constexpr Shape kShapes[] = {
-    // kAhead for each thread, all on their way at once
-    {256, 32, 4},  // one warp, whose sum needs no barrier
+    // kAhead for each thread, all on their way at once; a warp's sum or less needs no barrier
+    {32, 4, 32},  {64, 8, 16},    {128, 16, 8},   {256, 32, 4},
     {512, 64, 2}, {1024, 128, 1}, {2048, 256, 1}, {INT64_MAX, kVectorThreads, 1},
 };
 

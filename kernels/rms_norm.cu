@@ -180,11 +180,16 @@ __global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>
 // backward takes two of them at once.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
+// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
+// barrier is dear, keeps a row within one warp.
+constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
+
 // one_nth: 1 / cols, so that no thread divides.
 template <class T>
-__global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
-    const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int64_t rows,
-    int cols, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kForwardThreads,
+                             3) void forward_vector(const T* x, const T* residual, const T* weight,
+                                                    T* y, T* s, Acc<T>* rstd, int64_t rows,
+                                                    int cols, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -227,10 +232,9 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
 // blocks: of a cluster, which has one row. K: of tensors to read, 2 with a residual.
 template <class T, int K>
 __global__ __launch_bounds__(kForwardThreads,
-                             kForwardBlocks) void forward_wide(const T* x, const T* residual,
-                                                               const T* weight, T* y, T* s,
-                                                               Acc<T>* rstd, int cols, int blocks,
-                                                               Acc<T> one_nth, Acc<T> eps) {
+                             3) void forward_wide(const T* x, const T* residual, const T* weight,
+                                                  T* y, T* s, Acc<T>* rstd, int cols, int blocks,
+                                                  Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<K>;
     const int64_t row = cluster_index(blocks), begin = row * cols;
@@ -444,7 +448,7 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
     if constexpr (kHasVectors<T>) {
         if (version == 2 && is_aligned(x, residual, weight, y, s)) {
             const Acc<T> one_nth = Acc<T>(1) / cols;
-            RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols);
+            RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols, kForwardVectors);
             if (launch.blocks == 1) {
                 launch.start(forward_vector<T>, stream, x, residual, weight, y, s, rstd, rows,
                              int(cols), one_nth, Acc<T>(eps));

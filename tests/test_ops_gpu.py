@@ -106,6 +106,43 @@ def test_backward_of_more_than_two_to_the_31_elements(case: Case, rows: int, col
             assert torch.equal(d, want[f"d{name}"]), name
 
 
+def dropped_at(elements: Tensor, p: float, seed: int) -> Tensor:
+    """What dropout multiplies these elements by, given by number: reference.factors of a few."""
+    words = reference.philox(seed, elements // 8)
+    word = words.gather(1, (elements % 8 // 2)[:, None]).flatten()
+    bits = torch.where(elements % 2 == 0, word & 0xFFFF, word >> 16)
+    dropped = int(65536 * p + 0.5)
+    return (bits >= dropped).double() * 65536 / (65536 - dropped)
+
+
+@pytest.mark.parametrize("cols", [4104, 4099])
+@pytest.mark.parametrize("version", module_of("dropout_layer_norm").VERSIONS)
+def test_dropout_of_more_than_two_to_the_31_elements(version: str, cols: int):
+    skip_unless_large()
+    case = Case(reference.OPS["dropout_layer_norm"], version, {"p": 0.25, "seed": 3})
+    rows = 2**19 + 3
+    inputs = big_inputs(case, rows, cols)
+    numbers = torch.arange((rows - 1) * cols, rows * cols, device=DEVICE)
+    factor = dropped_at(numbers, 0.25, seed=3)
+    x, residual = (inputs[name].requires_grad_() for name in ("x", "residual"))
+
+    y, s = case.ours(**inputs)
+    arriving = torch.zeros_like(s)
+    arriving[-1] = 1
+    dx, dresidual = torch.autograd.grad(s, (x, residual), arriving)
+
+    want = residual[-1].double() + x[-1].double() * factor
+    torch.testing.assert_close(s[-1], want.bfloat16())
+    truth = torch.nn.functional.layer_norm(
+        s[-1].double(), (cols,), inputs["weight"].double(), inputs["bias"].double(), 1e-5
+    )
+    torch.testing.assert_close(y[-1], truth.bfloat16())
+    assert torch.equal(dx[-1], factor.bfloat16())
+    assert torch.equal(dresidual, arriving)
+    assert not s[:-1].any()
+    assert not dx[:-1].any()
+
+
 @each_best
 def test_runs_on_the_current_stream(case: Case):
     inputs = case.inputs(64, 256, torch.float32)

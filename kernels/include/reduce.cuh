@@ -30,18 +30,18 @@ __device__ A warp_sum(A value, int lanes = kWarp) {
     return value;
 }
 
-// Blocks here are (threads of a row, rows of the block). A row's threads are 1, 2, 4 ... whole
-// warps. Replaces each of the K values by its sum over the row's threads. Every thread of the block
-// calls. turn: 0 and 1 from call to call. A warp that is a call ahead then writes where nobody
-// reads, and one barrier is enough.
+// Blocks here are (threads of a row, rows of the block). A row's threads are a power of two.
+// Replaces each of the K values by its sum over the row's threads. Every thread of the block calls.
+// turn: 0 and 1 from call to call. A warp that is a call ahead then writes where nobody reads, and
+// one barrier is enough.
 template <int K, class A>
 __device__ void row_sum(A (&values)[K], int turn) {
     __shared__ A sums[2][32][K];  // of each warp of the block
     const int lane = threadIdx.x % kWarp;
     const int warps = blockDim.x / kWarp;
     const int first = threadIdx.y * warps;  // of the row's warps
-    for (A& value : values) value = warp_sum(value);
-    if (warps == 1) return;
+    for (A& value : values) value = warp_sum(value, smaller<int>(blockDim.x, kWarp));
+    if (warps <= 1) return;
     if (lane == 0) {
         for (int k = 0; k < K; ++k) sums[turn][first + threadIdx.x / kWarp][k] = values[k];
     }

@@ -20,10 +20,7 @@ __device__ inline double product(double a, double b) { return __dmul_rn(a, b); }
 
 // ---- a thread's columns: `count` vectors, `step` columns apart, from `first` on
 
-// Forward keeps them in registers. The simulator, to which a barrier is dear, keeps a row within
-// one warp.
-constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
-constexpr int kForwardThreads = 512, kForwardBlocks = 3;  // so many fit: 40 registers each
+constexpr int kForwardThreads = 512;  // of a block, at most
 
 constexpr int kBackwardThreads = 512;  // of a multiprocessor: 128 registers each, all it has
 template <class T>
@@ -113,6 +110,7 @@ struct Shape {
 };
 constexpr Shape kForward[] = {
     // columns of a 2-byte type, 4 vectors a thread
+    {16, 8, 1},   //    512
     {32, 4, 1},   //   1024; one warp, whose sums need no barrier
     {64, 4, 1},   //   2048
     {128, 2, 1},  //   4096; two rows: they share the weights in the cache
@@ -175,8 +173,8 @@ bool allow(void (*kernel)(P...), int bytes) {
 // Of a forward kernel in which each thread keeps so many vectors of one row, in registers or in
 // that much shared memory a thread.
 template <class T, class... P>
-RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols,
-                         int vectors = kForwardVectors, int bytes = 0) {
+RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int vectors,
+                         int bytes = 0) {
     if (cols % kVec<T> != 0) return {};
     RowLaunch launch = find(kForward, ceil_div<int64_t>(cols, kVec<T> * vectors), kernel);
     const int64_t grid = ceil_div<int64_t>(rows, launch.block.y) * launch.blocks;
