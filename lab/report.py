@@ -151,9 +151,12 @@ def ours_and_best(cell: DataFrame) -> tuple[pandas.Series, pandas.Series | None]
 
 
 def score(timed: DataFrame) -> str:
-    """How many cells are won, level and lost."""
-    won = level = lost = unknown = 0
-    for _, cell in timed.groupby(["op", "options", "direction", "dtype", "cols"], sort=False):
+    """How many cells are won, level and lost, and at which widths these are."""
+    won = level = unknown = 0
+    lost = []
+    for (*_, cols), cell in timed.groupby(
+        ["op", "options", "direction", "dtype", "cols"], sort=False
+    ):
         own, rival = ours_and_best(cell)
         if untimed(cell):
             unknown += 1
@@ -162,9 +165,11 @@ def score(timed: DataFrame) -> str:
         elif own["time_us"] <= LEVEL * rival["time_us"]:
             level += 1
         else:
-            lost += 1
+            lost.append(cols)
+    where = f" (at {' and '.join(map(str, sorted(set(lost))))} columns)" if lost else ""
     text = (
-        f"Of {won + level + lost} cells {won} are won by more than 2%, {level} level, {lost} lost."
+        f"Of {won + level + len(lost)} cells {won} are won by more than 2%, {level} level,"
+        f" {len(lost)} lost{where}."
     )
     return f"{text} Not counted: {unknown}, where a rival was not timed." if unknown else text
 

@@ -205,7 +205,7 @@ def test_a_lost_cell_is_not_bold_and_a_failure_is_told(csv: Path):
     report.write(csv)
     text = (csv.parent.parent / "README.md").read_text()
     assert "| square | forward | 98 (97 compile) | **98** (97 compile) |" in text
-    assert "12 level, 4 lost." in text
+    assert "12 level, 4 lost (at 1024 columns)." in text
     page = csv.with_suffix(".md").read_text()
     assert "- eager, square, 6 cells: OutOfMemoryError: too much" in page
 
