@@ -233,7 +233,7 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
 #pragma unroll
             for (int n = 0; n < kAhead; ++n) {
                 const int64_t c = first + n * step;
-                ahead[n] = stream<V>(x + row * cols + c, counts && c < cols);
+                ahead[n] = load_once<V>(x + row * cols + c, counts && c < cols);
             }
 #pragma unroll
             for (int n = 0; n < kAhead; ++n) {

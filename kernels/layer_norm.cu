@@ -133,7 +133,7 @@ __global__ __launch_bounds__(kForwardThreads,
     Vec<T, V> v[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-        v[n] = stream<V>(x + column[n], column[n] < end);
+        v[n] = load_once<V>(x + column[n], column[n] < end);
     }
     const auto there = [&](int n) { return column[n] < end; };
     const auto get = [&](int n) { return v[n]; };

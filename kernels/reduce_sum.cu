@@ -81,7 +81,7 @@ __global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out
             Vec<In, V> v[kAhead];
 #pragma unroll
             for (int n = 0; n < kAhead; ++n)
-                v[n] = stream<V>(x + i + n * step, i + n * step + V <= end);
+                v[n] = load_once<V>(x + i + n * step, i + n * step + V <= end);
             for (int n = 0; n < kAhead && i + n * step < end; ++n) {
                 for (int k = 0; k < V; ++k) lanes[k] += A(v[n][k]);
             }

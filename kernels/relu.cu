@@ -44,7 +44,7 @@ __global__ void forward_vector(const T* x, T* y, int64_t n) {
     constexpr int V = kVec<T>;
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (i + V <= n) {
-        Vec<T, V> v = stream<V>(x + i);
+        Vec<T, V> v = load_once<V>(x + i);
         for (int k = 0; k < V; ++k) v[k] = T(relu(Acc<T>(v[k])));
         store(y + i, v);
     } else {
@@ -57,8 +57,8 @@ __global__ void backward_vector(const T* g, const T* y, T* dx, int64_t n) {
     constexpr int V = kVec<T>;
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (i + V <= n) {
-        const Vec<T, V> v = stream<V>(y + i);
-        Vec<T, V> u = stream<V>(g + i);
+        const Vec<T, V> v = load_once<V>(y + i);
+        Vec<T, V> u = load_once<V>(g + i);
         for (int k = 0; k < V; ++k) u[k] = passes(Acc<T>(v[k])) ? u[k] : T(0);
         store(dx + i, u);
     } else {
@@ -82,7 +82,7 @@ __global__ void forward_bits(const T* x, T* y, uint8_t* mask, int64_t n) {
         return T(relu(Acc<T>(number)));
     };
     if (whole && i + V <= n) {
-        Vec<T, V> v = stream<V>(x + i);
+        Vec<T, V> v = load_once<V>(x + i);
         for (int k = 0; k < V; ++k) v[k] = element(v[k], k);
         store(y + i, v);
     } else {
@@ -98,7 +98,7 @@ __global__ void backward_bits(const T* g, const uint8_t* mask, T* dx, int64_t n)
     if (i >= n) return;
     const unsigned bits = mask[vector];
     if (whole && i + V <= n) {
-        Vec<T, V> u = stream<V>(g + i);
+        Vec<T, V> u = load_once<V>(g + i);
         for (int k = 0; k < V; ++k) u[k] = bits >> k & 1 ? u[k] : T(0);
         store(dx + i, u);
     } else {

@@ -199,14 +199,14 @@ __global__ __launch_bounds__(kForwardThreads,
     Vec<T, V> v[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-        v[n] = stream<V>(x + row * cols + column[n], column[n] < end);
+        v[n] = load_once<V>(x + row * cols + column[n], column[n] < end);
     }
     if (residual != nullptr) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
-            const Vec<T, V> more = stream<V>(residual + row * cols + c);
+            const Vec<T, V> more = load_once<V>(residual + row * cols + c);
             for (int k = 0; k < V; ++k) v[n][k] = sum_of(v[n][k], more[k]);
             store(s + row * cols + c, v[n]);
         }
@@ -300,7 +300,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
 #pragma unroll
             for (int n = 0; n < N; ++n) {
                 const int c = column[n];
-                more[n] = stream<V>(gs + row * cols + c, c < end);
+                more[n] = load_once<V>(gs + row * cols + c, c < end);
             }
         }
         await_batches<1>();          // the next row may still be on its way
@@ -373,7 +373,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
 #pragma unroll
                 for (int n = 0; n < N; ++n) {
                     const int c = column[n];
-                    more[i][n] = stream<V>(gs + row * cols + c, row < rows && c < cols);
+                    more[i][n] = load_once<V>(gs + row * cols + c, row < rows && c < cols);
                 }
             }
         }

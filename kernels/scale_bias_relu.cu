@@ -103,7 +103,7 @@ __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T*
     const int64_t first = blockIdx.y * rows_each;
     const int64_t end = smaller(first + rows_each, rows);
     for (int64_t row = first + threadIdx.y; row < end; row += blockDim.y) {
-        Vec<T, V> v = stream<V>(x + row * cols + col);
+        Vec<T, V> v = load_once<V>(x + row * cols + col);
         for (int k = 0; k < V; ++k) v[k] = T(activate(A(v[k]), s[k], b[k]));
         store(y + row * cols + col, v);
     }
@@ -127,8 +127,8 @@ __global__ __launch_bounds__(kThreads, 2) void backward_vector(const T* g, const
         Vec<T, V> u[kUnroll], v[kUnroll];
         for (int r = 0; r < kUnroll; ++r) {
             const int64_t i = (row + r * step) * cols + col;
-            u[r] = stream<V>(g + i, row + r * step < rows);
-            v[r] = stream<V>(x + i, row + r * step < rows);
+            u[r] = load_once<V>(g + i, row + r * step < rows);
+            v[r] = load_once<V>(x + i, row + r * step < rows);
         }
         for (int r = 0; r < kUnroll; ++r) {
             if (row + r * step >= rows) break;

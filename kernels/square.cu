@@ -40,7 +40,7 @@ __global__ void forward_vector(const T* x, T* y, int64_t n) {
     constexpr int V = kVec<T>;
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (i + V <= n) {
-        Vec<T, V> v = stream<V>(x + i);
+        Vec<T, V> v = load_once<V>(x + i);
         for (int k = 0; k < V; ++k) v[k] = T(square(Acc<T>(v[k])));
         store(y + i, v);
     } else {
@@ -53,8 +53,8 @@ __global__ void backward_vector(const T* g, const T* x, T* dx, int64_t n) {
     constexpr int V = kVec<T>;
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (i + V <= n) {
-        Vec<T, V> v = stream<V>(x + i);
-        const Vec<T, V> u = stream<V>(g + i);
+        Vec<T, V> v = load_once<V>(x + i);
+        const Vec<T, V> u = load_once<V>(g + i);
         for (int k = 0; k < V; ++k) v[k] = T(square_gradient(Acc<T>(u[k]), Acc<T>(v[k])));
         store(dx + i, v);
     } else {

@@ -56,8 +56,8 @@ __global__ void forward_vector(const T* a, const T* b, T* y, int64_t n) {
     constexpr int V = kVec<T>;
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (i + V <= n) {
-        Vec<T, V> v = stream<V>(a + i);
-        const Vec<T, V> w = stream<V>(b + i);
+        Vec<T, V> v = load_once<V>(a + i);
+        const Vec<T, V> w = load_once<V>(b + i);
         for (int k = 0; k < V; ++k) v[k] = T(swiglu(Acc<T>(v[k]), Acc<T>(w[k])));
         store(y + i, v);
     } else {
@@ -70,8 +70,8 @@ __global__ void backward_vector(const T* g, const T* a, const T* b, T* da, T* db
     constexpr int V = kVec<T>;
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (i + V <= n) {
-        const Vec<T, V> u = stream<V>(g + i);
-        Vec<T, V> v = stream<V>(a + i), w = stream<V>(b + i);
+        const Vec<T, V> u = load_once<V>(g + i);
+        Vec<T, V> v = load_once<V>(a + i), w = load_once<V>(b + i);
         for (int k = 0; k < V; ++k) {
             const auto d = swiglu_gradients(Acc<T>(u[k]), Acc<T>(v[k]), Acc<T>(w[k]));
             v[k] = T(d.da);

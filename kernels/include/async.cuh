@@ -17,7 +17,7 @@ struct alignas(128) Line {
 #include <cuda_pipeline_primitives.h>
 
 // N elements, which have 4, 8 or 16 bytes together and stand on a multiple of that. 16 bytes are
-// read as `stream` reads them.
+// read as `load_once` reads them.
 template <int N, class T>
 __device__ void copy_async(T* shared, const T* global) {
 #if __CUDA_ARCH__ >= 800

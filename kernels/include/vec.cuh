@@ -22,9 +22,9 @@ __device__ Vec<T, N> load(const T* p) {
     return *reinterpret_cast<const Vec<T, N>*>(p);
 }
 
+#if PLAYGROUND_CUDA
 // L2 gives up the lines that are read with this policy after all others. Then what a kernel writes
 // leaves for memory first, which is worth up to 5% of its time (docs/cache.md).
-#if PLAYGROUND_CUDA
 __device__ inline uint64_t evict_last() {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -34,7 +34,7 @@ __device__ inline uint64_t evict_last() {
 
 // load, with that policy, of what a kernel reads once. Where nothing is there, all are 0.
 template <int N, class T>
-__device__ Vec<T, N> stream(const T* p, bool there = true) {
+__device__ Vec<T, N> load_once(const T* p, bool there = true) {
 #if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
     if constexpr (N * sizeof(T) == kVecBytes) {
         uint32_t words[4] = {};
