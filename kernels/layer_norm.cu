@@ -16,6 +16,11 @@
 
 #include "moments.cuh"
 
+// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
+// barrier is dear, keeps a row within one warp.
+constexpr int kForwardVectors = PLAYGROUND_CUDA ? 8 : 32;
+constexpr int kForwardBlocks = 2;  // of 512 threads that fit: 64 registers each
+
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
 // Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
 // (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
@@ -112,16 +117,11 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
 // backward takes two of them at once.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
-// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
-// barrier is dear, keeps a row within one warp.
-constexpr int kForwardVectors = PLAYGROUND_CUDA ? 8 : 32;
-
 // one_nth: 1 / cols, so that no thread divides.
 template <class T>
-__global__ __launch_bounds__(kForwardThreads,
-                             2) void forward_vector(const T* x, const T* weight, const T* bias,
-                                                    T* y, Acc<T>* mean, Acc<T>* rstd, int64_t rows,
-                                                    int cols, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
+    const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean, Acc<T>* rstd, int64_t rows,
+    int cols, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;

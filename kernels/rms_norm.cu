@@ -21,6 +21,11 @@
 #include "rows.cuh"
 #include "waiting.cuh"
 
+// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
+// barrier is dear, keeps a row within one warp.
+constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
+constexpr int kForwardBlocks = 3;  // of 512 threads that fit: 40 registers each
+
 // x + residual, rounded as it is kept.
 template <class T>
 __device__ T sum_of(T x, T residual) {
@@ -180,16 +185,11 @@ __global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>
 // backward takes two of them at once.
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
 
-// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
-// barrier is dear, keeps a row within one warp.
-constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
-
 // one_nth: 1 / cols, so that no thread divides.
 template <class T>
-__global__ __launch_bounds__(kForwardThreads,
-                             3) void forward_vector(const T* x, const T* residual, const T* weight,
-                                                    T* y, T* s, Acc<T>* rstd, int64_t rows,
-                                                    int cols, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
+    const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int64_t rows,
+    int cols, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
