@@ -1,5 +1,6 @@
 """What a report says, and what a check leaves alone."""
 
+import builtins
 import os
 from pathlib import Path
 
@@ -237,6 +238,7 @@ def test_a_cell_is_checked():
             shell.run_cell_magic("check", "", "x = 1")
     finally:
         unload_ipython_extension(shell)
+        del builtins.__IPYTHON__  # the shell leaves it, and the loader asks for it
     assert "check" not in shell.magics_manager.magics["cell"]
 
 
