@@ -191,18 +191,19 @@ def dropout_layer_norm(
     return torch.nn.functional.layer_norm(s, s.shape[-1:], weight, bias, eps), s
 
 
-def factors(x: Tensor, p: float, seed: int | Tensor, offset: int = 0) -> Tensor:
+def factors(x: Tensor, p: float, seed: int | Tensor, offset: int = 0, first: int = 0) -> Tensor:
     """What dropout multiplies x by, in its shape and type: 0 with probability p, else 1 / (1 - p).
 
-    Element i of x, counted row by row, has 16 random bits: of the words of `philox` for the key
-    seed and the counter (i // 8, offset) it takes word i % 8 // 2, and of that the lower half if i
-    is even, else the upper. It is dropped if they, as a number, are below 65536 * p, which is
-    rounded; and so is p in 1 / (1 - p).
+    Element i of x, counted row by row from `first` on, has 16 random bits: of the words of `philox`
+    for the key seed and the counter (i // 8, offset) it takes word i % 8 // 2, and of that the
+    lower half if i is even, else the upper. It is dropped if they, as a number, are below
+    65536 * p, which is rounded; and so is p in 1 / (1 - p).
     """
     dropped = int(65536 * p + 0.5)
-    draws = torch.arange((x.numel() + 7) // 8, device=x.device)
+    end = first + x.numel()
+    draws = torch.arange(first // 8, (end + 7) // 8, device=x.device)
     words = philox(int(seed), draws, offset)
-    bits = torch.stack((words & 0xFFFF, words >> 16), -1).flatten()[: x.numel()]
+    bits = torch.stack((words & 0xFFFF, words >> 16), -1).flatten()[first % 8 :][: x.numel()]
     scale = 65536 / (65536 - dropped) if dropped < 65536 else 0.0
     return (bits >= dropped).view(x.shape).to(x.dtype) * scale
 

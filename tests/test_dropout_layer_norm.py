@@ -47,6 +47,13 @@ def test_the_reference_is_what_is_documented(seed: int, offset: int):
     assert got == [factor(i, 0.3, seed, offset) for i in range(63)]
 
 
+@pytest.mark.parametrize("first", [8, 13, 40])
+def test_a_part_of_the_reference_is_that_of_the_whole(first: int):
+    x = torch.empty(50, dtype=torch.float64)
+    whole = reference.factors(x, 0.3, seed=3)
+    assert torch.equal(reference.factors(x[first:], 0.3, seed=3, first=first), whole[first:])
+
+
 # Whole vectors of every type, vectors of float32 alone, none; more rows or columns than fit.
 @pytest.mark.parametrize("shape", [(3, 8), (5, 12), (4, 33), (2, 4100), (1, 65544), (2049, 16)])
 @pytest.mark.parametrize("options", [{"seed": 1}, {"p": 0.7, "seed": 2**63 - 1, "offset": 2**40}])

@@ -106,15 +106,6 @@ def test_backward_of_more_than_two_to_the_31_elements(case: Case, rows: int, col
             assert torch.equal(d, want[f"d{name}"]), name
 
 
-def dropped_at(elements: Tensor, p: float, seed: int) -> Tensor:
-    """What dropout multiplies these elements by, given by number: reference.factors of a few."""
-    words = reference.philox(seed, elements // 8)
-    word = words.gather(1, (elements % 8 // 2)[:, None]).flatten()
-    bits = torch.where(elements % 2 == 0, word & 0xFFFF, word >> 16)
-    dropped = int(65536 * p + 0.5)
-    return (bits >= dropped).double() * 65536 / (65536 - dropped)
-
-
 @pytest.mark.parametrize("cols", [4104, 4099])
 @pytest.mark.parametrize("version", module_of("dropout_layer_norm").VERSIONS)
 def test_dropout_of_more_than_two_to_the_31_elements(version: str, cols: int):
@@ -122,8 +113,8 @@ def test_dropout_of_more_than_two_to_the_31_elements(version: str, cols: int):
     case = Case(reference.OPS["dropout_layer_norm"], version, {"p": 0.25, "seed": 3})
     rows = 2**19 + 3
     inputs = big_inputs(case, rows, cols)
-    numbers = torch.arange((rows - 1) * cols, rows * cols, device=DEVICE)
-    factor = dropped_at(numbers, 0.25, seed=3)
+    last = torch.empty(cols, dtype=torch.double, device=DEVICE)
+    factor = reference.factors(last, 0.25, seed=3, first=(rows - 1) * cols)
     x, residual = (inputs[name].requires_grad_() for name in ("x", "residual"))
 
     y, s = case.ours(**inputs)
