@@ -145,12 +145,10 @@ __global__ void dx_block(const T* g, const T* gs, const T* s, const T* weight, c
 
 // one_nth: 1 / cols, so that no thread divides. blocks: of a cluster.
 template <class T>
-__global__ __launch_bounds__(kForwardThreads,
-                             3) void forward_vector(const T* x, const T* residual, const T* weight,
-                                                    const T* bias, T* y, T* s, Acc<T>* mean,
-                                                    Acc<T>* rstd, int64_t rows, int cols,
-                                                    int blocks, Dropout<Acc<T>> dropout,
-                                                    Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
+    const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
+    Acc<T>* rstd, int64_t rows, int cols, int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth,
+    Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<2>;
     Part<T, 2> part(cols, blocks);

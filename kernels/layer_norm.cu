@@ -151,10 +151,11 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
 
 // blocks: of a cluster, which has one row.
 template <class T>
-__global__ __launch_bounds__(kForwardThreads,
-                             3) void forward_wide(const T* x, const T* weight, const T* bias, T* y,
-                                                  Acc<T>* mean, Acc<T>* rstd, int cols, int blocks,
-                                                  Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kMostThreads,
+                             kWaitingBlocks) void forward_wide(const T* x, const T* weight,
+                                                               const T* bias, T* y, Acc<T>* mean,
+                                                               Acc<T>* rstd, int cols, int blocks,
+                                                               Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int N = kVectors<1>;
     const int64_t row = cluster_index(blocks);

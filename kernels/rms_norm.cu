@@ -231,10 +231,11 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
 
 // blocks: of a cluster, which has one row. K: of tensors to read, 2 with a residual.
 template <class T, int K>
-__global__ __launch_bounds__(kForwardThreads,
-                             3) void forward_wide(const T* x, const T* residual, const T* weight,
-                                                  T* y, T* s, Acc<T>* rstd, int cols, int blocks,
-                                                  Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kMostThreads,
+                             kWaitingBlocks) void forward_wide(const T* x, const T* residual,
+                                                               const T* weight, T* y, T* s,
+                                                               Acc<T>* rstd, int cols, int blocks,
+                                                               Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<K>;
     const int64_t row = cluster_index(blocks), begin = row * cols;

@@ -149,8 +149,9 @@ __global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int
 // Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to online.
 
 template <class T>
-__global__ __launch_bounds__(kMostThreads, 3) void forward_vector(const T* x, T* y, int64_t rows,
-                                                                  int cols, int blocks) {
+__global__ __launch_bounds__(kMostThreads,
+                             kWaitingBlocks) void forward_vector(const T* x, T* y, int64_t rows,
+                                                                 int cols, int blocks) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<1>;
     Part<T, 1> part(cols, blocks);
@@ -188,9 +189,10 @@ __global__ __launch_bounds__(kMostThreads, 3) void forward_vector(const T* x, T*
 }
 
 template <class T>
-__global__ __launch_bounds__(kMostThreads, 3) void backward_vector(const T* g, const T* y, T* dx,
-                                                                   int64_t rows, int cols,
-                                                                   int blocks) {
+__global__ __launch_bounds__(kMostThreads,
+                             kWaitingBlocks) void backward_vector(const T* g, const T* y, T* dx,
+                                                                  int64_t rows, int cols,
+                                                                  int blocks) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<2>;
     Part<T, 2> part(cols, blocks);

@@ -109,7 +109,7 @@ struct Shape {
     int blocks;         // of a cluster
 };
 constexpr Shape kForward[] = {
-    // columns of a 2-byte type, 4 vectors a thread
+    // columns of a 2-byte type, at 4 vectors a thread; at 8 twice as many
     {16, 8, 1},   //    512
     {32, 4, 1},   //   1024; one warp, whose sums need no barrier
     {64, 4, 1},   //   2048

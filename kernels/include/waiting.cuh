@@ -11,7 +11,8 @@
 // dear, keeps a row within one warp.
 template <int K>
 constexpr int kVectors = (PLAYGROUND_CUDA ? 8 : 64) / K;
-constexpr int kMostThreads = 512;  // of a block; a multiprocessor holds three such blocks
+constexpr int kMostThreads = 512;  // of a block
+constexpr int kWaitingBlocks = 3;  // of so many threads, that a multiprocessor holds
 
 // The block's parts of its rows.
 extern __shared__ Line waiting[];
