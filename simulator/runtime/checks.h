@@ -164,7 +164,7 @@ void Recorder::note_what_the_host_wrote() {
         const size_t poisoned = count_poisoned(region);
         region.written_before = poisoned == 0;
         if (poisoned == 0 || poisoned == (region.size + 7) / 8) continue;
-        if (region.writes.empty()) region.writes.make(region.cells());
+        if (region.writes.empty()) region.writes.make(region.cells(), !is_sampled);
         for (size_t i = 0; i < region.cells(); i++) {
             const uintptr_t cell = region.begin + (i << region.shift);
             if (!region.is_written(i) &&

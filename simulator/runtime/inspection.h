@@ -147,7 +147,7 @@ SIMULATOR_INLINE void Recorder::by_region(Site& site, const Request& request, un
 // ---- Who touched the same memory before
 
 void Recorder::inspect(Site& site, Region& region, const Request& request, unsigned warp) {
-    region.refine(request.size | (request.first - region.begin) | request.differ);
+    region.refine(request.size | (request.first - region.begin) | request.differ, !is_sampled);
     const unsigned cells = std::max(1u, request.size >> region.shift);
     const bool writes = site.kind != Kind::Read, atomic = site.kind == Kind::Atomic;
     // What was touched before has nothing to do with this launch, or with this block's array.
@@ -158,9 +158,9 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
                                  (region.is_shared() || region.type == Region::Fresh) &&
                                  !region.written_before;
     if (writes)
-        region.note_writes(order.now);
+        region.note_writes(order.now, !is_sampled);
     else
-        region.note_reads(order.now);
+        region.note_reads(order.now, !is_sampled);
 
     region.read_requests += site.kind == Kind::Read;
     region.atomics += atomic;

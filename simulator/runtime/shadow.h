@@ -2,6 +2,7 @@
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <algorithm>
 #include <memory>
 #include <new>
@@ -44,22 +45,32 @@ constexpr size_t whole_pages(size_t entries) { return (entries + 511) & ~size_t(
 
 // A touch of each cell; at first nobody's, all 0. The system supplies the memory as it is used.
 class Touches {
+    // A TLB finds so much in pages of 4 KiB. Lanes that go down a row each would miss it on most
+    // accesses to a larger table.
+    static constexpr size_t within_reach = 8 << 20;
+
   public:
     Touch& operator[](size_t i) { return touches.get()[scattered(i)]; }
     const Touch& operator[](size_t i) const { return touches.get()[scattered(i)]; }
     bool empty() const { return !touches; }
 
-    void make(size_t count) {
-        touches.reset(static_cast<Touch*>(calloc(whole_pages(count), sizeof(Touch))));
+    // everywhere: will most cells be touched? Else large pages would be memory for nothing.
+    void make(size_t count, bool everywhere) {
+        const size_t bytes = whole_pages(count) * sizeof(Touch);
+        touches.reset(static_cast<Touch*>(calloc(bytes, 1)));
         if (!touches) throw std::bad_alloc();
+        if (!everywhere || bytes <= within_reach) return;
+        const uintptr_t begin = reinterpret_cast<uintptr_t>(touches.get()), page = 4096;
+        const uintptr_t first = (begin + page - 1) & ~(page - 1);
+        madvise(reinterpret_cast<void*>(first), begin + bytes - first, MADV_HUGEPAGE);
     }
 
     // `ratio` cells for each of before.
-    void split(size_t count, unsigned ratio) {
+    void split(size_t count, unsigned ratio, bool everywhere) {
         if (empty()) return;
         Touches before;
         before.touches = std::move(touches);
-        make(count);
+        make(count, everywhere);
         for (size_t i = 0; i < count; i++) (*this)[i] = before[i / ratio];
     }
 
@@ -138,21 +149,21 @@ struct Region {
     size_t cells() const { return (size + cell_size() - 1) >> shift; }
 
     // Before cells are touched from offsets and with a size that have these bits.
-    void refine(size_t bits) {
+    void refine(size_t bits, bool everywhere) {
         if (!(bits & (cell_size() - 1))) return;
         const unsigned finer = __builtin_ctzll(bits), ratio = 1u << (shift - finer);
         shift = finer;
-        for (Touches* it : {&writes, &reads, &more_reads}) it->split(cells(), ratio);
+        for (Touches* it : {&writes, &reads, &more_reads}) it->split(cells(), ratio, everywhere);
         cells_written *= ratio;
         cells_read *= ratio;
     }
 
-    void note_writes(uint32_t now) {
-        if (writes.empty()) writes.make(cells());
+    void note_writes(uint32_t now, bool everywhere) {
+        if (writes.empty()) writes.make(cells(), everywhere);
         last_write = now;
     }
-    void note_reads(uint32_t now) {
-        if (reads.empty()) reads.make(cells()), more_reads.make(cells());
+    void note_reads(uint32_t now, bool everywhere) {
+        if (reads.empty()) reads.make(cells(), everywhere), more_reads.make(cells(), everywhere);
         last_read = now;
     }
     void write(size_t cell, Touch touch) {
