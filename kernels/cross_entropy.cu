@@ -19,7 +19,6 @@
 // A target that is no class reads nothing and makes the loss NaN, and dx in its row.
 
 #include "softmax.cuh"
-#include "waiting.cuh"
 
 // Elements per access. double, which is here for checks of gradients, does without vectors.
 template <class T>
@@ -119,21 +118,19 @@ __global__ void backward_naive(const T* g, int64_t g_step, const T* x, const int
 // and max and sum come from one pass.
 // Flaw: small reads, too few bytes on their way.
 
-// The block's rows, one after the other, of threadIdx.y: what forward knows and leaves of each.
+// What forward knows of a row beside its statistics. Each thread of the row has one.
 template <class T>
 class RowLoss {
   public:
     using A = Acc<T>;
 
-    // Asks for what the row's loss depends on beside the statistics.
-    __device__ RowLoss(const T* x, const int64_t* target, int64_t row, int64_t rows, int64_t cols,
-                       int64_t ignore_index, A smoothing)
-        : smoothing_(smoothing), cols_(cols) {
-        const int64_t t = row < rows ? target[row] : ignore_index;
-        counts = t != ignore_index;
-        if (!counts) return;
-        hit_ = at_target(x + row * cols, t, cols);
-        if (smoothing != 0 && cols > 0) pivot_ = finite_or_0(A(x[row * cols]));
+    __device__ RowLoss(int64_t ignore_index, A smoothing)
+        : ignore_index_(ignore_index), target_(ignore_index), smoothing_(smoothing) {}
+
+    // Asks for the target of a row x [cols], and for a number near those of the row.
+    __device__ void ask(const T* x, int64_t cols, const int64_t* target) {
+        target_ = *target;
+        if (smoothing_ != 0 && cols > 0) pivot_ = finite_or_0(A(*x));
     }
 
     // Takes in a number of the row, which the statistics have as well.
@@ -141,17 +138,22 @@ class RowLoss {
         if (smoothing_ != 0) centred_.value += x - pivot_;
     }
 
-    // The loss, when all threads of the row have taken in theirs.
-    __device__ A value(RowMerge& merge, Soft<T> soft) {
+    // Merges what all threads of the row have taken in.
+    __device__ void merge(RowMerge& merge) {
         if (smoothing_ != 0) centred_ = merge(centred_);
-        return counts ? loss_of(hit_, soft, cols_, pivot_, centred_.value, smoothing_) : A(0);
     }
 
-    bool counts;  // is the target none to ignore?
+    __device__ bool counts() const { return target_ != ignore_index_; }
+
+    // 0 if it does not count.
+    __device__ A value(const T* x, int64_t cols, Soft<T> soft) const {
+        if (!counts()) return 0;
+        return loss_of(at_target(x, target_, cols), soft, cols, pivot_, centred_.value, smoothing_);
+    }
 
   private:
-    A smoothing_, hit_ = 0, pivot_ = 0;
-    int64_t cols_;
+    int64_t ignore_index_, target_;
+    A smoothing_, pivot_ = 0;
     Total<A> centred_ = {0};
 };
 
@@ -164,20 +166,23 @@ __device__ void put(Soft<T> soft, Acc<T> value, int64_t row, T* loss, Acc<T>* ma
     if (loss != nullptr) loss[row] = T(value);
 }
 
-// Leaves the sum of all losses that the block has come across; each thread has some, or none.
+// Leaves the sum of all losses that the block has come across; thread 0 of each of its rows has
+// some.
 template <class T>
 __device__ void leave(Losses<T> losses, Losses<T>* partial) {
-    __shared__ Losses<T> of_warps[kRowWarps];
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-    losses = {warp_sum(losses.sum), warp_sum(losses.count)};
-    if (thread % kWarp == 0) of_warps[thread / kWarp] = losses;
-    __syncthreads();
-    if (thread > 0) return;
-    for (int w = 1; w < int(blockDim.x * blockDim.y) / kWarp; ++w) {
-        losses.sum += of_warps[w].sum;
-        losses.count += of_warps[w].count;
+    if (blockDim.y > 1) {
+        __shared__ Losses<T> of_warps[kRowWarps];
+        const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+        losses = {warp_sum(losses.sum), warp_sum(losses.count)};
+        if (thread % kWarp == 0) of_warps[thread / kWarp] = losses;
+        __syncthreads();
+        if (thread > 0) return;
+        for (int w = 1; w < int(blockDim.x * blockDim.y) / kWarp; ++w) {
+            losses.sum += of_warps[w].sum;
+            losses.count += of_warps[w].count;
+        }
     }
-    partial[blockIdx.x] = losses;
+    if (threadIdx.x == 0) partial[blockIdx.x] = losses;
 }
 
 template <class T>
@@ -190,21 +195,24 @@ __global__ void forward_online(const T* x, const int64_t* target, T* loss, Losse
     const int64_t stride = int64_t(gridDim.x) * blockDim.y;
     for (int64_t top = int64_t(blockIdx.x) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
-        RowLoss<T> row_loss(x, target, row, rows, cols, ignore_index, smoothing);
         const int64_t end = row < rows ? cols : 0;
+        const T* in = x + row * cols;
+        RowLoss<T> row_loss(ignore_index, smoothing);
+        if (row < rows) row_loss.ask(in, cols, target + row);
         Soft<T> soft = Soft<T>::of_nothing();
         for (int64_t c = threadIdx.x; c < end; c += blockDim.x) {
-            const A number = A(x[row * cols + c]);
+            const A number = A(in[c]);
             soft.raise(number);
             soft.add(number, soft.shift());
             row_loss.add(number);
         }
         soft = merge(soft);
-        const A value = row_loss.value(merge, soft);
+        row_loss.merge(merge);
         if (threadIdx.x > 0 || row >= rows) continue;
+        const A value = row_loss.value(in, cols, soft);
         put(soft, value, row, loss, max, sum);
         losses.sum += value;
-        losses.count += A(row_loss.counts);
+        losses.count += A(row_loss.counts());
     }
     if (partial != nullptr) leave(losses, partial);
 }
@@ -255,124 +263,84 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
     }
 }
 
-// ---- vector: 16 bytes per access. Forward has its accesses go to shared memory, so that many are
-// on their way at once; half of those of a thread come while it works on the other half, and the
-// next row's while the threads of this one meet.
+// ---- vector: 16 bytes per access. A thread asks for eight before it works on the first, and many
+// small blocks do so at different times.
 // Flaw: a row that is no multiple of the vector wide goes back to online.
 
-// The chunks of N vectors that a thread has in its rows, one after the other, on their way.
-template <class T, int N>
-class Chunks {
-  public:
-    static constexpr int V = kVec<T>;
-
-    // Of the rows `row`, `row + stride` and so on, below `rows`.
-    __device__ Chunks(const T* x, int64_t row, int64_t stride, int64_t rows, int cols)
-        : part(cols, 1), x_(x + row * cols), left_(rows - row), stride_(stride), cols_(cols) {
-        fetch(0);
-        fetch(1);
-    }
-
-    // The next chunk. Past the end of a row there is nothing that counts: -infinity.
-    __device__ void take(Vec<T, V> (&chunk)[N]) {
-        await_batches<1>();
-        for (int i = 0; i < N; ++i) chunk[i] = part.at(turn_ * N + i, 0);
-    }
-
-    // Asks for the next but one, which goes where the one was that has been taken, and read.
-    __device__ void fetch_more() {
-        fetch(turn_);
-        turn_ ^= 1;
-    }
-
-    const Part<T, 1> part;
-
-  private:
-    __device__ void fetch(int turn) {
-        if (left_ > 0) {
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                const int c = part.column(vector_ + i);
-                Vec<T, V>& to = part.at(turn * N + i, 0);
-                if (c < cols_) {
-                    copy_async<V>(to.at, x_ + c);
-                } else {
-                    for (int k = 0; k < V; ++k) to[k] = T(-Acc<T>(INFINITY));
-                }
-            }
-            vector_ += N;
-            if (part.column(vector_) >= cols_) {
-                vector_ = 0;
-                x_ += stride_ * cols_;
-                left_ -= stride_;
-            }
-        }
-        close_batch();
-    }
-
-    const T* x_;             // the row whose chunk is fetched next
-    int64_t left_, stride_;  // rows
-    int cols_, vector_ = 0, turn_ = 0;
-};
+constexpr int kForwardThreads = 256;  // of a block
+constexpr int kForwardAhead = 8;      // vectors on their way to a thread
+constexpr int kAtOnce = 2;            // of which so many raise the max together
 
 template <class T>
-__global__ __launch_bounds__(kMostThreads,
-                             2) void forward_vector(const T* x, const int64_t* target, T* loss,
+__global__ __launch_bounds__(kForwardThreads,
+                             4) void forward_vector(const T* x, const int64_t* target, T* loss,
                                                     Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
                                                     int64_t rows, int64_t cols,
                                                     int64_t ignore_index, Acc<T> smoothing) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>, N = kVectors<1> / 2;
+    constexpr int V = kVec<T>;
+    const int step = blockDim.x * V;
     const int64_t stride = int64_t(gridDim.x) * blockDim.y;
-    int64_t top = int64_t(blockIdx.x) * blockDim.y;
-    Chunks<T, N> chunks(x, top + threadIdx.y, stride, rows, int(cols));
     Losses<T> losses = {0, 0};
     RowMerge merge(1);
-    for (; top < rows; top += stride) {
+    for (int64_t top = int64_t(blockIdx.x) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int end = row < rows ? int(cols) : 0;
-        RowLoss<T> row_loss(x, target, row, rows, cols, ignore_index, smoothing);
+        const T* in = x + row * cols;
+        RowLoss<T> row_loss(ignore_index, smoothing);
         Soft<T> soft = Soft<T>::of_nothing();
-        for (int n = 0; chunks.part.column(n) < end; n += N) {
-            Vec<T, V> chunk[N];
-            chunks.take(chunk);
-            soft.raise(largest(chunk));
-            chunks.fetch_more();
-            soft.add(chunk);
-            if (smoothing == 0) continue;
-            for (int i = 0; i < N && chunks.part.column(n + i) < end; ++i) {
-                for (int k = 0; k < V; ++k) row_loss.add(A(chunk[i][k]));
+        for (int first = threadIdx.x * V; first < end; first += kForwardAhead * step) {
+            Vec<T, V> ahead[kForwardAhead];
+#pragma unroll
+            for (int n = 0; n < kForwardAhead; ++n) {
+                const int c = first + n * step;
+                ahead[n] = load_once<V>(in + c, c < end, kMinusInfinity<T>);
+            }
+            if (first < step) row_loss.ask(in, cols, target + row);  // once, after the row itself
+#pragma unroll
+            for (int n = 0; n < kForwardAhead; n += kAtOnce) {
+                Vec<T, V> some[kAtOnce];
+                for (int i = 0; i < kAtOnce; ++i) some[i] = ahead[n + i];
+                soft.raise(largest(some));
+                soft.add(some);
+                if (smoothing == 0) continue;
+                for (int i = 0; i < kAtOnce && first + (n + i) * step < end; ++i) {
+                    for (int k = 0; k < V; ++k) row_loss.add(A(some[i][k]));
+                }
             }
         }
         soft = merge(soft);
-        const A value = row_loss.value(merge, soft);
+        row_loss.merge(merge);
         if (threadIdx.x > 0 || row >= rows) continue;
+        const A value = row_loss.value(in, cols, soft);
         put(soft, value, row, loss, max, sum);
         losses.sum += value;
-        losses.count += A(row_loss.counts);
+        losses.count += A(row_loss.counts());
     }
     if (partial != nullptr) leave(losses, partial);
 }
 
-// ---- all versions: the sum of what the rows have left, always in the same order
+// ---- all versions: the sum of what the rows have left, always in the same order, by one block or,
+// where there are clusters, by one of them
 
-constexpr int kSumThreads = 1024;
+constexpr int kLossThreads = 512;
 
 template <class T>
-__global__ void reduce_losses(const Losses<T>* partial, int64_t count, bool mean, T* loss,
-                              Acc<T>* weight) {
+__global__ void reduce_losses(const Losses<T>* partial, int64_t count, int blocks, bool mean,
+                              T* loss, Acc<T>* weight) {
     using A = Acc<T>;
+    RowMerge merge(blocks);
+    const int64_t first = blockIdx.x * kLossThreads + threadIdx.x;
     LongSum<A> sum, counted;
 #pragma unroll 4
-    for (int64_t i = threadIdx.x; i < count; i += kSumThreads) {
+    for (int64_t i = first; i < count; i += int64_t(gridDim.x) * kLossThreads) {
         sum += partial[i].sum;
         counted += partial[i].count;
     }
-    A sums[2] = {sum.value, counted.value};
-    row_sum(sums, 0);
-    if (threadIdx.x > 0) return;
-    *loss = T(mean ? sums[0] / sums[1] : sums[0]);
-    if (mean) *weight = 1 / sums[1];
+    const auto all = merge(Totals<2, A>{sum.value, counted.value});
+    if (first > 0) return;
+    *loss = T(mean ? all[0] / all[1] : all[0]);
+    if (mean) *weight = 1 / all[1];
 }
 
 // Is every target a class or ignore_index? If not, *bad, in memory that the host sees, becomes 1.
@@ -387,43 +355,27 @@ __global__ void check_targets(const int64_t* target, int64_t rows, int64_t cols,
 
 // ---- launch choices
 
-// Vectors that a thread has of a row, if the row has so many. The more they are, the fewer threads
-// meet at the end of a row.
-constexpr int kForwardVectors = 64, kBackwardVectors = kVectors<1>;
+struct Shape {
+    int vectors;      // of a row to each thread, at least, as far as the row goes: then few meet
+    int least, most;  // threads of a block
+};
+constexpr Shape kForward = {16, 128, kForwardThreads}, kBackward = {8, 64, 512};
 
 template <class T>
 struct Plan {
-    bool whole;      // may the kernel use vectors?
-    dim3 block;      // threads of a row, rows
-    int64_t blocks;  // which all rows need
-    int bytes;       // of shared memory that a block's rows wait in, if the kernel uses vectors
+    bool whole;  // may the kernel use vectors?
+    dim3 block;  // threads of a row, rows
+    int64_t rows;
 
-    Plan(bool aligned, int64_t rows, int64_t cols, int64_t version, int vectors) {
+    Plan(bool aligned, int64_t rows, int64_t cols, int64_t version, Shape shape) : rows(rows) {
         whole = kAccess<T> > 1 && version >= 2 && aligned && cols % kAccess<T> == 0;
-        whole = whole && cols <= 1 << 30;
+        whole = whole && cols > 0 && cols <= 1 << 30;
         const int64_t accesses = whole ? cols / kAccess<T> : cols;
-        int threads = whole ? 8 : kWarp;
-        while (threads < kMostThreads && threads * vectors < accesses &&
-               waiting_bytes(2 * threads) + kMergeBytes <= shared_bytes()) {
-            threads *= 2;
-        }
-        block = dim3(threads, threads < 64 ? 64 / threads : 1);
-        blocks = ceil_div<int64_t>(rows, block.y);
-        bytes = whole ? waiting_bytes(block.x * block.y) : 0;
+        int threads = whole ? 4 : kWarp;
+        while (threads < shape.most && threads * shape.vectors < accesses) threads *= 2;
+        block = dim3(threads, threads < shape.least ? shape.least / threads : 1);
     }
-
-    // Blocks of a kernel that stay and take row after row: as many as run at once, or somewhat
-    // fewer, so that all have the same number of rows.
-    template <class Kernel>
-    int64_t staying(Kernel* kernel) const {
-        if (blocks == 0) return 0;
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-        int at_once = 0;
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, block.x * block.y, bytes);
-        const int64_t turns =
-            ceil_div<int64_t>(blocks, multiprocessors() * (at_once ? at_once : 1));
-        return ceil_div(blocks, turns);
-    }
+    unsigned grid() const { return grid_of(ceil_div<int64_t>(rows, block.y)); }
 };
 
 template <class T>
@@ -439,9 +391,8 @@ auto forward_kernel(bool whole) {
 // How many sums of losses forward leaves, for reduce_losses.
 template <class T>
 int64_t cross_entropy_partials(const T* x, int64_t rows, int64_t cols, int64_t version) {
-    if (version == 0) return rows;
-    const Plan<T> plan(is_aligned(x), rows, cols, version, kForwardVectors);
-    return plan.staying(forward_kernel<T>(plan.whole));
+    if (rows == 0 || version == 0) return rows;
+    return Plan<T>(is_aligned(x), rows, cols, version, kForward).grid();
 }
 
 cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
@@ -459,19 +410,23 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
                                   double smoothing, int64_t version, cudaStream_t stream) {
     T* each = reduction == 0 ? loss : nullptr;
     const auto left = reduction == 0 ? nullptr : reinterpret_cast<Losses<T>*>(partial);
-    int64_t partials = rows;
     if (rows > 0 && version == 0) {
         forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
             x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
     } else if (rows > 0) {
-        const Plan<T> plan(is_aligned(x), rows, cols, version, kForwardVectors);
-        const auto kernel = forward_kernel<T>(plan.whole);
-        partials = plan.staying(kernel);
-        kernel<<<partials, plan.block, plan.bytes, stream>>>(x, target, each, left, max, sum, rows,
-                                                             cols, ignore_index, Acc<T>(smoothing));
+        const Plan<T> plan(is_aligned(x), rows, cols, version, kForward);
+        forward_kernel<T>(plan.whole)<<<plan.grid(), plan.block, 0, stream>>>(
+            x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
     }
     if (reduction != 0) {  // without rows too, though nothing is left then
-        reduce_losses<<<1, kSumThreads, 0, stream>>>(left, partials, reduction == 1, loss, weight);
+        const int64_t count = cross_entropy_partials(x, rows, cols, version);
+        const bool mean = reduction == 1;
+        if (has_clusters(reduce_losses<T>)) {
+            launch_clusters(reduce_losses<T>, kClusterBlocks, kClusterBlocks, dim3(kLossThreads), 0,
+                            stream, left, count, kClusterBlocks, mean, loss, weight);
+        } else {
+            reduce_losses<<<1, kLossThreads, 0, stream>>>(left, count, 1, mean, loss, weight);
+        }
     }
     return cudaGetLastError();
 }
@@ -491,10 +446,10 @@ cudaError_t cross_entropy_backward(const T* g, const T* x, const int64_t* target
         return cudaGetLastError();
     }
     constexpr int V = kAccess<T>;
-    const Plan<T> plan(is_aligned(x, dx), rows, cols, version, kBackwardVectors);
+    const Plan<T> plan(is_aligned(x, dx), rows, cols, version, kBackward);
     const auto kernel = plan.whole ? backward_online<T, V> : backward_online<T, 1>;
-    kernel<<<grid_of(plan.blocks), plan.block, 0, stream>>>(
-        g, g_step, x, target, max, sum, weight, dx, rows, cols, ignore_index, Acc<T>(smoothing));
+    kernel<<<plan.grid(), plan.block, 0, stream>>>(g, g_step, x, target, max, sum, weight, dx, rows,
+                                                   cols, ignore_index, Acc<T>(smoothing));
     return cudaGetLastError();
 }
 

@@ -46,6 +46,16 @@ struct Ratio {
     }
 };
 
+// Four bytes of a vector where there is nothing that counts: one or two times -infinity.
+template <class T>
+constexpr uint32_t kMinusInfinity = 0;
+template <>
+constexpr uint32_t kMinusInfinity<float> = 0xff800000;
+template <>
+constexpr uint32_t kMinusInfinity<Half> = 0xfc00fc00;
+template <>
+constexpr uint32_t kMinusInfinity<BFloat16> = 0xff80ff80;
+
 // A NaN is passed over. It comes back in the sum, for e^NaN is NaN.
 __device__ inline float larger(float a, float b) { return fmaxf(a, b); }
 __device__ inline double larger(double a, double b) { return fmax(a, b); }
@@ -71,18 +81,16 @@ __device__ inline uint32_t larger_pair(uint32_t a, uint32_t b, BFloat16) {
     return a;
 }
 
+// (Two chains of comparisons: a tree would need a register for each pair.)
 template <class T, int V, int N>
 __device__ float largest(const Vec<T, V> (&v)[N]) {
     constexpr int kPairs = N * V / 2;
-    static_assert((kPairs & (kPairs - 1)) == 0);
     uint32_t pairs[kPairs];
     memcpy(pairs, v, sizeof(pairs));
-    for (int half = kPairs / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; ++i) pairs[i] = larger_pair(pairs[i], pairs[i + half], T());
-    }
-    T last[2];
+    for (int i = 2; i < kPairs; ++i) pairs[i % 2] = larger_pair(pairs[i % 2], pairs[i], T());
+    T last[4];
     memcpy(last, pairs, sizeof(last));
-    return larger(float(last[0]), float(last[1]));
+    return larger(larger(float(last[0]), float(last[1])), larger(float(last[2]), float(last[3])));
 }
 
 template <int V, int N>
