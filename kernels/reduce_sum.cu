@@ -16,9 +16,13 @@ struct Pieces {
     int64_t size;  // elements of a piece; the last one of a row may be smaller, even empty
 
     __host__ __device__ int64_t count() const { return rows * splits; }
-    __device__ int64_t begin(int64_t p) const { return p / splits * cols + p % splits * size; }
+    // (A division takes some hundred instructions: too many for short rows.)
+    __device__ int64_t row(int64_t p) const { return splits == 1 ? p : p / splits; }
+    __device__ int64_t begin(int64_t p) const {
+        return row(p) * cols + (p - row(p) * splits) * size;
+    }
     __device__ int64_t end(int64_t p) const {
-        return smaller(begin(p) + size, (p / splits + 1) * cols);
+        return smaller(begin(p) + size, (row(p) + 1) * cols);
     }
 };
 

@@ -160,13 +160,13 @@ Plan plan_of(bool aligned, int64_t cols) {
     const bool whole = aligned && cols % kVec<T> == 0;
     const int64_t vectors = whole ? cols / kVec<T> : cols;
     unsigned across = 1;
-    while (across < 32 && across < vectors) across *= 2;
+    while (across < kThreads && across < vectors) across *= 2;
     return {whole, dim3(ceil_div<int64_t>(vectors, across), 1), dim3(across, kThreads / across)};
 }
 
 // A thread's columns are the same in all its rows, so several rows make reading scale and bias
 // cheap; but a GPU needs blocks enough. So up to kRows where that leaves it kBlocksEach.
-constexpr int kRows = 4;
+constexpr int kRows = 2;
 constexpr int kBlocksEach = 32;  // of a multiprocessor
 
 int64_t rows_of_a_block(const Plan& plan, int64_t rows) {

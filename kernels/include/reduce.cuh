@@ -62,38 +62,37 @@ __device__ void put(Into<T> to, int64_t c, Acc<T> sum) {
 }
 
 // Second pass: many blocks have left partial sums, [count, cols] each. a[c] = sum over i of
-// partial_a[i, c], and b likewise, unless partial_b is null; blockIdx.y chooses. A block takes 8
-// columns, for 8 floats are the 32 bytes that memory moves at once, and up to 64 rows.
-constexpr int kColumns = 8;
-constexpr int kRowsAtOnce = 64;
+// partial_a[i, c], and b likewise, unless partial_b is null; blockIdx.y chooses. Blocks are
+// (columns, rows), the rows a power of two.
+constexpr int kSumThreads = 512;  // of a block
+constexpr int kRowsAtOnce = 64;   // which leaves 8 columns: the 32 bytes that memory moves at once
 
 template <class T>
 __global__ void column_sums(const Acc<T>* partial_a, Into<T> a, const Acc<T>* partial_b, Into<T> b,
                             int64_t count, int64_t cols) {
-    __shared__ Acc<T> sums[kRowsAtOnce][kColumns];
+    __shared__ Acc<T> sums[kSumThreads];
     const Acc<T>* partial = blockIdx.y == 0 ? partial_a : partial_b;
-    const int64_t col = int64_t(blockIdx.x) * kColumns + threadIdx.x;
+    const int64_t col = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     Acc<T> sum = 0;
     if (col < cols) {
 #pragma unroll 4
         for (int64_t i = threadIdx.y; i < count; i += blockDim.y) sum += partial[i * cols + col];
     }
-    sums[threadIdx.y][threadIdx.x] = sum;
+    Acc<T>* mine = sums + threadIdx.y * blockDim.x + threadIdx.x;
+    *mine = sum;
     for (int half = blockDim.y / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.y < half) {
-            sums[threadIdx.y][threadIdx.x] += sums[threadIdx.y + half][threadIdx.x];
-        }
+        if (threadIdx.y < half) *mine += mine[half * blockDim.x];
     }
-    if (threadIdx.y == 0 && col < cols) put(blockIdx.y == 0 ? a : b, col, sums[0][threadIdx.x]);
+    if (threadIdx.y == 0 && col < cols) put(blockIdx.y == 0 ? a : b, col, *mine);
 }
 
 template <class T>
 void launch_column_sums(const Acc<T>* partial_a, Into<T> a, const Acc<T>* partial_b, Into<T> b,
                         int64_t count, int64_t cols, cudaStream_t stream) {
-    int rows = 1;
+    int rows = 4;
     while (rows < kRowsAtOnce && rows < count) rows *= 2;
-    const dim3 grid(ceil_div<int64_t>(cols, kColumns), partial_b == nullptr ? 1 : 2);
-    const dim3 block(kColumns, rows);
+    const dim3 block(kSumThreads / rows, rows);
+    const dim3 grid(ceil_div<int64_t>(cols, block.x), partial_b == nullptr ? 1 : 2);
     column_sums<<<grid, block, 0, stream>>>(partial_a, a, partial_b, b, count, cols);
 }
