@@ -141,7 +141,8 @@ __global__ void dx_block(const T* g, const T* gs, const T* s, const T* weight, c
 // cluster. In forward it waits in shared memory, for the draws need the registers. Backward has its
 // part of the row, the weights and the sums of its columns in registers; it draws while the sums
 // over the row are on their way, and the next row is on its way to shared memory.
-// Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
+// A row that does not fit into that either is read again where it is needed.
+// Flaw: a row that is no multiple of the vector wide goes back to block.
 
 // one_nth: 1 / cols, so that no thread divides. blocks: of a cluster.
 template <class T>
@@ -155,23 +156,71 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
     RowMerge merge(blocks);
     const int64_t row = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
     const int64_t begin = row * cols;
-    const auto there = [&](int n) { return row < rows && part.column(n) < cols; };
+    const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
+    const auto there = [&](int n) { return part.column(n) < end; };
     const uint64_t seed = *dropout.seed;
     if (row < rows) part.fetch(begin, x, residual);
+    Kept<N, V> kept;
 #pragma unroll 1  // four draws side by side would not fit into 40 registers
     for (int n = 0; n < N; ++n) {
         if (!there(n)) break;
-        const Draw<V> draw(dropout, seed, begin + part.column(n));
+        kept.note(n, Draw<V>(dropout, seed, begin + part.column(n)), dropout);
+    }
+    part.await();
+#pragma unroll 1
+    for (int n = 0; n < N; ++n) {
+        if (!there(n)) break;
         const Vec<T, V> more = part.at(n, 1);
         Vec<T, V> v = part.at(n, 0);
-        for (int k = 0; k < V; ++k) v[k] = sum_of(more[k], v[k], draw.factor(dropout, k));
+        const uint32_t bits = kept[n];
+        for (int k = 0; k < V; ++k)
+            v[k] = sum_of(more[k], v[k], bits >> k & 1 ? dropout.scale : A(0));
         store(s + begin + part.column(n), v);
         part.at(n, 0) = v;
     }
-    const auto get = [&](int n) { return part.at(n, 0); };
-    const auto [m, r] = spread_moments<T, N>(there, get, merge, one_nth, eps);
-    shift_and_scale(part, there, m, r, weight, bias, y + begin);
-    if (part.column(0) == 0 && row < rows && mean != nullptr) mean[row] = m, rstd[row] = r;
+    const auto each = [&](auto visit) {
+#pragma unroll
+        for (int n = 0; n < N && there(n); ++n) visit(part.at(n, 0));
+    };
+    const Moments<A> of = spread_moments<T>(each, merge, one_nth, eps, blockDim.y == 1);
+#pragma unroll 4
+    for (int n = 0; n < N; ++n) {
+        if (!there(n)) break;
+        const int c = part.column(n);
+        store(y + begin + c, shift_and_scale(part.at(n, 0), of, weight + c, bias + c));
+    }
+    if (part.column(0) == 0 && row < rows) put(of, row, mean, rstd);
+}
+
+// A row that no cluster can keep, whatever its width.
+template <class T>
+__global__ __launch_bounds__(kLongThreads, kLongBlocks) void forward_long(
+    const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
+    Acc<T>* rstd, int cols, int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth, Acc<T> eps) {
+    constexpr int V = kVec<T>;
+    const Walk<T> walk(cols, blocks);
+    RowMerge merge(blocks);
+    const uint64_t seed = *dropout.seed;
+    const int64_t row = cluster_index(blocks);
+    const int64_t begin = row * cols;
+    const T *x_row = x + begin, *residual_row = residual + begin;
+    T *s_row = s + begin, *out = y + begin;
+    const auto add = [&](int c, const auto& v) {
+        const Draw<V> draw(dropout, seed, begin + c);
+        Vec<T, V> sum;
+        for (int k = 0; k < V; ++k) sum[k] = sum_of(v[1][k], v[0][k], draw.factor(dropout, k));
+        store(s_row + c, sum);
+    };
+    walk.read(add, x_row, residual_row);
+    const auto each = [&](auto visit) {  // a thread reads what it has written itself
+        walk.read_again([&](int, const auto& v) { visit(v[0]); }, s_row);
+    };
+    const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
+    const auto finish = [&](int c, const auto& v) {
+        store(out + c, shift_and_scale(v[0], of, weight + c, bias + c));
+    };
+    walk.read_again(finish, s_row);
+    if (walk.is_first()) put(of, row, mean, rstd);
 }
 
 template <class T>
@@ -254,22 +303,76 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             store(dx + begin + c, v[n]);
         }
     }
-    write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
-    write_columns(partial_dbias + slice * cols, column, cols, bias_sum);
+    const int64_t part = int64_t(cluster_index(blocks)) * cols;
+    write_columns(partial_dweight + part, column, cols, weight_sum);
+    write_columns(partial_dbias + part, column, cols, bias_sum);
+}
+
+// A row that no cluster can keep; columns_block takes the columns.
+template <class T>
+__global__ __launch_bounds__(kLongThreads, kLongBlocks) void dx_long(
+    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
+    T* dresidual, T* dx, int cols, int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>;
+    const Walk<T> walk(cols, blocks);
+    RowMerge merge(blocks);
+    const uint64_t seed = *dropout.seed;
+    const int64_t row = cluster_index(blocks);
+    const int64_t begin = row * cols;
+    const T *g_row = g + begin, *gs_row = gs + begin, *s_row = s + begin;
+    T *dresidual_row = dresidual + begin, *dx_row = dx + begin;
+    const A m = mean[row], r = rstd[row];
+    Totals<2, A> mine = {0, 0};  // of h, of h * xhat
+    const auto add = [&](int c, const auto& v) {
+        const Vec<T, V> w = load<V>(weight + c);
+        for (int k = 0; k < V; ++k) {
+            const A h = product(A(v[0][k]), A(w[k]));
+            mine.values[0] += h;
+            mine.values[1] += h * ((A(v[1][k]) - m) * r);
+        }
+    };
+    walk.read(add, g_row, s_row);
+    const auto sums = merge(mine);
+    const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
+    const auto finish = [&](int c, const auto& v) {
+        const Vec<T, V> w = load<V>(weight + c);
+        const Vec<T, V> more = load_once<V>(gs_row + c, gs != nullptr);
+        const Draw<V> draw(dropout, seed, begin + c);
+        Vec<T, V> d, dropped;
+        for (int k = 0; k < V; ++k) {
+            const A h = product(A(v[0][k]), A(w[k]));
+            A value = r * (h - h_average - (A(v[1][k]) - m) * slope);
+            if (gs != nullptr) value += A(more[k]);
+            d[k] = T(value);
+            dropped[k] = T(value * draw.factor(dropout, k));
+        }
+        store(dresidual_row + c, d);
+        store(dx_row + c, dropped);
+    };
+    walk.read_again(finish, g_row, s_row);
 }
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector
 
-// Of backward_vector, if that can do it; else the block version has to.
+// Of backward: row by row with backward_vector, if that can do it; else (blocks is 0) dx row by
+// row, and the columns' sums in slices of the rows.
 template <class T>
-RowLaunch vector_launch(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
-                        int64_t cols, int64_t version) {
-    if constexpr (kHasVectors<T>) {
-        if (version == 2 && is_aligned(g, gs, s, weight))
-            return backward_launch<T, 3>(backward_vector<T>, rows, cols);
+struct Plan {
+    bool whole;  // in vectors?
+    RowLaunch launch;
+    Slices slices;
+
+    Plan(const T* g, const T* gs, const T* s, const T* weight, int64_t rows, int64_t cols,
+         int64_t version)
+        : whole(version == 2 && is_whole<T>(cols, g, gs, s, weight)),
+          slices(rows, cols, whole ? kVec<T> : 1) {
+        if constexpr (kHasVectors<T>) {
+            if (whole) launch = backward_launch<T, 3>(backward_vector<T>, rows, cols);
+        }
     }
-    return {};
-}
+    int64_t partials() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
+};
 
 template <class T>
 cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* weight,
@@ -285,15 +388,19 @@ cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* w
         return cudaGetLastError();
     }
     if constexpr (kHasVectors<T>) {
-        if (version == 2 && is_aligned(x, residual, weight, bias, y, s)) {
-            const RowLaunch launch =
+        if (version == 2 && is_whole<T>(cols, x, residual, weight, bias, y, s)) {
+            const Acc<T> one_nth = Acc<T>(1) / cols;
+            RowLaunch launch =
                 forward_launch<T>(forward_vector<T>, rows, cols, kVectors<2>, waiting_bytes(1));
             if (launch.blocks > 0) {
                 launch.start(forward_vector<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
-                             rows, int(cols), launch.blocks, dropout, Acc<T>(1) / cols,
-                             Acc<T>(eps));
+                             rows, int(cols), launch.blocks, dropout, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
+            launch = long_launch(forward_long<T>, rows);
+            launch.start(forward_long<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
+                         int(cols), launch.blocks, dropout, one_nth, Acc<T>(eps));
+            return cudaGetLastError();
         }
     }
     forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
@@ -306,8 +413,7 @@ template <class T>
 int64_t dropout_layer_norm_partials(const T* g, const T* gs, const T* s, const T* weight,
                                     int64_t rows, int64_t cols, int64_t version) {
     if (version == 0 || cols == 0) return 0;
-    const RowLaunch launch = vector_launch(g, gs, s, weight, rows, cols, version);
-    return launch.blocks > 0 ? launch.rows() : Slices(rows, cols).count();
+    return Plan<T>(g, gs, s, weight, rows, cols, version).partials();
 }
 
 // gs: null if nothing arrives at s.
@@ -329,21 +435,29 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
                                                                         dbias, rows, cols);
         return cudaGetLastError();
     }
-    const RowLaunch launch = vector_launch(g, gs, s, weight, rows, cols, version);
-    const Slices slices(rows, cols);
-    int64_t partials = slices.count();
-    if (launch.blocks == 0) {
+    const Plan<T> plan(g, gs, s, weight, rows, cols, version);
+    const Slices& slices = plan.slices;
+    if (!plan.whole) {
         dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
             g, gs, s, weight, mean, rstd, dresidual, dx, rows, cols, dropout);
-        columns_block<<<slices.grid, slices.block, 0, stream>>>(g, s, mean, rstd, partial_dweight,
-                                                                partial_dbias, rows, cols);
+        columns_block<T, 1><<<slices.grid, slices.block, 0, stream>>>(
+            g, s, mean, rstd, partial_dweight, partial_dbias, rows, cols);
     } else if constexpr (kHasVectors<T>) {
-        partials = launch.rows();
-        launch.start(backward_vector<T>, stream, g, gs, s, weight, mean, rstd, dresidual, dx,
-                     partial_dweight, partial_dbias, rows, int(cols), launch.blocks, dropout,
-                     Acc<T>(1) / cols);
+        const Acc<T> one_nth = Acc<T>(1) / cols;
+        if (plan.launch.blocks > 0) {
+            plan.launch.start(backward_vector<T>, stream, g, gs, s, weight, mean, rstd, dresidual,
+                              dx, partial_dweight, partial_dbias, rows, int(cols),
+                              plan.launch.blocks, dropout, one_nth);
+        } else {
+            const RowLaunch launch = long_launch(dx_long<T>, rows);
+            launch.start(dx_long<T>, stream, g, gs, s, weight, mean, rstd, dresidual, dx, int(cols),
+                         launch.blocks, dropout, one_nth);
+            columns_block<T, kVec<T>><<<slices.grid, slices.block, 0, stream>>>(
+                g, s, mean, rstd, partial_dweight, partial_dbias, rows, cols);
+        }
     }
-    launch_column_sums<T>(partial_dweight, dweight, partial_dbias, dbias, partials, cols, stream);
+    launch_column_sums<T>(partial_dweight, dweight, partial_dbias, dbias, plan.partials(), cols,
+                          stream);
     return cudaGetLastError();
 }
 

@@ -115,7 +115,8 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
 // A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
 // other, and more has to be on its way meanwhile: in forward such a row waits in shared memory, and
 // backward takes two of them at once.
-// Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
+// A row that does not fit into that either is read again where it is needed.
+// Flaw: a row that is no multiple of the vector wide goes back to block.
 
 // one_nth: 1 / cols, so that no thread divides.
 template <class T>
@@ -135,18 +136,18 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     for (int n = 0; n < N; ++n) {
         v[n] = load_once<V>(x + column[n], column[n] < end);
     }
-    const auto there = [&](int n) { return column[n] < end; };
-    const auto get = [&](int n) { return v[n]; };
-    const auto [m, r] = spread_moments<T, N>(there, get, merge, one_nth, eps);
+    const auto each = [&](auto visit) {
+#pragma unroll
+        for (int n = 0; n < N && column[n] < end; ++n) visit(v[n]);
+    };
+    const Moments<A> of = spread_moments<T>(each, merge, one_nth, eps, false);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
         if (c >= end) break;
-        const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
-        for (int k = 0; k < V; ++k) v[n][k] = T((A(v[n][k]) - m) * r * A(w[k]) + A(b[k]));
-        store(y + c, v[n]);
+        store(y + c, shift_and_scale(v[n], of, weight + c, bias + c));
     }
-    if (column.first == 0 && row < rows && mean != nullptr) mean[row] = m, rstd[row] = r;
+    if (column.first == 0 && row < rows) put(of, row, mean, rstd);
 }
 
 // blocks: of a cluster, which has one row.
@@ -156,17 +157,45 @@ __global__ __launch_bounds__(kMostThreads,
                                                                const T* bias, T* y, Acc<T>* mean,
                                                                Acc<T>* rstd, int cols, int blocks,
                                                                Acc<T> one_nth, Acc<T> eps) {
-    using A = Acc<T>;
     constexpr int N = kVectors<1>;
     const int64_t row = cluster_index(blocks);
     Part<T, 1> part(cols, blocks);
     RowMerge merge(blocks);
     part.fetch(row * cols, x);
-    const auto there = [&](int n) { return part.column(n) < cols; };
-    const auto get = [&](int n) { return part.at(n, 0); };
-    const auto [m, r] = spread_moments<T, N>(there, get, merge, one_nth, eps);
-    shift_and_scale(part, there, m, r, weight, bias, y + row * cols);
-    if (part.column(0) == 0 && mean != nullptr) mean[row] = m, rstd[row] = r;
+    part.await();
+    const auto each = [&](auto visit) {
+#pragma unroll
+        for (int n = 0; n < N && part.column(n) < cols; ++n) visit(part.at(n, 0));
+    };
+    const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
+#pragma unroll 4  // more loads of weights side by side would not fit into 40 registers
+    for (int n = 0; n < N; ++n) {
+        const int c = part.column(n);
+        if (c >= cols) break;
+        store(y + row * cols + c, shift_and_scale(part.at(n, 0), of, weight + c, bias + c));
+    }
+    if (part.column(0) == 0) put(of, row, mean, rstd);
+}
+
+// A row that no cluster can keep, whatever its width.
+template <class T>
+__global__ __launch_bounds__(kLongThreads,
+                             kLongBlocks) void forward_long(const T* x, const T* weight,
+                                                            const T* bias, T* y, Acc<T>* mean,
+                                                            Acc<T>* rstd, int cols, int blocks,
+                                                            Acc<T> one_nth, Acc<T> eps) {
+    const Walk<T> walk(cols, blocks);
+    RowMerge merge(blocks);
+    const int64_t row = cluster_index(blocks);
+    const T* in = x + row * cols;
+    T* out = y + row * cols;
+    const auto each = [&](auto visit) { walk.read([&](int, const auto& v) { visit(v[0]); }, in); };
+    const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
+    const auto finish = [&](int c, const auto& v) {
+        store(out + c, shift_and_scale(v[0], of, weight + c, bias + c));
+    };
+    walk.read_again(finish, in);
+    if (walk.is_first()) put(of, row, mean, rstd);
 }
 
 template <class T>
@@ -223,8 +252,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             store(dx + row * cols + c, v[n]);
         }
     }
-    write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
-    write_columns(partial_dbias + slice * cols, column, cols, bias_sum);
+    write_columns(partial_dweight + blockIdx.x * int64_t(cols), column, cols, weight_sum);
+    write_columns(partial_dbias + blockIdx.x * int64_t(cols), column, cols, bias_sum);
 }
 
 // Two rows of two-byte elements at once, for which there are no registers: the second half of each
@@ -303,21 +332,68 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
     write_columns(partial_dbias + slice * cols, column, cols, bias_sum);
 }
 
+// A row that no cluster can keep; columns_block takes the columns.
+template <class T>
+__global__ __launch_bounds__(kLongThreads,
+                             kLongBlocks) void dx_long(const T* g, const T* x, const T* weight,
+                                                       const Acc<T>* mean, const Acc<T>* rstd,
+                                                       T* dx, int cols, int blocks,
+                                                       Acc<T> one_nth) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>;
+    const Walk<T> walk(cols, blocks);
+    RowMerge merge(blocks);
+    const int64_t row = cluster_index(blocks);
+    const T *g_row = g + row * cols, *x_row = x + row * cols;
+    T* out = dx + row * cols;
+    const A m = mean[row], r = rstd[row];
+    Totals<2, A> mine = {0, 0};  // of h, of h * xhat
+    const auto add = [&](int c, const auto& v) {
+        const Vec<T, V> w = load<V>(weight + c);
+        for (int k = 0; k < V; ++k) {
+            const A h = product(A(v[0][k]), A(w[k]));
+            mine.values[0] += h;
+            mine.values[1] += h * ((A(v[1][k]) - m) * r);
+        }
+    };
+    walk.read(add, g_row, x_row);
+    const auto sums = merge(mine);
+    const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
+    const auto finish = [&](int c, const auto& v) {
+        const Vec<T, V> w = load<V>(weight + c);
+        Vec<T, V> d;
+        for (int k = 0; k < V; ++k) {
+            const A h = product(A(v[0][k]), A(w[k]));
+            d[k] = T(r * (h - h_average - (A(v[1][k]) - m) * slope));
+        }
+        store(out + c, d);
+    };
+    walk.read_again(finish, g_row, x_row);
+}
+
 // ---- launchers. version: 0 naive, 1 block, 2 vector
 
-// Of backward_vector or backward_wide, if one can do it; else the block version has to.
+// Of backward: row by row with backward_vector or backward_wide, if one can do it; else (blocks is
+// 0) dx row by row, and the columns' sums in slices of the rows.
 template <class T>
-RowLaunch vector_launch(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols,
-                        int64_t version) {
-    if constexpr (kHasVectors<T>) {
-        if (version != 2 || !is_aligned(g, x, weight)) return {};
-        const RowLaunch launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
-        if (launch.blocks <= 1) return launch;
-        if constexpr (kMayHaveClusters)
-            return backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
+struct Plan {
+    bool whole;  // in vectors?
+    RowLaunch launch;
+    Slices slices;
+
+    Plan(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols, int64_t version)
+        : whole(version == 2 && is_whole<T>(cols, g, x, weight)),
+          slices(rows, cols, whole ? kVec<T> : 1) {
+        if constexpr (kHasVectors<T>) {
+            if (whole) launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
+            if constexpr (kMayHaveClusters) {
+                if (launch.blocks > 1)
+                    launch = backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
+            }
+        }
     }
-    return {};
-}
+    int64_t partials() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
+};
 
 template <class T>
 cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
@@ -330,7 +406,7 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
         return cudaGetLastError();
     }
     if constexpr (kHasVectors<T>) {
-        if (version == 2 && is_aligned(x, weight, bias, y)) {
+        if (version == 2 && is_whole<T>(cols, x, weight, bias, y)) {
             const Acc<T> one_nth = Acc<T>(1) / cols;
             RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols, kForwardVectors);
             if (launch.blocks == 1) {
@@ -344,6 +420,10 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
                              launch.blocks, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
+            launch = long_launch(forward_long<T>, rows);
+            launch.start(forward_long<T>, stream, x, weight, bias, y, mean, rstd, int(cols),
+                         launch.blocks, one_nth, Acc<T>(eps));
+            return cudaGetLastError();
         }
     }
     forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(x, weight, bias, y, mean, rstd,
@@ -356,8 +436,7 @@ template <class T>
 int64_t layer_norm_partials(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols,
                             int64_t version) {
     if (version == 0 || cols == 0) return 0;
-    const RowLaunch launch = vector_launch(g, x, weight, rows, cols, version);
-    return launch.blocks > 0 ? launch.rows() : Slices(rows, cols).count();
+    return Plan<T>(g, x, weight, rows, cols, version).partials();
 }
 
 template <class T>
@@ -375,26 +454,32 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
                                                                         dbias, rows, cols);
         return cudaGetLastError();
     }
-    const RowLaunch launch = vector_launch(g, x, weight, rows, cols, version);
-    const Slices slices(rows, cols);
-    int64_t partials = slices.count();
-    if (launch.blocks == 0) {
+    const Plan<T> plan(g, x, weight, rows, cols, version);
+    const Slices& slices = plan.slices;
+    if (!plan.whole) {
         dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(g, x, weight, mean, rstd, dx,
                                                                     rows, cols);
-        columns_block<<<slices.grid, slices.block, 0, stream>>>(g, x, mean, rstd, partial_dweight,
-                                                                partial_dbias, rows, cols);
+        columns_block<T, 1><<<slices.grid, slices.block, 0, stream>>>(
+            g, x, mean, rstd, partial_dweight, partial_dbias, rows, cols);
     } else if constexpr (kHasVectors<T>) {
-        partials = launch.rows();
         const Acc<T> one_nth = Acc<T>(1) / cols;
-        if (launch.blocks == 1) {
-            launch.start(backward_vector<T>, stream, g, x, weight, mean, rstd, dx, partial_dweight,
-                         partial_dbias, rows, int(cols), one_nth);
+        if (plan.launch.blocks == 0) {
+            const RowLaunch launch = long_launch(dx_long<T>, rows);
+            launch.start(dx_long<T>, stream, g, x, weight, mean, rstd, dx, int(cols), launch.blocks,
+                         one_nth);
+            columns_block<T, kVec<T>><<<slices.grid, slices.block, 0, stream>>>(
+                g, x, mean, rstd, partial_dweight, partial_dbias, rows, cols);
+        } else if (plan.launch.blocks == 1) {
+            plan.launch.start(backward_vector<T>, stream, g, x, weight, mean, rstd, dx,
+                              partial_dweight, partial_dbias, rows, int(cols), one_nth);
         } else if constexpr (kMayHaveClusters) {
-            launch.start(backward_wide<T>, stream, g, x, weight, mean, rstd, dx, partial_dweight,
-                         partial_dbias, rows, int(cols), launch.blocks, one_nth);
+            plan.launch.start(backward_wide<T>, stream, g, x, weight, mean, rstd, dx,
+                              partial_dweight, partial_dbias, rows, int(cols), plan.launch.blocks,
+                              one_nth);
         }
     }
-    launch_column_sums(partial_dweight, dweight, partial_dbias, dbias, partials, cols, stream);
+    launch_column_sums(partial_dweight, dweight, partial_dbias, dbias, plan.partials(), cols,
+                       stream);
     return cudaGetLastError();
 }
 

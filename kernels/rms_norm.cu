@@ -161,19 +161,22 @@ __global__ void dx_block(const T* g, const T* gs, const T* s, const T* weight, c
     }
 }
 
-template <class T>
+// V: neighbouring columns of a thread.
+template <class T, int V>
 __global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>* partial_dweight,
                               int64_t rows, int64_t cols) {
     using A = Acc<T>;
-    const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (c >= cols) return;
     const int64_t slice = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
     const int64_t slices = int64_t(gridDim.y) * blockDim.y;
-    A sum = 0;
+    A sum[V] = {};
 #pragma unroll 4
-    for (int64_t row = slice; row < rows; row += slices)
-        sum += A(g[row * cols + c]) * (A(s[row * cols + c]) * rstd[row]);
-    partial_dweight[slice * cols + c] = sum;
+    for (int64_t row = slice; row < rows; row += slices) {
+        const Vec<T, V> u = load<V>(g + row * cols + c), v = load<V>(s + row * cols + c);
+        for (int k = 0; k < V; ++k) sum[k] += A(u[k]) * (A(v[k]) * rstd[row]);
+    }
+    store(partial_dweight + slice * cols + c, sum);
 }
 
 // ---- vector: a thread keeps its part of the row, N vectors of 16 bytes, in registers, so that
@@ -183,7 +186,8 @@ __global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>
 // A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
 // other, and more has to be on its way meanwhile: in forward such a row waits in shared memory, and
 // backward takes two of them at once.
-// Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to block.
+// A row that does not fit into that either is read again where it is needed.
+// Flaw: a row that is no multiple of the vector wide goes back to block.
 
 // one_nth: 1 / cols, so that no thread divides.
 template <class T>
@@ -246,6 +250,7 @@ __global__ __launch_bounds__(kMostThreads,
     } else {
         part.fetch(begin, x);
     }
+    part.await();
     Total<A> square = {0};
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -271,6 +276,48 @@ __global__ __launch_bounds__(kMostThreads,
         store(y + begin + c, v);
     }
     if (part.column(0) == 0 && rstd != nullptr) rstd[row] = r;
+}
+
+// A row that no cluster can keep, whatever its width.
+template <class T>
+__global__ __launch_bounds__(kLongThreads,
+                             kLongBlocks) void forward_long(const T* x, const T* residual,
+                                                            const T* weight, T* y, T* s,
+                                                            Acc<T>* rstd, int cols, int blocks,
+                                                            Acc<T> one_nth, Acc<T> eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>;
+    const bool adds = residual != nullptr;
+    const Walk<T> walk(cols, blocks);
+    RowMerge merge(blocks);
+    const int64_t row = cluster_index(blocks);
+    const int64_t begin = row * cols;
+    const T *x_row = x + begin, *residual_row = residual + begin;
+    T *s_row = s + begin, *out = y + begin;
+    Total<A> square = {0};
+    const auto add = [&](int, const auto& v) {
+        for (T value : v[0].at) square.value += A(value) * A(value);
+    };
+    const auto add_both = [&](int c, const auto& v) {
+        Vec<T, V> sum[1];
+        for (int k = 0; k < V; ++k) sum[0][k] = sum_of(v[0][k], v[1][k]);
+        store(s_row + c, sum[0]);
+        add(c, sum);
+    };
+    if (adds) {
+        walk.read(add_both, x_row, residual_row);
+    } else {
+        walk.read(add, x_row);
+    }
+    const A r = inverse_root(merge(square).value * one_nth + eps);
+    const auto finish = [&](int c, const auto& v) {
+        const Vec<T, V> w = load<V>(weight + c);
+        Vec<T, V> scaled;
+        for (int k = 0; k < V; ++k) scaled[k] = T(A(v[0][k]) * r * A(w[k]));
+        store(out + c, scaled);
+    };
+    walk.read_again(finish, adds ? s_row : x_row);  // a thread reads what it has written itself
+    if (walk.is_first() && rstd != nullptr) rstd[row] = r;
 }
 
 template <class T>
@@ -332,7 +379,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             store(dx + row * cols + c, v[n]);
         }
     }
-    write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
+    write_columns(partial_dweight + blockIdx.x * int64_t(cols), column, cols, weight_sum);
 }
 
 // Two rows of two-byte elements at once, for which there are no registers: the second half of each
@@ -419,21 +466,71 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
     write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
 }
 
+// A row that no cluster can keep; columns_block takes the columns.
+template <class T>
+__global__ __launch_bounds__(kLongThreads,
+                             kLongBlocks) void dx_long(const T* g, const T* gs, const T* s,
+                                                       const T* weight, const Acc<T>* rstd, T* dx,
+                                                       int cols, int blocks, Acc<T> cols_eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>;
+    const Walk<T> walk(cols, blocks);
+    RowMerge merge(blocks);
+    const int64_t row = cluster_index(blocks);
+    const int64_t begin = row * cols;
+    const T *g_row = g + begin, *gs_row = gs + begin, *s_row = s + begin;
+    T* out = dx + begin;
+    const A r = rstd[row];
+    Totals<2, A> mine = {0, 0};  // of h * xhat, of xhat * xhat
+    const auto add = [&](int c, const auto& v) {
+        const Vec<T, V> w = load<V>(weight + c);
+        for (int k = 0; k < V; ++k) {
+            const A xhat = product(A(v[1][k]), r);
+            mine.values[0] += product(A(v[0][k]), A(w[k])) * xhat;
+            mine.values[1] += xhat * xhat;
+        }
+    };
+    walk.read(add, g_row, s_row);
+    const auto sums = merge(mine);
+    const A average = average_of(sums[0], sums[1], r, cols_eps);
+    const auto finish = [&](int c, const auto& v) {
+        const Vec<T, V> w = load<V>(weight + c);
+        const Vec<T, V> more = load_once<V>(gs_row + c, gs != nullptr);
+        Vec<T, V> d;
+        for (int k = 0; k < V; ++k) {
+            const A h = product(A(v[0][k]), A(w[k])), xhat = product(A(v[1][k]), r);
+            const A value = r * (h - xhat * average);
+            d[k] = T(gs == nullptr ? value : value + A(more[k]));
+        }
+        store(out + c, d);
+    };
+    walk.read_again(finish, g_row, s_row);
+}
+
 // ---- launchers. version: 0 naive, 1 block, 2 vector
 
-// Of backward_vector or backward_wide, if one can do it; else the block version has to.
+// Of backward: row by row with backward_vector or backward_wide, if one can do it; else (blocks is
+// 0) dx row by row, and the columns' sums in slices of the rows.
 template <class T>
-RowLaunch vector_launch(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
-                        int64_t cols, int64_t version) {
-    if constexpr (kHasVectors<T>) {
-        if (version != 2 || !is_aligned(g, gs, s, weight)) return {};
-        const RowLaunch launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
-        if (launch.blocks <= 1) return launch;
-        if constexpr (kMayHaveClusters)
-            return backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
+struct Plan {
+    bool whole;  // in vectors?
+    RowLaunch launch;
+    Slices slices;
+
+    Plan(const T* g, const T* gs, const T* s, const T* weight, int64_t rows, int64_t cols,
+         int64_t version)
+        : whole(version == 2 && is_whole<T>(cols, g, gs, s, weight)),
+          slices(rows, cols, whole ? kVec<T> : 1) {
+        if constexpr (kHasVectors<T>) {
+            if (whole) launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
+            if constexpr (kMayHaveClusters) {
+                if (launch.blocks > 1)
+                    launch = backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
+            }
+        }
     }
-    return {};
-}
+    int64_t partials() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
+};
 
 // residual and s are null, or both are not.
 template <class T>
@@ -447,7 +544,7 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
         return cudaGetLastError();
     }
     if constexpr (kHasVectors<T>) {
-        if (version == 2 && is_aligned(x, residual, weight, y, s)) {
+        if (version == 2 && is_whole<T>(cols, x, residual, weight, y, s)) {
             const Acc<T> one_nth = Acc<T>(1) / cols;
             RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols, kForwardVectors);
             if (launch.blocks == 1) {
@@ -464,6 +561,10 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
                              launch.blocks, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
+            launch = long_launch(forward_long<T>, rows);
+            launch.start(forward_long<T>, stream, x, residual, weight, y, s, rstd, int(cols),
+                         launch.blocks, one_nth, Acc<T>(eps));
+            return cudaGetLastError();
         }
     }
     forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(x, residual, weight, y, s,
@@ -476,8 +577,7 @@ template <class T>
 int64_t rms_norm_partials(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
                           int64_t cols, int64_t version) {
     if (version == 0 || cols == 0) return 0;
-    const RowLaunch launch = vector_launch(g, gs, s, weight, rows, cols, version);
-    return launch.blocks > 0 ? launch.rows() : Slices(rows, cols).count();
+    return Plan<T>(g, gs, s, weight, rows, cols, version).partials();
 }
 
 // gs: null if nothing arrives at s.
@@ -497,25 +597,29 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
                                                                         cols);
         return cudaGetLastError();
     }
-    const RowLaunch launch = vector_launch(g, gs, s, weight, rows, cols, version);
-    const Slices slices(rows, cols);
-    int64_t partials = slices.count();
-    if (launch.blocks == 0) {
+    const Plan<T> plan(g, gs, s, weight, rows, cols, version);
+    const Slices& slices = plan.slices;
+    if (!plan.whole) {
         dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(g, gs, s, weight, rstd, dx,
                                                                     rows, cols, cols_eps);
-        columns_block<<<slices.grid, slices.block, 0, stream>>>(g, s, rstd, partial_dweight, rows,
-                                                                cols);
+        columns_block<T, 1>
+            <<<slices.grid, slices.block, 0, stream>>>(g, s, rstd, partial_dweight, rows, cols);
     } else if constexpr (kHasVectors<T>) {
-        partials = launch.rows();
-        if (launch.blocks == 1) {
-            launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight,
-                         rows, int(cols), cols_eps);
+        if (plan.launch.blocks == 0) {
+            const RowLaunch launch = long_launch(dx_long<T>, rows);
+            launch.start(dx_long<T>, stream, g, gs, s, weight, rstd, dx, int(cols), launch.blocks,
+                         cols_eps);
+            columns_block<T, kVec<T>>
+                <<<slices.grid, slices.block, 0, stream>>>(g, s, rstd, partial_dweight, rows, cols);
+        } else if (plan.launch.blocks == 1) {
+            plan.launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx,
+                              partial_dweight, rows, int(cols), cols_eps);
         } else if constexpr (kMayHaveClusters) {
-            launch.start(backward_wide<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight,
-                         rows, int(cols), launch.blocks, cols_eps);
+            plan.launch.start(backward_wide<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight,
+                              rows, int(cols), plan.launch.blocks, cols_eps);
         }
     }
-    launch_column_sums<T>(partial_dweight, dweight, nullptr, {}, partials, cols, stream);
+    launch_column_sums<T>(partial_dweight, dweight, nullptr, {}, plan.partials(), cols, stream);
     return cudaGetLastError();
 }
 

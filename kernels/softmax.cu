@@ -161,6 +161,7 @@ __global__ __launch_bounds__(kMostThreads,
         const int64_t row = top + threadIdx.y;
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
         if (end > 0) part.fetch(row * cols, x);
+        part.await();
         Soft<T> mine = Soft<T>::of_nothing();
 #pragma unroll
         for (int n = 0; n < N; ++n) {
@@ -202,6 +203,7 @@ __global__ __launch_bounds__(kMostThreads,
         const int64_t row = top + threadIdx.y;
         const int end = row < rows ? cols : 0;
         if (end > 0) part.fetch(row * cols, g, y);
+        part.await();
         Total<A> dot = {0}, lack = {0};
 #pragma unroll
         for (int n = 0; n < N; ++n) {

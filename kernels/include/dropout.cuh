@@ -42,10 +42,33 @@ struct Draw {
         if constexpr (V == 8) words[2] = all.z, words[3] = all.w;
     }
 
+    template <class A>
+    __device__ bool keeps(const Dropout<A>& dropout, int k) const {
+        return (k % 2 != 0 || V == 1 ? words[k / 2] : words[k / 2] << 16) >= dropout.least;
+    }
     // What the k-th of them is multiplied by.
     template <class A>
     __device__ A factor(const Dropout<A>& dropout, int k) const {
-        const uint32_t bits = k % 2 != 0 || V == 1 ? words[k / 2] : words[k / 2] << 16;
-        return bits >= dropout.least ? dropout.scale : A(0);
+        return keeps(dropout, k) ? dropout.scale : A(0);
     }
+};
+
+// What draws came to, for `count` vectors of V elements: a bit each, where the draws have 16.
+template <int count, int V>
+class Kept {
+  public:
+    // Of vector n.
+    template <class A>
+    __device__ void note(int n, const Draw<V>& draw, const Dropout<A>& dropout) {
+        uint32_t bits = 0;
+        for (int k = 0; k < V; ++k) bits |= uint32_t(draw.keeps(dropout, k)) << k;
+        words_[word(n)] |= bits << n * V % 32;
+    }
+    // Bit k is set if element k of the vector is kept.
+    __device__ uint32_t operator[](int n) const { return words_[word(n)] >> n * V % 32; }
+
+  private:
+    // (A register has no index: nvcc must see that there is one word alone.)
+    __device__ static int word(int n) { return count * V <= 32 ? 0 : n * V / 32; }
+    uint32_t words_[(count * V + 31) / 32] = {};
 };

@@ -60,31 +60,43 @@ __device__ Moments<Acc<T>> block_moments(const T* x, int64_t cols, Acc<T> eps, i
 template <class T>
 constexpr bool kMeanIsExact = sizeof(T) == 2;
 
-// Of a row that is spread over threads. A thread has N vectors of it at most: get(n) is vector n,
-// if there(n). one_nth: 1 / cols, so that no thread divides.
-template <class T, int N, class There, class Get>
-__device__ Moments<Acc<T>> spread_moments(There there, Get get, RowMerge& merge, Acc<T> one_nth,
-                                          Acc<T> eps) {
+// Of a row that is spread over threads: each(visit) calls visit(v) for every vector v that the
+// thread has of it. one_nth: 1 / cols, so that no thread divides. alone: has the row its block or
+// cluster to itself? Then its threads may meet once, and a second time only where they must.
+template <class T, class Each>
+__device__ Moments<Acc<T>> spread_moments(Each each, RowMerge& merge, Acc<T> one_nth, Acc<T> eps,
+                                          bool alone) {
     using A = Acc<T>;
-    Totals<1, A> sum = {0};
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        if (!there(n)) break;
-        const Vec<T, kVec<T>> v = get(n);
-        for (int k = 0; k < kVec<T>; ++k) sum.values[0] += A(v[k]);
+    using V = Vec<T, kVec<T>>;
+    A mean;
+    if (kMeanIsExact<T> && alone) {
+        Totals<2, A> sums = {0, 0};  // of x, of x * x
+        each([&](const V& v) {
+            for (T x : v.at) {
+                sums.values[0] += A(x);
+                sums.values[1] += A(x) * A(x);
+            }
+        });
+        sums = merge(sums);
+        mean = sums[0] * one_nth;
+        const A variance = sums[1] * one_nth - mean * mean;
+        // Has the difference lost few digits? Where it has lost more, or is a NaN, read on.
+        if (variance * 16 > mean * mean) return {mean, 1 / sqrt(variance + eps)};
+    } else {
+        Totals<1, A> sum = {0};
+        each([&](const V& v) {
+            for (T x : v.at) sum.values[0] += A(x);
+        });
+        mean = merge(sum)[0] * one_nth;
     }
-    const A mean = merge(sum)[0] * one_nth;
     A square = 0, d_sum = 0;
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        if (!there(n)) break;
-        const Vec<T, kVec<T>> v = get(n);
-        for (int k = 0; k < kVec<T>; ++k) {
-            const A d = A(v[k]) - mean;
+    each([&](const V& v) {
+        for (T x : v.at) {
+            const A d = A(x) - mean;
             if constexpr (!kMeanIsExact<T>) d_sum += d;
             square += d * d;
         }
-    }
+    });
     if constexpr (kMeanIsExact<T>) {
         return {mean, 1 / sqrt(merge(Totals<1, A>{square})[0] * one_nth + eps)};
     } else {
@@ -93,22 +105,20 @@ __device__ Moments<Acc<T>> spread_moments(There there, Get get, RowMerge& merge,
     }
 }
 
-// y = (x - mean) * rstd * weight + bias, of a row x that waits in shared memory: the vectors of
-// part that are there.
-template <class T, int K, class There>
-__device__ void shift_and_scale(const Part<T, K>& part, There there, Acc<T> mean, Acc<T> rstd,
-                                const T* weight, const T* bias, T* y) {
+// Leaves them for backward, if there is one.
+template <class A>
+__device__ void put(Moments<A> of, int64_t row, A* mean, A* rstd) {
+    if (mean != nullptr) mean[row] = of.mean, rstd[row] = of.rstd;
+}
+
+// (x - mean) * rstd * weight + bias
+template <class T>
+__device__ Vec<T, kVec<T>> shift_and_scale(Vec<T, kVec<T>> v, Moments<Acc<T>> of, const T* weight,
+                                           const T* bias) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>;
-#pragma unroll 4  // more loads of weights side by side would not fit into 40 registers
-    for (int n = 0; n < kVectors<K>; ++n) {
-        if (!there(n)) break;
-        const int c = part.column(n);
-        const Vec<T, V> w = load<V>(weight + c), b = load<V>(bias + c);
-        Vec<T, V> v = part.at(n, 0);
-        for (int k = 0; k < V; ++k) v[k] = T((A(v[k]) - mean) * rstd * A(w[k]) + A(b[k]));
-        store(y + c, v);
-    }
+    const Vec<T, kVec<T>> w = load<kVec<T>>(weight), b = load<kVec<T>>(bias);
+    for (int k = 0; k < kVec<T>; ++k) v[k] = T((A(v[k]) - of.mean) * of.rstd * A(w[k]) + A(b[k]));
+    return v;
 }
 
 // ---- the gradients of weight and bias: dweight = sum of g * xhat, dbias = sum of g, over the rows
@@ -131,23 +141,25 @@ __global__ void columns_naive(const T* g, const T* x, const Acc<T>* mean, const 
     put(dbias, c, bias_sum.value);
 }
 
-// A thread for each column of a slice of the rows.
-template <class T>
+// A thread for V neighbouring columns of a slice of the rows.
+template <class T, int V>
 __global__ void columns_block(const T* g, const T* x, const Acc<T>* mean, const Acc<T>* rstd,
                               Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows,
                               int64_t cols) {
     using A = Acc<T>;
-    const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
     if (c >= cols) return;
     const int64_t slice = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
     const int64_t slices = int64_t(gridDim.y) * blockDim.y;
-    A weight_sum = 0, bias_sum = 0;
+    A weight_sum[V] = {}, bias_sum[V] = {};
 #pragma unroll 4
     for (int64_t row = slice; row < rows; row += slices) {
-        const A d = A(g[row * cols + c]);
-        weight_sum += d * ((A(x[row * cols + c]) - mean[row]) * rstd[row]);
-        bias_sum += d;
+        const Vec<T, V> u = load<V>(g + row * cols + c), v = load<V>(x + row * cols + c);
+        for (int k = 0; k < V; ++k) {
+            weight_sum[k] += A(u[k]) * ((A(v[k]) - mean[row]) * rstd[row]);
+            bias_sum[k] += A(u[k]);
+        }
     }
-    partial_dweight[slice * cols + c] = weight_sum;
-    partial_dbias[slice * cols + c] = bias_sum;
+    store(partial_dweight + slice * cols + c, weight_sum);
+    store(partial_dbias + slice * cols + c, bias_sum);
 }

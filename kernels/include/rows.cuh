@@ -1,5 +1,5 @@
 // Rows walked by the ops that normalise: which threads have which columns, how backward's next row
-// comes in meanwhile, and the launches.
+// comes in meanwhile, how rows that nobody can keep are read again, and the launches.
 #pragma once
 
 #include "async.cuh"
@@ -10,6 +10,12 @@
 // fills whole lines of memory anyway, and every kernel more takes time to compile.
 template <class T>
 constexpr bool kHasVectors = sizeof(T) < 8;
+
+// May these tensors' rows be read in vectors? A column of such a row is an int.
+template <class T, class... P>
+bool is_whole(int64_t cols, const P*... tensors) {
+    return kHasVectors<T> && cols % kVec<T> == 0 && cols <= 1 << 30 && is_aligned(tensors...);
+}
 
 // A product that is rounded before it goes on, and so is the same wherever it is needed: dx is a
 // difference of which most may cancel. Were h = g * weight fused with the subtraction of its
@@ -46,18 +52,6 @@ __device__ void read_columns(const T* tensor, const Columns<T, N>& column, int c
         if (c >= cols) break;
         const Vec<T, kVec<T>> v = load<kVec<T>>(tensor + c);
         for (int k = 0; k < kVec<T>; ++k) to[n][k] = Acc<T>(v[k]);
-    }
-}
-
-// Sums of the thread's columns, to its part of `sums` [cols].
-template <class T, int N>
-__device__ void write_columns(Acc<T>* sums, const Columns<T, N>& column, int cols,
-                              const Acc<T> (&from)[N][kVec<T>]) {
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c >= cols) break;
-        store(sums + c, from[n]);
     }
 }
 
@@ -102,7 +96,95 @@ struct NextRows {
     static int bytes(int threads) { return 2 * R * N * K * int(sizeof(Vec<T, V>)) * threads; }
 };
 
+// The block's sums of its columns, to its part of `sums` [cols]: those that its rows of threads
+// have are added up first. Every thread calls, when the last row has come.
+template <class T, int N>
+__device__ void write_columns(Acc<T>* sums, const Columns<T, N>& column, int cols,
+                              Acc<T> (&mine)[N][kVec<T>]) {
+    struct Place {
+        Acc<T> sums[N][kVec<T>];
+    };
+    for (int half = blockDim.y / 2; half > 0; half /= 2) {
+        const int from = int(threadIdx.y) - half;  // who gives away, to whom
+        Place* places = reinterpret_cast<Place*>(on_the_way);
+        __syncthreads();
+        if (from >= 0 && from < half) {
+            Place& place = places[from * blockDim.x + threadIdx.x];
+            for (int n = 0; n < N; ++n) {
+                for (int k = 0; k < kVec<T>; ++k) place.sums[n][k] = mine[n][k];
+            }
+        }
+        __syncthreads();
+        if (from >= 0) continue;
+        const Place& place = places[threadIdx.y * blockDim.x + threadIdx.x];
+        for (int n = 0; n < N; ++n) {
+            for (int k = 0; k < kVec<T>; ++k) mine[n][k] += place.sums[n][k];
+        }
+    }
+    if (threadIdx.y > 0) return;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c >= cols) break;
+        store(sums + c, mine[n]);
+    }
+}
+
+// ---- rows that nobody can keep, in a block or in a cluster: read again, most of it from L2
+
+constexpr int kLongThreads = 512;  // of a block
+constexpr int kLongBlocks = 2;     // of a multiprocessor, so that L2 has room for all their rows
+
+// The vectors that a thread has in such a row, which a cluster or a block has to itself.
+template <class T>
+class Walk {
+  public:
+    static constexpr int V = kVec<T>;
+
+    __device__ Walk(int cols, int blocks)
+        : cols_(cols),
+          first_((cluster_rank(blocks) * blockDim.x + threadIdx.x) * V),
+          step_(blocks * blockDim.x * V) {}
+
+    __device__ bool is_first() const { return first_ == 0; }
+
+    // visit(c, v) for each vector: v[k] is what begins with column c of the k-th of these rows.
+    template <class Visit, class... P>
+    __device__ void read(Visit visit, const P*... rows) const {
+        walk<true>(visit, rows...);
+    }
+    // The same for rows that this block has read or written before.
+    template <class Visit, class... P>
+    __device__ void read_again(Visit visit, const P*... rows) const {
+        walk<false>(visit, rows...);
+    }
+
+  private:
+    template <bool once, class Visit, class... P>
+    __device__ void walk(Visit visit, const P*... rows) const {
+        constexpr int kAhead = 4;
+        for (int begin = first_; begin < cols_; begin += kAhead * step_) {
+            Vec<T, V> v[kAhead][sizeof...(P)];
+#pragma unroll
+            for (int n = 0; n < kAhead; ++n) {
+                const int c = smaller(begin + n * step_, cols_ - V);  // past the end, any
+                int k = 0;
+                ((v[n][k++] = once ? load_once<V>(rows + c) : load<V>(rows + c)), ...);
+            }
+#pragma unroll
+            for (int n = 0; n < kAhead; ++n) {
+                const int c = begin + n * step_;
+                if (c < cols_) visit(c, v[n]);
+            }
+        }
+    }
+
+    int cols_, first_, step_;
+};
+
 // ---- launch choices: the first row of a table whose threads hold the whole row of the tensor
+
+constexpr int kNarrowVectors = 4;  // of a thread, in a row that a warp can so hold
 
 struct Shape {
     int threads, rows;  // threads of a row in a block, rows of a block
@@ -110,6 +192,7 @@ struct Shape {
 };
 constexpr Shape kForward[] = {
     // columns of a 2-byte type, at 4 vectors a thread; at 8 twice as many
+    {8, 16, 1},   //    256
     {16, 8, 1},   //    512
     {32, 4, 1},   //   1024; one warp, whose sums need no barrier
     {64, 4, 1},   //   2048
@@ -122,7 +205,8 @@ constexpr Shape kForward[] = {
 };
 constexpr Shape kBackward[] = {
     // columns of a 2-byte type
-    {32, 8, 1},   //   512; a block has 256 threads, so that two hide each other's barriers
+    {16, 16, 1},  //   256; a block has 256 threads, so that two hide each other's barriers
+    {32, 8, 1},   //   512
     {64, 4, 1},   //  1024
     {128, 2, 1},  //  2048
     {256, 1, 1},  //  4096
@@ -138,8 +222,8 @@ struct RowLaunch {
     int blocks = 0;
     int bytes = 0;  // of shared memory
 
-    // Rows that are under way at the same time.
-    int64_t rows() const { return int64_t(grid.x / blocks) * block.y; }
+    // Blocks that have a row to themselves, or clusters.
+    int64_t slices() const { return grid.x / blocks; }
 
     template <class... P, class... A>
     void start(void (*kernel)(P...), cudaStream_t stream, A... arguments) const {
@@ -175,8 +259,9 @@ bool allow(void (*kernel)(P...), int bytes) {
 template <class T, class... P>
 RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int vectors,
                          int bytes = 0) {
-    if (cols % kVec<T> != 0) return {};
-    RowLaunch launch = find(kForward, ceil_div<int64_t>(cols, kVec<T> * vectors), kernel);
+    int64_t threads = ceil_div<int64_t>(cols, kVec<T> * smaller(vectors, kNarrowVectors));
+    if (threads > kWarp) threads = ceil_div<int64_t>(cols, kVec<T> * vectors);
+    RowLaunch launch = find(kForward, threads, kernel);
     const int64_t grid = ceil_div<int64_t>(rows, launch.block.y) * launch.blocks;
     if (grid > 0x7fffffff) return {};  // CUDA's limit
     launch.grid = dim3(grid);
@@ -189,7 +274,6 @@ RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int v
 // the sums of their columns.
 template <class T, int K, int R = 1, class... P>
 RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
-    if (cols % kVec<T> != 0) return {};
     const int64_t vectors = ceil_div<int64_t>(cols, kVec<T> * kBackwardVectors<T>);
     RowLaunch launch = find(kBackward, vectors, kernel);
     const int threads = launch.block.x * launch.block.y;
@@ -204,6 +288,13 @@ RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
     return launch;
 }
 
+// Of a kernel for rows that nobody can keep.
+template <class... P>
+RowLaunch long_launch(void (*kernel)(P...), int64_t rows) {
+    const int blocks = has_clusters(kernel) ? kClusterBlocks : 1;
+    return {dim3(rows * blocks), dim3(kLongThreads), blocks};
+}
+
 // Threads of a block that has a row of any width to itself: no more than there is work for.
 inline int block_threads(int64_t cols) {
     int threads = kWarp;
@@ -212,11 +303,11 @@ inline int block_threads(int64_t cols) {
 }
 
 // Threads (columns, slices of the rows) for a sum over rows, enough of both to give each
-// multiprocessor 2048 threads.
+// multiprocessor 2048 threads. each: columns of a thread.
 struct Slices {
     dim3 block, grid;
-    Slices(int64_t rows, int64_t cols) : block(kWarp, 8) {
-        const int64_t across = ceil_div<int64_t>(cols, block.x);
+    Slices(int64_t rows, int64_t cols, int each = 1) : block(kWarp, 8) {
+        const int64_t across = ceil_div<int64_t>(cols, each * block.x);
         const int64_t down = smaller(ceil_div<int64_t>(rows, block.y),
                                      ceil_div<int64_t>(multiprocessors() * 8, across));
         grid = dim3(across, smaller<int64_t>(down, 65535));  // CUDA's limit in y

@@ -35,7 +35,7 @@ class Part {
     // The column of vector n; it is past the end where there is none.
     __device__ int column(int n) const { return first_ + n * step_; }
 
-    // Brings the row that begins at this element of each tensor.
+    // Asks for the row that begins at this element of each tensor; it is there after `await`.
     template <class... P>
     __device__ void fetch(int64_t begin, const P*... tensors) {
 #pragma unroll
@@ -45,8 +45,8 @@ class Part {
             (copy_async<V>(at(n, k++).at, tensors + begin + column(n)), ...);
         }
         close_batch();
-        await_batches<0>();
     }
+    __device__ void await() { await_batches<0>(); }
 
     // Vector n of tensor k. Neighbours' vectors are neighbours.
     __device__ Vec<T, V>& at(int n, int k) const {
