@@ -166,12 +166,14 @@ __device__ void put(Soft<T> soft, Acc<T> value, int64_t row, T* loss, Acc<T>* ma
     if (loss != nullptr) loss[row] = T(value);
 }
 
+constexpr int kForwardThreads = 256;  // of a block, at most
+
 // Leaves the sum of all losses that the block has come across; thread 0 of each of its rows has
 // some.
 template <class T>
 __device__ void leave(Losses<T> losses, Losses<T>* partial) {
     if (blockDim.y > 1) {
-        __shared__ Losses<T> of_warps[kRowWarps];
+        __shared__ Losses<T> of_warps[kForwardThreads / kWarp];
         const int thread = threadIdx.y * blockDim.x + threadIdx.x;
         losses = {warp_sum(losses.sum), warp_sum(losses.count)};
         if (thread % kWarp == 0) of_warps[thread / kWarp] = losses;
@@ -267,9 +269,8 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
 // small blocks do so at different times.
 // Flaw: a row that is no multiple of the vector wide goes back to online.
 
-constexpr int kForwardThreads = 256;  // of a block
-constexpr int kForwardAhead = 8;      // vectors on their way to a thread
-constexpr int kAtOnce = 2;            // of which so many raise the max together
+constexpr int kForwardAhead = 8;  // vectors on their way to a thread
+constexpr int kAtOnce = 2;        // of which so many raise the max together
 
 template <class T>
 __global__ __launch_bounds__(kForwardThreads,

@@ -187,7 +187,8 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
     for (int n = 0; n < N; ++n) {
         if (!there(n)) break;
         const int c = part.column(n);
-        store(y + begin + c, shift_and_scale(part.at(n, 0), of, weight + c, bias + c));
+        store(y + begin + c,
+              shift_and_scale(part.at(n, 0), of, load<V>(weight + c), load<V>(bias + c)));
     }
     if (part.column(0) == 0 && row < rows) put(of, row, mean, rstd);
 }
@@ -217,7 +218,7 @@ __global__ __launch_bounds__(kLongThreads, kLongBlocks) void forward_long(
     };
     const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
     const auto finish = [&](int c, const auto& v) {
-        store(out + c, shift_and_scale(v[0], of, weight + c, bias + c));
+        store(out + c, shift_and_scale(v[0], of, load<V>(weight + c), load<V>(bias + c)));
     };
     walk.read_again(finish, s_row);
     if (walk.is_first()) put(of, row, mean, rstd);

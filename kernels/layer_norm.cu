@@ -21,6 +21,11 @@
 constexpr int kForwardVectors = PLAYGROUND_CUDA ? 8 : 32;
 constexpr int kForwardBlocks = 2;  // of 512 threads that fit: 64 registers each
 
+// Of rows that are shared out among the blocks of a cluster, each of which fills a multiprocessor.
+constexpr int kWideThreads = 1024, kWideVectors = 4;
+template <class T>
+using WideQueue = RowQueue<T, kWideVectors, 2>;
+
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
 // Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
 // (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
@@ -145,36 +150,49 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
         if (c >= end) break;
-        store(y + c, shift_and_scale(v[n], of, weight + c, bias + c));
+        store(y + c, shift_and_scale(v[n], of, load<V>(weight + c), load<V>(bias + c)));
     }
     if (column.first == 0 && row < rows) put(of, row, mean, rstd);
 }
 
-// blocks: of a cluster, which has one row.
+// blocks: of a cluster. It stays, so that each thread keeps the weights of its columns.
 template <class T>
-__global__ __launch_bounds__(kMostThreads,
-                             kWaitingBlocks) void forward_wide(const T* x, const T* weight,
-                                                               const T* bias, T* y, Acc<T>* mean,
-                                                               Acc<T>* rstd, int cols, int blocks,
-                                                               Acc<T> one_nth, Acc<T> eps) {
-    constexpr int N = kVectors<1>;
-    const int64_t row = cluster_index(blocks);
-    Part<T, 1> part(cols, blocks);
-    RowMerge merge(blocks);
-    part.fetch(row * cols, x);
-    part.await();
-    const auto each = [&](auto visit) {
+__global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, const T* weight,
+                                                                const T* bias, T* y, Acc<T>* mean,
+                                                                Acc<T>* rstd, int64_t rows,
+                                                                int cols, int blocks,
+                                                                Acc<T> one_nth, Acc<T> eps) {
+    constexpr int V = kVec<T>, N = kWideVectors;
+    const int64_t first = cluster_index(blocks), stride = clusters(blocks);
+    const Columns<T, N> column(blocks);
+    MergeOf<kWideThreads / kWarp> merge(blocks);
+    WideQueue<T> queue(x, column, cols, first, stride, rows);
+    Vec<T, V> w[N];
 #pragma unroll
-        for (int n = 0; n < N && part.column(n) < cols; ++n) visit(part.at(n, 0));
-    };
-    const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
-#pragma unroll 4  // more loads of weights side by side would not fit into 40 registers
     for (int n = 0; n < N; ++n) {
-        const int c = part.column(n);
+        const int c = column[n];
         if (c >= cols) break;
-        store(y + row * cols + c, shift_and_scale(part.at(n, 0), of, weight + c, bias + c));
+        w[n] = load<V>(weight + c);
+        queue.beside(n) = load<V>(bias + c);  // for which there are no registers
     }
-    if (part.column(0) == 0) put(of, row, mean, rstd);
+    for (int64_t row = first; row < rows; row += stride) {
+        queue.await();
+        const auto each = [&](auto visit) {
+#pragma unroll
+            for (int n = 0; n < N && column[n] < cols; ++n) visit(queue.at(n));
+        };
+        const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = column[n];
+            if (c < cols) {
+                store(y + row * cols + c, shift_and_scale(queue.at(n), of, w[n], queue.beside(n)));
+            }
+            queue.replace(n);
+        }
+        queue.advance();
+        if (column.first == 0) put(of, row, mean, rstd);
+    }
 }
 
 // A row that no cluster can keep, whatever its width.
@@ -184,6 +202,7 @@ __global__ __launch_bounds__(kLongThreads,
                                                             const T* bias, T* y, Acc<T>* mean,
                                                             Acc<T>* rstd, int cols, int blocks,
                                                             Acc<T> one_nth, Acc<T> eps) {
+    constexpr int V = kVec<T>;
     const Walk<T> walk(cols, blocks);
     RowMerge merge(blocks);
     const int64_t row = cluster_index(blocks);
@@ -192,7 +211,7 @@ __global__ __launch_bounds__(kLongThreads,
     const auto each = [&](auto visit) { walk.read([&](int, const auto& v) { visit(v[0]); }, in); };
     const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
     const auto finish = [&](int c, const auto& v) {
-        store(out + c, shift_and_scale(v[0], of, weight + c, bias + c));
+        store(out + c, shift_and_scale(v[0], of, load<V>(weight + c), load<V>(bias + c)));
     };
     walk.read_again(finish, in);
     if (walk.is_first()) put(of, row, mean, rstd);
@@ -414,10 +433,11 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
                              int(cols), one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
-            launch = forward_launch<T>(forward_wide<T>, rows, cols, kVectors<1>, waiting_bytes(1));
+            launch = wide_launch<T>(forward_wide<T>, rows, cols, kWideThreads, kWideVectors,
+                                    WideQueue<T>::bytes(kWideThreads));
             if (launch.blocks > 0) {
-                launch.start(forward_wide<T>, stream, x, weight, bias, y, mean, rstd, int(cols),
-                             launch.blocks, one_nth, Acc<T>(eps));
+                launch.start(forward_wide<T>, stream, x, weight, bias, y, mean, rstd, rows,
+                             int(cols), launch.blocks, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
             launch = long_launch(forward_long<T>, rows);

@@ -26,6 +26,13 @@
 constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
 constexpr int kForwardBlocks = 3;  // of 512 threads that fit: 40 registers each
 
+// Of rows with more columns than that: vectors to each thread, and rows that wait or are on their
+// way.
+constexpr int kQueueCols = 32768;
+constexpr int kQueueVectors = 4;
+template <class T>
+using Queue = RowQueue<T, kQueueVectors, 3>;
+
 // x + residual, rounded as it is kept.
 template <class T>
 __device__ T sum_of(T x, T residual) {
@@ -276,6 +283,51 @@ __global__ __launch_bounds__(kMostThreads,
         store(y + begin + c, v);
     }
     if (part.column(0) == 0 && rstd != nullptr) rstd[row] = r;
+}
+
+// Without a residual there is half the traffic to hide the meetings behind. So a cluster stays;
+// while it works on a row, the next two are on their way, and the weights of its columns are at
+// hand.
+template <class T>
+__global__ __launch_bounds__(kMostThreads, 1) void forward_queue(const T* x, const T* weight, T* y,
+                                                                 Acc<T>* rstd, int64_t rows,
+                                                                 int cols, int blocks,
+                                                                 Acc<T> one_nth, Acc<T> eps) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, N = kQueueVectors;
+    const int64_t first = cluster_index(blocks), stride = clusters(blocks);
+    const Columns<T, N> column(blocks);
+    RowMerge merge(blocks);
+    Queue<T> queue(x, column, cols, first, stride, rows);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c < cols) queue.beside(n) = load<V>(weight + c);
+    }
+    for (int64_t row = first; row < rows; row += stride) {
+        queue.await();
+        Total<A> square = {0};
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            if (column[n] >= cols) break;
+            const Vec<T, V> v = queue.at(n);
+            for (int k = 0; k < V; ++k) square.value += A(v[k]) * A(v[k]);
+        }
+        const A r = inverse_root(merge(square).value * one_nth + eps);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int c = column[n];
+            if (c < cols) {
+                const Vec<T, V> w = queue.beside(n);
+                Vec<T, V> v = queue.at(n);
+                for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * r * A(w[k]));
+                store(y + row * cols + c, v);
+            }
+            queue.replace(n);
+        }
+        queue.advance();
+        if (column.first == 0 && rstd != nullptr) rstd[row] = r;
+    }
 }
 
 // A row that no cluster can keep, whatever its width.
@@ -553,6 +605,15 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
                 return cudaGetLastError();
             }
             const bool adds = residual != nullptr;
+            if (!adds && cols > kQueueCols) {
+                launch = wide_launch<T>(forward_queue<T>, rows, cols, kMostThreads, kQueueVectors,
+                                        Queue<T>::bytes(kMostThreads));
+                if (launch.blocks > 0) {
+                    launch.start(forward_queue<T>, stream, x, weight, y, rstd, rows, int(cols),
+                                 launch.blocks, one_nth, Acc<T>(eps));
+                    return cudaGetLastError();
+                }
+            }
             const auto wide = adds ? forward_wide<T, 2> : forward_wide<T, 1>;
             launch = forward_launch<T>(wide, rows, cols, adds ? kVectors<2> : kVectors<1>,
                                        waiting_bytes(1));

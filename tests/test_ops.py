@@ -246,6 +246,18 @@ def test_layer_norm_far_from_zero(case: Case, cols: int, offset: float):
     assert_as_good_as_pytorch(case, draw)
 
 
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=lambda dtype: str(dtype).split(".")[1])
+@pytest.mark.parametrize("cols", [40000, 262144])
+@pytest.mark.parametrize("case", [c for c in BEST if "layer_norm" in c.op.name], ids=str)
+def test_wide_layer_norm_far_from_zero(case: Case, cols: int, dtype: torch.dtype):
+    """Rows whose threads meet once, with others among them for which that is not enough."""
+    inputs = case.inputs(4, cols, dtype)
+    last = inputs["residual" if "residual" in inputs else "x"]
+    inputs["x"][2] = last[2] = 0
+    last += torch.tensor([[0.0], [100.0], [7.0], [-3.0]]).to(last)
+    assert_close_to_pytorch(case, inputs)
+
+
 # ---- the same bits on every run
 
 

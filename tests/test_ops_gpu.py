@@ -7,6 +7,7 @@ from op_cases import (
     CASES,
     DEVICE,
     Case,
+    assert_close_to_pytorch,
     by_name,
     converted,
     module_of,
@@ -132,6 +133,16 @@ def test_dropout_of_more_than_two_to_the_31_elements(version: str, cols: int):
     assert torch.equal(dresidual, arriving)
     assert not s[:-1].any()
     assert not dx[:-1].any()
+
+
+# More rows than there are clusters at once, and fewer; some leave the last block of one short.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("rows", "cols"), [(150, 40000), (300, 65544), (7, 65536), (70, 131072), (40, 262152)]
+)
+@each_best
+def test_wide_rows_one_after_the_other(case: Case, rows: int, cols: int, dtype: torch.dtype):
+    assert_close_to_pytorch(case, case.inputs(rows, cols, dtype))
 
 
 @each_best

@@ -7,7 +7,6 @@
 #include "reduce.cuh"
 
 constexpr int kClusterBlocks = 8;  // of a cluster, at most: every GPU with clusters has so many
-constexpr int kRowWarps = 16;      // of a row in one block, at most
 
 // The simulator has none: a kernel that needs them is not compiled for it.
 constexpr bool kMayHaveClusters = PLAYGROUND_CUDA;
@@ -124,10 +123,11 @@ __device__ inline unsigned clusters(int blocks) { return gridDim.x >> power_of(b
 //
 // P is plain data with `void take(P)`, which merges another one into it, and with
 // `P across(int lanes) const`, which merges each group of so many lanes of the warp, in every lane.
-constexpr int kMergeBytes = 6 * 1024;  // of shared memory that a kernel gives to this, at most
-class RowMerge {
+constexpr int kMergeBytes = 8 * 1024;  // of shared memory that a kernel gives to this, at most
+template <int kWarps>                  // of a row in one block, at most
+class MergeOf {
   public:
-    __device__ explicit RowMerge(int blocks) : blocks_(blocks) {
+    __device__ explicit MergeOf(int blocks) : blocks_(blocks) {
         if (blocks_ == 1) return;
         if (threadIdx.x == 0) {
             arrivals()[0].init();
@@ -183,7 +183,7 @@ class RowMerge {
     // where nobody reads, and one barrier is enough.
     template <class P>
     __device__ static P* parts_of(int turn) {
-        alignas(16) __shared__ P all[2][kClusterBlocks * kRowWarps];
+        alignas(16) __shared__ P all[2][kClusterBlocks * kWarps];
         return all[turn];
     }
 
@@ -195,6 +195,7 @@ class RowMerge {
     int blocks_;
     unsigned calls_ = 0;
 };
+using RowMerge = MergeOf<16>;
 
 // A sum, for RowMerge.
 template <class A>

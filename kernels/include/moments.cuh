@@ -63,8 +63,8 @@ constexpr bool kMeanIsExact = sizeof(T) == 2;
 // Of a row that is spread over threads: each(visit) calls visit(v) for every vector v that the
 // thread has of it. one_nth: 1 / cols, so that no thread divides. alone: has the row its block or
 // cluster to itself? Then its threads may meet once, and a second time only where they must.
-template <class T, class Each>
-__device__ Moments<Acc<T>> spread_moments(Each each, RowMerge& merge, Acc<T> one_nth, Acc<T> eps,
+template <class T, class Each, class Merge>
+__device__ Moments<Acc<T>> spread_moments(Each each, Merge& merge, Acc<T> one_nth, Acc<T> eps,
                                           bool alone) {
     using A = Acc<T>;
     using V = Vec<T, kVec<T>>;
@@ -112,13 +112,12 @@ __device__ void put(Moments<A> of, int64_t row, A* mean, A* rstd) {
 }
 
 // (x - mean) * rstd * weight + bias
-template <class T>
-__device__ Vec<T, kVec<T>> shift_and_scale(Vec<T, kVec<T>> v, Moments<Acc<T>> of, const T* weight,
-                                           const T* bias) {
+template <class T, int V>
+__device__ Vec<T, V> shift_and_scale(Vec<T, V> x, Moments<Acc<T>> of, const Vec<T, V>& weight,
+                                     const Vec<T, V>& bias) {
     using A = Acc<T>;
-    const Vec<T, kVec<T>> w = load<kVec<T>>(weight), b = load<kVec<T>>(bias);
-    for (int k = 0; k < kVec<T>; ++k) v[k] = T((A(v[k]) - of.mean) * of.rstd * A(w[k]) + A(b[k]));
-    return v;
+    for (int k = 0; k < V; ++k) x[k] = T((A(x[k]) - of.mean) * of.rstd * A(weight[k]) + A(bias[k]));
+    return x;
 }
 
 // ---- the gradients of weight and bias: dweight = sum of g * xhat, dbias = sum of g, over the rows

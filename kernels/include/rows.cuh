@@ -96,6 +96,61 @@ struct NextRows {
     static int bytes(int threads) { return 2 * R * N * K * int(sizeof(Vec<T, V>)) * threads; }
 };
 
+// ---- rows that a block, or a cluster, takes one after the other: D of them wait in shared memory,
+// or are on their way there. N vectors of each are the thread's.
+
+template <class T, int N, int D>
+class RowQueue {
+  public:
+    static constexpr int V = kVec<T>;
+
+    // Of x [rows, cols]: row `first`, and every `stride`-th after it.
+    __device__ RowQueue(const T* x, const Columns<T, N>& column, int cols, int64_t first,
+                        int64_t stride, int64_t rows)
+        : x_(x), column_(column), cols_(cols), row_(first), stride_(stride), rows_(rows) {
+        for (; turn_ < D; ++turn_, row_ += stride) {
+#pragma unroll
+            for (int n = 0; n < N; ++n) replace(n);
+        }
+        turn_ = 0;
+    }
+
+    // Returns when the first row is there.
+    __device__ void await() { await_batches<(D - 1) * N>(); }
+
+    // Vector n of it. Neighbours' vectors are neighbours.
+    __device__ Vec<T, V>& at(int n) { return place(turn_ * N + n); }
+
+    // Nobody needs that vector any more: asks for vector n of the row that is D turns behind.
+    __device__ void replace(int n) {
+        const int c = column_[n];
+        if (row_ < rows_ && c < cols_) copy_async<V>(at(n).at, x_ + row_ * cols_ + c);
+        close_batch();
+    }
+
+    // The next row is the first.
+    __device__ void advance() {
+        turn_ = turn_ + 1 < D ? turn_ + 1 : 0;
+        row_ += stride_;
+    }
+
+    // N more vectors of the thread's, for what it likes.
+    __device__ Vec<T, V>& beside(int n) { return place(D * N + n); }
+
+    // Of shared memory, that a block of so many threads needs.
+    static int bytes(int threads) { return (D + 1) * N * kVecBytes * threads; }
+
+  private:
+    __device__ static Vec<T, V>& place(int i) {
+        return reinterpret_cast<Vec<T, V>*>(on_the_way)[i * blockDim.x + threadIdx.x];
+    }
+
+    const T* x_;
+    Columns<T, N> column_;
+    int cols_, turn_ = 0;
+    int64_t row_, stride_, rows_;  // row_: the one that replaces the first
+};
+
 // The block's sums of its columns, to its part of `sums` [cols]: those that its rows of threads
 // have are added up first. Every thread calls, when the last row has come.
 template <class T, int N>
@@ -268,6 +323,23 @@ RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int v
     launch.bytes = bytes * launch.block.x * launch.block.y;
     if (launch.bytes > 0 && !allow(kernel, launch.bytes)) return {};
     return launch;
+}
+
+// Of a forward kernel whose clusters stay and take row after row, with so many threads in a block
+// and vectors of a row to each. Few rows are spread over more blocks than they need.
+template <class T, class... P>
+RowLaunch wide_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int threads, int vectors,
+                      int bytes) {
+    if (!has_clusters(kernel) || !allow(kernel, bytes)) return {};
+    int blocks = 2;
+    const int64_t held = int64_t(threads) * vectors * kVec<T>;
+    while (blocks < kClusterBlocks &&
+           (blocks * held < cols || rows * blocks * 2 <= multiprocessors())) {
+        blocks *= 2;
+    }
+    const int64_t at_once = clusters_at_once(kernel, blocks, dim3(threads), bytes);
+    if (blocks * held < cols || at_once == 0) return {};
+    return {dim3(smaller(rows, at_once) * blocks), dim3(threads), blocks, bytes};
 }
 
 // Of a backward kernel whose blocks stay, take row after row of K tensors, R at a time, and leave
