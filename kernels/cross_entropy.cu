@@ -18,6 +18,7 @@
 //
 // A target that is no class reads nothing and makes the loss NaN, and dx in its row.
 
+#include "second.cuh"
 #include "softmax.cuh"
 
 // Elements per access. double, which is here for checks of gradients, does without vectors.
@@ -280,6 +281,7 @@ __global__ __launch_bounds__(kForwardThreads,
                                                     int64_t ignore_index, Acc<T> smoothing) {
     using A = Acc<T>;
     constexpr int V = kVec<T>;
+    let_second_begin();
     const int step = blockDim.x * V;
     const int64_t stride = int64_t(gridDim.x) * blockDim.y;
     Losses<T> losses = {0, 0};
@@ -333,6 +335,7 @@ __global__ void reduce_losses(const Losses<T>* partial, int64_t count, int block
     RowMerge merge(blocks);
     const int64_t first = blockIdx.x * kLossThreads + threadIdx.x;
     LongSum<A> sum, counted;
+    partial = await_first(partial);
 #pragma unroll 4
     for (int64_t i = first; i < count; i += int64_t(gridDim.x) * kLossThreads) {
         sum += partial[i].sum;
@@ -421,13 +424,9 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
     }
     if (reduction != 0) {  // without rows too, though nothing is left then
         const int64_t count = cross_entropy_partials(x, rows, cols, version);
-        const bool mean = reduction == 1;
-        if (has_clusters(reduce_losses<T>)) {
-            launch_clusters(reduce_losses<T>, kClusterBlocks, kClusterBlocks, dim3(kLossThreads), 0,
-                            stream, left, count, kClusterBlocks, mean, loss, weight);
-        } else {
-            reduce_losses<<<1, kLossThreads, 0, stream>>>(left, count, 1, mean, loss, weight);
-        }
+        const int blocks = has_clusters(reduce_losses<T>) ? kClusterBlocks : 1;
+        launch_second(reduce_losses<T>, blocks, dim3(blocks), dim3(kLossThreads), stream, left,
+                      count, blocks, reduction == 1, loss, weight);
     }
     return cudaGetLastError();
 }

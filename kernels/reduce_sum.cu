@@ -9,6 +9,7 @@
 // it.
 
 #include "reduce.cuh"
+#include "second.cuh"
 
 // The pieces of the rows, numbered row by row; piece p is [begin, end) in x.
 struct Pieces {
@@ -73,6 +74,8 @@ template <class In, class Out, int V>
 __global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out* y,
                                                                 Pieces pieces) {
     using A = Acc<In>;
+    x = await_first(x);
+    let_second_begin();
     int turn = 0;
     for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < pieces.count();
          first += int64_t(gridDim.x) * blockDim.y, turn ^= 1) {
@@ -113,7 +116,8 @@ constexpr Shape kShapes[] = {
 // ---- launchers. version: 0 naive, 1 shared, 2 vector
 
 template <class In, class Out>
-void launch(const In* x, Out* y, Pieces pieces, int64_t version, cudaStream_t stream) {
+void launch(const In* x, Out* y, Pieces pieces, int64_t version, bool is_second,
+            cudaStream_t stream) {
     if (version == 0) {
         const int64_t blocks = ceil_div<int64_t>(pieces.count(), 128);
         sum_naive<<<blocks, 128, 0, stream>>>(x, y, pieces);
@@ -126,35 +130,46 @@ void launch(const In* x, Out* y, Pieces pieces, int64_t version, cudaStream_t st
         while (ceil_div<int64_t>(pieces.size, whole ? V : 1) > shape->vectors) ++shape;
         const unsigned blocks = grid_of(ceil_div<int64_t>(pieces.count(), shape->pieces));
         const dim3 block(shape->threads, shape->pieces);
-        if (whole) {
-            sum_vector<In, Out, V><<<blocks, block, 0, stream>>>(x, y, pieces);
+        const auto kernel = whole ? sum_vector<In, Out, V> : sum_vector<In, Out, 1>;
+        if (is_second) {
+            launch_second(kernel, 1, dim3(blocks), block, stream, x, y, pieces);
         } else {
-            sum_vector<In, Out, 1><<<blocks, block, 0, stream>>>(x, y, pieces);
+            kernel<<<blocks, block, 0, stream>>>(x, y, pieces);
         }
     }
+}
+
+// How many elements a piece has. The vector version's blocks take so many vectors at a time as is a
+// power of two: less than that leaves them idle.
+int64_t size_of_pieces(int64_t cols, int64_t splits, int64_t version) {
+    const int64_t least = ceil_div(cols, splits);
+    if (version != 2 || splits == 1) return least;
+    int64_t size = 1;
+    while (size < least) size *= 2;
+    return size;
 }
 
 // How many pieces each row is cut into: 1 where the rows alone fill the GPU, else so many that the
 // last ones to end leave little of it idle, but none below 4096 elements.
 int64_t reduce_sum_splits(int64_t rows, int64_t cols, int64_t version) {
     const int64_t enough = multiprocessors() * (version == 0 ? 512 : 4);
-    if (rows >= enough) return 1;
-    const int64_t wanted = version == 2 ? 4 * enough : enough;
+    if (rows >= enough || cols <= 4096) return 1;
+    const int64_t wanted = version == 2 ? 8 * enough : enough;
     const int64_t splits = smaller(ceil_div(wanted, rows), ceil_div<int64_t>(cols, 4096));
-    return splits < 1 ? 1 : splits;
+    return ceil_div(cols, size_of_pieces(cols, splits, version));
 }
 
 template <class T>
 cudaError_t reduce_sum_forward(const T* x, Acc<T>* partial, T* y, int64_t rows, int64_t cols,
                                int64_t splits, int64_t version, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
-    const int64_t size = ceil_div<int64_t>(ceil_div(cols, splits), kVec<T>) * kVec<T>;
-    const Pieces pieces = {rows, cols, splits, size};
+    const int64_t size = size_of_pieces(cols, splits, version);
+    const Pieces pieces = {rows, cols, splits, ceil_div<int64_t>(size, kVec<T>) * kVec<T>};
     if (splits == 1) {
-        launch(x, y, pieces, version, stream);
+        launch(x, y, pieces, version, false, stream);
     } else {
-        launch(x, partial, pieces, version, stream);
-        launch(partial, y, Pieces{rows, splits, 1, splits}, version, stream);
+        launch(x, partial, pieces, version, false, stream);
+        launch(partial, y, Pieces{rows, splits, 1, splits}, version, true, stream);
     }
     return cudaGetLastError();
 }

@@ -249,16 +249,6 @@ struct Totals {
 
 #if PLAYGROUND_CUDA
 
-// May this kernel be launched in clusters, on the current device and as it was compiled?
-template <class Kernel>
-bool has_clusters(Kernel* kernel) {
-    int device = 0, can = 0;
-    cudaFuncAttributes compiled = {};
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&can, cudaDevAttrClusterLaunch, device) == cudaSuccess && can &&
-           cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
-}
-
 // A launch of grid blocks in clusters of `blocks`, which divides grid. It points at its attribute.
 struct ClusterConfig : cudaLaunchConfig_t {
     cudaLaunchAttribute cluster = {};
@@ -296,10 +286,6 @@ int clusters_at_once(void (*kernel)(Parameters...), int blocks, dim3 block, int 
 
 #else
 
-template <class Kernel>
-bool has_clusters(Kernel*) {
-    return false;
-}
 template <class... Parameters, class... Arguments>
 void launch_clusters(void (*)(Parameters...), int, unsigned, dim3, int, cudaStream_t,
                      Arguments...) {}
