@@ -1,5 +1,5 @@
 // A second launch, for what the blocks of a first one have left. It is made ready while the first
-// is still at work: that spares the two microseconds from one kernel's end to the next one's begin.
+// is still at work: that spares a microsecond between one kernel's end and the next one's begin.
 //
 // The first kernel calls `let_second_begin`, the second one `await_first` before it reads or writes
 // anything. GPUs can do that from Hopper on, as clusters ("programmatic dependent launch").
