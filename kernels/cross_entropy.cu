@@ -140,7 +140,7 @@ class RowLoss {
     }
 
     // Merges what all threads of the row have taken in.
-    __device__ void merge(RowMerge& merge) {
+    __device__ void merge(RowMerge<>& merge) {
         if (smoothing_ != 0) centred_ = merge(centred_);
     }
 

@@ -165,7 +165,7 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, cons
     constexpr int V = kVec<T>, N = kWideVectors;
     const int64_t first = cluster_index(blocks), stride = clusters(blocks);
     const Columns<T, N> column(blocks);
-    MergeOf<kWideThreads / kWarp> merge(blocks);
+    RowMerge<kWideThreads / kWarp> merge(blocks);
     WideQueue<T> queue(x, column, cols, first, stride, rows);
     Vec<T, V> w[N];
 #pragma unroll

@@ -165,13 +165,14 @@ Plan plan_of(bool aligned, int64_t cols) {
 }
 
 // A thread's columns are the same in all its rows, so several rows make reading scale and bias
-// cheap; but a GPU needs blocks enough. So up to kRows where that leaves it kBlocksEach.
+// cheap; but a GPU needs blocks enough. So up to kRows where that leaves it kBlocksEach, and twice
+// as many where a thread has one element of each.
 constexpr int kRows = 2;
 constexpr int kBlocksEach = 32;  // of a multiprocessor
 
 int64_t rows_of_a_block(const Plan& plan, int64_t rows) {
     int64_t each = plan.block.y;
-    for (int more = 2; more <= kRows; more *= 2) {
+    for (int more = 2; more <= (plan.whole ? kRows : 2 * kRows); more *= 2) {
         if (plan.grid.x * ceil_div(rows, 2 * each) < multiprocessors() * kBlocksEach) break;
         each *= 2;
     }

@@ -263,7 +263,7 @@ def test_a_report_is_the_same_on_any_number_of_cores():
     code = """
         import lab, reference
         from kernels.scale_bias_relu import scale_bias_relu
-        print(lab.check(scale_bias_relu, **reference.OPS["scale_bias_relu"].inputs(16, 2047)))
+        print(lab.check(scale_bias_relu, **reference.OPS["scale_bias_relu"].inputs(32, 4095)))
     """
     reports = [
         output_of(code, env=os.environ | {"SIMULATOR_THREADS": cores}) for cores in ("1", "64")

@@ -124,10 +124,10 @@ __device__ inline unsigned clusters(int blocks) { return gridDim.x >> power_of(b
 // P is plain data with `void take(P)`, which merges another one into it, and with
 // `P across(int lanes) const`, which merges each group of so many lanes of the warp, in every lane.
 constexpr int kMergeBytes = 8 * 1024;  // of shared memory that a kernel gives to this, at most
-template <int kWarps>                  // of a row in one block, at most
-class MergeOf {
+template <int kWarps = 16>             // of a row in one block, at most
+class RowMerge {
   public:
-    __device__ explicit MergeOf(int blocks) : blocks_(blocks) {
+    __device__ explicit RowMerge(int blocks) : blocks_(blocks) {
         if (blocks_ == 1) return;
         if (threadIdx.x == 0) {
             arrivals()[0].init();
@@ -195,7 +195,6 @@ class MergeOf {
     int blocks_;
     unsigned calls_ = 0;
 };
-using RowMerge = MergeOf<16>;
 
 // A sum, for RowMerge.
 template <class A>
@@ -249,6 +248,16 @@ struct Totals {
 
 #if PLAYGROUND_CUDA
 
+// May this kernel be launched in clusters, on the current device and as it was compiled?
+template <class Kernel>
+bool has_clusters(Kernel* kernel) {
+    int device = 0, can = 0;
+    cudaFuncAttributes compiled = {};
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&can, cudaDevAttrClusterLaunch, device) == cudaSuccess && can &&
+           cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
+}
+
 // A launch of grid blocks in clusters of `blocks`, which divides grid. It points at its attribute.
 struct ClusterConfig : cudaLaunchConfig_t {
     cudaLaunchAttribute cluster = {};
@@ -286,6 +295,10 @@ int clusters_at_once(void (*kernel)(Parameters...), int blocks, dim3 block, int 
 
 #else
 
+template <class Kernel>
+bool has_clusters(Kernel*) {
+    return false;
+}
 template <class... Parameters, class... Arguments>
 void launch_clusters(void (*)(Parameters...), int, unsigned, dim3, int, cudaStream_t,
                      Arguments...) {}

@@ -5,7 +5,7 @@
 // anything. GPUs can do that from Hopper on, as clusters ("programmatic dependent launch").
 #pragma once
 
-#include "vec.cuh"
+#include "cluster.cuh"
 
 #if PLAYGROUND_CUDA
 

@@ -106,17 +106,3 @@ inline int shared_bytes() {
     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     return bytes;
 }
-
-// May this kernel be launched in clusters, on the current device and as it was compiled?
-template <class Kernel>
-bool has_clusters(Kernel* kernel) {
-#if PLAYGROUND_CUDA
-    int device = 0, can = 0;
-    cudaFuncAttributes compiled = {};
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&can, cudaDevAttrClusterLaunch, device) == cudaSuccess && can &&
-           cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
-#else
-    return false;  // the simulator has none
-#endif
-}
