@@ -166,7 +166,9 @@ def score(timed: DataFrame) -> str:
             level += 1
         else:
             lost.append(cols)
-    where = f" (at {' and '.join(map(str, sorted(set(lost))))} columns)" if lost else ""
+    *most, last = map(str, sorted(set(lost))) if lost else [""]
+    widths = f"{', '.join(most)} and {last}" if most else last
+    where = f" (at {widths} columns)" if lost else ""
     text = (
         f"Of {won + level + len(lost)} cells {won} are won by more than 2%, {level} level,"
         f" {len(lost)} lost{where}."
