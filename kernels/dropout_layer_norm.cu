@@ -21,6 +21,7 @@
 
 #include "dropout.cuh"
 #include "moments.cuh"
+#include "waiting.cuh"
 
 // Rounded as it is kept. A wide type also rounds the product, and so has the bits that PyTorch's
 // sum has: where a row is nearly constant, each decides much of y.
@@ -138,10 +139,10 @@ __global__ void dx_block(const T* g, const T* gs, const T* s, const T* weight, c
 
 // ---- vector: memory is read once, in vectors of 16 bytes, and one draw serves the eight elements
 // of a vector (four of float). A row too wide for one block is shared out among the blocks of a
-// cluster. In forward it waits in shared memory, for the draws need the registers. Backward has its
-// part of the row, the weights and the sums of its columns in registers; it draws while the sums
-// over the row are on their way, and the next row is on its way to shared memory.
-// A row that does not fit into that either is read again where it is needed.
+// cluster. In forward it waits in shared memory, and draws are made while it is on its way there:
+// of each element a bit is kept. Backward has its part of the row, the weights and the sums of its
+// columns in registers; it draws while the sums over the row are on their way, and the next row is
+// on its way to shared memory. A row that does not fit into that is read again where it is needed.
 // Flaw: a row that is no multiple of the vector wide goes back to block.
 
 // one_nth: 1 / cols, so that no thread divides. blocks: of a cluster.
@@ -356,24 +357,15 @@ __global__ __launch_bounds__(kLongThreads, kLongBlocks) void dx_long(
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector
 
-// Of backward: row by row with backward_vector, if that can do it; else (blocks is 0) dx row by
-// row, and the columns' sums in slices of the rows.
 template <class T>
-struct Plan {
-    bool whole;  // in vectors?
-    RowLaunch launch;
-    Slices slices;
-
-    Plan(const T* g, const T* gs, const T* s, const T* weight, int64_t rows, int64_t cols,
-         int64_t version)
-        : whole(version == 2 && is_whole<T>(cols, g, gs, s, weight)),
-          slices(rows, cols, whole ? kVec<T> : 1) {
-        if constexpr (kHasVectors<T>) {
-            if (whole) launch = backward_launch<T, 3>(backward_vector<T>, rows, cols);
-        }
+BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
+                        int64_t cols, int64_t version) {
+    BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, gs, s, weight), rows, cols);
+    if constexpr (kHasVectors<T>) {
+        if (plan.whole) plan.launch = backward_launch<T, 3>(backward_vector<T>, rows, cols);
     }
-    int64_t partials() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
-};
+    return plan;
+}
 
 template <class T>
 cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* weight,
@@ -414,7 +406,7 @@ template <class T>
 int64_t dropout_layer_norm_partials(const T* g, const T* gs, const T* s, const T* weight,
                                     int64_t rows, int64_t cols, int64_t version) {
     if (version == 0 || cols == 0) return 0;
-    return Plan<T>(g, gs, s, weight, rows, cols, version).partials();
+    return plan_of(g, gs, s, weight, rows, cols, version).partials();
 }
 
 // gs: null if nothing arrives at s.
@@ -436,7 +428,7 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
                                                                         dbias, rows, cols);
         return cudaGetLastError();
     }
-    const Plan<T> plan(g, gs, s, weight, rows, cols, version);
+    const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
     const Slices& slices = plan.slices;
     if (!plan.whole) {
         dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(

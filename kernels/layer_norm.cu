@@ -118,9 +118,8 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
 // For the next row it has no registers left, so that one is on its way to shared memory meanwhile.
 //
 // A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
-// other, and more has to be on its way meanwhile: in forward such a row waits in shared memory, and
-// backward takes two of them at once.
-// A row that does not fit into that either is read again where it is needed.
+// other, and more has to be on its way meanwhile: in forward the next row, and backward takes two
+// rows at once. A row that does not fit into that either is read again where it is needed.
 // Flaw: a row that is no multiple of the vector wide goes back to block.
 
 // one_nth: 1 / cols, so that no thread divides.
@@ -392,27 +391,19 @@ __global__ __launch_bounds__(kLongThreads,
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector
 
-// Of backward: row by row with backward_vector or backward_wide, if one can do it; else (blocks is
-// 0) dx row by row, and the columns' sums in slices of the rows.
 template <class T>
-struct Plan {
-    bool whole;  // in vectors?
-    RowLaunch launch;
-    Slices slices;
-
-    Plan(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols, int64_t version)
-        : whole(version == 2 && is_whole<T>(cols, g, x, weight)),
-          slices(rows, cols, whole ? kVec<T> : 1) {
-        if constexpr (kHasVectors<T>) {
-            if (whole) launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
-            if constexpr (kMayHaveClusters) {
-                if (launch.blocks > 1)
-                    launch = backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
-            }
+BackwardPlan<T> plan_of(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols,
+                        int64_t version) {
+    BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, x, weight), rows, cols);
+    if constexpr (kHasVectors<T>) {
+        if (plan.whole) plan.launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
+        if constexpr (kMayHaveClusters) {
+            if (plan.launch.blocks > 1)
+                plan.launch = backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
         }
     }
-    int64_t partials() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
-};
+    return plan;
+}
 
 template <class T>
 cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
@@ -456,7 +447,7 @@ template <class T>
 int64_t layer_norm_partials(const T* g, const T* x, const T* weight, int64_t rows, int64_t cols,
                             int64_t version) {
     if (version == 0 || cols == 0) return 0;
-    return Plan<T>(g, x, weight, rows, cols, version).partials();
+    return plan_of(g, x, weight, rows, cols, version).partials();
 }
 
 template <class T>
@@ -474,7 +465,7 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
                                                                         dbias, rows, cols);
         return cudaGetLastError();
     }
-    const Plan<T> plan(g, x, weight, rows, cols, version);
+    const BackwardPlan<T> plan = plan_of(g, x, weight, rows, cols, version);
     const Slices& slices = plan.slices;
     if (!plan.whole) {
         dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(g, x, weight, mean, rstd, dx,

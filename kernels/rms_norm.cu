@@ -192,8 +192,8 @@ __global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>
 //
 // A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
 // other, and more has to be on its way meanwhile: in forward such a row waits in shared memory, and
-// backward takes two of them at once.
-// A row that does not fit into that either is read again where it is needed.
+// backward takes two of them at once. A row that does not fit into that either is read again where
+// it is needed.
 // Flaw: a row that is no multiple of the vector wide goes back to block.
 
 // one_nth: 1 / cols, so that no thread divides.
@@ -561,28 +561,19 @@ __global__ __launch_bounds__(kLongThreads,
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector
 
-// Of backward: row by row with backward_vector or backward_wide, if one can do it; else (blocks is
-// 0) dx row by row, and the columns' sums in slices of the rows.
 template <class T>
-struct Plan {
-    bool whole;  // in vectors?
-    RowLaunch launch;
-    Slices slices;
-
-    Plan(const T* g, const T* gs, const T* s, const T* weight, int64_t rows, int64_t cols,
-         int64_t version)
-        : whole(version == 2 && is_whole<T>(cols, g, gs, s, weight)),
-          slices(rows, cols, whole ? kVec<T> : 1) {
-        if constexpr (kHasVectors<T>) {
-            if (whole) launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
-            if constexpr (kMayHaveClusters) {
-                if (launch.blocks > 1)
-                    launch = backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
-            }
+BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
+                        int64_t cols, int64_t version) {
+    BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, gs, s, weight), rows, cols);
+    if constexpr (kHasVectors<T>) {
+        if (plan.whole) plan.launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
+        if constexpr (kMayHaveClusters) {
+            if (plan.launch.blocks > 1)
+                plan.launch = backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
         }
     }
-    int64_t partials() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
-};
+    return plan;
+}
 
 // residual and s are null, or both are not.
 template <class T>
@@ -638,7 +629,7 @@ template <class T>
 int64_t rms_norm_partials(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
                           int64_t cols, int64_t version) {
     if (version == 0 || cols == 0) return 0;
-    return Plan<T>(g, gs, s, weight, rows, cols, version).partials();
+    return plan_of(g, gs, s, weight, rows, cols, version).partials();
 }
 
 // gs: null if nothing arrives at s.
@@ -658,7 +649,7 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
                                                                         cols);
         return cudaGetLastError();
     }
-    const Plan<T> plan(g, gs, s, weight, rows, cols, version);
+    const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
     const Slices& slices = plan.slices;
     if (!plan.whole) {
         dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(g, gs, s, weight, rstd, dx,

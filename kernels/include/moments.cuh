@@ -4,7 +4,6 @@
 #pragma once
 
 #include "rows.cuh"
-#include "waiting.cuh"
 
 // rstd: 1 / sqrt(variance + eps)
 template <class A>

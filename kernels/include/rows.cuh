@@ -386,3 +386,16 @@ struct Slices {
     }
     int64_t count() const { return int64_t(grid.y) * block.y; }
 };
+
+// Of backward: row by row, with `launch`; or, if that has no blocks, dx row by row, and the
+// columns' sums in slices of the rows.
+template <class T>
+struct BackwardPlan {
+    bool whole;  // in vectors?
+    Slices slices;
+    RowLaunch launch = {};
+
+    BackwardPlan(bool whole, int64_t rows, int64_t cols)
+        : whole(whole), slices(rows, cols, whole ? kVec<T> : 1) {}
+    int64_t partials() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
+};
