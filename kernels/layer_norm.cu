@@ -365,17 +365,7 @@ __global__ __launch_bounds__(kLongThreads,
     const T *g_row = g + row * cols, *x_row = x + row * cols;
     T* out = dx + row * cols;
     const A m = mean[row], r = rstd[row];
-    Totals<2, A> mine = {0, 0};  // of h, of h * xhat
-    const auto add = [&](int c, const auto& v) {
-        const Vec<T, V> w = load<V>(weight + c);
-        for (int k = 0; k < V; ++k) {
-            const A h = product(A(v[0][k]), A(w[k]));
-            mine.values[0] += h;
-            mine.values[1] += h * ((A(v[1][k]) - m) * r);
-        }
-    };
-    walk.read(add, g_row, x_row);
-    const auto sums = merge(mine);
+    const auto sums = sums_for_dx(walk, merge, g_row, x_row, weight, m, r);
     const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
     const auto finish = [&](int c, const auto& v) {
         const Vec<T, V> w = load<V>(weight + c);

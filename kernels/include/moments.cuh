@@ -119,6 +119,24 @@ __device__ Vec<T, V> shift_and_scale(Vec<T, V> x, Moments<Acc<T>> of, const Vec<
     return x;
 }
 
+// Sums over a long row of h = g * weight and of h * xhat, for dx.
+template <class T>
+__device__ Totals<2, Acc<T>> sums_for_dx(const Walk<T>& walk, RowMerge<>& merge, const T* g,
+                                         const T* x, const T* weight, Acc<T> mean, Acc<T> rstd) {
+    using A = Acc<T>;
+    Totals<2, A> mine = {0, 0};
+    const auto add = [&](int c, const auto& v) {
+        const Vec<T, kVec<T>> w = load<kVec<T>>(weight + c);
+        for (int k = 0; k < kVec<T>; ++k) {
+            const A h = product(A(v[0][k]), A(w[k]));
+            mine.values[0] += h;
+            mine.values[1] += h * ((A(v[1][k]) - mean) * rstd);
+        }
+    };
+    walk.read(add, g, x);
+    return merge(mine);
+}
+
 // ---- the gradients of weight and bias: dweight = sum of g * xhat, dbias = sum of g, over the rows
 
 // A thread for each column.
