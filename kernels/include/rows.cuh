@@ -1,5 +1,5 @@
-// Rows walked by the ops that normalise: which threads have which columns, how backward's next row
-// comes in meanwhile, how rows that nobody can keep are read again, and the launches.
+// Rows walked by the ops that normalise: which threads have which columns, how the next rows come
+// in meanwhile, how rows that nobody can keep are read again, and the launches.
 #pragma once
 
 #include "async.cuh"
