@@ -112,7 +112,7 @@ void Recorder::account(Site& site, Region& region, const Request& request) {
     site.traffic_to(&region).account(request, site.kind == Kind::Atomic);
     if (region.is_shared()) return;
     Fetches& fetches = site.kind == Kind::Read ? region.fetched_reads : region.fetched_writes;
-    fetches.make(region.begin, region.begin + region.size);
+    fetches.make(region.begin, region.begin + region.size, !is_sampled);
     for_each_sector(request,
                     [&](uintptr_t sector) { fetches.add(sector, serial, launches.back().first); });
 }
@@ -166,56 +166,67 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     region.atomics += atomic;
     if (writes && !region.written_by) region.written_by = &site;
 
-    Touch touch(order.now, 0, site.id, atomic);
-    const auto is_race = [&](const Touch& before) {
-        return before.time >= begin && !(atomic && before.atomic) &&
-               !order.is_ordered(before, touch.thread);
-    };
-    const auto is_free = [&](const Touch& read) {
-        return read.time < begin || order.is_ordered(read, touch.thread);
-    };
-    const auto note_read = [&](size_t cell) {
-        if (is_free(region.reads[cell]))
-            region.read(cell, touch);
-        else if (is_free(region.more_reads[cell]))
-            region.more_reads[cell] = touch;
+    const unsigned now = order.now, id = site.id, first_thread = warp * warp_size;
+    const auto note_read = [&](size_t spot, Touch touch) {
+        if (region.reads.at(spot).time < begin)
+            region.read(spot, touch);
+        else
+            note_another_read(region, spot, touch, begin);
     };
     if (!was_written && !was_read && !must_be_written) {  // nothing to compare with
         // Two threads stand for all that read the same.
-        for_each_of(request.same ? 3 : request.lanes, [&](unsigned lane) {
-            const size_t first = (request.at[lane] - region.begin) >> region.shift;
-            touch.thread = warp * warp_size + lane;
-            for (size_t cell = first; cell < first + cells; cell++)
+        const uint32_t lanes = request.same ? 3 : request.lanes;
+        for (unsigned k = 0; k < cells; k++) {
+            size_t spots[warp_size];
+            for (unsigned lane = 0; lane < warp_size; lane++)  // of all: so it is done in vectors
+                spots[lane] = scattered(((request.at[lane] - region.begin) >> region.shift) + k);
+            for_each_of(lanes, [&](unsigned lane) {
+                const Touch touch(now, first_thread + lane, id, atomic);
                 if (writes)
-                    region.write(cell, touch);
+                    region.write(spots[lane], touch);
                 else
-                    note_read(cell);
-        });
+                    note_read(spots[lane], touch);
+            });
+        }
         return;
     }
+    const auto is_race = [&](const Touch& before, const Touch& touch) {
+        return before.time >= begin && !(atomic && before.atomic) &&
+               !order.is_ordered(before, touch.thread);
+    };
     for_each_of(request.lanes, [&](unsigned lane) {
         const uintptr_t address = request.at[lane];
         const size_t first = (address - region.begin) >> region.shift;
-        touch.thread = warp * warp_size + lane;
+        const unsigned thread = first_thread + lane;
+        const Touch touch(now, thread, id, atomic);
         if (must_be_written && !is_any_written(region, first, cells, begin))
-            report(at("uninitialised", site, &region, address, request.size, touch.thread));
+            report(at("uninitialised", site, &region, address, request.size, thread));
         for (size_t cell = first; cell < first + cells; cell++) {
-            if (was_written && is_race(region.writes[cell]))
-                race(region.writes[cell], site, region, address, request.size, touch.thread);
+            const size_t spot = scattered(cell);
+            if (was_written && is_race(region.writes.at(spot), touch))
+                race(region.writes.at(spot), site, region, address, request.size, thread);
             if (writes) {
                 for (Touches* reads : {&region.reads, &region.more_reads}) {
-                    if (!was_read || (*reads)[cell].time < begin) continue;
-                    Touch& read = (*reads)[cell];
-                    if (is_race(read))
-                        race(read, site, region, address, request.size, touch.thread);
+                    if (!was_read || reads->at(spot).time < begin) continue;
+                    Touch& read = reads->at(spot);
+                    if (is_race(read, touch))
+                        race(read, site, region, address, request.size, thread);
                     read.time = settled;  // the write stands for it from now on
                 }
-                region.write(cell, touch);
+                region.write(spot, touch);
             } else {
-                note_read(cell);
+                note_read(spot, touch);
             }
         }
     });
+}
+
+void Recorder::note_another_read(Region& region, size_t spot, Touch touch, uint32_t begin) {
+    Touch &read = region.reads.at(spot), &second = region.more_reads.at(spot);
+    if (order.is_ordered(read, touch.thread))
+        read = touch;
+    else if (second.time < begin || order.is_ordered(second, touch.thread))
+        second = touch;
 }
 
 // Not all cells: a structure that is read as a whole may have gaps that nobody writes.

@@ -171,6 +171,7 @@ class Recorder {
     void inspect(unsigned thread, Access access);
     void inspect_at_once(Access access);
     void inspect(Site& site, Region& region, const Request& request, unsigned warp);
+    void note_another_read(Region& region, size_t spot, Touch touch, uint32_t begin);
     bool is_any_written(const Region& region, size_t first, unsigned cells, uint32_t begin);
 
     void race(const Touch& before, const Site& site, const Region& region, uintptr_t address,

@@ -7,7 +7,8 @@
 #include <memory>
 #include <new>
 #include <string>
-#include <vector>
+#include <type_traits>
+#include <utility>
 #include "../include/simulator/block.h"
 
 namespace simulator {
@@ -43,42 +44,50 @@ SIMULATOR_INLINE size_t scattered(size_t i) {
 }
 constexpr size_t whole_pages(size_t entries) { return (entries + 511) & ~size_t(511); }
 
-// A touch of each cell; at first nobody's, all 0. The system supplies the memory as it is used.
-class Touches {
+// Entries of 8 bytes, at first all 0. The system supplies the memory as it is used: the C library
+// would wipe what it finds used, where sampled blocks touch a fraction of it.
+template <class T>
+class Table {
+    static_assert(sizeof(T) == 8 && std::is_trivially_destructible_v<T>);
     // A TLB finds so much in pages of 4 KiB. Lanes that go down a row each would miss it on most
     // accesses to a larger table.
     static constexpr size_t within_reach = 8 << 20;
 
   public:
-    Touch& operator[](size_t i) { return touches.get()[scattered(i)]; }
-    const Touch& operator[](size_t i) const { return touches.get()[scattered(i)]; }
-    bool empty() const { return !touches; }
+    T& operator[](size_t i) { return at(scattered(i)); }
+    const T& operator[](size_t i) const { return at(scattered(i)); }
+    T& at(size_t scattered) { return entries.get()[scattered]; }
+    const T& at(size_t scattered) const { return entries.get()[scattered]; }
+    bool empty() const { return !entries; }
 
-    // everywhere: will most cells be touched? Else large pages would be memory for nothing.
+    // everywhere: will most entries be used? Else large pages would be memory for nothing.
     void make(size_t count, bool everywhere) {
-        const size_t bytes = whole_pages(count) * sizeof(Touch);
-        touches.reset(static_cast<Touch*>(calloc(bytes, 1)));
-        if (!touches) throw std::bad_alloc();
-        if (!everywhere || bytes <= within_reach) return;
-        const uintptr_t begin = reinterpret_cast<uintptr_t>(touches.get()), page = 4096;
-        const uintptr_t first = (begin + page - 1) & ~(page - 1);
-        madvise(reinterpret_cast<void*>(first), begin + bytes - first, MADV_HUGEPAGE);
-    }
-
-    // `ratio` cells for each of before.
-    void split(size_t count, unsigned ratio, bool everywhere) {
-        if (empty()) return;
-        Touches before;
-        before.touches = std::move(touches);
-        make(count, everywhere);
-        for (size_t i = 0; i < count; i++) (*this)[i] = before[i / ratio];
+        const size_t bytes = whole_pages(count) * sizeof(T);
+        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) throw std::bad_alloc();
+        entries = {static_cast<T*>(memory), Unmap{bytes}};
+        if (everywhere && bytes > within_reach) madvise(memory, bytes, MADV_HUGEPAGE);
     }
 
   private:
-    struct Free {
-        void operator()(Touch* touches) const { free(touches); }
+    struct Unmap {
+        size_t bytes;
+        void operator()(T* memory) const { munmap(memory, bytes); }
     };
-    std::unique_ptr<Touch, Free> touches;
+    std::unique_ptr<T, Unmap> entries{nullptr, Unmap{0}};
+};
+
+// A touch of each cell; at first nobody's.
+class Touches : public Table<Touch> {
+  public:
+    // `ratio` cells for each of before.
+    void split(size_t count, unsigned ratio, bool everywhere) {
+        if (empty()) return;
+        const Touches before = std::move(*this);
+        make(count, everywhere);
+        for (size_t i = 0; i < count; i++) (*this)[i] = before[i / ratio];
+    }
 };
 
 // How often memory must be asked for sectors: by a block each time that it wants one, but only once
@@ -89,7 +98,7 @@ class Fetches {
 
     // `begin`: of the launch's blocks. Blocks are known by their serial numbers.
     void add(uintptr_t sector, uint32_t block, uint32_t begin) {
-        Sector& it = sectors[scattered(sector - base)];
+        Sector& it = sectors[sector - base];
         if (it.block < begin) {
             it = {block, 1};
             count++;
@@ -103,10 +112,10 @@ class Fetches {
     }
 
     // Of a region that begins and ends there.
-    void make(uintptr_t begin, uintptr_t end) {
+    void make(uintptr_t begin, uintptr_t end, bool everywhere) {
         if (!sectors.empty()) return;
         base = begin / sector_bytes;
-        sectors.resize(whole_pages((end - 1) / sector_bytes + 1 - base));
+        sectors.make((end - 1) / sector_bytes + 1 - base, everywhere);
     }
 
   private:
@@ -114,7 +123,7 @@ class Fetches {
         uint32_t block = 0, times = 0;  // times: 0 if several blocks want it
     };
     uintptr_t base = 0;
-    std::vector<Sector> sectors;
+    Table<Sector> sectors;
 };
 
 // A stretch of memory that kernels may use, cut into cells as small as the smallest access so far.
@@ -166,13 +175,16 @@ struct Region {
         if (reads.empty()) reads.make(cells(), everywhere), more_reads.make(cells(), everywhere);
         last_read = now;
     }
-    void write(size_t cell, Touch touch) {
-        cells_written += writes[cell].time < first_time;
-        writes[cell] = touch;
+    // `spot`: of a cell, scattered.
+    void write(size_t spot, Touch touch) {
+        Touch& before = writes.at(spot);
+        cells_written += before.time < first_time;
+        before = touch;
     }
-    void read(size_t cell, Touch touch) {
-        cells_read += reads[cell].time == 0;
-        reads[cell] = touch;
+    void read(size_t spot, Touch touch) {
+        Touch& before = reads.at(spot);
+        cells_read += before.time == 0;
+        before = touch;
     }
     size_t bytes_written() const { return std::min(cells_written << shift, size); }
     size_t bytes_read() const { return std::min(cells_read << shift, size); }
@@ -181,13 +193,21 @@ struct Region {
 
 // Fresh memory is filled with words that no kernel and no host is likely to write, each its own:
 // where they are still there, nobody has written.
-inline uint64_t poison_at(uintptr_t word) { return (word >> 3) * 0x9E3779B97F4A7C15u | 1; }
+constexpr uint64_t poison_step = 0x9E3779B97F4A7C15;
+inline uint64_t poison_at(uintptr_t word) { return (word >> 3) * poison_step | 1; }
+
+// Memory comes in megabytes, so the loops over it go in steps that the compiler makes vectors of.
+constexpr size_t poison_words = 8;
 
 inline void poison(uintptr_t begin, size_t bytes) {
+    auto* words = reinterpret_cast<uint64_t*>(begin);
+    const size_t count = bytes / 8;
     size_t i = 0;
-    for (; i + 8 <= bytes; i += 8) *reinterpret_cast<uint64_t*>(begin + i) = poison_at(begin + i);
-    const uint64_t last = poison_at(begin + i);
-    __builtin_memcpy(reinterpret_cast<char*>(begin) + i, &last, bytes - i);
+    for (uint64_t at = (begin >> 3) * poison_step; i + poison_words <= count; i += poison_words)
+        for (size_t k = 0; k < poison_words; k++, at += poison_step) words[i + k] = at | 1;
+    for (; i < count; i++) words[i] = poison_at(begin + 8 * i);
+    const uint64_t last = poison_at(begin + 8 * count);
+    __builtin_memcpy(words + count, &last, bytes % 8);
 }
 
 // Whether the aligned words that hold [begin, begin + bytes) are as poison() left them.
@@ -205,8 +225,12 @@ inline bool is_poisoned(const Region& region, uintptr_t begin, size_t bytes) {
 inline size_t count_poisoned(const Region& region) {
     const auto* words = reinterpret_cast<const uint64_t*>(region.begin);
     const size_t count = region.size / 8;
-    size_t poisoned = 0;
-    for (size_t i = 0; i < count; i++) poisoned += words[i] == poison_at(region.begin + 8 * i);
+    size_t i = 0, poisoned = 0;
+    for (uint64_t at = (region.begin >> 3) * poison_step; i + poison_words <= count;
+         i += poison_words)
+        for (size_t k = 0; k < poison_words; k++, at += poison_step)
+            poisoned += words[i + k] == (at | 1);
+    for (; i < count; i++) poisoned += words[i] == poison_at(region.begin + 8 * i);
     return poisoned + (region.size % 8 && is_poisoned(region, region.begin + 8 * count, 1));
 }
 
