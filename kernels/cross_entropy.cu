@@ -297,7 +297,7 @@ __global__ __launch_bounds__(kForwardThreads,
 #pragma unroll
             for (int n = 0; n < kForwardAhead; ++n) {
                 const int c = first + n * step;
-                ahead[n] = load_once<V>(in + c, c < end, kMinusInfinity<T>);
+                ahead[n] = load_once<V>(in + c, c < end, vector_of_nothing<T, V>());
             }
             if (first < step) row_loss.ask(in, cols, target + row);  // once, after the row itself
 #pragma unroll

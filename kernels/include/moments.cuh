@@ -112,8 +112,9 @@ __device__ void put(Moments<A> of, int64_t row, A* mean, A* rstd) {
 
 // (x - mean) * rstd * weight + bias
 template <class T, int V>
-__device__ Vec<T, V> shift_and_scale(Vec<T, V> x, Moments<Acc<T>> of, const Vec<T, V>& weight,
-                                     const Vec<T, V>& bias) {
+__device__ __forceinline__ Vec<T, V> shift_and_scale(Vec<T, V> x, Moments<Acc<T>> of,
+                                                     const Vec<T, V>& weight,
+                                                     const Vec<T, V>& bias) {
     using A = Acc<T>;
     for (int k = 0; k < V; ++k) x[k] = T((A(x[k]) - of.mean) * of.rstd * A(weight[k]) + A(bias[k]));
     return x;

@@ -46,7 +46,7 @@ struct Ratio {
     }
 };
 
-// Four bytes of a vector where there is nothing that counts: one or two times -infinity.
+// One or two times -infinity, in four bytes.
 template <class T>
 constexpr uint32_t kMinusInfinity = 0;
 template <>
@@ -55,6 +55,16 @@ template <>
 constexpr uint32_t kMinusInfinity<Half> = 0xfc00fc00;
 template <>
 constexpr uint32_t kMinusInfinity<BFloat16> = 0xff80ff80;
+
+// Of numbers that count for nothing.
+template <class T, int V>
+__device__ Vec<T, V> vector_of_nothing() {
+    uint32_t words[V * sizeof(T) / 4];
+    for (uint32_t& word : words) word = kMinusInfinity<T>;
+    Vec<T, V> v;
+    memcpy(v.at, words, sizeof(words));
+    return v;
+}
 
 // A NaN is passed over. It comes back in the sum, for e^NaN is NaN.
 __device__ inline float larger(float a, float b) { return fmaxf(a, b); }

@@ -32,27 +32,23 @@ __device__ inline uint64_t evict_last() {
 }
 #endif
 
-// load, with that policy, of what a kernel reads once. Where nothing is there, each four bytes are
-// `nothing`.
+// load, with that policy, of what a kernel reads once. Where nothing is there, it is `nothing`.
 template <int N, class T>
-__device__ Vec<T, N> load_once(const T* p, bool there = true, uint32_t nothing = 0) {
-    Vec<T, N> v;
+__device__ Vec<T, N> load_once(const T* p, bool there = true, Vec<T, N> nothing = {}) {
 #if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
     if constexpr (N * sizeof(T) == kVecBytes) {
-        uint32_t words[4] = {nothing, nothing, nothing, nothing};
+        uint32_t words[4];
+        memcpy(words, nothing.at, sizeof(words));
         asm("{ .reg .pred there;"
             "  setp.ne.u32 there, %4, 0;"
             "  @there ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%5], %6; }"
             : "+r"(words[0]), "+r"(words[1]), "+r"(words[2]), "+r"(words[3])
             : "r"(unsigned(there)), "l"(p), "l"(evict_last()));
-        memcpy(v.at, words, sizeof(v));
-        return v;
+        memcpy(nothing.at, words, sizeof(words));
+        return nothing;
     }
 #endif
-    if (there) return load<N>(p);
-    char* bytes = reinterpret_cast<char*>(v.at);
-    for (unsigned i = 0; i < sizeof(v); ++i) bytes[i] = nothing >> i % 4 * 8;
-    return v;
+    return there ? load<N>(p) : nothing;
 }
 template <int N, class T>
 __device__ void store(T* p, const Vec<T, N>& v) {
