@@ -37,6 +37,8 @@ HINTS = {
     "refused launch": "CUDA would refuse it too.",
     "inactive lane": "The value of a lane that takes no part in a shuffle is undefined.",
 }
+# Out of bounds, and far from all that is known.
+UNKNOWN = "A wild pointer; or a tensor's that the call was not given: pass it as an argument."
 
 
 class Report:
@@ -376,7 +378,8 @@ class Report:
         lines.append(f"  {row['message']}")
         if isinstance(row["access"], str) and row["access"] and row["kind"] != "unwritten":
             lines.append(f"  kernel {row['kernel']}, block {row['block']}, thread {row['thread']}")
-        if hint := HINTS.get(row["kind"]):
+        is_known = row["kind"] != "out of bounds" or isinstance(row["tensor"], str)
+        if hint := HINTS.get(row["kind"]) if is_known else UNKNOWN:
             lines.append(f"  {hint}")
         return list(dict.fromkeys(lines))  # both sides of a race may be one line
 

@@ -37,6 +37,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 import jitload
 from lab import symbols
+from lab.captured import captured, without_partial
 from lab.check_report import Report
 
 MOST_THREADS = 1 << 15  # of a launch that are recorded in full
@@ -53,7 +54,9 @@ def check(
     """Call `function(*args, **kwargs)` with instrumented kernels, and report what they do.
 
     function: of a loaded kernel (`kernel.forward`), or any Python function that calls some.
-    args, kwargs: tensors are copied to the CPU; the caller's own stay as they are.
+    args, kwargs: tensors are copied to the CPU; the caller's own stay as they are. Those that the
+        function captures (a module's parameters, a closure's variables) are used themselves, and
+        within their bounds the call may write to them.
     thread_order: in which threads and blocks run: 0 is ascending, others are shuffles.
     sample_threads: of a larger launch, only the blocks of about so many threads, spread evenly,
         are recorded in full; the others are kept within bounds.
@@ -69,10 +72,11 @@ def check(
     if not _checking.acquire(blocking=False):
         raise RuntimeError("a check is under way: one at a time")
     try:
-        said, builds, raised = _run(function, args, kwargs, thread_order, sample_threads, traffic)
+        call = without_partial(function, args, kwargs)
+        said, builds, raised = _run(*call, thread_order, sample_threads, traffic)
     finally:
         _checking.release()
-    what = getattr(function, "__qualname__", repr(function))
+    what = getattr(call[0], "__qualname__", None) or type(call[0]).__qualname__
     report = Report(
         what, json.loads(said), [build.version for build in builds], raised, thread_order
     )
@@ -110,6 +114,8 @@ def _run(
         runtime.simulator_check_begin(thread_order, sample_threads, traffic)
         for name, begin, size in _regions(_names(function, args, kwargs)):
             runtime.simulator_check_tensor(begin, size, memory.pad(), name.encode())
+        for name, begin, size in _regions(_here(captured(function))):
+            runtime.simulator_check_tensor(begin, size, 0, name.encode())
         with jitload.instrumented(opened):
             try:
                 result = function(*args, **kwargs)
@@ -179,6 +185,13 @@ def _copied(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     return tree_map(copy, (args, kwargs))
 
 
+def _here(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Those with elements in the CPU's memory."""
+    for name, tensor in tensors:
+        if tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel():
+            yield name, tensor
+
+
 def _names(function: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors among the arguments, each with its parameter's name."""
     names = _parameters(function)
@@ -198,6 +211,8 @@ def _parameters(function: Callable) -> list[str]:
                 if packet := getattr(getattr(torch.ops, build.version.name), name, None):
                     schema = getattr(packet, packet.overloads()[0])._schema
                     return [argument.name for argument in schema.arguments]
+    if isinstance(function, torch.nn.Module):
+        function = function.forward
     try:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):

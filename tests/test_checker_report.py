@@ -2,6 +2,7 @@
 
 import builtins
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from jit_cases import output_of
 
 import jitload
 import lab
+from kernels.rms_norm import rms_norm
 from lab.extension import load_ipython_extension, unload_ipython_extension
 
 PLANTED = Path(__file__).parent / "checker"
@@ -75,6 +77,82 @@ def test_views_that_share_memory_still_do():
     report = lab.check(kernel("correct").one_thread_per_element, x, y, 1000)
     assert set(report.findings["kind"]) == {"race"}
     assert set(report.findings["tensor"]) == {"x, y"}
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.ParameterDict({"weight": torch.ones(64)})
+
+    def forward(self, x):
+        return rms_norm(x, self.norm["weight"])
+
+
+WEIGHT = torch.ones(64)
+
+
+def of_a_global(x):
+    return rms_norm(x, WEIGHT)
+
+
+def of_a_closure(x):
+    weight = torch.ones(64)
+    return lambda: nested(x, weight)
+
+
+def nested(x, weight):
+    return [rms_norm(row, weight) for row in (x,)]
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "names"),
+    [
+        (Scaled(), [torch.rand(8, 64)], {"x", "norm.weight"}),
+        (Scaled().forward, [torch.rand(8, 64)], {"x", "norm.weight"}),
+        (torch.nn.Sequential(Scaled(), Scaled()), [torch.rand(8, 64)], {"input", "0.norm.weight"}),
+        (of_a_global, [torch.rand(8, 64)], {"x", "WEIGHT"}),
+        (lambda x: of_a_global(x), [torch.rand(8, 64)], {"x", "WEIGHT"}),
+        (of_a_closure(torch.rand(8, 64)), [], {"x", "weight"}),
+        (partial(rms_norm, torch.rand(8, 64), weight=torch.ones(64)), [], {"x", "weight"}),
+    ],
+    ids=["module", "method", "modules", "global", "function beside", "closure", "partial"],
+)
+def test_tensors_that_the_function_captures(function, args, names):
+    with torch.no_grad():
+        report = lab.check(function, *args)
+    assert report.findings.empty, str(report)
+    assert names <= set(report.tensors["tensor"])
+
+
+def test_past_the_end_of_a_captured_tensor_nothing_is_written():
+    storage = torch.full((2000,), 7.0)
+    x, y = torch.rand(1001), storage[:1000]
+    report = lab.check(lambda: kernel("correct").one_thread_per_element(x, y, 1001))
+    (row,) = report.findings.to_dict("records")
+    assert (row["kind"], row["tensor"], row["access"]) == ("out of bounds", "y", "write")
+    assert storage[1000:].eq(7).all()
+
+
+def test_a_backward_pass_knows_what_forward_kept():
+    x, weight = torch.rand(8, 64, requires_grad=True), torch.ones(64, requires_grad=True)
+    for loss in rms_norm(x, weight).sum(), (2 * rms_norm(x, weight) + x).sum():
+        report = lab.check(loss.backward)
+        assert report.findings.empty, str(report)
+        assert "column_sums" in set(report.launches["kernel"])
+
+
+def test_memory_that_nobody_knows_of_is_said_to_be_that(tmp_path):
+    source = tmp_path / "unknown.cu"
+    source.write_text(
+        "#include <stdlib.h>\n"
+        "__global__ void k(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x]; }\n"
+        'extern "C" void run(float* y) { k<<<1, 8>>>((float*)calloc(1 << 26, 1), y); }\n'
+    )
+    report = lab.check(jitload.load(source, target="cpu").run, torch.empty(8))
+    (row,) = report.findings.to_dict("records")
+    assert (row["kind"], row["line"], row["count"]) == ("out of bounds", 2, 8)
+    assert "of no tensor" in row["message"]
+    assert "pass it as an argument" in str(report)
 
 
 def test_a_refused_launch_is_a_finding(tmp_path):

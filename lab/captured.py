@@ -1,0 +1,103 @@
+"""The tensors that a function uses without being given them: a module's parameters, a closure's
+variables, the globals that its code names, and what they keep for backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+
+def without_partial(function: Callable, args: tuple, kwargs: dict) -> tuple[Callable, tuple, dict]:
+    """The same call, with what functools.partial holds among the arguments."""
+    while isinstance(function, partial):
+        args, kwargs = function.args + args, function.keywords | kwargs
+        function = function.func
+    return function, args, kwargs
+
+
+def captured(function: Callable) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each tensor that a function captures, with its name.
+
+    It looks into functions that the same module (or notebook) defines, too; not into what other
+    modules' functions use.
+    """
+    known: set[int] = set()
+    waiting = [function]
+    while waiting:
+        user = waiting.pop()
+        for name, value in _variables(user):
+            for path, leaf in _members(name, value):
+                if id(leaf) in known:
+                    continue
+                known.add(id(leaf))
+                if isinstance(leaf, torch.Tensor):
+                    yield path, leaf
+                    yield from ((f"kept by {path}", kept) for kept in _kept(leaf))
+                elif isinstance(leaf, FunctionType) and leaf.__module__ == user.__module__:
+                    waiting.append(leaf)
+
+
+def _variables(function: Any) -> Iterator[tuple[str, Any]]:
+    """What belongs to a method's object, and what a function's code reaches by name."""
+    if isinstance(function, MethodType):
+        owner, function = function.__self__, function.__func__
+    elif not isinstance(function, FunctionType):
+        owner = function
+        code_of = "forward" if isinstance(owner, torch.nn.Module) else "__call__"
+        function = getattr(type(owner), code_of, None)
+    else:
+        owner = None
+    if isinstance(owner, torch.nn.Module):
+        yield "", owner
+    if isinstance(owner, torch.Tensor):
+        yield "self", owner
+    yield from getattr(owner, "__dict__", {}).items()
+    if not isinstance(function, FunctionType):
+        return  # it is compiled
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if cell != _UNASSIGNED:
+            yield name, cell.cell_contents
+    for name in _names(function.__code__):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+
+
+_UNASSIGNED = CellType()
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The value itself, the tensors of a module, or what a list, tuple or dictionary holds."""
+    if isinstance(value, torch.nn.Module):
+        for path, tensor in (*value.named_parameters(), *value.named_buffers()):
+            yield (f"{name}.{path}" if name else path), tensor
+    else:
+        for leaf in tree_flatten(value)[0]:
+            yield name, leaf
+
+
+def _kept(result: torch.Tensor) -> Iterator[torch.Tensor]:
+    """What the ops written in Python that led to a tensor keep for their backward passes."""
+    known, waiting = {None}, [result.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node in known:
+            continue
+        known.add(node)
+        waiting += [node for node, _ in node.next_functions]
+        try:
+            yield from (it for it in getattr(node, "saved_tensors", ()) if it is not None)
+        except RuntimeError:
+            continue  # a backward pass has used them up
