@@ -425,8 +425,8 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
     if (reduction != 0) {  // without rows too, though nothing is left then
         const int64_t count = cross_entropy_partials(x, rows, cols, version);
         const int blocks = has_clusters(reduce_losses<T>) ? kClusterBlocks : 1;
-        launch_second(reduce_losses<T>, blocks, dim3(blocks), dim3(kLossThreads), stream, left,
-                      count, blocks, reduction == 1, loss, weight);
+        launch_second(reduce_losses<T>, blocks, blocks, kLossThreads, stream, left, count, blocks,
+                      reduction == 1, loss, weight);
     }
     return cudaGetLastError();
 }

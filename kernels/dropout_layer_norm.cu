@@ -183,7 +183,9 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
 #pragma unroll
         for (int n = 0; n < N && there(n); ++n) visit(part.at(n, 0));
     };
-    const Moments<A> of = spread_moments<T>(each, merge, one_nth, eps, blockDim.y == 1);
+    const bool once = kMeanIsExact<T> && blockDim.y == 1;
+    const Moments<A> of = once ? QuickMoments<T>::of(each, A(0), merge, one_nth, eps)
+                               : spread_moments<T>(each, merge, one_nth, eps);
 #pragma unroll 4
     for (int n = 0; n < N; ++n) {
         if (!there(n)) break;
@@ -217,7 +219,9 @@ __global__ __launch_bounds__(kLongThreads, kLongBlocks) void forward_long(
     const auto each = [&](auto visit) {  // a thread reads what it has written itself
         walk.read_again([&](int, const auto& v) { visit(v[0]); }, s_row);
     };
-    const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
+    using Quick = QuickMoments<T>;
+    const Acc<T> shift = Quick::shift_of(load<V>(x_row)) + Quick::shift_of(load<V>(residual_row));
+    const Moments<Acc<T>> of = Quick::of(each, shift, merge, one_nth, eps);
     const auto finish = [&](int c, const auto& v) {
         store(out + c, shift_and_scale(v[0], of, load<V>(weight + c), load<V>(bias + c)));
     };

@@ -21,10 +21,9 @@
 constexpr int kForwardVectors = PLAYGROUND_CUDA ? 8 : 32;
 constexpr int kForwardBlocks = 2;  // of 512 threads that fit: 64 registers each
 
-// Of rows that are shared out among the blocks of a cluster, each of which fills a multiprocessor.
-constexpr int kWideThreads = 1024, kWideVectors = 4;
+// A row that four blocks of a cluster hold in two vectors a thread is left to them.
 template <class T>
-using WideQueue = RowQueue<T, kWideVectors, 2>;
+constexpr int kShort = 4 * kWideThreads * 2 * kVec<T>;
 
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
 // Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
@@ -144,7 +143,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
 #pragma unroll
         for (int n = 0; n < N && column[n] < end; ++n) visit(v[n]);
     };
-    const Moments<A> of = spread_moments<T>(each, merge, one_nth, eps, false);
+    const Moments<A> of = spread_moments<T>(each, merge, one_nth, eps);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
@@ -154,43 +153,97 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     if (column.first == 0 && row < rows) put(of, row, mean, rstd);
 }
 
-// blocks: of a cluster. It stays, so that each thread keeps the weights of its columns.
-template <class T>
-__global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, const T* weight,
-                                                                const T* bias, T* y, Acc<T>* mean,
-                                                                Acc<T>* rstd, int64_t rows,
-                                                                int cols, int blocks,
-                                                                Acc<T> one_nth, Acc<T> eps) {
-    constexpr int V = kVec<T>, N = kWideVectors;
-    const int64_t first = cluster_index(blocks), stride = clusters(blocks);
+// Of forward_wide's rows, those whose moments have lost digits. It is no part of that kernel: there
+// even a branch that is never taken costs 6%.
+template <class T, int N, class Merge>
+__device__ __noinline__ void finish_again(const T* x, const T* weight, const T* bias, T* y,
+                                          Acc<T>* mean, Acc<T>* rstd, int rows, int cols,
+                                          int blocks, Merge merge, Acc<T> one_nth, Acc<T> eps) {
+    using Quick = QuickMoments<T>;
+    constexpr int V = kVec<T>;
     const Columns<T, N> column(blocks);
+    for (int row = cluster_index(blocks); row < rows; row += clusters(blocks)) {
+        const T* in = x + int64_t(row) * cols;
+        T* out = y + int64_t(row) * cols;
+        const auto each = [&](auto visit) {
+#pragma unroll 1
+            for (int n = 0; n < N && column[n] < cols; ++n) visit(load<V>(in + column[n]));
+        };
+        const Acc<T> shift = Quick::shift_of(load<V>(in));
+        typename Quick::Sums sums = {0, 0};
+        each([&](const Vec<T, V>& v) { Quick::add(sums, v, shift); });
+        if (Quick::suffice(Quick::from(merge(sums), shift, one_nth, eps), shift)) continue;
+        const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps);
+#pragma unroll 1
+        for (int n = 0; n < N && column[n] < cols; ++n) {
+            const int c = column[n];
+            store(out + c,
+                  shift_and_scale(load<V>(in + c), of, load<V>(weight + c), load<V>(bias + c)));
+        }
+        if (column.first == 0) put(of, row, mean, rstd);
+    }
+}
+
+// blocks: of a cluster. It stays, so that each thread keeps the weights of its columns; and while
+// what its blocks have summed of the next row is on its way to all of them, they finish this one.
+template <class T, int N, int D>
+__global__ __launch_bounds__(kWideThreads,
+                             1) void forward_wide(const T* x, const T* weight, const T* bias, T* y,
+                                                  Acc<T>* mean, Acc<T>* rstd, int rows, int cols,
+                                                  int blocks, Acc<T> one_nth, Acc<T> eps) {
+    using A = Acc<T>;
+    using Quick = QuickMoments<T>;
+    constexpr int V = kVec<T>;
+    const int first = cluster_index(blocks), stride = clusters(blocks);
+    const FullColumns<T, N> column(blocks, cols);
     RowMerge<kWideThreads / kWarp> merge(blocks);
-    WideQueue<T> queue(x, column, cols, first, stride, rows);
-    Vec<T, V> w[N];
+    RowQueue<T, N, D> queue(x, column, first, stride, rows);
+    Vec<T, V> w[N], b[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c >= cols) break;
-        w[n] = load<V>(weight + c);
-        queue.beside(n) = load<V>(bias + c);  // for which there are no registers
+        w[n] = load<V>(weight + column[n]);
+        b[n] = load<V>(bias + column[n]);
     }
-    for (int64_t row = first; row < rows; row += stride) {
-        queue.await();
-        const auto each = [&](auto visit) {
-#pragma unroll
-            for (int n = 0; n < N && column[n] < cols; ++n) visit(queue.at(n));
-        };
-        const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
+    const auto finish = [&](int row, int n, const Vec<T, V>& v, Moments<A> of) {
+        store(y + int64_t(row) * cols + column[n], Quick::shift_and_scale(v, of, w[n], b[n]));
+    };
+    const auto sums_of = [&](auto vector, A shift) {
+        typename Quick::Sums sums = {0, 0};
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-            const int c = column[n];
-            if (c < cols) {
-                store(y + row * cols + c, shift_and_scale(queue.at(n), of, w[n], queue.beside(n)));
-            }
+            const auto before = sums;
+            Quick::add(sums, vector(n), shift);
+            if (!column.there(n)) sums = before;
+        }
+        return sums;
+    };
+    const auto shift_of = [&](int row) {
+        return Quick::shift_of(load<V>(x + int64_t(row < rows ? row : first) * cols));
+    };
+    A shift = shift_of(first), next_shift = shift_of(first + stride);
+    queue.await();
+    auto sent = merge.send(sums_of([&](int n) { return queue.at(n); }, shift));
+    bool suffice = true;
+    for (int row = first; row < rows; row += stride) {
+        const auto sums = merge.receive(sent);
+        const Moments<A> of = Quick::from(sums, shift, one_nth, eps);
+        suffice &= Quick::suffice(of, shift);
+        if (row + stride < rows) {
+            queue.template await<1>();
+            sent = merge.send(sums_of([&](int n) { return queue.template at<1>(n); }, next_shift));
+        }
+        shift = next_shift;
+        next_shift = shift_of(row + 2 * stride);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            finish(row, n, queue.at(n), of);
             queue.replace(n);
         }
         queue.advance();
         if (column.first == 0) put(of, row, mean, rstd);
+    }
+    if (!suffice) {
+        finish_again<T, N>(x, weight, bias, y, mean, rstd, rows, cols, blocks, merge, one_nth, eps);
     }
 }
 
@@ -208,7 +261,8 @@ __global__ __launch_bounds__(kLongThreads,
     const T* in = x + row * cols;
     T* out = y + row * cols;
     const auto each = [&](auto visit) { walk.read([&](int, const auto& v) { visit(v[0]); }, in); };
-    const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps, true);
+    using Quick = QuickMoments<T>;
+    const Moments<Acc<T>> of = Quick::of(each, Quick::shift_of(load<V>(in)), merge, one_nth, eps);
     const auto finish = [&](int c, const auto& v) {
         store(out + c, shift_and_scale(v[0], of, load<V>(weight + c), load<V>(bias + c)));
     };
@@ -414,11 +468,18 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
                              int(cols), one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
-            launch = wide_launch<T>(forward_wide<T>, rows, cols, kWideThreads, kWideVectors,
-                                    WideQueue<T>::bytes(kWideThreads));
+            const bool is_short = cols <= kShort<T>;
+            const auto wide = is_short ? forward_wide<T, 2, 3> : forward_wide<T, 4, 2>;
+            if (is_short) {
+                launch = wide_launch<T, 2, 3>(wide, kWideThreads, rows, cols);
+            } else {
+                launch = wide_launch<T, 4, 2>(wide, kWideThreads / 2, rows, cols);
+                if (launch.blocks == 0)
+                    launch = wide_launch<T, 4, 2>(wide, kWideThreads, rows, cols);
+            }
             if (launch.blocks > 0) {
-                launch.start(forward_wide<T>, stream, x, weight, bias, y, mean, rstd, rows,
-                             int(cols), launch.blocks, one_nth, Acc<T>(eps));
+                launch.start(wide, stream, x, weight, bias, y, mean, rstd, int(rows), int(cols),
+                             launch.blocks, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
             launch = long_launch(forward_long<T>, rows);

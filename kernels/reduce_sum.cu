@@ -132,7 +132,7 @@ void launch(const In* x, Out* y, Pieces pieces, int64_t version, bool is_second,
         const dim3 block(shape->threads, shape->pieces);
         const auto kernel = whole ? sum_vector<In, Out, V> : sum_vector<In, Out, 1>;
         if (is_second) {
-            launch_second(kernel, 1, dim3(blocks), block, stream, x, y, pieces);
+            launch_second(kernel, 1, blocks, block, stream, x, y, pieces);
         } else {
             kernel<<<blocks, block, 0, stream>>>(x, y, pieces);
         }

@@ -26,27 +26,16 @@
 constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
 constexpr int kForwardBlocks = 3;  // of 512 threads that fit: 40 registers each
 
-// Of rows with more columns than that: vectors to each thread, and rows that wait or are on their
-// way.
-constexpr int kQueueCols = 32768;
-constexpr int kQueueVectors = 4;
+constexpr int kQueueCols = 32768;  // of rows for which clusters stay: more than that
+
+// A row that eight blocks of a cluster hold in two vectors a thread is left to them.
 template <class T>
-using Queue = RowQueue<T, kQueueVectors, 3>;
+constexpr int kShort = 8 * kWideThreads * 2 * kVec<T>;
 
 // x + residual, rounded as it is kept.
 template <class T>
 __device__ T sum_of(T x, T residual) {
     return T(Acc<T>(x) + Acc<T>(residual));
-}
-
-// 1 / sqrt(a), to half an ULP: all of a row is wrong by what this is wrong by. The root and the
-// division each round; what is lost, 1 - a * r * r, is found with fused products and made good.
-template <class A>
-__device__ A inverse_root(A a) {
-    const A r = 1 / sqrt(a);
-    const A root = a * r, rest = fma(a, r, -root);
-    const A lost = fma(-root, r, A(1)) - rest * r;
-    return isfinite(root) ? fma(r * lost, A(0.5), r) : r;
 }
 
 template <class A>
@@ -285,44 +274,46 @@ __global__ __launch_bounds__(kMostThreads,
     if (part.column(0) == 0 && rstd != nullptr) rstd[row] = r;
 }
 
-// Without a residual there is half the traffic to hide the meetings behind. So a cluster stays;
-// while it works on a row, the next two are on their way, and the weights of its columns are at
-// hand.
-template <class T>
-__global__ __launch_bounds__(kMostThreads, 1) void forward_queue(const T* x, const T* weight, T* y,
-                                                                 Acc<T>* rstd, int64_t rows,
-                                                                 int cols, int blocks,
-                                                                 Acc<T> one_nth, Acc<T> eps) {
+// Without a residual there is half the traffic to hide the meetings behind. So a cluster stays, and
+// each thread keeps the weights of its columns; while what the blocks have summed of the next row
+// is on its way to all of them, they finish this one.
+template <class T, int N, int D>
+__global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, const T* weight, T* y,
+                                                                 Acc<T>* rstd, int rows, int cols,
+                                                                 int blocks, Acc<T> one_nth,
+                                                                 Acc<T> eps) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>, N = kQueueVectors;
-    const int64_t first = cluster_index(blocks), stride = clusters(blocks);
-    const Columns<T, N> column(blocks);
-    RowMerge merge(blocks);
-    Queue<T> queue(x, column, cols, first, stride, rows);
+    constexpr int V = kVec<T>;
+    const int first = cluster_index(blocks), stride = clusters(blocks);
+    const FullColumns<T, N> column(blocks, cols);
+    RowMerge<kWideThreads / kWarp> merge(blocks);
+    RowQueue<T, N, D> queue(x, column, first, stride, rows);
+    Vec<T, V> w[N];
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c < cols) queue.beside(n) = load<V>(weight + c);
-    }
-    for (int64_t row = first; row < rows; row += stride) {
-        queue.await();
+    for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
+    const auto send_squares = [&](auto vector) {
         Total<A> square = {0};
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-            if (column[n] >= cols) break;
-            const Vec<T, V> v = queue.at(n);
-            for (int k = 0; k < V; ++k) square.value += A(v[k]) * A(v[k]);
+            const auto before = square;
+            for (T value : vector(n).at) square.value += A(value) * A(value);
+            if (!column.there(n)) square = before;
         }
-        const A r = inverse_root(merge(square).value * one_nth + eps);
+        return merge.send(square);
+    };
+    queue.await();
+    Total<A> sent = send_squares([&](int n) { return queue.at(n); });
+    for (int row = first; row < rows; row += stride) {
+        const A r = inverse_root(merge.receive(sent).value * one_nth + eps);
+        if (row + stride < rows) {
+            queue.template await<1>();
+            sent = send_squares([&](int n) { return queue.template at<1>(n); });
+        }
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-            const int c = column[n];
-            if (c < cols) {
-                const Vec<T, V> w = queue.beside(n);
-                Vec<T, V> v = queue.at(n);
-                for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * r * A(w[k]));
-                store(y + row * cols + c, v);
-            }
+            Vec<T, V> v = queue.at(n);
+            for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * r * A(w[n][k]));
+            store(y + int64_t(row) * cols + column[n], v);
             queue.replace(n);
         }
         queue.advance();
@@ -597,10 +588,12 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
             }
             const bool adds = residual != nullptr;
             if (!adds && cols > kQueueCols) {
-                launch = wide_launch<T>(forward_queue<T>, rows, cols, kMostThreads, kQueueVectors,
-                                        Queue<T>::bytes(kMostThreads));
+                const bool is_short = cols <= kShort<T>;
+                const auto queue = is_short ? forward_queue<T, 2, 3> : forward_queue<T, 4, 2>;
+                launch = is_short ? wide_launch<T, 2, 3>(queue, kWideThreads, rows, cols)
+                                  : wide_launch<T, 4, 2>(queue, kWideThreads, rows, cols);
                 if (launch.blocks > 0) {
-                    launch.start(forward_queue<T>, stream, x, weight, y, rstd, rows, int(cols),
+                    launch.start(queue, stream, x, weight, y, rstd, int(rows), int(cols),
                                  launch.blocks, one_nth, Acc<T>(eps));
                     return cudaGetLastError();
                 }

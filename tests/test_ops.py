@@ -251,11 +251,23 @@ def test_layer_norm_far_from_zero(case: Case, cols: int, offset: float):
 @pytest.mark.parametrize("case", [c for c in BEST if "layer_norm" in c.op.name], ids=str)
 def test_wide_layer_norm_far_from_zero(case: Case, cols: int, dtype: torch.dtype):
     """Rows whose threads meet once, with others among them for which that is not enough."""
-    inputs = case.inputs(4, cols, dtype)
+    inputs = case.inputs(5, cols, dtype)
     last = inputs["residual" if "residual" in inputs else "x"]
     inputs["x"][2] = last[2] = 0
-    last += torch.tensor([[0.0], [100.0], [7.0], [-3.0]]).to(last)
+    last += torch.tensor([[0.0], [100.0], [7.0], [-3.0], [0.0]]).to(last)
+    last[4, :8] += 50  # what a first guess at the mean may come from
     assert_close_to_pytorch(case, inputs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=lambda dtype: str(dtype).split(".")[1])
+@pytest.mark.parametrize("cols", [1024, 40000, 65536])
+@pytest.mark.parametrize("case", [c for c in BEST if c.op.name == "layer_norm"], ids=str)
+def test_a_row_is_the_same_beside_any_others(case: Case, cols: int, dtype: torch.dtype):
+    """Where one block has several rows, and some of them need more care than others."""
+    inputs = case.inputs(200, cols, dtype)
+    expected = outcome(case.ours, inputs)["y"][:100]
+    inputs["x"][100:] = 7
+    assert torch.equal(outcome(case.ours, inputs)["y"][:100], expected)
 
 
 # ---- the same bits on every run

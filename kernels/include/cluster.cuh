@@ -258,22 +258,27 @@ bool has_clusters(Kernel* kernel) {
            cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess && compiled.ptxVersion >= 90;
 }
 
-// A launch of grid blocks in clusters of `blocks`, which divides grid. It points at its attribute.
+// A launch of grid blocks in clusters of `blocks`, which divides grid. It points at its attributes.
 struct ClusterConfig : cudaLaunchConfig_t {
-    cudaLaunchAttribute cluster = {};
+    cudaLaunchAttribute attributes[2] = {};
     ClusterConfig(int blocks, unsigned grid, dim3 block, int bytes, cudaStream_t on)
         : cudaLaunchConfig_t{} {
-        cluster.id = cudaLaunchAttributeClusterDimension;
-        cluster.val.clusterDim.x = blocks;
-        cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
         gridDim = dim3(grid);
         blockDim = block;
         dynamicSmemBytes = bytes;
         stream = on;
-        attrs = &cluster;
-        numAttrs = 1;
+        attrs = attributes;
+        if (blocks == 1) return;
+        auto& cluster = add(cudaLaunchAttributeClusterDimension).clusterDim;
+        cluster.x = blocks;
+        cluster.y = cluster.z = 1;
     }
     ClusterConfig(const ClusterConfig&) = delete;
+
+    cudaLaunchAttributeValue& add(cudaLaunchAttributeID id) {
+        attributes[numAttrs].id = id;
+        return attributes[numAttrs++].val;
+    }
 };
 
 // kernel<<<grid, block, bytes, stream>>>(arguments...) in such clusters.

@@ -16,7 +16,7 @@ struct Moments {
 template <class A>
 __device__ Moments<A> moments(A rough_mean, A d_average, A d_square_average, A eps) {
     const A variance = d_square_average - d_average * d_average;
-    return {rough_mean + d_average, 1 / sqrt((variance < 0 ? A(0) : variance) + eps)};
+    return {rough_mean + d_average, inverse_root((variance < 0 ? A(0) : variance) + eps)};
 }
 
 // (unroll 1: loops left rolled compile faster, and one thread a row is not about speed.)
@@ -53,6 +53,16 @@ __device__ Moments<Acc<T>> block_moments(const T* x, int64_t cols, Acc<T> eps, i
     return moments(rough_mean, d_sums[0] / cols, d_sums[1] / cols, eps);
 }
 
+// (x - mean) * rstd * weight + bias
+template <class T, int V>
+__device__ __forceinline__ Vec<T, V> shift_and_scale(Vec<T, V> x, Moments<Acc<T>> of,
+                                                     const Vec<T, V>& weight,
+                                                     const Vec<T, V>& bias) {
+    using A = Acc<T>;
+    for (int k = 0; k < V; ++k) x[k] = T((A(x[k]) - of.mean) * of.rstd * A(weight[k]) + A(bias[k]));
+    return x;
+}
+
 // Is the first mean exact enough? A sum of numbers of two bytes hardly rounds: with the digits that
 // a float has to spare, the numbers of a row whose mean is large beside its deviation add up
 // exactly.
@@ -60,34 +70,16 @@ template <class T>
 constexpr bool kMeanIsExact = sizeof(T) == 2;
 
 // Of a row that is spread over threads: each(visit) calls visit(v) for every vector v that the
-// thread has of it. one_nth: 1 / cols, so that no thread divides. alone: has the row its block or
-// cluster to itself? Then its threads may meet once, and a second time only where they must.
+// thread has of it. one_nth: 1 / cols, so that no thread divides.
 template <class T, class Each, class Merge>
-__device__ Moments<Acc<T>> spread_moments(Each each, Merge& merge, Acc<T> one_nth, Acc<T> eps,
-                                          bool alone) {
+__device__ Moments<Acc<T>> spread_moments(Each each, Merge& merge, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     using V = Vec<T, kVec<T>>;
-    A mean;
-    if (kMeanIsExact<T> && alone) {
-        Totals<2, A> sums = {0, 0};  // of x, of x * x
-        each([&](const V& v) {
-            for (T x : v.at) {
-                sums.values[0] += A(x);
-                sums.values[1] += A(x) * A(x);
-            }
-        });
-        sums = merge(sums);
-        mean = sums[0] * one_nth;
-        const A variance = sums[1] * one_nth - mean * mean;
-        // Has the difference lost few digits? Where it has lost more, or is a NaN, read on.
-        if (variance * 16 > mean * mean) return {mean, 1 / sqrt(variance + eps)};
-    } else {
-        Totals<1, A> sum = {0};
-        each([&](const V& v) {
-            for (T x : v.at) sum.values[0] += A(x);
-        });
-        mean = merge(sum)[0] * one_nth;
-    }
+    Totals<1, A> sum = {0};
+    each([&](const V& v) {
+        for (T x : v.at) sum.values[0] += A(x);
+    });
+    const A mean = merge(sum)[0] * one_nth;
     A square = 0, d_sum = 0;
     each([&](const V& v) {
         for (T x : v.at) {
@@ -97,27 +89,76 @@ __device__ Moments<Acc<T>> spread_moments(Each each, Merge& merge, Acc<T> one_nt
         }
     });
     if constexpr (kMeanIsExact<T>) {
-        return {mean, 1 / sqrt(merge(Totals<1, A>{square})[0] * one_nth + eps)};
+        return {mean, inverse_root(merge(Totals<1, A>{square})[0] * one_nth + eps)};
     } else {
         const auto sums = merge(Totals<2, A>{d_sum, square});
         return moments(mean, sums[0] * one_nth, sums[1] * one_nth, eps);
     }
 }
 
+// The same in one meeting, and in another two only where they must be, for threads that have a row
+// to themselves: sums of d = x - shift and of d * d say what the mean and the deviation are. shift:
+// any number that is about as near to the mean as those of the row.
+template <class T>
+struct QuickMoments {
+    using A = Acc<T>;
+    using Sums = Totals<2, A>;
+
+    // What to take for it: the average of the row's first vector. Numbers of two bytes need none.
+    __device__ static A shift_of(const Vec<T, kVec<T>>& first) {
+        A sum = 0;
+        if constexpr (!kMeanIsExact<T>) {
+            for (T x : first.at) sum += A(x);
+        }
+        return sum / kVec<T>;
+    }
+
+    // Adds a vector's to the thread's sums, which are to be merged.
+    __device__ static void add(Sums& sums, const Vec<T, kVec<T>>& v, A shift) {
+        for (T x : v.at) {
+            const A d = kMeanIsExact<T> ? A(x) : A(x) - shift;
+            sums.values[0] += d;
+            sums.values[1] += d * d;
+        }
+    }
+
+    // Of the merged sums.
+    __device__ static Moments<A> from(Sums sums, A shift, A one_nth, A eps) {
+        const A d = sums[0] * one_nth;
+        return {shift + d, inverse_root(sums[1] * one_nth - d * d + eps)};
+    }
+    // The square of d's average has been taken away from the average of its squares. Has that lost
+    // no more digits than the result can spare? Not if there is a NaN.
+    __device__ static bool suffice(Moments<A> of, A shift) {
+        const A d = (of.mean - shift) * of.rstd;
+        return d * d < (kMeanIsExact<T> ? 16 : 4);
+    }
+
+    // As above, in one product less where the mean is near 0: if it suffices and there is no shift.
+    template <int V>
+    __device__ static Vec<T, V> shift_and_scale(Vec<T, V> x, Moments<A> of, const Vec<T, V>& weight,
+                                                const Vec<T, V>& bias) {
+        if constexpr (!kMeanIsExact<T>) return ::shift_and_scale(x, of, weight, bias);
+        const A offset = -of.mean * of.rstd;
+        for (int k = 0; k < V; ++k)
+            x[k] = T(fma(fma(A(x[k]), of.rstd, offset), A(weight[k]), A(bias[k])));
+        return x;
+    }
+
+    template <class Each, class Merge>
+    __device__ static Moments<A> of(Each each, A shift, Merge& merge, A one_nth, A eps) {
+        Sums sums = {0, 0};
+        each([&](const Vec<T, kVec<T>>& v) { add(sums, v, shift); });
+        sums = merge(sums);
+        const Moments<A> quick = from(sums, shift, one_nth, eps);
+        return suffice(quick, shift) ? quick : spread_moments<T>(each, merge, one_nth, eps);
+    }
+};
+
 // Leaves them for backward, if there is one.
 template <class A>
 __device__ void put(Moments<A> of, int64_t row, A* mean, A* rstd) {
     if (mean != nullptr) mean[row] = of.mean, rstd[row] = of.rstd;
-}
-
-// (x - mean) * rstd * weight + bias
-template <class T, int V>
-__device__ __forceinline__ Vec<T, V> shift_and_scale(Vec<T, V> x, Moments<Acc<T>> of,
-                                                     const Vec<T, V>& weight,
-                                                     const Vec<T, V>& bias) {
-    using A = Acc<T>;
-    for (int k = 0; k < V; ++k) x[k] = T((A(x[k]) - of.mean) * of.rstd * A(weight[k]) + A(bias[k]));
-    return x;
 }
 
 // Sums over a long row of h = g * weight and of h * xhat, for dx.

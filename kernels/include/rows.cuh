@@ -24,9 +24,20 @@ bool is_whole(int64_t cols, const P*... tensors) {
 __device__ inline float product(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline double product(double a, double b) { return __dmul_rn(a, b); }
 
+// 1 / sqrt(a), to half an ULP: all of a row is wrong by what this is wrong by. rsqrt is quick and
+// not exact; what is lost, 1 - a * r * r, is found with fused products and made good.
+template <class A>
+__device__ A inverse_root(A a) {
+    const A r = rsqrt(a);
+    const A root = a * r, rest = fma(a, r, -root);
+    const A lost = fma(-root, r, A(1)) - rest * r;
+    return isfinite(root) ? fma(r * lost, A(0.5), r) : r;
+}
+
 // ---- a thread's columns: `count` vectors, `step` columns apart, from `first` on
 
 constexpr int kForwardThreads = 512;  // of a block, at most
+constexpr int kWideThreads = 1024;    // of a block that fills a multiprocessor: 64 registers each
 
 constexpr int kBackwardThreads = 512;  // of a multiprocessor: 128 registers each, all it has
 template <class T>
@@ -40,6 +51,18 @@ struct Columns {
         : first((cluster_rank(blocks) * count * blockDim.x + threadIdx.x) * kVec<T>),
           step(blockDim.x * kVec<T>) {}
     __device__ int operator[](int n) const { return first + n * step; }
+};
+
+// The same, but a vector that would be past the end is the last one of the row: so that all threads
+// do the same, without a branch, and what they do twice is `there` once.
+template <class T, int count>
+struct FullColumns : Columns<T, count> {
+    int cols;
+    __device__ FullColumns(int blocks, int cols) : Columns<T, count>(blocks), cols(cols) {}
+    __device__ bool there(int n) const { return Columns<T, count>::operator[](n) < cols; }
+    __device__ int operator[](int n) const {
+        return smaller(Columns<T, count>::operator[](n), cols - kVec<T>);
+    }
 };
 
 // The thread's part of a tensor [cols], as numbers to calculate with.
@@ -104,10 +127,11 @@ class RowQueue {
   public:
     static constexpr int V = kVec<T>;
 
-    // Of x [rows, cols]: row `first`, and every `stride`-th after it.
-    __device__ RowQueue(const T* x, const Columns<T, N>& column, int cols, int64_t first,
-                        int64_t stride, int64_t rows)
-        : x_(x), column_(column), cols_(cols), row_(first), stride_(stride), rows_(rows) {
+    // Of x [rows, cols]: row `first`, and every `stride`-th after it. (Rows so wide are no more
+    // than an int counts.)
+    __device__ RowQueue(const T* x, const FullColumns<T, N>& column, int first, int stride,
+                        int rows)
+        : x_(x), column_(column), row_(first), stride_(stride), rows_(rows) {
         for (; turn_ < D; ++turn_, row_ += stride) {
 #pragma unroll
             for (int n = 0; n < N; ++n) replace(n);
@@ -115,16 +139,24 @@ class RowQueue {
         turn_ = 0;
     }
 
-    // Returns when the first row is there.
-    __device__ void await() { await_batches<(D - 1) * N>(); }
+    // Returns when the first row is there, or the one k turns behind it.
+    template <int k = 0>
+    __device__ void await() {
+        await_batches<(D - 1 - k) * N>();
+    }
 
-    // Vector n of it. Neighbours' vectors are neighbours.
-    __device__ Vec<T, V>& at(int n) { return place(turn_ * N + n); }
+    // Vector n of that row. Neighbours' vectors are neighbours.
+    template <int k = 0>
+    __device__ Vec<T, V>& at(int n) {
+        static_assert(k < D);
+        const int turn = turn_ + k < D ? turn_ + k : turn_ + k - D;
+        return place(turn * N + n);
+    }
 
-    // Nobody needs that vector any more: asks for vector n of the row that is D turns behind.
+    // Nobody needs vector n of the first row any more: asks for that of the row D turns behind.
     __device__ void replace(int n) {
-        const int c = column_[n];
-        if (row_ < rows_ && c < cols_) copy_async<V>(at(n).at, x_ + row_ * cols_ + c);
+        const T* from = x_ + int64_t(row_) * column_.cols + column_[n];
+        if (row_ < rows_) copy_async<V>(at(n).at, from);
         close_batch();
     }
 
@@ -134,11 +166,8 @@ class RowQueue {
         row_ += stride_;
     }
 
-    // N more vectors of the thread's, for what it likes.
-    __device__ Vec<T, V>& beside(int n) { return place(D * N + n); }
-
     // Of shared memory, that a block of so many threads needs.
-    static int bytes(int threads) { return (D + 1) * N * kVecBytes * threads; }
+    static int bytes(int threads) { return D * N * kVecBytes * threads; }
 
   private:
     __device__ static Vec<T, V>& place(int i) {
@@ -146,9 +175,9 @@ class RowQueue {
     }
 
     const T* x_;
-    Columns<T, N> column_;
-    int cols_, turn_ = 0;
-    int64_t row_, stride_, rows_;  // row_: the one that replaces the first
+    FullColumns<T, N> column_;
+    int row_, stride_, rows_;  // row_: the one that replaces the first
+    int turn_ = 0;
 };
 
 // The block's sums of its columns, to its part of `sums` [cols]: those that its rows of threads
@@ -325,14 +354,15 @@ RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int v
     return launch;
 }
 
-// Of a forward kernel whose clusters stay and take row after row, with so many threads in a block
-// and vectors of a row to each. Few rows are spread over more blocks than they need.
-template <class T, class... P>
-RowLaunch wide_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int threads, int vectors,
-                      int bytes) {
+// Of a forward kernel whose clusters stay, in which each thread has N vectors of a row and D rows
+// wait: in two blocks of a multiprocessor, which hide each other's waits, or in one twice as large.
+// Few rows are spread over more blocks than they need.
+template <class T, int N, int D, class... P>
+RowLaunch wide_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t cols) {
+    const int64_t held = int64_t(threads) * N * kVec<T>;
+    const int bytes = RowQueue<T, N, D>::bytes(threads);
     if (!has_clusters(kernel) || !allow(kernel, bytes)) return {};
     int blocks = 2;
-    const int64_t held = int64_t(threads) * vectors * kVec<T>;
     while (blocks < kClusterBlocks &&
            (blocks * held < cols || rows * blocks * 2 <= multiprocessors())) {
         blocks *= 2;

@@ -27,20 +27,14 @@ __device__ T* await_first(T* left) {
 
 // kernel<<<grid, block, 0, stream>>>(arguments...), in clusters of so many blocks.
 template <class... Parameters, class... Arguments>
-void launch_second(void (*kernel)(Parameters...), int blocks, dim3 grid, dim3 block,
+void launch_second(void (*kernel)(Parameters...), int blocks, unsigned grid, dim3 block,
                    cudaStream_t stream, Arguments... arguments) {
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[0].val.programmaticStreamSerializationAllowed = 1;
-    attributes[1].id = cudaLaunchAttributeClusterDimension;
-    attributes[1].val.clusterDim.x = blocks;
-    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = !has_clusters(kernel) ? 0 : blocks > 1 ? 2 : 1;
+    const bool can = has_clusters(kernel);
+    ClusterConfig config(can ? blocks : 1, grid, block, 0, stream);
+    if (can) {
+        config.add(cudaLaunchAttributeProgrammaticStreamSerialization)
+            .programmaticStreamSerializationAllowed = 1;
+    }
     cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 
@@ -52,8 +46,8 @@ __device__ T* await_first(T* left) {
     return left;
 }
 template <class... Parameters, class... Arguments>
-void launch_second(void (*kernel)(Parameters...), int, dim3 grid, dim3 block, cudaStream_t stream,
-                   Arguments... arguments) {
+void launch_second(void (*kernel)(Parameters...), int, unsigned grid, dim3 block,
+                   cudaStream_t stream, Arguments... arguments) {
     kernel<<<grid, block, 0, stream>>>(arguments...);
 }
 
