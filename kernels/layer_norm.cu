@@ -23,7 +23,7 @@ constexpr int kForwardBlocks = 2;  // of 512 threads that fit: 64 registers each
 
 // A row that four blocks of a cluster hold in two vectors a thread is left to them.
 template <class T>
-constexpr int kShort = 4 * kWideThreads * 2 * kVec<T>;
+constexpr int kShortCols = 4 * kWideThreads * 2 * kVec<T>;
 
 // ---- naive: one thread per row, and for dweight and dbias one thread per column.
 // Flaw: neighbouring threads read cols apart, and rows or cols threads cannot fill a GPU.
@@ -468,7 +468,7 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
                              int(cols), one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
-            const bool is_short = cols <= kShort<T>;
+            const bool is_short = cols <= kShortCols<T>;
             const auto wide = is_short ? forward_wide<T, 2, 3> : forward_wide<T, 4, 2>;
             if (is_short) {
                 launch = wide_launch<T, 2, 3>(wide, kWideThreads, rows, cols);

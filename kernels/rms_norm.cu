@@ -30,7 +30,7 @@ constexpr int kQueueCols = 32768;  // of rows for which clusters stay: more than
 
 // A row that eight blocks of a cluster hold in two vectors a thread is left to them.
 template <class T>
-constexpr int kShort = 8 * kWideThreads * 2 * kVec<T>;
+constexpr int kShortCols = 8 * kWideThreads * 2 * kVec<T>;
 
 // x + residual, rounded as it is kept.
 template <class T>
@@ -588,7 +588,7 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
             }
             const bool adds = residual != nullptr;
             if (!adds && cols > kQueueCols) {
-                const bool is_short = cols <= kShort<T>;
+                const bool is_short = cols <= kShortCols<T>;
                 const auto queue = is_short ? forward_queue<T, 2, 3> : forward_queue<T, 4, 2>;
                 launch = is_short ? wide_launch<T, 2, 3>(queue, kWideThreads, rows, cols)
                                   : wide_launch<T, 4, 2>(queue, kWideThreads, rows, cols);
