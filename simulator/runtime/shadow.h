@@ -196,16 +196,21 @@ struct Region {
 constexpr uint64_t poison_step = 0x9E3779B97F4A7C15;
 inline uint64_t poison_at(uintptr_t word) { return (word >> 3) * poison_step | 1; }
 
-// Memory comes in megabytes, so the loops over it go in steps that the compiler makes vectors of.
-constexpr size_t poison_words = 8;
+// visit(i, what poison makes of word i), for each of so many words from `begin` on. Memory comes in
+// megabytes, so this goes in steps that the compiler makes vectors of.
+template <class Visit>
+SIMULATOR_INLINE void for_each_poisoned(uintptr_t begin, size_t count, Visit visit) {
+    constexpr size_t together = 8;
+    size_t i = 0;
+    for (uint64_t at = (begin >> 3) * poison_step; i + together <= count; i += together)
+        for (size_t k = 0; k < together; k++, at += poison_step) visit(i + k, at | 1);
+    for (; i < count; i++) visit(i, poison_at(begin + 8 * i));
+}
 
 inline void poison(uintptr_t begin, size_t bytes) {
     auto* words = reinterpret_cast<uint64_t*>(begin);
     const size_t count = bytes / 8;
-    size_t i = 0;
-    for (uint64_t at = (begin >> 3) * poison_step; i + poison_words <= count; i += poison_words)
-        for (size_t k = 0; k < poison_words; k++, at += poison_step) words[i + k] = at | 1;
-    for (; i < count; i++) words[i] = poison_at(begin + 8 * i);
+    for_each_poisoned(begin, count, [&](size_t i, uint64_t word) { words[i] = word; });
     const uint64_t last = poison_at(begin + 8 * count);
     __builtin_memcpy(words + count, &last, bytes % 8);
 }
@@ -225,12 +230,9 @@ inline bool is_poisoned(const Region& region, uintptr_t begin, size_t bytes) {
 inline size_t count_poisoned(const Region& region) {
     const auto* words = reinterpret_cast<const uint64_t*>(region.begin);
     const size_t count = region.size / 8;
-    size_t i = 0, poisoned = 0;
-    for (uint64_t at = (region.begin >> 3) * poison_step; i + poison_words <= count;
-         i += poison_words)
-        for (size_t k = 0; k < poison_words; k++, at += poison_step)
-            poisoned += words[i + k] == (at | 1);
-    for (; i < count; i++) poisoned += words[i] == poison_at(region.begin + 8 * i);
+    size_t poisoned = 0;
+    for_each_poisoned(region.begin, count,
+                      [&](size_t i, uint64_t word) { poisoned += words[i] == word; });
     return poisoned + (region.size % 8 && is_poisoned(region, region.begin + 8 * count, 1));
 }
 
