@@ -80,22 +80,21 @@ __global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out
     for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < pieces.count();
          first += int64_t(gridDim.x) * blockDim.y, turn ^= 1) {
         const int64_t p = first + threadIdx.y;
-        const int64_t begin = p < pieces.count() ? pieces.begin(p) : 0;
-        const int64_t end = p < pieces.count() ? pieces.end(p) : 0;
+        const int size = p < pieces.count() ? int(pieces.end(p) - pieces.begin(p)) : 0;
+        const In* piece = x + pieces.begin(p);
         A lanes[V] = {};
         const int step = blockDim.x * V;
-        for (int64_t i = begin + threadIdx.x * V; i + V <= end; i += kAhead * step) {
+        for (int i = threadIdx.x * V; i + V <= size; i += kAhead * step) {
             Vec<In, V> v[kAhead];
 #pragma unroll
             for (int n = 0; n < kAhead; ++n)
-                v[n] = load_once<V>(x + i + n * step, i + n * step + V <= end);
-            for (int n = 0; n < kAhead && i + n * step < end; ++n) {
+                v[n] = load_once<V>(piece + i + n * step, i + n * step + V <= size);
+            for (int n = 0; n < kAhead && i + n * step < size; ++n) {
                 for (int k = 0; k < V; ++k) lanes[k] += A(v[n][k]);
             }
         }
         // The one row of a sum over all may end within a vector.
-        for (int64_t i = end - (end - begin) % V + threadIdx.x; i < end; i += blockDim.x)
-            lanes[0] += A(x[i]);
+        for (int i = size / V * V + threadIdx.x; i < size; i += blockDim.x) lanes[0] += A(piece[i]);
         A sum[1] = {0};
         for (A lane : lanes) sum[0] += lane;
         row_sum(sum, turn);
@@ -110,7 +109,7 @@ struct Shape {
 constexpr Shape kShapes[] = {
     // kAhead for each thread, all on their way at once; a warp's sum or less needs no barrier
     {32, 4, 32},  {64, 8, 16},    {128, 16, 8},   {256, 32, 4},
-    {512, 64, 2}, {1024, 128, 1}, {2048, 256, 1}, {INT64_MAX, kVectorThreads, 1},
+    {512, 64, 2}, {1024, 128, 1}, {4096, 256, 1}, {INT64_MAX, kVectorThreads, 1},
 };
 
 // ---- launchers. version: 0 naive, 1 shared, 2 vector
@@ -149,13 +148,14 @@ int64_t size_of_pieces(int64_t cols, int64_t splits, int64_t version) {
     return size;
 }
 
-// How many pieces each row is cut into: 1 where the rows alone fill the GPU, else so many that the
-// last ones to end leave little of it idle, but none below 4096 elements.
+// How many pieces each row is cut into: 1 where the rows alone fill the GPU and an int counts their
+// columns, else so many that the last ones to end leave little of it idle, but none below 4096
+// elements.
 int64_t reduce_sum_splits(int64_t rows, int64_t cols, int64_t version) {
     const int64_t enough = multiprocessors() * (version == 0 ? 512 : 4);
-    if (rows >= enough || cols <= 4096) return 1;
-    const int64_t wanted = version == 2 ? 8 * enough : enough;
-    const int64_t splits = smaller(ceil_div(wanted, rows), ceil_div<int64_t>(cols, 4096));
+    if (cols <= 4096 || (rows >= enough && cols < 1 << 30)) return 1;
+    const int64_t wanted = ceil_div(version == 2 ? 16 * enough : enough, rows) + (cols >> 30);
+    const int64_t splits = smaller(wanted, ceil_div<int64_t>(cols, 4096));
     return ceil_div(cols, size_of_pieces(cols, splits, version));
 }
 
