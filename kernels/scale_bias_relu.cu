@@ -166,13 +166,17 @@ Plan plan_of(bool aligned, int64_t cols) {
 
 // A thread's columns are the same in all its rows, so several rows make reading scale and bias
 // cheap; but a GPU needs blocks enough. So up to kRows where that leaves it kBlocksEach, and twice
-// as many where a thread has one element of each.
+// as many where a thread has one element of each, or where scale and bias are a large part of what
+// is read and come from afar: of two-byte elements a thread has twice as many as of four-byte ones.
 constexpr int kRows = 2;
-constexpr int kBlocksEach = 32;  // of a multiprocessor
+constexpr int kBlocksEach = 32;     // of a multiprocessor
+constexpr int kWideCols = 1 << 16;  // from here on the nearest cache has lost them
 
-int64_t rows_of_a_block(const Plan& plan, int64_t rows) {
+template <class T>
+int64_t rows_of_a_block(const Plan& plan, int64_t rows, int64_t cols) {
+    const bool dear = !plan.whole || (sizeof(T) == 2 && cols >= kWideCols);
     int64_t each = plan.block.y;
-    for (int more = 2; more <= (plan.whole ? kRows : 2 * kRows); more *= 2) {
+    for (int more = 2; more <= (dear ? 2 * kRows : kRows); more *= 2) {
         if (plan.grid.x * ceil_div(rows, 2 * each) < multiprocessors() * kBlocksEach) break;
         each *= 2;
     }
@@ -206,7 +210,7 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
         return cudaGetLastError();
     }
     Plan plan = plan_of<T>(is_aligned(x, scale, bias, y), cols);
-    const int64_t each = rows_of_a_block(plan, rows);
+    const int64_t each = rows_of_a_block<T>(plan, rows, cols);
     plan.grid.y = ceil_div(rows, each);
     if (plan.whole) {
         forward_vector<T, kVec<T>>
