@@ -363,7 +363,7 @@ struct Shape {
     int vectors;      // of a row to each thread, at least, as far as the row goes: then few meet
     int least, most;  // threads of a block
 };
-constexpr Shape kForward = {16, 128, kForwardThreads}, kBackward = {8, 64, 512};
+constexpr Shape kForward = {16, 128, kForwardThreads}, kBackward = {8, 128, 512};
 
 template <class T>
 struct Plan {
