@@ -196,24 +196,102 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
     if (part.column(0) == 0 && row < rows) put(of, row, mean, rstd);
 }
 
+constexpr int kWideVectors = 2, kWideDepth = 3;  // of a thread in a row; rows that wait
+
+// The same for rows of four-byte elements that take the most threads a cluster has. It stays, so
+// that each thread keeps the weights of its columns; and while what its blocks have summed of the
+// next row is on its way to all of them, they finish this one.
+template <class T>
+__global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, const T* residual,
+                                                                const T* weight, const T* bias,
+                                                                T* y, T* s, Acc<T>* mean,
+                                                                Acc<T>* rstd, int rows, int cols,
+                                                                int blocks, Dropout<Acc<T>> dropout,
+                                                                Acc<T> one_nth, Acc<T> eps) {
+    using A = Acc<T>;
+    using Quick = QuickMoments<T>;
+    constexpr int V = kVec<T>, N = kWideVectors;
+    const int first = cluster_index(blocks), stride = clusters(blocks);
+    const FullColumns<T, N> column(blocks, cols);
+    RowMerge<kWideThreads / kWarp> merge(blocks);
+    const uint64_t seed = *dropout.seed;
+    RowQueue<T, N, kWideDepth, 2> queue(column, first, stride, rows, x, residual);
+    Vec<T, V> w[N], b[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        w[n] = load<V>(weight + column[n]);
+        b[n] = load<V>(bias + column[n]);
+    }
+    const auto send_sums = [&](auto vector, int row, A shift) {
+        typename Quick::Sums sums = {0, 0};
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int64_t i = int64_t(row) * cols + column[n];
+            const Draw<V> draw(dropout, seed, i);
+            const Vec<T, V> more = *vector(n, 1);
+            Vec<T, V> v = *vector(n, 0);
+            for (int k = 0; k < V; ++k) v[k] = sum_of(more[k], v[k], draw.factor(dropout, k));
+            store(s + i, v);
+            *vector(n, 0) = v;  // its place in the queue
+            const auto before = sums;
+            Quick::add(sums, v, shift);
+            if (!column.there(n)) sums = before;
+        }
+        return merge.send(sums);
+    };
+    const auto shift_of = [&](int row) {
+        const int64_t i = int64_t(row < rows ? row : first) * cols;
+        return Quick::shift_of(load<V>(x + i)) + Quick::shift_of(load<V>(residual + i));
+    };
+    A shift = shift_of(first), next_shift = shift_of(first + stride);
+    queue.await();
+    auto sent = send_sums([&](int n, int k) { return &queue.at(n, k); }, first, shift);
+    bool suffice = true;
+    for (int row = first; row < rows; row += stride) {
+        const auto sums = merge.receive(sent);
+        const Moments<A> of = Quick::from(sums, shift, one_nth, eps);
+        suffice &= Quick::suffice(of, shift);
+        if (row + stride < rows) {
+            queue.template await<1>();
+            sent = send_sums([&](int n, int k) { return &queue.template at<1>(n, k); },
+                             row + stride, next_shift);
+        }
+        shift = next_shift;
+        next_shift = shift_of(row + 2 * stride);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            store(y + int64_t(row) * cols + column[n],
+                  Quick::shift_and_scale(queue.at(n, 0), of, w[n], b[n]));
+            queue.replace(n);
+        }
+        queue.advance();
+        if (column.first == 0) put(of, row, mean, rstd);
+    }
+    if (!suffice) {
+        finish_again<T, N>(s, weight, bias, y, mean, rstd, rows, cols, blocks, merge, one_nth, eps);
+    }
+}
+
 // A row that no cluster can keep, whatever its width.
 template <class T>
-__global__ __launch_bounds__(kLongThreads, kLongBlocks) void forward_long(
-    const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
-    Acc<T>* rstd, int cols, int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, const T* residual,
+                                                             const T* weight, const T* bias, T* y,
+                                                             T* s, Acc<T>* mean, Acc<T>* rstd,
+                                                             int cols, int blocks, int kept,
+                                                             Dropout<Acc<T>> dropout,
+                                                             Acc<T> one_nth, Acc<T> eps) {
     constexpr int V = kVec<T>;
-    const Walk<T> walk(cols, blocks);
-    RowMerge merge(blocks);
+    const Walk<T, 2> walk(cols, blocks, kept);
+    RowMerge<kLongThreads / kWarp> merge(blocks);
     const uint64_t seed = *dropout.seed;
     const int64_t row = cluster_index(blocks);
     const int64_t begin = row * cols;
     const T *x_row = x + begin, *residual_row = residual + begin;
     T *s_row = s + begin, *out = y + begin;
-    const auto add = [&](int c, const auto& v) {
+    const auto add = [&](int c, auto& v) {
         const Draw<V> draw(dropout, seed, begin + c);
-        Vec<T, V> sum;
-        for (int k = 0; k < V; ++k) sum[k] = sum_of(v[1][k], v[0][k], draw.factor(dropout, k));
-        store(s_row + c, sum);
+        for (int k = 0; k < V; ++k) v[0][k] = sum_of(v[1][k], v[0][k], draw.factor(dropout, k));
+        store(s_row + c, v[0]);
     };
     walk.read(add, x_row, residual_row);
     const auto each = [&](auto visit) {  // a thread reads what it has written itself
@@ -233,11 +311,11 @@ template <class T>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
     T* dresidual, T* dx, Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols,
-    int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth) {
+    Dropout<Acc<T>> dropout, Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Columns<T, N> column(blocks);
-    RowMerge merge(blocks);
+    const Columns<T, N> column(1);
+    RowMerge merge(1);
     const NextRows<T, 3> ahead;
     const auto fetch = [&](int turn, int64_t row) {
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
@@ -247,8 +325,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             ahead.fetch(turn, 0, column, end, row * cols, g, s);
         }
     };
-    const int64_t slice = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
-    const int64_t slices = int64_t(clusters(blocks)) * blockDim.y;
+    const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    const int64_t slices = int64_t(gridDim.x) * blockDim.y;
     const uint64_t seed = *dropout.seed;
     A weight_sum[N][V] = {}, bias_sum[N][V] = {};
     Vec<T, V> w[N];
@@ -309,44 +387,125 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             store(dx + begin + c, v[n]);
         }
     }
-    const int64_t part = int64_t(cluster_index(blocks)) * cols;
-    write_columns(partial_dweight + part, column, cols, weight_sum);
-    write_columns(partial_dbias + part, column, cols, bias_sum);
+    write_columns(partial_dweight + blockIdx.x * int64_t(cols), column, cols, weight_sum);
+    write_columns(partial_dbias + blockIdx.x * int64_t(cols), column, cols, bias_sum);
 }
 
-// A row that no cluster can keep; columns_block takes the columns.
 template <class T>
-__global__ __launch_bounds__(kLongThreads, kLongBlocks) void dx_long(
+using WideQueue = RowQueue<T, kBackwardVectors<T>, sizeof(T) == 2 ? 3 : 2, 3>;
+
+// blocks: of a cluster. While what its blocks have summed of the next row is on its way to all of
+// them, they draw for this one and finish it. There are no registers for both: the second half
+// takes its row from shared memory again.
+template <class T>
+__global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
     const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
-    T* dresidual, T* dx, int cols, int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth) {
+    T* dresidual, T* dx, Acc<T>* partial_dweight, Acc<T>* partial_dbias, int rows, int cols,
+    int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>;
-    const Walk<T> walk(cols, blocks);
+    constexpr int V = kVec<T>, N = kBackwardVectors<T>;
+    const int slice = cluster_index(blocks), slices = clusters(blocks);
+    const FullColumns<T, N> column(blocks, cols);
     RowMerge merge(blocks);
     const uint64_t seed = *dropout.seed;
-    const int64_t row = cluster_index(blocks);
-    const int64_t begin = row * cols;
-    const T *g_row = g + begin, *gs_row = gs + begin, *s_row = s + begin;
-    T *dresidual_row = dresidual + begin, *dx_row = dx + begin;
-    const A m = mean[row], r = rstd[row];
-    const auto sums = sums_for_dx(walk, merge, g_row, s_row, weight, m, r);
-    const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
-    const auto finish = [&](int c, const auto& v) {
-        const Vec<T, V> w = load<V>(weight + c);
-        const Vec<T, V> more = load_once<V>(gs_row + c, gs != nullptr);
-        const Draw<V> draw(dropout, seed, begin + c);
-        Vec<T, V> d, dropped;
-        for (int k = 0; k < V; ++k) {
-            const A h = product(A(v[0][k]), A(w[k]));
-            A value = r * (h - h_average - (A(v[1][k]) - m) * slope);
-            if (gs != nullptr) value += A(more[k]);
-            d[k] = T(value);
-            dropped[k] = T(value * draw.factor(dropout, k));
-        }
-        store(dresidual_row + c, d);
-        store(dx_row + c, dropped);
+    WideQueue<T> queue(column, slice, slices, rows, g, s, gs);
+    A weight_sum[N][V] = {}, bias_sum[N][V] = {};
+    Vec<T, V> w[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
+    const auto moments_of = [&](int row) {
+        return row < rows ? Moments<A>{mean[row], rstd[row]} : Moments<A>{0, 0};
     };
-    walk.read_again(finish, g_row, s_row);
+    const auto send_sums = [&](auto vector, Moments<A> of) {
+        Totals<2, A> mine = {0, 0};  // of h, of h * xhat
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const Vec<T, V> u = vector(n, 0), v = vector(n, 1);
+            const auto before = mine;
+            for (int k = 0; k < V; ++k) {
+                const A d = A(u[k]), xhat = (A(v[k]) - of.mean) * of.rstd;
+                weight_sum[n][k] += d * xhat;
+                bias_sum[n][k] += d;
+                const A h = product(d, A(w[n][k]));
+                mine.values[0] += h;
+                mine.values[1] += h * xhat;
+            }
+            if (!column.there(n)) mine = before;
+        }
+        return merge.send(mine);
+    };
+    Moments<A> of = moments_of(slice), next = moments_of(slice + slices);
+    queue.await();
+    auto sent = send_sums([&](int n, int k) { return queue.at(n, k); }, of);
+    for (int row = slice; row < rows; row += slices) {
+        const auto sums = merge.receive(sent);
+        const A m = of.mean, r = of.rstd;
+        const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
+        of = next;
+        next = moments_of(row + 2 * slices);
+        if (row + slices < rows) {
+            queue.template await<1>();
+            sent = send_sums([&](int n, int k) { return queue.template at<1>(n, k); }, of);
+        }
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            const int64_t i = int64_t(row) * cols + column[n];
+            const Draw<V> draw(dropout, seed, i);
+            Vec<T, V> u = queue.at(n, 0), v = queue.at(n, 1), more;
+            if (gs != nullptr) more = queue.at(n, 2);
+            for (int k = 0; k < V; ++k) {
+                const A h = product(A(u[k]), A(w[n][k]));
+                A d = r * (h - h_average - (A(v[k]) - m) * slope);
+                if (gs != nullptr) d += A(more[k]);
+                u[k] = T(d);
+                v[k] = T(d * draw.factor(dropout, k));
+            }
+            store(dresidual + i, u);
+            store(dx + i, v);
+            queue.replace(n);
+        }
+        queue.advance();
+    }
+    write_columns(partial_dweight + int64_t(slice) * cols, column, cols, weight_sum);
+    write_columns(partial_dbias + int64_t(slice) * cols, column, cols, bias_sum);
+}
+
+// Of rows that no cluster can keep, and of which averages_long has left the averages: a thread
+// takes V neighbouring columns of a slice of the rows.
+template <class T>
+__global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(
+    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
+    const Acc<T>* averages, T* dresidual, T* dx, Acc<T>* partial_dweight, Acc<T>* partial_dbias,
+    int rows, int64_t cols, Dropout<Acc<T>> dropout) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>;
+    const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+    if (c >= cols) return;
+    const uint64_t seed = *dropout.seed;
+    const Vec<T, V> w = load<V>(weight + c);
+    A weight_sum[V] = {}, bias_sum[V] = {};
+#pragma unroll 2
+    for (int row = blockIdx.y; row < rows; row += gridDim.y) {
+        const int64_t i = int64_t(row) * cols + c;
+        Vec<T, V> u = load_once<V>(g + i), v = load_once<V>(s + i);
+        const Vec<T, V> more = load_once<V>(gs + i, gs != nullptr);
+        const Draw<V> draw(dropout, seed, i);
+        const A m = mean[row], r = rstd[row];
+        const auto [h_average, slope] = load<2>(averages + 2 * row).at;
+        for (int k = 0; k < V; ++k) {
+            const A from = A(u[k]), centred = A(v[k]) - m;
+            weight_sum[k] += from * (centred * r);
+            bias_sum[k] += from;
+            A d = r * (product(from, A(w[k])) - h_average - centred * slope);
+            if (gs != nullptr) d += A(more[k]);
+            u[k] = T(d);
+            v[k] = T(d * draw.factor(dropout, k));
+        }
+        store(dresidual + i, u);
+        store(dx + i, v);
+    }
+    store(partial_dweight + blockIdx.y * cols + c, weight_sum);
+    store(partial_dbias + blockIdx.y * cols + c, bias_sum);
 }
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector
@@ -356,7 +515,16 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
                         int64_t cols, int64_t version) {
     BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, gs, s, weight), rows, cols);
     if constexpr (kHasVectors<T>) {
-        if (plan.whole) plan.launch = backward_launch<T, 3>(backward_vector<T>, rows, cols);
+        if (plan.whole) {
+            plan.launch =
+                backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 3>::kBytes);
+        }
+        if constexpr (kMayHaveClusters) {
+            if (plan.launch.blocks > 1) {
+                plan.launch =
+                    backward_launch<T>(backward_wide<T>, rows, cols, WideQueue<T>::kBytes);
+            }
+        }
     }
     return plan;
 }
@@ -379,14 +547,24 @@ cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* w
             const Acc<T> one_nth = Acc<T>(1) / cols;
             RowLaunch launch =
                 forward_launch<T>(forward_vector<T>, rows, cols, kVectors<2>, waiting_bytes(1));
+            if constexpr (kMayHaveClusters && sizeof(T) == 4) {
+                if (launch.blocks * launch.block.x == kClusterBlocks * kMostThreads) {
+                    launch = wide_launch<T, kWideVectors, kWideDepth, 2>(forward_wide<T>,
+                                                                         kWideThreads, rows, cols);
+                    launch.start(forward_wide<T>, stream, x, residual, weight, bias, y, s, mean,
+                                 rstd, int(rows), int(cols), launch.blocks, dropout, one_nth,
+                                 Acc<T>(eps));
+                    return cudaGetLastError();
+                }
+            }
             if (launch.blocks > 0) {
                 launch.start(forward_vector<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
                              rows, int(cols), launch.blocks, dropout, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
-            launch = long_launch(forward_long<T>, rows);
-            launch.start(forward_long<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
-                         int(cols), launch.blocks, dropout, one_nth, Acc<T>(eps));
+            const LongLaunch walk = long_launch<T, 2>(forward_long<T>, rows, cols);
+            walk.start(forward_long<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
+                       int(cols), walk.blocks, walk.kept, dropout, one_nth, Acc<T>(eps));
             return cudaGetLastError();
         }
     }
@@ -431,19 +609,25 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
             g, s, mean, rstd, partial_dweight, partial_dbias, rows, cols);
     } else if constexpr (kHasVectors<T>) {
         const Acc<T> one_nth = Acc<T>(1) / cols;
-        if (plan.launch.blocks > 0) {
+        if (plan.launch.blocks == 0) {
+            Acc<T>* averages = plan.row_sums(partial_dweight);
+            const RowLaunch launch = cluster_launch(averages_long<T>, rows, kSumThreads);
+            launch.start(averages_long<T>, stream, g, s, weight, mean, rstd, averages, int(cols),
+                         launch.blocks, one_nth);
+            dx_slices<<<slices.grid, slices.block, 0, stream>>>(
+                g, gs, s, weight, mean, rstd, averages, dresidual, dx, partial_dweight,
+                partial_dbias, int(rows), cols, dropout);
+        } else if (plan.launch.blocks == 1) {
             plan.launch.start(backward_vector<T>, stream, g, gs, s, weight, mean, rstd, dresidual,
-                              dx, partial_dweight, partial_dbias, rows, int(cols),
+                              dx, partial_dweight, partial_dbias, rows, int(cols), dropout,
+                              one_nth);
+        } else if constexpr (kMayHaveClusters) {
+            plan.launch.start(backward_wide<T>, stream, g, gs, s, weight, mean, rstd, dresidual, dx,
+                              partial_dweight, partial_dbias, int(rows), int(cols),
                               plan.launch.blocks, dropout, one_nth);
-        } else {
-            const RowLaunch launch = long_launch(dx_long<T>, rows);
-            launch.start(dx_long<T>, stream, g, gs, s, weight, mean, rstd, dresidual, dx, int(cols),
-                         launch.blocks, dropout, one_nth);
-            columns_block<T, kVec<T>><<<slices.grid, slices.block, 0, stream>>>(
-                g, s, mean, rstd, partial_dweight, partial_dbias, rows, cols);
         }
     }
-    launch_column_sums<T>(partial_dweight, dweight, partial_dbias, dbias, plan.partials(), cols,
+    launch_column_sums<T>(partial_dweight, dweight, partial_dbias, dbias, plan.count(), cols,
                           stream);
     return cudaGetLastError();
 }

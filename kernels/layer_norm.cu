@@ -153,37 +153,6 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     if (column.first == 0 && row < rows) put(of, row, mean, rstd);
 }
 
-// Of forward_wide's rows, those whose moments have lost digits. It is no part of that kernel: there
-// even a branch that is never taken costs 6%.
-template <class T, int N, class Merge>
-__device__ __noinline__ void finish_again(const T* x, const T* weight, const T* bias, T* y,
-                                          Acc<T>* mean, Acc<T>* rstd, int rows, int cols,
-                                          int blocks, Merge merge, Acc<T> one_nth, Acc<T> eps) {
-    using Quick = QuickMoments<T>;
-    constexpr int V = kVec<T>;
-    const Columns<T, N> column(blocks);
-    for (int row = cluster_index(blocks); row < rows; row += clusters(blocks)) {
-        const T* in = x + int64_t(row) * cols;
-        T* out = y + int64_t(row) * cols;
-        const auto each = [&](auto visit) {
-#pragma unroll 1
-            for (int n = 0; n < N && column[n] < cols; ++n) visit(load<V>(in + column[n]));
-        };
-        const Acc<T> shift = Quick::shift_of(load<V>(in));
-        typename Quick::Sums sums = {0, 0};
-        each([&](const Vec<T, V>& v) { Quick::add(sums, v, shift); });
-        if (Quick::suffice(Quick::from(merge(sums), shift, one_nth, eps), shift)) continue;
-        const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps);
-#pragma unroll 1
-        for (int n = 0; n < N && column[n] < cols; ++n) {
-            const int c = column[n];
-            store(out + c,
-                  shift_and_scale(load<V>(in + c), of, load<V>(weight + c), load<V>(bias + c)));
-        }
-        if (column.first == 0) put(of, row, mean, rstd);
-    }
-}
-
 // blocks: of a cluster. It stays, so that each thread keeps the weights of its columns; and while
 // what its blocks have summed of the next row is on its way to all of them, they finish this one.
 template <class T, int N, int D>
@@ -197,7 +166,7 @@ __global__ __launch_bounds__(kWideThreads,
     const int first = cluster_index(blocks), stride = clusters(blocks);
     const FullColumns<T, N> column(blocks, cols);
     RowMerge<kWideThreads / kWarp> merge(blocks);
-    RowQueue<T, N, D> queue(x, column, first, stride, rows);
+    RowQueue<T, N, D> queue(column, first, stride, rows, x);
     Vec<T, V> w[N], b[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
@@ -249,14 +218,13 @@ __global__ __launch_bounds__(kWideThreads,
 
 // A row that no cluster can keep, whatever its width.
 template <class T>
-__global__ __launch_bounds__(kLongThreads,
-                             kLongBlocks) void forward_long(const T* x, const T* weight,
-                                                            const T* bias, T* y, Acc<T>* mean,
-                                                            Acc<T>* rstd, int cols, int blocks,
-                                                            Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, const T* weight,
+                                                             const T* bias, T* y, Acc<T>* mean,
+                                                             Acc<T>* rstd, int cols, int blocks,
+                                                             int kept, Acc<T> one_nth, Acc<T> eps) {
     constexpr int V = kVec<T>;
-    const Walk<T> walk(cols, blocks);
-    RowMerge merge(blocks);
+    const Walk<T, 1> walk(cols, blocks, kept);
+    RowMerge<kLongThreads / kWarp> merge(blocks);
     const int64_t row = cluster_index(blocks);
     const T* in = x + row * cols;
     T* out = y + row * cols;
@@ -328,109 +296,141 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     write_columns(partial_dbias + blockIdx.x * int64_t(cols), column, cols, bias_sum);
 }
 
-// Two rows of two-byte elements at once, for which there are no registers: the second half of each
-// takes it from shared memory again.
+// (Three times as many rows do not fit where an element has four bytes.)
 template <class T>
-__global__ __launch_bounds__(kBackwardThreads) void backward_wide(
-    const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd, T* dx,
-    Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols, int blocks,
-    Acc<T> one_nth) {
+using WideQueue = RowQueue<T, kBackwardVectors<T>, sizeof(T) == 2 ? 3 : 2, 2, kWideRows<T>>;
+
+// blocks: of a cluster, which takes R rows at once; while what its blocks have summed of the next
+// ones is on its way to all of them, they finish these. There are no registers for that many: the
+// second half takes its rows from shared memory again.
+template <class T>
+__global__ __launch_bounds__(kBackwardThreads,
+                             1) void backward_wide(const T* g, const T* x, const T* weight,
+                                                   const Acc<T>* mean, const Acc<T>* rstd, T* dx,
+                                                   Acc<T>* partial_dweight, Acc<T>* partial_dbias,
+                                                   int rows, int cols, int blocks, Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
-    const Columns<T, N> column(blocks);
+    const int slice = cluster_index(blocks), slices = clusters(blocks);
+    const FullColumns<T, N> column(blocks, cols);
     RowMerge merge(blocks);
-    const NextRows<T, 2, R> ahead;
-    const int64_t slice = cluster_index(blocks), slices = clusters(blocks);
+    WideQueue<T> queue(column, slice, slices, rows, g, x);
     A weight_sum[N][V] = {}, bias_sum[N][V] = {};
-    A w[N][V];
-    read_columns(weight, column, cols, w);
-    A next_m[R], next_r[R];
-    const auto fetch = [&](int turn, int64_t row) {
+    Vec<T, V> w[N];
 #pragma unroll
-        for (int i = 0; i < R; ++i, row += slices) {
-            const bool there = row < rows;
-            next_m[i] = there ? mean[row] : A(0);
-            next_r[i] = there ? rstd[row] : A(0);
-            ahead.fetch(turn, i, column, there ? cols : 0, row * cols, g, x);
+    for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
+    struct {
+        Moments<A> of[R];
+    } these, next;
+    const auto read_moments = [&](auto& of, int first) {
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            const int row = first + i * slices;
+            of[i] = row < rows ? Moments<A>{mean[row], rstd[row]} : Moments<A>{0, 0};
         }
     };
-    fetch(0, slice);
-    int turn = 0;
-    for (int64_t first = slice; first < rows; first += R * slices, turn ^= 1) {
-        A m[R], r[R];
-#pragma unroll
-        for (int i = 0; i < R; ++i) m[i] = next_m[i], r[i] = next_r[i];
-        fetch(turn ^ 1, first + R * slices);
-        await_batches<R>();          // the next rows may still be on their way
+    const auto send_sums = [&](auto vector, int first, const auto& of) {
         Totals<2 * R, A> mine = {};  // of each row's h, and of its h * xhat
 #pragma unroll
         for (int i = 0; i < R; ++i) {
             if (first + i * slices >= rows) break;
 #pragma unroll
             for (int n = 0; n < N; ++n) {
-                if (column[n] >= cols) break;
-                const Vec<T, V> u = ahead.at(turn, n, 0, i), v = ahead.at(turn, n, 1, i);
+                const Vec<T, V> u = vector(n, 0, i), v = vector(n, 1, i);
+                const auto before = mine;
                 for (int k = 0; k < V; ++k) {
-                    const A d = A(u[k]), xhat = (A(v[k]) - m[i]) * r[i];
+                    const A d = A(u[k]), xhat = (A(v[k]) - of[i].mean) * of[i].rstd;
                     weight_sum[n][k] += d * xhat;
                     bias_sum[n][k] += d;
-                    const A h = product(d, w[n][k]);
+                    const A h = product(d, A(w[n][k]));
                     mine.values[2 * i] += h;
                     mine.values[2 * i + 1] += h * xhat;
                 }
+                if (!column.there(n)) mine = before;
             }
         }
-        const auto sums = merge(mine);
+        return merge.send(mine);
+    };
+    read_moments(these.of, slice);
+    read_moments(next.of, slice + R * slices);
+    queue.await();
+    auto sent = send_sums([&](int n, int k, int i) { return queue.at(n, k, i); }, slice, these.of);
+    for (int first = slice; first < rows; first += R * slices) {
+        const auto sums = merge.receive(sent);
+        A r[R], slope[R], offset[R];
 #pragma unroll
         for (int i = 0; i < R; ++i) {
-            const int64_t row = first + i * slices;
+            r[i] = these.of[i].rstd;
+            slope[i] = sums[2 * i + 1] * one_nth * r[i];
+            offset[i] = sums[2 * i] * one_nth - these.of[i].mean * slope[i];
+        }
+        these = next;
+        read_moments(next.of, first + 2 * R * slices);
+        if (first + R * slices < rows) {
+            queue.template await<1>();
+            sent = send_sums([&](int n, int k, int i) { return queue.template at<1>(n, k, i); },
+                             first + R * slices, these.of);
+        }
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            const int row = first + i * slices;
             if (row >= rows) break;
-            const A h_average = sums[2 * i] * one_nth, slope = sums[2 * i + 1] * one_nth * r[i];
 #pragma unroll
             for (int n = 0; n < N; ++n) {
-                const int c = column[n];
-                if (c >= cols) break;
-                const Vec<T, V> u = ahead.at(turn, n, 0, i);
-                Vec<T, V> v = ahead.at(turn, n, 1, i);
+                const Vec<T, V> u = queue.at(n, 0, i);
+                Vec<T, V> v = queue.at(n, 1, i);
                 for (int k = 0; k < V; ++k) {
-                    const A h = product(A(u[k]), w[n][k]);
-                    v[k] = T(r[i] * (h - h_average - (A(v[k]) - m[i]) * slope));
+                    const A h = product(A(u[k]), A(w[n][k]));
+                    v[k] = T(r[i] * (h - A(v[k]) * slope[i] - offset[i]));
                 }
-                store(dx + row * cols + c, v);
+                store(dx + int64_t(row) * cols + column[n], v);
+                queue.replace(n, i);
             }
         }
+        queue.advance();
     }
-    write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
-    write_columns(partial_dbias + slice * cols, column, cols, bias_sum);
+    write_columns(partial_dweight + int64_t(slice) * cols, column, cols, weight_sum);
+    write_columns(partial_dbias + int64_t(slice) * cols, column, cols, bias_sum);
 }
 
-// A row that no cluster can keep; columns_block takes the columns.
+// Of rows that no cluster can keep, and of which averages_long has left the averages: a thread
+// takes V neighbouring columns of a slice of the rows.
 template <class T>
-__global__ __launch_bounds__(kLongThreads,
-                             kLongBlocks) void dx_long(const T* g, const T* x, const T* weight,
-                                                       const Acc<T>* mean, const Acc<T>* rstd,
-                                                       T* dx, int cols, int blocks,
-                                                       Acc<T> one_nth) {
+__global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(
+    const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
+    const Acc<T>* averages, T* dx, Acc<T>* partial_dweight, Acc<T>* partial_dbias, int rows,
+    int64_t cols) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>;
-    const Walk<T> walk(cols, blocks);
-    RowMerge merge(blocks);
-    const int64_t row = cluster_index(blocks);
-    const T *g_row = g + row * cols, *x_row = x + row * cols;
-    T* out = dx + row * cols;
-    const A m = mean[row], r = rstd[row];
-    const auto sums = sums_for_dx(walk, merge, g_row, x_row, weight, m, r);
-    const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
-    const auto finish = [&](int c, const auto& v) {
-        const Vec<T, V> w = load<V>(weight + c);
-        Vec<T, V> d;
-        for (int k = 0; k < V; ++k) {
-            const A h = product(A(v[0][k]), A(w[k]));
-            d[k] = T(r * (h - h_average - (A(v[1][k]) - m) * slope));
+    constexpr int V = kVec<T>, R = kRowsAhead;
+    const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+    if (c >= cols) return;
+    const Vec<T, V> w = load<V>(weight + c);
+    A weight_sum[V] = {}, bias_sum[V] = {};
+    for (int first = blockIdx.y; first < rows; first += R * gridDim.y) {
+        Vec<T, V> u[R], v[R];
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            const int row = first + i * int(gridDim.y);
+            u[i] = load_once<V>(g + int64_t(row) * cols + c, row < rows);
+            v[i] = load_once<V>(x + int64_t(row) * cols + c, row < rows);
         }
-        store(out + c, d);
-    };
-    walk.read_again(finish, g_row, x_row);
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            const int row = first + i * int(gridDim.y);
+            if (row >= rows) break;
+            const A m = mean[row], r = rstd[row];
+            const auto [h_average, slope] = load<2>(averages + 2 * row).at;
+            for (int k = 0; k < V; ++k) {
+                const A d = A(u[i][k]), centred = A(v[i][k]) - m;
+                weight_sum[k] += d * (centred * r);
+                bias_sum[k] += d;
+                v[i][k] = T(r * (product(d, A(w[k])) - h_average - centred * slope));
+            }
+            store(dx + int64_t(row) * cols + c, v[i]);
+        }
+    }
+    store(partial_dweight + blockIdx.y * cols + c, weight_sum);
+    store(partial_dbias + blockIdx.y * cols + c, bias_sum);
 }
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector
@@ -440,10 +440,15 @@ BackwardPlan<T> plan_of(const T* g, const T* x, const T* weight, int64_t rows, i
                         int64_t version) {
     BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, x, weight), rows, cols);
     if constexpr (kHasVectors<T>) {
-        if (plan.whole) plan.launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
+        if (plan.whole) {
+            plan.launch =
+                backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 2>::kBytes);
+        }
         if constexpr (kMayHaveClusters) {
-            if (plan.launch.blocks > 1)
-                plan.launch = backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
+            if (plan.launch.blocks > 1) {
+                plan.launch =
+                    backward_launch<T>(backward_wide<T>, rows, cols, WideQueue<T>::kBytes);
+            }
         }
     }
     return plan;
@@ -482,9 +487,9 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
                              launch.blocks, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
-            launch = long_launch(forward_long<T>, rows);
-            launch.start(forward_long<T>, stream, x, weight, bias, y, mean, rstd, int(cols),
-                         launch.blocks, one_nth, Acc<T>(eps));
+            const LongLaunch walk = long_launch<T, 1>(forward_long<T>, rows, cols);
+            walk.start(forward_long<T>, stream, x, weight, bias, y, mean, rstd, int(cols),
+                       walk.blocks, walk.kept, one_nth, Acc<T>(eps));
             return cudaGetLastError();
         }
     }
@@ -526,22 +531,23 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
     } else if constexpr (kHasVectors<T>) {
         const Acc<T> one_nth = Acc<T>(1) / cols;
         if (plan.launch.blocks == 0) {
-            const RowLaunch launch = long_launch(dx_long<T>, rows);
-            launch.start(dx_long<T>, stream, g, x, weight, mean, rstd, dx, int(cols), launch.blocks,
-                         one_nth);
-            columns_block<T, kVec<T>><<<slices.grid, slices.block, 0, stream>>>(
-                g, x, mean, rstd, partial_dweight, partial_dbias, rows, cols);
+            Acc<T>* averages = plan.row_sums(partial_dweight);
+            const RowLaunch launch = cluster_launch(averages_long<T>, rows, kSumThreads);
+            launch.start(averages_long<T>, stream, g, x, weight, mean, rstd, averages, int(cols),
+                         launch.blocks, one_nth);
+            dx_slices<<<slices.grid, slices.block, 0, stream>>>(g, x, weight, mean, rstd, averages,
+                                                                dx, partial_dweight, partial_dbias,
+                                                                int(rows), cols);
         } else if (plan.launch.blocks == 1) {
             plan.launch.start(backward_vector<T>, stream, g, x, weight, mean, rstd, dx,
                               partial_dweight, partial_dbias, rows, int(cols), one_nth);
         } else if constexpr (kMayHaveClusters) {
             plan.launch.start(backward_wide<T>, stream, g, x, weight, mean, rstd, dx,
-                              partial_dweight, partial_dbias, rows, int(cols), plan.launch.blocks,
-                              one_nth);
+                              partial_dweight, partial_dbias, int(rows), int(cols),
+                              plan.launch.blocks, one_nth);
         }
     }
-    launch_column_sums(partial_dweight, dweight, partial_dbias, dbias, plan.partials(), cols,
-                       stream);
+    launch_column_sums(partial_dweight, dweight, partial_dbias, dbias, plan.count(), cols, stream);
     return cudaGetLastError();
 }
 

@@ -287,7 +287,7 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, con
     const int first = cluster_index(blocks), stride = clusters(blocks);
     const FullColumns<T, N> column(blocks, cols);
     RowMerge<kWideThreads / kWarp> merge(blocks);
-    RowQueue<T, N, D> queue(x, column, first, stride, rows);
+    RowQueue<T, N, D> queue(column, first, stride, rows, x);
     Vec<T, V> w[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
@@ -321,34 +321,30 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, con
     }
 }
 
-// A row that no cluster can keep, whatever its width.
-template <class T>
-__global__ __launch_bounds__(kLongThreads,
-                             kLongBlocks) void forward_long(const T* x, const T* residual,
-                                                            const T* weight, T* y, T* s,
-                                                            Acc<T>* rstd, int cols, int blocks,
-                                                            Acc<T> one_nth, Acc<T> eps) {
+// A row that no cluster can keep, whatever its width. K: of tensors to read, 2 with a residual.
+template <class T, int K>
+__global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, const T* residual,
+                                                             const T* weight, T* y, T* s,
+                                                             Acc<T>* rstd, int cols, int blocks,
+                                                             int kept, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>;
-    const bool adds = residual != nullptr;
-    const Walk<T> walk(cols, blocks);
-    RowMerge merge(blocks);
+    const Walk<T, K> walk(cols, blocks, kept);
+    RowMerge<kLongThreads / kWarp> merge(blocks);
     const int64_t row = cluster_index(blocks);
     const int64_t begin = row * cols;
     const T *x_row = x + begin, *residual_row = residual + begin;
     T *s_row = s + begin, *out = y + begin;
     Total<A> square = {0};
-    const auto add = [&](int, const auto& v) {
+    const auto add = [&](int c, auto& v) {
+        if constexpr (K == 2) {
+            for (int k = 0; k < V; ++k) v[0][k] = sum_of(v[0][k], v[1][k]);
+            store(s_row + c, v[0]);
+        }
         for (T value : v[0].at) square.value += A(value) * A(value);
     };
-    const auto add_both = [&](int c, const auto& v) {
-        Vec<T, V> sum[1];
-        for (int k = 0; k < V; ++k) sum[0][k] = sum_of(v[0][k], v[1][k]);
-        store(s_row + c, sum[0]);
-        add(c, sum);
-    };
-    if (adds) {
-        walk.read(add_both, x_row, residual_row);
+    if constexpr (K == 2) {
+        walk.read(add, x_row, residual_row);
     } else {
         walk.read(add, x_row);
     }
@@ -359,7 +355,7 @@ __global__ __launch_bounds__(kLongThreads,
         for (int k = 0; k < V; ++k) scaled[k] = T(A(v[0][k]) * r * A(w[k]));
         store(out + c, scaled);
     };
-    walk.read_again(finish, adds ? s_row : x_row);  // a thread reads what it has written itself
+    walk.read_again(finish, K == 2 ? s_row : x_row);  // a thread reads what it has written itself
     if (walk.is_first() && rstd != nullptr) rstd[row] = r;
 }
 
@@ -509,45 +505,66 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
     write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
 }
 
-// A row that no cluster can keep; columns_block takes the columns.
+// What dx takes of a row that no cluster can keep: its average. averages: [rows]
 template <class T>
-__global__ __launch_bounds__(kLongThreads,
-                             kLongBlocks) void dx_long(const T* g, const T* gs, const T* s,
-                                                       const T* weight, const Acc<T>* rstd, T* dx,
-                                                       int cols, int blocks, Acc<T> cols_eps) {
+__global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, const T* s,
+                                                                const T* weight, const Acc<T>* rstd,
+                                                                Acc<T>* averages, int cols,
+                                                                int blocks, Acc<T> cols_eps) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>;
-    const Walk<T> walk(cols, blocks);
+    const Walk<T, 2> walk(cols, blocks, 0);
     RowMerge merge(blocks);
     const int64_t row = cluster_index(blocks);
-    const int64_t begin = row * cols;
-    const T *g_row = g + begin, *gs_row = gs + begin, *s_row = s + begin;
-    T* out = dx + begin;
     const A r = rstd[row];
     Totals<2, A> mine = {0, 0};  // of h * xhat, of xhat * xhat
     const auto add = [&](int c, const auto& v) {
-        const Vec<T, V> w = load<V>(weight + c);
-        for (int k = 0; k < V; ++k) {
+        const Vec<T, kVec<T>> w = load<kVec<T>>(weight + c);
+        for (int k = 0; k < kVec<T>; ++k) {
             const A xhat = product(A(v[1][k]), r);
             mine.values[0] += product(A(v[0][k]), A(w[k])) * xhat;
             mine.values[1] += xhat * xhat;
         }
     };
-    walk.read(add, g_row, s_row);
+    walk.read(add, g + row * cols, s + row * cols);
     const auto sums = merge(mine);
-    const A average = average_of(sums[0], sums[1], r, cols_eps);
-    const auto finish = [&](int c, const auto& v) {
-        const Vec<T, V> w = load<V>(weight + c);
-        const Vec<T, V> more = load_once<V>(gs_row + c, gs != nullptr);
-        Vec<T, V> d;
-        for (int k = 0; k < V; ++k) {
-            const A h = product(A(v[0][k]), A(w[k])), xhat = product(A(v[1][k]), r);
-            const A value = r * (h - xhat * average);
-            d[k] = T(gs == nullptr ? value : value + A(more[k]));
+    if (walk.is_first()) averages[row] = average_of(sums[0], sums[1], r, cols_eps);
+}
+
+// Of such rows: a thread takes V neighbouring columns of a slice of them.
+template <class T>
+__global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(
+    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd,
+    const Acc<T>* averages, T* dx, Acc<T>* partial_dweight, int rows, int64_t cols) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>, R = kRowsAhead;
+    const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+    if (c >= cols) return;
+    const Vec<T, V> w = load<V>(weight + c);
+    A weight_sum[V] = {};
+    for (int first = blockIdx.y; first < rows; first += R * gridDim.y) {
+        Vec<T, V> u[R], v[R], more[R];
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            const int row = first + i * int(gridDim.y);
+            u[i] = load_once<V>(g + int64_t(row) * cols + c, row < rows);
+            v[i] = load_once<V>(s + int64_t(row) * cols + c, row < rows);
+            more[i] = load_once<V>(gs + int64_t(row) * cols + c, row < rows && gs != nullptr);
         }
-        store(out + c, d);
-    };
-    walk.read_again(finish, g_row, s_row);
+#pragma unroll
+        for (int i = 0; i < R; ++i) {
+            const int row = first + i * int(gridDim.y);
+            if (row >= rows) break;
+            const A r = rstd[row], average = averages[row];
+            for (int k = 0; k < V; ++k) {
+                const A h = product(A(u[i][k]), A(w[k])), xhat = product(A(v[i][k]), r);
+                weight_sum[k] += A(u[i][k]) * xhat;
+                const A d = r * (h - xhat * average);
+                v[i][k] = T(gs == nullptr ? d : d + A(more[i][k]));
+            }
+            store(dx + int64_t(row) * cols + c, v[i]);
+        }
+    }
+    store(partial_dweight + blockIdx.y * cols + c, weight_sum);
 }
 
 // ---- launchers. version: 0 naive, 1 block, 2 vector
@@ -557,10 +574,15 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
                         int64_t cols, int64_t version) {
     BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, gs, s, weight), rows, cols);
     if constexpr (kHasVectors<T>) {
-        if (plan.whole) plan.launch = backward_launch<T, 2>(backward_vector<T>, rows, cols);
+        if (plan.whole) {
+            plan.launch =
+                backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 2>::kBytes);
+        }
         if constexpr (kMayHaveClusters) {
-            if (plan.launch.blocks > 1)
-                plan.launch = backward_launch<T, 2, kWideRows<T>>(backward_wide<T>, rows, cols);
+            if (plan.launch.blocks > 1) {
+                plan.launch = backward_launch<T>(backward_wide<T>, rows, cols,
+                                                 NextRows<T, 2, kWideRows<T>>::kBytes);
+            }
         }
     }
     return plan;
@@ -606,9 +628,11 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
                              launch.blocks, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
-            launch = long_launch(forward_long<T>, rows);
-            launch.start(forward_long<T>, stream, x, residual, weight, y, s, rstd, int(cols),
-                         launch.blocks, one_nth, Acc<T>(eps));
+            const auto kernel = residual != nullptr ? forward_long<T, 2> : forward_long<T, 1>;
+            const LongLaunch walk = residual != nullptr ? long_launch<T, 2>(kernel, rows, cols)
+                                                        : long_launch<T, 1>(kernel, rows, cols);
+            walk.start(kernel, stream, x, residual, weight, y, s, rstd, int(cols), walk.blocks,
+                       walk.kept, one_nth, Acc<T>(eps));
             return cudaGetLastError();
         }
     }
@@ -651,11 +675,12 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
             <<<slices.grid, slices.block, 0, stream>>>(g, s, rstd, partial_dweight, rows, cols);
     } else if constexpr (kHasVectors<T>) {
         if (plan.launch.blocks == 0) {
-            const RowLaunch launch = long_launch(dx_long<T>, rows);
-            launch.start(dx_long<T>, stream, g, gs, s, weight, rstd, dx, int(cols), launch.blocks,
-                         cols_eps);
-            columns_block<T, kVec<T>>
-                <<<slices.grid, slices.block, 0, stream>>>(g, s, rstd, partial_dweight, rows, cols);
+            Acc<T>* averages = plan.row_sums(partial_dweight);
+            const RowLaunch launch = cluster_launch(averages_long<T>, rows, kSumThreads);
+            launch.start(averages_long<T>, stream, g, s, weight, rstd, averages, int(cols),
+                         launch.blocks, cols_eps);
+            dx_slices<<<slices.grid, slices.block, 0, stream>>>(
+                g, gs, s, weight, rstd, averages, dx, partial_dweight, int(rows), cols);
         } else if (plan.launch.blocks == 1) {
             plan.launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx,
                               partial_dweight, rows, int(cols), cols_eps);
@@ -664,7 +689,7 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
                               rows, int(cols), plan.launch.blocks, cols_eps);
         }
     }
-    launch_column_sums<T>(partial_dweight, dweight, nullptr, {}, plan.partials(), cols, stream);
+    launch_column_sums<T>(partial_dweight, dweight, nullptr, {}, plan.count(), cols, stream);
     return cudaGetLastError();
 }
 

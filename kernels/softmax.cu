@@ -14,6 +14,7 @@
 
 #include "softmax.cuh"
 #include "waiting.cuh"
+#include "walk.cuh"
 
 // Elements per access. double, which is here for checks of gradients, does without vectors and
 // without the versions that need them, for every kernel more takes time to compile.
@@ -67,9 +68,9 @@ __global__ void backward_naive(const T* g, const T* y, T* dx, int64_t rows, int6
 
 // ---- online: the threads of one or more warps share a row, and neighbouring threads read
 // neighbours. Max and sum come from one pass: what is in the sum is scaled down when the max grows.
-// V is 1 here; the next versions, where they cannot keep a row, take these kernels with V = kAccess
-// and with several blocks for a row.
-// Flaw: the row is read a second time for the result.
+// V is 1 here; vector, where it cannot keep a row, takes these kernels with V = kAccess, and
+// cluster takes them with several blocks for a row that is no multiple of the vector wide. Flaw:
+// the row is read a second time for the result.
 
 template <class T, int V>
 __global__ void forward_online(const T* x, T* y, int64_t rows, int64_t cols, int blocks) {
@@ -146,7 +147,8 @@ __global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int
 //
 // ---- cluster: a row too wide for one block is spread over several, which merge their parts in
 // each other's shared memory. Needs Hopper; elsewhere such a row goes back to online.
-// Flaw: a row that does not fit, or is no multiple of the vector wide, goes back to online.
+// A row that does not fit there either is walked: some of it is read again.
+// Flaw: a row that is no multiple of the vector wide goes back to online.
 
 template <class T>
 __global__ __launch_bounds__(kMostThreads,
@@ -233,6 +235,60 @@ __global__ __launch_bounds__(kMostThreads,
     }
 }
 
+template <class T>
+__global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, T* y, int cols, int blocks,
+                                                             int kept) {
+    using A = Acc<T>;
+    const Walk<T, 1> walk(cols, blocks, kept);
+    RowMerge<kLongThreads / kWarp> merge(blocks);
+    const int64_t begin = int64_t(cluster_index(blocks)) * cols;
+    const T* in = x + begin;
+    T* out = y + begin;
+    Soft<T> mine = Soft<T>::of_nothing();
+    const auto add = [&](int, const auto& v) {
+        mine.raise(largest(v));
+        mine.add(v);
+    };
+    walk.read(add, in);
+    const Soft<T> all = merge(mine);
+    const Ratio<T> share(1, all.sum);
+    const auto finish = [&](int c, auto& v) {
+        for (T& value : v[0].at) value = T(share * exponential<T>(A(value) - all.max));
+        store(out + c, v[0]);
+    };
+    walk.read_again(finish, in);
+}
+
+template <class T>
+__global__ __launch_bounds__(kLongThreads) void backward_long(const T* g, const T* y, T* dx,
+                                                              int cols, int blocks, int kept) {
+    using A = Acc<T>;
+    constexpr int V = kVec<T>;
+    const Walk<T, 2> walk(cols, blocks, kept);
+    RowMerge<kLongThreads / kWarp> merge(blocks);
+    const int64_t begin = int64_t(cluster_index(blocks)) * cols;
+    const T *g_row = g + begin, *y_row = y + begin;
+    T* out = dx + begin;
+    Total<A> dot = {0}, lack = {0};
+    const auto add = [&](int, const auto& v) {
+        for (int k = 0; k < V; ++k) dot.value += A(v[0][k]) * A(v[1][k]);
+    };
+    walk.read(add, g_row, y_row);
+    dot = merge(dot);
+    if (kExact<T>) {
+        const auto add_lack = [&](int, const auto& v) {
+            for (int k = 0; k < V; ++k) lack.value += (A(v[0][k]) - dot.value) * A(v[1][k]);
+        };
+        walk.read_again(add_lack, g_row, y_row);
+        lack = merge(lack);
+    }
+    const auto finish = [&](int c, auto& v) {
+        for (int k = 0; k < V; ++k) v[1][k] = T(A(v[1][k]) * (A(v[0][k]) - dot.value - lack.value));
+        store(out + c, v[1]);
+    };
+    walk.read_again(finish, g_row, y_row);
+}
+
 // ---- launch choices
 
 struct Shape {
@@ -257,8 +313,9 @@ constexpr Shape kShapes[] = {
 
 struct Plan {
     Shape shape;
-    bool whole, waits;  // may the kernel use vectors? does the row wait in shared memory?
-    int bytes;          // of shared memory that a block's rows need, if they do
+    bool whole;         // may the kernel use vectors?
+    bool waits, walks;  // does all of the row wait in shared memory? what there is room for?
+    int bytes;          // of shared memory that a block's rows need, if all of them wait
 };
 
 // K: as many tensors are read. blocks: of a row, at most.
@@ -270,14 +327,15 @@ Plan plan_of(bool aligned, int64_t cols, int64_t version, int blocks) {
         const int bytes = waiting_bytes(shape.threads * shape.rows);
         if (whole && vectors <= int64_t(shape.threads) * shape.blocks * kVectors<K> &&
             shape.blocks <= blocks && bytes + kMergeBytes <= shared_bytes()) {
-            return {shape, whole, true, bytes};
+            return {shape, whole, true, false, bytes};
         }
     }
     // No more threads than there is work for, and no more blocks than have enough of it.
     int size = kWarp;
     while (size < kMostThreads && size < vectors) size *= 2;
     while (blocks > 1 && blocks * size * 8 > vectors) blocks /= 2;
-    return {{size, size < 128 ? 128 / size : 1, blocks}, whole, false, 0};
+    const bool walks = whole && version >= 3 && cols <= 1 << 30;  // a column there is an int
+    return {{size, size < 128 ? 128 / size : 1, blocks}, whole, false, walks, 0};
 }
 
 // Blocks of a row, at most: more than one where the version and the GPU have clusters, in which the
@@ -322,6 +380,11 @@ cudaError_t softmax_forward(const T* x, T* y, int64_t rows, int64_t cols, int64_
             launch(forward_vector<T>, plan, rows, stream, x, y, rows, int(cols));
             return cudaGetLastError();
         }
+        if (plan.walks) {
+            const LongLaunch walk = long_launch<T, 1>(forward_long<T>, rows, cols);
+            walk.start(forward_long<T>, stream, x, y, int(cols), walk.blocks, walk.kept);
+            return cudaGetLastError();
+        }
     }
     const auto kernel = plan.whole ? forward_online<T, V> : forward_online<T, 1>;
     launch(kernel, plan, rows, stream, x, y, rows, cols);
@@ -342,6 +405,11 @@ cudaError_t softmax_backward(const T* g, const T* y, T* dx, int64_t rows, int64_
     if constexpr (V > 1) {
         if (plan.waits) {
             launch(backward_vector<T>, plan, rows, stream, g, y, dx, rows, int(cols));
+            return cudaGetLastError();
+        }
+        if (plan.walks) {
+            const LongLaunch walk = long_launch<T, 2>(backward_long<T>, rows, cols);
+            walk.start(backward_long<T>, stream, g, y, dx, int(cols), walk.blocks, walk.kept);
             return cudaGetLastError();
         }
     }

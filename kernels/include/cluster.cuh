@@ -174,7 +174,11 @@ class RowMerge {
         const int count = warps * blocks_, lanes = smaller(count, kWarp);
         arrivals()[turn].await(parity);
         part = parts[lane & (lanes - 1)];
-        for (int i = lane + kWarp; i < count; i += kWarp) part.take(parts[i]);
+#pragma unroll  // in a loop of unknown length most of the instructions would be the loop's own
+        for (int i = kWarp; i < kClusterBlocks * kWarps; i += kWarp) {
+            if (i >= count) break;
+            part.take(parts[lane + i]);
+        }
         return part.across(lanes);
     }
 
@@ -314,3 +318,30 @@ int clusters_at_once(void (*)(Parameters...), int, dim3, int) {
 }
 
 #endif
+
+// A launch of rows with `blocks` blocks each; blocks is 0 if there is none.
+struct RowLaunch {
+    dim3 grid, block;
+    int blocks = 0;
+    int bytes = 0;  // of shared memory
+
+    // Blocks that have a row to themselves, or clusters.
+    int64_t slices() const { return grid.x / blocks; }
+
+    template <class... P, class... A>
+    void start(void (*kernel)(P...), cudaStream_t stream, A... arguments) const {
+        if (blocks > 1) {
+            launch_clusters(kernel, blocks, grid.x, block, bytes, stream, arguments...);
+        } else {
+            kernel<<<grid, block, bytes, stream>>>(arguments...);
+        }
+    }
+};
+
+// May a block of this kernel have so much shared memory, beside what merging takes?
+template <class... P>
+bool allow(void (*kernel)(P...), int bytes) {
+    if (bytes + kMergeBytes > shared_bytes()) return false;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    return true;
+}

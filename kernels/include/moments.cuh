@@ -161,22 +161,64 @@ __device__ void put(Moments<A> of, int64_t row, A* mean, A* rstd) {
     if (mean != nullptr) mean[row] = of.mean, rstd[row] = of.rstd;
 }
 
-// Sums over a long row of h = g * weight and of h * xhat, for dx.
+// The rows of a kernel whose clusters stay, again, where QuickMoments have lost digits. It is no
+// part of that kernel's loop: there even a branch that is never taken costs 6%.
+template <class T, int N, class Merge>
+__device__ __noinline__ void finish_again(const T* x, const T* weight, const T* bias, T* y,
+                                          Acc<T>* mean, Acc<T>* rstd, int rows, int cols,
+                                          int blocks, Merge merge, Acc<T> one_nth, Acc<T> eps) {
+    using Quick = QuickMoments<T>;
+    constexpr int V = kVec<T>;
+    const Columns<T, N> column(blocks);
+    for (int row = cluster_index(blocks); row < rows; row += clusters(blocks)) {
+        const T* in = x + int64_t(row) * cols;
+        T* out = y + int64_t(row) * cols;
+        const auto each = [&](auto visit) {
+#pragma unroll 1
+            for (int n = 0; n < N && column[n] < cols; ++n) visit(load<V>(in + column[n]));
+        };
+        const Acc<T> shift = Quick::shift_of(load<V>(in));
+        typename Quick::Sums sums = {0, 0};
+        each([&](const Vec<T, V>& v) { Quick::add(sums, v, shift); });
+        if (Quick::suffice(Quick::from(merge(sums), shift, one_nth, eps), shift)) continue;
+        const Moments<Acc<T>> of = spread_moments<T>(each, merge, one_nth, eps);
+#pragma unroll 1
+        for (int n = 0; n < N && column[n] < cols; ++n) {
+            const int c = column[n];
+            store(out + c,
+                  shift_and_scale(load<V>(in + c), of, load<V>(weight + c), load<V>(bias + c)));
+        }
+        if (column.first == 0) put(of, row, mean, rstd);
+    }
+}
+
+// What dx takes of a row that no cluster can keep: the averages over the row of h = g * weight and,
+// times rstd, of h * xhat. averages: [rows, 2]
 template <class T>
-__device__ Totals<2, Acc<T>> sums_for_dx(const Walk<T>& walk, RowMerge<>& merge, const T* g,
-                                         const T* x, const T* weight, Acc<T> mean, Acc<T> rstd) {
+__global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, const T* x,
+                                                                const T* weight, const Acc<T>* mean,
+                                                                const Acc<T>* rstd,
+                                                                Acc<T>* averages, int cols,
+                                                                int blocks, Acc<T> one_nth) {
     using A = Acc<T>;
+    const Walk<T, 2> walk(cols, blocks, 0);
+    RowMerge merge(blocks);
+    const int64_t row = cluster_index(blocks);
+    const A m = mean[row], r = rstd[row];
     Totals<2, A> mine = {0, 0};
     const auto add = [&](int c, const auto& v) {
         const Vec<T, kVec<T>> w = load<kVec<T>>(weight + c);
         for (int k = 0; k < kVec<T>; ++k) {
             const A h = product(A(v[0][k]), A(w[k]));
             mine.values[0] += h;
-            mine.values[1] += h * ((A(v[1][k]) - mean) * rstd);
+            mine.values[1] += h * ((A(v[1][k]) - m) * r);
         }
     };
-    walk.read(add, g, x);
-    return merge(mine);
+    walk.read(add, g + row * cols, x + row * cols);
+    const auto sums = merge(mine);
+    if (!walk.is_first()) return;
+    averages[2 * row] = sums[0] * one_nth;
+    averages[2 * row + 1] = sums[1] * one_nth * r;
 }
 
 // ---- the gradients of weight and bias: dweight = sum of g * xhat, dbias = sum of g, over the rows

@@ -1,10 +1,11 @@
-// Rows walked by the ops that normalise: which threads have which columns, how the next rows come
-// in meanwhile, how rows that nobody can keep are read again, and the launches.
+// Rows as the ops that normalise take them: which threads have which columns, how the next rows
+// come in meanwhile, and the launches.
 #pragma once
 
 #include "async.cuh"
 #include "cluster.cuh"
 #include "reduce.cuh"
+#include "walk.cuh"
 
 // double, which is here for checks of gradients, does without the vector version: a warp of doubles
 // fills whole lines of memory anyway, and every kernel more takes time to compile.
@@ -115,68 +116,75 @@ struct NextRows {
         close_batch();
     }
 
-    // Of a block with so many threads.
-    static int bytes(int threads) { return 2 * R * N * K * int(sizeof(Vec<T, V>)) * threads; }
+    // Of shared memory, that each thread needs.
+    static constexpr int kBytes = 2 * R * N * K * kVecBytes;
 };
 
-// ---- rows that a block, or a cluster, takes one after the other: D of them wait in shared memory,
-// or are on their way there. N vectors of each are the thread's.
+// ---- rows that a block, or a cluster, takes R at a time: D times so many of K tensors wait in
+// shared memory, or are on their way there. N vectors of each are the thread's.
 
-template <class T, int N, int D>
+template <class T, int N, int D, int K = 1, int R = 1>
 class RowQueue {
   public:
     static constexpr int V = kVec<T>;
 
-    // Of x [rows, cols]: row `first`, and every `stride`-th after it. (Rows so wide are no more
-    // than an int counts.)
-    __device__ RowQueue(const T* x, const FullColumns<T, N>& column, int first, int stride,
-                        int rows)
-        : x_(x), column_(column), row_(first), stride_(stride), rows_(rows) {
-        for (; turn_ < D; ++turn_, row_ += stride) {
+    // Of tensors [rows, cols]: row `first`, and every `stride`-th after it. (Rows so wide are no
+    // more than an int counts.) A tensor may be null; its vectors are then anything.
+    template <class... P>
+    __device__ RowQueue(const FullColumns<T, N>& column, int first, int stride, int rows,
+                        const P*... tensors)
+        : tensors_{tensors...}, column_(column), row_(first), stride_(stride), rows_(rows) {
+        static_assert(sizeof...(P) == K);
+        for (; turn_ < D; ++turn_, row_ += R * stride) {
 #pragma unroll
-            for (int n = 0; n < N; ++n) replace(n);
+            for (int i = 0; i < R; ++i) {
+#pragma unroll
+                for (int n = 0; n < N; ++n) replace(n, i);
+            }
         }
         turn_ = 0;
     }
 
-    // Returns when the first row is there, or the one k turns behind it.
+    // Returns when the first R rows are there, or those k turns behind them.
     template <int k = 0>
     __device__ void await() {
-        await_batches<(D - 1 - k) * N>();
+        await_batches<(D - 1 - k) * R * N>();
     }
 
-    // Vector n of that row. Neighbours' vectors are neighbours.
+    // Vector n of a tensor, in the i-th of those rows. Neighbours' vectors are neighbours.
     template <int k = 0>
-    __device__ Vec<T, V>& at(int n) {
+    __device__ Vec<T, V>& at(int n, int tensor = 0, int i = 0) {
         static_assert(k < D);
         const int turn = turn_ + k < D ? turn_ + k : turn_ + k - D;
-        return place(turn * N + n);
+        const int part = ((turn * R + i) * N + n) * K + tensor;
+        return reinterpret_cast<Vec<T, V>*>(on_the_way)[part * blockDim.x + threadIdx.x];
     }
 
-    // Nobody needs vector n of the first row any more: asks for that of the row D turns behind.
-    __device__ void replace(int n) {
-        const T* from = x_ + int64_t(row_) * column_.cols + column_[n];
-        if (row_ < rows_) copy_async<V>(at(n).at, from);
+    // Nobody needs vector n of the i-th row any more: asks for that of the row D turns behind.
+    __device__ void replace(int n, int i = 0) {
+        const int row = row_ + i * stride_;
+        const int64_t begin = int64_t(row) * column_.cols + column_[n];
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+            if (row < rows_ && (K == 1 || tensors_[k] != nullptr))
+                copy_async<V>(at(n, k, i).at, tensors_[k] + begin);
+        }
         close_batch();
     }
 
-    // The next row is the first.
+    // The next R rows are the first.
     __device__ void advance() {
         turn_ = turn_ + 1 < D ? turn_ + 1 : 0;
-        row_ += stride_;
+        row_ += R * stride_;
     }
 
-    // Of shared memory, that a block of so many threads needs.
-    static int bytes(int threads) { return D * N * kVecBytes * threads; }
+    // Of shared memory, that each thread needs.
+    static constexpr int kBytes = D * R * N * K * kVecBytes;
 
   private:
-    __device__ static Vec<T, V>& place(int i) {
-        return reinterpret_cast<Vec<T, V>*>(on_the_way)[i * blockDim.x + threadIdx.x];
-    }
-
-    const T* x_;
+    const T* tensors_[K];
     FullColumns<T, N> column_;
-    int row_, stride_, rows_;  // row_: the one that replaces the first
+    int row_, stride_, rows_;  // row_: the first of those that replace the first
     int turn_ = 0;
 };
 
@@ -214,58 +222,6 @@ __device__ void write_columns(Acc<T>* sums, const Columns<T, N>& column, int col
     }
 }
 
-// ---- rows that nobody can keep, in a block or in a cluster: read again, most of it from L2
-
-constexpr int kLongThreads = 512;  // of a block
-constexpr int kLongBlocks = 2;     // of a multiprocessor, so that L2 has room for all their rows
-
-// The vectors that a thread has in such a row, which a cluster or a block has to itself.
-template <class T>
-class Walk {
-  public:
-    static constexpr int V = kVec<T>;
-
-    __device__ Walk(int cols, int blocks)
-        : cols_(cols),
-          first_((cluster_rank(blocks) * blockDim.x + threadIdx.x) * V),
-          step_(blocks * blockDim.x * V) {}
-
-    __device__ bool is_first() const { return first_ == 0; }
-
-    // visit(c, v) for each vector: v[k] is what begins with column c of the k-th of these rows.
-    template <class Visit, class... P>
-    __device__ void read(Visit visit, const P*... rows) const {
-        walk<true>(visit, rows...);
-    }
-    // The same for rows that this block has read or written before.
-    template <class Visit, class... P>
-    __device__ void read_again(Visit visit, const P*... rows) const {
-        walk<false>(visit, rows...);
-    }
-
-  private:
-    template <bool once, class Visit, class... P>
-    __device__ void walk(Visit visit, const P*... rows) const {
-        constexpr int kAhead = 4;
-        for (int begin = first_; begin < cols_; begin += kAhead * step_) {
-            Vec<T, V> v[kAhead][sizeof...(P)];
-#pragma unroll
-            for (int n = 0; n < kAhead; ++n) {
-                const int c = smaller(begin + n * step_, cols_ - V);  // past the end, any
-                int k = 0;
-                ((v[n][k++] = once ? load_once<V>(rows + c) : load<V>(rows + c)), ...);
-            }
-#pragma unroll
-            for (int n = 0; n < kAhead; ++n) {
-                const int c = begin + n * step_;
-                if (c < cols_) visit(c, v[n]);
-            }
-        }
-    }
-
-    int cols_, first_, step_;
-};
-
 // ---- launch choices: the first row of a table whose threads hold the whole row of the tensor
 
 constexpr int kNarrowVectors = 4;  // of a thread, in a row that a warp can so hold
@@ -300,25 +256,6 @@ constexpr Shape kBackward[] = {
     {512, 1, 8},  // 65536
 };
 
-// A launch of rows with `blocks` blocks each; blocks is 0 if there is none.
-struct RowLaunch {
-    dim3 grid, block;
-    int blocks = 0;
-    int bytes = 0;  // of shared memory
-
-    // Blocks that have a row to themselves, or clusters.
-    int64_t slices() const { return grid.x / blocks; }
-
-    template <class... P, class... A>
-    void start(void (*kernel)(P...), cudaStream_t stream, A... arguments) const {
-        if (blocks > 1) {
-            launch_clusters(kernel, blocks, grid.x, block, bytes, stream, arguments...);
-        } else {
-            kernel<<<grid, block, bytes, stream>>>(arguments...);
-        }
-    }
-};
-
 // The first row of the table that has so many threads and can be launched.
 template <int n, class... P>
 RowLaunch find(const Shape (&table)[n], int64_t threads, void (*kernel)(P...)) {
@@ -328,14 +265,6 @@ RowLaunch find(const Shape (&table)[n], int64_t threads, void (*kernel)(P...)) {
         return {dim3(shape.blocks), dim3(shape.threads, shape.rows), shape.blocks};
     }
     return {};
-}
-
-// May a block of this kernel have so much shared memory, beside what merging takes?
-template <class... P>
-bool allow(void (*kernel)(P...), int bytes) {
-    if (bytes + kMergeBytes > shared_bytes()) return false;
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    return true;
 }
 
 // Of a forward kernel in which each thread keeps so many vectors of one row, in registers or in
@@ -355,12 +284,12 @@ RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int v
 }
 
 // Of a forward kernel whose clusters stay, in which each thread has N vectors of a row and D rows
-// wait: in two blocks of a multiprocessor, which hide each other's waits, or in one twice as large.
-// Few rows are spread over more blocks than they need.
-template <class T, int N, int D, class... P>
+// of K tensors wait: in two blocks of a multiprocessor, which hide each other's waits, or in one
+// twice as large. Few rows are spread over more blocks than they need.
+template <class T, int N, int D, int K = 1, class... P>
 RowLaunch wide_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t cols) {
     const int64_t held = int64_t(threads) * N * kVec<T>;
-    const int bytes = RowQueue<T, N, D>::bytes(threads);
+    const int bytes = RowQueue<T, N, D, K>::kBytes * threads;
     if (!has_clusters(kernel) || !allow(kernel, bytes)) return {};
     int blocks = 2;
     while (blocks < kClusterBlocks &&
@@ -372,14 +301,14 @@ RowLaunch wide_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t c
     return {dim3(smaller(rows, at_once) * blocks), dim3(threads), blocks, bytes};
 }
 
-// Of a backward kernel whose blocks stay, take row after row of K tensors, R at a time, and leave
-// the sums of their columns.
-template <class T, int K, int R = 1, class... P>
-RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
+// Of a backward kernel whose blocks stay, take row after row, and leave the sums of their columns.
+// bytes: of shared memory, that each thread needs.
+template <class T, class... P>
+RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int bytes) {
     const int64_t vectors = ceil_div<int64_t>(cols, kVec<T> * kBackwardVectors<T>);
     RowLaunch launch = find(kBackward, vectors, kernel);
     const int threads = launch.block.x * launch.block.y;
-    launch.bytes = NextRows<T, K, R>::bytes(threads);
+    launch.bytes = bytes * threads;
     if (launch.blocks == 0 || !allow(kernel, launch.bytes)) return {};
     const int64_t at_once =
         launch.blocks > 1 ? clusters_at_once(kernel, launch.blocks, launch.block, launch.bytes)
@@ -388,13 +317,6 @@ RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
     const int64_t needed = ceil_div<int64_t>(rows, launch.block.y);
     launch.grid = dim3(smaller(needed, at_once) * launch.blocks);
     return launch;
-}
-
-// Of a kernel for rows that nobody can keep.
-template <class... P>
-RowLaunch long_launch(void (*kernel)(P...), int64_t rows) {
-    const int blocks = has_clusters(kernel) ? kClusterBlocks : 1;
-    return {dim3(rows * blocks), dim3(kLongThreads), blocks};
 }
 
 // Threads of a block that has a row of any width to itself: no more than there is work for.
@@ -414,11 +336,26 @@ struct Slices {
                                      ceil_div<int64_t>(multiprocessors() * 8, across));
         grid = dim3(across, smaller<int64_t>(down, 65535));  // CUDA's limit in y
     }
+    Slices(dim3 block, dim3 grid) : block(block), grid(grid) {}
     int64_t count() const { return int64_t(grid.y) * block.y; }
 };
 
-// Of backward: row by row, with `launch`; or, if that has no blocks, dx row by row, and the
-// columns' sums in slices of the rows.
+// The same of vectors, for kernels that write dx as well. Their blocks lie across the columns,
+// where they read and write neighbours, and are as many as run at the same time.
+constexpr int kRowsAhead = 2;       // that a thread asks for before it works on the first
+constexpr int kSliceThreads = 256;  // of a block
+constexpr int kSliceBlocks = 4;     // of a multiprocessor: 64 registers a thread
+
+template <class T>
+Slices wide_slices(int64_t rows, int64_t cols) {
+    const int64_t across = ceil_div<int64_t>(cols, kSliceThreads * kVec<T>);
+    const int64_t down = smaller(rows, multiprocessors() * kSliceBlocks / across);
+    return {dim3(kSliceThreads), dim3(across, smaller<int64_t>(down < 1 ? 1 : down, 65535))};
+}
+
+// Of backward: row by row, with `launch`. Or, if that has no blocks, in two readings: first row by
+// row, for dx or, of a row in vectors, for the sums that dx takes; then slice by slice, for what is
+// left and for the columns' sums.
 template <class T>
 struct BackwardPlan {
     bool whole;  // in vectors?
@@ -426,6 +363,21 @@ struct BackwardPlan {
     RowLaunch launch = {};
 
     BackwardPlan(bool whole, int64_t rows, int64_t cols)
-        : whole(whole), slices(rows, cols, whole ? kVec<T> : 1) {}
-    int64_t partials() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
+        : whole(whole),
+          slices(whole ? wide_slices<T>(rows, cols) : Slices(rows, cols)),
+          rows_(rows),
+          cols_(cols) {}
+
+    // Of each column, as many partial sums are left.
+    int64_t count() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
+
+    // Those take so many rows [cols], and behind them the sums of the rows, [rows, 2].
+    int64_t partials() const {
+        const bool has_sums = whole && launch.blocks == 0;
+        return count() + (has_sums ? ceil_div<int64_t>(2 * rows_, cols_) : 0);
+    }
+    Acc<T>* row_sums(Acc<T>* partials) const { return partials + count() * cols_; }
+
+  private:
+    int64_t rows_, cols_;
 };
