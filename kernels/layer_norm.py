@@ -74,6 +74,7 @@ def _save(ctx, inputs, output):
     x, weight, _, _, ctx.version, *ctx.buffers = inputs
     _, mean, rstd = output
     ctx.mark_non_differentiable(mean, rstd)
+    ctx.set_materialize_grads(False)  # zeros for these would be two launches
     ctx.save_for_backward(x, weight, mean, rstd)
 
 

@@ -98,6 +98,7 @@ def _save(ctx, inputs, output):
     x, weight, ctx.eps, ctx.version, ctx.dweight = inputs
     _, rstd = output
     ctx.mark_non_differentiable(rstd)
+    ctx.set_materialize_grads(False)  # zeros for it would be a launch
     ctx.save_for_backward(x, weight, rstd)
 
 

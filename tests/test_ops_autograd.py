@@ -57,6 +57,18 @@ def test_second_derivative(case: Case, shape: tuple[int, int]):
             torch.autograd.grad(grad.sum(), inputs[case.first])
 
 
+@each_best
+def test_backward_calls_nothing_but_ours(case: Case):
+    """PyTorch would fill zeros for each statistic that forward returns beside its results."""
+    inputs = case.inputs(3, 8, torch.float32)
+    wanted = [inputs[name].requires_grad_() for name in case.differentiable]
+    ends = [y for y in by_name(case.ours(**inputs)).values() if y.is_floating_point()]
+    arriving = [torch.ones_like(y) for y in ends]
+    with Calls("aten") as calls:
+        torch.autograd.grad(ends, wanted, arriving)
+    assert [op for op, _ in calls.noted if not op.is_view] == []
+
+
 @pytest.mark.parametrize("version", module_of("scale_bias_relu").VERSIONS)
 def test_derivatives_with_a_number_as_scale(version: str):
     case = Case(reference.OPS["scale_bias_relu"], version, {})
