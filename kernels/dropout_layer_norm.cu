@@ -274,15 +274,15 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, cons
 
 // A row that no cluster can keep, whatever its width.
 template <class T>
-__global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, const T* residual,
-                                                             const T* weight, const T* bias, T* y,
-                                                             T* s, Acc<T>* mean, Acc<T>* rstd,
-                                                             int cols, int blocks, int kept,
-                                                             Dropout<Acc<T>> dropout,
-                                                             Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, const T* residual,
+                                                                const T* weight, const T* bias,
+                                                                T* y, T* s, Acc<T>* mean,
+                                                                Acc<T>* rstd, int cols, int blocks,
+                                                                int kept, Dropout<Acc<T>> dropout,
+                                                                Acc<T> one_nth, Acc<T> eps) {
     constexpr int V = kVec<T>;
-    const Walk<T, 2> walk(cols, blocks, kept);
-    RowMerge<kLongThreads / kWarp> merge(blocks);
+    const Walk<T, 1> walk(cols, blocks, kept);
+    RowMerge<kHalfThreads / kWarp> merge(blocks);
     const uint64_t seed = *dropout.seed;
     const int64_t row = cluster_index(blocks);
     const int64_t begin = row * cols;
@@ -293,7 +293,7 @@ __global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, const T
         for (int k = 0; k < V; ++k) v[0][k] = sum_of(v[1][k], v[0][k], draw.factor(dropout, k));
         store(s_row + c, v[0]);
     };
-    walk.read(add, x_row, residual_row);
+    walk.read_and_change(add, x_row, residual_row);
     const auto each = [&](auto visit) {  // a thread reads what it has written itself
         walk.read_again([&](int, const auto& v) { visit(v[0]); }, s_row);
     };
@@ -562,7 +562,7 @@ cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* w
                              rows, int(cols), launch.blocks, dropout, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
-            const LongLaunch walk = long_launch<T, 2>(forward_long<T>, rows, cols);
+            const LongLaunch walk = long_launch<T, 1>(forward_long<T>, kHalfThreads, rows, cols);
             walk.start(forward_long<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
                        int(cols), walk.blocks, walk.kept, dropout, one_nth, Acc<T>(eps));
             return cudaGetLastError();

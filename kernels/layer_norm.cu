@@ -218,13 +218,13 @@ __global__ __launch_bounds__(kWideThreads,
 
 // A row that no cluster can keep, whatever its width.
 template <class T>
-__global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, const T* weight,
-                                                             const T* bias, T* y, Acc<T>* mean,
-                                                             Acc<T>* rstd, int cols, int blocks,
-                                                             int kept, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T* weight,
+                                                            const T* bias, T* y, Acc<T>* mean,
+                                                            Acc<T>* rstd, int cols, int blocks,
+                                                            int kept, Acc<T> one_nth, Acc<T> eps) {
     constexpr int V = kVec<T>;
     const Walk<T, 1> walk(cols, blocks, kept);
-    RowMerge<kLongThreads / kWarp> merge(blocks);
+    RowMerge<kAllThreads / kWarp> merge(blocks);
     const int64_t row = cluster_index(blocks);
     const T* in = x + row * cols;
     T* out = y + row * cols;
@@ -487,7 +487,7 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
                              launch.blocks, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
-            const LongLaunch walk = long_launch<T, 1>(forward_long<T>, rows, cols);
+            const LongLaunch walk = long_launch<T, 1>(forward_long<T>, kAllThreads, rows, cols);
             walk.start(forward_long<T>, stream, x, weight, bias, y, mean, rstd, int(cols),
                        walk.blocks, walk.kept, one_nth, Acc<T>(eps));
             return cudaGetLastError();

@@ -323,14 +323,14 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, con
 
 // A row that no cluster can keep, whatever its width. K: of tensors to read, 2 with a residual.
 template <class T, int K>
-__global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, const T* residual,
-                                                             const T* weight, T* y, T* s,
-                                                             Acc<T>* rstd, int cols, int blocks,
-                                                             int kept, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T* residual,
+                                                            const T* weight, T* y, T* s,
+                                                            Acc<T>* rstd, int cols, int blocks,
+                                                            int kept, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>;
-    const Walk<T, K> walk(cols, blocks, kept);
-    RowMerge<kLongThreads / kWarp> merge(blocks);
+    const Walk<T, 1> walk(cols, blocks, kept);
+    RowMerge<kAllThreads / kWarp> merge(blocks);
     const int64_t row = cluster_index(blocks);
     const int64_t begin = row * cols;
     const T *x_row = x + begin, *residual_row = residual + begin;
@@ -344,7 +344,7 @@ __global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, const T
         for (T value : v[0].at) square.value += A(value) * A(value);
     };
     if constexpr (K == 2) {
-        walk.read(add, x_row, residual_row);
+        walk.read_and_change(add, x_row, residual_row);
     } else {
         walk.read(add, x_row);
     }
@@ -629,8 +629,7 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
                 return cudaGetLastError();
             }
             const auto kernel = residual != nullptr ? forward_long<T, 2> : forward_long<T, 1>;
-            const LongLaunch walk = residual != nullptr ? long_launch<T, 2>(kernel, rows, cols)
-                                                        : long_launch<T, 1>(kernel, rows, cols);
+            const LongLaunch walk = long_launch<T, 1>(kernel, kAllThreads, rows, cols);
             walk.start(kernel, stream, x, residual, weight, y, s, rstd, int(cols), walk.blocks,
                        walk.kept, one_nth, Acc<T>(eps));
             return cudaGetLastError();

@@ -236,11 +236,11 @@ __global__ __launch_bounds__(kMostThreads,
 }
 
 template <class T>
-__global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, T* y, int cols, int blocks,
-                                                             int kept) {
+__global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, T* y, int cols,
+                                                                int blocks, int kept) {
     using A = Acc<T>;
     const Walk<T, 1> walk(cols, blocks, kept);
-    RowMerge<kLongThreads / kWarp> merge(blocks);
+    RowMerge<kHalfThreads / kWarp> merge(blocks);
     const int64_t begin = int64_t(cluster_index(blocks)) * cols;
     const T* in = x + begin;
     T* out = y + begin;
@@ -260,12 +260,12 @@ __global__ __launch_bounds__(kLongThreads) void forward_long(const T* x, T* y, i
 }
 
 template <class T>
-__global__ __launch_bounds__(kLongThreads) void backward_long(const T* g, const T* y, T* dx,
-                                                              int cols, int blocks, int kept) {
+__global__ __launch_bounds__(kAllThreads) void backward_long(const T* g, const T* y, T* dx,
+                                                             int cols, int blocks, int kept) {
     using A = Acc<T>;
     constexpr int V = kVec<T>;
     const Walk<T, 2> walk(cols, blocks, kept);
-    RowMerge<kLongThreads / kWarp> merge(blocks);
+    RowMerge<kAllThreads / kWarp> merge(blocks);
     const int64_t begin = int64_t(cluster_index(blocks)) * cols;
     const T *g_row = g + begin, *y_row = y + begin;
     T* out = dx + begin;
@@ -381,7 +381,7 @@ cudaError_t softmax_forward(const T* x, T* y, int64_t rows, int64_t cols, int64_
             return cudaGetLastError();
         }
         if (plan.walks) {
-            const LongLaunch walk = long_launch<T, 1>(forward_long<T>, rows, cols);
+            const LongLaunch walk = long_launch<T, 1>(forward_long<T>, kHalfThreads, rows, cols);
             walk.start(forward_long<T>, stream, x, y, int(cols), walk.blocks, walk.kept);
             return cudaGetLastError();
         }
@@ -408,7 +408,7 @@ cudaError_t softmax_backward(const T* g, const T* y, T* dx, int64_t rows, int64_
             return cudaGetLastError();
         }
         if (plan.walks) {
-            const LongLaunch walk = long_launch<T, 2>(backward_long<T>, rows, cols);
+            const LongLaunch walk = long_launch<T, 2>(backward_long<T>, kAllThreads, rows, cols);
             walk.start(backward_long<T>, stream, g, y, dx, int(cols), walk.blocks, walk.kept);
             return cudaGetLastError();
         }

@@ -138,7 +138,8 @@ def test_dropout_of_more_than_two_to_the_31_elements(version: str, cols: int):
 # More rows than there are clusters at once, and fewer; some leave the last block of one short.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("rows", "cols"), [(150, 40000), (300, 65544), (7, 65536), (70, 131072), (40, 262152)]
+    ("rows", "cols"),
+    [(150, 40000), (300, 65544), (7, 65536), (70, 131072), (40, 262152), (5, 1000008)],
 )
 @each_best
 def test_wide_rows_one_after_the_other(case: Case, rows: int, cols: int, dtype: torch.dtype):

@@ -174,10 +174,11 @@ class RowMerge {
         const int count = warps * blocks_, lanes = smaller(count, kWarp);
         arrivals()[turn].await(parity);
         part = parts[lane & (lanes - 1)];
-#pragma unroll  // in a loop of unknown length most of the instructions would be the loop's own
-        for (int i = kWarp; i < kClusterBlocks * kWarps; i += kWarp) {
-            if (i >= count) break;
-            part.take(parts[lane + i]);
+#pragma unroll  // 1, 2, 4 at a time: in a loop of unknown length a lane would wait for each alone
+        for (int begin = kWarp; begin < kClusterBlocks * kWarps; begin *= 2) {
+            if (begin >= count) break;
+#pragma unroll
+            for (int i = begin; i < 2 * begin; i += kWarp) part.take(parts[lane + i]);
         }
         return part.across(lanes);
     }

@@ -6,8 +6,11 @@
 #include "async.cuh"
 #include "cluster.cuh"
 
-// Threads of a block. The simulator, to which a barrier is dear, has fewer of them.
-constexpr int kLongThreads = PLAYGROUND_CUDA ? 1024 : 512;
+// Threads of a block: all that a multiprocessor holds of 64 registers each, or half of them where
+// so much is calculated that two blocks had better take turns. The simulator, to which a barrier is
+// dear, has no more than those.
+constexpr int kHalfThreads = 512;
+constexpr int kAllThreads = PLAYGROUND_CUDA ? 1024 : kHalfThreads;
 
 // The vectors that wait. Neighbours' vectors are neighbours.
 extern __shared__ Line kept_here[];
@@ -28,7 +31,6 @@ class Walk {
     __device__ bool is_first() const { return first_ == 0; }
 
     // visit(c, v) for each vector: v[k] is what begins with column c of the k-th of these rows.
-    // What it leaves in v[0] is there when that row is read again.
     template <class Visit, class... P>
     __device__ void read(Visit visit, const P*... rows) const {
         static_assert(sizeof...(P) == K);
@@ -37,53 +39,65 @@ class Walk {
             (copy_async<V>(place[blockDim.x * k++].at, rows + c), ...);
         });
         close_batch();
-        for_others<true>(visit, rows...);
+        walk<true, 4 / K>(kept_, [&](int, int c, auto& v) { visit(c, v); }, rows...);
         await_batches<0>();
         for_kept([&](int c, Vec<T, V>* place) {
             Vec<T, V> v[K];
             for (int k = 0; k < K; ++k) v[k] = place[blockDim.x * k];
             visit(c, v);
-            place[0] = v[0];
         });
     }
-    // The same for the first of these rows, or all.
+    // The same for more rows than are kept. What visit leaves in the first K of v is what
+    // `read_again` will find, and must have been written to its row as well.
+    template <class Visit, class... P>
+    __device__ void read_and_change(Visit visit, const P*... rows) const {
+        const auto keep = [&](int n, int c, auto& v) {
+            visit(c, v);
+            if (n >= kept_) return;
+            for (int k = 0; k < K; ++k) place_of(n)[blockDim.x * k] = v[k];
+        };
+        walk<true, 4>(0, keep, rows...);
+    }
+    // Visits the K rows again.
     template <class Visit, class... P>
     __device__ void read_again(Visit visit, const P*... rows) const {
+        static_assert(sizeof...(P) == K);
         for_kept([&](int c, Vec<T, V>* place) {
-            Vec<T, V> v[sizeof...(P)];
-            for (int k = 0; k < int(sizeof...(P)); ++k) v[k] = place[blockDim.x * k];
+            Vec<T, V> v[K];
+            for (int k = 0; k < K; ++k) v[k] = place[blockDim.x * k];
             visit(c, v);
         });
-        for_others<false>(visit, rows...);
+        walk<false, 4 / K>(kept_, [&](int, int c, auto& v) { visit(c, v); }, rows...);
     }
 
   private:
-    // visit(c, place) with the places where vectors that begin with column c wait, blockDim.x
-    // apart.
-    template <class Visit>
-    __device__ void for_kept(Visit visit) const {
-        Vec<T, V>* place = reinterpret_cast<Vec<T, V>*>(kept_here) + threadIdx.x;
-        int c = first_;
-#pragma unroll 2
-        for (int n = 0; n < kept_ && c < cols_; ++n, c += step_, place += K * blockDim.x)
-            visit(c, place);
+    // Where vector n waits, and blockDim.x further on that of the next row.
+    __device__ static Vec<T, V>* place_of(int n) {
+        return reinterpret_cast<Vec<T, V>*>(kept_here) + n * K * blockDim.x + threadIdx.x;
     }
 
-    template <bool once, class Visit, class... P>
-    __device__ void for_others(Visit visit, const P*... rows) const {
-        constexpr int kAhead = sizeof...(P) == 1 ? 4 : 2;
-        for (int begin = first_ + kept_ * step_; begin < cols_; begin += kAhead * step_) {
-            Vec<T, V> v[kAhead][sizeof...(P)];
+    template <class Visit>
+    __device__ void for_kept(Visit visit) const {
+#pragma unroll 2
+        for (int n = 0, c = first_; n < kept_ && c < cols_; ++n, c += step_) visit(c, place_of(n));
+    }
+
+    // visit(n, c, v) for the thread's n-th vector, from number `from` on, through registers. So
+    // many of each row are asked for before the first is worked on.
+    template <bool once, int ahead, class Visit, class... P>
+    __device__ void walk(int from, Visit visit, const P*... rows) const {
+        for (; first_ + from * step_ < cols_; from += ahead) {
+            Vec<T, V> v[ahead][sizeof...(P)];
 #pragma unroll
-            for (int n = 0; n < kAhead; ++n) {
-                const int c = smaller(begin + n * step_, cols_ - V);  // past the end, any
+            for (int n = 0; n < ahead; ++n) {
+                const int c = smaller(first_ + (from + n) * step_, cols_ - V);  // past the end, any
                 int k = 0;
                 ((v[n][k++] = once ? load_once<V>(rows + c) : load<V>(rows + c)), ...);
             }
 #pragma unroll
-            for (int n = 0; n < kAhead; ++n) {
-                const int c = begin + n * step_;
-                if (c < cols_) visit(c, v[n]);
+            for (int n = 0; n < ahead; ++n) {
+                const int c = first_ + (from + n) * step_;
+                if (c < cols_) visit(from + n, c, v[n]);
             }
         }
     }
@@ -98,16 +112,17 @@ RowLaunch cluster_launch(void (*kernel)(P...), int64_t rows, int threads) {
     return {dim3(rows * blocks), dim3(threads), blocks};
 }
 
-// Of a kernel that walks them with kLongThreads.
+// Of a kernel that walks such rows and keeps K of them, with so many threads in each block.
 struct LongLaunch : RowLaunch {
     int kept;  // vectors of a thread that wait in shared memory
 };
 template <class T, int K, class... P>
-LongLaunch long_launch(void (*kernel)(P...), int64_t rows, int64_t cols) {
-    LongLaunch launch = {cluster_launch(kernel, rows, kLongThreads), 0};
-    const int64_t all = ceil_div<int64_t>(cols, launch.blocks * kLongThreads * kVec<T>);
-    const int bytes = K * kVecBytes * kLongThreads;  // for a vector of each thread and tensor
-    launch.kept = smaller<int64_t>(all, (shared_bytes() - kMergeBytes) / bytes);
+LongLaunch long_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t cols) {
+    LongLaunch launch = {cluster_launch(kernel, rows, threads), 0};
+    const int64_t all = ceil_div<int64_t>(cols, launch.blocks * threads * kVec<T>);
+    const int bytes = K * kVecBytes * threads;  // for a vector of each thread and row
+    const int room = shared_bytes() / (kAllThreads / threads) - kMergeBytes;
+    launch.kept = smaller<int64_t>(all, room / bytes);
     launch.bytes = launch.kept * bytes;
     allow(kernel, launch.bytes);
     return launch;
