@@ -548,12 +548,14 @@ cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* w
             RowLaunch launch =
                 forward_launch<T>(forward_vector<T>, rows, cols, kVectors<2>, waiting_bytes(1));
             if constexpr (kMayHaveClusters && sizeof(T) == 4) {
+                RowLaunch wide;
                 if (launch.blocks * launch.block.x == kClusterBlocks * kMostThreads) {
-                    launch = wide_launch<T, kWideVectors, kWideDepth, 2>(forward_wide<T>,
-                                                                         kWideThreads, rows, cols);
-                    launch.start(forward_wide<T>, stream, x, residual, weight, bias, y, s, mean,
-                                 rstd, int(rows), int(cols), launch.blocks, dropout, one_nth,
-                                 Acc<T>(eps));
+                    wide = wide_launch<T, kWideVectors, kWideDepth, 2>(forward_wide<T>,
+                                                                       kWideThreads, rows, cols);
+                }
+                if (wide.blocks > 0) {
+                    wide.start(forward_wide<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
+                               int(rows), int(cols), wide.blocks, dropout, one_nth, Acc<T>(eps));
                     return cudaGetLastError();
                 }
             }
