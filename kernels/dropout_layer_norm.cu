@@ -612,7 +612,7 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
     } else if constexpr (kHasVectors<T>) {
         const Acc<T> one_nth = Acc<T>(1) / cols;
         if (plan.launch.blocks == 0) {
-            Acc<T>* averages = plan.row_sums(partial_dweight);
+            Acc<T>* averages = plan.averages(partial_dweight);
             const RowLaunch launch = cluster_launch(averages_long<T>, rows, kSumThreads);
             launch.start(averages_long<T>, stream, g, s, weight, mean, rstd, averages, int(cols),
                          launch.blocks, one_nth);

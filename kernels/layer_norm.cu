@@ -296,7 +296,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     write_columns(partial_dbias + blockIdx.x * int64_t(cols), column, cols, bias_sum);
 }
 
-// (Three times as many rows do not fit where an element has four bytes.)
+// (Of four-byte elements, two turns are bytes enough to be on their way.)
 template <class T>
 using WideQueue = RowQueue<T, kBackwardVectors<T>, sizeof(T) == 2 ? 3 : 2, 2, kWideRows<T>>;
 
@@ -531,7 +531,7 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
     } else if constexpr (kHasVectors<T>) {
         const Acc<T> one_nth = Acc<T>(1) / cols;
         if (plan.launch.blocks == 0) {
-            Acc<T>* averages = plan.row_sums(partial_dweight);
+            Acc<T>* averages = plan.averages(partial_dweight);
             const RowLaunch launch = cluster_launch(averages_long<T>, rows, kSumThreads);
             launch.start(averages_long<T>, stream, g, x, weight, mean, rstd, averages, int(cols),
                          launch.blocks, one_nth);

@@ -674,7 +674,7 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
             <<<slices.grid, slices.block, 0, stream>>>(g, s, rstd, partial_dweight, rows, cols);
     } else if constexpr (kHasVectors<T>) {
         if (plan.launch.blocks == 0) {
-            Acc<T>* averages = plan.row_sums(partial_dweight);
+            Acc<T>* averages = plan.averages(partial_dweight);
             const RowLaunch launch = cluster_launch(averages_long<T>, rows, kSumThreads);
             launch.start(averages_long<T>, stream, g, s, weight, rstd, averages, int(cols),
                          launch.blocks, cols_eps);

@@ -354,8 +354,8 @@ Slices wide_slices(int64_t rows, int64_t cols) {
 }
 
 // Of backward: row by row, with `launch`. Or, if that has no blocks, in two readings: first row by
-// row, for dx or, of a row in vectors, for the sums that dx takes; then slice by slice, for what is
-// left and for the columns' sums.
+// row, for dx or, of a row in vectors, for the averages that dx takes; then slice by slice, for
+// what is left and for the columns' sums.
 template <class T>
 struct BackwardPlan {
     bool whole;  // in vectors?
@@ -371,12 +371,12 @@ struct BackwardPlan {
     // Of each column, as many partial sums are left.
     int64_t count() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
 
-    // Those take so many rows [cols], and behind them the sums of the rows, [rows, 2].
+    // Those take so many rows [cols], and behind them the averages of the rows, [rows, 2].
     int64_t partials() const {
-        const bool has_sums = whole && launch.blocks == 0;
-        return count() + (has_sums ? ceil_div<int64_t>(2 * rows_, cols_) : 0);
+        const bool has_averages = whole && launch.blocks == 0;
+        return count() + (has_averages ? ceil_div<int64_t>(2 * rows_, cols_) : 0);
     }
-    Acc<T>* row_sums(Acc<T>* partials) const { return partials + count() * cols_; }
+    Acc<T>* averages(Acc<T>* partials) const { return partials + count() * cols_; }
 
   private:
     int64_t rows_, cols_;

@@ -41,11 +41,7 @@ class Walk {
         close_batch();
         walk<true, 4 / K>(kept_, [&](int, int c, auto& v) { visit(c, v); }, rows...);
         await_batches<0>();
-        for_kept([&](int c, Vec<T, V>* place) {
-            Vec<T, V> v[K];
-            for (int k = 0; k < K; ++k) v[k] = place[blockDim.x * k];
-            visit(c, v);
-        });
+        visit_kept(visit);
     }
     // The same for more rows than are kept. What visit leaves in the first K of v is what
     // `read_again` will find, and must have been written to its row as well.
@@ -62,11 +58,7 @@ class Walk {
     template <class Visit, class... P>
     __device__ void read_again(Visit visit, const P*... rows) const {
         static_assert(sizeof...(P) == K);
-        for_kept([&](int c, Vec<T, V>* place) {
-            Vec<T, V> v[K];
-            for (int k = 0; k < K; ++k) v[k] = place[blockDim.x * k];
-            visit(c, v);
-        });
+        visit_kept(visit);
         walk<false, 4 / K>(kept_, [&](int, int c, auto& v) { visit(c, v); }, rows...);
     }
 
@@ -80,6 +72,15 @@ class Walk {
     __device__ void for_kept(Visit visit) const {
 #pragma unroll 2
         for (int n = 0, c = first_; n < kept_ && c < cols_; ++n, c += step_) visit(c, place_of(n));
+    }
+
+    template <class Visit>
+    __device__ void visit_kept(Visit visit) const {
+        for_kept([&](int c, Vec<T, V>* place) {
+            Vec<T, V> v[K];
+            for (int k = 0; k < K; ++k) v[k] = place[blockDim.x * k];
+            visit(c, v);
+        });
     }
 
     // visit(n, c, v) for the thread's n-th vector, from number `from` on, through registers. So
