@@ -353,14 +353,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             if (column[n] >= end) break;
             u[n] = ahead.at(turn, n, 0);
             v[n] = ahead.at(turn, n, 1);
-            for (int k = 0; k < V; ++k) {
-                const A d = A(u[n][k]), xhat = (A(v[n][k]) - m) * r;
-                weight_sum[n][k] += d * xhat;
-                bias_sum[n][k] += d;
-                const A h = product(d, A(w[n][k]));
-                mine.values[0] += h;
-                mine.values[1] += h * xhat;
-            }
+            add_gradients(u[n], v[n], w[n], Moments<A>{m, r}, weight_sum[n], bias_sum[n],
+                          mine.values[0], mine.values[1]);
         }
         const auto sent = merge.send(mine);
         Draw<V> draw[N];  // while other warps' sums are on their way
@@ -422,14 +416,8 @@ __global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
         for (int n = 0; n < N; ++n) {
             const Vec<T, V> u = vector(n, 0), v = vector(n, 1);
             const auto before = mine;
-            for (int k = 0; k < V; ++k) {
-                const A d = A(u[k]), xhat = (A(v[k]) - of.mean) * of.rstd;
-                weight_sum[n][k] += d * xhat;
-                bias_sum[n][k] += d;
-                const A h = product(d, A(w[n][k]));
-                mine.values[0] += h;
-                mine.values[1] += h * xhat;
-            }
+            add_gradients(u, v, w[n], of, weight_sum[n], bias_sum[n], mine.values[0],
+                          mine.values[1]);
             if (!column.there(n)) mine = before;
         }
         return merge.send(mine);

@@ -338,14 +338,8 @@ __global__ __launch_bounds__(kBackwardThreads,
             for (int n = 0; n < N; ++n) {
                 const Vec<T, V> u = vector(n, 0, i), v = vector(n, 1, i);
                 const auto before = mine;
-                for (int k = 0; k < V; ++k) {
-                    const A d = A(u[k]), xhat = (A(v[k]) - of[i].mean) * of[i].rstd;
-                    weight_sum[n][k] += d * xhat;
-                    bias_sum[n][k] += d;
-                    const A h = product(d, A(w[n][k]));
-                    mine.values[2 * i] += h;
-                    mine.values[2 * i + 1] += h * xhat;
-                }
+                add_gradients(u, v, w[n], of[i], weight_sum[n], bias_sum[n], mine.values[2 * i],
+                              mine.values[2 * i + 1]);
                 if (!column.there(n)) mine = before;
             }
         }

@@ -221,6 +221,23 @@ __global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, cons
     averages[2 * row + 1] = sums[1] * one_nth * r;
 }
 
+// Adds what a vector of g, and of x beside it, gives to a thread's sums: of the columns, for
+// dweight and dbias, and of the row's h = g * weight and h * xhat, for dx.
+template <class T, int V, class A>
+__device__ __forceinline__ void add_gradients(const Vec<T, V>& g, const Vec<T, V>& x,
+                                              const Vec<T, V>& weight, Moments<A> of,
+                                              A (&weight_sum)[V], A (&bias_sum)[V], A& h_sum,
+                                              A& h_xhat_sum) {
+    for (int k = 0; k < V; ++k) {
+        const A d = A(g[k]), xhat = (A(x[k]) - of.mean) * of.rstd;
+        weight_sum[k] += d * xhat;
+        bias_sum[k] += d;
+        const A h = product(d, A(weight[k]));
+        h_sum += h;
+        h_xhat_sum += h * xhat;
+    }
+}
+
 // ---- the gradients of weight and bias: dweight = sum of g * xhat, dbias = sum of g, over the rows
 
 // A thread for each column.
