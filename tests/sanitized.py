@@ -1,7 +1,9 @@
-"""Runs every op once, for compute-sanitizer to watch: small shapes that take every path.
+"""Runs an op once, for compute-sanitizer to watch: small shapes that take every path.
 
-compute-sanitizer --tool racecheck python tests/sanitized.py
+compute-sanitizer --tool racecheck python tests/sanitized.py layer_norm
 """
+
+import sys
 
 import torch
 from op_cases import BEST, CASES, outcome
@@ -13,9 +15,11 @@ SHAPES = [(5, 33), (37, 64), (3, 1032), (2, 20000)]
 # would be at work for minutes.
 WIDE = [(17, 40000), (1, 140000)]
 
-for case in CASES:
+cases = [case for case in CASES if case.op.name == sys.argv[1]]
+for case in cases:
+    print(case, flush=True)
     for rows, cols in SHAPES + WIDE * (case in BEST):
         for dtype in (torch.float32, torch.bfloat16):
             outcome(case.ours, case.inputs(rows, cols, dtype))
 torch.cuda.synchronize()
-print(f"ran {len(CASES)} cases")
+print(f"ran {len(cases)} cases")
