@@ -102,14 +102,11 @@ class Check {
     cudaEvent_t done_ = nullptr;
 };
 
-// loss: [...] for x [..., cols], or [] for a mean or a sum. For backward: the max and the sum of
-// e^(x - max) of each row, [...], and for a mean 1 / (rows that count), [1], else [0].
-std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor target, int64_t reduction,
-                                                   int64_t ignore_index, double label_smoothing,
-                                                   bool check, int64_t version) {
-    check_first(x, "x");
-    check_rank(x, "x");
-    check_target(target, x);
+// Returns the loss: [...] for x [..., cols], or [] for a mean or a sum. max, sum, weight: null, or
+// where goes what backward needs.
+Tensor run_forward(Tensor x, Tensor target, const Tensor* max, const Tensor* sum,
+                   const Tensor* weight, int64_t reduction, int64_t ignore_index,
+                   double label_smoothing, bool check, int64_t version) {
     OnDeviceOf device(x);
     x = packed(x);
     target = packed(target);
@@ -117,8 +114,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor target, int6
     Check targets(target, shape.cols, ignore_index, check, device.stream);
     Tensor loss = new_tensor(x, reduction == kNone ? target.sizes() : IntHeaderOnlyArrayRef{},
                              x.scalar_type());
-    Tensor max = new_sums(x, target.sizes()), sum = new_sums(x, target.sizes());
-    Tensor weight = new_sums(x, {reduction == kMean ? 1 : 0});
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         const int64_t count = reduction == kNone ? 0
@@ -131,14 +126,39 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor target, int6
             label_smoothing, version, device.stream));
     });
     if (targets.failed()) report(target, shape.cols, ignore_index);
-    return {loss, max, sum, weight};
+    return loss;
+}
+
+void check_inputs(const Tensor& x, const Tensor& target) {
+    check_first(x, "x");
+    check_rank(x, "x");
+    check_target(target, x);
+}
+
+// The loss alone, for where no gradient is wanted.
+Tensor infer(Tensor x, Tensor target, int64_t reduction, int64_t ignore_index,
+             double label_smoothing, bool check, int64_t version) {
+    check_inputs(x, target);
+    return run_forward(x, target, nullptr, nullptr, nullptr, reduction, ignore_index,
+                       label_smoothing, check, version);
+}
+
+// Besides the loss, for backward: the max and the sum of e^(x - max) of each row, [...], and for a
+// mean 1 / (rows that count), [1], else [0].
+std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor target, int64_t reduction,
+                                                   int64_t ignore_index, double label_smoothing,
+                                                   bool check, int64_t version) {
+    check_inputs(x, target);
+    const Tensor max = new_sums(x, target.sizes()), sum = new_sums(x, target.sizes());
+    const Tensor weight = new_sums(x, {reduction == kMean ? 1 : 0});
+    return {run_forward(x, target, &max, &sum, &weight, reduction, ignore_index, label_smoothing,
+                        check, version),
+            max, sum, weight};
 }
 
 Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Tensor weight,
                 int64_t reduction, int64_t ignore_index, double label_smoothing, int64_t version) {
-    check_first(x, "x");
-    check_rank(x, "x");
-    check_target(target, x);
+    check_inputs(x, target);
     check_like(grad, "grad", x, "x");
     if (reduction == kNone) check_same_shape(grad, "grad", target, "target");
     if (reduction != kNone && grad.dim() != 0) {
@@ -166,6 +186,9 @@ Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Te
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
+        "infer(Tensor x, Tensor target, int reduction, int ignore_index, float label_smoothing,"
+        " bool check, int version) -> Tensor");
+    m.def(
         "forward(Tensor x, Tensor target, int reduction, int ignore_index, float label_smoothing,"
         " bool check, int version) -> (Tensor, Tensor, Tensor, Tensor)");
     m.def(
@@ -174,6 +197,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("infer", TORCH_BOX(&infer));
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("backward", TORCH_BOX(&backward));
 }

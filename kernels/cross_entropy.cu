@@ -2,6 +2,7 @@
 //
 //   x, dx [rows, cols] T        target [rows] int64        loss [rows] T, or [] for mean and sum
 //   max, sum [rows] float, partial [count] of two floats, weight [1] float     (double for double)
+//   forward: max, sum and weight are null where there will be no backward
 //   g [rows] or [] T: the gradient that arrives; dx: the gradient that leaves
 //
 // With label smoothing e, the wanted distribution is (1 - e) at the target and e / cols everywhere:
@@ -31,29 +32,21 @@ struct Losses {
     Acc<T> sum, count;
 };
 
-// The loss of a row from its statistics and its x at the target. pivot, centred: a number near the
-// row's and the sum of x - pivot, for the average of x; without smoothing they are not used.
+// The loss of a row from its statistics and its x at the target. below: the sum of x - max, for the
+// average of x; without smoothing it is not used.
 template <class T>
-__device__ Acc<T> loss_of(Acc<T> hit, Soft<T> soft, int64_t cols, Acc<T> pivot, Acc<T> centred,
-                          Acc<T> smoothing) {
+__device__ Acc<T> loss_of(Acc<T> hit, Soft<T> soft, int64_t cols, Acc<T> below, Acc<T> smoothing) {
     using A = Acc<T>;
     const A log_sum = log(soft.sum);
     const A loss = log_sum - (hit - soft.max);
     if (smoothing == 0) return loss;
-    const A average = log_sum - (pivot - soft.max + centred / A(cols));
-    return (1 - smoothing) * loss + smoothing * average;
+    return (1 - smoothing) * loss + smoothing * (log_sum - below / A(cols));
 }
 
 // x at the target; NaN, without reading, where that is no class.
 template <class T>
 __device__ Acc<T> at_target(const T* x, int64_t target, int64_t cols) {
     return target < 0 || target >= cols ? Acc<T>(NAN) : Acc<T>(x[target]);
-}
-
-// An infinite pivot would turn a difference into a NaN.
-template <class A>
-__device__ A finite_or_0(A x) {
-    return x - x == 0 ? x : A(0);
 }
 
 // The gradient of an ignored row.
@@ -77,20 +70,18 @@ __global__ void forward_naive(const T* x, const int64_t* target, T* loss, Losses
     Soft<T> soft = Soft<T>::of_nothing();
 #pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) soft.max = larger(soft.max, A(x[c]));
-    const A pivot = finite_or_0(soft.max);
-    LongSum<A> powers, centred;
+    LongSum<A> powers, below;
 #pragma unroll 1
     for (int64_t c = 0; c < cols; ++c) {
         powers += exponential<T>(A(x[c]) - soft.max);
-        centred += A(x[c]) - pivot;
+        below += A(x[c]) - soft.max;
     }
     soft.sum = powers.value;
     const int64_t t = target[row];
     const bool counts = t != ignore_index;
     const A hit = counts ? at_target(x, t, cols) : A(0);
-    const A result = counts ? loss_of(hit, soft, cols, pivot, centred.value, smoothing) : A(0);
-    max[row] = soft.max;
-    sum[row] = soft.sum;
+    const A result = counts ? loss_of(hit, soft, cols, below.value, smoothing) : A(0);
+    if (max != nullptr) max[row] = soft.max, sum[row] = soft.sum;
     if (loss != nullptr) loss[row] = T(result);
     if (partial != nullptr) partial[row] = {result, A(counts)};
 }
@@ -128,20 +119,35 @@ class RowLoss {
     __device__ RowLoss(int64_t ignore_index, A smoothing)
         : ignore_index_(ignore_index), target_(ignore_index), smoothing_(smoothing) {}
 
-    // Asks for the target of a row x [cols], and for a number near those of the row.
-    __device__ void ask(const T* x, int64_t cols, const int64_t* target) {
-        target_ = *target;
-        if (smoothing_ != 0 && cols > 0) pivot_ = finite_or_0(A(*x));
+    __device__ void ask(const int64_t* target) { target_ = *target; }
+
+    // Takes in numbers of the row, which the statistics have as well: of the vectors `some`, which
+    // begin at column c and are `step` columns apart, those before `end`. shift: of the statistics.
+    template <int V, int N, class I>
+    __device__ void add(const Vec<T, V> (&some)[N], A shift, I c, I step, I end) {
+        if (smoothing_ == 0) return;
+        if (sizeof(T) > 2 || seen_ == 0) move_to(shift);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            A below = 0;
+            if constexpr (sizeof(T) == 2) {  // of so few digits that their sum is exact enough
+                for (T x : some[n].at) below += A(x);
+                below -= V * shift_;
+            } else {  // what is subtracted for the power as well
+                for (T x : some[n].at) below += A(x) - shift_;
+            }
+            const bool there = c + n * step < end;
+            below_.value += there ? below : A(0);
+            seen_ += there ? V : 0;
+        }
     }
 
-    // Takes in a number of the row, which the statistics have as well.
-    __device__ void add(A x) {
-        if (smoothing_ != 0) centred_.value += x - pivot_;
-    }
-
-    // Merges what all threads of the row have taken in.
-    __device__ void merge(RowMerge<>& merge) {
-        if (smoothing_ != 0) centred_ = merge(centred_);
+    // Merges what all threads of the row have taken in; shift: of all of it.
+    template <class Sum>
+    __device__ void merge(A shift, Sum sum) {
+        if (smoothing_ == 0) return;
+        move_to(shift);
+        below_ = sum(below_);
     }
 
     __device__ bool counts() const { return target_ != ignore_index_; }
@@ -149,21 +155,34 @@ class RowLoss {
     // 0 if it does not count.
     __device__ A value(const T* x, int64_t cols, Soft<T> soft) const {
         if (!counts()) return 0;
-        return loss_of(at_target(x, target_, cols), soft, cols, pivot_, centred_.value, smoothing_);
+        return loss_of(at_target(x, target_, cols), soft, cols, below_.value, smoothing_);
     }
 
   private:
+    // The sum is of x - shift, and the max may have grown.
+    __device__ void move_to(A shift) {
+        below_.value += A(seen_) * (shift_ - shift);
+        shift_ = shift;
+    }
+
     int64_t ignore_index_, target_;
-    A smoothing_, pivot_ = 0;
-    Total<A> centred_ = {0};
+    A smoothing_, shift_ = 0;
+    Total<A> below_ = {0};  // the sum of x - shift
+    int seen_ = 0;          // of so many x
 };
 
-// Writes what a row leaves: its statistics, for backward, and its loss where each is wanted.
+// Writes what a row leaves, its statistics for backward and its loss, where each is wanted.
 template <class T>
-__device__ void put(Soft<T> soft, Acc<T> value, int64_t row, T* loss, Acc<T>* max, Acc<T>* sum) {
+__device__ void put(Soft<T> soft, const RowLoss<T>& row_loss, const T* x, int64_t cols, int64_t row,
+                    T* loss, Losses<T>& losses, Acc<T>* max, Acc<T>* sum) {
     using A = Acc<T>;
-    max[row] = soft.max;
-    sum[row] = soft.max == -A(INFINITY) ? A(NAN) : soft.sum;
+    const A value = row_loss.value(x, cols, soft);
+    losses.sum += value;
+    losses.count += A(row_loss.counts());
+    if (max != nullptr) {
+        max[row] = soft.max;
+        sum[row] = soft.max == -A(INFINITY) ? A(NAN) : soft.sum;
+    }
     if (loss != nullptr) loss[row] = T(value);
 }
 
@@ -176,7 +195,7 @@ __device__ void leave(Losses<T> losses, Losses<T>* partial) {
     if (blockDim.y > 1) {
         __shared__ Losses<T> of_warps[kForwardThreads / kWarp];
         const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-        losses = {warp_sum(losses.sum), warp_sum(losses.count)};
+        if (blockDim.x < kWarp) losses = {warp_sum(losses.sum), warp_sum(losses.count)};
         if (thread % kWarp == 0) of_warps[thread / kWarp] = losses;
         __syncthreads();
         if (thread > 0) return;
@@ -201,21 +220,18 @@ __global__ void forward_online(const T* x, const int64_t* target, T* loss, Losse
         const int64_t end = row < rows ? cols : 0;
         const T* in = x + row * cols;
         RowLoss<T> row_loss(ignore_index, smoothing);
-        if (row < rows) row_loss.ask(in, cols, target + row);
+        if (row < rows) row_loss.ask(target + row);
         Soft<T> soft = Soft<T>::of_nothing();
         for (int64_t c = threadIdx.x; c < end; c += blockDim.x) {
-            const A number = A(in[c]);
-            soft.raise(number);
-            soft.add(number, soft.shift());
-            row_loss.add(number);
+            const Vec<T, 1> number[1] = {load<1>(in + c)};
+            soft.raise(A(number[0][0]));
+            soft.add(A(number[0][0]), soft.shift());
+            row_loss.add(number, soft.shift(), c, int64_t(0), end);
         }
         soft = merge(soft);
-        row_loss.merge(merge);
-        if (threadIdx.x > 0 || row >= rows) continue;
-        const A value = row_loss.value(in, cols, soft);
-        put(soft, value, row, loss, max, sum);
-        losses.sum += value;
-        losses.count += A(row_loss.counts());
+        row_loss.merge(soft.shift(), merge);
+        if (threadIdx.x == 0 && row < rows)
+            put(soft, row_loss, in, cols, row, loss, losses, max, sum);
     }
     if (partial != nullptr) leave(losses, partial);
 }
@@ -271,7 +287,8 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
 // Flaw: a row that is no multiple of the vector wide goes back to online.
 
 constexpr int kForwardAhead = 8;  // vectors on their way to a thread
-constexpr int kAtOnce = 2;        // of which so many raise the max together
+template <class T>
+constexpr int kAtOnce = sizeof(T) == 2 ? 2 : 8;  // of which so many raise the max together
 
 template <class T>
 __global__ __launch_bounds__(kForwardThreads,
@@ -279,8 +296,7 @@ __global__ __launch_bounds__(kForwardThreads,
                                                     Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
                                                     int64_t rows, int64_t cols,
                                                     int64_t ignore_index, Acc<T> smoothing) {
-    using A = Acc<T>;
-    constexpr int V = kVec<T>;
+    constexpr int V = kVec<T>, N = kAtOnce<T>;
     let_second_begin();
     const int step = blockDim.x * V;
     const int64_t stride = int64_t(gridDim.x) * blockDim.y;
@@ -299,27 +315,57 @@ __global__ __launch_bounds__(kForwardThreads,
                 const int c = first + n * step;
                 ahead[n] = load_once<V>(in + c, c < end, vector_of_nothing<T, V>());
             }
-            if (first < step) row_loss.ask(in, cols, target + row);  // once, after the row itself
+            if (first < step) row_loss.ask(target + row);  // once, after the row itself
 #pragma unroll
-            for (int n = 0; n < kForwardAhead; n += kAtOnce) {
-                Vec<T, V> some[kAtOnce];
-                for (int i = 0; i < kAtOnce; ++i) some[i] = ahead[n + i];
+            for (int n = 0; n < kForwardAhead; n += N) {
+                const int c = first + n * step;
+                if (c >= end) break;
+                Vec<T, V> some[N];
+#pragma unroll
+                for (int i = 0; i < N; ++i) some[i] = ahead[n + i];
                 soft.raise(largest(some));
                 soft.add(some);
-                if (smoothing == 0) continue;
-                for (int i = 0; i < kAtOnce && first + (n + i) * step < end; ++i) {
-                    for (int k = 0; k < V; ++k) row_loss.add(A(some[i][k]));
-                }
+                row_loss.add(some, soft.shift(), c, step, end);
             }
         }
         soft = merge(soft);
-        row_loss.merge(merge);
-        if (threadIdx.x > 0 || row >= rows) continue;
-        const A value = row_loss.value(in, cols, soft);
-        put(soft, value, row, loss, max, sum);
-        losses.sum += value;
-        losses.count += A(row_loss.counts());
+        row_loss.merge(soft.shift(), merge);
+        if (threadIdx.x == 0 && row < rows)
+            put(soft, row_loss, in, cols, row, loss, losses, max, sum);
     }
+    if (partial != nullptr) leave(losses, partial);
+}
+
+// Rows that up to a warp of threads can hold: their max is known before the first power.
+constexpr int kHeldThreads = 128;  // of a block
+
+template <class T>
+__global__ __launch_bounds__(kHeldThreads,
+                             8) void forward_held(const T* x, const int64_t* target, T* loss,
+                                                  Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
+                                                  int64_t rows, int64_t cols, int64_t ignore_index,
+                                                  Acc<T> smoothing) {
+    constexpr int V = kVec<T>;
+    let_second_begin();
+    const int step = blockDim.x * V, lanes = blockDim.x, first = threadIdx.x * V;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    const int end = row < rows ? int(cols) : 0;
+    const T* in = x + row * cols;
+    Vec<T, V> v[kForwardAhead];
+#pragma unroll
+    for (int n = 0; n < kForwardAhead; ++n) {
+        const int c = first + n * step;
+        v[n] = load_once<V>(in + c, c < end, vector_of_nothing<T, V>());
+    }
+    RowLoss<T> row_loss(ignore_index, smoothing);
+    if (row < rows) row_loss.ask(target + row);
+    Soft<T> soft = {warp_max(largest(v), lanes), 0};
+    soft.add(v);
+    soft.sum = warp_sum(soft.sum, lanes);
+    row_loss.add(v, soft.shift(), first, step, end);
+    row_loss.merge(soft.shift(), [&](Total<Acc<T>> mine) { return mine.across(lanes); });
+    Losses<T> losses = {0, 0};
+    if (threadIdx.x == 0 && row < rows) put(soft, row_loss, in, cols, row, loss, losses, max, sum);
     if (partial != nullptr) leave(losses, partial);
 }
 
@@ -344,7 +390,7 @@ __global__ void reduce_losses(const Losses<T>* partial, int64_t count, int block
     const auto all = merge(Totals<2, A>{sum.value, counted.value});
     if (first > 0) return;
     *loss = T(mean ? all[0] / all[1] : all[0]);
-    if (mean) *weight = 1 / all[1];
+    if (mean && weight != nullptr) *weight = 1 / all[1];
 }
 
 // Is every target a class or ignore_index? If not, *bad, in memory that the host sees, becomes 1.
@@ -360,35 +406,73 @@ __global__ void check_targets(const int64_t* target, int64_t rows, int64_t cols,
 // ---- launch choices
 
 struct Shape {
-    int vectors;      // of a row to each thread, at least, as far as the row goes: then few meet
+    int ahead;        // vectors that a thread asks for in a turn
+    int turns, more;  // of a thread, at least, so that few meet; and how many more there may be
     int least, most;  // threads of a block
 };
-constexpr Shape kForward = {16, 128, kForwardThreads}, kBackward = {8, 128, 512};
+constexpr Shape kForward = {kForwardAhead, 2, 3, 128, kForwardThreads};
+constexpr Shape kHeld = {kForwardAhead, 1, 0, kHeldThreads, kWarp};
+constexpr Shape kBackward = {kAhead, 2, 1, 128, 512};
 
 template <class T>
 struct Plan {
-    bool whole;  // may the kernel use vectors?
-    dim3 block;  // threads of a row, rows
+    bool whole;        // may the kernel use vectors?
+    dim3 block;        // threads of a row, rows
+    int64_t room = 0;  // vectors of a row that its threads would ask for, were it longer
     int64_t rows;
 
     Plan(bool aligned, int64_t rows, int64_t cols, int64_t version, Shape shape) : rows(rows) {
         whole = kAccess<T> > 1 && version >= 2 && aligned && cols % kAccess<T> == 0;
         whole = whole && cols > 0 && cols <= 1 << 30;
-        const int64_t accesses = whole ? cols / kAccess<T> : cols;
-        int threads = whole ? 4 : kWarp;
-        while (threads < shape.most && threads * shape.vectors < accesses) threads *= 2;
+        int64_t threads = kWarp;
+        if (whole) {
+            threads = fullest(cols / kAccess<T>, shape);
+        } else {
+            while (threads < shape.most && threads * shape.turns * shape.ahead < cols) threads *= 2;
+        }
         block = dim3(threads, threads < shape.least ? shape.least / threads : 1);
     }
     unsigned grid() const { return grid_of(ceil_div<int64_t>(rows, block.y)); }
+
+  private:
+    // Of some numbers of turns, those threads that leave the last turn least empty.
+    int64_t fullest(int64_t vectors, Shape shape) {
+        int64_t best = 0;
+        int64_t turns = ceil_div<int64_t>(vectors, shape.most * shape.ahead);
+        if (turns < shape.turns) turns = shape.turns;
+        for (const int64_t last = turns + shape.more; turns <= last; ++turns) {
+            const int64_t needed = ceil_div(vectors, turns * shape.ahead);
+            int64_t threads = vectors > kWarp ? 8 : 4;
+            while (threads < smaller<int64_t>(needed, kWarp)) threads *= 2;
+            if (needed > kWarp) threads = ceil_div<int64_t>(needed, kWarp) * kWarp;
+            const int64_t asked = threads * shape.ahead;
+            const int64_t all = ceil_div(vectors, asked) * asked;
+            if (best == 0 || all < room) best = threads, room = all;
+        }
+        return best;
+    }
 };
 
+// Of forward, and the kernel that it is of. adds: are the losses added up?
 template <class T>
-auto forward_kernel(bool whole) {
-    if constexpr (kAccess<T> > 1) {
-        if (whole) return forward_vector<T>;
+struct ForwardPlan : Plan<T> {
+    decltype(&forward_online<T>) kernel = forward_online<T>;
+
+    ForwardPlan(const T* x, int64_t rows, int64_t cols, int64_t version, bool adds)
+        : Plan<T>(is_aligned(x), rows, cols, version, kForward) {
+        if constexpr (kAccess<T> > 1) {
+            if (!this->whole) return;
+            kernel = forward_vector<T>;
+            if (cols > kWarp * kForwardAhead * kAccess<T>) return;
+            if (adds && sizeof(T) > 2)
+                return;  // few rows of a block, which would wait for each other
+            const Plan<T> held(true, rows, cols, version, kHeld);
+            if (held.room > this->room) return;
+            Plan<T>::operator=(held);
+            kernel = forward_held<T>;
+        }
     }
-    return forward_online<T>;
-}
+};
 
 // ---- launchers. version: 0 naive, 1 online, 2 vector
 
@@ -396,7 +480,7 @@ auto forward_kernel(bool whole) {
 template <class T>
 int64_t cross_entropy_partials(const T* x, int64_t rows, int64_t cols, int64_t version) {
     if (rows == 0 || version == 0) return rows;
-    return Plan<T>(is_aligned(x), rows, cols, version, kForward).grid();
+    return ForwardPlan<T>(x, rows, cols, version, true).grid();
 }
 
 cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
@@ -418,9 +502,9 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
         forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
             x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
     } else if (rows > 0) {
-        const Plan<T> plan(is_aligned(x), rows, cols, version, kForward);
-        forward_kernel<T>(plan.whole)<<<plan.grid(), plan.block, 0, stream>>>(
-            x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
+        const ForwardPlan<T> plan(x, rows, cols, version, reduction != 0);
+        plan.kernel<<<plan.grid(), plan.block, 0, stream>>>(x, target, each, left, max, sum, rows,
+                                                            cols, ignore_index, Acc<T>(smoothing));
     }
     if (reduction != 0) {  // without rows too, though nothing is left then
         const int64_t count = cross_entropy_partials(x, rows, cols, version);

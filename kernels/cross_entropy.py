@@ -5,6 +5,7 @@ from torch import Tensor
 
 import jitload
 from kernels import version_number
+from toolchain.gradients import is_recorded
 
 kernel = jitload.load("cross_entropy")
 VERSIONS = ("naive", "online", "vector")
@@ -54,7 +55,13 @@ def cross_entropy(
         raise ValueError(f"label_smoothing is {label_smoothing!r}; wanted is a number from 0 to 1")
     number = version_number(version, VERSIONS)
     how = REDUCTIONS.index(reduction)
-    return kernel.forward(x, target, how, ignore_index, label_smoothing, check, number)[0]
+    arguments = x, target, how, ignore_index, label_smoothing, check, number
+    return kernel.forward(*arguments)[0] if is_recorded(x) else kernel.infer(*arguments)
+
+
+@kernel.register_fake("infer")
+def _(x, target, reduction, ignore_index, label_smoothing, check, version):
+    return x.new_empty(target.shape if reduction == 0 else ())
 
 
 @kernel.register_fake("forward")
@@ -93,6 +100,7 @@ def _double_backward(ctx, *grads):
     )
 
 
+kernel.register_autocast("infer")
 kernel.register_autocast("forward")
 kernel.register_autograd("forward", _backward, setup_context=_save)
 kernel.register_autograd("backward", _double_backward)

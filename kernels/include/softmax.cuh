@@ -97,6 +97,7 @@ __device__ float largest(const Vec<T, V> (&v)[N]) {
     constexpr int kPairs = N * V / 2;
     uint32_t pairs[kPairs];
     memcpy(pairs, v, sizeof(pairs));
+#pragma unroll
     for (int i = 2; i < kPairs; ++i) pairs[i % 2] = larger_pair(pairs[i % 2], pairs[i], T());
     T last[4];
     memcpy(last, pairs, sizeof(last));
@@ -106,8 +107,9 @@ __device__ float largest(const Vec<T, V> (&v)[N]) {
 template <int V, int N>
 __device__ float largest(const Vec<float, V> (&v)[N]) {
     float most = v[0][0];
-    for (const Vec<float, V>& vector : v) {
-        for (float number : vector.at) most = larger(most, number);
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        for (float number : v[n].at) most = larger(most, number);
     }
     return most;
 }
@@ -164,16 +166,18 @@ struct Soft {
             if (fabsf(from) < 1e38f) {
                 const float rounded = from * kLog2E;
                 float powers = 0;
-                for (const Vec<T, V>& vector : v) {
-                    for (T x : vector.at) powers += power_of_2(fmaf(A(x), kLog2E, -rounded));
+#pragma unroll
+                for (int n = 0; n < N; ++n) {
+                    for (T x : v[n].at) powers += power_of_2(fmaf(A(x), kLog2E, -rounded));
                 }
                 sum = fmaf(powers, power_of_2(fmaf(-from, kLog2E, rounded)), sum);
                 return;
             }
         }
 #endif
-        for (const Vec<T, V>& vector : v) {
-            for (T x : vector.at) add(A(x), from);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+            for (T x : v[n].at) add(A(x), from);
         }
     }
 
