@@ -155,7 +155,7 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
     constexpr int V = kVec<T>, N = kVectors<2>;
     Part<T, 2> part(cols, blocks);
     RowMerge merge(blocks);
-    const int64_t row = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
+    const int64_t row = int64_t(cluster_index()) * blockDim.y + threadIdx.y;
     const int64_t begin = row * cols;
     const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
     const auto there = [&](int n) { return part.column(n) < end; };
@@ -211,7 +211,7 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, cons
     using A = Acc<T>;
     using Quick = QuickMoments<T>;
     constexpr int V = kVec<T>, N = kWideVectors;
-    const int first = cluster_index(blocks), stride = clusters(blocks);
+    const int first = cluster_index(), stride = clusters();
     const FullColumns<T, N> column(blocks, cols);
     RowMerge<kWideThreads / kWarp> merge(blocks);
     const uint64_t seed = *dropout.seed;
@@ -284,7 +284,7 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, cons
     const Walk<T, 1> walk(cols, blocks, kept);
     RowMerge<kHalfThreads / kWarp> merge(blocks);
     const uint64_t seed = *dropout.seed;
-    const int64_t row = cluster_index(blocks);
+    const int64_t row = cluster_index();
     const int64_t begin = row * cols;
     const T *x_row = x + begin, *residual_row = residual + begin;
     T *s_row = s + begin, *out = y + begin;
@@ -314,7 +314,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     Dropout<Acc<T>> dropout, Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Columns<T, N> column(1);
+    const Columns<T, N> column(0);
     RowMerge merge(1);
     const NextRows<T, 3> ahead;
     const auto fetch = [&](int turn, int64_t row) {
@@ -398,7 +398,7 @@ __global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
     int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const int slice = cluster_index(blocks), slices = clusters(blocks);
+    const int slice = cluster_index(), slices = clusters();
     const FullColumns<T, N> column(blocks, cols);
     RowMerge merge(blocks);
     const uint64_t seed = *dropout.seed;
@@ -407,10 +407,9 @@ __global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
     Vec<T, V> w[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
-    const auto moments_of = [&](int row) {
-        return row < rows ? Moments<A>{mean[row], rstd[row]} : Moments<A>{0, 0};
-    };
-    const auto send_sums = [&](auto vector, Moments<A> of) {
+    const NextMoments<A, 1> moments(mean, rstd, rows, slices);
+    const auto send_sums = [&](auto vector, A asked) {
+        const Moments<A> of = moments.of(asked);
         Totals<2, A> mine = {0, 0};  // of h, of h * xhat
 #pragma unroll
         for (int n = 0; n < N; ++n) {
@@ -422,18 +421,18 @@ __global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
         }
         return merge.send(mine);
     };
-    Moments<A> of = moments_of(slice), next = moments_of(slice + slices);
+    A this_one = moments.ask(slice), next = moments.ask(slice + slices);
     queue.await();
-    auto sent = send_sums([&](int n, int k) { return queue.at(n, k); }, of);
+    auto sent = send_sums([&](int n, int k) { return queue.at(n, k); }, this_one);
     for (int row = slice; row < rows; row += slices) {
         const auto sums = merge.receive(sent);
-        const A m = of.mean, r = of.rstd;
+        const auto [m, r] = moments.of(this_one);
         const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
-        of = next;
-        next = moments_of(row + 2 * slices);
+        this_one = next;
+        next = moments.ask(row + 2 * slices);
         if (row + slices < rows) {
             queue.template await<1>();
-            sent = send_sums([&](int n, int k) { return queue.template at<1>(n, k); }, of);
+            sent = send_sums([&](int n, int k) { return queue.template at<1>(n, k); }, this_one);
         }
 #pragma unroll
         for (int n = 0; n < N; ++n) {
@@ -508,9 +507,9 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
                 backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 3>::kBytes);
         }
         if constexpr (kMayHaveClusters) {
-            if (plan.launch.blocks > 1) {
-                plan.launch =
-                    backward_launch<T>(backward_wide<T>, rows, cols, WideQueue<T>::kBytes);
+            if (plan.wants_wide(false)) {
+                plan.take_wide(
+                    backward_launch<T>(backward_wide<T>, rows, cols, WideQueue<T>::kBytes));
             }
         }
     }
@@ -607,7 +606,7 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
             dx_slices<<<slices.grid, slices.block, 0, stream>>>(
                 g, gs, s, weight, mean, rstd, averages, dresidual, dx, partial_dweight,
                 partial_dbias, int(rows), cols, dropout);
-        } else if (plan.launch.blocks == 1) {
+        } else if (!plan.is_wide) {
             plan.launch.start(backward_vector<T>, stream, g, gs, s, weight, mean, rstd, dresidual,
                               dx, partial_dweight, partial_dbias, rows, int(cols), dropout,
                               one_nth);

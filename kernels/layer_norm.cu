@@ -129,7 +129,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const Columns<T, N> column(1);
+    const Columns<T, N> column(0);
     RowMerge merge(1);
     const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
     x += row * cols;
@@ -163,7 +163,8 @@ __global__ __launch_bounds__(kWideThreads,
     using A = Acc<T>;
     using Quick = QuickMoments<T>;
     constexpr int V = kVec<T>;
-    const int first = cluster_index(blocks), stride = clusters(blocks);
+    assume_cluster(blocks);
+    const int first = cluster_index(), stride = clusters();
     const FullColumns<T, N> column(blocks, cols);
     RowMerge<kWideThreads / kWarp> merge(blocks);
     RowQueue<T, N, D> queue(column, first, stride, rows, x);
@@ -225,7 +226,7 @@ __global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T*
     constexpr int V = kVec<T>;
     const Walk<T, 1> walk(cols, blocks, kept);
     RowMerge<kAllThreads / kWarp> merge(blocks);
-    const int64_t row = cluster_index(blocks);
+    const int64_t row = cluster_index();
     const T* in = x + row * cols;
     T* out = y + row * cols;
     const auto each = [&](auto visit) { walk.read([&](int, const auto& v) { visit(v[0]); }, in); };
@@ -244,7 +245,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols, Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Columns<T, N> column(1);
+    const Columns<T, N> column(0);
     RowMerge merge(1);
     const NextRows<T, 2> ahead;
     const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -311,7 +312,7 @@ __global__ __launch_bounds__(kBackwardThreads,
                                                    int rows, int cols, int blocks, Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
-    const int slice = cluster_index(blocks), slices = clusters(blocks);
+    const int slice = cluster_index(), slices = clusters();
     const FullColumns<T, N> column(blocks, cols);
     RowMerge merge(blocks);
     WideQueue<T> queue(column, slice, slices, rows, g, x);
@@ -319,17 +320,8 @@ __global__ __launch_bounds__(kBackwardThreads,
     Vec<T, V> w[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
-    struct {
-        Moments<A> of[R];
-    } these, next;
-    const auto read_moments = [&](auto& of, int first) {
-#pragma unroll
-        for (int i = 0; i < R; ++i) {
-            const int row = first + i * slices;
-            of[i] = row < rows ? Moments<A>{mean[row], rstd[row]} : Moments<A>{0, 0};
-        }
-    };
-    const auto send_sums = [&](auto vector, int first, const auto& of) {
+    const NextMoments<A, R> moments(mean, rstd, rows, slices);
+    const auto send_sums = [&](auto vector, int first, A asked) {
         Totals<2 * R, A> mine = {};  // of each row's h, and of its h * xhat
 #pragma unroll
         for (int i = 0; i < R; ++i) {
@@ -338,32 +330,32 @@ __global__ __launch_bounds__(kBackwardThreads,
             for (int n = 0; n < N; ++n) {
                 const Vec<T, V> u = vector(n, 0, i), v = vector(n, 1, i);
                 const auto before = mine;
-                add_gradients(u, v, w[n], of[i], weight_sum[n], bias_sum[n], mine.values[2 * i],
-                              mine.values[2 * i + 1]);
+                add_gradients(u, v, w[n], moments.of(asked, i), weight_sum[n], bias_sum[n],
+                              mine.values[2 * i], mine.values[2 * i + 1]);
                 if (!column.there(n)) mine = before;
             }
         }
         return merge.send(mine);
     };
-    read_moments(these.of, slice);
-    read_moments(next.of, slice + R * slices);
+    A these = moments.ask(slice), next = moments.ask(slice + R * slices);
     queue.await();
-    auto sent = send_sums([&](int n, int k, int i) { return queue.at(n, k, i); }, slice, these.of);
+    auto sent = send_sums([&](int n, int k, int i) { return queue.at(n, k, i); }, slice, these);
     for (int first = slice; first < rows; first += R * slices) {
         const auto sums = merge.receive(sent);
         A r[R], slope[R], offset[R];
 #pragma unroll
         for (int i = 0; i < R; ++i) {
-            r[i] = these.of[i].rstd;
+            const Moments<A> of = moments.of(these, i);
+            r[i] = of.rstd;
             slope[i] = sums[2 * i + 1] * one_nth * r[i];
-            offset[i] = sums[2 * i] * one_nth - these.of[i].mean * slope[i];
+            offset[i] = sums[2 * i] * one_nth - of.mean * slope[i];
         }
         these = next;
-        read_moments(next.of, first + 2 * R * slices);
+        next = moments.ask(first + 2 * R * slices);
         if (first + R * slices < rows) {
             queue.template await<1>();
             sent = send_sums([&](int n, int k, int i) { return queue.template at<1>(n, k, i); },
-                             first + R * slices, these.of);
+                             first + R * slices, these);
         }
 #pragma unroll
         for (int i = 0; i < R; ++i) {
@@ -439,9 +431,9 @@ BackwardPlan<T> plan_of(const T* g, const T* x, const T* weight, int64_t rows, i
                 backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 2>::kBytes);
         }
         if constexpr (kMayHaveClusters) {
-            if (plan.launch.blocks > 1) {
-                plan.launch =
-                    backward_launch<T>(backward_wide<T>, rows, cols, WideQueue<T>::kBytes);
+            if (plan.wants_wide(sizeof(T) == 2)) {
+                plan.take_wide(
+                    backward_launch<T>(backward_wide<T>, rows, cols, WideQueue<T>::kBytes));
             }
         }
     }
@@ -532,7 +524,7 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
             dx_slices<<<slices.grid, slices.block, 0, stream>>>(g, x, weight, mean, rstd, averages,
                                                                 dx, partial_dweight, partial_dbias,
                                                                 int(rows), cols);
-        } else if (plan.launch.blocks == 1) {
+        } else if (!plan.is_wide) {
             plan.launch.start(backward_vector<T>, stream, g, x, weight, mean, rstd, dx,
                               partial_dweight, partial_dbias, rows, int(cols), one_nth);
         } else if constexpr (kMayHaveClusters) {

@@ -193,7 +193,7 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const Columns<T, N> column(1);
+    const Columns<T, N> column(0);
     RowMerge merge(1);
     const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
     Vec<T, V> v[N];
@@ -238,7 +238,7 @@ __global__ __launch_bounds__(kMostThreads,
                                                                Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<K>;
-    const int64_t row = cluster_index(blocks), begin = row * cols;
+    const int64_t row = cluster_index(), begin = row * cols;
     Part<T, K> part(cols, blocks);
     RowMerge merge(blocks);
     if constexpr (K == 2) {
@@ -284,7 +284,7 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, con
                                                                  Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>;
-    const int first = cluster_index(blocks), stride = clusters(blocks);
+    const int first = cluster_index(), stride = clusters();
     const FullColumns<T, N> column(blocks, cols);
     RowMerge<kWideThreads / kWarp> merge(blocks);
     RowQueue<T, N, D> queue(column, first, stride, rows, x);
@@ -292,19 +292,20 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, con
 #pragma unroll
     for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
     const auto send_squares = [&](auto vector) {
-        Total<A> square = {0};
+        Totals<2, A> squares = {0, 0};  // two sums, for shorter chains
 #pragma unroll
         for (int n = 0; n < N; ++n) {
-            const auto before = square;
-            for (T value : vector(n).at) square.value += A(value) * A(value);
-            if (!column.there(n)) square = before;
+            const auto before = squares;
+            for (T value : vector(n).at) squares.values[n % 2] += A(value) * A(value);
+            if (!column.there(n)) squares = before;
         }
-        return merge.send(square);
+        return merge.send(squares);
     };
     queue.await();
-    Total<A> sent = send_squares([&](int n) { return queue.at(n); });
+    auto sent = send_squares([&](int n) { return queue.at(n); });
     for (int row = first; row < rows; row += stride) {
-        const A r = inverse_root(merge.receive(sent).value * one_nth + eps);
+        const auto squares = merge.receive(sent);
+        const A r = inverse_root((squares[0] + squares[1]) * one_nth + eps);
         if (row + stride < rows) {
             queue.template await<1>();
             sent = send_squares([&](int n) { return queue.template at<1>(n); });
@@ -331,7 +332,7 @@ __global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T*
     constexpr int V = kVec<T>;
     const Walk<T, 1> walk(cols, blocks, kept);
     RowMerge<kAllThreads / kWarp> merge(blocks);
-    const int64_t row = cluster_index(blocks);
+    const int64_t row = cluster_index();
     const int64_t begin = row * cols;
     const T *x_row = x + begin, *residual_row = residual + begin;
     T *s_row = s + begin, *out = y + begin;
@@ -365,7 +366,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     Acc<T>* partial_dweight, int64_t rows, int cols, Acc<T> cols_eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Columns<T, N> column(1);
+    const Columns<T, N> column(0);
     RowMerge merge(1);
     const NextRows<T, 2> ahead;
     const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -429,10 +430,10 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
     Acc<T>* partial_dweight, int64_t rows, int cols, int blocks, Acc<T> cols_eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
-    const Columns<T, N> column(blocks);
+    const Columns<T, N> column(cluster_rank());
     RowMerge merge(blocks);
     const NextRows<T, 2, R> ahead;
-    const int64_t slice = cluster_index(blocks), slices = clusters(blocks);
+    const int64_t slice = cluster_index(), slices = clusters();
     A weight_sum[N][V] = {};
     A w[N][V];
     read_columns(weight, column, cols, w);
@@ -514,7 +515,7 @@ __global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, cons
     using A = Acc<T>;
     const Walk<T, 2> walk(cols, blocks, 0);
     RowMerge merge(blocks);
-    const int64_t row = cluster_index(blocks);
+    const int64_t row = cluster_index();
     const A r = rstd[row];
     Totals<2, A> mine = {0, 0};  // of h * xhat, of xhat * xhat
     const auto add = [&](int c, const auto& v) {
@@ -579,9 +580,9 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
                 backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 2>::kBytes);
         }
         if constexpr (kMayHaveClusters) {
-            if (plan.launch.blocks > 1) {
-                plan.launch = backward_launch<T>(backward_wide<T>, rows, cols,
-                                                 NextRows<T, 2, kWideRows<T>>::kBytes);
+            if (plan.wants_wide(sizeof(T) == 2)) {
+                plan.take_wide(backward_launch<T>(backward_wide<T>, rows, cols,
+                                                  NextRows<T, 2, kWideRows<T>>::kBytes));
             }
         }
     }
@@ -680,7 +681,7 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
                          launch.blocks, cols_eps);
             dx_slices<<<slices.grid, slices.block, 0, stream>>>(
                 g, gs, s, weight, rstd, averages, dx, partial_dweight, int(rows), cols);
-        } else if (plan.launch.blocks == 1) {
+        } else if (!plan.is_wide) {
             plan.launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx,
                               partial_dweight, rows, int(cols), cols_eps);
         } else if constexpr (kMayHaveClusters) {

@@ -75,11 +75,11 @@ __global__ void backward_naive(const T* g, const T* y, T* dx, int64_t rows, int6
 template <class T, int V>
 __global__ void forward_online(const T* x, T* y, int64_t rows, int64_t cols, int blocks) {
     using A = Acc<T>;
-    const int64_t first = (cluster_rank(blocks) * blockDim.x + threadIdx.x) * V;
+    const int64_t first = (cluster_rank() * blockDim.x + threadIdx.x) * V;
     const int64_t step = blocks * blockDim.x * V;
-    const int64_t stride = int64_t(clusters(blocks)) * blockDim.y;
+    const int64_t stride = int64_t(clusters()) * blockDim.y;
     RowMerge merge(blocks);
-    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
+    for (int64_t top = int64_t(cluster_index()) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int64_t end = row < rows ? cols : 0;  // past the last row there is nothing to do
         Soft<T> soft = Soft<T>::of_nothing();
@@ -107,11 +107,11 @@ template <class T, int V>
 __global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int64_t cols,
                                 int blocks) {
     using A = Acc<T>;
-    const int64_t first = (cluster_rank(blocks) * blockDim.x + threadIdx.x) * V;
+    const int64_t first = (cluster_rank() * blockDim.x + threadIdx.x) * V;
     const int64_t step = blocks * blockDim.x * V;
-    const int64_t stride = int64_t(clusters(blocks)) * blockDim.y;
+    const int64_t stride = int64_t(clusters()) * blockDim.y;
     RowMerge merge(blocks);
-    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
+    for (int64_t top = int64_t(cluster_index()) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int64_t end = row < rows ? cols : 0;
         Total<A> dot = {0}, lack = {0};
@@ -158,8 +158,8 @@ __global__ __launch_bounds__(kMostThreads,
     constexpr int V = kVec<T>, N = kVectors<1>;
     Part<T, 1> part(cols, blocks);
     RowMerge merge(blocks);
-    const int64_t stride = int64_t(clusters(blocks)) * blockDim.y;
-    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
+    const int64_t stride = int64_t(clusters()) * blockDim.y;
+    for (int64_t top = int64_t(cluster_index()) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
         if (end > 0) part.fetch(row * cols, x);
@@ -200,8 +200,8 @@ __global__ __launch_bounds__(kMostThreads,
     constexpr int V = kVec<T>, N = kVectors<2>;
     Part<T, 2> part(cols, blocks);
     RowMerge merge(blocks);
-    const int64_t stride = int64_t(clusters(blocks)) * blockDim.y;
-    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
+    const int64_t stride = int64_t(clusters()) * blockDim.y;
+    for (int64_t top = int64_t(cluster_index()) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int end = row < rows ? cols : 0;
         if (end > 0) part.fetch(row * cols, g, y);
@@ -241,7 +241,7 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, T* y
     using A = Acc<T>;
     const Walk<T, 1> walk(cols, blocks, kept);
     RowMerge<kHalfThreads / kWarp> merge(blocks);
-    const int64_t begin = int64_t(cluster_index(blocks)) * cols;
+    const int64_t begin = int64_t(cluster_index()) * cols;
     const T* in = x + begin;
     T* out = y + begin;
     Soft<T> mine = Soft<T>::of_nothing();
@@ -266,7 +266,7 @@ __global__ __launch_bounds__(kAllThreads) void backward_long(const T* g, const T
     constexpr int V = kVec<T>;
     const Walk<T, 2> walk(cols, blocks, kept);
     RowMerge<kAllThreads / kWarp> merge(blocks);
-    const int64_t begin = int64_t(cluster_index(blocks)) * cols;
+    const int64_t begin = int64_t(cluster_index()) * cols;
     const T *g_row = g + begin, *y_row = y + begin;
     T* out = dx + begin;
     Total<A> dot = {0}, lack = {0};

@@ -68,8 +68,10 @@ def test_every_width_up_to_64(case: Case, dtype: torch.dtype):
         assert_close_to_pytorch(case, inputs)
 
 
-# Primes, and the powers of two and their neighbours, where a row leaves registers or is split.
-WIDE = [509, 1021, 2047, 2049, 4093, 8191, 8192, 8193, 16381, 32767, 65537, 131071, 262144]
+# Primes, and the powers of two and their neighbours, where a row leaves registers or is split; and
+# widths for which a block's threads are no power of two.
+POWERS = [2047, 2049, 8191, 8192, 8193, 32767, 65537, 131071, 262144]
+WIDE = [*POWERS, 509, 768, 1021, 1288, 2560, 4093, 5128, 7168, 12296, 16381, 20480]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

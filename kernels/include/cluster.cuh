@@ -94,6 +94,12 @@ class Arrivals {
 __device__ inline void cluster_arrive() { __cluster_barrier_arrive_relaxed(); }
 __device__ inline void cluster_await() { __cluster_barrier_wait(); }
 
+// Which of all clusters is this block's, and which of its blocks is this? How many clusters are
+// there? Without clusters each block is one.
+__device__ inline unsigned cluster_index() { return __clusterIdx().x; }
+__device__ inline unsigned cluster_rank() { return __clusterRelativeBlockRank(); }
+__device__ inline unsigned clusters() { return __clusterGridDimInClusters().x; }
+
 #else  // no cluster is launched where has_clusters says no
 
 struct Arrivals {
@@ -105,24 +111,27 @@ struct Arrivals {
 };
 __device__ inline void cluster_arrive() {}
 __device__ inline void cluster_await() {}
+__device__ inline unsigned cluster_index() { return blockIdx.x; }
+__device__ inline unsigned cluster_rank() { return 0; }
+__device__ inline unsigned clusters() { return gridDim.x; }
 
 #endif
 
-// Which of all clusters of `blocks` blocks is this block's, and which of its blocks is this? How
-// many clusters are there? blocks is a power of two: a division by it would take twenty
-// instructions.
-__device__ inline int power_of(int blocks) { return 31 - __clz(blocks); }
-__device__ inline unsigned cluster_index(int blocks) { return blockIdx.x >> power_of(blocks); }
-__device__ inline unsigned cluster_rank(int blocks) { return blockIdx.x & (blocks - 1); }
-__device__ inline unsigned clusters(int blocks) { return gridDim.x >> power_of(blocks); }
+// Tells nvcc, where a kernel is for clusters alone, that it need not provide for one block.
+__device__ inline void assume_cluster([[maybe_unused]] int blocks) {
+#if PLAYGROUND_CUDA
+    __builtin_assume(blocks > 1);
+#endif
+}
 
-// Merges what the threads of a row have. These are a power of two of threads in each of `blocks`
-// blocks: at least a warp's if there are several; else a block may have several rows, and is
-// (threads of a row, rows). Make one of these before the first read, for the blocks of a cluster
+// Merges what the threads of a row have. These are whole warps in each of `blocks` blocks or, of
+// one block, a power of two of lanes; a block that is not of a cluster may have several rows, and
+// is (threads of a row, rows). Make one of these before the first read, for the blocks of a cluster
 // begin to wait for each other there, and let every thread call it, as often as there are rows.
 //
-// P is plain data with `void take(P)`, which merges another one into it, and with
-// `P across(int lanes) const`, which merges each group of so many lanes of the warp, in every lane.
+// P is plain data with `void take(P)`, which merges another one into it, `static P of_nothing()`,
+// and `P across(int lanes) const`, which merges each group of so many lanes of the warp, in every
+// lane.
 constexpr int kMergeBytes = 8 * 1024;  // of shared memory that a kernel gives to this, at most
 template <int kWarps = 16>             // of a row in one block, at most
 class RowMerge {
@@ -156,7 +165,7 @@ class RowMerge {
         Arrivals& here = arrivals()[calls_ % 2];
         if (calls_ == 0) cluster_await();  // a block's shared memory is there once it runs
         if (threadIdx.x == 0) here.expect(warps * blocks_ * sizeof(P));
-        if (lane < blocks_) here.send(&parts[cluster_rank(blocks_) * warps + warp], part, lane);
+        if (lane < blocks_) here.send(&parts[cluster_rank() * warps + warp], part, lane);
         return part;
     }
 
@@ -169,18 +178,27 @@ class RowMerge {
         if (blocks_ == 1) {
             if (warps <= 1) return part;
             __syncthreads();
-            return parts[threadIdx.y * warps + (lane & (warps - 1))].across(warps);
+            const int lanes = 1 << (32 - __clz(warps - 1));  // a power of two, no less than warps
+            const int mine = lane & (lanes - 1);
+            part = mine < warps ? parts[threadIdx.y * warps + mine] : P::of_nothing();
+            return part.across(lanes);
         }
-        const int count = warps * blocks_, lanes = smaller(count, kWarp);
         arrivals()[turn].await(parity);
-        part = parts[lane & (lanes - 1)];
+        const int count = warps * blocks_;
+        part = lane < count ? parts[lane] : P::of_nothing();
+        const int more = count - smaller(count, kWarp);
+        parts += kWarp;
 #pragma unroll  // 1, 2, 4 at a time: in a loop of unknown length a lane would wait for each alone
-        for (int begin = kWarp; begin < kClusterBlocks * kWarps; begin *= 2) {
-            if (begin >= count) break;
+        for (int at_once = kWarp; at_once < kClusterBlocks * kWarps; at_once *= 2) {
+            if (!(more & at_once)) continue;
 #pragma unroll
-            for (int i = begin; i < 2 * begin; i += kWarp) part.take(parts[lane + i]);
+            for (int i = 0; i < at_once; i += kWarp) part.take(parts[lane + i]);
+            parts += at_once;
         }
-        return part.across(lanes);
+        if (more % kWarp != 0) {
+            if (lane < more % kWarp) part.take(parts[lane]);
+        }
+        return part.across(kWarp);
     }
 
   private:
@@ -205,6 +223,7 @@ class RowMerge {
 template <class A>
 struct Total {
     A value;
+    __device__ static Total of_nothing() { return {0}; }
     __device__ void take(Total other) { value += other.value; }
     __device__ Total across(int lanes) const { return {warp_sum(value, lanes)}; }
 };
@@ -213,6 +232,7 @@ struct Total {
 template <int K, class A>
 struct Totals {
     A values[K];
+    __device__ static Totals of_nothing() { return {}; }
     __device__ A operator[](int k) const { return values[k]; }
     __device__ void take(const Totals& other) {
         for (int k = 0; k < K; ++k) values[k] += other.values[k];

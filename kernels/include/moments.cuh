@@ -19,6 +19,30 @@ __device__ Moments<A> moments(A rough_mean, A d_average, A d_square_average, A e
     return {rough_mean + d_average, inverse_root((variance < 0 ? A(0) : variance) + eps)};
 }
 
+// The moments of R rows, `stride` apart, that a thread asks for long before it needs them. Until
+// then they take a register: lane 2 * i of the warp has the i-th row's mean, and its neighbour its
+// rstd. (Loaded by all lanes alike, they would be moved to the warp's own registers, which waits
+// for them.)
+template <class A, int R>
+class NextMoments {
+  public:
+    __device__ NextMoments(const A* mean, const A* rstd, int rows, int stride)
+        : from_(threadIdx.x % 2 == 0 ? mean : rstd),
+          rows_(rows),
+          ahead_(threadIdx.x / 2 % R * stride) {}
+
+    // (Past the last row, any.)
+    __device__ A ask(int first) const { return from_[smaller(first + ahead_, rows_ - 1)]; }
+
+    __device__ Moments<A> of(A asked, int i = 0) const {
+        return {__shfl_sync(0xffffffff, asked, 2 * i), __shfl_sync(0xffffffff, asked, 2 * i + 1)};
+    }
+
+  private:
+    const A* from_;
+    int rows_, ahead_;
+};
+
 // (unroll 1: loops left rolled compile faster, and one thread a row is not about speed.)
 template <class T>
 __device__ Moments<Acc<T>> thread_moments(const T* x, int64_t cols, Acc<T> eps) {
@@ -169,8 +193,8 @@ __device__ __noinline__ void finish_again(const T* x, const T* weight, const T* 
                                           int blocks, Merge merge, Acc<T> one_nth, Acc<T> eps) {
     using Quick = QuickMoments<T>;
     constexpr int V = kVec<T>;
-    const Columns<T, N> column(blocks);
-    for (int row = cluster_index(blocks); row < rows; row += clusters(blocks)) {
+    const Columns<T, N> column(cluster_rank());
+    for (int row = cluster_index(); row < rows; row += clusters()) {
         const T* in = x + int64_t(row) * cols;
         T* out = y + int64_t(row) * cols;
         const auto each = [&](auto visit) {
@@ -203,7 +227,7 @@ __global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, cons
     using A = Acc<T>;
     const Walk<T, 2> walk(cols, blocks, 0);
     RowMerge merge(blocks);
-    const int64_t row = cluster_index(blocks);
+    const int64_t row = cluster_index();
     const A m = mean[row], r = rstd[row];
     Totals<2, A> mine = {0, 0};
     const auto add = [&](int c, const auto& v) {

@@ -44,26 +44,38 @@ constexpr int kBackwardThreads = 512;  // of a multiprocessor: 128 registers eac
 template <class T>
 constexpr int kBackwardVectors = sizeof(T) == 2 ? 2 : 4;  // 16 columns
 
-// Of a row that is shared out among the `blocks` blocks of a cluster.
+// Of a row that is shared out among the blocks of a cluster. rank: the block's among them, or 0.
 template <class T, int count>
 struct Columns {
     int first, step;
-    __device__ explicit Columns(int blocks)
-        : first((cluster_rank(blocks) * count * blockDim.x + threadIdx.x) * kVec<T>),
-          step(blockDim.x * kVec<T>) {}
+    __device__ explicit Columns(int rank)
+        : first((rank * count * blockDim.x + threadIdx.x) * kVec<T>), step(blockDim.x * kVec<T>) {}
     __device__ int operator[](int n) const { return first + n * step; }
 };
 
-// The same, but a vector that would be past the end is the last one of the row: so that all threads
-// do the same, without a branch, and what they do twice is `there` once.
+// The same, but vectors that would be past the end are the last ones of the row once more: so that
+// all threads do the same, without a branch, and what they do twice is `there` once. (Were they all
+// the very last one, L2 would write it one time after another.)
 template <class T, int count>
-struct FullColumns : Columns<T, count> {
-    int cols;
-    __device__ FullColumns(int blocks, int cols) : Columns<T, count>(blocks), cols(cols) {}
-    __device__ bool there(int n) const { return Columns<T, count>::operator[](n) < cols; }
-    __device__ int operator[](int n) const {
-        return smaller(Columns<T, count>::operator[](n), cols - kVec<T>);
+class FullColumns : public Columns<T, count> {
+  public:
+    const int cols;
+    __device__ FullColumns(int blocks, int cols) : Columns<T, count>(cluster_rank()), cols(cols) {
+        const int excess = blocks * count * blockDim.x * kVec<T> - cols;
+#pragma unroll
+        for (int n = 0; n < count; ++n) {
+            at_[n] = there(n) ? past_end(n) : past_end(n) - excess;
+#if PLAYGROUND_CUDA
+            asm("" : "+r"(at_[n]));  // nvcc would follow both ways, and store in parts
+#endif
+        }
     }
+    __device__ bool there(int n) const { return past_end(n) < cols; }
+    __device__ int operator[](int n) const { return at_[n]; }
+
+  private:
+    __device__ int past_end(int n) const { return Columns<T, count>::operator[](n); }
+    int at_[count];
 };
 
 // The thread's part of a tensor [cols], as numbers to calculate with.
@@ -243,18 +255,6 @@ constexpr Shape kForward[] = {
     {256, 1, 8},  //  65536
     {512, 1, 8},  // 131072
 };
-constexpr Shape kBackward[] = {
-    // columns of a 2-byte type
-    {16, 16, 1},  //   256; a block has 256 threads, so that two hide each other's barriers
-    {32, 8, 1},   //   512
-    {64, 4, 1},   //  1024
-    {128, 2, 1},  //  2048
-    {256, 1, 1},  //  4096
-    {512, 1, 1},  //  8192; one block fills a multiprocessor
-    {512, 1, 2},  // 16384
-    {512, 1, 4},  // 32768
-    {512, 1, 8},  // 65536
-};
 
 // The first row of the table that has so many threads and can be launched.
 template <int n, class... P>
@@ -283,40 +283,54 @@ RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int v
     return launch;
 }
 
+// Clusters that stay and take row after row, of as many threads together as a row needs. bytes: of
+// shared memory, that each thread needs.
+template <class... P>
+RowLaunch cluster_of(void (*kernel)(P...), int blocks, int64_t needed, int64_t rows, int bytes) {
+    const dim3 threads(ceil_div<int64_t>(needed, blocks * kWarp) * kWarp);
+    bytes *= threads.x;
+    if (!allow(kernel, bytes)) return {};
+    const int64_t at_once = clusters_at_once(kernel, blocks, threads, bytes);
+    if (at_once == 0) return {};
+    return {dim3(smaller(rows, at_once) * blocks), threads, blocks, bytes};
+}
+
 // Of a forward kernel whose clusters stay, in which each thread has N vectors of a row and D rows
 // of K tensors wait: in two blocks of a multiprocessor, which hide each other's waits, or in one
-// twice as large. Few rows are spread over more blocks than they need.
+// twice as large. threads: of a block, at most. Few rows are spread over more blocks than they
+// need.
 template <class T, int N, int D, int K = 1, class... P>
 RowLaunch wide_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t cols) {
-    const int64_t held = int64_t(threads) * N * kVec<T>;
-    const int bytes = RowQueue<T, N, D, K>::kBytes * threads;
-    if (!has_clusters(kernel) || !allow(kernel, bytes)) return {};
-    int blocks = 2;
-    while (blocks < kClusterBlocks &&
-           (blocks * held < cols || rows * blocks * 2 <= multiprocessors())) {
-        blocks *= 2;
-    }
-    const int64_t at_once = clusters_at_once(kernel, blocks, dim3(threads), bytes);
-    if (blocks * held < cols || at_once == 0) return {};
-    return {dim3(smaller(rows, at_once) * blocks), dim3(threads), blocks, bytes};
+    const int64_t needed = ceil_div<int64_t>(cols, N * kVec<T>);  // threads
+    int64_t blocks = ceil_div<int64_t>(needed, threads);
+    if (blocks < 2) blocks = 2;
+    while (blocks < kClusterBlocks && rows * blocks * 2 <= multiprocessors()) ++blocks;
+    if (blocks > kClusterBlocks || !has_clusters(kernel)) return {};
+    return cluster_of(kernel, blocks, needed, rows, RowQueue<T, N, D, K>::kBytes);
 }
 
 // Of a backward kernel whose blocks stay, take row after row, and leave the sums of their columns.
 // bytes: of shared memory, that each thread needs.
 template <class T, class... P>
 RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int bytes) {
-    const int64_t vectors = ceil_div<int64_t>(cols, kVec<T> * kBackwardVectors<T>);
-    RowLaunch launch = find(kBackward, vectors, kernel);
-    const int threads = launch.block.x * launch.block.y;
-    launch.bytes = bytes * threads;
-    if (launch.blocks == 0 || !allow(kernel, launch.bytes)) return {};
-    const int64_t at_once =
-        launch.blocks > 1 ? clusters_at_once(kernel, launch.blocks, launch.block, launch.bytes)
-                          : multiprocessors() * (kBackwardThreads / threads);
-    if (at_once == 0) return {};
-    const int64_t needed = ceil_div<int64_t>(rows, launch.block.y);
-    launch.grid = dim3(smaller(needed, at_once) * launch.blocks);
-    return launch;
+    const int64_t needed = ceil_div<int64_t>(cols, kVec<T> * kBackwardVectors<T>);  // threads
+    const int64_t blocks = ceil_div<int64_t>(needed, kBackwardThreads);
+    if (blocks > kClusterBlocks || (blocks > 1 && !has_clusters(kernel))) return {};
+    if (blocks > 1) return cluster_of(kernel, blocks, needed, rows, bytes);
+    // Rows of up to 256 threads have two blocks of a multiprocessor at least, which hide each
+    // other's barriers; narrow ones share a block, as far as no thread is left over by that.
+    dim3 block(needed <= kWarp / 2 ? kWarp / 2 : ceil_div<int64_t>(needed, kWarp) * kWarp);
+    const auto at_once = [](int threads) { return kBackwardThreads / threads; };
+    for (int threads = block.x; 2 * threads <= kBackwardThreads / 2; threads *= 2) {
+        if (at_once(threads) > 2 * at_once(2 * threads)) break;
+        block.y *= 2;
+    }
+    const int threads = block.x * block.y;
+    bytes *= threads;
+    if (!allow(kernel, bytes)) return {};
+    const int64_t grid =
+        smaller<int64_t>(ceil_div<int64_t>(rows, block.y), multiprocessors() * at_once(threads));
+    return {dim3(grid), block, 1, bytes};
 }
 
 // Threads of a block that has a row of any width to itself: no more than there is work for.
@@ -361,12 +375,24 @@ struct BackwardPlan {
     bool whole;  // in vectors?
     Slices slices;
     RowLaunch launch = {};
+    bool is_wide = false;  // of the kernel for rows that clusters share?
 
     BackwardPlan(bool whole, int64_t rows, int64_t cols)
         : whole(whole),
           slices(whole ? wide_slices<T>(rows, cols) : Slices(rows, cols)),
           rows_(rows),
           cols_(cols) {}
+
+    // Should such rows take the kernel for rows that clusters share? Those with a block of their
+    // own may, too.
+    bool wants_wide(bool also_blocks) const {
+        return launch.blocks > 1 || (also_blocks && launch.block.x > kBackwardThreads / 2);
+    }
+    void take_wide(const RowLaunch& wide) {
+        if (wide.blocks == 0 && launch.blocks == 1) return;  // there is no room for more rows
+        launch = wide;
+        is_wide = true;
+    }
 
     // Of each column, as many partial sums are left.
     int64_t count() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }

@@ -29,7 +29,7 @@ class Part {
 
     __device__ Part(int cols, int blocks)
         : cols_(cols),
-          first_((cluster_rank(blocks) * blockDim.x + threadIdx.x) * V),
+          first_((cluster_rank() * blockDim.x + threadIdx.x) * V),
           step_(blocks * blockDim.x * V) {}
 
     // The column of vector n; it is past the end where there is none.

@@ -24,7 +24,7 @@ class Walk {
 
     __device__ Walk(int cols, int blocks, int kept)
         : cols_(cols),
-          first_((cluster_rank(blocks) * blockDim.x + threadIdx.x) * V),
+          first_((cluster_rank() * blockDim.x + threadIdx.x) * V),
           step_(blocks * blockDim.x * V),
           kept_(kept) {}
 
