@@ -155,7 +155,7 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
     constexpr int V = kVec<T>, N = kVectors<2>;
     Part<T, 2> part(cols, blocks);
     RowMerge merge(blocks);
-    const int64_t row = int64_t(cluster_index()) * blockDim.y + threadIdx.y;
+    const int64_t row = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
     const int64_t begin = row * cols;
     const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
     const auto there = [&](int n) { return part.column(n) < end; };

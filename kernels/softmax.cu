@@ -79,7 +79,7 @@ __global__ void forward_online(const T* x, T* y, int64_t rows, int64_t cols, int
     const int64_t step = blocks * blockDim.x * V;
     const int64_t stride = int64_t(clusters()) * blockDim.y;
     RowMerge merge(blocks);
-    for (int64_t top = int64_t(cluster_index()) * blockDim.y; top < rows; top += stride) {
+    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int64_t end = row < rows ? cols : 0;  // past the last row there is nothing to do
         Soft<T> soft = Soft<T>::of_nothing();
@@ -111,7 +111,7 @@ __global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int
     const int64_t step = blocks * blockDim.x * V;
     const int64_t stride = int64_t(clusters()) * blockDim.y;
     RowMerge merge(blocks);
-    for (int64_t top = int64_t(cluster_index()) * blockDim.y; top < rows; top += stride) {
+    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int64_t end = row < rows ? cols : 0;
         Total<A> dot = {0}, lack = {0};
@@ -159,7 +159,7 @@ __global__ __launch_bounds__(kMostThreads,
     Part<T, 1> part(cols, blocks);
     RowMerge merge(blocks);
     const int64_t stride = int64_t(clusters()) * blockDim.y;
-    for (int64_t top = int64_t(cluster_index()) * blockDim.y; top < rows; top += stride) {
+    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
         if (end > 0) part.fetch(row * cols, x);
@@ -201,7 +201,7 @@ __global__ __launch_bounds__(kMostThreads,
     Part<T, 2> part(cols, blocks);
     RowMerge merge(blocks);
     const int64_t stride = int64_t(clusters()) * blockDim.y;
-    for (int64_t top = int64_t(cluster_index()) * blockDim.y; top < rows; top += stride) {
+    for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int end = row < rows ? cols : 0;
         if (end > 0) part.fetch(row * cols, g, y);

@@ -95,7 +95,8 @@ __device__ inline void cluster_arrive() { __cluster_barrier_arrive_relaxed(); }
 __device__ inline void cluster_await() { __cluster_barrier_wait(); }
 
 // Which of all clusters is this block's, and which of its blocks is this? How many clusters are
-// there? Without clusters each block is one.
+// there? Without clusters each block is one. (For the first, nvcc divides in float: it is wrong
+// beyond 2^24 blocks, for which there is no memory where rows are wide.)
 __device__ inline unsigned cluster_index() { return __clusterIdx().x; }
 __device__ inline unsigned cluster_rank() { return __clusterRelativeBlockRank(); }
 __device__ inline unsigned clusters() { return __clusterGridDimInClusters().x; }
@@ -116,6 +117,11 @@ __device__ inline unsigned cluster_rank() { return 0; }
 __device__ inline unsigned clusters() { return gridDim.x; }
 
 #endif
+
+// The same for rows of any width; blocks: of a cluster.
+__device__ inline unsigned cluster_index(int blocks) {
+    return blocks == 1 ? blockIdx.x : cluster_index();
+}
 
 // Tells nvcc, where a kernel is for clusters alone, that it need not provide for one block.
 __device__ inline void assume_cluster([[maybe_unused]] int blocks) {
