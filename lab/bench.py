@@ -52,8 +52,10 @@ COMPILE_SECONDS = 150  # for torch.compile, all cells together
 VIEWS = {"reduce_sum"}  # ops whose gradient is a view of the one that arrives: nothing to measure
 
 CSV = Path(__file__).resolve().parents[1] / "docs" / "bench.csv"
-CONDITIONS = ("device", "driver", "cuda", "torch", "triton", *rivals.LIBRARIES)
-KEY = ("op", "options", "direction", "dtype", "cols", "rows", "clock", "implementation")
+MACHINE = ("device", "driver", "cuda", "torch", "triton")
+CONDITIONS = (*MACHINE, *rivals.LIBRARIES)
+CELL = ("op", "options", "direction", "dtype", "cols", "rows", "clock")
+KEY = (*CELL, "implementation")
 FIGURES = ("version", "time_us", "spread_us", "bytes", "gb_per_s", "percent_of_copy", "failure")
 COLUMNS = [*KEY, *FIGURES, "date", *CONDITIONS, "copy_gb_per_s"]
 
@@ -310,6 +312,8 @@ def conditions_here() -> dict[str, object]:
 def join(path: Path, lines: list[dict[str, object]]) -> None:
     """Write the lines to the CSV, in place of those with the same key and conditions.
 
+    A cell that is measured with one more rival installed takes the place of the old one, too.
+
     Lines of one set of conditions stand together, the newest set last, in it one op after the
     other in the order of reference.py.
     """
@@ -321,6 +325,10 @@ def join(path: Path, lines: list[dict[str, object]]) -> None:
     texts = table.astype(object).fillna("").astype(str)
     latest = ~texts.duplicated([*KEY, *CONDITIONS], keep="last")
     table, texts = table[latest], texts[latest]
+    now = texts.groupby([*CELL, *MACHINE])[[*rivals.LIBRARIES]].transform("last")
+    before = texts[[*rivals.LIBRARIES]]
+    fewer = ((before == now) | (before == "")).all(axis=1) & (before != now).any(axis=1)
+    table, texts = table[~fewer], texts[~fewer]
     conditions = texts[[*CONDITIONS]].agg("\n".join, axis=1)
     turn = {text: place for place, text in enumerate(dict.fromkeys(reversed(conditions.tolist())))}
     orders = {

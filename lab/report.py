@@ -2,7 +2,8 @@
 
     python -m lab.report     writes them again from docs/bench.csv, without a GPU
 
-Only figures of one set of conditions stand beside each other: those of the newest run.
+Only figures of one set of conditions stand beside each other: those of the newest run. A rival
+that was not installed for all of them is no other condition; the text says for how many it was.
 """
 
 import math
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from lab import figure as drawing
-from lab.bench import CONDITIONS, CSV, read
+from lab.bench import CELL, CSV, MACHINE, read
 from lab.measure import GPU_CLOCK, HOST_CLOCK
 from lab.rivals import LIBRARIES, RIVALS
 
@@ -51,9 +52,17 @@ def write(csv: Path) -> list[Path]:
 
 
 def newest(table: DataFrame) -> DataFrame:
-    """The lines under the conditions of the last line, which are the newest run's."""
-    conditions = table[[*CONDITIONS]]
-    return table[(conditions == conditions.iloc[-1]).all(axis=1)]
+    """The lines under the conditions of the last line, which are the newest run's.
+
+    Of a cell with several, for a rival came or went, the newest.
+    """
+    last, libraries = table.iloc[-1], [*LIBRARIES]
+    others = table[libraries]
+    same = (table[[*MACHINE]] == last[[*MACHINE]]).all(axis=1)
+    same &= ((others == last[libraries]) | (others == "") | (last[libraries] == "")).all(axis=1)
+    table = table[same]
+    now = table.groupby([*CELL])[libraries].transform("last")
+    return table[(table[libraries] == now).all(axis=1)]
 
 
 def of_clock(table: DataFrame, clock: str) -> DataFrame:
@@ -190,7 +199,7 @@ def host_table(host: DataFrame) -> list[str]:
 
 def condition_text(table: DataFrame) -> str:
     last = table.iloc[-1]
-    libraries = [f"{name} {last[name]}" for name in LIBRARIES if last[name]]
+    libraries = [text for name in LIBRARIES if (text := library_text(table, name))]
     copies = of_clock(table, GPU_CLOCK)["copy_gb_per_s"]
     copy = f"{copies.min():.0f}"
     if copies.max() - copies.min() >= 1:
@@ -206,6 +215,16 @@ def condition_text(table: DataFrame) -> str:
         str(table["date"].max()),
     ]
     return ", ".join(parts) + ". Medians, cold L2."
+
+
+def library_text(table: DataFrame, name: str) -> str:
+    """Its version, and for how many cells it was installed if not for all; "" for none."""
+    versions = table.drop_duplicates([*CELL])[name]
+    there = versions[versions != ""]
+    if there.empty:
+        return ""
+    counted = f" (for {len(there)} of {len(versions)} cells)" if len(there) < len(versions) else ""
+    return f"{name} {there.iloc[-1]}{counted}"
 
 
 def titled(op: str, options: str) -> str:

@@ -153,6 +153,25 @@ def test_other_conditions_are_told_apart(csv: Path):
     assert set(report.newest(bench.read(csv))["driver"]) == {"580.1"}
 
 
+def test_one_rival_more_is_no_other_run(csv: Path):
+    table = bench.read(csv)
+    bench.join(csv, lines_of(["square"], cols=(1024,), quack="0.6.5", time_us=50.0))
+    again = bench.read(csv)
+    assert len(again) == len(table)  # measured again, with one rival more
+    assert set(again[again.quack == "0.6.5"].op) == {"square"}
+    report.write(csv)
+    page = (csv.parent / "bench.md").read_text()
+    assert "liger 0.8.5, quack 0.6.5 (for 6 of 20 cells)," in page
+    bench.join(csv, lines_of(["square"], cols=(1024,)))  # and once more, without it
+    both = bench.read(csv)
+    assert len(both) > len(again)
+    shown = report.newest(both)
+    assert len(shown) == len(table)
+    assert set(shown.quack) == {""}
+    bench.join(csv, lines_of(["square"], cols=(1024,), liger="0.9.0"))
+    assert set(report.newest(bench.read(csv)).op) == {"square"}  # another version is another run
+
+
 def test_the_table_has_one_order_whatever_the_order_of_the_runs(tmp_path: Path):
     lines = lines_of(["square", "layer_norm"])
     bench.join(tmp_path / "a.csv", lines)
