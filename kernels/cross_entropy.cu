@@ -418,7 +418,7 @@ template <class T>
 struct Plan {
     bool whole;        // may the kernel use vectors?
     dim3 block;        // threads of a row, rows
-    int64_t room = 0;  // vectors of a row that its threads would ask for, were it longer
+    int64_t room = 0;  // vectors that its threads hold in so many turns: no fewer than the row has
     int64_t rows;
 
     Plan(bool aligned, int64_t rows, int64_t cols, int64_t version, Shape shape) : rows(rows) {
@@ -464,8 +464,8 @@ struct ForwardPlan : Plan<T> {
             if (!this->whole) return;
             kernel = forward_vector<T>;
             if (cols > kWarp * kForwardAhead * kAccess<T>) return;
-            if (adds && sizeof(T) > 2)
-                return;  // few rows of a block, which would wait for each other
+            // A block has few rows there, and to add up their losses they wait for each other.
+            if (adds && sizeof(T) > 2) return;
             const Plan<T> held(true, rows, cols, version, kHeld);
             if (held.room > this->room) return;
             Plan<T>::operator=(held);

@@ -39,7 +39,7 @@ from lab import arguments, measure, rivals
 from lab.case import Case, Implementation, ours
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 COLS = (256, 1024, 4096, 8192, 16384, 65536, 262144)
 ELEMENTS = {torch.bfloat16: 1 << 28, torch.float32: 1 << 27}
@@ -331,23 +331,28 @@ def join(path: Path, lines: list[dict[str, object]]) -> None:
     table, texts = table[~fewer], texts[~fewer]
     conditions = texts[[*CONDITIONS]].agg("\n".join, axis=1)
     turn = {text: place for place, text in enumerate(dict.fromkeys(reversed(conditions.tolist())))}
-    orders = {
-        "op": [*reference.OPS],
-        "direction": ["forward", "backward", "both"],
-        "clock": [measure.GPU_CLOCK, measure.HOST_CLOCK],
-        "implementation": ["ours", *rivals.RIVALS],
-    }
-    order = table.assign(turn=-conditions.map(turn), options=texts["options"])
-    for name, values in orders.items():
-        order[name] = order[name].map({value: place for place, value in enumerate(values)})
-    order = order.sort_values(["turn", "clock", *KEY], kind="stable")
-    table = table.loc[order.index].astype({"bytes": "Int64"})
+    table = in_order(table.assign(options=texts["options"]), -conditions.map(turn))
+    table = table.astype({"bytes": "Int64"})
     for name, digits in {"time_us": 2, "spread_us": 2, "gb_per_s": 1}.items():
         table[name] = table[name].astype(float).round(digits)
     for name in ("percent_of_copy", "copy_gb_per_s"):
         table[name] = table[name].astype(float).round(1)
     path.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(path, index=False)
+
+
+def in_order(table: "DataFrame", turn: "Series | int" = 0) -> "DataFrame":
+    """The lines sorted by turn, then one op after the other in the order of reference.py."""
+    orders = {
+        "op": [*reference.OPS],
+        "direction": ["forward", "backward", "both"],
+        "clock": [measure.GPU_CLOCK, measure.HOST_CLOCK],
+        "implementation": ["ours", *rivals.RIVALS],
+    }
+    order = table.assign(turn=turn)
+    for name, values in orders.items():
+        order[name] = order[name].map({value: place for place, value in enumerate(values)})
+    return table.loc[order.sort_values(["turn", "clock", *KEY], kind="stable").index]
 
 
 def read(path: Path) -> "DataFrame":

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from lab import figure as drawing
-from lab.bench import CELL, CSV, MACHINE, read
+from lab.bench import CELL, CSV, MACHINE, in_order, read
 from lab.measure import GPU_CLOCK, HOST_CLOCK
 from lab.rivals import LIBRARIES, RIVALS
 
@@ -62,7 +62,7 @@ def newest(table: DataFrame) -> DataFrame:
     same &= ((others == last[libraries]) | (others == "") | (last[libraries] == "")).all(axis=1)
     table = table[same]
     now = table.groupby([*CELL])[libraries].transform("last")
-    return table[(table[libraries] == now).all(axis=1)]
+    return in_order(table[(table[libraries] == now).all(axis=1)])
 
 
 def of_clock(table: DataFrame, clock: str) -> DataFrame:
