@@ -56,11 +56,10 @@ def newest(table: DataFrame) -> DataFrame:
 
     Of a cell with several, for a rival came or went, the newest.
     """
-    last, libraries = table.iloc[-1], [*LIBRARIES]
-    others = table[libraries]
-    same = (table[[*MACHINE]] == last[[*MACHINE]]).all(axis=1)
-    same &= ((others == last[libraries]) | (others == "") | (last[libraries] == "")).all(axis=1)
-    table = table[same]
+    libraries = [*LIBRARIES]
+    table = table[(table[[*MACHINE]] == table[[*MACHINE]].iloc[-1]).all(axis=1)]
+    versions = table[libraries].where(table[libraries] != "")
+    table = table[(versions.isna() | (versions == versions.ffill().iloc[-1])).all(axis=1)]
     now = table.groupby([*CELL])[libraries].transform("last")
     return in_order(table[(table[libraries] == now).all(axis=1)])
 

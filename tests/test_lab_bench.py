@@ -168,6 +168,10 @@ def test_one_rival_more_is_no_other_run(csv: Path):
     shown = report.newest(both)
     assert len(shown) == len(table)
     assert set(shown.quack) == {""}
+    bench.join(csv, lines_of(["square"], cols=(1024,), quack="0.6.5"))
+    bench.join(csv, lines_of(["layer_norm"], cols=(1024,), quack="0.6.4"))
+    bench.join(csv, lines_of(["square"], cols=(4096,)))
+    assert set(report.newest(bench.read(csv)).quack) == {"", "0.6.4"}  # and not 0.6.5
     bench.join(csv, lines_of(["square"], cols=(1024,), liger="0.9.0"))
     assert set(report.newest(bench.read(csv)).op) == {"square"}  # another version is another run
 
