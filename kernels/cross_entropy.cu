@@ -444,7 +444,7 @@ struct Plan {
             const int64_t needed = ceil_div(vectors, turns * shape.ahead);
             int64_t threads = vectors > kWarp ? 8 : 4;
             while (threads < smaller<int64_t>(needed, kWarp)) threads *= 2;
-            if (needed > kWarp) threads = ceil_div<int64_t>(needed, kWarp) * kWarp;
+            if (needed > kWarp) threads = whole_warps(needed);
             const int64_t asked = threads * shape.ahead;
             const int64_t all = ceil_div(vectors, asked) * asked;
             if (best == 0 || all < room) best = threads, room = all;

@@ -507,7 +507,7 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
                 backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 3>::kBytes);
         }
         if constexpr (kMayHaveClusters) {
-            if (plan.wants_wide(false)) {
+            if (plan.wants_wide()) {
                 plan.take_wide(
                     backward_launch<T>(backward_wide<T>, rows, cols, WideQueue<T>::kBytes));
             }

@@ -301,9 +301,9 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
 template <class T>
 using WideQueue = RowQueue<T, kBackwardVectors<T>, sizeof(T) == 2 ? 3 : 2, 2, kWideRows<T>>;
 
-// blocks: of a cluster, which takes R rows at once; while what its blocks have summed of the next
-// ones is on its way to all of them, they finish these. There are no registers for that many: the
-// second half takes its rows from shared memory again.
+// blocks: of a cluster, or 1. It takes R rows at once; while what its blocks have summed of the
+// next ones is on its way to all of them, they finish these. There are no registers for that many:
+// the second half takes its rows from shared memory again.
 template <class T>
 __global__ __launch_bounds__(kBackwardThreads,
                              1) void backward_wide(const T* g, const T* x, const T* weight,

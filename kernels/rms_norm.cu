@@ -292,7 +292,7 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, con
 #pragma unroll
     for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
     const auto send_squares = [&](auto vector) {
-        Totals<2, A> squares = {0, 0};  // two sums, for shorter chains
+        Totals<2, A> squares = {0, 0};  // two, both sent: quicker (docs/rms_norm.md)
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const auto before = squares;
@@ -422,8 +422,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     write_columns(partial_dweight + blockIdx.x * int64_t(cols), column, cols, weight_sum);
 }
 
-// Two rows of two-byte elements at once, for which there are no registers: the second half of each
-// takes it from shared memory again.
+// blocks: of a cluster, or 1. It takes two rows of two-byte elements at once, for which there are
+// no registers: the second half of each takes it from shared memory again.
 template <class T>
 __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
     const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd, T* dx,

@@ -18,6 +18,9 @@ struct LongSum {
 
 constexpr int kWarp = 32;
 
+// So many threads, or the next number of them that is whole warps.
+inline int64_t whole_warps(int64_t threads) { return ceil_div<int64_t>(threads, kWarp) * kWarp; }
+
 // The sum over the warp, or over each group of 1, 2, 4 ... lanes of it, in every lane. Each step
 // adds the lane whose number differs in one bit. All five steps are always there: without a loop of
 // unknown length, sums of several things go on side by side.

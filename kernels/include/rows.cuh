@@ -287,7 +287,7 @@ RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int v
 // shared memory, that each thread needs.
 template <class... P>
 RowLaunch cluster_of(void (*kernel)(P...), int blocks, int64_t needed, int64_t rows, int bytes) {
-    const dim3 threads(ceil_div<int64_t>(needed, blocks * kWarp) * kWarp);
+    const dim3 threads(whole_warps(ceil_div<int64_t>(needed, blocks)));
     bytes *= threads.x;
     if (!allow(kernel, bytes)) return {};
     const int64_t at_once = clusters_at_once(kernel, blocks, threads, bytes);
@@ -319,7 +319,7 @@ RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int 
     if (blocks > 1) return cluster_of(kernel, blocks, needed, rows, bytes);
     // Rows of up to 256 threads have two blocks of a multiprocessor at least, which hide each
     // other's barriers; narrow ones share a block, as far as no thread is left over by that.
-    dim3 block(needed <= kWarp / 2 ? kWarp / 2 : ceil_div<int64_t>(needed, kWarp) * kWarp);
+    dim3 block(needed <= kWarp / 2 ? kWarp / 2 : whole_warps(needed));
     const auto at_once = [](int threads) { return kBackwardThreads / threads; };
     for (int threads = block.x; 2 * threads <= kBackwardThreads / 2; threads *= 2) {
         if (at_once(threads) > 2 * at_once(2 * threads)) break;
@@ -385,7 +385,7 @@ struct BackwardPlan {
 
     // Should such rows take the kernel for rows that clusters share? Those with a block of their
     // own may, too.
-    bool wants_wide(bool also_blocks) const {
+    bool wants_wide(bool also_blocks = false) const {
         return launch.blocks > 1 || (also_blocks && launch.block.x > kBackwardThreads / 2);
     }
     void take_wide(const RowLaunch& wide) {
