@@ -246,11 +246,11 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, cons
     A shift = shift_of(first), next_shift = shift_of(first + stride);
     queue.await();
     auto sent = send_sums([&](int n, int k) { return &queue.at(n, k); }, first, shift);
-    bool suffice = true;
+    Again again;
     for (int row = first; row < rows; row += stride) {
         const auto sums = merge.receive(sent);
         const Moments<A> of = Quick::from(sums, shift, one_nth, eps);
-        suffice &= Quick::suffice(of, shift);
+        if (!Quick::suffice(of, shift)) again.note(row);
         if (row + stride < rows) {
             queue.template await<1>();
             sent = send_sums([&](int n, int k) { return &queue.template at<1>(n, k); },
@@ -267,8 +267,9 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, cons
         queue.advance();
         if (column.first == 0) put(of, row, mean, rstd);
     }
-    if (!suffice) {
-        finish_again<T, N>(s, weight, bias, y, mean, rstd, rows, cols, blocks, merge, one_nth, eps);
+    if (again.any()) {
+        finish_again<T, N>(s, weight, bias, y, mean, rstd, again, cols, blocks, merge, one_nth,
+                           eps);
     }
 }
 

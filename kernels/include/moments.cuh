@@ -185,16 +185,26 @@ __device__ void put(Moments<A> of, int64_t row, A* mean, A* rstd) {
     if (mean != nullptr) mean[row] = of.mean, rstd[row] = of.rstd;
 }
 
-// The rows of a kernel whose clusters stay, again, where QuickMoments have lost digits. It is no
-// part of that kernel's loop: there even a branch that is never taken costs 6%.
+// The first and the last of a cluster's rows for which QuickMoments do not suffice.
+struct Again {
+    int first = 0, last = -1;
+    __device__ bool any() const { return last >= 0; }
+    __device__ void note(int row) {
+        if (!any()) first = row;
+        last = row;
+    }
+};
+
+// From the first to the last of those, again, the rows where QuickMoments have lost digits. It is
+// no part of the kernel's loop: there even a branch that is never taken costs 6%.
 template <class T, int N, class Merge>
 __device__ __noinline__ void finish_again(const T* x, const T* weight, const T* bias, T* y,
-                                          Acc<T>* mean, Acc<T>* rstd, int rows, int cols,
+                                          Acc<T>* mean, Acc<T>* rstd, Again again, int cols,
                                           int blocks, Merge merge, Acc<T> one_nth, Acc<T> eps) {
     using Quick = QuickMoments<T>;
     constexpr int V = kVec<T>;
     const Columns<T, N> column(cluster_rank());
-    for (int row = cluster_index(); row < rows; row += clusters()) {
+    for (int row = again.first; row <= again.last; row += clusters()) {
         const T* in = x + int64_t(row) * cols;
         T* out = y + int64_t(row) * cols;
         const auto each = [&](auto visit) {
