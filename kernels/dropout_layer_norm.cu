@@ -401,7 +401,7 @@ __global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
     const int slice = cluster_index(), slices = clusters();
     const FullColumns<T, N> column(blocks, cols);
-    RowMerge merge(blocks);
+    RowMerge<kBackwardThreads / kWarp, kMostBlocks> merge(blocks);
     const uint64_t seed = *dropout.seed;
     WideQueue<T> queue(column, slice, slices, rows, g, s, gs);
     A weight_sum[N][V] = {}, bias_sum[N][V] = {};

@@ -166,7 +166,7 @@ __global__ __launch_bounds__(kWideThreads,
     assume_cluster(blocks);
     const int first = cluster_index(), stride = clusters();
     const FullColumns<T, N> column(blocks, cols);
-    RowMerge<kWideThreads / kWarp> merge(blocks);
+    RowMerge<kWideThreads / kWarp, kMostBlocks> merge(blocks);
     RowQueue<T, N, D> queue(column, first, stride, rows, x);
     Vec<T, V> w[N], b[N];
 #pragma unroll
@@ -315,7 +315,7 @@ __global__ __launch_bounds__(kBackwardThreads,
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
     const int slice = cluster_index(), slices = clusters();
     const FullColumns<T, N> column(blocks, cols);
-    RowMerge merge(blocks);
+    RowMerge<kBackwardThreads / kWarp, kMostBlocks> merge(blocks);
     WideQueue<T> queue(column, slice, slices, rows, g, x);
     A weight_sum[N][V] = {}, bias_sum[N][V] = {};
     Vec<T, V> w[N];
@@ -465,7 +465,7 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
             if (is_short) {
                 launch = wide_launch<T, 2, 3>(wide, kWideThreads, rows, cols);
             } else {
-                launch = wide_launch<T, 4, 2>(wide, kWideThreads / 2, rows, cols);
+                launch = wide_launch<T, 4, 2>(wide, kWideThreads / 2, rows, cols, kClusterBlocks);
                 if (launch.blocks == 0)
                     launch = wide_launch<T, 4, 2>(wide, kWideThreads, rows, cols);
             }

@@ -26,11 +26,10 @@
 constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
 constexpr int kForwardBlocks = 3;  // of 512 threads that fit: 40 registers each
 
-constexpr int kQueueCols = 32768;  // of rows for which clusters stay: more than that
-
-// A row that eight blocks of a cluster hold in two vectors a thread is left to them.
+// Without a residual, a row that eight blocks of half kMostThreads can hold is left to
+// forward_wide, and wider ones to forward_queue.
 template <class T>
-constexpr int kShortCols = 8 * kWideThreads * 2 * kVec<T>;
+constexpr int kWaitingCols = kClusterBlocks * kMostThreads / 2 * kVectors<1> * kVec<T>;
 
 // x + residual, rounded as it is kept.
 template <class T>
@@ -240,7 +239,7 @@ __global__ __launch_bounds__(kMostThreads,
     constexpr int V = kVec<T>, N = kVectors<K>;
     const int64_t row = cluster_index(), begin = row * cols;
     Part<T, K> part(cols, blocks);
-    RowMerge merge(blocks);
+    RowMerge<kMostThreads / kWarp, kMostBlocks> merge(blocks);
     if constexpr (K == 2) {
         part.fetch(begin, x, residual);
     } else {
@@ -261,12 +260,19 @@ __global__ __launch_bounds__(kMostThreads,
         }
         for (int k = 0; k < V; ++k) square.value += A(v[k]) * A(v[k]);
     }
-    const A r = inverse_root(merge(square).value * one_nth + eps);
-#pragma unroll 4  // more loads of weights side by side would not fit into 40 registers
+    const auto sent = merge.send(square);
+    constexpr int kEarly = 4;  // more would not fit into 40 registers
+    Vec<T, V> early[kEarly];
+#pragma unroll
+    for (int n = 0; n < kEarly; ++n) {
+        if (part.column(n) < cols) early[n] = load<V>(weight + part.column(n));
+    }
+    const A r = inverse_root(merge.receive(sent).value * one_nth + eps);
+#pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = part.column(n);
         if (c >= cols) break;
-        const Vec<T, V> w = load<V>(weight + c);
+        const Vec<T, V> w = n < kEarly ? early[n] : load<V>(weight + c);
         Vec<T, V> v = part.at(n, 0);
         for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * r * A(w[k]));
         store(y + begin + c, v);
@@ -277,17 +283,19 @@ __global__ __launch_bounds__(kMostThreads,
 // Without a residual there is half the traffic to hide the meetings behind. So a cluster stays, and
 // each thread keeps the weights of its columns; while what the blocks have summed of the next row
 // is on its way to all of them, they finish this one.
-template <class T, int N, int D>
+constexpr int kQueueVectors = 4, kQueueDepth = 2;  // of a thread in a row; rows that wait
+
+template <class T>
 __global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, const T* weight, T* y,
                                                                  Acc<T>* rstd, int rows, int cols,
                                                                  int blocks, Acc<T> one_nth,
                                                                  Acc<T> eps) {
     using A = Acc<T>;
-    constexpr int V = kVec<T>;
+    constexpr int V = kVec<T>, N = kQueueVectors;
     const int first = cluster_index(), stride = clusters();
     const FullColumns<T, N> column(blocks, cols);
-    RowMerge<kWideThreads / kWarp> merge(blocks);
-    RowQueue<T, N, D> queue(column, first, stride, rows, x);
+    RowMerge<kWideThreads / kWarp, kMostBlocks> merge(blocks);
+    RowQueue<T, N, kQueueDepth> queue(column, first, stride, rows, x);
     Vec<T, V> w[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
@@ -330,7 +338,7 @@ __global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T*
                                                             int kept, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>;
-    const Walk<T, 1> walk(cols, blocks, kept);
+    Walk<T, 1> walk(cols, blocks, kept);
     RowMerge<kAllThreads / kWarp> merge(blocks);
     const int64_t row = cluster_index();
     const int64_t begin = row * cols;
@@ -431,7 +439,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
     const Columns<T, N> column(cluster_rank());
-    RowMerge merge(blocks);
+    RowMerge<kBackwardThreads / kWarp, kMostBlocks> merge(blocks);
     const NextRows<T, 2, R> ahead;
     const int64_t slice = cluster_index(), slices = clusters();
     A weight_sum[N][V] = {};
@@ -513,7 +521,7 @@ __global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, cons
                                                                 Acc<T>* averages, int cols,
                                                                 int blocks, Acc<T> cols_eps) {
     using A = Acc<T>;
-    const Walk<T, 2> walk(cols, blocks, 0);
+    Walk<T, 2> walk(cols, blocks, 0);
     RowMerge merge(blocks);
     const int64_t row = cluster_index();
     const A r = rstd[row];
@@ -610,20 +618,18 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
                 return cudaGetLastError();
             }
             const bool adds = residual != nullptr;
-            if (!adds && cols > kQueueCols) {
-                const bool is_short = cols <= kShortCols<T>;
-                const auto queue = is_short ? forward_queue<T, 2, 3> : forward_queue<T, 4, 2>;
-                launch = is_short ? wide_launch<T, 2, 3>(queue, kWideThreads, rows, cols)
-                                  : wide_launch<T, 4, 2>(queue, kWideThreads, rows, cols);
+            if (!adds && cols > kWaitingCols<T>) {
+                launch = wide_launch<T, kQueueVectors, kQueueDepth>(forward_queue<T>, kWideThreads,
+                                                                    rows, cols);
                 if (launch.blocks > 0) {
-                    launch.start(queue, stream, x, weight, y, rstd, int(rows), int(cols),
+                    launch.start(forward_queue<T>, stream, x, weight, y, rstd, int(rows), int(cols),
                                  launch.blocks, one_nth, Acc<T>(eps));
                     return cudaGetLastError();
                 }
             }
             const auto wide = adds ? forward_wide<T, 2> : forward_wide<T, 1>;
             launch = forward_launch<T>(wide, rows, cols, adds ? kVectors<2> : kVectors<1>,
-                                       waiting_bytes(1));
+                                       waiting_bytes(1), kMostBlocks);
             if (launch.blocks > 0) {
                 launch.start(wide, stream, x, residual, weight, y, s, rstd, int(cols),
                              launch.blocks, one_nth, Acc<T>(eps));

@@ -1,12 +1,13 @@
-// Rows that are spread over thread block clusters: up to 8 blocks that run at the same time and
-// write to each other's shared memory. GPUs have them from Hopper on.
+// Rows that are spread over thread block clusters: blocks that run at the same time and write to
+// each other's shared memory. GPUs have them from Hopper on.
 //
 // A kernel here may be launched without clusters too: its rows then have one block each.
 #pragma once
 
 #include "reduce.cuh"
 
-constexpr int kClusterBlocks = 8;  // of a cluster, at most: every GPU with clusters has so many
+constexpr int kClusterBlocks = 8;  // of a cluster, at most, on every GPU with clusters
+constexpr int kMostBlocks = 16;    // on those that have more for a kernel that asks, as an H200
 
 // The simulator has none: a kernel that needs them is not compiled for it.
 constexpr bool kMayHaveClusters = PLAYGROUND_CUDA;
@@ -138,8 +139,8 @@ __device__ inline void assume_cluster([[maybe_unused]] int blocks) {
 // P is plain data with `void take(P)`, which merges another one into it, `static P of_nothing()`,
 // and `P across(int lanes) const`, which merges each group of so many lanes of the warp, in every
 // lane.
-constexpr int kMergeBytes = 8 * 1024;  // of shared memory that a kernel gives to this, at most
-template <int kWarps = 16>             // of a row in one block, at most
+constexpr int kMergeBytes = 13 * 1024;  // of shared memory that 1024 threads give to this, at most
+template <int kWarps = 16, int kBlocks = kClusterBlocks>  // at most: of a row in a block, of a row
 class RowMerge {
   public:
     __device__ explicit RowMerge(int blocks) : blocks_(blocks) {
@@ -195,7 +196,7 @@ class RowMerge {
         const int more = count - smaller(count, kWarp);
         parts += kWarp;
 #pragma unroll  // 1, 2, 4 at a time: in a loop of unknown length a lane would wait for each alone
-        for (int at_once = kWarp; at_once < kClusterBlocks * kWarps; at_once *= 2) {
+        for (int at_once = kWarp; at_once < kBlocks * kWarps; at_once *= 2) {
             if (!(more & at_once)) continue;
 #pragma unroll
             for (int i = 0; i < at_once; i += kWarp) part.take(parts[lane + i]);
@@ -212,7 +213,7 @@ class RowMerge {
     // where nobody reads, and one barrier is enough.
     template <class P>
     __device__ static P* parts_of(int turn) {
-        alignas(16) __shared__ P all[2][kClusterBlocks * kWarps];
+        alignas(16) __shared__ P all[2][kBlocks * kWarps];
         return all[turn];
     }
 
@@ -320,13 +321,18 @@ void launch_clusters(void (*kernel)(Parameters...), int blocks, unsigned grid, d
     cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 
-// As many as the current device runs at the same time.
+// As many as the current device runs at the same time; 0 if it has no clusters of so many blocks.
+// A kernel that has been asked about may then be launched in them.
 template <class... Parameters>
 int clusters_at_once(void (*kernel)(Parameters...), int blocks, dim3 block, int bytes) {
+    if (blocks > kClusterBlocks) {
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    }
     const ClusterConfig config(blocks, blocks, block, bytes, nullptr);
     int clusters = 0;
-    cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
-    return clusters;
+    if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess) return clusters;
+    cudaGetLastError();  // not of the launch to come
+    return 0;
 }
 
 #else

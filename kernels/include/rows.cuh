@@ -244,43 +244,55 @@ struct Shape {
 };
 constexpr Shape kForward[] = {
     // columns of a 2-byte type, at 4 vectors a thread; at 8 twice as many
-    {8, 16, 1},   //    256
-    {16, 8, 1},   //    512
-    {32, 4, 1},   //   1024; one warp, whose sums need no barrier
-    {64, 4, 1},   //   2048
-    {128, 2, 1},  //   4096; two rows: they share the weights in the cache
-    {256, 1, 1},  //   8192
-    {512, 1, 1},  //  16384
-    {256, 1, 4},  //  32768; not {512, 1, 2}: smaller blocks begin and end at more times
-    {256, 1, 8},  //  65536
-    {512, 1, 8},  // 131072
+    {8, 16, 1},    //    256
+    {16, 8, 1},    //    512
+    {32, 4, 1},    //   1024; one warp, whose sums need no barrier
+    {64, 4, 1},    //   2048
+    {128, 2, 1},   //   4096; two rows: they share the weights in the cache
+    {256, 1, 1},   //   8192
+    {512, 1, 1},   //  16384
+    {256, 1, 4},   //  32768; not {512, 1, 2}: smaller blocks begin and end at more times
+    {256, 1, 8},   //  65536
+    {512, 1, 8},   // 131072
+    {512, 1, 16},  // 262144
 };
 
-// The first row of the table that has so many threads and can be launched.
+// The first row of the table that has so many threads and can be launched. most: blocks.
 template <int n, class... P>
-RowLaunch find(const Shape (&table)[n], int64_t threads, void (*kernel)(P...)) {
+RowLaunch find(const Shape (&table)[n], int64_t threads, int most, void (*kernel)(P...)) {
     for (const Shape& shape : table) {
         if (threads > shape.threads * shape.blocks) continue;
-        if (shape.blocks > 1 && !has_clusters(kernel)) break;
+        if (shape.blocks > most || (shape.blocks > 1 && !has_clusters(kernel))) break;
         return {dim3(shape.blocks), dim3(shape.threads, shape.rows), shape.blocks};
     }
     return {};
 }
 
 // Of a forward kernel in which each thread keeps so many vectors of one row, in registers or in
-// that much shared memory a thread.
+// that much shared memory a thread. most: blocks that the kernel's rows may have.
 template <class T, class... P>
 RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int vectors,
-                         int bytes = 0) {
+                         int bytes = 0, int most = kClusterBlocks) {
     int64_t threads = ceil_div<int64_t>(cols, kVec<T> * smaller(vectors, kNarrowVectors));
     if (threads > kWarp) threads = ceil_div<int64_t>(cols, kVec<T> * vectors);
-    RowLaunch launch = find(kForward, threads, kernel);
+    RowLaunch launch = find(kForward, threads, most, kernel);
     const int64_t grid = ceil_div<int64_t>(rows, launch.block.y) * launch.blocks;
     if (grid > 0x7fffffff) return {};  // CUDA's limit
     launch.grid = dim3(grid);
     launch.bytes = bytes * launch.block.x * launch.block.y;
     if (launch.bytes > 0 && !allow(kernel, launch.bytes)) return {};
+    if (launch.blocks > kClusterBlocks &&
+        clusters_at_once(kernel, launch.blocks, launch.block, launch.bytes) == 0)
+        return {};
     return launch;
+}
+
+// How many blocks share a row that needs so many threads. More than eight are sixteen: a cluster's
+// blocks come from the 16 or 18 multiprocessors of one part of the GPU, which has no room for two
+// clusters of nine either.
+inline int64_t blocks_of(int64_t needed, int64_t threads) {
+    const int64_t blocks = ceil_div(needed, threads);
+    return blocks <= kClusterBlocks || blocks > kMostBlocks ? blocks : kMostBlocks;
 }
 
 // Clusters that stay and take row after row, of as many threads together as a row needs. bytes: of
@@ -297,15 +309,16 @@ RowLaunch cluster_of(void (*kernel)(P...), int blocks, int64_t needed, int64_t r
 
 // Of a forward kernel whose clusters stay, in which each thread has N vectors of a row and D rows
 // of K tensors wait: in two blocks of a multiprocessor, which hide each other's waits, or in one
-// twice as large. threads: of a block, at most. Few rows are spread over more blocks than they
-// need.
+// twice as large. threads: of a block, at most. most: blocks of a row. Few rows are spread over
+// more blocks than they need.
 template <class T, int N, int D, int K = 1, class... P>
-RowLaunch wide_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t cols) {
+RowLaunch wide_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t cols,
+                      int most = kMostBlocks) {
     const int64_t needed = ceil_div<int64_t>(cols, N * kVec<T>);  // threads
-    int64_t blocks = ceil_div<int64_t>(needed, threads);
+    int64_t blocks = blocks_of(needed, threads);
     if (blocks < 2) blocks = 2;
     while (blocks < kClusterBlocks && rows * blocks * 2 <= multiprocessors()) ++blocks;
-    if (blocks > kClusterBlocks || !has_clusters(kernel)) return {};
+    if (blocks > most || !has_clusters(kernel)) return {};
     return cluster_of(kernel, blocks, needed, rows, RowQueue<T, N, D, K>::kBytes);
 }
 
@@ -314,8 +327,8 @@ RowLaunch wide_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t c
 template <class T, class... P>
 RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int bytes) {
     const int64_t needed = ceil_div<int64_t>(cols, kVec<T> * kBackwardVectors<T>);  // threads
-    const int64_t blocks = ceil_div<int64_t>(needed, kBackwardThreads);
-    if (blocks > kClusterBlocks || (blocks > 1 && !has_clusters(kernel))) return {};
+    const int64_t blocks = blocks_of(needed, kBackwardThreads);
+    if (blocks > kMostBlocks || (blocks > 1 && !has_clusters(kernel))) return {};
     if (blocks > 1) return cluster_of(kernel, blocks, needed, rows, bytes);
     // Rows of up to 256 threads have two blocks of a multiprocessor at least, which hide each
     // other's barriers; narrow ones share a block, as far as no thread is left over by that.
