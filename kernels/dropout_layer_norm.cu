@@ -282,7 +282,7 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, cons
                                                                 int kept, Dropout<Acc<T>> dropout,
                                                                 Acc<T> one_nth, Acc<T> eps) {
     constexpr int V = kVec<T>;
-    const Walk<T, 1> walk(cols, blocks, kept);
+    Walk<T, 1> walk(cols, blocks, kept);
     RowMerge<kHalfThreads / kWarp> merge(blocks);
     const uint64_t seed = *dropout.seed;
     const int64_t row = cluster_index();

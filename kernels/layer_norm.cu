@@ -225,7 +225,7 @@ __global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T*
                                                             Acc<T>* rstd, int cols, int blocks,
                                                             int kept, Acc<T> one_nth, Acc<T> eps) {
     constexpr int V = kVec<T>;
-    const Walk<T, 1> walk(cols, blocks, kept);
+    Walk<T, 1> walk(cols, blocks, kept);
     RowMerge<kAllThreads / kWarp> merge(blocks);
     const int64_t row = cluster_index();
     const T* in = x + row * cols;

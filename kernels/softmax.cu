@@ -235,11 +235,14 @@ __global__ __launch_bounds__(kMostThreads,
     }
 }
 
+// Vectors of each tensor that stay in a thread's registers, of a row that no cluster can keep.
+constexpr int kHeldForward = 3, kHeldBackward = 2;
+
 template <class T>
 __global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, T* y, int cols,
                                                                 int blocks, int kept) {
     using A = Acc<T>;
-    const Walk<T, 1> walk(cols, blocks, kept);
+    Walk<T, 1, kHeldForward> walk(cols, blocks, kept);
     RowMerge<kHalfThreads / kWarp> merge(blocks);
     const int64_t begin = int64_t(cluster_index()) * cols;
     const T* in = x + begin;
@@ -259,13 +262,15 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, T* y
     walk.read_again(finish, in);
 }
 
-template <class T>
-__global__ __launch_bounds__(kAllThreads) void backward_long(const T* g, const T* y, T* dx,
-                                                             int cols, int blocks, int kept) {
+template <class T, int kThreads>
+__global__ __launch_bounds__(kThreads,
+                             kAllThreads / kThreads) void backward_long(const T* g, const T* y,
+                                                                        T* dx, int cols, int blocks,
+                                                                        int kept) {
     using A = Acc<T>;
     constexpr int V = kVec<T>;
-    const Walk<T, 2> walk(cols, blocks, kept);
-    RowMerge<kAllThreads / kWarp> merge(blocks);
+    Walk<T, 2, kHeldBackward> walk(cols, blocks, kept);
+    RowMerge<kThreads / kWarp> merge(blocks);
     const int64_t begin = int64_t(cluster_index()) * cols;
     const T *g_row = g + begin, *y_row = y + begin;
     T* out = dx + begin;
@@ -408,8 +413,13 @@ cudaError_t softmax_backward(const T* g, const T* y, T* dx, int64_t rows, int64_
             return cudaGetLastError();
         }
         if (plan.walks) {
-            const LongLaunch walk = long_launch<T, 2>(backward_long<T>, kAllThreads, rows, cols);
-            walk.start(backward_long<T>, stream, g, y, dx, int(cols), walk.blocks, walk.kept);
+            auto kernel = backward_long<T, kHalfThreads>;
+            LongLaunch walk = long_launch<T, 2>(kernel, kHalfThreads, rows, cols);
+            if (walk.left > kHeldBackward) {  // and would be read again
+                kernel = backward_long<T, kAllThreads>;
+                walk = long_launch<T, 2>(kernel, kAllThreads, rows, cols);
+            }
+            walk.start(kernel, stream, g, y, dx, int(cols), walk.blocks, walk.kept);
             return cudaGetLastError();
         }
     }

@@ -235,7 +235,7 @@ __global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, cons
                                                                 Acc<T>* averages, int cols,
                                                                 int blocks, Acc<T> one_nth) {
     using A = Acc<T>;
-    const Walk<T, 2> walk(cols, blocks, 0);
+    Walk<T, 2> walk(cols, blocks, 0);
     RowMerge merge(blocks);
     const int64_t row = cluster_index();
     const A m = mean[row], r = rstd[row];
