@@ -61,9 +61,28 @@ void check_target(const Tensor& target, const Tensor& x) {
          "; wanted is a class from 0 to ", cols - 1, ", or ignore_index, which is ", ignore_index);
 }
 
-// Finds out whether all targets are in range. It asks before the loss is launched and looks at the
-// answer after that, so the GPU has work while the host waits. A graph that is being captured has
-// no answer yet: there is no question either.
+// A stream of the current device for work beside the caller's, and before it where both wait for
+// room.
+cudaStream_t stream_beside() {
+#if PLAYGROUND_CUDA
+    static thread_local std::vector<cudaStream_t> streams;  // of each device
+    int device = 0, least = 0, greatest = 0;
+    check_launch(cudaGetDevice(&device));
+    if (device >= int(streams.size())) streams.resize(device + 1);
+    if (streams[device] == nullptr) {
+        check_launch(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+        check_launch(
+            cudaStreamCreateWithPriority(&streams[device], cudaStreamNonBlocking, greatest));
+    }
+    return streams[device];
+#else
+    return nullptr;
+#endif
+}
+
+// Finds out whether all targets are in range, beside the loss, which does not wait for that. It
+// asks before the loss is launched and looks at the answer after that, so the GPU has work while
+// the host waits. A graph that is being captured has no answer yet: there is no question either.
 class Check {
   public:
     Check(const Tensor& target, int64_t cols, int64_t ignore_index, bool wanted,
@@ -82,12 +101,17 @@ class Check {
         bad_ = shared;
         *bad_ = 0;
         check_launch(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming));
+        const cudaStream_t beside = stream_beside();
+        check_launch(cudaEventRecord(done_, stream));  // the targets are there
+        check_launch(cudaStreamWaitEvent(beside, done_, 0));
         check_launch(cross_entropy_check(in<int64_t>(target), target.numel(), cols, ignore_index,
-                                         bad_, stream));
-        check_launch(cudaEventRecord(done_, stream));
+                                         bad_, beside));
+        check_launch(cudaEventRecord(done_, beside));
     }
     ~Check() {
-        if (done_ != nullptr) cudaEventDestroy(done_);
+        if (done_ == nullptr) return;
+        cudaEventSynchronize(done_);  // on the way out with an error, too: the targets may go
+        cudaEventDestroy(done_);
     }
     Check(const Check&) = delete;
 

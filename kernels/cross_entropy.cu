@@ -119,7 +119,18 @@ class RowLoss {
     __device__ RowLoss(int64_t ignore_index, A smoothing)
         : ignore_index_(ignore_index), target_(ignore_index), smoothing_(smoothing) {}
 
-    __device__ void ask(const int64_t* target) { target_ = *target; }
+    __device__ void ask(const int64_t* target) {
+#if PLAYGROUND_CUDA  // at once: nvcc would put it off until the target is needed
+        asm volatile("ld.global.b64 %0, [%1];" : "=l"(target_) : "l"(target));
+#else
+        target_ = *target;
+#endif
+    }
+    // Asks for x at the target, which `value` does otherwise.
+    __device__ void look_up(const T* x, int64_t cols) {
+        if (counts()) hit_ = at_target(x, target_, cols);
+        looked_up_ = true;
+    }
 
     // Takes in numbers of the row, which the statistics have as well: of the vectors `some`, which
     // begin at column c and are `step` columns apart, those before `end`. shift: of the statistics.
@@ -155,7 +166,8 @@ class RowLoss {
     // 0 if it does not count.
     __device__ A value(const T* x, int64_t cols, Soft<T> soft) const {
         if (!counts()) return 0;
-        return loss_of(at_target(x, target_, cols), soft, cols, below_.value, smoothing_);
+        const A hit = looked_up_ ? hit_ : at_target(x, target_, cols);
+        return loss_of(hit, soft, cols, below_.value, smoothing_);
     }
 
   private:
@@ -166,6 +178,8 @@ class RowLoss {
     }
 
     int64_t ignore_index_, target_;
+    A hit_ = 0;
+    bool looked_up_ = false;
     A smoothing_, shift_ = 0;
     Total<A> below_ = {0};  // the sum of x - shift
     int seen_ = 0;          // of so many x
@@ -336,10 +350,11 @@ __global__ __launch_bounds__(kForwardThreads,
     if (partial != nullptr) leave(losses, partial);
 }
 
-// Rows that up to a warp of threads can hold: their max is known before the first power.
+// Rows that up to a warp of threads can hold: their max is known before the first power. kFull: of
+// rows that leave no vector of a thread empty.
 constexpr int kHeldThreads = 128;  // of a block
 
-template <class T>
+template <class T, bool kFull>
 __global__ __launch_bounds__(kHeldThreads,
                              8) void forward_held(const T* x, const int64_t* target, T* loss,
                                                   Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
@@ -347,22 +362,28 @@ __global__ __launch_bounds__(kHeldThreads,
                                                   Acc<T> smoothing) {
     constexpr int V = kVec<T>;
     let_second_begin();
-    const int step = blockDim.x * V, lanes = blockDim.x, first = threadIdx.x * V;
+    const int lanes = blockDim.x, step = lanes * V, first = threadIdx.x * V;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
     const int end = row < rows ? int(cols) : 0;
-    const T* in = x + row * cols;
+    const T* in = x + (kFull ? smaller(row, rows - 1) : row) * cols;
     Vec<T, V> v[kForwardAhead];
 #pragma unroll
     for (int n = 0; n < kForwardAhead; ++n) {
         const int c = first + n * step;
-        v[n] = load_once<V>(in + c, c < end, vector_of_nothing<T, V>());
+        v[n] =
+            kFull ? load_once<V>(in + c) : load_once<V>(in + c, c < end, vector_of_nothing<T, V>());
     }
     RowLoss<T> row_loss(ignore_index, smoothing);
     if (row < rows) row_loss.ask(target + row);
+    if (sizeof(T) > 2 && threadIdx.x == 0) row_loss.look_up(in, cols);
     Soft<T> soft = {warp_max(largest(v), lanes), 0};
     soft.add(v);
     soft.sum = warp_sum(soft.sum, lanes);
-    row_loss.add(v, soft.shift(), first, step, end);
+    if constexpr (kFull) {
+        row_loss.add(v, soft.shift(), 0, 0, 1);
+    } else {
+        row_loss.add(v, soft.shift(), first, step, end);
+    }
     row_loss.merge(soft.shift(), [&](Total<Acc<T>> mine) { return mine.across(lanes); });
     Losses<T> losses = {0, 0};
     if (threadIdx.x == 0 && row < rows) put(soft, row_loss, in, cols, row, loss, losses, max, sum);
@@ -397,6 +418,7 @@ __global__ void reduce_losses(const Losses<T>* partial, int64_t count, int block
 __global__ void check_targets(const int64_t* target, int64_t rows, int64_t cols,
                               int64_t ignore_index, int* bad) {
     const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+#pragma unroll 4
     for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += stride) {
         const int64_t t = target[i];
         if (t != ignore_index && (t < 0 || t >= cols)) *bad = 1;
@@ -469,7 +491,8 @@ struct ForwardPlan : Plan<T> {
             const Plan<T> held(true, rows, cols, version, kHeld);
             if (held.room > this->room) return;
             Plan<T>::operator=(held);
-            kernel = forward_held<T>;
+            const bool is_full = held.room * kAccess<T> == cols;
+            kernel = is_full ? forward_held<T, true> : forward_held<T, false>;
         }
     }
 };
@@ -486,7 +509,7 @@ int64_t cross_entropy_partials(const T* x, int64_t rows, int64_t cols, int64_t v
 cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
                                 int64_t ignore_index, int* bad, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
-    const int64_t blocks = smaller<int64_t>(ceil_div<int64_t>(rows, 256), multiprocessors() * 8);
+    const int64_t blocks = smaller<int64_t>(ceil_div<int64_t>(rows, 1024), multiprocessors());
     check_targets<<<blocks, 256, 0, stream>>>(target, rows, cols, ignore_index, bad);
     return cudaGetLastError();
 }
