@@ -136,11 +136,13 @@ __device__ inline void assume_cluster([[maybe_unused]] int blocks) {
 // is (threads of a row, rows). Make one of these before the first read, for the blocks of a cluster
 // begin to wait for each other there, and let every thread call it, as often as there are rows.
 //
+// kWarps, kBlocks: a row has so many, at most; warps in each of its blocks.
+//
 // P is plain data with `void take(P)`, which merges another one into it, `static P of_nothing()`,
 // and `P across(int lanes) const`, which merges each group of so many lanes of the warp, in every
 // lane.
 constexpr int kMergeBytes = 13 * 1024;  // of shared memory that 1024 threads give to this, at most
-template <int kWarps = 16, int kBlocks = kClusterBlocks>  // at most: of a row in a block, of a row
+template <int kWarps = 16, int kBlocks = kClusterBlocks>
 class RowMerge {
   public:
     __device__ explicit RowMerge(int blocks) : blocks_(blocks) {

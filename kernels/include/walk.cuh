@@ -1,6 +1,6 @@
 // Rows that no cluster can keep, whatever their width. Each has a cluster, or a block, to itself.
-// As many of its vectors as there is room for wait in shared memory until they are needed again;
-// the others are read again, most of them from L2.
+// As many of its vectors as there is room for wait in shared memory, and a few in registers, until
+// they are needed again; the others are read again, most of them from L2.
 #pragma once
 
 #include "async.cuh"
