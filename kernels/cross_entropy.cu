@@ -107,7 +107,8 @@ __global__ void backward_naive(const T* g, int64_t g_step, const T* x, const int
 }
 
 // ---- online: the threads of one or more warps share a row, neighbouring threads read neighbours,
-// and max and sum come from one pass.
+// and max and sum come from one pass. With 32 registers each, a multiprocessor has room for all its
+// threads: what a thread asks for is little.
 // Flaw: small reads, too few bytes on their way.
 
 // What forward knows of a row beside its statistics. Each thread of the row has one.
@@ -222,9 +223,9 @@ __device__ void leave(Losses<T> losses, Losses<T>* partial) {
 }
 
 template <class T>
-__global__ void forward_online(const T* x, const int64_t* target, T* loss, Losses<T>* partial,
-                               Acc<T>* max, Acc<T>* sum, int64_t rows, int64_t cols,
-                               int64_t ignore_index, Acc<T> smoothing) {
+__global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forward_online(
+    const T* x, const int64_t* target, T* loss, Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
+    int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
     using A = Acc<T>;
     Losses<T> losses = {0, 0};
     RowMerge merge(1);
