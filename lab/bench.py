@@ -22,6 +22,7 @@ import importlib
 import itertools
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import time
@@ -365,7 +366,9 @@ def read(path: Path) -> "DataFrame":
 
 
 def _in_short(problem: BaseException) -> str:
-    return f"{type(problem).__name__}: {str(problem).strip().splitlines()[0][:120]}".strip(": ")
+    """Its first line, without a terminal's colours."""
+    text = re.sub(r"\x1b\[[\d;]*m", "", str(problem)).strip().partition("\n")[0]
+    return f"{type(problem).__name__}: {text[:120]}".strip(": ")
 
 
 def say(text: str) -> None:

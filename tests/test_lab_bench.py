@@ -105,6 +105,32 @@ def test_a_rival_that_computes_something_else_does_not_agree():
     assert not bench.agree((x / 0,), (x,))
 
 
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (
+            RuntimeError("\x1b[91m\x1b[1merror\x1b[0m: too wide\nand more"),
+            "RuntimeError: error: too wide",
+        ),
+        (NotImplementedError(), "NotImplementedError"),
+    ],
+)
+def test_of_a_rival_that_fails_one_plain_line_is_kept(
+    monkeypatch: pytest.MonkeyPatch, problem: Exception, told: str
+):
+    def fails(op: reference.Op):
+        raise problem
+
+    monkeypatch.setattr(rivals, "RIVALS", {"eager": fails})
+    monkeypatch.setattr(rivals, "rivals_of", lambda op: ["eager"])
+    monkeypatch.setattr(bench, "HOST_CALLS", 1)
+    cell = bench.Cell("square", {}, "forward", torch.float32, (2, 8))
+    ours, eager = bench.measure_host(cell, {})
+    assert ours["time_us"] > 0
+    assert "time_us" not in eager
+    assert eager["failure"] == told
+
+
 def test_rivals_are_those_installed():
     op = reference.OPS["square"]
     assert rivals.rivals_of(op)[:2] == ["eager", "compile"]
