@@ -261,7 +261,8 @@ __global__ __launch_bounds__(kMostThreads,
         for (int k = 0; k < V; ++k) square.value += A(v[k]) * A(v[k]);
     }
     const auto sent = merge.send(square);
-    constexpr int kEarly = 4;  // more would not fit into 40 registers
+    // Weights that come in meanwhile; more would not fit into 40 registers.
+    constexpr int kEarly = 4;
     Vec<T, V> early[kEarly];
 #pragma unroll
     for (int n = 0; n < kEarly; ++n) {
