@@ -19,6 +19,7 @@
 //
 // A target that is no class reads nothing and makes the loss NaN, and dx in its row.
 
+#include "edges.cuh"
 #include "second.cuh"
 #include "softmax.cuh"
 
@@ -222,11 +223,19 @@ __device__ void leave(Losses<T> losses, Losses<T>* partial) {
     if (threadIdx.x == 0) partial[blockIdx.x] = losses;
 }
 
+// Takes in the number of column c, of a row that ends at column `end`.
+template <class T, class I>
+__device__ void take(T x, I c, I end, Soft<T>& soft, RowLoss<T>& row_loss) {
+    const Vec<T, 1> number[1] = {{x}};
+    soft.raise(Acc<T>(x));
+    soft.add(Acc<T>(x), soft.shift());
+    row_loss.add(number, soft.shift(), c, I(0), end);
+}
+
 template <class T>
 __global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forward_online(
     const T* x, const int64_t* target, T* loss, Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
     int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
-    using A = Acc<T>;
     Losses<T> losses = {0, 0};
     RowMerge merge(1);
     const int64_t stride = int64_t(gridDim.x) * blockDim.y;
@@ -237,12 +246,7 @@ __global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forwa
         RowLoss<T> row_loss(ignore_index, smoothing);
         if (row < rows) row_loss.ask(target + row);
         Soft<T> soft = Soft<T>::of_nothing();
-        for (int64_t c = threadIdx.x; c < end; c += blockDim.x) {
-            const Vec<T, 1> number[1] = {load<1>(in + c)};
-            soft.raise(A(number[0][0]));
-            soft.add(A(number[0][0]), soft.shift());
-            row_loss.add(number, soft.shift(), c, int64_t(0), end);
-        }
+        for (int64_t c = threadIdx.x; c < end; c += blockDim.x) take(in[c], c, end, soft, row_loss);
         soft = merge(soft);
         row_loss.merge(soft.shift(), merge);
         if (threadIdx.x == 0 && row < rows)
@@ -253,7 +257,7 @@ __global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forwa
 
 constexpr int kAhead = 4;  // vectors that a thread asks for before it works on the first
 
-template <class T, int V>
+template <class T, int V, bool kWhole = true>
 __global__ void backward_online(const T* g, int64_t g_step, const T* x, const int64_t* target,
                                 const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight, T* dx,
                                 int64_t rows, int64_t cols, int64_t ignore_index,
@@ -270,42 +274,48 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
         const Ratio<T> share(1, sum[row]);
         const A everywhere = smoothing / A(cols), at_target = 1 - smoothing + everywhere;
         const T ignored = T(nothing(sum[row]));
-        for (int64_t first = threadIdx.x * V; first < cols; first += kAhead * step) {
+        const auto gradient = [&](T x, A wanted) {
+            const A power = exponential<T>(A(x) - row_max);
+            return counts ? T(scale * share.times_less(power, wanted)) : ignored;
+        };
+        const Inner<T, kWhole, int64_t> inner(x + row * cols, cols);
+        for (int64_t first = inner.begin + threadIdx.x * V; first < inner.end;
+             first += kAhead * step) {
             Vec<T, V> ahead[kAhead];
 #pragma unroll
             for (int n = 0; n < kAhead; ++n) {
                 const int64_t c = first + n * step;
-                ahead[n] = load_once<V>(x + row * cols + c, counts && c < cols);
+                ahead[n] = load_once<V>(x + row * cols + c, counts && c < inner.end);
             }
 #pragma unroll
             for (int n = 0; n < kAhead; ++n) {
                 const int64_t c = first + n * step;
-                if (c >= cols) break;
+                if (c >= inner.end) break;
                 Vec<T, V>& v = ahead[n];
                 A wanted[V];
                 for (int k = 0; k < V; ++k) wanted[k] = everywhere;
                 if (t >= c && t < c + V) {
                     for (int k = 0; k < V; ++k) wanted[k] = c + k == t ? at_target : everywhere;
                 }
-                for (int k = 0; k < V; ++k) {
-                    const A power = exponential<T>(A(v[k]) - row_max);
-                    v[k] = counts ? T(scale * share.times_less(power, wanted[k])) : ignored;
-                }
-                store(dx + row * cols + c, v);
+                for (int k = 0; k < V; ++k) v[k] = gradient(v[k], wanted[k]);
+                store_at_once(dx + row * cols + c, v);
             }
         }
+        inner.edges(threadIdx.x, [&](int, int64_t c) {
+            dx[row * cols + c] = gradient(x[row * cols + c], c == t ? at_target : everywhere);
+        });
     }
 }
 
 // ---- vector: 16 bytes per access. A thread asks for eight before it works on the first, and many
-// small blocks do so at different times.
-// Flaw: a row that is no multiple of the vector wide goes back to online.
+// small blocks do so at different times. Where rows are no multiple of the vector wide, they begin
+// and end with single elements (edges.cuh).
 
 constexpr int kForwardAhead = 8;  // vectors on their way to a thread
 template <class T>
 constexpr int kAtOnce = sizeof(T) == 2 ? 2 : 8;  // of which so many raise the max together
 
-template <class T>
+template <class T, bool kWhole>
 __global__ __launch_bounds__(kForwardThreads,
                              4) void forward_vector(const T* x, const int64_t* target, T* loss,
                                                     Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
@@ -319,8 +329,10 @@ __global__ __launch_bounds__(kForwardThreads,
     RowMerge merge(1);
     for (int64_t top = int64_t(blockIdx.x) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
-        const int end = row < rows ? int(cols) : 0;
-        const T* in = x + row * cols;
+        const T* begin = x + row * cols;
+        const Inner<T, kWhole> inner(begin, row < rows ? int(cols) : 0);
+        const T* in = begin + inner.begin;
+        const int end = inner.width();
         RowLoss<T> row_loss(ignore_index, smoothing);
         Soft<T> soft = Soft<T>::of_nothing();
         for (int first = threadIdx.x * V; first < end; first += kForwardAhead * step) {
@@ -343,10 +355,12 @@ __global__ __launch_bounds__(kForwardThreads,
                 row_loss.add(some, soft.shift(), c, step, end);
             }
         }
+        inner.edges(threadIdx.x,
+                    [&](int, int c) { take(begin[c], c, inner.cols, soft, row_loss); });
         soft = merge(soft);
         row_loss.merge(soft.shift(), merge);
         if (threadIdx.x == 0 && row < rows)
-            put(soft, row_loss, in, cols, row, loss, losses, max, sum);
+            put(soft, row_loss, begin, cols, row, loss, losses, max, sum);
     }
     if (partial != nullptr) leave(losses, partial);
 }
@@ -440,17 +454,24 @@ constexpr Shape kBackward = {kAhead, 2, 1, 128, 512};
 
 template <class T>
 struct Plan {
-    bool whole;        // may the kernel use vectors?
+    bool vectors;      // may the kernel use them?
+    bool whole;        // and has a row no edges?
     dim3 block;        // threads of a row, rows
     int64_t room = 0;  // vectors that its threads hold in so many turns: no fewer than the row has
     int64_t rows;
 
-    Plan(bool aligned, int64_t rows, int64_t cols, int64_t version, Shape shape) : rows(rows) {
-        whole = kAccess<T> > 1 && version >= 2 && aligned && cols % kAccess<T> == 0;
-        whole = whole && cols > 0 && cols <= 1 << 30;
+    // tensors: that are read and written in vectors.
+    template <class... P>
+    Plan(int64_t rows, int64_t cols, int64_t version, Shape shape, const P*... tensors)
+        : rows(rows) {
+        constexpr int V = kAccess<T>;
+        whole = is_aligned(tensors...) && cols % V == 0;
+        vectors = V > 1 && version >= 2 && cols > 0 && cols <= 1 << 30;
+        const bool has_edges = is_alike(tensors...) && cols >= 2 * V;  // and a vector for sure
+        vectors = vectors && (whole || has_edges);
         int64_t threads = kWarp;
-        if (whole) {
-            threads = fullest(cols / kAccess<T>, shape);
+        if (vectors) {
+            threads = fullest(cols / V, shape);
         } else {
             while (threads < shape.most && threads * shape.turns * shape.ahead < cols) threads *= 2;
         }
@@ -466,7 +487,7 @@ struct Plan {
         if (turns < shape.turns) turns = shape.turns;
         for (const int64_t last = turns + shape.more; turns <= last; ++turns) {
             const int64_t needed = ceil_div(vectors, turns * shape.ahead);
-            int64_t threads = vectors > kWarp ? 8 : 4;
+            int64_t threads = vectors > kWarp || !whole ? kEdgeThreads : 4;
             while (threads < smaller<int64_t>(needed, kWarp)) threads *= 2;
             if (needed > kWarp) threads = whole_warps(needed);
             const int64_t asked = threads * shape.ahead;
@@ -483,14 +504,14 @@ struct ForwardPlan : Plan<T> {
     decltype(&forward_online<T>) kernel = forward_online<T>;
 
     ForwardPlan(const T* x, int64_t rows, int64_t cols, int64_t version, bool adds)
-        : Plan<T>(is_aligned(x), rows, cols, version, kForward) {
+        : Plan<T>(rows, cols, version, kForward, x) {
         if constexpr (kAccess<T> > 1) {
-            if (!this->whole) return;
-            kernel = forward_vector<T>;
-            if (cols > kWarp * kForwardAhead * kAccess<T>) return;
+            if (!this->vectors) return;
+            kernel = this->whole ? forward_vector<T, true> : forward_vector<T, false>;
+            if (!this->whole || cols > kWarp * kForwardAhead * kAccess<T>) return;
             // A block has few rows there, and to add up their losses they wait for each other.
             if (adds && sizeof(T) > 2) return;
-            const Plan<T> held(true, rows, cols, version, kHeld);
+            const Plan<T> held(rows, cols, version, kHeld, x);
             if (held.room > this->room) return;
             Plan<T>::operator=(held);
             const bool is_full = held.room * kAccess<T> == cols;
@@ -555,8 +576,10 @@ cudaError_t cross_entropy_backward(const T* g, const T* x, const int64_t* target
         return cudaGetLastError();
     }
     constexpr int V = kAccess<T>;
-    const Plan<T> plan(is_aligned(x, dx), rows, cols, version, kBackward);
-    const auto kernel = plan.whole ? backward_online<T, V> : backward_online<T, 1>;
+    const Plan<T> plan(rows, cols, version, kBackward, x, dx);
+    const auto kernel = !plan.vectors ? backward_online<T, 1>
+                        : plan.whole  ? backward_online<T, V>
+                                      : backward_online<T, V, V == 1>;
     kernel<<<plan.grid(), plan.block, 0, stream>>>(g, g_step, x, target, max, sum, weight, dx, rows,
                                                    cols, ignore_index, Acc<T>(smoothing));
     return cudaGetLastError();

@@ -8,12 +8,13 @@ import sys
 import torch
 from op_cases import BEST, CASES, outcome
 
-# A width that is no multiple of the vector, one that is, one for many threads a row, one for a row
-# in pieces; more rows than a block takes at once.
-SHAPES = [(5, 33), (37, 64), (3, 1032), (2, 20000)]
+# A width that is no multiple of the vector, one that is, one for many threads a row, one of which
+# each row begins elsewhere between two vectors, one for a row in pieces; more rows than a block
+# takes at once.
+SHAPES = [(5, 33), (37, 64), (3, 1032), (9, 1033), (2, 20000)]
 # Rows for all of a cluster, and rows that no cluster keeps: where a thread had one to itself, it
 # would be at work for minutes.
-WIDE = [(17, 40000), (1, 140000)]
+WIDE = [(17, 40000), (3, 65539), (1, 140000)]
 
 cases = [case for case in CASES if case.op.name == sys.argv[1]]
 for case in cases:

@@ -126,6 +126,16 @@ def test_layouts(case: Case, layout, cols: int, dtype: torch.dtype):
     assert_as_good_as_pytorch(case, draw)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("case", BEST, ids=str)
+def test_rows_that_begin_anywhere(case: Case, dtype: torch.dtype):
+    """Each of nine rows of an odd width has its own distance from a 16-byte boundary."""
+    for cols in (129, 135, 257, 263, 270, 1021):
+        inputs = case.inputs(9, cols, dtype, seed=cols)
+        assert_close_to_pytorch(case, inputs)
+        assert_close_to_pytorch(case, {name: misaligned(t) for name, t in inputs.items()})
+
+
 @each_dtype
 @pytest.mark.parametrize("only", ["first", "others"])
 @each_case
