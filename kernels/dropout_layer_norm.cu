@@ -153,14 +153,14 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
     Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<2>;
-    Part<T, 2> part(cols, blocks);
+    Part<T, 2> part(blocks);
     RowMerge merge(blocks);
     const int64_t row = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
     const int64_t begin = row * cols;
     const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
     const auto there = [&](int n) { return part.column(n) < end; };
     const uint64_t seed = *dropout.seed;
-    if (row < rows) part.fetch(begin, x, residual);
+    if (row < rows) part.fetch(cols, x + begin, residual + begin);
     Kept<N, V> kept;
 #pragma unroll 1  // four draws side by side would not fit into 40 registers
     for (int n = 0; n < N; ++n) {

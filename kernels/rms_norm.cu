@@ -238,12 +238,12 @@ __global__ __launch_bounds__(kMostThreads,
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<K>;
     const int64_t row = cluster_index(), begin = row * cols;
-    Part<T, K> part(cols, blocks);
+    Part<T, K> part(blocks);
     RowMerge<kMostThreads / kWarp, kMostBlocks> merge(blocks);
     if constexpr (K == 2) {
-        part.fetch(begin, x, residual);
+        part.fetch(cols, x + begin, residual + begin);
     } else {
-        part.fetch(begin, x);
+        part.fetch(cols, x + begin);
     }
     part.await();
     Total<A> square = {0};

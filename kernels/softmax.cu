@@ -12,6 +12,7 @@
 // lacks. Where T is a 2-byte type, the rounding of y itself is larger than that, and the rough one
 // will do.
 
+#include "edges.cuh"
 #include "softmax.cuh"
 #include "waiting.cuh"
 #include "walk.cuh"
@@ -69,8 +70,8 @@ __global__ void backward_naive(const T* g, const T* y, T* dx, int64_t rows, int6
 // ---- online: the threads of one or more warps share a row, and neighbouring threads read
 // neighbours. Max and sum come from one pass: what is in the sum is scaled down when the max grows.
 // V is 1 here; vector, where it cannot keep a row, takes these kernels with V = kAccess, and
-// cluster takes them with several blocks for a row that is no multiple of the vector wide. Flaw:
-// the row is read a second time for the result.
+// cluster, with several blocks, for a row that it cannot keep and that is no multiple of the vector
+// wide. Flaw: the row is read a second time for the result.
 
 template <class T, int V>
 __global__ void forward_online(const T* x, T* y, int64_t rows, int64_t cols, int blocks) {
@@ -142,27 +143,32 @@ __global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int
 // ---- vector: a row waits in shared memory, to which asynchronous copies of 16 bytes bring it
 // without a register on the way. So memory is read once, and much is on its way at any time: 128
 // bytes to each thread, 192 KiB to a multiprocessor. A thread takes the max of its own part first,
-// and the powers from that, so that one barrier is enough.
+// and the powers from that, so that one barrier is enough. Where rows are no multiple of the vector
+// wide, they begin and end with single elements (edges.cuh), which wait in registers.
 // Flaw: a row is as wide as 512 threads can hold.
 //
 // ---- cluster: a row too wide for one block is spread over several, which merge their parts in
 // each other's shared memory. Needs Hopper; elsewhere such a row goes back to online.
 // A row that does not fit there either is walked: some of it is read again.
-// Flaw: a row that is no multiple of the vector wide goes back to online.
+// Flaw: such a row goes back to online if it is no multiple of the vector wide.
 
-template <class T>
+template <class T, bool kWhole>
 __global__ __launch_bounds__(kMostThreads,
                              kWaitingBlocks) void forward_vector(const T* x, T* y, int64_t rows,
                                                                  int cols, int blocks) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<1>;
-    Part<T, 1> part(cols, blocks);
+    Part<T, 1> part(blocks);
     RowMerge merge(blocks);
     const int64_t stride = int64_t(clusters()) * blockDim.y;
     for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
-        const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
-        if (end > 0) part.fetch(row * cols, x);
+        const T* in = x + row * cols;
+        const Inner<T, kWhole> inner(in, row < rows ? cols : 0);  // past the last one nothing
+        const int end = inner.width();
+        T edges[2] = {};
+        inner.edges(part.thread(), [&](int n, int c) { edges[n] = in[c]; });
+        if (end > 0) part.fetch(end, in + inner.begin);
         part.await();
         Soft<T> mine = Soft<T>::of_nothing();
 #pragma unroll
@@ -178,35 +184,49 @@ __global__ __launch_bounds__(kMostThreads,
             const Vec<T, V> v = part.at(n, 0);
             for (int k = 0; k < V; ++k) mine.add(A(v[k]), shift);
         }
+        inner.edges(part.thread(), [&](int n, int) {
+            mine.raise(A(edges[n]));
+            mine.add(A(edges[n]), mine.shift());
+        });
         const Soft<T> all = merge(mine);
         const Ratio<T> share(1, all.sum);
+        const auto result = [&](T x) { return T(share * exponential<T>(A(x) - all.max)); };
+        T* out = y + row * cols;
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = part.column(n);
             if (c >= end) break;
             Vec<T, V> v = part.at(n, 0);
-            for (int k = 0; k < V; ++k) v[k] = T(share * exponential<T>(A(v[k]) - all.max));
-            store(y + row * cols + c, v);
+            for (int k = 0; k < V; ++k) v[k] = result(v[k]);
+            store_at_once(out + inner.begin + c, v);
         }
+        inner.edges(part.thread(), [&](int n, int c) { out[c] = result(edges[n]); });
     }
 }
 
-template <class T>
+template <class T, bool kWhole>
 __global__ __launch_bounds__(kMostThreads,
                              kWaitingBlocks) void backward_vector(const T* g, const T* y, T* dx,
                                                                   int64_t rows, int cols,
                                                                   int blocks) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<2>;
-    Part<T, 2> part(cols, blocks);
+    Part<T, 2> part(blocks);
     RowMerge merge(blocks);
     const int64_t stride = int64_t(clusters()) * blockDim.y;
     for (int64_t top = int64_t(cluster_index(blocks)) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
-        const int end = row < rows ? cols : 0;
-        if (end > 0) part.fetch(row * cols, g, y);
+        const T *g_row = g + row * cols, *y_row = y + row * cols;
+        T* out = dx + row * cols;
+        const Inner<T, kWhole> inner(g_row, row < rows ? cols : 0);
+        const int end = inner.width();
+        T g_edges[2] = {}, y_edges[2] = {};
+        inner.edges(part.thread(),
+                    [&](int n, int c) { g_edges[n] = g_row[c], y_edges[n] = y_row[c]; });
+        if (end > 0) part.fetch(end, g_row + inner.begin, y_row + inner.begin);
         part.await();
         Total<A> dot = {0}, lack = {0};
+        inner.edges(part.thread(), [&](int n, int) { dot.value += A(g_edges[n]) * A(y_edges[n]); });
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             if (part.column(n) >= end) break;
@@ -215,23 +235,27 @@ __global__ __launch_bounds__(kMostThreads,
         }
         dot = merge(dot);
         if (kExact<T>) {
+            const auto add_lack = [&](T u, T v) { lack.value += (A(u) - dot.value) * A(v); };
+            inner.edges(part.thread(), [&](int n, int) { add_lack(g_edges[n], y_edges[n]); });
 #pragma unroll
             for (int n = 0; n < N; ++n) {
                 if (part.column(n) >= end) break;
                 const Vec<T, V> u = part.at(n, 0), v = part.at(n, 1);
-                for (int k = 0; k < V; ++k) lack.value += (A(u[k]) - dot.value) * A(v[k]);
+                for (int k = 0; k < V; ++k) add_lack(u[k], v[k]);
             }
             lack = merge(lack);
         }
+        const auto result = [&](T u, T v) { return T(A(v) * (A(u) - dot.value - lack.value)); };
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = part.column(n);
             if (c >= end) break;
             const Vec<T, V> u = part.at(n, 0);
             Vec<T, V> v = part.at(n, 1);
-            for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * (A(u[k]) - dot.value - lack.value));
-            store(dx + row * cols + c, v);
+            for (int k = 0; k < V; ++k) v[k] = result(u[k], v[k]);
+            store_at_once(out + inner.begin + c, v);
         }
+        inner.edges(part.thread(), [&](int n, int c) { out[c] = result(g_edges[n], y_edges[n]); });
     }
 }
 
@@ -318,23 +342,27 @@ constexpr Shape kShapes[] = {
 
 struct Plan {
     Shape shape;
-    bool whole;         // may the kernel use vectors?
+    bool whole;         // is a row nothing but vectors?
     bool waits, walks;  // does all of the row wait in shared memory? what there is room for?
     int bytes;          // of shared memory that a block's rows need, if all of them wait
 };
 
-// K: as many tensors are read. blocks: of a row, at most.
-template <class T, int K>
-Plan plan_of(bool aligned, int64_t cols, int64_t version, int blocks) {
-    const bool whole = kAccess<T> > 1 && version >= 2 && aligned && cols % kAccess<T> == 0;
-    const int64_t vectors = whole ? cols / kAccess<T> : cols;
+// K: as many tensors are read. blocks: of a row, at most. tensors: all, read and written.
+template <class T, int K, class... P>
+Plan plan_of(int64_t cols, int64_t version, int blocks, const P*... tensors) {
+    constexpr int V = kAccess<T>;
+    const bool may = V > 1 && version >= 2;
+    const bool whole = may && is_aligned(tensors...) && cols % V == 0;
+    const bool has_edges = may && is_alike(tensors...) && cols >= 2 * V;  // and a vector for sure
     for (const Shape& shape : kShapes) {
         const int bytes = waiting_bytes(shape.threads * shape.rows);
-        if (whole && vectors <= int64_t(shape.threads) * shape.blocks * kVectors<K> &&
+        if ((whole || has_edges) &&
+            cols / V <= int64_t(shape.threads) * shape.blocks * kVectors<K> &&
             shape.blocks <= blocks && bytes + kMergeBytes <= shared_bytes()) {
             return {shape, whole, true, false, bytes};
         }
     }
+    const int64_t vectors = whole ? cols / V : cols;
     // No more threads than there is work for, and no more blocks than have enough of it.
     int size = kWarp;
     while (size < kMostThreads && size < vectors) size *= 2;
@@ -379,10 +407,11 @@ cudaError_t softmax_forward(const T* x, T* y, int64_t rows, int64_t cols, int64_
     }
     constexpr int V = kAccess<T>;
     const int blocks = row_blocks(forward_online<T, V>, version);
-    const Plan plan = plan_of<T, 1>(is_aligned(x, y), cols, version, blocks);
+    const Plan plan = plan_of<T, 1>(cols, version, blocks, x, y);
     if constexpr (V > 1) {
         if (plan.waits) {
-            launch(forward_vector<T>, plan, rows, stream, x, y, rows, int(cols));
+            const auto kernel = plan.whole ? forward_vector<T, true> : forward_vector<T, false>;
+            launch(kernel, plan, rows, stream, x, y, rows, int(cols));
             return cudaGetLastError();
         }
         if (plan.walks) {
@@ -406,10 +435,11 @@ cudaError_t softmax_backward(const T* g, const T* y, T* dx, int64_t rows, int64_
     }
     constexpr int V = kAccess<T>;
     const int blocks = row_blocks(backward_online<T, V>, version);
-    const Plan plan = plan_of<T, 2>(is_aligned(g, y, dx), cols, version, blocks);
+    const Plan plan = plan_of<T, 2>(cols, version, blocks, g, y, dx);
     if constexpr (V > 1) {
         if (plan.waits) {
-            launch(backward_vector<T>, plan, rows, stream, g, y, dx, rows, int(cols));
+            const auto kernel = plan.whole ? backward_vector<T, true> : backward_vector<T, false>;
+            launch(kernel, plan, rows, stream, g, y, dx, rows, int(cols));
             return cudaGetLastError();
         }
         if (plan.walks) {

@@ -27,22 +27,22 @@ class Part {
   public:
     static constexpr int V = kVec<T>;
 
-    __device__ Part(int cols, int blocks)
-        : cols_(cols),
-          first_((cluster_rank() * blockDim.x + threadIdx.x) * V),
-          step_(blocks * blockDim.x * V) {}
+    __device__ explicit Part(int blocks)
+        : first_((cluster_rank() * blockDim.x + threadIdx.x) * V), step_(blocks * blockDim.x * V) {}
 
+    // Its number among those of the row.
+    __device__ int thread() const { return first_ / V; }
     // The column of vector n; it is past the end where there is none.
     __device__ int column(int n) const { return first_ + n * step_; }
 
-    // Asks for the row that begins at this element of each tensor; it is there after `await`.
+    // Asks for so many columns of these rows, or parts of rows; they are there after `await`.
     template <class... P>
-    __device__ void fetch(int64_t begin, const P*... tensors) {
+    __device__ void fetch(int cols, const P*... rows) {
 #pragma unroll
         for (int n = 0; n < kVectors<K>; ++n) {
-            if (column(n) >= cols_) break;
+            if (column(n) >= cols) break;
             int k = 0;
-            (copy_async<V>(at(n, k++).at, tensors + begin + column(n)), ...);
+            (copy_async<V>(at(n, k++).at, rows + column(n)), ...);
         }
         close_batch();
     }
@@ -56,5 +56,5 @@ class Part {
     }
 
   private:
-    int cols_, first_, step_;
+    int first_, step_;
 };
