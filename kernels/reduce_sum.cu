@@ -8,6 +8,7 @@
 // Traffic, the least a kernel can move: sizeof(T) bytes read per element; the sums are free beside
 // it.
 
+#include "edges.cuh"
 #include "reduce.cuh"
 #include "second.cuh"
 
@@ -65,12 +66,14 @@ __global__ void sum_shared(const In* x, Out* y, Pieces pieces) {
 }
 
 // ---- vector: 16 bytes per access, several of them in flight, and warp shuffles instead of a tree.
-// Flaw: a row that is no multiple of the vector wide is read element by element (V = 1).
+// Where rows are no multiple of the vector wide, pieces begin and end with single elements
+// (edges.cuh).
 
 constexpr int kAhead = 8;  // vectors that a thread asks for before it adds the first
 constexpr int kVectorThreads = 512;
+constexpr int kLeastWithEdges = 65;  // columns; narrower pieces go one element per access
 
-template <class In, class Out, int V>
+template <class In, class Out, int V, bool kWhole>
 __global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out* y,
                                                                 Pieces pieces) {
     using A = Acc<In>;
@@ -82,19 +85,23 @@ __global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out
         const int64_t p = first + threadIdx.y;
         const int size = p < pieces.count() ? int(pieces.end(p) - pieces.begin(p)) : 0;
         const In* piece = x + pieces.begin(p);
+        const Inner<In, kWhole> inner(piece, size);
+        const In* vectors = piece + inner.begin;
+        const int end = inner.width();
         A lanes[V] = {};
         const int step = blockDim.x * V;
-        for (int i = threadIdx.x * V; i + V <= size; i += kAhead * step) {
+        for (int i = threadIdx.x * V; i + V <= end; i += kAhead * step) {
             Vec<In, V> v[kAhead];
 #pragma unroll
             for (int n = 0; n < kAhead; ++n)
-                v[n] = load_once<V>(piece + i + n * step, i + n * step + V <= size);
-            for (int n = 0; n < kAhead && i + n * step < size; ++n) {
+                v[n] = load_once<V>(vectors + i + n * step, i + n * step + V <= end);
+            for (int n = 0; n < kAhead && i + n * step < end; ++n) {
                 for (int k = 0; k < V; ++k) lanes[k] += A(v[n][k]);
             }
         }
         // The one row of a sum over all may end within a vector.
-        for (int i = size / V * V + threadIdx.x; i < size; i += blockDim.x) lanes[0] += A(piece[i]);
+        for (int i = end / V * V + threadIdx.x; i < end; i += blockDim.x) lanes[0] += A(vectors[i]);
+        inner.edges(threadIdx.x, [&](int, int i) { lanes[0] += A(piece[i]); });
         A sum[1] = {0};
         for (A lane : lanes) sum[0] += lane;
         row_sum(sum, turn);
@@ -125,11 +132,16 @@ void launch(const In* x, Out* y, Pieces pieces, int64_t version, bool is_second,
     } else {
         constexpr int V = kVec<In>;
         const bool whole = is_aligned(x) && (pieces.cols % V == 0 || pieces.rows == 1);
+        const bool has_edges = !whole && pieces.size >= kLeastWithEdges;
+        const int64_t accesses =
+            has_edges ? pieces.size / V : ceil_div<int64_t>(pieces.size, whole ? V : 1);
         const Shape* shape = kShapes;
-        while (ceil_div<int64_t>(pieces.size, whole ? V : 1) > shape->vectors) ++shape;
+        while (accesses > shape->vectors || (has_edges && shape->threads < kEdgeThreads)) ++shape;
         const unsigned blocks = grid_of(ceil_div<int64_t>(pieces.count(), shape->pieces));
         const dim3 block(shape->threads, shape->pieces);
-        const auto kernel = whole ? sum_vector<In, Out, V> : sum_vector<In, Out, 1>;
+        const auto kernel = whole       ? sum_vector<In, Out, V, true>
+                            : has_edges ? sum_vector<In, Out, V, false>
+                                        : sum_vector<In, Out, 1, true>;
         if (is_second) {
             launch_second(kernel, 1, blocks, block, stream, x, y, pieces);
         } else {
