@@ -466,9 +466,8 @@ struct Plan {
         : rows(rows) {
         constexpr int V = kAccess<T>;
         whole = is_aligned(tensors...) && cols % V == 0;
-        vectors = V > 1 && version >= 2 && cols > 0 && cols <= 1 << 30;
-        const bool has_edges = is_alike(tensors...) && cols >= 2 * V;  // and a vector for sure
-        vectors = vectors && (whole || has_edges);
+        vectors = V > 1 && version >= 2 && cols > 0 && cols <= 1 << 30 &&
+                  (whole || may_have_edges<T>(cols, tensors...));
         int64_t threads = kWarp;
         if (vectors) {
             threads = fullest(cols / V, shape);

@@ -143,11 +143,14 @@ __global__ void dx_block(const T* g, const T* gs, const T* s, const T* weight, c
 // of each element a bit is kept. Backward has its part of the row, the weights and the sums of its
 // columns in registers; it draws while the sums over the row are on their way, and the next row is
 // on its way to shared memory. A row that does not fit into that is read again where it is needed.
-// Flaw: a row that is no multiple of the vector wide goes back to block.
+//
+// A row that is no multiple of the vector wide has edges, which go one by one (edges.cuh).
+// Flaw: such a row goes back to block where it is too wide, in backward for one block.
 
-// one_nth: 1 / cols, so that no thread divides. blocks: of a cluster.
-template <class T>
-__global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
+// one_nth: 1 / cols, so that no thread divides. blocks: of a cluster. (Edges take registers, and so
+// a block's place.)
+template <class T, bool kWhole>
+__global__ __launch_bounds__(kMostThreads, kWhole ? kWaitingBlocks : 2) void forward_vector(
     const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
     Acc<T>* rstd, int64_t rows, int cols, int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth,
     Acc<T> eps) {
@@ -156,17 +159,28 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
     Part<T, 2> part(blocks);
     RowMerge merge(blocks);
     const int64_t row = int64_t(cluster_index(blocks)) * blockDim.y + threadIdx.y;
-    const int64_t begin = row * cols;
-    const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
-    const auto there = [&](int n) { return part.column(n) < end; };
+    const Inner<T, kWhole> inner(x + row * cols, row < rows ? cols : 0);  // past the last nothing
+    const int64_t begin = row * cols + inner.begin;
+    const auto there = [&](int n) { return part.column(n) < inner.width(); };
     const uint64_t seed = *dropout.seed;
-    if (row < rows) part.fetch(cols, x + begin, residual + begin);
+    if (row < rows) part.fetch(inner.width(), x + begin, residual + begin);
+    Vec<T, 1> edges[2], more_edges[2];
+    inner.edges(part.thread(), [&](int n, int c) {
+        edges[n] = load<1>(x + row * cols + c);
+        more_edges[n] = load<1>(residual + row * cols + c);
+    });
     Kept<N, V> kept;
 #pragma unroll 1  // four draws side by side would not fit into 40 registers
     for (int n = 0; n < N; ++n) {
         if (!there(n)) break;
         kept.note(n, Draw<V>(dropout, seed, begin + part.column(n)), dropout);
     }
+    inner.edges(part.thread(), [&](int n, int c) {
+        const int64_t i = row * cols + c;
+        const A factor = Draw<1>(dropout, seed, i).factor(dropout, 0);
+        edges[n][0] = sum_of(more_edges[n][0], edges[n][0], factor);
+        store(s + i, edges[n]);
+    });
     part.await();
 #pragma unroll 1
     for (int n = 0; n < N; ++n) {
@@ -176,12 +190,13 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
         const uint32_t bits = kept[n];
         for (int k = 0; k < V; ++k)
             v[k] = sum_of(more[k], v[k], bits >> k & 1 ? dropout.scale : A(0));
-        store(s + begin + part.column(n), v);
+        inner.put(s + begin + part.column(n), v);
         part.at(n, 0) = v;
     }
     const auto each = [&](auto visit) {
 #pragma unroll
         for (int n = 0; n < N && there(n); ++n) visit(part.at(n, 0));
+        inner.edges(part.thread(), [&](int n, int) { visit(edges[n]); });
     };
     const bool once = kMeanIsExact<T> && blockDim.y == 1;
     const Moments<A> of = once ? QuickMoments<T>::of(each, A(0), merge, one_nth, eps)
@@ -189,11 +204,15 @@ __global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
 #pragma unroll 4
     for (int n = 0; n < N; ++n) {
         if (!there(n)) break;
-        const int c = part.column(n);
-        store(y + begin + c,
-              shift_and_scale(part.at(n, 0), of, load<V>(weight + c), load<V>(bias + c)));
+        const int c = inner.begin + part.column(n);
+        inner.put(y + row * cols + c, shift_and_scale(part.at(n, 0), of, inner.beside(weight, c),
+                                                      inner.beside(bias, c)));
     }
-    if (part.column(0) == 0 && row < rows) put(of, row, mean, rstd);
+    inner.edges(part.thread(), [&](int n, int c) {
+        store(y + row * cols + c,
+              shift_and_scale(edges[n], of, load<1>(weight + c), load<1>(bias + c)));
+    });
+    if (part.thread() == 0 && row < rows) put(of, row, mean, rstd);
 }
 
 constexpr int kWideVectors = 2, kWideDepth = 3;  // of a thread in a row; rows that wait
@@ -308,44 +327,53 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, cons
     if (walk.is_first()) put(of, row, mean, rstd);
 }
 
-template <class T>
+template <class T, bool kWhole>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
     T* dresidual, T* dx, Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols,
     Dropout<Acc<T>> dropout, Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Columns<T, N> column(0);
+    const Turns<kWhole> turns;
+    const Inner<T, kWhole> inner(g + turns.first * cols, cols);
+    const Columns<T, N> column(0, inner.begin);
     RowMerge merge(1);
     const NextRows<T, 3> ahead;
-    const auto fetch = [&](int turn, int64_t row) {
-        const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
+    const int lone = inner.lone(threadIdx.x);
+    const uint64_t seed = *dropout.seed;
+    A weight_sum[N][V] = {}, bias_sum[N][V] = {}, lone_weight_sum[1] = {}, lone_bias_sum[1] = {};
+    Vec<T, V> w[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+        const int c = column[n];
+        if (c < inner.end) w[n] = inner.beside(weight, c);
+    }
+    const Vec<T, 1> lone_w = {lone < 0 ? T(0) : weight[lone]};
+    NextNumber<A> next_m, next_r;
+    NextNumber<T> next_u, next_v;
+    const auto ask = [&](int turn, int64_t row) {
+        const bool there = row < rows;
+        const int end = there ? inner.end : 0;  // past the last row there is nothing to do
+        next_m.ask(mean + row, there);
+        next_r.ask(rstd + row, there);
+        next_u.ask(g + row * cols + lone, there && lone >= 0);
+        next_v.ask(s + row * cols + lone, there && lone >= 0);
         if (gs != nullptr) {
             ahead.fetch(turn, 0, column, end, row * cols, g, s, gs);
         } else {
             ahead.fetch(turn, 0, column, end, row * cols, g, s);
         }
     };
-    const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const int64_t slices = int64_t(gridDim.x) * blockDim.y;
-    const uint64_t seed = *dropout.seed;
-    A weight_sum[N][V] = {}, bias_sum[N][V] = {};
-    Vec<T, V> w[N];
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = column[n];
-        if (c < cols) w[n] = load<V>(weight + c);
-    }
-    A next_m = slice < rows ? mean[slice] : A(0), next_r = slice < rows ? rstd[slice] : A(0);
-    fetch(0, slice);
+    ask(0, turns.first);
+    if constexpr (!kWhole) next_m.await(), next_r.await(), next_u.await(), next_v.await();
     int turn = 0;
-    for (int64_t row = slice; row - threadIdx.y < rows; row += slices, turn ^= 1) {
-        const int end = row < rows ? cols : 0;
-        const int64_t begin = row * cols, next = row + slices;
-        const A m = next_m, r = next_r;
-        next_m = next < rows ? mean[next] : A(0);
-        next_r = next < rows ? rstd[next] : A(0);
-        fetch(turn ^ 1, next);
+    for (int64_t row = turns.first; row - turns.behind < rows; row += turns.stride, turn ^= 1) {
+        const int end = row < rows ? inner.end : 0;
+        const int64_t begin = row * cols;
+        const A m = next_m.get(), r = next_r.get();
+        const Vec<T, 1> lone_u = {next_u.get()}, lone_v = {next_v.get()};
+        ask(turn ^ 1, row + turns.stride);
+        const bool has_lone = lone >= 0 && row < rows;
         await_batches<1>();  // the next row may still be on its way
         Vec<T, V> u[N], v[N];
         Totals<2, A> mine = {0, 0};  // of h, of h * xhat
@@ -357,6 +385,10 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             add_gradients(u[n], v[n], w[n], Moments<A>{m, r}, weight_sum[n], bias_sum[n],
                           mine.values[0], mine.values[1]);
         }
+        if (has_lone) {
+            add_gradients(lone_u, lone_v, lone_w, Moments<A>{m, r}, lone_weight_sum, lone_bias_sum,
+                          mine.values[0], mine.values[1]);
+        }
         const auto sent = merge.send(mine);
         Draw<V> draw[N];  // while other warps' sums are on their way
 #pragma unroll
@@ -364,6 +396,11 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
         const auto sums = merge.receive(sent);
         // xhat * average of h * xhat is (s - mean) * slope
         const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
+        const auto dresidual_of = [&](T u, T v, T w, T more) {
+            const A h = product(A(u), A(w));
+            const A d = r * (h - h_average - (A(v) - m) * slope);
+            return gs == nullptr ? d : d + A(more);
+        };
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
@@ -372,18 +409,23 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             if (gs != nullptr) more = ahead.at(turn, n, 2);
             if constexpr (sizeof(T) == 4) u[n] = ahead.at(turn, n, 0);  // no registers to keep it
             for (int k = 0; k < V; ++k) {
-                const A h = product(A(u[n][k]), A(w[n][k]));
-                A d = r * (h - h_average - (A(v[n][k]) - m) * slope);
-                if (gs != nullptr) d += A(more[k]);
+                const A d = dresidual_of(u[n][k], v[n][k], w[n][k], more[k]);
                 u[n][k] = T(d);
                 v[n][k] = T(d * draw[n].factor(dropout, k));
             }
-            store(dresidual + begin + c, u[n]);
-            store(dx + begin + c, v[n]);
+            inner.put(dresidual + begin + c, u[n]);
+            inner.put(dx + begin + c, v[n]);
+        }
+        if (has_lone) {
+            const int64_t i = begin + lone;
+            const A d = dresidual_of(lone_u[0], lone_v[0], lone_w[0], gs == nullptr ? T(0) : gs[i]);
+            dresidual[i] = T(d);
+            dx[i] = T(d * Draw<1>(dropout, seed, i).factor(dropout, 0));
         }
     }
-    write_columns(partial_dweight + blockIdx.x * int64_t(cols), column, cols, weight_sum);
-    write_columns(partial_dbias + blockIdx.x * int64_t(cols), column, cols, bias_sum);
+    const int64_t partial = blockIdx.x * int64_t(cols);
+    write_columns(partial_dweight + partial, column, inner, weight_sum, lone_weight_sum[0]);
+    write_columns(partial_dbias + partial, column, inner, bias_sum, lone_bias_sum[0]);
 }
 
 template <class T>
@@ -400,6 +442,7 @@ __global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
     const int slice = cluster_index(), slices = clusters();
+    const Inner<T, true> inner(g, cols);
     const FullColumns<T, N> column(blocks, cols);
     RowMerge<kBackwardThreads / kWarp, kMostBlocks> merge(blocks);
     const uint64_t seed = *dropout.seed;
@@ -454,8 +497,8 @@ __global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
         }
         queue.advance();
     }
-    write_columns(partial_dweight + int64_t(slice) * cols, column, cols, weight_sum);
-    write_columns(partial_dbias + int64_t(slice) * cols, column, cols, bias_sum);
+    write_columns(partial_dweight + int64_t(slice) * cols, column, inner, weight_sum);
+    write_columns(partial_dbias + int64_t(slice) * cols, column, inner, bias_sum);
 }
 
 // Of rows that no cluster can keep, and of which averages_long has left the averages: a thread
@@ -503,12 +546,14 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
                         int64_t cols, int64_t version) {
     BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, gs, s, weight), rows, cols);
     if constexpr (kHasVectors<T>) {
+        constexpr int kBytes = NextRows<T, 3>::kBytes;
         if (plan.whole) {
-            plan.launch =
-                backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 3>::kBytes);
+            plan.launch = backward_launch<T>(backward_vector<T, true>, rows, cols, kBytes);
+        } else if (version == 2 && is_aligned(g, gs, s, weight) && may_have_edges<T>(cols, g)) {
+            plan.take_edges(backward_launch<T>(backward_vector<T, false>, rows, cols, kBytes));
         }
         if constexpr (kMayHaveClusters) {
-            if (plan.wants_wide()) {
+            if (plan.whole && plan.wants_wide()) {
                 plan.take_wide(
                     backward_launch<T>(backward_wide<T>, rows, cols, WideQueue<T>::kBytes));
             }
@@ -531,13 +576,17 @@ cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* w
         return cudaGetLastError();
     }
     if constexpr (kHasVectors<T>) {
-        if (version == 2 && is_whole<T>(cols, x, residual, weight, bias, y, s)) {
-            const Acc<T> one_nth = Acc<T>(1) / cols;
-            RowLaunch launch =
-                forward_launch<T>(forward_vector<T>, rows, cols, kVectors<2>, waiting_bytes(1));
+        const Acc<T> one_nth = Acc<T>(1) / cols;
+        // (Of rows on no boundary, a vector would need the bits of two draws.)
+        const bool edges =
+            is_aligned(x, residual, weight, bias, y, s) && may_have_edges<T>(cols, x);
+        const bool whole = is_whole<T>(cols, x, residual, weight, bias, y, s);
+        if (version == 2 && (whole || edges)) {
+            const auto kernel = whole ? forward_vector<T, true> : forward_vector<T, false>;
+            RowLaunch launch = forward_launch<T>(kernel, rows, cols, kVectors<2>, waiting_bytes(1));
             if constexpr (kMayHaveClusters && sizeof(T) == 4) {
                 RowLaunch wide;
-                if (launch.blocks * launch.block.x == kClusterBlocks * kMostThreads) {
+                if (whole && launch.blocks * launch.block.x == kClusterBlocks * kMostThreads) {
                     wide = wide_launch<T, kWideVectors, kWideDepth, 2>(forward_wide<T>,
                                                                        kWideThreads, rows, cols);
                 }
@@ -548,10 +597,12 @@ cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* w
                 }
             }
             if (launch.blocks > 0) {
-                launch.start(forward_vector<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
-                             rows, int(cols), launch.blocks, dropout, one_nth, Acc<T>(eps));
+                launch.start(kernel, stream, x, residual, weight, bias, y, s, mean, rstd, rows,
+                             int(cols), launch.blocks, dropout, one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
+        }
+        if (version == 2 && whole) {
             const LongLaunch walk = long_launch<T, 1>(forward_long<T>, kHalfThreads, rows, cols);
             walk.start(forward_long<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
                        int(cols), walk.blocks, walk.kept, dropout, one_nth, Acc<T>(eps));
@@ -592,7 +643,7 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
     }
     const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
     const Slices& slices = plan.slices;
-    if (!plan.whole) {
+    if (!plan.whole && plan.launch.blocks == 0) {
         dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
             g, gs, s, weight, mean, rstd, dresidual, dx, rows, cols, dropout);
         columns_block<T, 1><<<slices.grid, slices.block, 0, stream>>>(
@@ -608,9 +659,9 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
                 g, gs, s, weight, mean, rstd, averages, dresidual, dx, partial_dweight,
                 partial_dbias, int(rows), cols, dropout);
         } else if (!plan.is_wide) {
-            plan.launch.start(backward_vector<T>, stream, g, gs, s, weight, mean, rstd, dresidual,
-                              dx, partial_dweight, partial_dbias, rows, int(cols), dropout,
-                              one_nth);
+            const auto kernel = plan.whole ? backward_vector<T, true> : backward_vector<T, false>;
+            plan.launch.start(kernel, stream, g, gs, s, weight, mean, rstd, dresidual, dx,
+                              partial_dweight, partial_dbias, rows, int(cols), dropout, one_nth);
         } else if constexpr (kMayHaveClusters) {
             plan.launch.start(backward_wide<T>, stream, g, gs, s, weight, mean, rstd, dresidual, dx,
                               partial_dweight, partial_dbias, int(rows), int(cols),

@@ -119,38 +119,44 @@ __global__ void dx_block(const T* g, const T* x, const T* weight, const Acc<T>* 
 // A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
 // other, and more has to be on its way meanwhile: in forward the next row, and backward takes two
 // rows at once. A row that does not fit into that either is read again where it is needed.
-// Flaw: a row that is no multiple of the vector wide goes back to block.
+//
+// A row that is no multiple of the vector wide has edges, which go one by one (edges.cuh).
+// Flaw: such a row too wide for one block goes back to block.
 
 // one_nth: 1 / cols, so that no thread divides.
-template <class T>
+template <class T, bool kWhole>
 __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
     const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean, Acc<T>* rstd, int64_t rows,
     int cols, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const Columns<T, N> column(0);
-    RowMerge merge(1);
-    const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
     x += row * cols;
     y += row * cols;
+    const Inner<T, kWhole> inner(x, row < rows ? cols : 0);  // past the last one nothing
+    const Columns<T, N> column(0, inner.begin);
+    RowMerge merge(1);
     Vec<T, V> v[N];
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-        v[n] = load_once<V>(x + column[n], column[n] < end);
-    }
+    for (int n = 0; n < N; ++n) v[n] = load_once<V>(x + column[n], column[n] < inner.end);
+    Vec<T, 1> edges[2];
+    inner.edges(threadIdx.x, [&](int n, int c) { edges[n] = load<1>(x + c); });
     const auto each = [&](auto visit) {
 #pragma unroll
-        for (int n = 0; n < N && column[n] < end; ++n) visit(v[n]);
+        for (int n = 0; n < N && column[n] < inner.end; ++n) visit(v[n]);
+        inner.edges(threadIdx.x, [&](int n, int) { visit(edges[n]); });
     };
     const Moments<A> of = spread_moments<T>(each, merge, one_nth, eps);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
-        if (c >= end) break;
-        store(y + c, shift_and_scale(v[n], of, load<V>(weight + c), load<V>(bias + c)));
+        if (c >= inner.end) break;
+        inner.put(y + c, shift_and_scale(v[n], of, inner.beside(weight, c), inner.beside(bias, c)));
     }
-    if (column.first == 0 && row < rows) put(of, row, mean, rstd);
+    inner.edges(threadIdx.x, [&](int n, int c) {
+        store(y + c, shift_and_scale(edges[n], of, load<1>(weight + c), load<1>(bias + c)));
+    });
+    if (threadIdx.x == 0 && row < rows) put(of, row, mean, rstd);
 }
 
 // blocks: of a cluster. It stays, so that each thread keeps the weights of its columns; and while
@@ -240,62 +246,79 @@ __global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T*
     if (walk.is_first()) put(of, row, mean, rstd);
 }
 
-template <class T>
+template <class T, bool kWhole>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd, T* dx,
     Acc<T>* partial_dweight, Acc<T>* partial_dbias, int64_t rows, int cols, Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Columns<T, N> column(0);
+    const Turns<kWhole> turns;
+    const Inner<T, kWhole> inner(g + turns.first * cols, cols);
+    const Columns<T, N> column(0, inner.begin);
     RowMerge merge(1);
     const NextRows<T, 2> ahead;
-    const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const int64_t slices = int64_t(gridDim.x) * blockDim.y;
-    A weight_sum[N][V] = {}, bias_sum[N][V] = {};
+    const int lone = inner.lone(threadIdx.x);
+    A weight_sum[N][V] = {}, bias_sum[N][V] = {}, lone_weight_sum = 0, lone_bias_sum = 0;
     A w[N][V];
-    read_columns(weight, column, cols, w);
-    A next_m = slice < rows ? mean[slice] : A(0), next_r = slice < rows ? rstd[slice] : A(0);
-    ahead.fetch(0, 0, column, slice < rows ? cols : 0, slice * cols, g, x);
+    read_columns(weight, column, inner, w);
+    const A lone_w = lone < 0 ? A(0) : A(weight[lone]);
+    NextNumber<A> next_m, next_r;
+    NextNumber<T> next_u, next_v;
+    const auto ask = [&](int turn, int64_t row) {
+        const bool there = row < rows;
+        next_m.ask(mean + row, there);
+        next_r.ask(rstd + row, there);
+        next_u.ask(g + row * cols + lone, there && lone >= 0);
+        next_v.ask(x + row * cols + lone, there && lone >= 0);
+        ahead.fetch(turn, 0, column, there ? inner.end : 0, row * cols, g, x);
+    };
+    ask(0, turns.first);
+    if constexpr (!kWhole) next_m.await(), next_r.await(), next_u.await(), next_v.await();
     int turn = 0;
-    for (int64_t row = slice; row - threadIdx.y < rows; row += slices, turn ^= 1) {
-        const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
-        const int64_t next = row + slices;
-        const A m = next_m, r = next_r;
-        next_m = next < rows ? mean[next] : A(0);
-        next_r = next < rows ? rstd[next] : A(0);
-        ahead.fetch(turn ^ 1, 0, column, next < rows ? cols : 0, next * cols, g, x);
+    for (int64_t row = turns.first; row - turns.behind < rows; row += turns.stride, turn ^= 1) {
+        const int end = row < rows ? inner.end : 0;  // past the last row there is nothing to do
+        const A m = next_m.get(), r = next_r.get();
+        const T lone_u = next_u.get(), lone_v = next_v.get();
+        ask(turn ^ 1, row + turns.stride);
+        const bool has_lone = lone >= 0 && row < rows;
         await_batches<1>();  // the next row may still be on its way
         Vec<T, V> v[N];
         A h[N][V];
         Totals<2, A> mine = {0, 0};  // of h, of h * xhat
+        const auto add = [&](T u, T v, A w, A& weight_sum, A& bias_sum) {
+            const A d = A(u), xhat = (A(v) - m) * r, h = product(d, w);
+            weight_sum += d * xhat;
+            bias_sum += d;
+            mine.values[0] += h;
+            mine.values[1] += h * xhat;
+            return h;
+        };
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             if (column[n] >= end) break;
             const Vec<T, V> u = ahead.at(turn, n, 0);
             v[n] = ahead.at(turn, n, 1);
-            for (int k = 0; k < V; ++k) {
-                const A d = A(u[k]), xhat = (A(v[n][k]) - m) * r;
-                weight_sum[n][k] += d * xhat;
-                bias_sum[n][k] += d;
-                h[n][k] = product(d, w[n][k]);
-                mine.values[0] += h[n][k];
-                mine.values[1] += h[n][k] * xhat;
-            }
+            for (int k = 0; k < V; ++k)
+                h[n][k] = add(u[k], v[n][k], w[n][k], weight_sum[n][k], bias_sum[n][k]);
         }
+        A lone_h = 0;
+        if (has_lone) lone_h = add(lone_u, lone_v, lone_w, lone_weight_sum, lone_bias_sum);
         const auto sums = merge(mine);
         // xhat * average of h * xhat is (x - mean) * slope: one multiplication less an element
         const A h_average = sums[0] * one_nth, slope = sums[1] * one_nth * r;
+        const auto dx_of = [&](A h, T x) { return T(r * (h - h_average - (A(x) - m) * slope)); };
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
-            for (int k = 0; k < V; ++k)
-                v[n][k] = T(r * (h[n][k] - h_average - (A(v[n][k]) - m) * slope));
-            store(dx + row * cols + c, v[n]);
+            for (int k = 0; k < V; ++k) v[n][k] = dx_of(h[n][k], v[n][k]);
+            inner.put(dx + row * cols + c, v[n]);
         }
+        if (has_lone) dx[row * cols + lone] = dx_of(lone_h, lone_v);
     }
-    write_columns(partial_dweight + blockIdx.x * int64_t(cols), column, cols, weight_sum);
-    write_columns(partial_dbias + blockIdx.x * int64_t(cols), column, cols, bias_sum);
+    const int64_t partial = blockIdx.x * int64_t(cols);
+    write_columns(partial_dweight + partial, column, inner, weight_sum, lone_weight_sum);
+    write_columns(partial_dbias + partial, column, inner, bias_sum, lone_bias_sum);
 }
 
 // (Of four-byte elements, two turns are bytes enough to be on their way.)
@@ -314,6 +337,7 @@ __global__ __launch_bounds__(kBackwardThreads,
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
     const int slice = cluster_index(), slices = clusters();
+    const Inner<T, true> inner(g, cols);
     const FullColumns<T, N> column(blocks, cols);
     RowMerge<kBackwardThreads / kWarp, kMostBlocks> merge(blocks);
     WideQueue<T> queue(column, slice, slices, rows, g, x);
@@ -376,8 +400,8 @@ __global__ __launch_bounds__(kBackwardThreads,
         }
         queue.advance();
     }
-    write_columns(partial_dweight + int64_t(slice) * cols, column, cols, weight_sum);
-    write_columns(partial_dbias + int64_t(slice) * cols, column, cols, bias_sum);
+    write_columns(partial_dweight + int64_t(slice) * cols, column, inner, weight_sum);
+    write_columns(partial_dbias + int64_t(slice) * cols, column, inner, bias_sum);
 }
 
 // Of rows that no cluster can keep, and of which averages_long has left the averages: a thread
@@ -427,12 +451,14 @@ BackwardPlan<T> plan_of(const T* g, const T* x, const T* weight, int64_t rows, i
                         int64_t version) {
     BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, x, weight), rows, cols);
     if constexpr (kHasVectors<T>) {
+        constexpr int kBytes = NextRows<T, 2>::kBytes;
         if (plan.whole) {
-            plan.launch =
-                backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 2>::kBytes);
+            plan.launch = backward_launch<T>(backward_vector<T, true>, rows, cols, kBytes);
+        } else if (version == 2 && is_aligned(g, x, weight) && may_have_edges<T>(cols, g, x)) {
+            plan.take_edges(backward_launch<T>(backward_vector<T, false>, rows, cols, kBytes));
         }
         if constexpr (kMayHaveClusters) {
-            if (plan.wants_wide(sizeof(T) == 2)) {
+            if (plan.whole && plan.wants_wide(sizeof(T) == 2)) {
                 plan.take_wide(
                     backward_launch<T>(backward_wide<T>, rows, cols, WideQueue<T>::kBytes));
             }
@@ -452,14 +478,20 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
         return cudaGetLastError();
     }
     if constexpr (kHasVectors<T>) {
-        if (version == 2 && is_whole<T>(cols, x, weight, bias, y)) {
-            const Acc<T> one_nth = Acc<T>(1) / cols;
-            RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols, kForwardVectors);
+        const Acc<T> one_nth = Acc<T>(1) / cols;
+        const bool whole = is_whole<T>(cols, x, weight, bias, y);
+        const bool edges = is_aligned(weight, bias) && may_have_edges<T>(cols, x, y);
+        if (version == 2 && (whole || edges)) {
+            const auto kernel = whole ? forward_vector<T, true> : forward_vector<T, false>;
+            const RowLaunch launch = forward_launch<T>(kernel, rows, cols, kForwardVectors);
             if (launch.blocks == 1) {
-                launch.start(forward_vector<T>, stream, x, weight, bias, y, mean, rstd, rows,
-                             int(cols), one_nth, Acc<T>(eps));
+                launch.start(kernel, stream, x, weight, bias, y, mean, rstd, rows, int(cols),
+                             one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
+        }
+        if (version == 2 && whole) {
+            RowLaunch launch;
             const bool is_short = cols <= kShortCols<T>;
             const auto wide = is_short ? forward_wide<T, 2, 3> : forward_wide<T, 4, 2>;
             if (is_short) {
@@ -510,7 +542,7 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
     }
     const BackwardPlan<T> plan = plan_of(g, x, weight, rows, cols, version);
     const Slices& slices = plan.slices;
-    if (!plan.whole) {
+    if (!plan.whole && plan.launch.blocks == 0) {
         dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(g, x, weight, mean, rstd, dx,
                                                                     rows, cols);
         columns_block<T, 1><<<slices.grid, slices.block, 0, stream>>>(
@@ -526,8 +558,9 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
                                                                 dx, partial_dweight, partial_dbias,
                                                                 int(rows), cols);
         } else if (!plan.is_wide) {
-            plan.launch.start(backward_vector<T>, stream, g, x, weight, mean, rstd, dx,
-                              partial_dweight, partial_dbias, rows, int(cols), one_nth);
+            const auto kernel = plan.whole ? backward_vector<T, true> : backward_vector<T, false>;
+            plan.launch.start(kernel, stream, g, x, weight, mean, rstd, dx, partial_dweight,
+                              partial_dbias, rows, int(cols), one_nth);
         } else if constexpr (kMayHaveClusters) {
             plan.launch.start(backward_wide<T>, stream, g, x, weight, mean, rstd, dx,
                               partial_dweight, partial_dbias, int(rows), int(cols),

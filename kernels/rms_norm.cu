@@ -182,50 +182,61 @@ __global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>
 // other, and more has to be on its way meanwhile: in forward such a row waits in shared memory, and
 // backward takes two of them at once. A row that does not fit into that either is read again where
 // it is needed.
-// Flaw: a row that is no multiple of the vector wide goes back to block.
+//
+// A row that is no multiple of the vector wide has edges, which go one by one (edges.cuh).
+// Flaw: such a row too wide for one block goes back to block.
 
-// one_nth: 1 / cols, so that no thread divides.
-template <class T>
-__global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
+// one_nth: 1 / cols, so that no thread divides. (Edges take registers, and so a block's place.)
+template <class T, bool kWhole>
+__global__ __launch_bounds__(kForwardThreads, kWhole ? kForwardBlocks : 2) void forward_vector(
     const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int64_t rows,
     int cols, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
-    const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const Columns<T, N> column(0);
+    const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y, begin = row * cols;
+    const Inner<T, kWhole> inner(x + begin, row < rows ? cols : 0);  // past the last one nothing
+    const Columns<T, N> column(0, inner.begin);
     RowMerge merge(1);
-    const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
     Vec<T, V> v[N];
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-        v[n] = load_once<V>(x + row * cols + column[n], column[n] < end);
+        v[n] = load_once<V>(x + begin + column[n], column[n] < inner.end);
     }
+    T edges[2];
+    inner.edges(threadIdx.x, [&](int n, int c) { edges[n] = x[begin + c]; });
     if (residual != nullptr) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
-            if (c >= end) break;
-            const Vec<T, V> more = load_once<V>(residual + row * cols + c);
+            if (c >= inner.end) break;
+            const Vec<T, V> more = load_once<V>(residual + begin + c);
             for (int k = 0; k < V; ++k) v[n][k] = sum_of(v[n][k], more[k]);
-            store(s + row * cols + c, v[n]);
+            inner.put(s + begin + c, v[n]);
         }
+        inner.edges(threadIdx.x, [&](int n, int c) {
+            edges[n] = sum_of(edges[n], residual[begin + c]);
+            s[begin + c] = edges[n];
+        });
     }
     Total<A> square = {0};
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-        if (column[n] >= end) break;
+        if (column[n] >= inner.end) break;
         for (int k = 0; k < V; ++k) square.value += A(v[n][k]) * A(v[n][k]);
     }
+    inner.edges(threadIdx.x, [&](int n, int) { square.value += A(edges[n]) * A(edges[n]); });
     const A r = inverse_root(merge(square).value * one_nth + eps);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
-        if (c >= end) break;
-        const Vec<T, V> w = load<V>(weight + c);
+        if (c >= inner.end) break;
+        const Vec<T, V> w = inner.beside(weight, c);
         for (int k = 0; k < V; ++k) v[n][k] = T(A(v[n][k]) * r * A(w[k]));
-        store(y + row * cols + c, v[n]);
+        inner.put(y + begin + c, v[n]);
     }
-    if (column.first == 0 && row < rows && rstd != nullptr) rstd[row] = r;
+    inner.edges(threadIdx.x,
+                [&](int n, int c) { y[begin + c] = T(A(edges[n]) * r * A(weight[c])); });
+    if (threadIdx.x == 0 && row < rows && rstd != nullptr) rstd[row] = r;
 }
 
 // blocks: of a cluster, which has one row. K: of tensors to read, 2 with a residual.
@@ -369,29 +380,40 @@ __global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T*
     if (walk.is_first() && rstd != nullptr) rstd[row] = r;
 }
 
-template <class T>
+template <class T, bool kWhole>
 __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
     const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd, T* dx,
     Acc<T>* partial_dweight, int64_t rows, int cols, Acc<T> cols_eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Columns<T, N> column(0);
+    const Turns<kWhole> turns;
+    const Inner<T, kWhole> inner(g + turns.first * cols, cols);
+    const Columns<T, N> column(0, inner.begin);
     RowMerge merge(1);
     const NextRows<T, 2> ahead;
-    const int64_t slice = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const int64_t slices = int64_t(gridDim.x) * blockDim.y;
-    A weight_sum[N][V] = {};
+    const int lone = inner.lone(threadIdx.x);
+    A weight_sum[N][V] = {}, lone_sum = 0;
     A w[N][V];
-    read_columns(weight, column, cols, w);
-    A next_r = slice < rows ? rstd[slice] : A(0);
-    ahead.fetch(0, 0, column, slice < rows ? cols : 0, slice * cols, g, s);
+    read_columns(weight, column, inner, w);
+    const A lone_w = lone < 0 ? A(0) : A(weight[lone]);
+    NextNumber<A> next_r;
+    NextNumber<T> next_u, next_v;
+    const auto ask = [&](int turn, int64_t row) {
+        const bool there = row < rows;
+        next_r.ask(rstd + row, there);
+        next_u.ask(g + row * cols + lone, there && lone >= 0);
+        next_v.ask(s + row * cols + lone, there && lone >= 0);
+        ahead.fetch(turn, 0, column, there ? inner.end : 0, row * cols, g, s);
+    };
+    ask(0, turns.first);
+    if constexpr (!kWhole) next_r.await(), next_u.await(), next_v.await();
     int turn = 0;
-    for (int64_t row = slice; row - threadIdx.y < rows; row += slices, turn ^= 1) {
-        const int end = row < rows ? cols : 0;  // past the last row there is nothing to do
-        const int64_t next = row + slices;
-        const A r = next_r;
-        next_r = next < rows ? rstd[next] : A(0);
-        ahead.fetch(turn ^ 1, 0, column, next < rows ? cols : 0, next * cols, g, s);
+    for (int64_t row = turns.first; row - turns.behind < rows; row += turns.stride, turn ^= 1) {
+        const int end = row < rows ? inner.end : 0;  // past the last row there is nothing to do
+        const A r = next_r.get();
+        const T lone_u = next_u.get(), lone_v = next_v.get();
+        ask(turn ^ 1, row + turns.stride);
+        const bool has_lone = lone >= 0 && row < rows;
         Vec<T, V> u[N], v[N], more[N];
         if (gs != nullptr) {  // for these there are registers
 #pragma unroll
@@ -402,33 +424,44 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
         }
         await_batches<1>();          // the next row may still be on its way
         Totals<2, A> mine = {0, 0};  // of h * xhat, of xhat * xhat
+        const auto add = [&](T u, T v, A w, A& weight_sum) {
+            const A xhat = product(A(v), r);
+            weight_sum += A(u) * xhat;
+            mine.values[0] += product(A(u), w) * xhat;
+            mine.values[1] += xhat * xhat;
+        };
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             if (column[n] >= end) break;
             u[n] = ahead.at(turn, n, 0);
             v[n] = ahead.at(turn, n, 1);
-            for (int k = 0; k < V; ++k) {
-                const A xhat = product(A(v[n][k]), r);
-                weight_sum[n][k] += A(u[n][k]) * xhat;
-                mine.values[0] += product(A(u[n][k]), w[n][k]) * xhat;
-                mine.values[1] += xhat * xhat;
-            }
+            for (int k = 0; k < V; ++k) add(u[n][k], v[n][k], w[n][k], weight_sum[n][k]);
         }
+        if (has_lone) add(lone_u, lone_v, lone_w, lone_sum);
         const auto sums = merge(mine);
         const A average = average_of(sums[0], sums[1], r, cols_eps);
+        const auto dx_of = [&](T u, T v, A w) {
+            const A h = product(A(u), w), xhat = product(A(v), r);
+            return r * (h - xhat * average);
+        };
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
             for (int k = 0; k < V; ++k) {
-                const A h = product(A(u[n][k]), w[n][k]), xhat = product(A(v[n][k]), r);
-                const A d = r * (h - xhat * average);
+                const A d = dx_of(u[n][k], v[n][k], w[n][k]);
                 v[n][k] = T(gs == nullptr ? d : d + A(more[n][k]));
             }
-            store(dx + row * cols + c, v[n]);
+            inner.put(dx + row * cols + c, v[n]);
+        }
+        if (has_lone) {
+            const A d = dx_of(lone_u, lone_v, lone_w);
+            const int64_t i = row * cols + lone;
+            dx[i] = T(gs == nullptr ? d : d + A(gs[i]));
         }
     }
-    write_columns(partial_dweight + blockIdx.x * int64_t(cols), column, cols, weight_sum);
+    write_columns(partial_dweight + blockIdx.x * int64_t(cols), column, inner, weight_sum,
+                  lone_sum);
 }
 
 // blocks: of a cluster, or 1. It takes two rows of two-byte elements at once, for which there are
@@ -439,13 +472,14 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
     Acc<T>* partial_dweight, int64_t rows, int cols, int blocks, Acc<T> cols_eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
+    const Inner<T, true> inner(g, cols);
     const Columns<T, N> column(cluster_rank());
     RowMerge<kBackwardThreads / kWarp, kMostBlocks> merge(blocks);
     const NextRows<T, 2, R> ahead;
     const int64_t slice = cluster_index(), slices = clusters();
     A weight_sum[N][V] = {};
     A w[N][V];
-    read_columns(weight, column, cols, w);
+    read_columns(weight, column, inner, w);
     A next_r[R];
     const auto fetch = [&](int turn, int64_t row) {
 #pragma unroll
@@ -512,7 +546,7 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
             }
         }
     }
-    write_columns(partial_dweight + slice * cols, column, cols, weight_sum);
+    write_columns(partial_dweight + slice * cols, column, inner, weight_sum);
 }
 
 // What dx takes of a row that no cluster can keep: its average. averages: [rows]
@@ -584,12 +618,14 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
                         int64_t cols, int64_t version) {
     BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, gs, s, weight), rows, cols);
     if constexpr (kHasVectors<T>) {
+        constexpr int kBytes = NextRows<T, 2>::kBytes;
         if (plan.whole) {
-            plan.launch =
-                backward_launch<T>(backward_vector<T>, rows, cols, NextRows<T, 2>::kBytes);
+            plan.launch = backward_launch<T>(backward_vector<T, true>, rows, cols, kBytes);
+        } else if (version == 2 && is_aligned(g, gs, s, weight) && may_have_edges<T>(cols, g)) {
+            plan.take_edges(backward_launch<T>(backward_vector<T, false>, rows, cols, kBytes));
         }
         if constexpr (kMayHaveClusters) {
-            if (plan.wants_wide(sizeof(T) == 2)) {
+            if (plan.whole && plan.wants_wide(sizeof(T) == 2)) {
                 plan.take_wide(backward_launch<T>(backward_wide<T>, rows, cols,
                                                   NextRows<T, 2, kWideRows<T>>::kBytes));
             }
@@ -610,14 +646,20 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
         return cudaGetLastError();
     }
     if constexpr (kHasVectors<T>) {
-        if (version == 2 && is_whole<T>(cols, x, residual, weight, y, s)) {
-            const Acc<T> one_nth = Acc<T>(1) / cols;
-            RowLaunch launch = forward_launch<T>(forward_vector<T>, rows, cols, kForwardVectors);
+        const Acc<T> one_nth = Acc<T>(1) / cols;
+        const bool whole = is_whole<T>(cols, x, residual, weight, y, s);
+        const bool edges = is_aligned(weight) && may_have_edges<T>(cols, x, residual, y, s);
+        if (version == 2 && (whole || edges)) {
+            const auto kernel = whole ? forward_vector<T, true> : forward_vector<T, false>;
+            const RowLaunch launch = forward_launch<T>(kernel, rows, cols, kForwardVectors);
             if (launch.blocks == 1) {
-                launch.start(forward_vector<T>, stream, x, residual, weight, y, s, rstd, rows,
-                             int(cols), one_nth, Acc<T>(eps));
+                launch.start(kernel, stream, x, residual, weight, y, s, rstd, rows, int(cols),
+                             one_nth, Acc<T>(eps));
                 return cudaGetLastError();
             }
+        }
+        if (version == 2 && whole) {
+            RowLaunch launch;
             const bool adds = residual != nullptr;
             if (!adds && cols > kWaitingCols<T>) {
                 launch = wide_launch<T, kQueueVectors, kQueueDepth>(forward_queue<T>, kWideThreads,
@@ -675,7 +717,7 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
     }
     const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
     const Slices& slices = plan.slices;
-    if (!plan.whole) {
+    if (!plan.whole && plan.launch.blocks == 0) {
         dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(g, gs, s, weight, rstd, dx,
                                                                     rows, cols, cols_eps);
         columns_block<T, 1>
@@ -689,8 +731,9 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
             dx_slices<<<slices.grid, slices.block, 0, stream>>>(
                 g, gs, s, weight, rstd, averages, dx, partial_dweight, int(rows), cols);
         } else if (!plan.is_wide) {
-            plan.launch.start(backward_vector<T>, stream, g, gs, s, weight, rstd, dx,
-                              partial_dweight, rows, int(cols), cols_eps);
+            const auto kernel = plan.whole ? backward_vector<T, true> : backward_vector<T, false>;
+            plan.launch.start(kernel, stream, g, gs, s, weight, rstd, dx, partial_dweight, rows,
+                              int(cols), cols_eps);
         } else if constexpr (kMayHaveClusters) {
             plan.launch.start(backward_wide<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight,
                               rows, int(cols), plan.launch.blocks, cols_eps);

@@ -353,11 +353,10 @@ Plan plan_of(int64_t cols, int64_t version, int blocks, const P*... tensors) {
     constexpr int V = kAccess<T>;
     const bool may = V > 1 && version >= 2;
     const bool whole = may && is_aligned(tensors...) && cols % V == 0;
-    const bool has_edges = may && is_alike(tensors...) && cols >= 2 * V;  // and a vector for sure
+    const bool edges = may && may_have_edges<T>(cols, tensors...);
     for (const Shape& shape : kShapes) {
         const int bytes = waiting_bytes(shape.threads * shape.rows);
-        if ((whole || has_edges) &&
-            cols / V <= int64_t(shape.threads) * shape.blocks * kVectors<K> &&
+        if ((whole || edges) && cols / V <= int64_t(shape.threads) * shape.blocks * kVectors<K> &&
             shape.blocks <= blocks && bytes + kMergeBytes <= shared_bytes()) {
             return {shape, whole, true, false, bytes};
         }

@@ -136,6 +136,14 @@ def test_rows_that_begin_anywhere(case: Case, dtype: torch.dtype):
         assert_close_to_pytorch(case, {name: misaligned(t) for name, t in inputs.items()})
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("cols", [33, 130, 301])
+@pytest.mark.parametrize("case", BEST, ids=str)
+def test_many_rows_that_begin_anywhere(case: Case, cols: int, dtype: torch.dtype):
+    """More than there are threads for at a time, and no multiple of how many begin alike."""
+    assert_close_to_pytorch(case, case.inputs(1501, cols, dtype))
+
+
 @each_dtype
 @pytest.mark.parametrize("only", ["first", "others"])
 @each_case

@@ -98,14 +98,13 @@ constexpr bool kMeanIsExact = sizeof(T) == 2;
 template <class T, class Each, class Merge>
 __device__ Moments<Acc<T>> spread_moments(Each each, Merge& merge, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
-    using V = Vec<T, kVec<T>>;
     Totals<1, A> sum = {0};
-    each([&](const V& v) {
+    each([&](const auto& v) {
         for (T x : v.at) sum.values[0] += A(x);
     });
     const A mean = merge(sum)[0] * one_nth;
     A square = 0, d_sum = 0;
-    each([&](const V& v) {
+    each([&](const auto& v) {
         for (T x : v.at) {
             const A d = A(x) - mean;
             if constexpr (!kMeanIsExact<T>) d_sum += d;
@@ -138,7 +137,8 @@ struct QuickMoments {
     }
 
     // Adds a vector's to the thread's sums, which are to be merged.
-    __device__ static void add(Sums& sums, const Vec<T, kVec<T>>& v, A shift) {
+    template <int V>
+    __device__ static void add(Sums& sums, const Vec<T, V>& v, A shift) {
         for (T x : v.at) {
             const A d = kMeanIsExact<T> ? A(x) : A(x) - shift;
             sums.values[0] += d;
@@ -172,7 +172,7 @@ struct QuickMoments {
     template <class Each, class Merge>
     __device__ static Moments<A> of(Each each, A shift, Merge& merge, A one_nth, A eps) {
         Sums sums = {0, 0};
-        each([&](const Vec<T, kVec<T>>& v) { add(sums, v, shift); });
+        each([&](const auto& v) { add(sums, v, shift); });
         sums = merge(sums);
         const Moments<A> quick = from(sums, shift, one_nth, eps);
         return suffice(quick, shift) ? quick : spread_moments<T>(each, merge, one_nth, eps);

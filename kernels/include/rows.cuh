@@ -4,6 +4,7 @@
 
 #include "async.cuh"
 #include "cluster.cuh"
+#include "edges.cuh"
 #include "reduce.cuh"
 #include "walk.cuh"
 
@@ -45,11 +46,13 @@ template <class T>
 constexpr int kBackwardVectors = sizeof(T) == 2 ? 2 : 4;  // 16 columns
 
 // Of a row that is shared out among the blocks of a cluster. rank: the block's among them, or 0.
+// begin: where the row's first vector does.
 template <class T, int count>
 struct Columns {
     int first, step;
-    __device__ explicit Columns(int rank)
-        : first((rank * count * blockDim.x + threadIdx.x) * kVec<T>), step(blockDim.x * kVec<T>) {}
+    __device__ explicit Columns(int rank, int begin = 0)
+        : first(begin + (rank * count * blockDim.x + threadIdx.x) * kVec<T>),
+          step(blockDim.x * kVec<T>) {}
     __device__ int operator[](int n) const { return first + n * step; }
 };
 
@@ -78,15 +81,27 @@ class FullColumns : public Columns<T, count> {
     int at_[count];
 };
 
+// Where a row of threads of a block that stays takes rows: `first`, and every `stride`-th after it;
+// the block's own first row is `behind` before that. Rows that begin equally far from a boundary
+// have their vectors in the same columns: where a row has edges, those are a thread's.
+template <bool kWhole>
+struct Turns {
+    int64_t stride, behind, first;
+    __device__ Turns()
+        : stride(int64_t(gridDim.x) * blockDim.y),
+          behind(kWhole ? threadIdx.y : int64_t(threadIdx.y) * gridDim.x),
+          first((kWhole ? int64_t(blockIdx.x) * blockDim.y : blockIdx.x) + behind) {}
+};
+
 // The thread's part of a tensor [cols], as numbers to calculate with.
-template <class T, int N>
-__device__ void read_columns(const T* tensor, const Columns<T, N>& column, int cols,
-                             Acc<T> (&to)[N][kVec<T>]) {
+template <class T, int N, bool kWhole>
+__device__ void read_columns(const T* tensor, const Columns<T, N>& column,
+                             const Inner<T, kWhole>& inner, Acc<T> (&to)[N][kVec<T>]) {
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
-        if (c >= cols) break;
-        const Vec<T, kVec<T>> v = load<kVec<T>>(tensor + c);
+        if (c >= inner.end) break;
+        const Vec<T, kVec<T>> v = inner.beside(tensor, c);
         for (int k = 0; k < kVec<T>; ++k) to[n][k] = Acc<T>(v[k]);
     }
 }
@@ -130,6 +145,35 @@ struct NextRows {
 
     // Of shared memory, that each thread needs.
     static constexpr int kBytes = 2 * R * N * K * kVecBytes;
+};
+
+// A number of the next row, which is on its way to a register meanwhile; where there is none, 0.
+template <class T>
+class NextNumber {
+  public:
+    __device__ void ask(const T* from, bool there) {
+        if constexpr (sizeof(T) == 2) {
+            bits_ = there ? *reinterpret_cast<const uint16_t*>(from) : 0;
+        } else {
+            bits_ = there ? *reinterpret_cast<const uint32_t*>(from) : 0;
+        }
+    }
+    // Waits for the first one, before the loop that asks for the others. Else nvcc waits for it in
+    // there, where it is needed first, and by then for the one behind it too. (What a thread sends
+    // to itself must have come.)
+    __device__ void await() {
+#if PLAYGROUND_CUDA
+        bits_ = __shfl_sync(0xffffffff, bits_, (threadIdx.y * blockDim.x + threadIdx.x) % kWarp);
+#endif
+    }
+    __device__ T get() const {
+        T number;
+        memcpy(&number, &bits_, sizeof(T));
+        return number;
+    }
+
+  private:
+    uint32_t bits_ = 0;
 };
 
 // ---- rows that a block, or a cluster, takes R at a time: D times so many of K tensors wait in
@@ -201,12 +245,15 @@ class RowQueue {
 };
 
 // The block's sums of its columns, to its part of `sums` [cols]: those that its rows of threads
-// have are added up first. Every thread calls, when the last row has come.
-template <class T, int N>
-__device__ void write_columns(Acc<T>* sums, const Columns<T, N>& column, int cols,
-                              Acc<T> (&mine)[N][kVec<T>]) {
+// have are added up first. Every thread calls, when the last row has come. lone: of the thread's
+// column of the edges.
+template <class T, int N, bool kWhole>
+__device__ void write_columns(Acc<T>* sums, const Columns<T, N>& column,
+                              const Inner<T, kWhole>& inner, Acc<T> (&mine)[N][kVec<T>],
+                              Acc<T> lone = 0) {
+    constexpr int V = kVec<T>;
     struct Place {
-        Acc<T> sums[N][kVec<T>];
+        Acc<T> sums[N * V + (kWhole ? 0 : 1)];
     };
     for (int half = blockDim.y / 2; half > 0; half /= 2) {
         const int from = int(threadIdx.y) - half;  // who gives away, to whom
@@ -215,22 +262,26 @@ __device__ void write_columns(Acc<T>* sums, const Columns<T, N>& column, int col
         if (from >= 0 && from < half) {
             Place& place = places[from * blockDim.x + threadIdx.x];
             for (int n = 0; n < N; ++n) {
-                for (int k = 0; k < kVec<T>; ++k) place.sums[n][k] = mine[n][k];
+                for (int k = 0; k < V; ++k) place.sums[n * V + k] = mine[n][k];
             }
+            if constexpr (!kWhole) place.sums[N * V] = lone;
         }
         __syncthreads();
         if (from >= 0) continue;
         const Place& place = places[threadIdx.y * blockDim.x + threadIdx.x];
         for (int n = 0; n < N; ++n) {
-            for (int k = 0; k < kVec<T>; ++k) mine[n][k] += place.sums[n][k];
+            for (int k = 0; k < V; ++k) mine[n][k] += place.sums[n * V + k];
         }
+        if constexpr (!kWhole) lone += place.sums[N * V];
     }
     if (threadIdx.y > 0) return;
+    const int c = inner.lone(threadIdx.x);
+    if (c >= 0) sums[c] = lone;
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
-        if (c >= cols) break;
-        store(sums + c, mine[n]);
+        if (c >= inner.end) break;
+        inner.put_beside(sums, c, mine[n]);
     }
 }
 
@@ -273,8 +324,9 @@ RowLaunch find(const Shape (&table)[n], int64_t threads, int most, void (*kernel
 template <class T, class... P>
 RowLaunch forward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int vectors,
                          int bytes = 0, int most = kClusterBlocks) {
-    int64_t threads = ceil_div<int64_t>(cols, kVec<T> * smaller(vectors, kNarrowVectors));
-    if (threads > kWarp) threads = ceil_div<int64_t>(cols, kVec<T> * vectors);
+    const int64_t needed = cols / kVec<T>;  // vectors
+    int64_t threads = ceil_div<int64_t>(needed, smaller(vectors, kNarrowVectors));
+    if (threads > kWarp) threads = ceil_div<int64_t>(needed, vectors);
     RowLaunch launch = find(kForward, threads, most, kernel);
     const int64_t grid = ceil_div<int64_t>(rows, launch.block.y) * launch.blocks;
     if (grid > 0x7fffffff) return {};  // CUDA's limit
@@ -326,7 +378,7 @@ RowLaunch wide_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t c
 // bytes: of shared memory, that each thread needs.
 template <class T, class... P>
 RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int bytes) {
-    const int64_t needed = ceil_div<int64_t>(cols, kVec<T> * kBackwardVectors<T>);  // threads
+    const int64_t needed = ceil_div<int64_t>(cols / kVec<T>, kBackwardVectors<T>);  // threads
     const int64_t blocks = blocks_of(needed, kBackwardThreads);
     if (blocks > kMostBlocks || (blocks > 1 && !has_clusters(kernel))) return {};
     if (blocks > 1) return cluster_of(kernel, blocks, needed, rows, bytes);
@@ -341,8 +393,11 @@ RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int 
     const int threads = block.x * block.y;
     bytes *= threads;
     if (!allow(kernel, bytes)) return {};
-    const int64_t grid =
-        smaller<int64_t>(ceil_div<int64_t>(rows, block.y), multiprocessors() * at_once(threads));
+    // As many blocks as run at once; where that makes rows begin alike, a multiple of V (Turns).
+    const int64_t V = cols % kVec<T> == 0 ? 1 : kVec<T>;
+    const int64_t wanted = ceil_div<int64_t>(rows, block.y),
+                  most = multiprocessors() * at_once(threads);
+    const int64_t grid = smaller(ceil_div(wanted, V), most < V ? 1 : most / V) * V;
     return {dim3(grid), block, 1, bytes};
 }
 
@@ -395,6 +450,11 @@ struct BackwardPlan {
           slices(whole ? wide_slices<T>(rows, cols) : Slices(rows, cols)),
           rows_(rows),
           cols_(cols) {}
+
+    // Rows with edges have a block of their own, or none of these.
+    void take_edges(const RowLaunch& edges) {
+        if (edges.blocks == 1) launch = edges;
+    }
 
     // Should such rows take the kernel for rows that clusters share? Those with a block of their
     // own may, too.
