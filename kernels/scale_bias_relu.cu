@@ -10,6 +10,7 @@
 // element, where three separate ops move 6 * sizeof(T); backward reads g and x and writes dx,
 // 3 * sizeof(T). scale and bias are small and stay in the caches.
 
+#include "edges.cuh"
 #include "reduce.cuh"
 
 __device__ inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
@@ -37,10 +38,11 @@ struct PerColumn {
         return values ? Acc<T>(values[col]) : number;
     }
 
-    // The elements of V columns.
-    template <int V>
+    // The elements of V columns. kWhole: they stand on a boundary.
+    template <bool kWhole = true, int V>
     __device__ void read(int64_t col, Acc<T> (&out)[V]) const {
-        const Vec<T, V> v = values ? load<V>(values + col) : Vec<T, V>{};
+        const auto read = [](const T* p) { return kWhole ? load<V>(p) : load_anywhere<V>(p); };
+        const Vec<T, V> v = values ? read(values + col) : Vec<T, V>{};
         for (int k = 0; k < V; ++k) out[k] = values ? Acc<T>(v[k]) : number;
     }
 };
@@ -86,7 +88,8 @@ __global__ void columns_naive(const T* g, const T* x, PerColumn<T> scale, const 
 // registers and walks down the rows. Forward, a block's rows are neighbours: blocks that run at the
 // same time then work on one stretch of memory, which it likes. Backward, a thread also keeps its
 // columns' sums, and leaves them for a second pass: everything is read once.
-// Flaw: a width that is not a multiple of the vector is taken element by element (V = 1).
+// Flaw: forward takes a width that is not a multiple of the vector element by element (V = 1).
+// Backward such rows have edges, which go one by one (edges.cuh).
 
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;  // rows that a thread loads before it computes, backward
@@ -109,59 +112,90 @@ __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T*
     }
 }
 
-template <class T, int V>
+template <class T, int V, bool kWhole>
 __global__ __launch_bounds__(kThreads, 2) void backward_vector(const T* g, const T* x,
                                                                PerColumn<T> scale, const T* bias,
                                                                T* dx, Acc<T>* partial_dscale,
                                                                Acc<T>* partial_dbias, int64_t rows,
                                                                int64_t cols) {
     using A = Acc<T>;
-    const int64_t col = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-    if (col >= cols) return;
-    A s[V], b[V], scale_sum[V] = {}, bias_sum[V] = {};
-    scale.read(col, s);
-    PerColumn<T>{bias, 0}.read(col, b);
     const int64_t step = int64_t(gridDim.y) * blockDim.y;
-    const int64_t first = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
+    const int64_t first = kWhole ? int64_t(blockIdx.y) * blockDim.y + threadIdx.y
+                                 : int64_t(threadIdx.y) * gridDim.y + blockIdx.y;
+    const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    const Inner<T, kWhole, int64_t> inner(g + first * cols, cols);
+    const int64_t col = inner.begin + thread * V, lone = inner.lone(thread);
+    const bool has_vector = col < inner.end;
+    if (!has_vector && lone < 0) return;
+    A s[V], b[V], scale_sum[V] = {}, bias_sum[V] = {};
+    A lone_s = 0, lone_b = 0, lone_scale_sum = 0, lone_bias_sum = 0;
+    if (has_vector) {
+        scale.template read<kWhole>(col, s);
+        PerColumn<T>{bias, 0}.template read<kWhole>(col, b);
+    }
+    if (lone >= 0) lone_s = scale[lone], lone_b = A(bias[lone]);
+    // What z's gradient gives to x, and to the sums of a column.
+    const auto dx_of = [](T g, T x, A s, A b, A& scale_sum, A& bias_sum) {
+        const A d = gradient(A(g), A(x), s, b);
+        scale_sum += d * A(x);
+        bias_sum += d;
+        return T(s * d);
+    };
     for (int64_t row = first; row < rows; row += kUnroll * step) {
         Vec<T, V> u[kUnroll], v[kUnroll];
+        T lone_u[kUnroll], lone_v[kUnroll];
         for (int r = 0; r < kUnroll; ++r) {
-            const int64_t i = (row + r * step) * cols + col;
-            u[r] = load_once<V>(g + i, row + r * step < rows);
-            v[r] = load_once<V>(x + i, row + r * step < rows);
+            const int64_t begin = (row + r * step) * cols;
+            const bool there = row + r * step < rows;
+            u[r] = load_once<V>(g + begin + col, there && has_vector);
+            v[r] = load_once<V>(x + begin + col, there && has_vector);
+            lone_u[r] = there && lone >= 0 ? g[begin + lone] : T(0);
+            lone_v[r] = there && lone >= 0 ? x[begin + lone] : T(0);
         }
         for (int r = 0; r < kUnroll; ++r) {
             if (row + r * step >= rows) break;
-            for (int k = 0; k < V; ++k) {
-                const A d = gradient(A(u[r][k]), A(v[r][k]), s[k], b[k]);
-                scale_sum[k] += d * A(v[r][k]);
-                bias_sum[k] += d;
-                v[r][k] = T(s[k] * d);
+            T* to = dx + (row + r * step) * cols;
+            if (has_vector) {
+                for (int k = 0; k < V; ++k)
+                    v[r][k] = dx_of(u[r][k], v[r][k], s[k], b[k], scale_sum[k], bias_sum[k]);
+                inner.put(to + col, v[r]);
             }
-            store(dx + (row + r * step) * cols + col, v[r]);
+            if (lone >= 0) {
+                to[lone] =
+                    dx_of(lone_u[r], lone_v[r], lone_s, lone_b, lone_scale_sum, lone_bias_sum);
+            }
         }
     }
-    store(partial_dscale + first * cols + col, scale_sum);
-    store(partial_dbias + first * cols + col, bias_sum);
+    partial_dscale += first * cols;
+    partial_dbias += first * cols;
+    if (has_vector) {
+        inner.put_beside(partial_dscale, col, scale_sum);
+        inner.put_beside(partial_dbias, col, bias_sum);
+    }
+    if (lone >= 0) partial_dscale[lone] = lone_scale_sum, partial_dbias[lone] = lone_bias_sum;
 }
 
 // The launch of the vector version: blocks are `x` threads across the columns, `y` down the rows.
 struct Plan {
     bool whole;  // may the kernel use vectors?
+    bool edges;  // and rows have edges beside them?
     dim3 grid, block;
     int64_t partials() const { return int64_t(grid.y) * block.y; }
 };
 
 constexpr int64_t kMostBlocksDown = 65535;  // CUDA's limit in y
+constexpr int64_t kLeastWithEdges = 33;     // columns; in fewer, too few threads have a vector
 
-// One block down the rows; the caller says how many there shall be.
+// One block down the rows; the caller says how many there shall be. edges: may rows have them?
 template <class T>
-Plan plan_of(bool aligned, int64_t cols) {
+Plan plan_of(bool aligned, int64_t cols, bool edges = false) {
     const bool whole = aligned && cols % kVec<T> == 0;
-    const int64_t vectors = whole ? cols / kVec<T> : cols;
-    unsigned across = 1;
+    edges = edges && aligned && !whole && cols >= kLeastWithEdges;
+    const int64_t vectors = whole || edges ? cols / kVec<T> : cols;
+    unsigned across = edges ? 2 * kEdgeThreads : 1;
     while (across < kThreads && across < vectors) across *= 2;
-    return {whole, dim3(ceil_div<int64_t>(vectors, across), 1), dim3(across, kThreads / across)};
+    return {whole, edges, dim3(ceil_div<int64_t>(vectors, across), 1),
+            dim3(across, kThreads / across)};
 }
 
 // A thread's columns are the same in all its rows, so several rows make reading scale and bias
@@ -184,15 +218,16 @@ int64_t rows_of_a_block(const Plan& plan, int64_t rows, int64_t cols) {
 }
 
 // The sums of backward live in registers, so its grid is what the GPU holds at once: two blocks
-// each.
+// each. Where rows have edges, it is a multiple of V, so that a thread's rows begin alike.
 template <class T>
 Plan backward_plan(const T* g, const T* x, const T* scale, const T* bias, int64_t rows,
                    int64_t cols) {
-    Plan plan = plan_of<T>(is_aligned(g, x, scale, bias), cols);
+    Plan plan = plan_of<T>(is_aligned(g, x, scale, bias), cols, may_have_edges<T>(cols, g, x));
     const int64_t wanted = ceil_div<int64_t>(rows, plan.block.y * kUnroll);
     const int64_t held = multiprocessors() * 2 / plan.grid.x;
-    plan.grid.y = smaller(smaller(wanted, held), kMostBlocksDown);
-    if (plan.grid.y < 1) plan.grid.y = 1;
+    const int64_t V = plan.edges ? kVec<T> : 1;
+    const int64_t blocks = smaller(smaller(wanted, held), kMostBlocksDown) / V;
+    plan.grid.y = (blocks < 1 ? 1 : blocks) * V;
     return plan;
 }
 
@@ -246,13 +281,11 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
         return cudaGetLastError();
     }
     const Plan plan = backward_plan(g, x, scale, bias, rows, cols);
-    if (plan.whole) {
-        backward_vector<T, kVec<T>><<<plan.grid, plan.block, 0, stream>>>(
-            g, x, s, bias, dx, partial_dscale, partial_dbias, rows, cols);
-    } else {
-        backward_vector<T, 1><<<plan.grid, plan.block, 0, stream>>>(
-            g, x, s, bias, dx, partial_dscale, partial_dbias, rows, cols);
-    }
+    const auto kernel = plan.whole   ? backward_vector<T, kVec<T>, true>
+                        : plan.edges ? backward_vector<T, kVec<T>, false>
+                                     : backward_vector<T, 1, true>;
+    kernel<<<plan.grid, plan.block, 0, stream>>>(g, x, s, bias, dx, partial_dscale, partial_dbias,
+                                                 rows, cols);
     launch_column_sums<T>(partial_dscale, {dscale}, partial_dbias, {dbias}, plan.partials(), cols,
                           stream);
     return cudaGetLastError();
