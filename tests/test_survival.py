@@ -56,23 +56,28 @@ def test_killed_at_random_moments_then_loaded_again(own, kills):
     """The process and ninja, while the compilers run on: they lead groups of their own."""
     write("killed.cpp", "#include <torch/csrc/stable/library.h>\nint x;")
     answer(7, "killed")
-    code = 'print("go", flush=True)\nkernel = jitload.load("killed.cu", "killed.cpp", target="cpu")'
-    started = time.perf_counter()
-    output_of(code)
-    whole = time.perf_counter() - started
+    load = 'kernel = jitload.load("killed.cu", "killed.cpp", target="cpu")'
+    timed = "import time; started = time.perf_counter()\n{}\nprint(time.perf_counter() - started)"
+    whole = float(output_of(timed.format(load)))
     left = files_in(own)
     shutil.rmtree(own)
     moments = random.Random(3)
+    told = "print(flush=True)\nsys.stdin.readline()\nprint(flush=True)\n" + load
+    ready = in_process(told, stdin=subprocess.PIPE)
     for _ in range(kills):
-        process = in_process(code)
+        process, ready = ready, in_process(told, stdin=subprocess.PIPE)  # which starts meanwhile
         process.stdout.readline()
-        time.sleep(moments.uniform(0, whole / 2))
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        time.sleep(moments.uniform(0, whole))
         kill_with_children(process)
         if any(own.glob("killed_*/manifest.json")):
             shutil.rmtree(own)
+    ready.kill()
+    ready.communicate()
     wait_for(lambda: not compilers_in(own), "the last compilers to end")
-    code += "\nprint(kernel.answer())"
-    assert output_of(code).split() == ["go", "7"]
+    assert output_of(load + "\nprint(kernel.answer())") == "7"
     assert len(files_in(own)) == len(left), files_in(own)
 
 
