@@ -38,8 +38,8 @@ struct PerColumn {
         return values ? Acc<T>(values[col]) : number;
     }
 
-    // The elements of V columns. kWhole: they stand on a boundary.
-    template <bool kWhole = true, int V>
+    // The elements of V columns. kWhole: they begin on a boundary.
+    template <bool kWhole, int V>
     __device__ void read(int64_t col, Acc<T> (&out)[V]) const {
         const auto read = [](const T* p) { return kWhole ? load<V>(p) : load_anywhere<V>(p); };
         const Vec<T, V> v = values ? read(values + col) : Vec<T, V>{};
@@ -88,27 +88,44 @@ __global__ void columns_naive(const T* g, const T* x, PerColumn<T> scale, const 
 // registers and walks down the rows. Forward, a block's rows are neighbours: blocks that run at the
 // same time then work on one stretch of memory, which it likes. Backward, a thread also keeps its
 // columns' sums, and leaves them for a second pass: everything is read once.
-// Flaw: forward takes a width that is not a multiple of the vector element by element (V = 1).
-// Backward such rows have edges, which go one by one (edges.cuh).
+//
+// Rows of an odd width have edges (edges.cuh). A block then takes rows that begin equally far from
+// a boundary, and a thread has a column of the edges beside its vector.
+// Flaw: tensors that begin between two boundaries are taken element by element (V = 1).
 
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;  // rows that a thread loads before it computes, backward
 
-template <class T, int V>
-__global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
-                               int64_t cols, int64_t rows_each) {
+template <class T, int V, bool kWhole>
+__global__ __launch_bounds__(kThreads,
+                             kWhole ? 8 : 6) void forward_vector(const T* x, PerColumn<T> scale,
+                                                                 const T* bias, T* y, int64_t rows,
+                                                                 int64_t cols, int64_t rows_each) {
     using A = Acc<T>;
-    const int64_t col = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-    if (col >= cols) return;
-    A s[V], b[V];
-    scale.read(col, s);
-    PerColumn<T>{bias, 0}.read(col, b);
-    const int64_t first = blockIdx.y * rows_each;
-    const int64_t end = smaller(first + rows_each, rows);
-    for (int64_t row = first + threadIdx.y; row < end; row += blockDim.y) {
-        Vec<T, V> v = load_once<V>(x + row * cols + col);
-        for (int k = 0; k < V; ++k) v[k] = T(activate(A(v[k]), s[k], b[k]));
-        store(y + row * cols + col, v);
+    constexpr int kApart = kWhole ? 1 : V;  // from one of the block's rows to the next
+    const int64_t alike = blockIdx.y % kApart, first = blockIdx.y / kApart * rows_each;
+    const int64_t end = smaller((first + rows_each) * kApart, rows);
+    const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    const Inner<T, kWhole, int64_t> inner(x + alike * cols, cols);
+    const auto each_row = [&](auto visit) {
+        for (int64_t row = (first + threadIdx.y) * kApart + alike; row < end;
+             row += blockDim.y * kApart)
+            visit(row * cols);
+    };
+    const int64_t col = inner.begin + thread * V, lone = inner.lone(thread);
+    if (col < inner.end) {
+        A s[V], b[V];
+        scale.template read<kWhole>(col, s);
+        PerColumn<T>{bias, 0}.template read<kWhole>(col, b);
+        each_row([&](int64_t begin) {
+            Vec<T, V> v = load_once<V>(x + begin + col);
+            for (int k = 0; k < V; ++k) v[k] = T(activate(A(v[k]), s[k], b[k]));
+            inner.put(y + begin + col, v);
+        });
+    }
+    if (lone >= 0) {
+        const A s = scale[lone], b = A(bias[lone]);
+        each_row([&](int64_t begin) { y[begin + lone] = T(activate(A(x[begin + lone]), s, b)); });
     }
 }
 
@@ -178,23 +195,24 @@ __global__ __launch_bounds__(kThreads, 2) void backward_vector(const T* g, const
 // The launch of the vector version: blocks are `x` threads across the columns, `y` down the rows.
 struct Plan {
     bool whole;  // may the kernel use vectors?
-    bool edges;  // and rows have edges beside them?
+    int apart;   // from one of a block's rows to the next; 1, or more where rows have edges
     dim3 grid, block;
     int64_t partials() const { return int64_t(grid.y) * block.y; }
 };
 
-constexpr int64_t kMostBlocksDown = 65535;  // CUDA's limit in y
-constexpr int64_t kLeastWithEdges = 33;     // columns; in fewer, too few threads have a vector
+constexpr int64_t kMostBlocksDown = 65528;  // CUDA's limit in y, as a multiple of `apart`
+constexpr int kLeastWithEdges = 33;         // columns; in fewer, too few threads have a vector
 
-// One block down the rows; the caller says how many there shall be. edges: may rows have them?
-template <class T>
-Plan plan_of(bool aligned, int64_t cols, bool edges = false) {
-    const bool whole = aligned && cols % kVec<T> == 0;
-    edges = edges && aligned && !whole && cols >= kLeastWithEdges;
+// The caller says how many blocks there shall be down the rows: a multiple of `apart`.
+template <class T, class... P>
+Plan plan_of(int64_t cols, const P*... tensors) {
+    const bool aligned = is_aligned(tensors...), whole = aligned && cols % kVec<T> == 0;
+    const bool edges =
+        aligned && !whole && cols >= kLeastWithEdges && may_have_edges<T>(cols, tensors...);
     const int64_t vectors = whole || edges ? cols / kVec<T> : cols;
     unsigned across = edges ? 2 * kEdgeThreads : 1;
     while (across < kThreads && across < vectors) across *= 2;
-    return {whole, edges, dim3(ceil_div<int64_t>(vectors, across), 1),
+    return {whole, edges ? kVec<T> : 1, dim3(ceil_div<int64_t>(vectors, across)),
             dim3(across, kThreads / across)};
 }
 
@@ -218,16 +236,15 @@ int64_t rows_of_a_block(const Plan& plan, int64_t rows, int64_t cols) {
 }
 
 // The sums of backward live in registers, so its grid is what the GPU holds at once: two blocks
-// each. Where rows have edges, it is a multiple of V, so that a thread's rows begin alike.
+// each.
 template <class T>
 Plan backward_plan(const T* g, const T* x, const T* scale, const T* bias, int64_t rows,
                    int64_t cols) {
-    Plan plan = plan_of<T>(is_aligned(g, x, scale, bias), cols, may_have_edges<T>(cols, g, x));
+    Plan plan = plan_of<T>(cols, g, x, scale, bias);
     const int64_t wanted = ceil_div<int64_t>(rows, plan.block.y * kUnroll);
     const int64_t held = multiprocessors() * 2 / plan.grid.x;
-    const int64_t V = plan.edges ? kVec<T> : 1;
-    const int64_t blocks = smaller(smaller(wanted, held), kMostBlocksDown) / V;
-    plan.grid.y = (blocks < 1 ? 1 : blocks) * V;
+    const int64_t blocks = smaller(smaller(wanted, held), kMostBlocksDown) / plan.apart;
+    plan.grid.y = (blocks < 1 ? 1 : blocks) * plan.apart;
     return plan;
 }
 
@@ -244,15 +261,13 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
         forward_naive<<<blocks, kThreads, 0, stream>>>(x, s, bias, y, rows, cols);
         return cudaGetLastError();
     }
-    Plan plan = plan_of<T>(is_aligned(x, scale, bias, y), cols);
+    Plan plan = plan_of<T>(cols, x, scale, bias, y);
     const int64_t each = rows_of_a_block<T>(plan, rows, cols);
-    plan.grid.y = ceil_div(rows, each);
-    if (plan.whole) {
-        forward_vector<T, kVec<T>>
-            <<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols, each);
-    } else {
-        forward_vector<T, 1><<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols, each);
-    }
+    plan.grid.y = ceil_div(rows, each * plan.apart) * plan.apart;
+    const auto kernel = plan.whole       ? forward_vector<T, kVec<T>, true>
+                        : plan.apart > 1 ? forward_vector<T, kVec<T>, false>
+                                         : forward_vector<T, 1, true>;
+    kernel<<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols, each);
     return cudaGetLastError();
 }
 
@@ -281,9 +296,9 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
         return cudaGetLastError();
     }
     const Plan plan = backward_plan(g, x, scale, bias, rows, cols);
-    const auto kernel = plan.whole   ? backward_vector<T, kVec<T>, true>
-                        : plan.edges ? backward_vector<T, kVec<T>, false>
-                                     : backward_vector<T, 1, true>;
+    const auto kernel = plan.whole       ? backward_vector<T, kVec<T>, true>
+                        : plan.apart > 1 ? backward_vector<T, kVec<T>, false>
+                                         : backward_vector<T, 1, true>;
     kernel<<<plan.grid, plan.block, 0, stream>>>(g, x, s, bias, dx, partial_dscale, partial_dbias,
                                                  rows, cols);
     launch_column_sums<T>(partial_dscale, {dscale}, partial_dbias, {dbias}, plan.partials(), cols,
