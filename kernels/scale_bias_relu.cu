@@ -97,10 +97,8 @@ constexpr int kThreads = 256;
 constexpr int kUnroll = 4;  // rows that a thread loads before it computes, backward
 
 template <class T, int V, bool kWhole>
-__global__ __launch_bounds__(kThreads,
-                             kWhole ? 8 : 6) void forward_vector(const T* x, PerColumn<T> scale,
-                                                                 const T* bias, T* y, int64_t rows,
-                                                                 int64_t cols, int64_t rows_each) {
+__global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
+                               int64_t cols, int64_t rows_each) {
     using A = Acc<T>;
     constexpr int kApart = kWhole ? 1 : V;  // from one of the block's rows to the next
     const int64_t alike = blockIdx.y % kApart, first = blockIdx.y / kApart * rows_each;
