@@ -32,10 +32,10 @@ Tensors forward(torch::Tensor x, torch::Tensor weight, torch::Tensor bias, doubl
     AT_DISPATCH_FLOATING_TYPES_AND2(
         torch::kHalf, torch::kBFloat16, x.scalar_type(), "forward", [&] {
             using T = scalar_t;
-            check(layer_norm_forward<T>(x.data_ptr<T>(), weight.data_ptr<T>(), bias.data_ptr<T>(),
-                                        y.data_ptr<T>(), mean.data_ptr<Acc<T>>(),
-                                        rstd.data_ptr<Acc<T>>(), rows, cols, eps, version,
-                                        current_stream()));
+            check(layer_norm_forward<T>(
+                x.data_ptr<T>(), weight.data_ptr<T>(), bias.data_ptr<T>(), y.data_ptr<T>(),
+                mean.data_ptr<Acc<T>>(), rstd.data_ptr<Acc<T>>(), rows, cols, eps, version,
+                current_stream()));
         });
     return {y, mean, rstd};
 }
@@ -48,8 +48,8 @@ Tensors backward(torch::Tensor g, torch::Tensor x, torch::Tensor weight, torch::
     AT_DISPATCH_FLOATING_TYPES_AND2(
         torch::kHalf, torch::kBFloat16, x.scalar_type(), "backward", [&] {
             using T = scalar_t;
-            const int64_t count = layer_norm_partials<T>(g.data_ptr<T>(), x.data_ptr<T>(),
-                                                         weight.data_ptr<T>(), rows, cols, version);
+            const int64_t count = layer_norm_partials<T>(
+                g.data_ptr<T>(), x.data_ptr<T>(), weight.data_ptr<T>(), rows, cols, version);
             auto partial_dweight = new_sums(x, {count, cols});
             auto partial_dbias = new_sums(x, {count, cols});
             check(layer_norm_backward<T>(

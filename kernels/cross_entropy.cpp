@@ -104,8 +104,8 @@ class Check {
         const cudaStream_t beside = stream_beside();
         check_launch(cudaEventRecord(done_, stream));  // the targets are there
         check_launch(cudaStreamWaitEvent(beside, done_, 0));
-        check_launch(cross_entropy_check(in<int64_t>(target), target.numel(), cols, ignore_index,
-                                         bad_, beside));
+        check_launch(cross_entropy_check(
+            in<int64_t>(target), target.numel(), cols, ignore_index, bad_, beside));
         check_launch(cudaEventRecord(done_, beside));
     }
     ~Check() {
@@ -136,13 +136,14 @@ Tensor run_forward(Tensor x, Tensor target, const Tensor* max, const Tensor* sum
     target = packed(target);
     const Rows shape(x);
     Check targets(target, shape.cols, ignore_index, check, device.stream);
-    Tensor loss = new_tensor(x, reduction == kNone ? target.sizes() : IntHeaderOnlyArrayRef{},
-                             x.scalar_type());
+    Tensor loss = new_tensor(
+        x, reduction == kNone ? target.sizes() : IntHeaderOnlyArrayRef{}, x.scalar_type());
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        const int64_t count = reduction == kNone ? 0
-                                                 : cross_entropy_partials<T>(in<T>(x), shape.rows,
-                                                                             shape.cols, version);
+        const int64_t count =
+            reduction == kNone
+                ? 0
+                : cross_entropy_partials<T>(in<T>(x), shape.rows, shape.cols, version);
         Tensor partial = new_sums(x, {count, 2});
         check_launch(cross_entropy_forward<T>(
             in<T>(x), in<int64_t>(target), out<T>(loss), out<Acc<T>>(partial), out<Acc<T>>(max),

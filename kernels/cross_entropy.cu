@@ -316,11 +316,9 @@ template <class T>
 constexpr int kAtOnce = sizeof(T) == 2 ? 2 : 8;  // of which so many raise the max together
 
 template <class T, bool kWhole>
-__global__ __launch_bounds__(kForwardThreads,
-                             4) void forward_vector(const T* x, const int64_t* target, T* loss,
-                                                    Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
-                                                    int64_t rows, int64_t cols,
-                                                    int64_t ignore_index, Acc<T> smoothing) {
+__global__ __launch_bounds__(kForwardThreads, 4) void forward_vector(
+    const T* x, const int64_t* target, T* loss, Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
+    int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
     constexpr int V = kVec<T>, N = kAtOnce<T>;
     let_second_begin();
     const int step = blockDim.x * V;
@@ -355,8 +353,8 @@ __global__ __launch_bounds__(kForwardThreads,
                 row_loss.add(some, soft.shift(), c, step, end);
             }
         }
-        inner.edges(threadIdx.x,
-                    [&](int, int c) { take(begin[c], c, inner.cols, soft, row_loss); });
+        inner.edges(
+            threadIdx.x, [&](int, int c) { take(begin[c], c, inner.cols, soft, row_loss); });
         soft = merge(soft);
         row_loss.merge(soft.shift(), merge);
         if (threadIdx.x == 0 && row < rows)
@@ -370,11 +368,9 @@ __global__ __launch_bounds__(kForwardThreads,
 constexpr int kHeldThreads = 128;  // of a block
 
 template <class T, bool kFull>
-__global__ __launch_bounds__(kHeldThreads,
-                             8) void forward_held(const T* x, const int64_t* target, T* loss,
-                                                  Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
-                                                  int64_t rows, int64_t cols, int64_t ignore_index,
-                                                  Acc<T> smoothing) {
+__global__ __launch_bounds__(kHeldThreads, 8) void forward_held(
+    const T* x, const int64_t* target, T* loss, Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
+    int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
     constexpr int V = kVec<T>;
     let_second_begin();
     const int lanes = blockDim.x, step = lanes * V, first = threadIdx.x * V;
@@ -548,8 +544,8 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
             x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
     } else if (rows > 0) {
         const ForwardPlan<T> plan(x, rows, cols, version, reduction != 0);
-        plan.kernel<<<plan.grid(), plan.block, 0, stream>>>(x, target, each, left, max, sum, rows,
-                                                            cols, ignore_index, Acc<T>(smoothing));
+        plan.kernel<<<plan.grid(), plan.block, 0, stream>>>(
+            x, target, each, left, max, sum, rows, cols, ignore_index, Acc<T>(smoothing));
     }
     if (reduction != 0) {  // without rows too, though nothing is left then
         const int64_t count = cross_entropy_partials(x, rows, cols, version);
@@ -579,17 +575,17 @@ cudaError_t cross_entropy_backward(const T* g, const T* x, const int64_t* target
     const auto kernel = !plan.vectors ? backward_online<T, 1>
                         : plan.whole  ? backward_online<T, V>
                                       : backward_online<T, V, V == 1>;
-    kernel<<<plan.grid(), plan.block, 0, stream>>>(g, g_step, x, target, max, sum, weight, dx, rows,
-                                                   cols, ignore_index, Acc<T>(smoothing));
+    kernel<<<plan.grid(), plan.block, 0, stream>>>(
+        g, g_step, x, target, max, sum, weight, dx, rows, cols, ignore_index, Acc<T>(smoothing));
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                            \
-    template int64_t cross_entropy_partials<T>(const T*, int64_t, int64_t, int64_t);              \
-    template cudaError_t cross_entropy_forward<T>(const T*, const int64_t*, T*, Acc<T>*, Acc<T>*, \
-                                                  Acc<T>*, Acc<T>*, int64_t, int64_t, int64_t,    \
-                                                  int64_t, double, int64_t, cudaStream_t);        \
-    template cudaError_t cross_entropy_backward<T>(                                               \
-        const T*, const T*, const int64_t*, const Acc<T>*, const Acc<T>*, const Acc<T>*, T*,      \
+#define INSTANTIATE(T)                                                                       \
+    template int64_t cross_entropy_partials<T>(const T*, int64_t, int64_t, int64_t);         \
+    template cudaError_t cross_entropy_forward<T>(                                           \
+        const T*, const int64_t*, T*, Acc<T>*, Acc<T>*, Acc<T>*, Acc<T>*, int64_t, int64_t,  \
+        int64_t, int64_t, double, int64_t, cudaStream_t);                                    \
+    template cudaError_t cross_entropy_backward<T>(                                          \
+        const T*, const T*, const int64_t*, const Acc<T>*, const Acc<T>*, const Acc<T>*, T*, \
         int64_t, int64_t, int64_t, int64_t, double, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)

@@ -2,21 +2,19 @@
 #include "binding.h"
 
 template <class T>
-cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* weight,
-                                       const T* bias, T* y, T* s, Acc<T>* mean, Acc<T>* rstd,
-                                       int64_t rows, int64_t cols, const int64_t* seed,
-                                       int64_t offset, double p, double eps, int64_t version,
-                                       cudaStream_t stream);
+cudaError_t dropout_layer_norm_forward(
+    const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
+    Acc<T>* rstd, int64_t rows, int64_t cols, const int64_t* seed, int64_t offset, double p,
+    double eps, int64_t version, cudaStream_t stream);
 template <class T>
 int64_t dropout_layer_norm_partials(const T* g, const T* gs, const T* s, const T* weight,
                                     int64_t rows, int64_t cols, int64_t version);
 template <class T>
-cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, const T* weight,
-                                        const Acc<T>* mean, const Acc<T>* rstd, T* dresidual, T* dx,
-                                        Into<T> dweight, Into<T> dbias, Acc<T>* partial_dweight,
-                                        Acc<T>* partial_dbias, int64_t rows, int64_t cols,
-                                        const int64_t* seed, int64_t offset, double p,
-                                        int64_t version, cudaStream_t stream);
+cudaError_t dropout_layer_norm_backward(
+    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
+    T* dresidual, T* dx, Into<T> dweight, Into<T> dbias, Acc<T>* partial_dweight,
+    Acc<T>* partial_dbias, int64_t rows, int64_t cols, const int64_t* seed, int64_t offset,
+    double p, int64_t version, cudaStream_t stream);
 
 void check_inputs(const Tensor& x, const char* name, const Tensor& weight) {
     check_first(x, name);
@@ -77,11 +75,9 @@ std::tuple<Tensor, Tensor> infer(Tensor x, Tensor residual, Tensor weight, Tenso
 
 // Besides y and s: the mean and 1 / deviation of each row of s, [...] for x [..., cols].
 // dweight, dbias: what backward will add to; here they are only checked.
-std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor residual, Tensor weight,
-                                                   Tensor bias, Tensor seed, int64_t offset,
-                                                   double p, double eps, int64_t version,
-                                                   std::optional<Tensor> dweight,
-                                                   std::optional<Tensor> dbias) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> forward(
+    Tensor x, Tensor residual, Tensor weight, Tensor bias, Tensor seed, int64_t offset, double p,
+    double eps, int64_t version, std::optional<Tensor> dweight, std::optional<Tensor> dbias) {
     check_inputs(x, residual, weight, bias, seed);
     if (dweight) check_buffer(*dweight, "dweight", x);
     if (dbias) check_buffer(*dbias, "dbias", x);
@@ -131,26 +127,24 @@ std::tuple<Tensor, Tensor> run_backward(Tensor grad, std::optional<Tensor> grad_
     return {dx, dresidual};
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> backward(Tensor grad, std::optional<Tensor> grad_sum,
-                                                    Tensor s, Tensor weight, Tensor mean,
-                                                    Tensor rstd, Tensor seed, int64_t offset,
-                                                    double p, int64_t version) {
+std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
+    Tensor grad, std::optional<Tensor> grad_sum, Tensor s, Tensor weight, Tensor mean, Tensor rstd,
+    Tensor seed, int64_t offset, double p, int64_t version) {
     check_inputs(s, "s", weight);
     Tensor dweight = new_like(weight), dbias = new_like(weight);
-    const auto [dx, dresidual] = run_backward(grad, grad_sum, s, weight, mean, rstd, seed, dweight,
-                                              dbias, false, offset, p, version);
+    const auto [dx, dresidual] = run_backward(
+        grad, grad_sum, s, weight, mean, rstd, seed, dweight, dbias, false, offset, p, version);
     return {dx, dresidual, dweight, dbias};
 }
 
-std::tuple<Tensor, Tensor> backward_into(Tensor grad, std::optional<Tensor> grad_sum, Tensor s,
-                                         Tensor weight, Tensor mean, Tensor rstd, Tensor seed,
-                                         Tensor dweight, Tensor dbias, int64_t offset, double p,
-                                         int64_t version) {
+std::tuple<Tensor, Tensor> backward_into(
+    Tensor grad, std::optional<Tensor> grad_sum, Tensor s, Tensor weight, Tensor mean, Tensor rstd,
+    Tensor seed, Tensor dweight, Tensor dbias, int64_t offset, double p, int64_t version) {
     check_inputs(s, "s", weight);
     check_buffer(dweight, "dweight", s);
     check_buffer(dbias, "dbias", s);
-    return run_backward(grad, grad_sum, s, weight, mean, rstd, seed, dweight, dbias, true, offset,
-                        p, version);
+    return run_backward(
+        grad, grad_sum, s, weight, mean, rstd, seed, dweight, dbias, true, offset, p, version);
 }
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {

@@ -205,8 +205,9 @@ __global__ __launch_bounds__(kMostThreads, kWhole ? kWaitingBlocks : 2) void for
     for (int n = 0; n < N; ++n) {
         if (!there(n)) break;
         const int c = inner.begin + part.column(n);
-        inner.put(y + row * cols + c, shift_and_scale(part.at(n, 0), of, inner.beside(weight, c),
-                                                      inner.beside(bias, c)));
+        inner.put(
+            y + row * cols + c,
+            shift_and_scale(part.at(n, 0), of, inner.beside(weight, c), inner.beside(bias, c)));
     }
     inner.edges(part.thread(), [&](int n, int c) {
         store(y + row * cols + c,
@@ -221,12 +222,10 @@ constexpr int kWideVectors = 2, kWideDepth = 3;  // of a thread in a row; rows t
 // that each thread keeps the weights of its columns; and while what its blocks have summed of the
 // next row is on its way to all of them, they finish this one.
 template <class T>
-__global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, const T* residual,
-                                                                const T* weight, const T* bias,
-                                                                T* y, T* s, Acc<T>* mean,
-                                                                Acc<T>* rstd, int rows, int cols,
-                                                                int blocks, Dropout<Acc<T>> dropout,
-                                                                Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kWideThreads, 1) void forward_wide(
+    const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
+    Acc<T>* rstd, int rows, int cols, int blocks, Dropout<Acc<T>> dropout, Acc<T> one_nth,
+    Acc<T> eps) {
     using A = Acc<T>;
     using Quick = QuickMoments<T>;
     constexpr int V = kVec<T>, N = kWideVectors;
@@ -287,19 +286,17 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_wide(const T* x, cons
         if (column.first == 0) put(of, row, mean, rstd);
     }
     if (again.any()) {
-        finish_again<T, N>(s, weight, bias, y, mean, rstd, again, cols, blocks, merge, one_nth,
-                           eps);
+        finish_again<T, N>(
+            s, weight, bias, y, mean, rstd, again, cols, blocks, merge, one_nth, eps);
     }
 }
 
 // A row that no cluster can keep, whatever its width.
 template <class T>
-__global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, const T* residual,
-                                                                const T* weight, const T* bias,
-                                                                T* y, T* s, Acc<T>* mean,
-                                                                Acc<T>* rstd, int cols, int blocks,
-                                                                int kept, Dropout<Acc<T>> dropout,
-                                                                Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kHalfThreads, 2) void forward_long(
+    const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
+    Acc<T>* rstd, int cols, int blocks, int kept, Dropout<Acc<T>> dropout, Acc<T> one_nth,
+    Acc<T> eps) {
     constexpr int V = kVec<T>;
     Walk<T, 1> walk(cols, blocks, kept);
     RowMerge<kHalfThreads / kWarp> merge(blocks);
@@ -459,8 +456,8 @@ __global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
         for (int n = 0; n < N; ++n) {
             const Vec<T, V> u = vector(n, 0), v = vector(n, 1);
             const auto before = mine;
-            add_gradients(u, v, w[n], of, weight_sum[n], bias_sum[n], mine.values[0],
-                          mine.values[1]);
+            add_gradients(
+                u, v, w[n], of, weight_sum[n], bias_sum[n], mine.values[0], mine.values[1]);
             if (!column.there(n)) mine = before;
         }
         return merge.send(mine);
@@ -563,11 +560,10 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
 }
 
 template <class T>
-cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* weight,
-                                       const T* bias, T* y, T* s, Acc<T>* mean, Acc<T>* rstd,
-                                       int64_t rows, int64_t cols, const int64_t* seed,
-                                       int64_t offset, double p, double eps, int64_t version,
-                                       cudaStream_t stream) {
+cudaError_t dropout_layer_norm_forward(
+    const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
+    Acc<T>* rstd, int64_t rows, int64_t cols, const int64_t* seed, int64_t offset, double p,
+    double eps, int64_t version, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
     const Dropout<Acc<T>> dropout(seed, offset, p);
     if (version == 0) {
@@ -587,8 +583,8 @@ cudaError_t dropout_layer_norm_forward(const T* x, const T* residual, const T* w
             if constexpr (kMayHaveClusters && sizeof(T) == 4) {
                 RowLaunch wide;
                 if (whole && launch.blocks * launch.block.x == kClusterBlocks * kMostThreads) {
-                    wide = wide_launch<T, kWideVectors, kWideDepth, 2>(forward_wide<T>,
-                                                                       kWideThreads, rows, cols);
+                    wide = wide_launch<T, kWideVectors, kWideDepth, 2>(
+                        forward_wide<T>, kWideThreads, rows, cols);
                 }
                 if (wide.blocks > 0) {
                     wide.start(forward_wide<T>, stream, x, residual, weight, bias, y, s, mean, rstd,
@@ -624,12 +620,11 @@ int64_t dropout_layer_norm_partials(const T* g, const T* gs, const T* s, const T
 
 // gs: null if nothing arrives at s.
 template <class T>
-cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, const T* weight,
-                                        const Acc<T>* mean, const Acc<T>* rstd, T* dresidual, T* dx,
-                                        Into<T> dweight, Into<T> dbias, Acc<T>* partial_dweight,
-                                        Acc<T>* partial_dbias, int64_t rows, int64_t cols,
-                                        const int64_t* seed, int64_t offset, double p,
-                                        int64_t version, cudaStream_t stream) {
+cudaError_t dropout_layer_norm_backward(
+    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
+    T* dresidual, T* dx, Into<T> dweight, Into<T> dbias, Acc<T>* partial_dweight,
+    Acc<T>* partial_dbias, int64_t rows, int64_t cols, const int64_t* seed, int64_t offset,
+    double p, int64_t version, cudaStream_t stream) {
     if (cols == 0) return cudaSuccess;
     const Dropout<Acc<T>> dropout(seed, offset, p);
     if (rows == 0 || version == 0) {
@@ -637,8 +632,8 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
             dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
                 g, gs, s, weight, mean, rstd, dresidual, dx, rows, cols, dropout);
         }
-        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(g, s, mean, rstd, dweight,
-                                                                        dbias, rows, cols);
+        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(
+            g, s, mean, rstd, dweight, dbias, rows, cols);
         return cudaGetLastError();
     }
     const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
@@ -668,8 +663,8 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
                               plan.launch.blocks, dropout, one_nth);
         }
     }
-    launch_column_sums<T>(partial_dweight, dweight, partial_dbias, dbias, plan.count(), cols,
-                          stream);
+    launch_column_sums<T>(
+        partial_dweight, dweight, partial_dbias, dbias, plan.count(), cols, stream);
     return cudaGetLastError();
 }
 
@@ -677,8 +672,8 @@ cudaError_t dropout_layer_norm_backward(const T* g, const T* gs, const T* s, con
     template cudaError_t dropout_layer_norm_forward<T>(                                        \
         const T*, const T*, const T*, const T*, T*, T*, Acc<T>*, Acc<T>*, int64_t, int64_t,    \
         const int64_t*, int64_t, double, double, int64_t, cudaStream_t);                       \
-    template int64_t dropout_layer_norm_partials<T>(const T*, const T*, const T*, const T*,    \
-                                                    int64_t, int64_t, int64_t);                \
+    template int64_t dropout_layer_norm_partials<T>(                                           \
+        const T*, const T*, const T*, const T*, int64_t, int64_t, int64_t);                    \
     template cudaError_t dropout_layer_norm_backward<T>(                                       \
         const T*, const T*, const T*, const T*, const Acc<T>*, const Acc<T>*, T*, T*, Into<T>, \
         Into<T>, Acc<T>*, Acc<T>*, int64_t, int64_t, const int64_t*, int64_t, double, int64_t, \

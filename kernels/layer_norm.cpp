@@ -38,9 +38,9 @@ Tensor run_forward(Tensor x, Tensor weight, Tensor bias, const Tensor* mean, con
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(layer_norm_forward<T>(in<T>(x), in<T>(weight), in<T>(bias), out<T>(y),
-                                           out<Acc<T>>(mean), out<Acc<T>>(rstd), shape.rows,
-                                           shape.cols, eps, version, device.stream));
+        check_launch(layer_norm_forward<T>(
+            in<T>(x), in<T>(weight), in<T>(bias), out<T>(y), out<Acc<T>>(mean), out<Acc<T>>(rstd),
+            shape.rows, shape.cols, eps, version, device.stream));
     });
     return y;
 }
@@ -81,8 +81,8 @@ Tensor run_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rs
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        const int64_t count = layer_norm_partials<T>(in<T>(grad), in<T>(x), in<T>(weight),
-                                                     shape.rows, shape.cols, version);
+        const int64_t count = layer_norm_partials<T>(
+            in<T>(grad), in<T>(x), in<T>(weight), shape.rows, shape.cols, version);
         Tensor partial_dweight = new_sums(x, {count, shape.cols});
         Tensor partial_dbias = new_sums(x, {count, shape.cols});
         check_launch(layer_norm_backward<T>(

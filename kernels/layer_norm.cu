@@ -162,10 +162,9 @@ __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vecto
 // blocks: of a cluster. It stays, so that each thread keeps the weights of its columns; and while
 // what its blocks have summed of the next row is on its way to all of them, they finish this one.
 template <class T, int N, int D>
-__global__ __launch_bounds__(kWideThreads,
-                             1) void forward_wide(const T* x, const T* weight, const T* bias, T* y,
-                                                  Acc<T>* mean, Acc<T>* rstd, int rows, int cols,
-                                                  int blocks, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kWideThreads, 1) void forward_wide(
+    const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean, Acc<T>* rstd, int rows,
+    int cols, int blocks, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     using Quick = QuickMoments<T>;
     constexpr int V = kVec<T>;
@@ -219,17 +218,16 @@ __global__ __launch_bounds__(kWideThreads,
         if (column.first == 0) put(of, row, mean, rstd);
     }
     if (again.any()) {
-        finish_again<T, N>(x, weight, bias, y, mean, rstd, again, cols, blocks, merge, one_nth,
-                           eps);
+        finish_again<T, N>(
+            x, weight, bias, y, mean, rstd, again, cols, blocks, merge, one_nth, eps);
     }
 }
 
 // A row that no cluster can keep, whatever its width.
 template <class T>
-__global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T* weight,
-                                                            const T* bias, T* y, Acc<T>* mean,
-                                                            Acc<T>* rstd, int cols, int blocks,
-                                                            int kept, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kAllThreads) void forward_long(
+    const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean, Acc<T>* rstd, int cols,
+    int blocks, int kept, Acc<T> one_nth, Acc<T> eps) {
     constexpr int V = kVec<T>;
     Walk<T, 1> walk(cols, blocks, kept);
     RowMerge<kAllThreads / kWarp> merge(blocks);
@@ -329,11 +327,10 @@ using WideQueue = RowQueue<T, kBackwardVectors<T>, sizeof(T) == 2 ? 3 : 2, 2, kW
 // next ones is on its way to all of them, they finish these. There are no registers for that many:
 // the second half takes its rows from shared memory again.
 template <class T>
-__global__ __launch_bounds__(kBackwardThreads,
-                             1) void backward_wide(const T* g, const T* x, const T* weight,
-                                                   const Acc<T>* mean, const Acc<T>* rstd, T* dx,
-                                                   Acc<T>* partial_dweight, Acc<T>* partial_dbias,
-                                                   int rows, int cols, int blocks, Acc<T> one_nth) {
+__global__ __launch_bounds__(kBackwardThreads, 1) void backward_wide(
+    const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd, T* dx,
+    Acc<T>* partial_dweight, Acc<T>* partial_dbias, int rows, int cols, int blocks,
+    Acc<T> one_nth) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
     const int slice = cluster_index(), slices = clusters();
@@ -512,8 +509,8 @@ cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y,
             return cudaGetLastError();
         }
     }
-    forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(x, weight, bias, y, mean, rstd,
-                                                                     rows, cols, Acc<T>(eps));
+    forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
+        x, weight, bias, y, mean, rstd, rows, cols, Acc<T>(eps));
     return cudaGetLastError();
 }
 
@@ -533,18 +530,18 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
     if (cols == 0) return cudaSuccess;
     if (rows == 0 || version == 0) {
         if (rows > 0) {
-            dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(g, x, weight, mean, rstd, dx,
-                                                                       rows, cols);
+            dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
+                g, x, weight, mean, rstd, dx, rows, cols);
         }
-        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(g, x, mean, rstd, dweight,
-                                                                        dbias, rows, cols);
+        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(
+            g, x, mean, rstd, dweight, dbias, rows, cols);
         return cudaGetLastError();
     }
     const BackwardPlan<T> plan = plan_of(g, x, weight, rows, cols, version);
     const Slices& slices = plan.slices;
     if (!plan.whole && plan.launch.blocks == 0) {
-        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(g, x, weight, mean, rstd, dx,
-                                                                    rows, cols);
+        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
+            g, x, weight, mean, rstd, dx, rows, cols);
         columns_block<T, 1><<<slices.grid, slices.block, 0, stream>>>(
             g, x, mean, rstd, partial_dweight, partial_dbias, rows, cols);
     } else if constexpr (kHasVectors<T>) {
@@ -554,17 +551,17 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
             const RowLaunch launch = cluster_launch(averages_long<T>, rows, kSumThreads);
             launch.start(averages_long<T>, stream, g, x, weight, mean, rstd, averages, int(cols),
                          launch.blocks, one_nth);
-            dx_slices<<<slices.grid, slices.block, 0, stream>>>(g, x, weight, mean, rstd, averages,
-                                                                dx, partial_dweight, partial_dbias,
-                                                                int(rows), cols);
+            dx_slices<<<slices.grid, slices.block, 0, stream>>>(
+                g, x, weight, mean, rstd, averages, dx, partial_dweight, partial_dbias, int(rows),
+                cols);
         } else if (!plan.is_wide) {
             const auto kernel = plan.whole ? backward_vector<T, true> : backward_vector<T, false>;
             plan.launch.start(kernel, stream, g, x, weight, mean, rstd, dx, partial_dweight,
                               partial_dbias, rows, int(cols), one_nth);
         } else if constexpr (kMayHaveClusters) {
-            plan.launch.start(backward_wide<T>, stream, g, x, weight, mean, rstd, dx,
-                              partial_dweight, partial_dbias, int(rows), int(cols),
-                              plan.launch.blocks, one_nth);
+            plan.launch.start(
+                backward_wide<T>, stream, g, x, weight, mean, rstd, dx, partial_dweight,
+                partial_dbias, int(rows), int(cols), plan.launch.blocks, one_nth);
         }
     }
     launch_column_sums(partial_dweight, dweight, partial_dbias, dbias, plan.count(), cols, stream);
@@ -574,9 +571,9 @@ cudaError_t layer_norm_backward(const T* g, const T* x, const T* weight, const A
 #define INSTANTIATE(T)                                                                             \
     template cudaError_t layer_norm_forward<T>(const T*, const T*, const T*, T*, Acc<T>*, Acc<T>*, \
                                                int64_t, int64_t, double, int64_t, cudaStream_t);   \
-    template int64_t layer_norm_partials<T>(const T*, const T*, const T*, int64_t, int64_t,        \
-                                            int64_t);                                              \
-    template cudaError_t layer_norm_backward<T>(const T*, const T*, const T*, const Acc<T>*,       \
-                                                const Acc<T>*, T*, Into<T>, Into<T>, Acc<T>*,      \
-                                                Acc<T>*, int64_t, int64_t, int64_t, cudaStream_t);
+    template int64_t layer_norm_partials<T>(                                                       \
+        const T*, const T*, const T*, int64_t, int64_t, int64_t);                                  \
+    template cudaError_t layer_norm_backward<T>(                                                   \
+        const T*, const T*, const T*, const Acc<T>*, const Acc<T>*, T*, Into<T>, Into<T>, Acc<T>*, \
+        Acc<T>*, int64_t, int64_t, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)

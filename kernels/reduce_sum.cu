@@ -186,7 +186,7 @@ cudaError_t reduce_sum_forward(const T* x, Acc<T>* partial, T* y, int64_t rows, 
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                           \
-    template cudaError_t reduce_sum_forward<T>(const T*, Acc<T>*, T*, int64_t, int64_t, int64_t, \
-                                               int64_t, cudaStream_t);
+#define INSTANTIATE(T)                          \
+    template cudaError_t reduce_sum_forward<T>( \
+        const T*, Acc<T>*, T*, int64_t, int64_t, int64_t, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)

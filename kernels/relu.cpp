@@ -51,8 +51,8 @@ std::tuple<Tensor, Tensor> forward_mask(Tensor x) {
     Tensor mask = new_tensor(x, {mask_bytes(x)}, ScalarType::Byte);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(relu_forward_mask<T>(in<T>(x), out<T>(y), out<uint8_t>(mask), x.numel(),
-                                          device.stream));
+        check_launch(relu_forward_mask<T>(
+            in<T>(x), out<T>(y), out<uint8_t>(mask), x.numel(), device.stream));
     });
     return {y, mask};
 }
@@ -72,8 +72,8 @@ Tensor backward_mask(Tensor grad, Tensor mask) {
     Tensor dx = new_like(grad);
     for_type_of(grad, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(relu_backward_mask<T>(in<T>(grad), in<uint8_t>(mask), out<T>(dx), grad.numel(),
-                                           device.stream));
+        check_launch(relu_backward_mask<T>(
+            in<T>(grad), in<uint8_t>(mask), out<T>(dx), grad.numel(), device.stream));
     });
     return dx;
 }

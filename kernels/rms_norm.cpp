@@ -27,9 +27,9 @@ Tensor run_forward(Tensor x, const Tensor* residual, Tensor weight, const Tensor
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(rms_norm_forward<T>(in<T>(x), more ? in<T>(*more) : nullptr, in<T>(weight),
-                                         out<T>(y), out<T>(sum), out<Acc<T>>(rstd), shape.rows,
-                                         shape.cols, eps, version, device.stream));
+        check_launch(rms_norm_forward<T>(
+            in<T>(x), more ? in<T>(*more) : nullptr, in<T>(weight), out<T>(y), out<T>(sum),
+            out<Acc<T>>(rstd), shape.rows, shape.cols, eps, version, device.stream));
     });
     return y;
 }
@@ -102,13 +102,13 @@ Tensor run_backward(Tensor grad, std::optional<Tensor> grad_sum, Tensor x, Tenso
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         const T* gs = grad_sum ? in<T>(*grad_sum) : nullptr;
-        const int64_t count = rms_norm_partials<T>(in<T>(grad), gs, in<T>(x), in<T>(weight),
-                                                   shape.rows, shape.cols, version);
+        const int64_t count = rms_norm_partials<T>(
+            in<T>(grad), gs, in<T>(x), in<T>(weight), shape.rows, shape.cols, version);
         Tensor partial_dweight = new_sums(x, {count, shape.cols});
-        check_launch(rms_norm_backward<T>(in<T>(grad), gs, in<T>(x), in<T>(weight),
-                                          in<Acc<T>>(rstd), out<T>(dx), into<T>(dweight, adds),
-                                          out<Acc<T>>(partial_dweight), shape.rows, shape.cols, eps,
-                                          version, device.stream));
+        check_launch(rms_norm_backward<T>(
+            in<T>(grad), gs, in<T>(x), in<T>(weight), in<Acc<T>>(rstd), out<T>(dx),
+            into<T>(dweight, adds), out<Acc<T>>(partial_dweight), shape.rows, shape.cols, eps,
+            version, device.stream));
     });
     return dx;
 }

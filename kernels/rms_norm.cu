@@ -234,18 +234,16 @@ __global__ __launch_bounds__(kForwardThreads, kWhole ? kForwardBlocks : 2) void 
         for (int k = 0; k < V; ++k) v[n][k] = T(A(v[n][k]) * r * A(w[k]));
         inner.put(y + begin + c, v[n]);
     }
-    inner.edges(threadIdx.x,
-                [&](int n, int c) { y[begin + c] = T(A(edges[n]) * r * A(weight[c])); });
+    inner.edges(
+        threadIdx.x, [&](int n, int c) { y[begin + c] = T(A(edges[n]) * r * A(weight[c])); });
     if (threadIdx.x == 0 && row < rows && rstd != nullptr) rstd[row] = r;
 }
 
 // blocks: of a cluster, which has one row. K: of tensors to read, 2 with a residual.
 template <class T, int K>
-__global__ __launch_bounds__(kMostThreads,
-                             kWaitingBlocks) void forward_wide(const T* x, const T* residual,
-                                                               const T* weight, T* y, T* s,
-                                                               Acc<T>* rstd, int cols, int blocks,
-                                                               Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_wide(
+    const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int cols, int blocks,
+    Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<K>;
     const int64_t row = cluster_index(), begin = row * cols;
@@ -298,10 +296,9 @@ __global__ __launch_bounds__(kMostThreads,
 constexpr int kQueueVectors = 4, kQueueDepth = 2;  // of a thread in a row; rows that wait
 
 template <class T>
-__global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, const T* weight, T* y,
-                                                                 Acc<T>* rstd, int rows, int cols,
-                                                                 int blocks, Acc<T> one_nth,
-                                                                 Acc<T> eps) {
+__global__ __launch_bounds__(kWideThreads, 1) void forward_queue(
+    const T* x, const T* weight, T* y, Acc<T>* rstd, int rows, int cols, int blocks, Acc<T> one_nth,
+    Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kQueueVectors;
     const int first = cluster_index(), stride = clusters();
@@ -344,10 +341,9 @@ __global__ __launch_bounds__(kWideThreads, 1) void forward_queue(const T* x, con
 
 // A row that no cluster can keep, whatever its width. K: of tensors to read, 2 with a residual.
 template <class T, int K>
-__global__ __launch_bounds__(kAllThreads) void forward_long(const T* x, const T* residual,
-                                                            const T* weight, T* y, T* s,
-                                                            Acc<T>* rstd, int cols, int blocks,
-                                                            int kept, Acc<T> one_nth, Acc<T> eps) {
+__global__ __launch_bounds__(kAllThreads) void forward_long(
+    const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int cols, int blocks,
+    int kept, Acc<T> one_nth, Acc<T> eps) {
     using A = Acc<T>;
     constexpr int V = kVec<T>;
     Walk<T, 1> walk(cols, blocks, kept);
@@ -460,8 +456,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(
             dx[i] = T(gs == nullptr ? d : d + A(gs[i]));
         }
     }
-    write_columns(partial_dweight + blockIdx.x * int64_t(cols), column, inner, weight_sum,
-                  lone_sum);
+    write_columns(
+        partial_dweight + blockIdx.x * int64_t(cols), column, inner, weight_sum, lone_sum);
 }
 
 // blocks: of a cluster, or 1. It takes two rows of two-byte elements at once, for which there are
@@ -551,10 +547,9 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_wide(
 
 // What dx takes of a row that no cluster can keep: its average. averages: [rows]
 template <class T>
-__global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, const T* s,
-                                                                const T* weight, const Acc<T>* rstd,
-                                                                Acc<T>* averages, int cols,
-                                                                int blocks, Acc<T> cols_eps) {
+__global__ __launch_bounds__(kSumThreads, 2) void averages_long(
+    const T* g, const T* s, const T* weight, const Acc<T>* rstd, Acc<T>* averages, int cols,
+    int blocks, Acc<T> cols_eps) {
     using A = Acc<T>;
     Walk<T, 2> walk(cols, blocks, 0);
     RowMerge merge(blocks);
@@ -626,8 +621,8 @@ BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, in
         }
         if constexpr (kMayHaveClusters) {
             if (plan.whole && plan.wants_wide(sizeof(T) == 2)) {
-                plan.take_wide(backward_launch<T>(backward_wide<T>, rows, cols,
-                                                  NextRows<T, 2, kWideRows<T>>::kBytes));
+                plan.take_wide(backward_launch<T>(
+                    backward_wide<T>, rows, cols, NextRows<T, 2, kWideRows<T>>::kBytes));
             }
         }
     }
@@ -662,8 +657,8 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
             RowLaunch launch;
             const bool adds = residual != nullptr;
             if (!adds && cols > kWaitingCols<T>) {
-                launch = wide_launch<T, kQueueVectors, kQueueDepth>(forward_queue<T>, kWideThreads,
-                                                                    rows, cols);
+                launch = wide_launch<T, kQueueVectors, kQueueDepth>(
+                    forward_queue<T>, kWideThreads, rows, cols);
                 if (launch.blocks > 0) {
                     launch.start(forward_queue<T>, stream, x, weight, y, rstd, int(rows), int(cols),
                                  launch.blocks, one_nth, Acc<T>(eps));
@@ -671,8 +666,8 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
                 }
             }
             const auto wide = adds ? forward_wide<T, 2> : forward_wide<T, 1>;
-            launch = forward_launch<T>(wide, rows, cols, adds ? kVectors<2> : kVectors<1>,
-                                       waiting_bytes(1), kMostBlocks);
+            launch = forward_launch<T>(
+                wide, rows, cols, adds ? kVectors<2> : kVectors<1>, waiting_bytes(1), kMostBlocks);
             if (launch.blocks > 0) {
                 launch.start(wide, stream, x, residual, weight, y, s, rstd, int(cols),
                              launch.blocks, one_nth, Acc<T>(eps));
@@ -685,8 +680,8 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
             return cudaGetLastError();
         }
     }
-    forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(x, residual, weight, y, s,
-                                                                     rstd, rows, cols, Acc<T>(eps));
+    forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
+        x, residual, weight, y, s, rstd, rows, cols, Acc<T>(eps));
     return cudaGetLastError();
 }
 
@@ -708,18 +703,18 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
     const Acc<T> cols_eps = cols * eps;
     if (rows == 0 || version == 0) {
         if (rows > 0) {
-            dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(g, gs, s, weight, rstd, dx,
-                                                                       rows, cols, cols_eps);
+            dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
+                g, gs, s, weight, rstd, dx, rows, cols, cols_eps);
         }
-        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(g, s, rstd, dweight, rows,
-                                                                        cols);
+        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(
+            g, s, rstd, dweight, rows, cols);
         return cudaGetLastError();
     }
     const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
     const Slices& slices = plan.slices;
     if (!plan.whole && plan.launch.blocks == 0) {
-        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(g, gs, s, weight, rstd, dx,
-                                                                    rows, cols, cols_eps);
+        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
+            g, gs, s, weight, rstd, dx, rows, cols, cols_eps);
         columns_block<T, 1>
             <<<slices.grid, slices.block, 0, stream>>>(g, s, rstd, partial_dweight, rows, cols);
     } else if constexpr (kHasVectors<T>) {
@@ -746,9 +741,9 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
 #define INSTANTIATE(T)                                                                         \
     template cudaError_t rms_norm_forward<T>(const T*, const T*, const T*, T*, T*, Acc<T>*,    \
                                              int64_t, int64_t, double, int64_t, cudaStream_t); \
-    template int64_t rms_norm_partials<T>(const T*, const T*, const T*, const T*, int64_t,     \
-                                          int64_t, int64_t);                                   \
-    template cudaError_t rms_norm_backward<T>(const T*, const T*, const T*, const T*,          \
-                                              const Acc<T>*, T*, Into<T>, Acc<T>*, int64_t,    \
-                                              int64_t, double, int64_t, cudaStream_t);
+    template int64_t rms_norm_partials<T>(                                                     \
+        const T*, const T*, const T*, const T*, int64_t, int64_t, int64_t);                    \
+    template cudaError_t rms_norm_backward<T>(                                                 \
+        const T*, const T*, const T*, const T*, const Acc<T>*, T*, Into<T>, Acc<T>*, int64_t,  \
+        int64_t, double, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)

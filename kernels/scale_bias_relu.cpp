@@ -36,9 +36,9 @@ Tensor forward(Tensor x, std::optional<Tensor> scale, double factor, Tensor bias
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(scale_bias_relu_forward<T>(in<T>(x), scale ? in<T>(*scale) : nullptr, factor,
-                                                in<T>(bias), out<T>(y), shape.rows, shape.cols,
-                                                version, device.stream));
+        check_launch(scale_bias_relu_forward<T>(
+            in<T>(x), scale ? in<T>(*scale) : nullptr, factor, in<T>(bias), out<T>(y), shape.rows,
+            shape.cols, version, device.stream));
     });
     return y;
 }
@@ -58,8 +58,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, std::optional
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         const T* s = scale ? in<T>(*scale) : nullptr;
-        const int64_t count = scale_bias_relu_partials<T>(in<T>(grad), in<T>(x), s, in<T>(bias),
-                                                          shape.rows, shape.cols, version);
+        const int64_t count = scale_bias_relu_partials<T>(
+            in<T>(grad), in<T>(x), s, in<T>(bias), shape.rows, shape.cols, version);
         Tensor partial_dscale = new_sums(x, {count, shape.cols});
         Tensor partial_dbias = new_sums(x, {count, shape.cols});
         check_launch(scale_bias_relu_backward<T>(

@@ -128,11 +128,9 @@ __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T*
 }
 
 template <class T, int V, bool kWhole>
-__global__ __launch_bounds__(kThreads, 2) void backward_vector(const T* g, const T* x,
-                                                               PerColumn<T> scale, const T* bias,
-                                                               T* dx, Acc<T>* partial_dscale,
-                                                               Acc<T>* partial_dbias, int64_t rows,
-                                                               int64_t cols) {
+__global__ __launch_bounds__(kThreads, 2) void backward_vector(
+    const T* g, const T* x, PerColumn<T> scale, const T* bias, T* dx, Acc<T>* partial_dscale,
+    Acc<T>* partial_dbias, int64_t rows, int64_t cols) {
     using A = Acc<T>;
     const int64_t step = int64_t(gridDim.y) * blockDim.y;
     const int64_t first = kWhole ? int64_t(blockIdx.y) * blockDim.y + threadIdx.y
@@ -297,19 +295,19 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
     const auto kernel = plan.whole       ? backward_vector<T, kVec<T>, true>
                         : plan.apart > 1 ? backward_vector<T, kVec<T>, false>
                                          : backward_vector<T, 1, true>;
-    kernel<<<plan.grid, plan.block, 0, stream>>>(g, x, s, bias, dx, partial_dscale, partial_dbias,
-                                                 rows, cols);
-    launch_column_sums<T>(partial_dscale, {dscale}, partial_dbias, {dbias}, plan.partials(), cols,
-                          stream);
+    kernel<<<plan.grid, plan.block, 0, stream>>>(
+        g, x, s, bias, dx, partial_dscale, partial_dbias, rows, cols);
+    launch_column_sums<T>(
+        partial_dscale, {dscale}, partial_dbias, {dbias}, plan.partials(), cols, stream);
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                            \
-    template cudaError_t scale_bias_relu_forward<T>(const T*, const T*, double, const T*, T*,     \
-                                                    int64_t, int64_t, int64_t, cudaStream_t);     \
-    template int64_t scale_bias_relu_partials<T>(const T*, const T*, const T*, const T*, int64_t, \
-                                                 int64_t, int64_t);                               \
-    template cudaError_t scale_bias_relu_backward<T>(const T*, const T*, const T*, double,        \
-                                                     const T*, T*, T*, T*, Acc<T>*, Acc<T>*,      \
-                                                     int64_t, int64_t, int64_t, cudaStream_t);
+#define INSTANTIATE(T)                                                                         \
+    template cudaError_t scale_bias_relu_forward<T>(                                           \
+        const T*, const T*, double, const T*, T*, int64_t, int64_t, int64_t, cudaStream_t);    \
+    template int64_t scale_bias_relu_partials<T>(                                              \
+        const T*, const T*, const T*, const T*, int64_t, int64_t, int64_t);                    \
+    template cudaError_t scale_bias_relu_backward<T>(                                          \
+        const T*, const T*, const T*, double, const T*, T*, T*, T*, Acc<T>*, Acc<T>*, int64_t, \
+        int64_t, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)

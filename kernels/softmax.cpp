@@ -17,8 +17,8 @@ Tensor forward(Tensor x, int64_t version) {
     const Rows shape(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(softmax_forward<T>(in<T>(x), out<T>(y), shape.rows, shape.cols, version,
-                                        device.stream));
+        check_launch(softmax_forward<T>(
+            in<T>(x), out<T>(y), shape.rows, shape.cols, version, device.stream));
     });
     return y;
 }
@@ -35,8 +35,8 @@ Tensor backward(Tensor grad, Tensor y, int64_t version) {
     const Rows shape(y);
     for_type_of(y, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(softmax_backward<T>(in<T>(grad), in<T>(y), out<T>(dx), shape.rows, shape.cols,
-                                         version, device.stream));
+        check_launch(softmax_backward<T>(
+            in<T>(grad), in<T>(y), out<T>(dx), shape.rows, shape.cols, version, device.stream));
     });
     return dx;
 }

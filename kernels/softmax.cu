@@ -153,9 +153,8 @@ __global__ void backward_online(const T* g, const T* y, T* dx, int64_t rows, int
 // Flaw: such a row goes back to online if it is no multiple of the vector wide.
 
 template <class T, bool kWhole>
-__global__ __launch_bounds__(kMostThreads,
-                             kWaitingBlocks) void forward_vector(const T* x, T* y, int64_t rows,
-                                                                 int cols, int blocks) {
+__global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_vector(
+    const T* x, T* y, int64_t rows, int cols, int blocks) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<1>;
     Part<T, 1> part(blocks);
@@ -205,10 +204,8 @@ __global__ __launch_bounds__(kMostThreads,
 }
 
 template <class T, bool kWhole>
-__global__ __launch_bounds__(kMostThreads,
-                             kWaitingBlocks) void backward_vector(const T* g, const T* y, T* dx,
-                                                                  int64_t rows, int cols,
-                                                                  int blocks) {
+__global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void backward_vector(
+    const T* g, const T* y, T* dx, int64_t rows, int cols, int blocks) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kVectors<2>;
     Part<T, 2> part(blocks);
@@ -221,8 +218,8 @@ __global__ __launch_bounds__(kMostThreads,
         const Inner<T, kWhole> inner(g_row, row < rows ? cols : 0);
         const int end = inner.width();
         T g_edges[2] = {}, y_edges[2] = {};
-        inner.edges(part.thread(),
-                    [&](int n, int c) { g_edges[n] = g_row[c], y_edges[n] = y_row[c]; });
+        inner.edges(
+            part.thread(), [&](int n, int c) { g_edges[n] = g_row[c], y_edges[n] = y_row[c]; });
         if (end > 0) part.fetch(end, g_row + inner.begin, y_row + inner.begin);
         part.await();
         Total<A> dot = {0}, lack = {0};
@@ -287,10 +284,8 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_long(const T* x, T* y
 }
 
 template <class T, int kThreads>
-__global__ __launch_bounds__(kThreads,
-                             kAllThreads / kThreads) void backward_long(const T* g, const T* y,
-                                                                        T* dx, int cols, int blocks,
-                                                                        int kept) {
+__global__ __launch_bounds__(kThreads, kAllThreads / kThreads) void backward_long(
+    const T* g, const T* y, T* dx, int cols, int blocks, int kept) {
     using A = Acc<T>;
     constexpr int V = kVec<T>;
     Walk<T, 2, kHeldBackward> walk(cols, blocks, kept);
@@ -457,9 +452,9 @@ cudaError_t softmax_backward(const T* g, const T* y, T* dx, int64_t rows, int64_
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                          \
-    template cudaError_t softmax_forward<T>(const T*, T*, int64_t, int64_t, int64_t,            \
-                                            cudaStream_t);                                      \
-    template cudaError_t softmax_backward<T>(const T*, const T*, T*, int64_t, int64_t, int64_t, \
-                                             cudaStream_t);
+#define INSTANTIATE(T)                                          \
+    template cudaError_t softmax_forward<T>(                    \
+        const T*, T*, int64_t, int64_t, int64_t, cudaStream_t); \
+    template cudaError_t softmax_backward<T>(                   \
+        const T*, const T*, T*, int64_t, int64_t, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)

@@ -29,8 +29,8 @@ Tensor backward(Tensor grad, Tensor x, int64_t version) {
     Tensor dx = new_like(x);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(square_backward<T>(in<T>(grad), in<T>(x), out<T>(dx), x.numel(), version,
-                                        device.stream));
+        check_launch(square_backward<T>(
+            in<T>(grad), in<T>(x), out<T>(dx), x.numel(), version, device.stream));
     });
     return dx;
 }

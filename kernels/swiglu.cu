@@ -120,9 +120,9 @@ cudaError_t swiglu_backward(const T* g, const T* a, const T* b, T* da, T* db, in
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                     \
-    template cudaError_t swiglu_forward<T>(const T*, const T*, T*, int64_t, int64_t,       \
-                                           cudaStream_t);                                  \
-    template cudaError_t swiglu_backward<T>(const T*, const T*, const T*, T*, T*, int64_t, \
-                                            int64_t, cudaStream_t);
+#define INSTANTIATE(T)                                           \
+    template cudaError_t swiglu_forward<T>(                      \
+        const T*, const T*, T*, int64_t, int64_t, cudaStream_t); \
+    template cudaError_t swiglu_backward<T>(                     \
+        const T*, const T*, const T*, T*, T*, int64_t, int64_t, cudaStream_t);
 FOR_EACH_TYPE(INSTANTIATE)

@@ -232,9 +232,9 @@ inline Tensor new_tensor(const Tensor& t, IntHeaderOnlyArrayRef shape, ScalarTyp
         strides[i] = elements;
         elements *= shape[i] > 1 ? shape[i] : 1;
     }
-    if (aoti_torch_empty_strided(int64_t(shape.size()), shape.data(), strides,
-                                 stable::to<int32_t>(stable::from(type)), device_type,
-                                 t.get_device_index(), &made) != TORCH_SUCCESS)
+    if (aoti_torch_empty_strided(
+            int64_t(shape.size()), shape.data(), strides, stable::to<int32_t>(stable::from(type)),
+            device_type, t.get_device_index(), &made) != TORCH_SUCCESS)
         return torch::stable::new_empty(t, shape, type);
     return Tensor(made);
 }

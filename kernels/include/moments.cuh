@@ -79,9 +79,8 @@ __device__ Moments<Acc<T>> block_moments(const T* x, int64_t cols, Acc<T> eps, i
 
 // (x - mean) * rstd * weight + bias
 template <class T, int V>
-__device__ __forceinline__ Vec<T, V> shift_and_scale(Vec<T, V> x, Moments<Acc<T>> of,
-                                                     const Vec<T, V>& weight,
-                                                     const Vec<T, V>& bias) {
+__device__ __forceinline__ Vec<T, V> shift_and_scale(
+    Vec<T, V> x, Moments<Acc<T>> of, const Vec<T, V>& weight, const Vec<T, V>& bias) {
     using A = Acc<T>;
     for (int k = 0; k < V; ++k) x[k] = T((A(x[k]) - of.mean) * of.rstd * A(weight[k]) + A(bias[k]));
     return x;
@@ -229,11 +228,9 @@ __device__ __noinline__ void finish_again(const T* x, const T* weight, const T* 
 // What dx takes of a row that no cluster can keep: the averages over the row of h = g * weight and,
 // times rstd, of h * xhat. averages: [rows, 2]
 template <class T>
-__global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, const T* x,
-                                                                const T* weight, const Acc<T>* mean,
-                                                                const Acc<T>* rstd,
-                                                                Acc<T>* averages, int cols,
-                                                                int blocks, Acc<T> one_nth) {
+__global__ __launch_bounds__(kSumThreads, 2) void averages_long(
+    const T* g, const T* x, const T* weight, const Acc<T>* mean, const Acc<T>* rstd,
+    Acc<T>* averages, int cols, int blocks, Acc<T> one_nth) {
     using A = Acc<T>;
     Walk<T, 2> walk(cols, blocks, 0);
     RowMerge merge(blocks);
@@ -258,10 +255,9 @@ __global__ __launch_bounds__(kSumThreads, 2) void averages_long(const T* g, cons
 // Adds what a vector of g, and of x beside it, gives to a thread's sums: of the columns, for
 // dweight and dbias, and of the row's h = g * weight and h * xhat, for dx.
 template <class T, int V, class A>
-__device__ __forceinline__ void add_gradients(const Vec<T, V>& g, const Vec<T, V>& x,
-                                              const Vec<T, V>& weight, Moments<A> of,
-                                              A (&weight_sum)[V], A (&bias_sum)[V], A& h_sum,
-                                              A& h_xhat_sum) {
+__device__ __forceinline__ void add_gradients(
+    const Vec<T, V>& g, const Vec<T, V>& x, const Vec<T, V>& weight, Moments<A> of,
+    A (&weight_sum)[V], A (&bias_sum)[V], A& h_sum, A& h_xhat_sum) {
     for (int k = 0; k < V; ++k) {
         const A d = A(g[k]), xhat = (A(x[k]) - of.mean) * of.rstd;
         weight_sum[k] += d * xhat;

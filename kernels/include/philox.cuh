@@ -29,8 +29,8 @@ struct Philox {
     // The `index`-th four words of stream `stream` of a seed.
     __host__ __device__ static uint4 draw(uint64_t seed, uint64_t stream, uint64_t index) {
         const Philox philox{{uint32_t(seed), uint32_t(seed >> 32)}};
-        return philox(make_uint4(uint32_t(index), uint32_t(index >> 32), uint32_t(stream),
-                                 uint32_t(stream >> 32)));
+        return philox(make_uint4(
+            uint32_t(index), uint32_t(index >> 32), uint32_t(stream), uint32_t(stream >> 32)));
     }
 };
 

@@ -414,8 +414,8 @@ struct Slices {
     dim3 block, grid;
     Slices(int64_t rows, int64_t cols, int each = 1) : block(kWarp, 8) {
         const int64_t across = ceil_div<int64_t>(cols, each * block.x);
-        const int64_t down = smaller(ceil_div<int64_t>(rows, block.y),
-                                     ceil_div<int64_t>(multiprocessors() * 8, across));
+        const int64_t down = smaller(
+            ceil_div<int64_t>(rows, block.y), ceil_div<int64_t>(multiprocessors() * 8, across));
         grid = dim3(across, smaller<int64_t>(down, 65535));  // CUDA's limit in y
     }
     Slices(dim3 block, dim3 grid) : block(block), grid(grid) {}

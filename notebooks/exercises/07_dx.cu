@@ -23,7 +23,7 @@ extern "C" cudaError_t launch(const float* g, const float* x, const float* weigh
                               const float* mean, const float* rstd, float* dx, int rows, int cols,
                               cudaStream_t stream) {
     const dim3 block(kWarp, 8);
-    layer_norm_dx<<<ceil_div(rows, 8), block, 0, stream>>>(g, x, weight, mean, rstd, dx, rows,
-                                                           cols);
+    layer_norm_dx<<<ceil_div(rows, 8), block, 0, stream>>>(
+        g, x, weight, mean, rstd, dx, rows, cols);
     return cudaGetLastError();
 }

@@ -20,7 +20,7 @@ __global__ void add_norm(const float* x, const float* residual, const float* wei
 
 extern "C" cudaError_t launch(const float* x, const float* residual, const float* weight, float* y,
                               float* s, int rows, int cols, float eps, cudaStream_t stream) {
-    add_norm<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(x, residual, weight, y, s, rows,
-                                                               cols, eps);
+    add_norm<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(
+        x, residual, weight, y, s, rows, cols, eps);
     return cudaGetLastError();
 }

@@ -18,7 +18,7 @@ __global__ void backward(const float* g, const float* gs, const float* s, const 
 extern "C" cudaError_t launch(const float* g, const float* gs, const float* s, const float* weight,
                               const float* rstd, float* dx, int rows, int cols,
                               cudaStream_t stream) {
-    backward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(g, gs, s, weight, rstd, dx, rows,
-                                                               cols);
+    backward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(
+        g, gs, s, weight, rstd, dx, rows, cols);
     return cudaGetLastError();
 }

@@ -31,7 +31,7 @@ __global__ void forward(const float* x, const float* weight, const float* bias, 
 extern "C" cudaError_t launch(const float* x, const float* weight, const float* bias, float* y,
                               float* mean, float* rstd, const int64_t* seed, int64_t offset,
                               int dropped, int rows, int cols, cudaStream_t stream) {
-    forward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(x, weight, bias, y, mean, rstd, seed,
-                                                              offset, dropped, rows, cols);
+    forward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(
+        x, weight, bias, y, mean, rstd, seed, offset, dropped, rows, cols);
     return cudaGetLastError();
 }

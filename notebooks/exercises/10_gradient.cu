@@ -19,7 +19,7 @@ __global__ void backward(float* x, const int64_t* target, const float* most, con
 extern "C" cudaError_t launch(float* x, const int64_t* target, const float* most, const float* sum,
                               float scale, int64_t ignore, int rows, int cols,
                               cudaStream_t stream) {
-    backward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(x, target, most, sum, scale, ignore,
-                                                               rows, cols);
+    backward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(
+        x, target, most, sum, scale, ignore, rows, cols);
     return cudaGetLastError();
 }

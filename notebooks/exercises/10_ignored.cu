@@ -32,7 +32,7 @@ __global__ void sum_losses(const float* x, const int64_t* target, float* total, 
 
 extern "C" cudaError_t launch(const float* x, const int64_t* target, float* total, int64_t ignore,
                               int rows, int cols, cudaStream_t stream) {
-    sum_losses<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(x, target, total, ignore, rows,
-                                                                 cols);
+    sum_losses<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(
+        x, target, total, ignore, rows, cols);
     return cudaGetLastError();
 }

@@ -30,7 +30,7 @@ __global__ void forward(const float* x, const int64_t* target, float* loss, int 
 
 extern "C" cudaError_t launch(const float* x, const int64_t* target, float* loss, int rows,
                               int cols, float smoothing, cudaStream_t stream) {
-    forward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(x, target, loss, rows, cols,
-                                                              smoothing);
+    forward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(
+        x, target, loss, rows, cols, smoothing);
     return cudaGetLastError();
 }

@@ -102,10 +102,11 @@ __global__ void row_welford(const float* x, float* mean, float* var, int rows, i
 
 extern "C" cudaError_t moments(const float* x, float* mean, float* var, int rows, int cols,
                                int version, cudaStream_t stream) {
-    const auto kernel = version == 0   ? row_shortcut
-                        : version == 1 ? row_shift
-                        : version == 2 ? row_two_pass
-                                       : row_welford;
+    const auto kernel =
+        version == 0   ? row_shortcut
+        : version == 1 ? row_shift
+        : version == 2 ? row_two_pass
+                       : row_welford;
     kernel<<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(x, mean, var, rows, cols);
     return cudaGetLastError();
 }

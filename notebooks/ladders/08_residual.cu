@@ -51,7 +51,7 @@ extern "C" cudaError_t add(const float* x, const float* residual, float* s, int6
 
 extern "C" cudaError_t dropped(const float* x, const float* residual, const float* weight, float* y,
                                int rows, int cols, float eps, cudaStream_t stream) {
-    norm_dropped<<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(x, residual, weight, y,
-                                                                           rows, cols, eps);
+    norm_dropped<<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(
+        x, residual, weight, y, rows, cols, eps);
     return cudaGetLastError();
 }

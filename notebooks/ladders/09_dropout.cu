@@ -193,8 +193,8 @@ extern "C" cudaError_t read(const nv_bfloat16* x, const nv_bfloat16* residual, c
                             nv_bfloat16* s, bool* kept, const nv_bfloat16* g, nv_bfloat16* dx,
                             double p, int64_t n, cudaStream_t stream) {
     const Dropout<float> dropout(nullptr, 0, p);
-    forward_read<<<blocks_for(n / 8), kThreads, 0, stream>>>(x, residual, bits, s, kept, dropout,
-                                                             n);
+    forward_read<<<blocks_for(n / 8), kThreads, 0, stream>>>(
+        x, residual, bits, s, kept, dropout, n);
     backward_stored<<<blocks_for(n / 8), kThreads, 0, stream>>>(g, kept, dx, dropout, n);
     return cudaGetLastError();
 }
@@ -203,8 +203,8 @@ extern "C" cudaError_t state(const nv_bfloat16* x, const nv_bfloat16* residual, 
                              nv_bfloat16* s, bool* kept, const nv_bfloat16* g, nv_bfloat16* dx,
                              int threads, double p, int64_t n, cudaStream_t stream) {
     const Dropout<float> dropout(nullptr, 0, p);
-    forward_state<<<blocks_for(threads), kThreads, 0, stream>>>(x, residual, states, s, kept,
-                                                                dropout, n);
+    forward_state<<<blocks_for(threads), kThreads, 0, stream>>>(
+        x, residual, states, s, kept, dropout, n);
     backward_stored<<<blocks_for(n / 8), kThreads, 0, stream>>>(g, kept, dx, dropout, n);
     return cudaGetLastError();
 }

@@ -37,7 +37,7 @@ __global__ void forward_written(const float* x, const int64_t* target, float* lo
 
 extern "C" cudaError_t written(const float* x, const int64_t* target, float* log_p, float* loss,
                                int rows, int cols, cudaStream_t stream) {
-    forward_written<<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(x, target, log_p,
-                                                                              loss, rows, cols);
+    forward_written<<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(
+        x, target, log_p, loss, rows, cols);
     return cudaGetLastError();
 }

@@ -37,7 +37,7 @@ extern "C" cudaError_t launch(const float* g, const float* x, const float* weigh
                               const float* mean, const float* rstd, float* dx, const int64_t* seed,
                               int64_t offset, int dropped, int rows, int cols,
                               cudaStream_t stream) {
-    backward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(g, x, weight, mean, rstd, dx, seed,
-                                                               offset, dropped, rows, cols);
+    backward<<<ceil_div(rows, 8), dim3(kWarp, 8), 0, stream>>>(
+        g, x, weight, mean, rstd, dx, seed, offset, dropped, rows, cols);
     return cudaGetLastError();
 }

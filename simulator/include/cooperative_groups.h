@@ -122,8 +122,8 @@ class thread_block_tile : public details::Lanes {
     template <class T>
     T shfl_xor(T value, unsigned bits, SIMULATOR_CALLER) const {
         const unsigned first = simulator::lane_id() & ~(Size - 1);
-        return this->read(value, first + ((thread_rank() ^ bits) & (Size - 1)), "shfl_xor", file,
-                          line);
+        return this->read(
+            value, first + ((thread_rank() ^ bits) & (Size - 1)), "shfl_xor", file, line);
     }
 };
 

@@ -66,8 +66,8 @@ bool within(const dim3& extent, const dim3& limit) {
 Error check(const Launch& launch) {
     const dim3 &grid = launch.grid, &block = launch.block;
     const auto refuse = [&](cudaError_t code, const std::string& reason) {
-        return Error{code,
-                     std::string(cudaGetErrorName(code)) + ": " + describe(launch) + ": " + reason};
+        return Error{
+            code, std::string(cudaGetErrorName(code)) + ": " + describe(launch) + ": " + reason};
     };
     if (!within(grid, largest_grid))
         return refuse(
@@ -104,8 +104,8 @@ void run(const Launch& launch) {
 }
 
 void trap(const char* file, int line) {
-    worker->fail(cudaErrorLaunchFailure,
-                 text("%s:%d: thread %u: __trap", file, line, worker->rank));
+    worker->fail(
+        cudaErrorLaunchFailure, text("%s:%d: thread %u: __trap", file, line, worker->rank));
 }
 
 void fail_bounds(unsigned threads, const char* file, int line) {

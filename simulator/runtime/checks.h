@@ -119,8 +119,8 @@ void Recorder::begin_launch(const Launch& launch, std::initializer_list<Memory> 
                         launch.shared, blocks, 0, first});
 
     auto& threads = order_of_threads;
-    threads.resize(std::min<uint64_t>(max_threads,
-                                      uint64_t(launch.block.x) * launch.block.y * launch.block.z));
+    threads.resize(std::min<uint64_t>(
+        max_threads, uint64_t(launch.block.x) * launch.block.y * launch.block.z));
     std::iota(threads.begin(), threads.end(), 0);
     if (seed) std::shuffle(threads.begin(), threads.end(), std::mt19937(seed + launches.size()));
     order.begin_launch();
@@ -213,11 +213,12 @@ bool Recorder::end_block(const Error* error) {
     const bool illegal = error->code == cudaErrorIllegalAddress;
     if (illegal && reported == serial) return true;
     Finding finding{};
-    finding.kind = error->code == cudaErrorAssert                                ? "assertion"
-                   : error->code == cudaErrorInvalidConfiguration                ? "refused launch"
-                   : error->message.find("wait for others") != std::string::npos ? "deadlock"
-                   : illegal                                                     ? "out of bounds"
-                                                                                 : "failed";
+    finding.kind =
+        error->code == cudaErrorAssert                                ? "assertion"
+        : error->code == cudaErrorInvalidConfiguration                ? "refused launch"
+        : error->message.find("wait for others") != std::string::npos ? "deadlock"
+        : illegal                                                     ? "out of bounds"
+                                                                      : "failed";
     finding.message = error->message;
     finding.place.block = serial;
     finding.place.thread = block->rank;
@@ -272,8 +273,8 @@ void Recorder::exchange(const Block& at, unsigned w, uint32_t lanes, Exchange ki
         finding.kind = "inactive lane";
         finding.message = text("lane %u reads lane %u, which takes no part (mask 0x%08x)", lane,
                                warp.source[lane], uint32_t(warp.key[lane]));
-        finding.place = {thread.what, nullptr, thread.file,
-                         thread.line, serial,  w * warp_size + lane};
+        finding.place = {
+            thread.what, nullptr, thread.file, thread.line, serial, w * warp_size + lane};
         report(finding);
     });
 }

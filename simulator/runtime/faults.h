@@ -25,8 +25,8 @@ void after_fault() {
                           Stacks::size >> 10));
     if (fault_signal == SIGFPE) worker->fail(cudaErrorLaunchFailure, "integer division by zero");
     if (fault_signal == SIGILL) worker->fail(cudaErrorIllegalInstruction, "illegal instruction");
-    worker->fail(cudaErrorIllegalAddress,
-                 text("illegal memory access at address %p", fault_address));
+    worker->fail(
+        cudaErrorIllegalAddress, text("illegal memory access at address %p", fault_address));
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {

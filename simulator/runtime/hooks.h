@@ -11,18 +11,18 @@ using simulator::recorder;
 
 #define SIMULATOR_ACCESS(name, size, kind)                                      \
     SIMULATOR_HOOK void __tsan_##name(void* address) {                          \
-        recorder.access<Kind::kind>(reinterpret_cast<uintptr_t>(address), size, \
-                                    SIMULATOR_CALLED_FROM);                     \
+        recorder.access<Kind::kind>(                                            \
+            reinterpret_cast<uintptr_t>(address), size, SIMULATOR_CALLED_FROM); \
     }
 #define SIMULATOR_ACCESSES(size)                      \
     SIMULATOR_ACCESS(read##size, size, Read)          \
     SIMULATOR_ACCESS(write##size, size, Write)        \
     SIMULATOR_RANGE(unaligned_read##size, size, Read) \
     SIMULATOR_RANGE(unaligned_write##size, size, Write)
-#define SIMULATOR_RANGE(name, size, kind)                                             \
-    SIMULATOR_HOOK void __tsan_##name(void* address) {                                \
-        recorder.access_range<Kind::kind>(reinterpret_cast<uintptr_t>(address), size, \
-                                          SIMULATOR_CALLED_FROM);                     \
+#define SIMULATOR_RANGE(name, size, kind)                                       \
+    SIMULATOR_HOOK void __tsan_##name(void* address) {                          \
+        recorder.access_range<Kind::kind>(                                      \
+            reinterpret_cast<uintptr_t>(address), size, SIMULATOR_CALLED_FROM); \
     }
 SIMULATOR_ACCESSES(1)
 SIMULATOR_ACCESSES(2)
@@ -34,12 +34,12 @@ SIMULATOR_ACCESSES(16)
 #undef SIMULATOR_RANGE
 
 SIMULATOR_HOOK void __tsan_read_range(void* address, size_t bytes) {
-    recorder.access_range<Kind::Read>(reinterpret_cast<uintptr_t>(address), bytes,
-                                      SIMULATOR_CALLED_FROM);
+    recorder.access_range<Kind::Read>(
+        reinterpret_cast<uintptr_t>(address), bytes, SIMULATOR_CALLED_FROM);
 }
 SIMULATOR_HOOK void __tsan_write_range(void* address, size_t bytes) {
-    recorder.access_range<Kind::Write>(reinterpret_cast<uintptr_t>(address), bytes,
-                                       SIMULATOR_CALLED_FROM);
+    recorder.access_range<Kind::Write>(
+        reinterpret_cast<uintptr_t>(address), bytes, SIMULATOR_CALLED_FROM);
 }
 
 SIMULATOR_HOOK void __tsan_init() {}
@@ -49,62 +49,62 @@ SIMULATOR_HOOK void __tsan_vptr_update(void**, void*) {}
 SIMULATOR_HOOK void __tsan_vptr_read(void**) {}
 
 // Calls of the C library, which the linker sends here.
-#define SIMULATOR_COPY(name)                                                        \
-    SIMULATOR_HOOK void* __wrap_##name(void* to, const void* from, size_t bytes) {  \
-        recorder.access_range<Kind::Read>(reinterpret_cast<uintptr_t>(from), bytes, \
-                                          SIMULATOR_CALLED_FROM - 1);               \
-        recorder.access_range<Kind::Write>(reinterpret_cast<uintptr_t>(to), bytes,  \
-                                           SIMULATOR_CALLED_FROM);                  \
-        return name(to, from, bytes);                                               \
+#define SIMULATOR_COPY(name)                                                       \
+    SIMULATOR_HOOK void* __wrap_##name(void* to, const void* from, size_t bytes) { \
+        recorder.access_range<Kind::Read>(                                         \
+            reinterpret_cast<uintptr_t>(from), bytes, SIMULATOR_CALLED_FROM - 1);  \
+        recorder.access_range<Kind::Write>(                                        \
+            reinterpret_cast<uintptr_t>(to), bytes, SIMULATOR_CALLED_FROM);        \
+        return name(to, from, bytes);                                              \
     }
 SIMULATOR_COPY(memcpy)
 SIMULATOR_COPY(memmove)
 #undef SIMULATOR_COPY
 SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
-    recorder.access_range<Kind::Write>(reinterpret_cast<uintptr_t>(to), bytes,
-                                       SIMULATOR_CALLED_FROM);
+    recorder.access_range<Kind::Write>(
+        reinterpret_cast<uintptr_t>(to), bytes, SIMULATOR_CALLED_FROM);
     return memset(to, byte, bytes);
 }
 
 // Atomics. The order that is asked for is the strongest here, as it is for the simulator's own.
 
-#define SIMULATOR_ATOMIC_HOOK(name, T)                                             \
-    recorder.access<Kind::Atomic>(reinterpret_cast<uintptr_t>(address), sizeof(T), \
-                                  SIMULATOR_CALLED_FROM)
+#define SIMULATOR_ATOMIC_HOOK(name, T) \
+    recorder.access<Kind::Atomic>(     \
+        reinterpret_cast<uintptr_t>(address), sizeof(T), SIMULATOR_CALLED_FROM)
 #define SIMULATOR_FETCH(bits, T, name)                                                       \
     SIMULATOR_HOOK T __tsan_atomic##bits##_fetch_##name(volatile T* address, T value, int) { \
         SIMULATOR_ATOMIC_HOOK(name, T);                                                      \
         return __atomic_fetch_##name(address, value, __ATOMIC_SEQ_CST);                      \
     }
-#define SIMULATOR_ATOMICS(bits, T)                                                            \
-    SIMULATOR_HOOK T __tsan_atomic##bits##_load(const volatile T* address, int) {             \
-        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                    \
-    }                                                                                         \
-    SIMULATOR_HOOK void __tsan_atomic##bits##_store(volatile T* address, T value, int) {      \
-        SIMULATOR_ATOMIC_HOOK(store, T);                                                      \
-        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                   \
-    }                                                                                         \
-    SIMULATOR_HOOK T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) {      \
-        SIMULATOR_ATOMIC_HOOK(exchange, T);                                                   \
-        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                         \
-    }                                                                                         \
-    SIMULATOR_FETCH(bits, T, add)                                                             \
-    SIMULATOR_FETCH(bits, T, sub)                                                             \
-    SIMULATOR_FETCH(bits, T, and)                                                             \
-    SIMULATOR_FETCH(bits, T, or)                                                              \
-    SIMULATOR_FETCH(bits, T, xor)                                                             \
-    SIMULATOR_FETCH(bits, T, nand)                                                            \
-    SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_strong(                        \
-        volatile T* address, T* expected, T value, int, int) {                                \
-        SIMULATOR_ATOMIC_HOOK(compare_exchange, T);                                           \
-        return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, \
-                                           __ATOMIC_SEQ_CST);                                 \
-    }                                                                                         \
-    SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_weak(                          \
-        volatile T* address, T* expected, T value, int, int) {                                \
-        SIMULATOR_ATOMIC_HOOK(compare_exchange, T);                                           \
-        return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, \
-                                           __ATOMIC_SEQ_CST);                                 \
+#define SIMULATOR_ATOMICS(bits, T)                                                       \
+    SIMULATOR_HOOK T __tsan_atomic##bits##_load(const volatile T* address, int) {        \
+        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                               \
+    }                                                                                    \
+    SIMULATOR_HOOK void __tsan_atomic##bits##_store(volatile T* address, T value, int) { \
+        SIMULATOR_ATOMIC_HOOK(store, T);                                                 \
+        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                              \
+    }                                                                                    \
+    SIMULATOR_HOOK T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) { \
+        SIMULATOR_ATOMIC_HOOK(exchange, T);                                              \
+        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                    \
+    }                                                                                    \
+    SIMULATOR_FETCH(bits, T, add)                                                        \
+    SIMULATOR_FETCH(bits, T, sub)                                                        \
+    SIMULATOR_FETCH(bits, T, and)                                                        \
+    SIMULATOR_FETCH(bits, T, or)                                                         \
+    SIMULATOR_FETCH(bits, T, xor)                                                        \
+    SIMULATOR_FETCH(bits, T, nand)                                                       \
+    SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_strong(                   \
+        volatile T* address, T* expected, T value, int, int) {                           \
+        SIMULATOR_ATOMIC_HOOK(compare_exchange, T);                                      \
+        return __atomic_compare_exchange_n(                                              \
+            address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);        \
+    }                                                                                    \
+    SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_weak(                     \
+        volatile T* address, T* expected, T value, int, int) {                           \
+        SIMULATOR_ATOMIC_HOOK(compare_exchange, T);                                      \
+        return __atomic_compare_exchange_n(                                              \
+            address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);        \
     }
 SIMULATOR_ATOMICS(8, unsigned char)
 SIMULATOR_ATOMICS(16, unsigned short)

@@ -113,8 +113,8 @@ void Recorder::account(Site& site, Region& region, const Request& request) {
     if (region.is_shared()) return;
     Fetches& fetches = site.kind == Kind::Read ? region.fetched_reads : region.fetched_writes;
     fetches.make(region.begin, region.begin + region.size, !is_sampled);
-    for_each_sector(request,
-                    [&](uintptr_t sector) { fetches.add(sector, serial, launches.back().first); });
+    for_each_sector(
+        request, [&](uintptr_t sector) { fetches.add(sector, serial, launches.back().first); });
 }
 
 // Visits the parts of a request that go to one region each: nearly always all of it.
@@ -154,9 +154,9 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     const uint32_t begin = region.is_shared() ? order.block_begin : order.launch_begin;
     const bool was_written = region.last_write >= begin || (writes && !request.apart);
     const bool was_read = writes && region.last_read >= begin;
-    const bool must_be_written = site.kind != Kind::Write &&
-                                 (region.is_shared() || region.type == Region::Fresh) &&
-                                 !region.written_before;
+    const bool must_be_written =
+        site.kind != Kind::Write && (region.is_shared() || region.type == Region::Fresh) &&
+        !region.written_before;
     if (writes)
         region.note_writes(order.now, !is_sampled);
     else
@@ -246,8 +246,8 @@ void Recorder::race(const Touch& before, const Site& site, const Region& region,
                     unsigned size, unsigned thread) {
     Finding finding = at("race", site, &region, address, size, thread);
     const Site& other = sites[before.site];
-    finding.other = {access_names[int(other.kind)], &other,       "", 0,
-                     order.block_at(before.time),   before.thread};
+    finding.other = {
+        access_names[int(other.kind)], &other, "", 0, order.block_at(before.time), before.thread};
     report(finding);
 }
 

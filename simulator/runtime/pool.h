@@ -57,9 +57,10 @@ class Pool {
         failure = {};
         // It takes longer to wake a helper than to run a few thousand threads.
         // What is instrumented runs alone, even outside a check.
-        const unsigned helpers = blocks * threads < 2048 || launch.instrumented
-                                     ? 0
-                                     : std::min<uint64_t>(cores, blocks) - 1;
+        const unsigned helpers =
+            blocks * threads < 2048 || launch.instrumented
+                ? 0
+                : std::min<uint64_t>(cores, blocks) - 1;
         if (helpers) call(launch, helpers);
         work(launch);
         if (helpers) dismiss();

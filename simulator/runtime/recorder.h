@@ -100,10 +100,11 @@ class Recorder {
     // Of several bytes that are no single access: the largest that certainly make it up.
     template <Kind kind>
     void access_range(uintptr_t address, size_t bytes, uintptr_t pc) {
-        const size_t piece = std::min<size_t>({bytes & -bytes, address & -address,
-                                               bytes > 16   ? 16u
-                                               : bytes == 8 ? 4u
-                                                            : 8u});
+        const size_t piece = std::min<size_t>(
+            {bytes & -bytes, address & -address,
+             bytes > 16   ? 16u
+             : bytes == 8 ? 4u
+                          : 8u});
         for (size_t i = 0; i < bytes; i += piece) access<kind>(address + i, piece, pc);
     }
 

@@ -231,8 +231,8 @@ inline size_t count_poisoned(const Region& region) {
     const auto* words = reinterpret_cast<const uint64_t*>(region.begin);
     const size_t count = region.size / 8;
     size_t poisoned = 0;
-    for_each_poisoned(region.begin, count,
-                      [&](size_t i, uint64_t word) { poisoned += words[i] == word; });
+    for_each_poisoned(
+        region.begin, count, [&](size_t i, uint64_t word) { poisoned += words[i] == word; });
     return poisoned + (region.size % 8 && is_poisoned(region, region.begin + 8 * count, 1));
 }
 

@@ -16,8 +16,8 @@ SIMULATOR_INLINE void for_each_lane(uint32_t lanes, Visit visit) {
 template <class T, class Combine>
 void reduce(Warp& warp, uint32_t lanes, Combine combine) {
     T total = warp.value[__builtin_ctz(lanes)];
-    for_each_lane(lanes & (lanes - 1),
-                  [&](unsigned lane) { total = combine(total, T(warp.value[lane])); });
+    for_each_lane(
+        lanes & (lanes - 1), [&](unsigned lane) { total = combine(total, T(warp.value[lane])); });
     for_each_lane(lanes, [&](unsigned lane) { warp.result[lane] = total; });
 }
 

@@ -135,8 +135,9 @@ bool Worker::converge() {
 // All wait for others to go first, and have done so for so long that a check gives up. Elsewhere
 // another block may still come to their aid.
 bool Worker::is_stuck() {
-    return recorder.is_running() && alive == alive_before ? ++rounds > 1 << 16
-                                                          : (alive_before = alive, rounds = 0);
+    return recorder.is_running() && alive == alive_before
+               ? ++rounds > 1 << 16
+               : (alive_before = alive, rounds = 0);
 }
 
 bool Worker::wake_pausing() {

@@ -48,8 +48,8 @@ __global__ void copy_fours(const float4* x, float4* y, int n) {
     if (i <= n / 4) y[i] = x[i];  // BUG vector_over_the_tail: out of bounds
 }
 extern "C" void vector_over_the_tail(const float* x, float* y, int n) {
-    copy_fours<<<blocks_of(n / 4), kThreads>>>(reinterpret_cast<const float4*>(x),
-                                               reinterpret_cast<float4*>(y), n);
+    copy_fours<<<blocks_of(n / 4), kThreads>>>(
+        reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y), n);
 }
 
 __global__ void padded_tile(const float* x, float* y, int n) {
@@ -182,8 +182,8 @@ __global__ void whole_fours(const float4* x, float4* y, int n) {
     if (i < n / 4) y[i] = x[i];  // BUG tail_of_the_vectors: unwritten
 }
 extern "C" void tail_of_the_vectors(const float* x, float* y, int n) {
-    whole_fours<<<blocks_of(n / 4), kThreads>>>(reinterpret_cast<const float4*>(x),
-                                                reinterpret_cast<float4*>(y), n - 2);
+    whole_fours<<<blocks_of(n / 4), kThreads>>>(
+        reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y), n - 2);
 }
 
 __global__ void two_apart(const float* x, float* y, int n) {

@@ -106,9 +106,9 @@ extern "C" void assertion_of_the_tail(const float* x, float* y, int n) {
     asserted<<<blocks_of(n), kThreads>>>(x, y, n);
 }
 
-__global__ void __launch_bounds__(64)
-    bound_to_64(const float* x, float* y,
-                int n) {  // BUG more_than_the_launch_bounds: refused launch
+__global__ void __launch_bounds__(64) bound_to_64(
+    const float* x, float* y,
+    int n) {  // BUG more_than_the_launch_bounds: refused launch
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = x[i];
 }

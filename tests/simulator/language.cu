@@ -15,8 +15,8 @@ __device__ __forceinline__ float polynomial(float x) {
 
 __device__ __noinline__ float twice(float x) { return 2 * x; }
 
-__global__ void __launch_bounds__(256, 2)
-    evaluate(const float* __restrict__ x, float* __restrict__ y, const int n) {
+__global__ void __launch_bounds__(256, 2) evaluate(const float* __restrict__ x,
+                                                   float* __restrict__ y, const int n) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) {
         __stcs(&y[i], twice(polynomial(__ldg(&x[i])) + __ldcs(x + i)));
         atomicAdd(&calls, 1);
@@ -75,9 +75,10 @@ __global__ void through_macro(int* y) { y[threadIdx.x] = 3; }
 
 template <class T>
 cudaError_t dependent(T* y) {
-    deep::er::fill<T, (3 > 2 ? 5 : 6)><<<dim3(1), /* threads: >>> */ 32, 0,
-                                         // the stream
-                                         nullptr>>>(y, nullptr, {2, 1});
+    deep::er::fill<T, (3 > 2 ? 5 : 6)>
+        <<<dim3(1), /* threads: >>> */ 32, 0,
+           // the stream
+           nullptr>>>(y, nullptr, {2, 1});
     return cudaGetLastError();
 }
 
@@ -124,26 +125,27 @@ __global__ void floats(const float* x, float* y, int n) {
     const float v = x[i];
     float s, c;
     sincospif(v, &s, &c);
-    const float values[] = {__expf(v),
-                            __logf(fabsf(v)),
-                            rsqrtf(fabsf(v)),
-                            __fdividef(1, v),
-                            __saturatef(v),
-                            __frcp_rn(v),
-                            exp10f(v / 4),
-                            s,
-                            c,
-                            normcdff(v),
-                            __powf(2, v),
-                            __fsqrt_rn(fabsf(v)),
-                            rcbrtf(v),
-                            __sinf(v),
-                            __cosf(v),
-                            min(v, 0.5f),
-                            max(v, 0.5f),
-                            __fmaf_rn(v, v, 1),
-                            CUDART_PI_F * v,
-                            rhypotf(v, 1)};
+    const float values[] = {
+        __expf(v),
+        __logf(fabsf(v)),
+        rsqrtf(fabsf(v)),
+        __fdividef(1, v),
+        __saturatef(v),
+        __frcp_rn(v),
+        exp10f(v / 4),
+        s,
+        c,
+        normcdff(v),
+        __powf(2, v),
+        __fsqrt_rn(fabsf(v)),
+        rcbrtf(v),
+        __sinf(v),
+        __cosf(v),
+        min(v, 0.5f),
+        max(v, 0.5f),
+        __fmaf_rn(v, v, 1),
+        CUDART_PI_F * v,
+        rhypotf(v, 1)};
     for (int k = 0; k < 20; k++) y[k * n + i] = values[k];
 }
 
@@ -158,24 +160,25 @@ __global__ void integers(const int* x, int* y, int n) {
     const int v = x[i];
     const unsigned u = v;
     const long long wide = (long long)(v) * 1000003 + 17;
-    const int values[] = {__popc(u),
-                          __clz(v),
-                          __ffs(v),
-                          int(__brev(u)),
-                          __popcll(wide),
-                          __clzll(wide),
-                          __ffsll(wide),
-                          int(__umulhi(u, 0x9E3779B9u)),
-                          __mulhi(v, 123456789),
-                          int(__byte_perm(u, 0x01020304, 0x5140)),
-                          int(__funnelshift_l(u, 0xdeadbeef, 11)),
-                          int(__funnelshift_r(u, 0xdeadbeef, 11)),
-                          min(v, 7),
-                          int(max(u, 7u)),
-                          __float_as_int(float(v)),
-                          int(__sad(v, 12, 5)),
-                          int(__umul64hi((unsigned long long)(wide), 0x123456789abcdefull)),
-                          int(__brevll(wide) >> 32)};
+    const int values[] = {
+        __popc(u),
+        __clz(v),
+        __ffs(v),
+        int(__brev(u)),
+        __popcll(wide),
+        __clzll(wide),
+        __ffsll(wide),
+        int(__umulhi(u, 0x9E3779B9u)),
+        __mulhi(v, 123456789),
+        int(__byte_perm(u, 0x01020304, 0x5140)),
+        int(__funnelshift_l(u, 0xdeadbeef, 11)),
+        int(__funnelshift_r(u, 0xdeadbeef, 11)),
+        min(v, 7),
+        int(max(u, 7u)),
+        __float_as_int(float(v)),
+        int(__sad(v, 12, 5)),
+        int(__umul64hi((unsigned long long)(wide), 0x123456789abcdefull)),
+        int(__brevll(wide) >> 32)};
     for (int k = 0; k < 18; k++) y[k * n + i] = values[k];
 }
 

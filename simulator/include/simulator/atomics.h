@@ -106,12 +106,12 @@ SIMULATOR_INLINE T atomicAdd(T* address, T value) {
 }
 
 // A thread whose exchange fails may be spinning on a lock that another thread of its block holds.
-#define SIMULATOR_ATOMIC_CAS(T)                                                             \
-    SIMULATOR_INLINE T atomicCAS(T* address, T compare, T value, SIMULATOR_CALLER) {        \
-        if (!__atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_SEQ_CST, \
-                                         __ATOMIC_SEQ_CST))                                 \
-            simulator::pause("atomicCAS", file, line);                                      \
-        return compare;                                                                     \
+#define SIMULATOR_ATOMIC_CAS(T)                                                       \
+    SIMULATOR_INLINE T atomicCAS(T* address, T compare, T value, SIMULATOR_CALLER) {  \
+        if (!__atomic_compare_exchange_n(                                             \
+                address, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) \
+            simulator::pause("atomicCAS", file, line);                                \
+        return compare;                                                               \
     }
 SIMULATOR_ATOMIC_CAS(int)
 SIMULATOR_ATOMIC_CAS(unsigned)

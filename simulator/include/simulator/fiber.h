@@ -89,8 +89,8 @@ constexpr uintptr_t return_address = 0;  // a call leaves it in a register
 // `top`.
 inline Context fresh_fiber(char* top, void (*main)()) {
     const uintptr_t aligned = reinterpret_cast<uintptr_t>(top) & ~uintptr_t(15);
-    return {reinterpret_cast<void*>(aligned - return_address), nullptr,
-            reinterpret_cast<void*>(main)};
+    return {
+        reinterpret_cast<void*>(aligned - return_address), nullptr, reinterpret_cast<void*>(main)};
 }
 
 }  // namespace simulator

@@ -97,17 +97,17 @@ struct alignas(4) HalfPair {
     SIMULATOR_HALF simulator::T<Format> name(simulator::T<Format> a, simulator::T<Format> b) { \
         return expression;                                                                     \
     }
-#define SIMULATOR_HALF_COMPARE(name, op)                                                     \
-    SIMULATOR_HALF bool __h##name(simulator::Half<Format> a, simulator::Half<Format> b) {    \
-        return a op b;                                                                       \
-    }                                                                                        \
-    SIMULATOR_HALF simulator::HalfPair<Format> __h##name##2(simulator::HalfPair<Format> a,   \
-                                                            simulator::HalfPair<Format> b) { \
-        return {float(a.x op b.x), float(a.y op b.y)};                                       \
-    }                                                                                        \
-    SIMULATOR_HALF bool __hb##name##2(simulator::HalfPair<Format> a,                         \
-                                      simulator::HalfPair<Format> b) {                       \
-        return a.x op b.x && a.y op b.y;                                                     \
+#define SIMULATOR_HALF_COMPARE(name, op)                                                  \
+    SIMULATOR_HALF bool __h##name(simulator::Half<Format> a, simulator::Half<Format> b) { \
+        return a op b;                                                                    \
+    }                                                                                     \
+    SIMULATOR_HALF simulator::HalfPair<Format> __h##name##2(                              \
+        simulator::HalfPair<Format> a, simulator::HalfPair<Format> b) {                   \
+        return {float(a.x op b.x), float(a.y op b.y)};                                    \
+    }                                                                                     \
+    SIMULATOR_HALF bool __hb##name##2(                                                    \
+        simulator::HalfPair<Format> a, simulator::HalfPair<Format> b) {                   \
+        return a.x op b.x && a.y op b.y;                                                  \
     }
 #define SIMULATOR_HALF_UNARY(name, name2, expression)                                    \
     SIMULATOR_HALF simulator::Half<Format> name(simulator::Half<Format> half) {          \
@@ -164,9 +164,8 @@ SIMULATOR_HALF simulator::Half<Format> __hfma(simulator::Half<Format> a, simulat
                                               simulator::Half<Format> c) {
     return fma(double(a), double(b), double(c));
 }
-SIMULATOR_HALF simulator::HalfPair<Format> __hfma2(simulator::HalfPair<Format> a,
-                                                   simulator::HalfPair<Format> b,
-                                                   simulator::HalfPair<Format> c) {
+SIMULATOR_HALF simulator::HalfPair<Format> __hfma2(
+    simulator::HalfPair<Format> a, simulator::HalfPair<Format> b, simulator::HalfPair<Format> c) {
     return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
 SIMULATOR_HALF bool __hisnan(simulator::Half<Format> x) { return x != x; }

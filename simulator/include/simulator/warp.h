@@ -74,8 +74,8 @@ template <class T>
 SIMULATOR_INLINE T __shfl_sync(unsigned mask, T value, int source, int width = 32,
                                SIMULATOR_CALLER) {
     const unsigned first = simulator::lane_id() & ~(width - 1);
-    return simulator::shuffle(mask, value, first + (source & (width - 1)), "__shfl_sync", file,
-                              line);
+    return simulator::shuffle(
+        mask, value, first + (source & (width - 1)), "__shfl_sync", file, line);
 }
 
 // Of a distance the hardware looks at the last five bits.
@@ -84,8 +84,8 @@ SIMULATOR_INLINE T __shfl_up_sync(unsigned mask, T value, unsigned delta, int wi
                                   SIMULATOR_CALLER) {
     const unsigned lane = simulator::lane_id(), within = lane & (width - 1);
     delta &= 31;
-    return simulator::shuffle(mask, value, delta <= within ? lane - delta : lane, "__shfl_up_sync",
-                              file, line);
+    return simulator::shuffle(
+        mask, value, delta <= within ? lane - delta : lane, "__shfl_up_sync", file, line);
 }
 
 template <class T>
@@ -93,8 +93,8 @@ SIMULATOR_INLINE T __shfl_down_sync(unsigned mask, T value, unsigned delta, int 
                                     SIMULATOR_CALLER) {
     const unsigned lane = simulator::lane_id(), within = lane & (width - 1);
     delta &= 31;
-    return simulator::shuffle(mask, value, delta < width - within ? lane + delta : lane,
-                              "__shfl_down_sync", file, line);
+    return simulator::shuffle(
+        mask, value, delta < width - within ? lane + delta : lane, "__shfl_down_sync", file, line);
 }
 
 // A lane of an earlier segment may be read, one of a later segment may not.
@@ -103,8 +103,8 @@ SIMULATOR_INLINE T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int wi
                                    SIMULATOR_CALLER) {
     const unsigned lane = simulator::lane_id(), last = lane | (width - 1);
     const unsigned source = lane ^ (lane_mask & 31);
-    return simulator::shuffle(mask, value, source <= last ? source : lane, "__shfl_xor_sync", file,
-                              line);
+    return simulator::shuffle(
+        mask, value, source <= last ? source : lane, "__shfl_xor_sync", file, line);
 }
 
 SIMULATOR_INLINE void __syncwarp(unsigned mask = simulator::full_mask, SIMULATOR_CALLER) {
@@ -112,19 +112,19 @@ SIMULATOR_INLINE void __syncwarp(unsigned mask = simulator::full_mask, SIMULATOR
 }
 
 SIMULATOR_INLINE unsigned __ballot_sync(unsigned mask, int predicate, SIMULATOR_CALLER) {
-    return simulator::exchange(simulator::Exchange::Ballot, mask, predicate != 0, 0,
-                               "__ballot_sync", file, line);
+    return simulator::exchange(
+        simulator::Exchange::Ballot, mask, predicate != 0, 0, "__ballot_sync", file, line);
 }
 
 SIMULATOR_INLINE int __any_sync(unsigned mask, int predicate, SIMULATOR_CALLER) {
-    const uint64_t ballot = simulator::exchange(simulator::Exchange::Ballot, mask, predicate != 0,
-                                                0, "__any_sync", file, line);
+    const uint64_t ballot = simulator::exchange(
+        simulator::Exchange::Ballot, mask, predicate != 0, 0, "__any_sync", file, line);
     return uint32_t(ballot) != 0;
 }
 
 SIMULATOR_INLINE int __all_sync(unsigned mask, int predicate, SIMULATOR_CALLER) {
-    const uint64_t ballot = simulator::exchange(simulator::Exchange::Ballot, mask, predicate != 0,
-                                                0, "__all_sync", file, line);
+    const uint64_t ballot = simulator::exchange(
+        simulator::Exchange::Ballot, mask, predicate != 0, 0, "__all_sync", file, line);
     return uint32_t(ballot) == ballot >> 32;
 }
 
@@ -137,9 +137,9 @@ SIMULATOR_INLINE unsigned __match_any_sync(unsigned mask, T value, SIMULATOR_CAL
 template <class T>
 SIMULATOR_INLINE unsigned __match_all_sync(unsigned mask, T value, int* predicate,
                                            SIMULATOR_CALLER) {
-    const unsigned lanes =
-        simulator::exchange(simulator::Exchange::MatchAll, mask, simulator::bits_of(value), 0,
-                            "__match_all_sync", file, line);
+    const unsigned lanes = simulator::exchange(
+        simulator::Exchange::MatchAll, mask, simulator::bits_of(value), 0, "__match_all_sync", file,
+        line);
     *predicate = lanes != 0;
     return lanes;
 }
