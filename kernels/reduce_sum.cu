@@ -114,9 +114,10 @@ struct Shape {
     int threads, pieces;
 };
 constexpr Shape kShapes[] = {
-    // kAhead for each thread, all on their way at once; a warp's sum or less needs no barrier
-    {32, 4, 32},  {64, 8, 16},    {128, 16, 8},   {256, 32, 4},
-    {512, 64, 2}, {1024, 128, 1}, {4096, 256, 1}, {INT64_MAX, kVectorThreads, 1},
+    // kAhead for each thread, all on their way at once, and one more at most: twice the threads
+    // would have half as many on their way. A warp's sum or less needs no barrier.
+    {36, 4, 32},  {72, 8, 16},    {144, 16, 8},   {288, 32, 4},
+    {576, 64, 2}, {1152, 128, 1}, {4096, 256, 1}, {INT64_MAX, kVectorThreads, 1},
 };
 
 // ---- launchers. version: 0 naive, 1 shared, 2 vector
@@ -132,9 +133,9 @@ void launch(const In* x, Out* y, Pieces pieces, int64_t version, bool is_second,
     } else {
         constexpr int V = kVec<In>;
         const bool whole = is_aligned(x) && (pieces.cols % V == 0 || pieces.rows == 1);
-        const bool has_edges = !whole && pieces.size >= kLeastWithEdges;
-        const int64_t accesses =
-            has_edges ? pieces.size / V : ceil_div<int64_t>(pieces.size, whole ? V : 1);
+        const int64_t size = smaller(pieces.size, pieces.cols);
+        const bool has_edges = !whole && size >= kLeastWithEdges;
+        const int64_t accesses = has_edges ? size / V : ceil_div<int64_t>(size, whole ? V : 1);
         const Shape* shape = kShapes;
         while (accesses > shape->vectors || (has_edges && shape->threads < kEdgeThreads)) ++shape;
         const unsigned blocks = grid_of(ceil_div<int64_t>(pieces.count(), shape->pieces));

@@ -320,7 +320,7 @@ struct Shape {
 };
 
 // For rows that wait in shared memory: the first one that has room for the row and that the GPU can
-// launch.
+// launch; of a row that has its blocks to itself, no more warps than it needs.
 constexpr Shape kShapes[] = {
     // columns of a 2-byte type, forward; backward half as many
     {8, 16, 1},   //    512; rows of one warp, whose sums need no barrier
@@ -349,12 +349,12 @@ Plan plan_of(int64_t cols, int64_t version, int blocks, const P*... tensors) {
     const bool may = V > 1 && version >= 2;
     const bool whole = may && is_aligned(tensors...) && cols % V == 0;
     const bool edges = may && may_have_edges<T>(cols, tensors...);
-    for (const Shape& shape : kShapes) {
+    for (Shape shape : kShapes) {
+        const int64_t each = ceil_div<int64_t>(cols / V, shape.blocks * kVectors<K>);  // threads
+        if (!(whole || edges) || each > shape.threads || shape.blocks > blocks) continue;
+        if (shape.rows == 1) shape.threads = whole_warps(each);
         const int bytes = waiting_bytes(shape.threads * shape.rows);
-        if ((whole || edges) && cols / V <= int64_t(shape.threads) * shape.blocks * kVectors<K> &&
-            shape.blocks <= blocks && bytes + kMergeBytes <= shared_bytes()) {
-            return {shape, whole, true, false, bytes};
-        }
+        if (bytes + kMergeBytes <= shared_bytes()) return {shape, whole, true, false, bytes};
     }
     const int64_t vectors = whole ? cols / V : cols;
     // No more threads than there is work for, and no more blocks than have enough of it.

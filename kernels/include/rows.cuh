@@ -308,13 +308,17 @@ constexpr Shape kForward[] = {
     {512, 1, 16},  // 262144
 };
 
-// The first row of the table that has so many threads and can be launched. most: blocks.
+// The first row of the table that has so many threads and can be launched; of that, no more warps
+// than there is work for. most: blocks.
 template <int n, class... P>
 RowLaunch find(const Shape (&table)[n], int64_t threads, int most, void (*kernel)(P...)) {
     for (const Shape& shape : table) {
         if (threads > shape.threads * shape.blocks) continue;
         if (shape.blocks > most || (shape.blocks > 1 && !has_clusters(kernel))) break;
-        return {dim3(shape.blocks), dim3(shape.threads, shape.rows), shape.blocks};
+        const int64_t each =
+            shape.threads > kWarp ? whole_warps(ceil_div<int64_t>(threads, shape.blocks))
+                                  : shape.threads;
+        return {dim3(shape.blocks), dim3(each, shape.rows), shape.blocks};
     }
     return {};
 }
