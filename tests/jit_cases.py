@@ -26,8 +26,12 @@ def load(*sources, **options):
 
 
 def in_process(code: str, **options) -> subprocess.Popen:
-    """A fresh Python that has the loader imported and runs in this folder."""
-    begin = "import sys, jitload\nfrom toolchain import compile as compiling\n"
+    """A fresh Python that has the loader imported, runs in this folder and hears interrupts, which
+    a job in the background leaves to nobody."""
+    begin = (
+        "import signal, sys, jitload\nfrom toolchain import compile as compiling\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    )
     return _python("-c", begin + textwrap.dedent(code), **options)
 
 
