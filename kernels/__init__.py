@@ -5,6 +5,8 @@ NAME.cu holds the kernels, NAME.cpp the binding, NAME.py the gradients and the p
 Every op takes `version=`, a name from `VERSIONS` in NAME.py, from the naive kernel to the best.
 """
 
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,13 @@ def version_number(version: str, versions: tuple[str, ...]) -> int:
     if version not in versions:
         raise ValueError(f"version is {version!r}; wanted is one of {', '.join(versions)}")
     return versions.index(version)
+
+
+def check_int64(value: object, name: str, otherwise: str = "") -> None:
+    """Raises ValueError for what is no int of 64 bits; `otherwise` is what else may be given."""
+    if not isinstance(value, Integral) or not -(2**63) <= value < 2**63:
+        wanted = f"an int from -2**63 to 2**63 - 1{otherwise}"
+        raise ValueError(f"{name} is {value!r}; wanted is {wanted}")
 
 
 def check_buffers(dweight: Tensor | None, dbias: Tensor | None) -> None:

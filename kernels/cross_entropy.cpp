@@ -18,7 +18,7 @@ cudaError_t cross_entropy_backward(const T* g, const T* x, const int64_t* target
                                    int64_t cols, int64_t reduction, int64_t ignore_index,
                                    double smoothing, int64_t version, cudaStream_t stream);
 
-constexpr int64_t kNone = 0, kMean = 1;  // reductions; 2 is the sum
+constexpr int64_t kNone = 0, kMean = 1, kSum = 2;  // reductions
 
 // The shape of what has an element for each row of x.
 std::string rows_name(const Tensor& x) {
@@ -34,14 +34,37 @@ void check_target(const Tensor& target, const Tensor& x) {
         fail("target is on ", device_name(target), ", but x is on ", device_name(x),
              "; wanted is one device for all");
     }
-    if (target.scalar_type() != ScalarType::Long) {
-        fail("target is ", dtype_name(target.scalar_type()), "; wanted is int64");
+    if (type_of(target) != ScalarType::Long) {
+        fail("target is ", dtype_name(type_of(target)), "; wanted is int64");
     }
     bool fits = target.dim() == x.dim() - 1;
     for (int64_t i = 0; fits && i < target.dim(); ++i) fits = target.size(i) == x.size(i);
     if (!fits) {
         fail("target has shape ", shape_name(target), ", but x has shape ", shape_name(x),
              "; wanted is ", rows_name(x), ", an element for each row of x");
+    }
+}
+
+void check_options(int64_t reduction, double label_smoothing) {
+    if (reduction != kNone && reduction != kMean && reduction != kSum) {
+        fail("reduction is ", reduction, "; wanted is 0 (none), 1 (mean) or 2 (sum)");
+    }
+    if (!(label_smoothing >= 0 && label_smoothing <= 1)) {
+        fail("label_smoothing is ", std::to_string(label_smoothing),
+             "; wanted is a number from 0 to 1");
+    }
+}
+
+// Elements of forward's last result.
+int64_t weights(int64_t reduction) { return reduction == kMean ? 1 : 0; }
+
+void check_weight(const Tensor& weight, const Tensor& x, int64_t reduction) {
+    check_given(weight, "weight");
+    if (weight.device() != x.device() || type_of(weight) != sums_type(x) || weight.dim() != 1 ||
+        weight.size(0) != weights(reduction)) {
+        fail("weight is ", dtype_name(type_of(weight)), " of shape ", shape_name(weight), " on ",
+             device_name(weight), "; wanted is what forward returned, ", dtype_name(sums_type(x)),
+             " of shape (", weights(reduction), ",) on ", device_name(x));
     }
 }
 
@@ -154,16 +177,18 @@ Tensor run_forward(Tensor x, Tensor target, const Tensor* max, const Tensor* sum
     return loss;
 }
 
-void check_inputs(const Tensor& x, const Tensor& target) {
+void check_inputs(const Tensor& x, const Tensor& target, int64_t reduction,
+                  double label_smoothing) {
     check_first(x, "x");
     check_rank(x, "x");
     check_target(target, x);
+    check_options(reduction, label_smoothing);
 }
 
 // The loss alone, for where no gradient is wanted.
 Tensor infer(Tensor x, Tensor target, int64_t reduction, int64_t ignore_index,
              double label_smoothing, bool check, int64_t version) {
-    check_inputs(x, target);
+    check_inputs(x, target, reduction, label_smoothing);
     return run_forward(x, target, nullptr, nullptr, nullptr, reduction, ignore_index,
                        label_smoothing, check, version);
 }
@@ -173,9 +198,9 @@ Tensor infer(Tensor x, Tensor target, int64_t reduction, int64_t ignore_index,
 std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor target, int64_t reduction,
                                                    int64_t ignore_index, double label_smoothing,
                                                    bool check, int64_t version) {
-    check_inputs(x, target);
+    check_inputs(x, target, reduction, label_smoothing);
     const Tensor max = new_sums(x, target.sizes()), sum = new_sums(x, target.sizes());
-    const Tensor weight = new_sums(x, {reduction == kMean ? 1 : 0});
+    const Tensor weight = new_sums(x, {weights(reduction)});
     return {run_forward(x, target, &max, &sum, &weight, reduction, ignore_index, label_smoothing,
                         check, version),
             max, sum, weight};
@@ -183,7 +208,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor target, int6
 
 Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Tensor weight,
                 int64_t reduction, int64_t ignore_index, double label_smoothing, int64_t version) {
-    check_inputs(x, target);
+    check_inputs(x, target, reduction, label_smoothing);
     check_like(grad, "grad", x, "x");
     if (reduction == kNone) check_same_shape(grad, "grad", target, "target");
     if (reduction != kNone && grad.dim() != 0) {
@@ -191,6 +216,7 @@ Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Te
     }
     check_sums(max, "max", x);
     check_sums(sum, "sum", x);
+    check_weight(weight, x, reduction);
     OnDeviceOf device(x);
     grad = packed(grad);
     x = packed(x);

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import version_number
+from kernels import check_int64, version_number
 from toolchain.gradients import is_recorded
 
 kernel = jitload.load("cross_entropy")
@@ -45,7 +45,7 @@ def cross_entropy(
     torch.compile the check stays, unless it captures CUDA graphs.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
-    ValueError for a reduction, a label_smoothing or a version that there is not.
+    ValueError for a reduction, a label_smoothing, an ignore_index or a version that there is not.
 
     Source: Szegedy et al., "Rethinking the Inception Architecture", 2016 (label smoothing).
     """
@@ -53,6 +53,7 @@ def cross_entropy(
         raise ValueError(f"reduction is {reduction!r}; wanted is one of {', '.join(REDUCTIONS)}")
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing is {label_smoothing!r}; wanted is a number from 0 to 1")
+    check_int64(ignore_index, "ignore_index")
     number = version_number(version, VERSIONS)
     how = REDUCTIONS.index(reduction)
     arguments = x, target, how, ignore_index, label_smoothing, check, number

@@ -23,17 +23,22 @@ void check_inputs(const Tensor& x, const char* name, const Tensor& weight) {
     check_per_column(weight, "weight", x);
 }
 
+void check_probability(double p) {
+    if (!(p >= 0 && p <= 1)) {
+        fail("p is ", std::to_string(p), "; wanted is a probability from 0 to 1");
+    }
+}
+
 void check_seed(const Tensor& seed, const Tensor& x) {
     check_given(seed, "seed");
-    if (seed.device() != x.device() || seed.scalar_type() != ScalarType::Long ||
-        seed.numel() != 1) {
-        fail("seed is ", dtype_name(seed.scalar_type()), " of shape ", shape_name(seed), " on ",
+    if (seed.device() != x.device() || type_of(seed) != ScalarType::Long || seed.numel() != 1) {
+        fail("seed is ", dtype_name(type_of(seed)), " of shape ", shape_name(seed), " on ",
              device_name(seed), "; wanted is an int, or one int64 on ", device_name(x));
     }
 }
 
 void check_inputs(const Tensor& x, const Tensor& residual, const Tensor& weight, const Tensor& bias,
-                  const Tensor& seed) {
+                  const Tensor& seed, double p) {
     check_first(x, "x");
     check_rank(x, "x");
     check_like(residual, "residual", x, "x");
@@ -42,6 +47,7 @@ void check_inputs(const Tensor& x, const Tensor& residual, const Tensor& weight,
     check_like(bias, "bias", x, "x");
     check_per_column(bias, "bias", x);
     check_seed(seed, x);
+    check_probability(p);
 }
 
 // Returns y and s = residual + dropout(x). mean, rstd: null, or where the mean and 1 / deviation of
@@ -69,7 +75,7 @@ std::tuple<Tensor, Tensor> run_forward(Tensor x, Tensor residual, Tensor weight,
 // For where no gradient is wanted: to make and to hand out a tensor takes long beside a small call.
 std::tuple<Tensor, Tensor> infer(Tensor x, Tensor residual, Tensor weight, Tensor bias, Tensor seed,
                                  int64_t offset, double p, double eps, int64_t version) {
-    check_inputs(x, residual, weight, bias, seed);
+    check_inputs(x, residual, weight, bias, seed, p);
     return run_forward(x, residual, weight, bias, seed, nullptr, nullptr, offset, p, eps, version);
 }
 
@@ -78,7 +84,7 @@ std::tuple<Tensor, Tensor> infer(Tensor x, Tensor residual, Tensor weight, Tenso
 std::tuple<Tensor, Tensor, Tensor, Tensor> forward(
     Tensor x, Tensor residual, Tensor weight, Tensor bias, Tensor seed, int64_t offset, double p,
     double eps, int64_t version, std::optional<Tensor> dweight, std::optional<Tensor> dbias) {
-    check_inputs(x, residual, weight, bias, seed);
+    check_inputs(x, residual, weight, bias, seed, p);
     if (dweight) check_buffer(*dweight, "dweight", x);
     if (dbias) check_buffer(*dbias, "dbias", x);
     const Tensor mean = new_sums(x, but_last(x)), rstd = new_sums(x, but_last(x));
@@ -102,6 +108,7 @@ std::tuple<Tensor, Tensor> run_backward(Tensor grad, std::optional<Tensor> grad_
     check_sums(mean, "mean", s);
     check_sums(rstd, "rstd", s);
     check_seed(seed, s);
+    check_probability(p);
     OnDeviceOf device(s);
     grad = packed(grad);
     if (grad_sum) grad_sum = packed(*grad_sum);

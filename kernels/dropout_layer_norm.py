@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import check_buffers, check_first_order, version_number
+from kernels import check_buffers, check_first_order, check_int64, version_number
 from toolchain.gradients import is_recorded
 
 kernel = jitload.load("dropout_layer_norm")
@@ -57,13 +57,15 @@ def dropout_layer_norm(
     which backward adds the gradients of weight and bias, as layer_norm's does.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
-    ValueError if p is not in [0, 1], the version is unknown or one of dweight and dbias is missing.
+    ValueError if p is not in [0, 1], seed or offset is no int of 64 bits, the version is unknown or
+    one of dweight and dbias is missing.
 
     Sources: Srivastava et al., "Dropout", 2014; Ba, Kiros, Hinton, "Layer Normalization", 2016;
     Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
     """
     if not 0 <= p <= 1:
         raise ValueError(f"p is {p!r}; wanted is a probability from 0 to 1")
+    check_int64(offset, "offset")
     check_buffers(dweight, dbias)
     number = version_number(version, VERSIONS)
     seed = _drawn(seed, x)
@@ -82,6 +84,7 @@ def _drawn(seed: int | Tensor | None, x: Tensor) -> Tensor:
     device = x.device if isinstance(x, Tensor) else None  # what is no tensor, the op refuses
     if seed is None:
         return torch.randint(2**63 - 1, (), device=device)
+    check_int64(seed, "seed", ", a tensor of one int64, or None")
     return torch.full((), seed, dtype=torch.int64, device=device)
 
 

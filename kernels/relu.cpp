@@ -60,11 +60,12 @@ std::tuple<Tensor, Tensor> forward_mask(Tensor x) {
 Tensor backward_mask(Tensor grad, Tensor mask) {
     check_first(grad, "grad");
     check_given(mask, "mask");
-    if (mask.device() != grad.device() || mask.scalar_type() != ScalarType::Byte ||
-        mask.dim() != 1 || mask.size(0) != mask_bytes(grad)) {
-        fail("mask is a ", dtype_name(mask.scalar_type()), " tensor of shape ", shape_name(mask),
-             " on ", device_name(mask), "; wanted is what forward_mask returned, uint8 of shape (",
-             mask_bytes(grad), ",) on ", device_name(grad));
+    if (mask.device() != grad.device() || type_of(mask) != ScalarType::Byte || mask.dim() != 1 ||
+        mask.size(0) != mask_bytes(grad)) {
+        fail("mask is ", dtype_name(type_of(mask)), " of shape ", shape_name(mask), " on ",
+             device_name(mask), ", but grad has shape ", shape_name(grad),
+             "; wanted is what forward_mask returned, uint8 of shape (", mask_bytes(grad), ",) on ",
+             device_name(grad));
     }
     OnDeviceOf device(grad);
     grad = packed(grad);

@@ -1,10 +1,13 @@
 """Bad input: the message names the argument, says what it is and what is wanted."""
 
+import functools
+import inspect
+import warnings
 from collections.abc import Callable, Iterable
 
 import pytest
 import torch
-from op_cases import CASES, DEVICE, Case, module_of, outcome
+from op_cases import CASES, DEVICE, Calls, Case, copied, module_of, outcome
 from torch import Tensor
 
 import reference
@@ -58,6 +61,17 @@ def test_no_tensor(case: Case, name: str):
 def test_sparse_tensor(case: Case, name: str):
     change = {name: case.inputs(ROWS, COLS, torch.float32)[name].to_sparse()}
     assert message_of(case, **change) == f"{name} is sparse; wanted is a dense tensor"
+
+
+def quantized(shape: tuple[int, ...]) -> Tensor:
+    with warnings.catch_warnings(action="ignore"):  # PyTorch means to drop these types
+        return torch.quantize_per_tensor(torch.zeros(shape, device=DEVICE), 0.5, 0, torch.quint8)
+
+
+@each_of(lambda case: case.shapes)
+def test_quantized_tensor(case: Case, name: str):
+    change = {name: quantized(case.inputs(ROWS, COLS, torch.float32)[name].shape)}
+    assert message_of(case, **change).startswith(f"{name} is quint8")
 
 
 @each_of(lambda case: case.differentiable[1:])
@@ -155,3 +169,103 @@ def test_unknown_version(case: Case):
 def test_reduce_sum_of_another_dimension(dim):
     case = Case(reference.OPS["reduce_sum"], "vector", {"dim": dim})
     assert message_of(case, ValueError).startswith(f"dim is {dim!r}; wanted is -1")
+
+
+@pytest.mark.parametrize("value", [1.5, "3", float("nan"), 2**63, -(2**63) - 1], ids=repr)
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("dropout_layer_norm", "seed"),
+        ("dropout_layer_norm", "offset"),
+        ("cross_entropy", "ignore_index"),
+    ],
+)
+def test_integer_that_is_none(name: str, argument: str, value: object):
+    options = {} if argument == "ignore_index" else {"seed": 3}
+    case = Case(reference.OPS[name], "vector", options | {argument: value})
+    wanted = f"{argument} is {value!r}; wanted is an int from -2**63 to 2**63 - 1"
+    assert message_of(case, ValueError).startswith(wanted)
+
+
+# ---------------------------------------------------------------------------- lower-level functions
+
+
+def functions_of(name: str) -> list[str]:
+    return list(module_of(name).kernel.at(0).functions)
+
+
+@functools.cache
+def right_calls(name: str) -> dict[str, tuple[torch._ops.OpOverload, list]]:
+    """A right call of each function of an op's kernel, as the op itself makes them."""
+    module = module_of(name)
+    given = inspect.signature(getattr(module, name)).parameters.keys() & {"dweight", "dbias"}
+    with Calls(module.kernel.version.name) as calls:
+        for case in CASES:
+            if case.op.name == name:
+                inputs = case.inputs(ROWS, COLS, torch.float32)
+                case.ours(**inputs)
+                outcome(case.ours, inputs)
+                buffers = {buffer: torch.zeros(COLS, device=DEVICE) for buffer in given}
+                if buffers:
+                    outcome(functools.partial(case.ours, **buffers), inputs)
+    return {op._opname: (op, arguments) for op, arguments in calls.noted}
+
+
+def wrong_tensors(tensor: Tensor, others: list[Tensor]) -> Iterable[tuple[str, Tensor | None]]:
+    """What no function may take in a tensor's place beside the other tensors of a call."""
+    yield "None", None
+    yield "of another type", tensor.to(torch.int8)
+    yield "quantized", quantized(tensor.shape)
+    if tensor.dim():
+        yield "sparse", tensor.to_sparse()
+    if others:
+        yield "of another shape", tensor.new_zeros(tensor.numel() + 1)
+    if any(other.is_floating_point() for other in others):
+        yield "of another precision", tensor.double()
+
+
+FUNCTIONS = [(name, function) for name in reference.OPS for function in functions_of(name)]
+
+
+@pytest.mark.parametrize(("name", "function"), FUNCTIONS, ids=map("-".join, FUNCTIONS))
+def test_every_function_checks_every_tensor(name: str, function: str):
+    """Also those that only formulas call: an unchecked one reads past the end of its tensors."""
+    op, arguments = right_calls(name)[function]
+    op(*map(copied, arguments))
+    for place, (tensor, argument) in enumerate(zip(arguments, op._schema.arguments, strict=False)):
+        if not isinstance(tensor, Tensor):
+            continue
+        others = [a for n, a in enumerate(arguments) if isinstance(a, Tensor) and n != place]
+        for how, wrong in wrong_tensors(tensor, others):
+            if wrong is None and "Optional" in str(argument.type):
+                continue
+            changed = [wrong if n == place else copied(a) for n, a in enumerate(arguments)]
+            with pytest.raises(RuntimeError) as raised:
+                op(*changed)
+            message = f"{argument.name} {how}: {raised.value}"
+            assert argument.name in str(raised.value), message
+            assert "wanted" in str(raised.value), message
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "wanted"),
+    [
+        (
+            "cross_entropy",
+            "reduction",
+            3,
+            "reduction is 3; wanted is 0 (none), 1 (mean) or 2 (sum)",
+        ),
+        ("cross_entropy", "label_smoothing", 1.5, "label_smoothing is 1.5"),
+        ("cross_entropy", "label_smoothing", float("nan"), "label_smoothing is nan"),
+        ("dropout_layer_norm", "p", -0.5, "p is -0.5"),
+    ],
+)
+def test_every_function_checks_its_options(name: str, option: str, value: float, wanted: str):
+    for op, arguments in right_calls(name).values():
+        names = [argument.name for argument in op._schema.arguments]
+        changed = [copied(a) for a in arguments]
+        changed[names.index(option)] = value
+        with pytest.raises(RuntimeError) as raised:
+            op(*changed)
+        assert str(raised.value).startswith(wanted)

@@ -11,6 +11,7 @@
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
+#include <cctype>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -67,9 +68,20 @@ inline std::string dtype_name(ScalarType type) {
             return "complex128";
         case ScalarType::Bool:
             return "bool";
-        default:
-            return torch::headeronly::toString(type);
+        default: {
+            std::string name = torch::headeronly::toString(type);
+            for (char& letter : name) letter = char(std::tolower(letter));
+            return name;
+        }
     }
+}
+
+// The type of any tensor. t.scalar_type() refuses what the stable headers do not convert, such as
+// quantized types, before a check could say what is wrong.
+inline ScalarType type_of(const Tensor& t) {
+    int32_t type = 0;
+    aoti_torch_get_dtype(t.get(), &type);
+    return ScalarType(type);
 }
 
 inline std::string device_name(const Tensor& t) {
@@ -94,14 +106,14 @@ inline void check_first(const Tensor& t, const char* name) {
              PLAYGROUND_CUDA ? "cuda" : "cpu", ": move it with ", name,
              PLAYGROUND_CUDA ? ".cuda()" : ".cpu()");
     }
-    switch (t.scalar_type()) {
+    switch (type_of(t)) {
         case ScalarType::Double:
         case ScalarType::Float:
         case ScalarType::Half:
         case ScalarType::BFloat16:
             return;
         default:
-            fail(name, " is ", dtype_name(t.scalar_type()),
+            fail(name, " is ", dtype_name(type_of(t)),
                  "; wanted is float64, float32, float16 or bfloat16");
     }
 }
@@ -114,9 +126,9 @@ inline void check_like(const Tensor& t, const char* name, const Tensor& first,
         fail(name, " is on ", device_name(t), ", but ", first_name, " is on ", device_name(first),
              "; wanted is one device for all");
     }
-    if (t.scalar_type() != first.scalar_type()) {
-        fail(name, " is ", dtype_name(t.scalar_type()), ", but ", first_name, " is ",
-             dtype_name(first.scalar_type()), "; wanted is one type for all");
+    if (type_of(t) != type_of(first)) {
+        fail(name, " is ", dtype_name(type_of(t)), ", but ", first_name, " is ",
+             dtype_name(type_of(first)), "; wanted is one type for all");
     }
 }
 
@@ -136,17 +148,17 @@ inline void check_rank(const Tensor& t, const char* name) {
 
 // Sums over rows are kept in this type.
 inline ScalarType sums_type(const Tensor& t) {
-    return t.scalar_type() == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+    return type_of(t) == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
 }
 
 // A number for each row of x [..., cols], in the type of sums.
 inline void check_sums(const Tensor& t, const char* name, const Tensor& x) {
     check_given(t, name);
-    bool fits = t.device() == x.device() && t.scalar_type() == sums_type(x);
+    bool fits = t.device() == x.device() && type_of(t) == sums_type(x);
     fits = fits && t.dim() == x.dim() - 1;
     for (int64_t i = 0; fits && i < t.dim(); ++i) fits = t.size(i) == x.size(i);
     if (!fits) {
-        fail(name, " is ", dtype_name(t.scalar_type()), " of shape ", shape_name(t), " on ",
+        fail(name, " is ", dtype_name(type_of(t)), " of shape ", shape_name(t), " on ",
              device_name(t), "; wanted is ", dtype_name(sums_type(x)),
              " with an element for each row of x, which has shape ", shape_name(x), " on ",
              device_name(x));
@@ -168,8 +180,8 @@ inline void check_buffer(const Tensor& t, const char* name, const Tensor& x) {
         fail(name, " is on ", device_name(t), ", but x is on ", device_name(x),
              "; wanted is one device for all");
     }
-    if (t.scalar_type() != sums_type(x)) {
-        fail(name, " is ", dtype_name(t.scalar_type()), ", but x is ", dtype_name(x.scalar_type()),
+    if (type_of(t) != sums_type(x)) {
+        fail(name, " is ", dtype_name(type_of(t)), ", but x is ", dtype_name(type_of(x)),
              "; wanted is ", dtype_name(sums_type(x)), ", in which its gradients are added up");
     }
     check_per_column(t, name, x);
