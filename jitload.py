@@ -36,7 +36,9 @@ Without a binding, `float*` takes a float32 tensor (and so on for every type), n
 declared, a `cudaStream_t` is filled in, and a returned cudaError_t other than 0 raises.
 
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
-`torch.library`'s, replayed for every new build; the gradient works under torch.func too.
+`torch.library`'s, replayed for every new build; the gradient works under torch.func too. A graph
+keeps the build and the formulas that it began with: in its backward pass `kernel.backward` is that
+build's, whatever was edited meanwhile.
 `kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast. Register them
 before the op is first used.
 
@@ -393,7 +395,11 @@ class Kernel:
         self._autograd: dict[str, tuple[Callable, Callable | None]] = {}
         self._autocast: dict[str, tuple[str, ...]] = {}
         self._registered: set[tuple[str, str, str]] = set()
+        self._formulas_of: dict[int, Build] = {}  # by thread: whose formula it is running
+        self._by_thread = False  # whether functions have to look there
+        self._instead: Callable[[Kernel, str], Callable] | None = None  # what runs for a function
         self._lock = threading.RLock()
+        self._redirecting = threading.Lock()
 
     def reload(self) -> bool:
         """Make the files as they are now the ones that run.
@@ -452,16 +458,23 @@ class Kernel:
         """
         return _versions(self.recipe)
 
-    def at(self, version: Version | str | int) -> Build:
-        """An earlier build, to be called beside the newest: `kernel.at(1).forward(x)`.
+    def at(self, version: Version | str | int | None = None) -> Build:
+        """One build, to be called beside the newest: `kernel.at(1).forward(x)`.
 
         Args:
             version: one of `versions()`, its position there (0 is the newest), or the first
-                characters of its digest.
+                characters of its digest. None is the build that runs now: what a
+                torch.autograd.Function of your own should keep for its backward pass.
 
         Raises:
             LookupError: the cache holds no such version.
+            CompileError: version is None, and the files do not compile.
         """
+        if version is None:
+            build = self._formulas_of.get(threading.get_ident())
+            if self._error and not build:
+                raise self._error.with_traceback(None)
+            return build or self._build
         version = self._version(version)
         if not version.is_whole():
             raise LookupError(f"version {version.digest} is damaged or gone from {version.folder}")
@@ -586,7 +599,7 @@ class Kernel:
         return formula
 
     def _register_all(self, build: Build) -> None:
-        """Give a build's ops the formulas; each is looked up anew when called."""
+        """Give a build's ops the formulas; a new graph takes those that were registered last."""
         namespace = build.version.name
         for name in self._fakes.keys() & build.functions.keys():
             if (key := (namespace, name, "fake")) not in self._registered:
@@ -596,7 +609,9 @@ class Kernel:
             if (key := (namespace, name, "autograd")) not in self._registered:
                 op = getattr(getattr(torch.ops, namespace), name).default
                 label = f"{self.recipe.name}.{name}"
-                call = gradients.register(op, label, *self._autograd_of(name))
+                formulas = functools.partial(self._autograd.__getitem__, name)
+                run = functools.partial(self._run_with, build)
+                call = gradients.register(op, label, formulas, run)
                 build.functions[name] = vars(build)[name] = call
                 self._registered.add(key)
         for name in self._autocast.keys() & build.functions.keys():
@@ -618,27 +633,58 @@ class Kernel:
 
         return fake
 
-    def _autograd_of(self, name: str) -> tuple[Callable, Callable | None]:
-        def backward(ctx: Any, *grads: object) -> object:
-            return self._autograd[name][0](ctx, *grads)
+    def _run_with(self, build: Build, formula: Callable, *arguments: object) -> object:
+        """Call a formula. Meanwhile, in this thread, the handle's functions are those of `build`.
 
-        def setup_context(ctx: Any, inputs: object, output: object) -> None:
-            if formula := self._autograd[name][1]:
-                formula(ctx, inputs, output)
-
-        return backward, setup_context
+        A formula calls `kernel.backward`, and a graph may be older than the newest build.
+        """
+        thread = threading.get_ident()
+        outer = self._formulas_of.get(thread)
+        self._formulas_of[thread] = build
+        try:
+            if build is not self._build or self._error or self._by_thread:
+                self._redirect()
+            return formula(*arguments)
+        finally:
+            if outer:
+                self._formulas_of[thread] = outer
+            else:
+                self._formulas_of.pop(thread, None)
+            if self._by_thread:
+                self._redirect()
 
     def _redirect(self) -> None:
-        """Point every function at the newest build, or at the error that stands in its place."""
+        """Point every function at what it stands for now.
+
+        That is the newest build, the error in its place, or what `instrumented` puts there; in a
+        thread that runs a formula of another build, that build.
+        """
+        with self._redirecting:
+            for name in self._build.functions if self._build else ():
+                if name not in self._functions:
+                    self._functions[name] = vars(self)[name] = Function(self, name)
+            newest = [None if self._error else self._build]
+            if self._instead and self._instrumented:
+                newest.append(self._instrumented[2])
+            self._by_thread = any(b not in newest for b in list(self._formulas_of.values()))
+            for name, function in self._functions.items():
+                call = self._now(name)
+                function._call = self._for_each_thread(name, call) if self._by_thread else call
+
+    def _now(self, name: str) -> Callable:
+        if self._instead:
+            return self._instead(self, name)
         if self._error:
-            for function in self._functions.values():
-                function._call = _raiser(self._error)
-            return
-        for name in self._build.functions:
-            if name not in self._functions:
-                self._functions[name] = vars(self)[name] = Function(self, name)
-        for name, function in self._functions.items():
-            function._call = self._build.functions.get(name, self._unknown(name))
+            return _raiser(self._error)
+        return self._build.functions.get(name, self._unknown(name))
+
+    def _for_each_thread(self, name: str, call: Callable) -> Callable:
+        def by_thread(*args: object, **kwargs: object) -> object:
+            build = self._formulas_of.get(threading.get_ident())
+            function = build.functions.get(name, self._unknown(name)) if build else call
+            return function(*args, **kwargs)
+
+        return by_thread
 
     def _unknown(self, name: str) -> Callable:
         def unknown(*_: object, **__: object) -> None:
@@ -714,7 +760,8 @@ def _renew_locks() -> None:
     global _building, _opening, _loading
     _building, _opening, _loading = threading.Lock(), threading.Lock(), threading.RLock()
     for kernel in _kernels.values():
-        kernel._lock = threading.RLock()
+        kernel._lock, kernel._redirecting = threading.RLock(), threading.Lock()
+        kernel._formulas_of.clear()
 
 
 os.register_at_fork(after_in_child=_renew_locks)
@@ -777,13 +824,14 @@ def instrumented(opened: Callable[[Build], None]) -> Iterator[None]:
         return call
 
     kernels = loaded()
-    for kernel in kernels:
-        for name, function in kernel._functions.items():
-            function._call = of(kernel, name)
     try:
+        for kernel in kernels:
+            kernel._instead = of
+            kernel._redirect()
         yield
     finally:
         for kernel in kernels:
+            kernel._instead = None
             kernel._redirect()
 
 

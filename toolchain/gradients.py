@@ -5,8 +5,9 @@ work: PyTorch's own raises under them. And forward-mode differentiation (torch.f
 for which nobody gave a formula, raises: PyTorch's own drops the tangents and answers 0.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -38,13 +39,19 @@ def fragment(namespace: str) -> torch.library.Library:
 
 
 def register(
-    op: torch._ops.OpOverload, label: str, backward: Callable, setup_context: Callable
+    op: torch._ops.OpOverload,
+    label: str,
+    formulas: Callable[[], tuple[Callable, Callable | None]],
+    run: Callable[..., Any],
 ) -> Callable:
     """Give `op` a gradient.
 
     op: of positional arguments alone; it must not write to any of them.
     label: its name in errors.
-    backward, setup_context: as torch.library.register_autograd takes them.
+    formulas: returns backward and setup_context, as torch.library.register_autograd takes them.
+        It is asked at each forward pass; the graph keeps the backward that it gave then.
+    run: calls a formula, `run(backward, ctx, *grads)`, with the build of `op` in force. A
+        checkpoint (torch.utils.checkpoint, use_reentrant=False) around the op computes it again so.
 
     Returns:
         What calls `op`, and where nothing is recorded goes past the gradient: the dispatcher need
@@ -72,14 +79,17 @@ def register(
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
-            arguments, _ = torch._library.utils.fill_defaults(op._schema, inputs[:-1], {})
-            setup_context(ctx, arguments, output)
+            _compute_again_with(run)
+            ctx._backward_formula, setup_context = formulas()
+            if setup_context:
+                arguments, _ = torch._library.utils.fill_defaults(op._schema, inputs[:-1], {})
+                run(setup_context, ctx, arguments, output)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> tuple:
             if all(grad is None for grad in grads):  # of a setup_context that wants no zeros
                 return (None,) * len(ctx.needs_input_grad)
-            result = backward(ctx, *grads)
+            result = run(ctx._backward_formula, ctx, *grads)
             return (*result, None) if isinstance(result, tuple) else (result, None)
 
         @staticmethod
@@ -107,3 +117,19 @@ def register(
     library = fragment(op.namespace)
     library.impl(op._opname, autograd, "Autograd", with_keyset=True)
     return call
+
+
+def _compute_again_with(run: Callable[..., Any]) -> None:
+    """Where a checkpoint is recording, let it call its function again through `run`.
+
+    Most often another op's backward has it compute again, so ours would be too late to say so.
+    PyTorch has no public way to tell a checkpoint; its hooks for saved tensors lead to it.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    if not hooks or not getattr(hooks[0], "__qualname__", "").startswith("_checkpoint_hook."):
+        return
+    frame = inspect.getclosurevars(hooks[0]).nonlocals["frame"]
+    told = vars(frame).setdefault("_told_by_jitload", set())
+    if run not in told:
+        told.add(run)
+        frame.recompute_fn = partial(run, frame.recompute_fn)
