@@ -638,20 +638,21 @@ class Kernel:
 
         A formula calls `kernel.backward`, and a graph may be older than the newest build.
         """
-        thread = threading.get_ident()
-        outer = self._formulas_of.get(thread)
-        self._formulas_of[thread] = build
+        outer = self._formulas_of.get(threading.get_ident())
+        self._runs_formula_of(build)
         try:
-            if build is not self._build or self._error or self._by_thread:
-                self._redirect()
             return formula(*arguments)
         finally:
-            if outer:
-                self._formulas_of[thread] = outer
-            else:
-                self._formulas_of.pop(thread, None)
-            if self._by_thread:
-                self._redirect()
+            self._runs_formula_of(outer)
+
+    def _runs_formula_of(self, build: Build | None) -> None:
+        thread = threading.get_ident()
+        if build:
+            self._formulas_of[thread] = build
+        else:
+            self._formulas_of.pop(thread, None)
+        if self._by_thread or (build and (self._error or build is not self._build)):
+            self._redirect()
 
     def _redirect(self) -> None:
         """Point every function at what it stands for now.

@@ -223,6 +223,25 @@ def test_backward_in_one_thread_leaves_the_calls_of_others_alone(kernel, x):
     assert kernel.forward._call is kernel.at(0).forward
 
 
+def test_a_formula_that_differentiates_a_newer_graph_goes_on_with_its_own_build(kernel, x):
+    newer = []
+
+    def backward(ctx, grad):
+        before = kernel.backward(grad, *ctx.saved_tensors)
+        inner = gradient(newer.pop(), x) if newer else 0
+        return before + inner + kernel.backward(grad, *ctx.saved_tensors)
+
+    def save(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    kernel.register_autograd("forward", backward, setup_context=save)
+    y = kernel.forward(x)
+    edit(3)
+    kernel.reload()
+    newer.append(kernel.forward(x))
+    assert gradient(y, x).tolist() == [4 + 2 * 12 + 4] * 3
+
+
 def test_a_check_within_a_graphs_life_changes_nothing(kernel, x):
     y = kernel.forward(x)
     with jitload.instrumented(lambda build: None):
