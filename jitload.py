@@ -16,8 +16,9 @@ process, opens the cached library within milliseconds. After an edit
     kernel.resources()          # registers, spills, shared memory and occupancy of its kernels
 
 `kernel.forward` is one long-lived callable: a name taken from the handle before an edit follows
-too. A broken edit raises `CompileError` with your file, line and column, and so does every call
-until the file changes again: an old build never runs in place of a broken new one.
+too, and so do copies of both, deep ones and pickled ones. A broken edit raises `CompileError` with
+your file, line and column, and so does every call until the file changes again: an old build never
+runs in place of a broken new one.
 
 Targets. "cuda" compiles with nvcc for the GPUs of this machine; "cpu" compiles the very same .cu
 with the C++ compiler through the simulator (simulator/), so that no GPU is needed. The default is
@@ -69,6 +70,7 @@ import ctypes
 import errno
 import functools
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -304,6 +306,18 @@ class Build:
         names = ", ".join(self.functions)
         return f"<Build {self.version.name} for {self.version.target}: {names}>"
 
+    def __copy__(self) -> Build:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Build:
+        return self
+
+    def __reduce__(self) -> tuple:
+        raise TypeError(
+            f"the build {self.version.name} cannot be pickled, since its library is this machine's:"
+            " pickle the handle or one of its functions, which are loaded where they are unpickled"
+        )
+
 
 _opened: dict[str, Build] = {}  # by name: one namespace registered twice would end the process
 _opening = threading.Lock()
@@ -363,9 +377,14 @@ def _simulator_check() -> None:
 
 
 class Function:
-    """One name of a kernel's: always the newest build's, however long ago it was taken."""
+    """One name of a kernel's: always the newest build's, however long ago it was taken.
+
+    A copy is the same function, and so is what is unpickled: in another process, that of its
+    kernel there.
+    """
 
     def __init__(self, kernel: Kernel, name: str):
+        self._kernel = kernel
         self.__name__ = name
         self.__qualname__ = f"{kernel.recipe.name}.{name}"
         self._call: Callable = kernel._unknown(name)
@@ -376,12 +395,22 @@ class Function:
     def __repr__(self) -> str:
         return f"<Function {self.__qualname__}>"
 
+    def __copy__(self) -> Function:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Function:
+        return self
+
+    def __reduce__(self) -> tuple:
+        return getattr, (self._kernel, self.__name__)
+
 
 class Kernel:
     """What `load` returns: the newest build of some sources, and the way to newer and older ones.
 
     Every function of the binding is an attribute (`kernel.forward`). Handles are made by `load`,
-    one for each set of sources, target and flags in a process.
+    one for each set of sources, target and flags in a process. So a copy is the same handle, and
+    so is what is unpickled; another process that unpickles it loads the kernel.
     """
 
     def __init__(self, recipe: Recipe):
@@ -731,6 +760,18 @@ class Kernel:
         """How long the newest build took to compile."""
         return self.version.seconds
 
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Kernel:
+        return self
+
+    def __reduce__(self) -> tuple:
+        """What loads it elsewhere, and the modules that gave it formulas."""
+        formulas = [*self._fakes.values(), *(backward for backward, _ in self._autograd.values())]
+        modules = {formula.__module__ for formula in formulas} - {"__main__", "__mp_main__"}
+        return _unpickled, (*_arguments_for(self.recipe), sorted(modules))
+
     def __repr__(self) -> str:
         state = "broken" if self._error else self.digest
         return f"<Kernel {self.name} for {self.target}, {state}: {', '.join(self._functions)}>"
@@ -807,6 +848,35 @@ def load(
         kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
     kernel.reload()
     return kernel
+
+
+def _arguments_for(recipe: Recipe) -> tuple[list[str], dict[str, Any]]:
+    """The sources and options with which `load` gives this recipe, here and on other machines.
+
+    So an op goes by its name, and the default target of this process by none.
+    """
+    options = {
+        "name": recipe.name,
+        "target": None if recipe.target == default_target() else recipe.target,
+        "flags": recipe.flags,
+        "debug": recipe.debug,
+    }
+    by_name = [recipe.sources[0].stem]
+    further = [str(p) for p in recipe.include if not p.is_relative_to(KERNELS)]
+    with contextlib.suppress(FileNotFoundError):
+        named = _recipe(by_name, include=further, **options)
+        if replace(named, formulas=recipe.formulas) == recipe:
+            return by_name, {**options, "include": further}
+    return list(map(str, recipe.sources)), {**options, "include": list(map(str, recipe.include))}
+
+
+def _unpickled(sources: list[str], options: dict[str, Any], modules: list[str]) -> Kernel:
+    """A kernel that this process has is left as it is; another is loaded, its formulas with it."""
+    for module in modules:
+        importlib.import_module(module)
+    with _loading:
+        kernel = _kernels.get(replace(_recipe(sources, **options), formulas=""))
+    return kernel if kernel and kernel._build else load(*sources, **options)
 
 
 @contextlib.contextmanager

@@ -127,6 +127,9 @@ class CFunction:
             self._raise_pending(result if self.returns == ERROR else 0)
         return None if self.returns == ERROR else result
 
+    def __deepcopy__(self, memo: dict) -> CFunction:
+        return self  # a library's function is copied as little as any other
+
     def _value(self, parameter: Parameter, value: object, place: torch.device) -> object:
         what, kind = f"{self.__name__}: {parameter.name}", parameter.type
         if parameter.pointer:
