@@ -35,7 +35,8 @@ $(READY): pyproject.toml constraints.txt
 # A kernel that does not compile must not keep anybody from the editor that mends it: hence the dash.
 lab: $(READY)
 	-@$(BIN)/python -m jitload build
-	@options="--log-level=WARN --LabApp.default_url=/lab/tree/$(wildcard notebooks/00_*.ipynb)"; \
+	@first=$$(sed -n 's/.*](\([0-9a-z_]*\.ipynb\)).*/\1/p' notebooks/index.md | head -n 1); \
+	options="--log-level=WARN --LabApp.default_url=/lab/tree/notebooks/$$first"; \
 	[ "$$(id -u)" != 0 ] || options="$$options --allow-root"; \
 	[ "$$(uname)" = Darwin ] || [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || options="$$options --no-browser"; \
 	JUPYTER_PATH="$(CURDIR)/lab/share:$$JUPYTER_PATH" \

@@ -1,32 +1,37 @@
 """The book as a static site with navigation and search: python notebooks/book.py [FOLDER]
 
 This is `make chapters`. It shows the outputs that are committed, a GPU's; a chapter that has none
-yet is run here first. Sphinx writes the pages, as conf.py says, into html/ unless a FOLDER is
-given; it needs no network, nor do the pages.
+is run here first. Sphinx writes the pages, as conf.py says, into html/ unless a FOLDER is given; it
+needs no network, nor do the pages.
 """
 
 import argparse
+import io
+import re
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 import nbformat
+from nbclient.exceptions import CellExecutionError
 from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from notebooks import publish
-from notebooks.publish import NOTEBOOKS, OUTPUTS, ROOT
+from notebooks.publish import INDEX, NOTEBOOKS, OUTPUTS, ROOT
 
-INDEX = NOTEBOOKS / "index.md"
-OTHERS = [NOTEBOOKS / "troubleshooting.md", NOTEBOOKS / "when_not.md"]
 MARK = ".buildinfo"  # Sphinx leaves it in a site
 COPIED = ("docs", "kernels", "notebooks")  # what the pages link to
 
 
 def build(folder: Path) -> None:
-    """Write the site into `folder`, in place of an earlier one; exits if Sphinx warns."""
+    """Write the site into `folder`, in place of an earlier one; exits if Sphinx warns.
+
+    What it warns of in a chapter that a reader has edited is told and stops nothing.
+    """
+    said = io.StringIO()
     with tempfile.TemporaryDirectory() as temporary:
         source, pages = Path(temporary, "source"), Path(temporary, "html")
         write_sources(source)
@@ -37,52 +42,80 @@ def build(folder: Path) -> None:
             doctreedir=source / ".doctrees",
             buildername="html",
             status=None,
+            warning=said,
             parallel=1,
         )
         sphinx.build()
-        if sphinx._warncount:
-            sys.exit(f"book: Sphinx warned {sphinx._warncount} times")
+        sys.stderr.write(said.getvalue())
+        if warned := sphinx._warncount - warnings_of_edited_chapters(said.getvalue()):
+            sys.exit(f"book: Sphinx warned {warned} times")
         if (folder / MARK).is_file():  # else pages that are gone would stay
             shutil.rmtree(folder)
         shutil.copytree(pages, folder, dirs_exist_ok=True)
     print(f"open {folder / 'index.html'}")
 
 
+def warnings_of_edited_chapters(said: str) -> int:
+    """How many of Sphinx's warnings stand in chapters that somebody has edited."""
+    places = [f"/notebooks/{path.name}:" for path in publish.chapters() if publish.edited(path)]
+    lines = [line for line in said.splitlines() if re.search("(WARNING|ERROR|CRITICAL): ", line)]
+    return sum(any(place in line for place in places) for line in lines)
+
+
 def write_sources(source: Path) -> None:
     """What Sphinx reads: the pages at the places that their links expect, and the front page."""
-    unwanted = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "scratch")
+    notes = sorted((ROOT / "docs").glob("*.md"))
+    shown = {*publish.chapters(), *publish.pages(), *notes}
+
+    def unwanted(folder: str, names: list[str]) -> list[str]:
+        """The names in a folder that are no part of the site: other pages, a reader's notebooks."""
+        return [
+            name
+            for name in names
+            if name in ("__pycache__", ".ipynb_checkpoints", "scratch", "mine")
+            or (name.endswith((".ipynb", ".md")) and Path(folder, name) not in shown)
+        ]
+
     for name in COPIED:
         shutil.copytree(ROOT / name, source / name, ignore=unwanted)
-    pages = [f"notebooks/{path.stem}" for path in publish.chapters()]
     for path in publish.chapters():
         nbformat.write(with_outputs(path), source / "notebooks" / path.name)
-    front = INDEX.read_text().replace("](", "](notebooks/")
-    notes = [f"docs/{path.stem}" for path in sorted((ROOT / "docs").glob("*.md"))]
-    others = [f"notebooks/{path.stem}" for path in OTHERS]
     parts = [
-        front,
-        *contents("Chapters", pages),
-        *contents("To look up", others),
+        INDEX.read_text().replace("](", "](notebooks/"),
+        *contents("Chapters", publish.chapters()),
+        *contents("To look up", publish.pages()),
         *contents("Notes on the kernels", notes),
     ]
     (source / "index.md").write_text("\n".join(parts))
 
 
-def contents(caption: str, pages: list[str]) -> list[str]:
+def contents(caption: str, paths: list[Path]) -> list[str]:
     """The lines of a table of contents in the sidebar."""
+    pages = [str(path.relative_to(ROOT).with_suffix("")) for path in paths]
     return ["```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""]
 
 
 def with_outputs(path: Path) -> nbformat.NotebookNode:
-    """A chapter with its committed outputs, or with those of this machine if it has none."""
+    """A chapter with its committed outputs, or with those of this machine if it has none.
+
+    What a reader has made of it is shown, too, and said to be no page of the book.
+    """
     notebook = nbformat.read(path, as_version=4)
-    machine = notebook.metadata.get(OUTPUTS, {}).get("machine")
-    if machine is None:
-        print(f"{path.name}: no committed outputs, running it here", flush=True)
-        publish.execute(notebook, path.parent)
-        notebook, machine = publish.tidy(notebook), "the machine that wrote this page"
-    note = f"*Outputs of {machine}.* The notebook is [{path.name}]({path.name})."
-    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(note))
+    made = notebook.metadata.get(OUTPUTS, {})
+    note = f"Outputs of {made.get('machine')}."
+    if not any(cell.get("outputs") for cell in notebook.cells):
+        print(f"{path.name}: no outputs, running it here", flush=True)
+        note = "Outputs of the machine that wrote this page."
+        try:
+            publish.execute(notebook, path.parent)
+        except CellExecutionError as error:
+            print(f"{path.name}: {error.ename}: {error.evalue}", file=sys.stderr)
+            note = f"Run on the machine that wrote this page, as far as the {error.ename}."
+    elif publish.edited(path):
+        note = "Run or edited since it was published; the outputs are those that were saved last."
+    notebook = publish.tidy(notebook)
+    text = f"*{note}* The notebook is [{path.name}]({path.name})."
+    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(text))
     return notebook
 
 

@@ -8,7 +8,6 @@ from sphinx.writers.html5 import HTML5Translator
 project = html_title = "Kernel Playground"
 author = "the Kernel Playground authors"
 extensions = ["myst_nb"]
-exclude_patterns = ["notebooks/index.md"]  # book.py makes the front page of it
 
 html_theme = "sphinx_book_theme"
 html_theme_options = {

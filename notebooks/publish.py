@@ -4,16 +4,27 @@ The outputs that are committed are a GPU's, so publishing asks for one. It needs
 ipykernel, and no install of the project. Each chapter is written back tidy: no timestamps, no
 counts, no widget state, no editor's metadata, no path of this machine.
 
-Beside the outputs stands the digest of the code that made them; a test fails where the code is
-another one by now. `--tidy` runs nothing and only tidies; this is the pre-commit hook. To read the
-chapters as web pages: `make chapters` (notebooks/book.py).
+    python notebooks/publish.py --check    what is not fit to publish, one line each; CI runs this
+    python notebooks/publish.py --tidy     runs nothing and only tidies; this is the pre-commit hook
+
+The chapters are those that notebooks/index.md links to, in its order, and nothing else lists them.
+Other notebooks are a reader's: the tests and the site leave them alone.
+
+Readers also run and edit the chapters and the exercises. What was published can be told from that:
+beside a chapter's outputs stands the digest of the code that made them, and exercises/SHA256SUMS
+holds a digest of each exercise. `make test` skips what somebody has edited, `pytest --edited` does
+not, and `--check` fails for it.
+
+To read the chapters as web pages: `make chapters` (notebooks/book.py).
 """
 
 import argparse
+import copy
 import hashlib
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +35,9 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parent
 ROOT = NOTEBOOKS.parent
+INDEX = NOTEBOOKS / "index.md"
+EXERCISES = NOTEBOOKS / "exercises"
+SUMS = EXERCISES / "SHA256SUMS"  # as sha256sum writes them
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -33,7 +47,144 @@ OUTPUTS = "outputs_of"  # in a notebook's metadata: {"code": the digest, "machin
 
 def chapters() -> list[Path]:
     """The chapters in reading order."""
-    return sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
+    return linked("ipynb")
+
+
+def pages() -> list[Path]:
+    """The book's other pages, troubleshooting for example."""
+    return linked("md")
+
+
+def linked(ending: str) -> list[Path]:
+    """The files beside the index with this ending that it links to, in its order."""
+    names = re.findall(rf"\]\((\w+\.{ending})\)", INDEX.read_text())
+    return [NOTEBOOKS / name for name in dict.fromkeys(names)]
+
+
+def exercises() -> list[Path]:
+    """The files that readers are asked to edit."""
+    return sorted(path for path in EXERCISES.iterdir() if path.suffix in (".cu", ".cpp"))
+
+
+# ---- what was published, and what somebody has edited since
+
+
+def edited(path: Path) -> bool:
+    """Whether somebody has edited a chapter or an exercise, or run a chapter and saved it.
+
+    A new one, of which nothing is noted yet, is not edited. Other files never are.
+    """
+    if path in chapters():
+        notebook = nbformat.read(path, as_version=4)
+        noted = notebook.metadata.get(OUTPUTS, {}).get("code")
+        return noted not in (None, code_digest(notebook)) or without_traces(notebook) != notebook
+    if path.parent == EXERCISES:
+        return sums().get(path.name) not in (None, sum_of(path))
+    return False
+
+
+def sums() -> dict[str, str]:
+    """The noted digest of each exercise."""
+    lines = SUMS.read_text().splitlines() if SUMS.exists() else []
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def sum_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def note_exercises() -> None:
+    """Write the digests of the exercises as they are now."""
+    SUMS.write_text("".join(f"{sum_of(path)}  {path.name}\n" for path in exercises()))
+
+
+# ---- is it fit to publish?
+
+
+def problems(paths: list[Path]) -> list[str]:
+    """What is not fit to publish in these chapters, and in the exercises and the index."""
+    found = [f"{shown(path)}: {what}" for path in paths for what in problems_of(path)]
+    noted = sums()
+    for path in exercises():
+        if noted.get(path.name) != sum_of(path):
+            found.append(
+                f"{shown(path)}: it is not the exercise that {SUMS.name} notes: `git restore` "
+                "brings that one back, python notebooks/publish.py --tidy notes this one"
+            )
+    found += [f"{shown(SUMS)}: {name} is gone" for name in noted if not (EXERCISES / name).exists()]
+    found += [
+        f"{shown(path)}: notebooks/index.md does not link to it; a notebook of your own belongs "
+        "into notebooks/mine/"
+        for path in tracked("notebooks/*.ipynb")
+        if path.parent == NOTEBOOKS and path not in chapters()
+    ]
+    return found
+
+
+def problems_of(path: Path) -> list[str]:
+    """What is not fit to publish in one chapter."""
+    try:
+        # before nbformat reads it, which gives the second of two cells with one id another one
+        ids = [cell.get("id") for cell in json.loads(path.read_text())["cells"]]
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+    except (OSError, KeyError, ValueError, nbformat.ValidationError) as error:
+        return [f"{type(error).__name__}: {error}".partition("\n")[0]]
+    found = []
+    if tidy(notebook) != notebook:
+        found.append(
+            "it holds traces of an editor or of a machine: "
+            f"python notebooks/publish.py --tidy {shown(path)}"
+        )
+    if twice := sorted({name for name in ids if ids.count(name) > 1}):
+        found.append(f"several cells have the id {', '.join(twice)}")
+    publishing = f"on a machine with a GPU, python notebooks/publish.py {shown(path)}"
+    made = notebook.metadata.get(OUTPUTS)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if not made:
+        found.append(f"nobody has published it: {publishing}")
+    elif made["code"] != code_digest(notebook):
+        found.append(f"the code has changed since it was published: {publishing}")
+    elif not any(cell.outputs for cell in code):
+        found.append(f"the outputs are gone: {publishing}")
+    else:
+        found += [
+            f"cell {cell.id} shows an exercise that is not unsolved: {publishing}"
+            for cell in code
+            if asks(cell) and not is_unsolved(cell)
+        ]
+    return found
+
+
+def asks(cell: nbformat.NotebookNode) -> bool:
+    """Whether the cell has an exercise checked."""
+    return re.search(r"^check\(", cell.source, re.M) is not None
+
+
+def is_unsolved(cell: nbformat.NotebookNode) -> bool:
+    """Whether the verdict that the cell shows is `not yet`."""
+    verdict = cell.outputs[-1].get("data", {}).get("text/plain", "") if cell.outputs else ""
+    return "not yet" in verdict
+
+
+def tracked(pattern: str) -> list[Path]:
+    """The files that git knows and whose paths match; none where this is no git checkout."""
+    try:
+        answer = subprocess.run(
+            ["git", "ls-files", "-z", "--", pattern], cwd=ROOT, capture_output=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    paths = (ROOT / os.fsdecode(name) for name in answer.stdout.split(b"\0") if name)
+    return [path for path in paths if path.exists()]
+
+
+def shown(path: Path) -> str:
+    path = path.resolve()
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
+
+
+# ---- running and tidying
 
 
 def execute(notebook: nbformat.NotebookNode, folder: Path, *, timeout: float | None = None) -> None:
@@ -63,7 +214,12 @@ def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     for folder, name in places:
         text = text.replace(f"{json.dumps(str(folder))[1:-1]}/", f"{name}/")
     text = re.sub(r"\btmp/(tmp|playground-)\w{8}/", "tmp/", text)  # another one in every run
-    clean = nbformat.from_dict(json.loads(text))
+    return without_traces(nbformat.from_dict(json.loads(text)))
+
+
+def without_traces(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """A copy of `notebook` without what Jupyter adds when it runs and saves one."""
+    clean = copy.deepcopy(notebook)
     clean.metadata = nbformat.from_dict(METADATA)
     if OUTPUTS in notebook.metadata:
         clean.metadata[OUTPUTS] = notebook.metadata[OUTPUTS]
@@ -114,22 +270,33 @@ def require_gpu() -> str:
     return torch.cuda.get_device_name()
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("chapters", nargs="*", type=Path, default=chapters())
-    parser.add_argument("--tidy", action="store_true", help="run nothing, only tidy the files")
+    parser.add_argument("chapters", nargs="*", type=Path, metavar="CHAPTER")
+    doing = parser.add_mutually_exclusive_group()
+    doing.add_argument("--tidy", action="store_true", help="run nothing, only tidy the files")
+    doing.add_argument("--check", action="store_true", help="say what is not fit to publish")
     arguments = parser.parse_args()
+    paths = [path.resolve() for path in arguments.chapters] or chapters()
 
+    if arguments.check:
+        found = problems(paths)
+        print(*found or [f"{len(paths)} chapters are fit to publish"], sep="\n")
+        return bool(found)
     machine = None if arguments.tidy else require_gpu()
-    for path in arguments.chapters:
+    for path in paths:
         begin = time.perf_counter()
         notebook = nbformat.read(path, as_version=4)
         if machine:
             execute(notebook, path.parent)
             notebook.metadata[OUTPUTS] = {"code": code_digest(notebook), "machine": machine}
             print(f"{path.name}: ran in {time.perf_counter() - begin:.1f} s", flush=True)
-        nbformat.write(tidy(notebook), path)
+        text = nbformat.writes(tidy(notebook)) + "\n"
+        if text != path.read_text():  # else an editor in which it is open would ask
+            path.write_text(text)
+    note_exercises()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,11 +1,13 @@
-"""Fixtures of the loader's tests."""
+"""What tests share: the loader's fixtures, and which files of the book are a reader's by now."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import jitload
+from notebooks import publish
 
 # Processes that tests start, kernels of notebooks too, import the project without an install.
 _root = str(Path(__file__).resolve().parents[1])
@@ -27,3 +29,26 @@ def in_scratch(tmp_path, cache, monkeypatch):
     """The working directory is an empty folder."""
     monkeypatch.setenv("JITLOAD_CACHE", str(cache))
     monkeypatch.chdir(tmp_path)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--edited",
+        action="store_true",
+        help="test chapters and exercises that were edited since they were published, too",
+    )
+
+
+@pytest.fixture
+def published(request) -> Callable[..., None]:
+    """Skips a test about chapters or exercises that somebody has edited: those are a reader's.
+
+    None is skipped in CI without a failure, for there `publish.py --check` wants all as published.
+    """
+
+    def require(*paths: Path) -> None:
+        edited = [publish.shown(path) for path in paths if publish.edited(path)]
+        if edited and not request.config.getoption("--edited"):
+            pytest.skip(f"run or edited since published (pytest --edited): {', '.join(edited)}")
+
+    return require

@@ -77,7 +77,7 @@ def test_picture_counts_sectors():
 @pytest.mark.parametrize("page", ["README.md", "notebooks/index.md"])
 def test_page_lists_all_chapters(page):
     text = (publish.ROOT / page).read_text()
-    linked = re.findall(r"\((?:notebooks/)?(\d\d_\w+\.ipynb)\)", text)
+    linked = re.findall(r"\((?:notebooks/)?(\w+\.ipynb)\)", text)
     assert linked == [path.name for path in publish.chapters()]
 
 

@@ -37,10 +37,11 @@ pytestmark = [
 
 
 @pytest.fixture
-def project(tmp_path) -> Path:
+def project(tmp_path, published) -> Path:
     """A copy of the project in which a test may edit."""
+    published(ROOT / CHAPTER, *(ROOT / "notebooks/exercises").glob("00_*"))
     copy = tmp_path / "project"
-    ignore = shutil.ignore_patterns(".*", "__pycache__", "html", "*.egg-info", "tests")
+    ignore = shutil.ignore_patterns(".*", "__pycache__", "html", "*.egg-info", "tests", "mine")
     shutil.copytree(ROOT, copy, ignore=ignore)
     return copy
 

@@ -20,7 +20,8 @@ LEAST = 4  # exercises of a chapter
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_unsolved_kernel_compiles_and_fails(name):
+def test_unsolved_kernel_compiles_and_fails(name, published):
+    published(exercise.path_of(name))
     verdict = exercise.check(name)
     assert not verdict, "the exercise is solved already"
     assert "error:" not in verdict.reason, verdict  # of the compiler
@@ -61,7 +62,8 @@ def test_files_are_those_of_the_exercises():
 
 
 @pytest.mark.parametrize("path", publish.chapters(), ids=lambda path: path.stem)
-def test_chapter_checks_each_of_its_exercises_once(path):
+def test_chapter_checks_each_of_its_exercises_once(path, published):
+    published(path)
     cells = nbformat.read(path, as_version=4).cells
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     checked = Counter(re.findall(r'check\(\s*"(\w+)"', code))
@@ -73,7 +75,8 @@ def test_chapter_checks_each_of_its_exercises_once(path):
 # ---------------------------------------------------------------------------- the judging itself
 
 
-def test_a_verdict_tells_what_the_checker_finds():
+def test_a_verdict_tells_what_the_checker_finds(published):
+    published(exercise.path_of("00_tail"))
     tail = exercise.path_of("00_tail")
     (line,) = (n for n, text in enumerate(tail.read_text().splitlines(), 1) if "y[i] =" in text)
     assert f"lab.check: out of bounds, line {line}" in exercise.check("00_tail").reason

@@ -18,6 +18,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from notebooks import publish
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MAKE = shutil.which("make")
@@ -77,14 +79,20 @@ def test_conda_installs_the_same_list_and_pins():
 
 
 def sources(*endings: str) -> list[str]:
-    """The project's files with these endings."""
-    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"]
+    """The project's files with these endings; what a reader has added or edited is the reader's."""
+    known = publish.tracked(".")  # by git, which a downloaded archive is without
     return sorted(
         str(path)
-        for folder in folders
-        for path in folder.rglob("*.*")
-        if path.suffix in endings and "scratch" not in path.relative_to(ROOT).parts
+        for path in known or filter(is_of_the_project, ROOT.rglob("*.*"))
+        if path.suffix in endings and not publish.edited(path)
     )
+
+
+def is_of_the_project(path: Path) -> bool:
+    parts = path.relative_to(ROOT).parts
+    if parts[0] == "html" or any(part[0] == "." or part in ("scratch", "mine") for part in parts):
+        return False
+    return path.suffix != ".ipynb" or path in publish.chapters()
 
 
 def imported(path: Path) -> set[str]:
@@ -104,7 +112,8 @@ def imported(path: Path) -> set[str]:
 
 
 def test_what_is_imported_is_listed():
-    files = [*ROOT.glob("*.py"), *map(Path, sources(".py", ".ipynb"))]
+    files = list(map(Path, sources(".py", ".ipynb")))
+    assert files
     ours = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
     here = packages_distributions()
     for path in files:
@@ -121,8 +130,8 @@ def test_what_is_imported_is_listed():
 @pytest.mark.parametrize(
     ("program", "arguments"),
     [
-        ("ruff", ["check", str(ROOT)]),
-        ("ruff", ["format", "--check", str(ROOT)]),
+        ("ruff", ["check", *sources(".py", ".ipynb")]),
+        ("ruff", ["format", "--check", *sources(".py", ".ipynb")]),
         ("clang-format", ["--dry-run", "-Werror", *sources(".cu", ".cuh", ".cpp", ".h")]),
     ],
     ids=["ruff check", "ruff format", "clang-format"],
@@ -155,7 +164,7 @@ class Checkout:
         self.bin.mkdir()
         for name in ("Makefile", "pyproject.toml", "constraints.txt"):
             shutil.copy(ROOT / name, self.folder)
-        for name in ("sh", "mkdir", "touch", "chmod", "rm", "find", "id", "uname"):
+        for name in ("sh", "mkdir", "touch", "chmod", "rm", "find", "id", "uname", "sed", "head"):
             (self.bin / name).symlink_to(shutil.which(name))
 
     def program(self, name: str, script: str = "exit 0") -> None:
@@ -251,6 +260,24 @@ def test_gpu_without_a_toolkit_gets_nvcc_from_wheels(checkout, programs, environ
 
 
 @needs_make
+def test_lab_opens_the_first_chapter_of_the_index(checkout):
+    checkout.program("python3", PYTHON_VENV)
+    checkout.program("c++")
+    notebooks = checkout.folder / "notebooks"
+    notebooks.mkdir()
+    shutil.copy(publish.INDEX, notebooks)
+    for name in ("00_aa.ipynb", "00_mine.ipynb"):  # a reader's
+        (notebooks / name).touch()
+    assert checkout.make("test").returncode == 0
+    jupyter = checkout.folder / ".venv/bin/jupyter-lab"
+    jupyter.write_text('#!/bin/sh\necho "$@"\n')
+    jupyter.chmod(0o755)
+    result = checkout.make("lab")
+    first = publish.chapters()[0].name
+    assert f"--LabApp.default_url=/lab/tree/notebooks/{first} " in f"{result.stdout} "
+
+
+@needs_make
 def test_clean_removes_only_what_was_made(checkout):
     made = [".venv/bin/python", "html/00.html", "kernels/__pycache__/square.pyc", ".pytest_cache/x"]
     kept = ["kernels/mine.cu", "notebooks/mine.ipynb", "notes/html.txt"]
@@ -293,9 +320,11 @@ def test_commands_of_the_pages_exist(page):
                 assert path.startswith((".venv/", "html/")) or (ROOT / path).exists(), command
 
 
-def test_ci_runs_the_command_of_the_readme():
+def test_ci_runs_the_command_of_the_readme_and_checks_the_book():
     assert "make test" in commands("README.md")
-    assert (ROOT / ".ci/run").read_text().rstrip().endswith("\nmake test")
+    *_, test, check = (ROOT / ".ci/run").read_text().splitlines()
+    assert test == "make test"
+    assert check == ".venv/bin/python notebooks/publish.py --check"
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
