@@ -11,8 +11,11 @@ The ops are those of reference.py, in both directions, in bfloat16 at 2^28 eleme
 timed if its results are ours; a cell says why where it is not.
 
 docs/bench.csv gets one line for each op, direction, options, type, width and implementation, and in
-each line the conditions. A run replaces the lines that it measures again under the same conditions
-and leaves all others; `lab.report` then writes the tables and pictures of the newest conditions.
+each line the conditions and the run: when it began, in UTC, or "2026-11-22 by 11:28" for lines of
+which no more is known than the day and when they were published. A run replaces the lines that it
+measures again under the same conditions and leaves all others, so that all lines of a cell are of
+one run; `lab.report` then writes the tables and pictures of the newest conditions, and numbers the
+runs in them.
 """
 
 import argparse
@@ -29,6 +32,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +62,7 @@ CONDITIONS = (*MACHINE, *rivals.LIBRARIES)
 CELL = ("op", "options", "direction", "dtype", "cols", "rows", "clock")
 KEY = (*CELL, "implementation")
 FIGURES = ("version", "time_us", "spread_us", "bytes", "gb_per_s", "percent_of_copy", "failure")
-COLUMNS = [*KEY, *FIGURES, "date", *CONDITIONS, "copy_gb_per_s"]
+COLUMNS = [*KEY, *FIGURES, "run", *CONDITIONS, "copy_gb_per_s"]
 
 
 @dataclass(frozen=True)
@@ -296,7 +300,6 @@ def conditions_here() -> dict[str, object]:
     except ImportError:
         triton = None
     return {
-        "date": facts["date"],
         "device": facts["device"],
         "driver": facts["driver"],
         "cuda": torch.version.cuda,
@@ -330,6 +333,8 @@ def join(path: Path, lines: list[dict[str, object]]) -> None:
     before = texts[[*rivals.LIBRARIES]]
     fewer = ((before == now) | (before == "")).all(axis=1) & (before != now).any(axis=1)
     table, texts = table[~fewer], texts[~fewer]
+    of_last_run = texts["run"] == texts.groupby([*CELL, *CONDITIONS])["run"].transform("last")
+    table, texts = table[of_last_run], texts[of_last_run]
     conditions = texts[[*CONDITIONS]].agg("\n".join, axis=1)
     turn = {text: place for place, text in enumerate(dict.fromkeys(reversed(conditions.tolist())))}
     table = in_order(table.assign(options=texts["options"]), -conditions.map(turn))
@@ -360,9 +365,11 @@ def read(path: Path) -> "DataFrame":
     """The CSV as `join` wrote it; an empty text is "", and so is what was not there."""
     import pandas
 
-    texts = {*KEY, "version", "failure", "date", *CONDITIONS} - {"cols", "rows"}
-    table = pandas.read_csv(path, dtype=dict.fromkeys(texts, str)).reindex(columns=COLUMNS)
-    return table.fillna(dict.fromkeys(texts, ""))
+    texts = {*KEY, "version", "failure", "run", "date", *CONDITIONS} - {"cols", "rows"}
+    table = pandas.read_csv(path, dtype=dict.fromkeys(texts, str))
+    if "run" not in table:  # a table of an earlier release knows the day
+        table = table.rename(columns={"date": "run"})
+    return table.reindex(columns=COLUMNS).fillna(dict.fromkeys(texts, ""))
 
 
 def _in_short(problem: BaseException) -> str:
@@ -403,6 +410,7 @@ def run(asked: argparse.Namespace) -> int:
     todo = [] if asked.no_host else list(host_cells(asked.ops))
     todo += cells(asked.ops, arguments.dtypes(asked.dtypes), asked.cols)
     say(f"{len(todo)} cells; compiling first")
+    began = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
     late = compile_everything(todo)
     deadline = time.time() + asked.seconds - (time.perf_counter() - _begun)
     lines, left = [], 0
@@ -413,7 +421,7 @@ def run(asked: argparse.Namespace) -> int:
                 if measured is None:
                     left += 1
                     continue
-                lines += measured
+                lines += [line | {"run": began} for line in measured]
                 say(f"[{number}/{len(todo)}] {cell}: {_summary(measured)}")
     finally:  # what has been measured is kept, whatever came in between
         if lines:

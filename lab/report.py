@@ -2,8 +2,10 @@
 
     python -m lab.report     writes them again from docs/bench.csv, without a GPU
 
-Only figures of one set of conditions stand beside each other: those of the newest run. A rival
-that was not installed for all of them is no other condition; the text says for how many it was.
+Only figures of one machine stand beside each other, that of the newest run: the same GPU, driver
+and releases of CUDA, PyTorch and Triton. A part of them may be of earlier runs. Then the runs are
+listed, each with its date, the rivals that were installed and its own score, and the tables say of
+each line which run it is of.
 """
 
 import math
@@ -81,10 +83,12 @@ def readme_part(table: DataFrame, folder: str) -> str:
         f"Percent of the bandwidth of a copy, {dtype}, by row width: ours (the best rival). Bold: "
         "ours is level with it, to 2%, or faster.",
         "",
-        *percent_table(timed[timed["dtype"] == dtype], there),
+        *percent_table(timed[timed["dtype"] == dtype], there, runs_of(table)),
         "",
-        f"{score(timed)} {condition_text(table)} `make bench` measures all of it and writes this "
-        f"table; [{folder}/bench.md]({folder}/bench.md) has the other figures.",
+        f"{score(timed)} {condition_text(table)}",
+        "",
+        "`make bench` measures all of it and writes this table; "
+        f"[{folder}/bench.md]({folder}/bench.md) has the other figures.",
         "",
         *(
             f"![Bandwidth against row width, {direction}]({folder}/bench_{direction}_{dtype}.svg)"
@@ -96,13 +100,13 @@ def readme_part(table: DataFrame, folder: str) -> str:
 
 def full_page(table: DataFrame, pictures: list[str]) -> str:
     timed = of_clock(table, GPU_CLOCK)
-    lines = ["# What `make bench` measured", "", condition_text(table), "", score(timed)]
+    lines = ["# What `make bench` measured", "", f"{score(timed)} {condition_text(table)}"]
     for dtype in dict.fromkeys(timed["dtype"]):
         of_type = timed[timed["dtype"] == dtype]
         elements = (of_type["rows"] * of_type["cols"]).max()
         lines += ["", f"## {dtype}, {elements:,} elements", ""]
         lines += ["Percent of the bandwidth of a copy: ours (the best rival).", ""]
-        lines += percent_table(of_type, sorted(set(of_type["cols"])))
+        lines += percent_table(of_type, sorted(set(of_type["cols"])), runs_of(table))
         for name in pictures:
             if dtype in name:
                 lines += ["", f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})"]
@@ -110,7 +114,7 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
     if not host.empty:
         rows, cols = host["rows"].iloc[0], host["cols"].iloc[0]
         lines += ["", f"## The host's time for a call at {rows} x {cols}, float32", ""]
-        lines += host_table(host)
+        lines += host_table(host, runs_of(table))
     failures = table[table["failure"] != ""]
     if not failures.empty:
         lines += ["", "## Rivals without a time", ""]
@@ -119,16 +123,44 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def percent_table(timed: DataFrame, widths: list[int]) -> list[str]:
-    """Markdown: a line for each op, options and direction, a column for each width."""
-    lines = ["| | | " + " | ".join(str(cols) for cols in widths) + " |"]
-    lines.append("|---|---|" + "---|" * len(widths))
+def runs_of(table: DataFrame) -> list[str]:
+    """The runs that the lines are of, the earliest first."""
+    return sorted(set(table["run"]), key=lambda run: run.replace("by ", ""))
+
+
+def percent_table(timed: DataFrame, widths: list[int], runs: list[str]) -> list[str]:
+    """Markdown: a line for each op, options and direction, a column for each width.
+
+    runs: those of the whole page; where there are several, a last column says which it was.
+    """
+    lines = headed([*map(str, widths)], runs)
     for (op, options, direction), group in timed.groupby(
         ["op", "options", "direction"], sort=False
     ):
-        shown = [percent_text(group[group["cols"] == cols]) for cols in widths]
-        lines.append(f"| {titled(op, options)} | {direction} | " + " | ".join(shown) + " |")
+        cells = {cols: group[group["cols"] == cols] for cols in widths}
+        shown = [titled(op, options), direction, *map(percent_text, cells.values())]
+        lines.append(row([*shown, *run_text(group[group["cols"].isin(widths)], runs)]))
     return lines
+
+
+def headed(columns: list[str], runs: list[str]) -> list[str]:
+    """The first two lines of a table in Markdown, whose first two columns need no name."""
+    names = [*columns, "run"] if len(runs) > 1 else columns
+    return [f"| | {row(names)}", "|---|---|" + "---|" * len(names)]
+
+
+def row(texts: list[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+def run_text(line: DataFrame, runs: list[str]) -> list[str]:
+    """Which run a line of a table is of: "2", or "2 (256, 1024: 1)"; [] where there is one run."""
+    if len(runs) == 1:
+        return []
+    cols = line.drop_duplicates("cols").groupby("run")["cols"].agg(list)
+    most, *others = sorted(cols.index, key=lambda run: (-len(cols[run]), -runs.index(run)))
+    apart = [f"{', '.join(map(str, sorted(cols[run])))}: {runs.index(run) + 1}" for run in others]
+    return [f"{runs.index(most) + 1}" + (f" ({'; '.join(apart)})" if apart else "")]
 
 
 def percent_text(cell: DataFrame) -> str:
@@ -184,46 +216,49 @@ def score(timed: DataFrame) -> str:
     return f"{text} Not counted: {unknown}, where a rival was not timed." if unknown else text
 
 
-def host_table(host: DataFrame) -> list[str]:
+def host_table(host: DataFrame, runs: list[str]) -> list[str]:
     """Markdown: microseconds of each implementation."""
     labels = list(dict.fromkeys(host["implementation"]))
-    lines = ["Microseconds; both: forward and backward.", ""]
-    lines += ["| | | " + " | ".join(labels) + " |", "|---|---|" + "---|" * len(labels)]
+    lines = ["Microseconds; both: forward and backward.", "", *headed(labels, runs)]
     for (op, options, direction), group in host.groupby(["op", "options", "direction"], sort=False):
         times = group.set_index("implementation")["time_us"]
         shown = [f"{times[label]:.1f}" if times.notna().get(label) else "" for label in labels]
-        lines.append(f"| {titled(op, options)} | {direction} | " + " | ".join(shown) + " |")
+        lines.append(row([titled(op, options), direction, *shown, *run_text(group, runs)]))
     return lines
 
 
 def condition_text(table: DataFrame) -> str:
+    """With what the figures were measured, and when: one run in a sentence, several as a list."""
     last = table.iloc[-1]
-    libraries = [text for name in LIBRARIES if (text := library_text(table, name))]
-    copies = of_clock(table, GPU_CLOCK)["copy_gb_per_s"]
-    copy = f"{copies.min():.0f}"
+    machine = (
+        f"{last['device']}, driver {last['driver']}, CUDA {last['cuda']}, torch {last['torch']},"
+        f" triton {last['triton']}"
+    )
+    runs = {run: table[table["run"] == run] for run in runs_of(table)}
+    if len(runs) == 1:
+        return f"{machine}, {details(table)}. Medians, cold L2."
+    by = " (`by` a time: published then, and begun on that day)"
+    several = f"{len(runs)} runs" + by * any(" by " in run for run in runs)
+    lines = [
+        f"{machine}. Medians, cold L2. The figures are of {several}; in each cell ours and the"
+        " rivals' are of the same run:",
+        "",
+    ]
+    for number, part in enumerate(runs.values(), 1):
+        timed = of_clock(part, GPU_CLOCK)
+        counted = score(timed) if not timed.empty else "The host's time alone."
+        lines.append(f"{number}. {details(part)}. {counted}")
+    return "\n".join(lines)
+
+
+def details(run: DataFrame) -> str:
+    """With what a run was measured, apart from the machine, and when."""
+    last, copies = run.iloc[-1], run["copy_gb_per_s"]
+    copy = f"copy {copies.min():.0f}"
     if copies.max() - copies.min() >= 1:
         copy += f" to {copies.max():.0f}"
-    parts = [
-        str(last["device"]),
-        f"driver {last['driver']}",
-        f"CUDA {last['cuda']}",
-        f"torch {last['torch']}",
-        f"triton {last['triton']}",
-        *libraries,
-        f"copy {copy} GB/s",
-        str(table["date"].max()),
-    ]
-    return ", ".join(parts) + ". Medians, cold L2."
-
-
-def library_text(table: DataFrame, name: str) -> str:
-    """Its version, and for how many cells it was installed if not for all; "" for none."""
-    versions = table.drop_duplicates([*CELL])[name]
-    there = versions[versions != ""]
-    if there.empty:
-        return ""
-    counted = f" (for {len(there)} of {len(versions)} cells)" if len(there) < len(versions) else ""
-    return f"{name} {there.iloc[-1]}{counted}"
+    libraries = [f"{name} {last[name]}" for name in LIBRARIES if last[name]]
+    return ", ".join([f"{last['run']} UTC", *libraries, f"{copy} GB/s"])
 
 
 def titled(op: str, options: str) -> str:
@@ -272,9 +307,11 @@ def picture(table: DataFrame, direction: str, dtype: str) -> Figure:
                 panel.tick_params(labelbottom=True)
         last = timed.iloc[-1]
         elements = (timed["rows"] * timed["cols"]).max()
+        *earlier, newest_run = runs_of(timed)
+        when = f"{len(earlier) + 1} runs, the last " if earlier else ""
         caption = (
             f"{last['device']}, driver {last['driver']}, torch {last['torch']}\n"
-            f"{elements:,} elements, median, cold L2, {timed['date'].max()}"
+            f"{elements:,} elements, median, cold L2, {when}{newest_run} UTC"
         )
         return drawing.finish(figure, f"Bandwidth, {direction}, {dtype}", caption)
 

@@ -1,9 +1,12 @@
 """make bench without a GPU: what it would measure, the table it keeps, what it writes from it."""
 
 import os
+import re
 import subprocess
 import sys
 import time
+from argparse import Namespace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas
@@ -15,7 +18,7 @@ from lab import bench, report, rivals
 from lab.measure import GPU_CLOCK, HOST_CLOCK
 
 CONDITIONS = {
-    "date": "2030-01-02",
+    "run": "2030-01-02 03:04",
     "device": "NVIDIA H200",
     "driver": "580.1",
     "cuda": "13.0",
@@ -185,9 +188,6 @@ def test_one_rival_more_is_no_other_run(csv: Path):
     again = bench.read(csv)
     assert len(again) == len(table)  # measured again, with one rival more
     assert set(again[again.quack == "0.6.5"].op) == {"square"}
-    report.write(csv)
-    page = (csv.parent / "bench.md").read_text()
-    assert "liger 0.8.5, quack 0.6.5 (for 6 of 20 cells)," in page
     bench.join(csv, lines_of(["square"], cols=(1024,)))  # and once more, without it
     both = bench.read(csv)
     assert len(both) > len(again)
@@ -200,6 +200,47 @@ def test_one_rival_more_is_no_other_run(csv: Path):
     assert set(report.newest(bench.read(csv)).quack) == {"", "0.6.4"}  # and not 0.6.5
     bench.join(csv, lines_of(["square"], cols=(1024,), liger="0.9.0"))
     assert set(report.newest(bench.read(csv)).op) == {"square"}  # another version is another run
+
+
+def test_a_cell_is_of_one_run(csv: Path):
+    again = [
+        line | {"run": "2030-01-03 00:00"}
+        for line in lines_of(["layer_norm"], (1024,))
+        if line["implementation"] != "liger"  # which gave no line this time
+    ]
+    bench.join(csv, again)
+    table = bench.read(csv)
+    assert set(table.groupby([*bench.CELL])["run"].nunique()) == {1}
+    assert set(table["run"]) == {"2030-01-02 03:04", "2030-01-03 00:00"}
+
+
+def test_a_run_writes_down_when_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def measured(pool, todo, *_):
+        for line in lines_of(["square"], (1024,), run=None):
+            yield todo[0], [line]
+
+    monkeypatch.setattr(bench, "compile_everything", lambda todo: set())
+    monkeypatch.setattr(bench, "_measured", measured)
+    monkeypatch.setattr(bench, "gpus", lambda: ["0"])
+    path = tmp_path / "bench.csv"
+    before = datetime.now(UTC).replace(second=0, microsecond=0)
+    asked = {"ops": ["square"], "dtypes": ["float32"], "cols": [1024]}
+    bench.run(Namespace(**asked, no_host=True, seconds=60.0, csv=path))
+    (began,) = set(bench.read(path)["run"])
+    assert before <= datetime.fromisoformat(f"{began}+00:00") <= datetime.now(UTC)
+
+
+def test_a_table_of_before_runs_were_noted_is_read(csv: Path):
+    table = pandas.read_csv(csv)
+    table["run"] = table["run"].str[:10]
+    table.rename(columns={"run": "date"}).to_csv(csv, index=False)
+    assert set(bench.read(csv)["run"]) == {"2030-01-02"}
+
+
+def test_every_figure_that_is_committed_has_its_run():
+    table = bench.read(bench.CSV)
+    assert table["run"].str.fullmatch(r"\d{4}-\d\d-\d\d (by )?\d\d:\d\d").all()
+    assert set(table.groupby([*bench.CELL, *bench.CONDITIONS])["run"].nunique()) == {1}
 
 
 def test_the_table_has_one_order_whatever_the_order_of_the_runs(tmp_path: Path):
@@ -222,11 +263,44 @@ def test_the_readme_gets_its_table_between_the_markers(csv: Path):
     assert "| | | 1024 | 4096 |" in text
     assert "| square | forward | **98** (97 compile) | **98** (97 compile) |" in text
     assert "Of 16 cells 0 are won by more than 2%, 16 level, 0 lost." in text
-    assert "NVIDIA H200, driver 580.1, CUDA 13.0, torch 2.11.0, triton 3.6.0, liger 0.8.5" in text
+    assert "NVIDIA H200, driver 580.1, CUDA 13.0, torch 2.11.0, triton 3.6.0" in text
     assert "quack" not in text
-    assert "copy 4000 GB/s, 2030-01-02" in text
+    assert "triton 3.6.0, 2030-01-02 03:04 UTC, liger 0.8.5, copy 4000 GB/s. Medians" in text
+    assert "run |" not in text
     report.write(csv)
     assert (csv.parent.parent / "README.md").read_text() == text
+
+
+def test_a_part_that_is_measured_again_is_told_from_the_rest(csv: Path):
+    old = {"run": "2030-01-02 by 09:00"}
+    bench.join(csv, lines_of(["layer_norm"], **old))
+    # the run that follows: one op, one width, one rival more, slower than before
+    slow = lines_of(["layer_norm"], (4096,), run="2030-01-09 10:00", quack="0.6.5")
+    for line in slow:
+        line |= (
+            {"time_us": 150.0, "percent_of_copy": 65.0} if line["implementation"] == "ours" else {}
+        )
+    bench.join(csv, slow)
+    report.write(csv)
+    for path in (csv.parent.parent / "README.md", csv.with_suffix(".md")):
+        text = path.read_text()
+        assert "| | | 1024 | 4096 | run |\n|---|---|---|---|---|\n" in text
+        (square,) = re.findall(r"\| square \| forward \| \*\*98\*\* .*", text)[:1]
+        assert square.endswith("| 1 |")
+        (norm,) = re.findall(r"\| layer_norm \| forward \| \*\*98\*\* .*", text)[:1]
+        assert norm.endswith("| 65 (97 compile) | 3 (1024: 2) |")
+        assert "triton 3.6.0. Medians, cold L2. The figures are of 3 runs (`by` a time: " in text
+        assert re.findall(r"^\d\. .*", text, re.M) == [
+            "1. 2030-01-02 03:04 UTC, liger 0.8.5, copy 4000 GB/s."
+            " Of 8 cells 0 are won by more than 2%, 8 level, 0 lost.",
+            "2. 2030-01-02 by 09:00 UTC, liger 0.8.5, copy 4000 GB/s."
+            " Of 4 cells 0 are won by more than 2%, 4 level, 0 lost.",
+            "3. 2030-01-09 10:00 UTC, liger 0.8.5, quack 0.6.5, copy 4000 GB/s."
+            " Of 4 cells 0 are won by more than 2%, 0 level, 4 lost (at 4096 columns).",
+        ]
+    assert "| layer_norm | both | 150.0 | 200.0 | 101.0 | 125.0 | 3 |" in text
+    figure = report.picture(bench.read(csv), "forward", "bfloat16")
+    assert figure.get_supxlabel().endswith("cold L2, 3 runs, the last 2030-01-09 10:00 UTC")
 
 
 def test_the_page_and_its_pictures(csv: Path):
