@@ -371,6 +371,18 @@ def _simulator_check() -> None:
         raise RuntimeError(message.decode(errors="replace"))
 
 
+def simulated_launches() -> int:
+    """How many kernels the simulator has launched in this process.
+
+    Asked before a call and after it, this tells whether the call ran on the simulator.
+    """
+    if _take_error is None:  # nothing has been opened that could launch
+        return 0
+    launches = simulator_runtime().simulator_launches
+    launches.restype = ctypes.c_uint64
+    return launches()
+
+
 # ---------------------------------------------------------------------------------------------
 # The handle
 # ---------------------------------------------------------------------------------------------

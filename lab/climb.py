@@ -36,13 +36,13 @@ def ladder(name: str) -> jitload.Kernel:
 def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame":
     """Time of each call, and its rate if `bytes` is what it has to move.
 
-    Columns: version, time_us, spread_us, clock, bytes, gb_per_s, percent_of_copy; the last two are
-    NaN on the simulator. `attrs` holds the conditions, as `compare`'s does.
+    Columns: version, time_us, spread_us, clock, bytes, gb_per_s, percent_of_copy. Without a GPU
+    the last two are NaN, and clock is "CPU simulator" where the call launched kernels, "CPU" where
+    it did not, as PyTorch's own. `attrs` holds the conditions, as `compare`'s does.
     """
     import pandas
 
     device = jitload.device()
-    on_gpu = device.type == "cuda"
     rows = []
     for name, call in calls.items():
         timing = measure.time_call(call, device)
@@ -53,14 +53,14 @@ def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame
                 "spread_us": 1e6 * timing.spread,
                 "clock": timing.clock,
                 "bytes": bytes,
-                "gb_per_s": 1e-9 * bytes / timing.median if on_gpu else float("nan"),
+                "gb_per_s": timing.gb_per_s(bytes),
             }
         )
-    copy = measure.copy_bandwidth() if on_gpu else None
+    copy = measure.copy_bandwidth() if device.type == "cuda" else None
     table = pandas.DataFrame(rows)
     table["percent_of_copy"] = 100 * table["gb_per_s"] / (copy or 1)
     table.attrs = {
-        **measure.environment(device),
+        **measure.environment(device, table["clock"]),
         "versions": list(calls),
         "copy_gb_per_s": copy,
     }
@@ -70,14 +70,18 @@ def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame
 def plot_calls(table: "DataFrame", title: str) -> Figure:
     """Time of each version of `time_calls` as a bar, with the time of a copy of as many bytes.
 
-    Without a GPU the times are the simulator's, and there is no copy.
+    Without a GPU there is no copy, and what ran on the simulator and what ran on the CPU itself
+    have an axis each.
     """
     facts = table.attrs
     rows = table.assign(implementation="ours:" + table["version"])
+    clocks = plots.clocks_of(rows)
     with drawing.style():
-        figure, ((axes,),) = drawing.grid(1, 1, (5.4, 0.6 + 0.36 * len(rows)))
-        plots.version_times(axes, rows, facts)
-        axes.invert_yaxis()
+        panel = 5.4 if len(clocks) == 1 else 3.8, 0.6 + 0.36 * len(rows)
+        figure, (panels,) = drawing.grid(1, len(clocks), panel, sharey=True)
+        for axes, clock in zip(panels, clocks, strict=True):
+            plots.version_times(axes, rows, facts, clock)
+        panels[0].invert_yaxis()
         size = f"{rows['bytes'].iloc[0] / 1e6:.1f} MB"
         caption = f"{plots.machine(facts)}\n{size}, {facts['clock']}, {facts['date']}"
         return drawing.finish(figure, title, caption)

@@ -58,7 +58,8 @@ def compare(
     torch_max_error, torch_mean_error, torch_max_ulp, torch_mean_ulp
                            PyTorch's own error (eager) on the same inputs in the same type
     time_us, spread_us     median of one call and its interquartile range, microseconds
-    clock                  "GPU, cold L2" or "CPU simulator"; empty where no time was taken
+    clock                  "GPU, cold L2", "CPU simulator", or "CPU" where ours launches no kernel,
+                           as for a gradient that is a view; empty where no time was taken
     bytes                  the least that the implementation can move (`lab.bytes_moved`)
     gb_per_s               bytes / time, 1e9 bytes per second; NaN on the simulator
     percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN on the simulator
@@ -101,7 +102,7 @@ def compare(
     table.attrs = {
         "op": op,
         "versions": arguments.all_versions(found),
-        **measure.environment(jitload.device()),
+        **measure.environment(jitload.device(), table["clock"]),
         "copy_gb_per_s": copy_gb_per_s,
     }
     return table
@@ -142,7 +143,7 @@ def _row(
         failure.add_note(f"raised while lab measured {case}, {implementation.label}")
         raise
     error, own, timing = measured.error, case.torch_error, measured.timing
-    gb_per_s = 1e-9 * measured.bytes / timing.median if on_gpu else math.nan
+    gb_per_s = timing.gb_per_s(measured.bytes) if timing else math.nan
     rows, cols = case.shape
     return {
         "op": case.op.name,

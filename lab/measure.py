@@ -1,10 +1,12 @@
 """How long a call takes, how many bytes it has to move, and how fast this GPU copies.
 
 On a GPU a time is the GPU's own, by CUDA events, with the L2 cache flushed before every call.
-Without one it is the wall time of the CPU simulator, which says nothing about a GPU;
-`Timing.clock` tells the two apart.
+Without one it is wall time: of the CPU simulator where the call launches kernels, which says
+nothing about a GPU, and else of the CPU itself. `Timing.clock` tells them apart, and what has
+another clock is no rival.
 """
 
+import math
 import re
 import shutil
 import subprocess
@@ -20,7 +22,9 @@ import jitload
 
 GPU_CLOCK = "GPU, cold L2"
 SIMULATOR_CLOCK = "CPU simulator"
+CPU_CLOCK = "CPU"  # PyTorch's own ops, and whatever else launches no kernel
 HOST_CLOCK = "host"
+CLOCKS = (GPU_CLOCK, SIMULATOR_CLOCK, CPU_CLOCK)  # in the order of figures and captions
 
 QUANTILES = (0.5, 0.25, 0.75)  # the order of Timing's fields
 COPY_BYTES = 4 << 30  # far more than any L2
@@ -40,20 +44,28 @@ class Timing:
         """Interquartile range, seconds."""
         return self.upper - self.lower
 
+    def gb_per_s(self, bytes: int) -> float:
+        """The rate at which a GPU moved `bytes`; NaN for a time that is not a GPU's."""
+        return 1e-9 * bytes / self.median if self.clock == GPU_CLOCK else math.nan
+
 
 def time_call(
     call: Callable[[], object], device: torch.device | str | None = None, seconds: float = 0.1
 ) -> Timing:
-    """Median and quartiles of the time of `call()`; a first call is not counted.
+    """Median and quartiles of the time of `call()`; first calls are not counted.
 
     device: where the call works, default `jitload.device()`. On "cuda" the L2 cache is flushed
-    before each call, and time in which the GPU waits for a slow host counts; on "cpu" the time is
-    taken to be the simulator's, and labelled so.
+    before each call, and time in which the GPU waits for a slow host counts. On "cpu", and where
+    the call launches kernels on the simulator, it is wall time.
     seconds: of calls on a GPU, about.
     """
     device = jitload.device() if device is None else torch.device(device)
+    launched = jitload.simulated_launches()
+    call()
+    if jitload.simulated_launches() > launched:
+        return _wall_time(call, SIMULATOR_CLOCK)
     if device.type != "cuda":
-        return _time_on_cpu(call)
+        return _wall_time(call, CPU_CLOCK)
     try:
         from triton.testing import do_bench
     except ImportError:
@@ -86,15 +98,14 @@ def _time_by_events(call: Callable[[], object], wanted: float) -> Timing:
     return Timing(*_quantiles(seconds(min(max(calls, 10), 500))), GPU_CLOCK)
 
 
-def _time_on_cpu(call: Callable[[], object]) -> Timing:
-    """Wall time of at least 3 calls, and of up to 20 while they take less than 0.2 s together."""
-    call()
+def _wall_time(call: Callable[[], object], clock: str) -> Timing:
+    """Of at least 3 calls, and of up to 20 while they take less than 0.2 s together."""
     samples: list[float] = []
     while len(samples) < 3 or (len(samples) < 20 and sum(samples) < 0.2):
         start = time.perf_counter()
         call()
         samples.append(time.perf_counter() - start)
-    return Timing(*_quantiles(samples), SIMULATOR_CLOCK)
+    return Timing(*_quantiles(samples), clock)
 
 
 def time_on_host(call: Callable[[], object], calls: int) -> Timing:
@@ -154,19 +165,24 @@ def copy_bandwidth() -> float:
     return 1e-9 * bytes_moved([source], [target]) / timing.median
 
 
-def environment(device: torch.device) -> dict[str, str | None]:
+def environment(device: torch.device, clocks: Iterable[str] = ()) -> dict[str, str | None]:
     """What a number taken on `device` depends on, and what must stand beside it.
 
-    Keys: target ("cuda" or "cpu"), device (the GPU's name, or "CPU simulator"), driver (NVIDIA's
-    version, None where not found), torch (version), clock (how time is taken), date (ISO, UTC).
+    clocks: of the times that were taken; where there are none, what kernels have there.
+
+    Keys: target ("cuda" or "cpu"), device (the GPU's name, "CPU simulator", or "CPU" where nothing
+    ran on the simulator), driver (NVIDIA's version, None where not found), torch (version), clock
+    (how time was taken), date (ISO, UTC).
     """
     on_gpu = device.type == "cuda"
+    taken = [clock for clock in CLOCKS if clock in set(clocks)]
+    taken = taken or [GPU_CLOCK if on_gpu else SIMULATOR_CLOCK]
     return {
         "target": device.type,
-        "device": torch.cuda.get_device_name(device) if on_gpu else SIMULATOR_CLOCK,
+        "device": torch.cuda.get_device_name(device) if on_gpu else taken[0],
         "driver": _driver() if on_gpu else None,
         "torch": str(torch.__version__),
-        "clock": GPU_CLOCK if on_gpu else SIMULATOR_CLOCK,
+        "clock": " and ".join(taken),
         "date": datetime.now(UTC).date().isoformat(),
     }
 

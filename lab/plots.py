@@ -1,7 +1,8 @@
 """Figures of error and time. Each function returns a matplotlib Figure.
 
-On a GPU a figure of time carries the copy that was measured in the same run. Without a GPU the
-times are the CPU simulator's: the figure says so, and shows neither a copy nor a rival's time.
+On a GPU a figure of time carries the copy that was measured in the same run. Without a GPU it says
+whose the times are, the CPU simulator's or the CPU's own, which have no axis in common; and it
+shows neither a copy nor a rival's time.
 """
 
 import itertools
@@ -18,13 +19,20 @@ from lab import arguments, histogram
 from lab import figure as drawing
 from lab.case import Case, eager, ours
 from lab.compare import compare
-from lab.measure import environment
+from lab.measure import CLOCKS, CPU_CLOCK, GPU_CLOCK, SIMULATOR_CLOCK, environment
 from lab.progress import Progress
 
 GPU_SHAPE = (16384, 4096)
 SIMULATOR_SHAPE = (64, 1024)
 
 WORST_ULP = 1e12  # of an error that a figure shows
+
+TIMES = {GPU_CLOCK: "time", SIMULATOR_CLOCK: "simulator's time", CPU_CLOCK: "the CPU's own time"}
+CONDITIONS = {
+    GPU_CLOCK: "median, cold L2",
+    SIMULATOR_CLOCK: "times are the CPU simulator's",
+    CPU_CLOCK: "times are the CPU's own",
+}
 
 
 def plot_bandwidth(table: DataFrame) -> Figure:
@@ -37,21 +45,21 @@ def plot_bandwidth(table: DataFrame) -> Figure:
     """
     table = _timed("table", table)
     facts = table.attrs
-    if _on_gpu(facts):
-        height, unit, what = table["gb_per_s"], "bandwidth (GB/s)", "bandwidth"
+    if clocks_of(table) == [GPU_CLOCK]:
+        height, what = table["gb_per_s"], "bandwidth"
     else:
-        height = 1e3 * table["time_us"] / (table["rows"] * table["cols"])
-        unit, what = "simulator's time per element (ns)", "simulator's time"
+        height, what = 1e3 * table["time_us"] / (table["rows"] * table["cols"]), "time"
     with drawing.style():
         figure, panels = _panels(table.assign(height=height))
-        for axes, rows in panels:
+        for axes, clock, rows in panels:
             _lines(axes, rows, "cols", "height")
-            if _on_gpu(facts):
+            if clock == GPU_CLOCK:
                 _copy_line(axes, rows["cols"], lambda cols: facts["copy_gb_per_s"], facts)
             axes.set_xscale("log", base=2)
             drawing.ticks_at(axes.xaxis, sorted(set(table["cols"])))
             axes.set_ylim(bottom=0)
             axes.set_xlabel("row width (columns)")
+            unit = f"{TIMES[clock]} per element (ns)" if what == "time" else "bandwidth (GB/s)"
             axes.set_ylabel(unit)
         return drawing.finish(figure, f"{facts['op']}: {what} against row width", _caption(table))
 
@@ -69,16 +77,16 @@ def plot_time(table: DataFrame) -> Figure:
     facts = table.attrs
     with drawing.style():
         figure, panels = _panels(table)
-        for axes, rows in panels:
+        for axes, clock, rows in panels:
             _lines(axes, rows, "bytes", "time_us")
-            if _on_gpu(facts):
+            if clock == GPU_CLOCK:
                 _copy_line(axes, rows["bytes"], lambda size: _copy_time_us(size, facts), facts)
             axes.set_xscale("log")
             axes.set_yscale("log")
             drawing.log_ticks(axes.xaxis, rows["bytes"], unit="B")
             drawing.log_ticks(axes.yaxis, rows["time_us"])
             axes.set_xlabel("least bytes to move")
-            axes.set_ylabel(_time_label(facts))
+            axes.set_ylabel(f"{TIMES[clock]} (µs)")
         return drawing.finish(figure, f"{facts['op']}: time against bytes", _caption(table))
 
 
@@ -173,14 +181,19 @@ def plot_versions(
         )
     facts = table.attrs
     groups = list(table.groupby(["direction", "options", "dtype"], sort=False))
+    clocks = clocks_of(table)
     height = 1.0 + 0.4 * table["implementation"].nunique()
     with drawing.style():
-        figure, axes = drawing.grid(len(groups), 2, (3.8, height), sharey=True)
-        for (left, right), (key, rows) in zip(axes, groups, strict=True):
+        figure, axes = drawing.grid(len(groups), 1 + len(clocks), (3.8, height), sharey=True)
+        for (left, *right), (key, rows) in zip(axes, groups, strict=True):
             version_errors(left, rows, facts)
-            version_times(right, rows, facts)
             left.set_title(f"{_listed(key)}: error")
-            right.set_title(f"{_listed(key)}: time")
+            for panel, clock in zip(right, clocks, strict=True):
+                if clock in set(rows["clock"]):
+                    version_times(panel, rows, facts, clock)
+                    panel.set_title(f"{_listed(key)}: time")
+                else:
+                    panel.set_visible(False)
         axes[0][0].invert_yaxis()  # the first version on top
         return drawing.finish(figure, f"{facts['op']}: version against version", _caption(table))
 
@@ -189,8 +202,9 @@ def default_shape() -> tuple[int, int]:
     return GPU_SHAPE if jitload.device().type == "cuda" else SIMULATOR_SHAPE
 
 
-def _on_gpu(facts: dict) -> bool:
-    return facts["target"] == "cuda"
+def clocks_of(table: DataFrame) -> list[str]:
+    """By which clocks the times of a table were taken; what has another clock is no rival."""
+    return [clock for clock in CLOCKS if clock in set(table["clock"])]
 
 
 def _timed(argument: str, table: object) -> DataFrame:
@@ -198,7 +212,7 @@ def _timed(argument: str, table: object) -> DataFrame:
     wanted = "wanted is what lab.compare returns, or a selection of its rows"
     if not isinstance(table, DataFrame):
         raise TypeError(f"{argument}: a {type(table).__name__}; {wanted}")
-    missing = {"direction", "implementation", "time_us", "bytes"} - set(table.columns)
+    missing = {"direction", "implementation", "time_us", "clock", "bytes"} - set(table.columns)
     if missing:
         raise ValueError(f"{argument}: has no column {', '.join(sorted(missing))}; {wanted}")
     if "copy_gb_per_s" not in table.attrs:
@@ -212,16 +226,19 @@ def _timed(argument: str, table: object) -> DataFrame:
     return timed
 
 
-def _panels(table: DataFrame) -> tuple[Figure, list[tuple[Axes, DataFrame]]]:
-    """A figure, and its panels with their rows: types across, directions and options down."""
-    lines = list(table.groupby(["direction", "options"], sort=False))
+def _panels(table: DataFrame) -> tuple[Figure, list[tuple[Axes, str, DataFrame]]]:
+    """A figure, and its panels with their clock and rows.
+
+    Types are across; directions, options and clocks down.
+    """
+    lines = list(table.groupby(["direction", "options", "clock"], sort=False))
     dtypes = list(dict.fromkeys(table["dtype"]))
     figure, axes = drawing.grid(len(lines), len(dtypes), (3.8, 2.9))
     panels = []
-    for y, (key, line) in enumerate(lines):
+    for y, ((direction, options, clock), line) in enumerate(lines):
         for x, dtype in enumerate(dtypes):
-            axes[y][x].set_title(_listed((*key, dtype)))
-            panels.append((axes[y][x], line[line["dtype"] == dtype]))
+            axes[y][x].set_title(_listed((direction, options, dtype)))
+            panels.append((axes[y][x], clock, line[line["dtype"] == dtype]))
     return figure, panels
 
 
@@ -253,10 +270,6 @@ def _copy_time_us(size: float, facts: dict) -> float:
     return 1e-3 * size / facts["copy_gb_per_s"]
 
 
-def _time_label(facts: dict) -> str:
-    return "time (µs)" if _on_gpu(facts) else "simulator's time (µs)"
-
-
 def version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
     """Largest and mean error of each version in ULP; the axis is linear up to 1, then log.
 
@@ -281,23 +294,28 @@ def version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
     axes.set_xlabel("error (ULP)")
 
 
-def version_times(axes: Axes, rows: DataFrame, facts: dict) -> None:
-    """Median time of each version as a bar, with its interquartile range and its number."""
+def version_times(axes: Axes, rows: DataFrame, facts: dict, clock: str) -> None:
+    """Median time of each version as a bar, with its interquartile range and its number.
+
+    Versions whose time is not by `clock` have their place and no bar.
+    """
     names, colors = _names_and_colors(rows, facts)
-    times = rows["time_us"]
+    times = rows["time_us"].where(rows["clock"] == clock)
     bars = axes.barh(
         names, times, xerr=rows["spread_us"] / 2, color=colors, ecolor="0.35", height=0.6
     )
-    axes.bar_label(
-        bars, [f"{time:.1f}" if time < 100 else f"{time:.0f}" for time in times], padding=4
-    )
-    if _on_gpu(facts):
+    axes.bar_label(bars, [_number(time) for time in times], padding=4)
+    if clock == GPU_CLOCK:
         copy_time = _copy_time_us(rows["bytes"].iloc[0], facts)
         axes.axvline(copy_time, label=_copy_label(facts), **drawing.COPY_LINE)
     axes.set_xlim(0, 1.3 * (times + rows["spread_us"] / 2).max())
     axes.locator_params(axis="x", nbins=5)
     axes.grid(False, axis="y")
-    axes.set_xlabel(_time_label(facts))
+    axes.set_xlabel(f"{TIMES[clock]} (µs)")
+
+
+def _number(time: float) -> str:
+    return "" if math.isnan(time) else f"{time:.1f}" if time < 100 else f"{time:.0f}"
 
 
 def _names_and_colors(rows: DataFrame, facts: dict) -> tuple[list[str], list[str]]:
@@ -309,8 +327,8 @@ def _names_and_colors(rows: DataFrame, facts: dict) -> tuple[list[str], list[str
 def _caption(table: DataFrame) -> str:
     """The conditions: the machine; and below it shapes, how time was taken, and date."""
     facts = table.attrs
-    clock = "median, cold L2" if _on_gpu(facts) else "times are the CPU simulator's"
-    return f"{machine(facts)}\n{_shape_text(table)}, {clock}, {facts['date']}"
+    clocks = [CONDITIONS[clock] for clock in clocks_of(table)]
+    return f"{machine(facts)}\n{_listed((_shape_text(table), *clocks, facts['date']))}"
 
 
 def machine(facts: dict) -> str:

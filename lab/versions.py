@@ -73,27 +73,32 @@ def compare_versions(
                     "torch_mean_ulp": own.mean_ulp,
                     "time_us": 1e6 * timing.median,
                     "spread_us": 1e6 * timing.spread,
+                    "clock": timing.clock,
                     "bytes": measure.bytes_moved(inputs, results),
                 }
             )
+    table = DataFrame(rows)
     facts = {
-        **measure.environment(device),
+        **measure.environment(device, table["clock"]),
         "versions": [row["implementation"].removeprefix("ours:") for row in rows],
         "copy_gb_per_s": measure.copy_bandwidth() if device.type == "cuda" else None,
     }
-    return _drawn(kernel.name, DataFrame(rows), facts, inputs)
+    return _drawn(kernel.name, table, facts, inputs)
 
 
 def _drawn(name: str, rows: DataFrame, facts: dict, inputs: list[Tensor]) -> Figure:
     shapes = ", ".join(
         f"{arguments.dtype_name(x.dtype)} {' x '.join(map(str, x.shape))}" for x in inputs
     )
+    clocks = plots.clocks_of(rows)
     with drawing.style():
-        figure, ((left, right),) = drawing.grid(1, 2, (3.8, 1.0 + 0.4 * len(rows)), sharey=True)
+        panel = 3.8, 1.0 + 0.4 * len(rows)
+        figure, ((left, *right),) = drawing.grid(1, 1 + len(clocks), panel, sharey=True)
         plots.version_errors(left, rows, facts)
-        plots.version_times(right, rows, facts)
         left.set_title("error")
-        right.set_title("time")
+        for axes, clock in zip(right, clocks, strict=True):
+            plots.version_times(axes, rows, facts, clock)
+            axes.set_title("time")
         left.invert_yaxis()  # the first version on top
         caption = f"{plots.machine(facts)}\n{shapes}, {facts['clock']}, {facts['date']}"
         return drawing.finish(figure, f"{name}: build against build", caption)

@@ -26,3 +26,8 @@ extern "C" SIMULATOR_EXPORT const char* simulator_take_error() {
     simulator::pending = {};
     return message.c_str();
 }
+
+// How many kernels this process has launched: a measurement asks before a call and after it.
+extern "C" SIMULATOR_EXPORT uint64_t simulator_launches() {
+    return simulator::launches_so_far.load(std::memory_order_relaxed);
+}

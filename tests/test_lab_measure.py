@@ -5,8 +5,10 @@ import time
 
 import pytest
 import torch
+from jit_cases import write
 
 import jitload
+import lab
 from lab import bytes_moved, copy_bandwidth, measure, time_call
 
 ON_GPU = jitload.device().type == "cuda"
@@ -37,11 +39,62 @@ def test_bytes_moved(reads, writes, expected):
     assert bytes_moved(reads, writes) == expected
 
 
-def test_time_on_the_cpu_is_wall_time_and_the_simulators():
+def test_time_on_the_cpu_is_wall_time():
     timing = time_call(lambda: time.sleep(0.02), "cpu")
-    assert timing.clock == "CPU simulator"
     assert 0.02 <= timing.lower <= timing.median <= timing.upper < 0.2
     assert timing.spread == timing.upper - timing.lower
+
+
+LAUNCH = """
+    __global__ void kernel(float* y, int n) { if (threadIdx.x < n) y[threadIdx.x] = 1; }
+    extern "C" void launch(float* y, int n) { kernel<<<1, 32>>>(y, n); }
+    extern "C" void loop(float* y, int n) { for (int i = 0; i < n; ++i) y[i] = 1; }
+"""
+
+
+@pytest.fixture
+def simulated(in_scratch):
+    return jitload.load(write("launch.cu", LAUNCH), target="cpu")
+
+
+def test_a_time_is_the_simulators_where_a_kernel_was_launched_and_else_the_cpus(simulated):
+    y = torch.zeros(32)
+    clocks = {
+        "launched": time_call(lambda: simulated.launch(y, 32)).clock,
+        "among others": time_call(lambda: (torch.exp(y), simulated.launch(y, 32))).clock,
+        "no kernel": time_call(lambda: simulated.loop(y, 32), "cpu").clock,
+        "torch": time_call(lambda: torch.exp(y), "cpu").clock,
+    }
+    assert clocks == {
+        "launched": "CPU simulator",
+        "among others": "CPU simulator",
+        "no kernel": "CPU",
+        "torch": "CPU",
+    }
+
+
+@pytest.mark.skipif(ON_GPU, reason="on a GPU these times are the GPU's")
+def test_pytorchs_own_time_is_not_called_the_simulators_nor_drawn_on_its_axis(simulated):
+    y = torch.zeros(32)
+    calls = {"mine": lambda: simulated.launch(y, 32), "torch": lambda: torch.ones_like(y)}
+    table = lab.time_calls(calls, bytes=y.nbytes)
+    assert list(table["clock"]) == ["CPU simulator", "CPU"]
+    assert table[["gb_per_s", "percent_of_copy"]].isna().all(axis=None)
+    assert table.attrs["clock"] == "CPU simulator and CPU"
+    figure = lab.plot_calls(table, "ones")
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        "simulator's time (µs)",
+        "the CPU's own time (µs)",
+    ]
+    shown = [[bar.get_width() > 0 for bar in axes.patches] for axes in figure.axes]
+    assert shown == [[True, False], [False, True]]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["mine", "torch"]
+
+    table = lab.time_calls({"torch": calls["torch"]}, bytes=y.nbytes)
+    assert (table.attrs["device"], table.attrs["clock"]) == ("CPU", "CPU")
+    figure = lab.plot_calls(table, "ones")
+    assert [axes.get_xlabel() for axes in figure.axes] == ["the CPU's own time (µs)"]
+    assert "simulator" not in figure.get_supxlabel()
 
 
 def test_the_first_call_is_not_counted():
@@ -56,7 +109,7 @@ def test_the_first_call_is_not_counted():
 
 def test_default_device_is_the_loaders():
     x = torch.zeros(1 << 16, device=jitload.device())
-    assert time_call(lambda: x + 1).clock == ("GPU, cold L2" if ON_GPU else "CPU simulator")
+    assert time_call(lambda: x + 1).clock == ("GPU, cold L2" if ON_GPU else "CPU")
 
 
 @needs_gpu

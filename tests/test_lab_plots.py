@@ -29,6 +29,7 @@ def as_if(table, target):
     times = 10.0 + table["cols"] / 100 if on_gpu else 100.0 + table["cols"]
     ours = table["implementation"].str.startswith("ours:")
     table["time_us"] = times if on_gpu else times.where(ours)
+    table["clock"] = "GPU, cold L2" if on_gpu else ours.map({True: "CPU simulator", False: ""})
     table["gb_per_s"] = 1e-3 * table["bytes"] / table["time_us"] if on_gpu else float("nan")
     table.attrs |= {
         "target": target,
@@ -138,6 +139,31 @@ def test_versions_show_error_and_time(measured):
     assert list(largest) == list(ours["max_ulp"])
     assert list(mean) == list(ours["mean_ulp"])
     assert [bar.get_width() for bar in time.patches] == list(ours["time_us"])
+
+
+@EVERY_PLOT
+def test_what_ran_on_the_cpu_itself_has_an_axis_of_its_own(plot, measured):
+    """As a gradient that is a view, or a version that launches no kernel."""
+    table = as_if(measured, "cpu")
+    naive, *others = (f"ours:{version}" for version in square_module.VERSIONS)
+    table.loc[table["implementation"] == naive, "clock"] = "CPU"
+    figure = plot(table)
+    said = [" ".join(axis_labels(axes)) for axes in figure.axes]
+    by_simulator = [
+        drawn(axes) for axes, text in zip(figure.axes, said, strict=True) if "simulator's" in text
+    ]
+    by_cpu = [
+        drawn(axes) for axes, text in zip(figure.axes, said, strict=True) if "the CPU's own" in text
+    ]
+    assert by_simulator == [others] * len(by_simulator) != []
+    assert by_cpu == [[naive]] * len(by_cpu) != []
+    assert "times are the CPU simulator's, times are the CPU's own" in caption(figure)
+
+
+def drawn(axes):
+    """The versions that a panel shows by lines or bars."""
+    bars = zip(square_module.VERSIONS, axes.patches, strict=False)
+    return labels(axes) or [f"ours:{version}" for version, bar in bars if bar.get_width() > 0]
 
 
 def test_versions_that_return_nonsense_are_drawn_too(measured):

@@ -90,9 +90,12 @@ Error check(const Launch& launch) {
     return {};
 }
 
+std::atomic<uint64_t> launches_so_far;
+
 }  // namespace
 
 void run(const Launch& launch) {
+    launches_so_far.fetch_add(1, std::memory_order_relaxed);
     if (worker && worker->running)
         worker->fail(cudaErrorNotSupported,
                      "it launches " + describe(launch) +
