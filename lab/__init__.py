@@ -1,7 +1,27 @@
 """The notebook's instruments: how wrong a kernel is, how fast, and both as figures.
 
-    %load_ext lab            # from here on kernels follow their files, and %%cu compiles a cell
-    import lab
+A kernel of one's own beside PyTorch, in three cells of any notebook:
+
+    %load_ext lab
+    import lab, torch
+
+    %%cu mine
+    __global__ void kernel(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = 1 / (1 + expf(-x[i]));
+    }
+    extern "C" void run(const float* x, float* y, int n) { kernel<<<n / 256 + 1, 256>>>(x, y, n); }
+
+    def sigmoid(x):
+        y = torch.empty_like(x)
+        mine.run(x, y, x.numel())
+        return y
+    x = torch.randn(1 << 20, device=mine.target)
+    lab.compare_calls({"mine": sigmoid, "torch": torch.sigmoid}, inputs=x)
+
+shows a table and a figure of error and time. The other instruments, most of them for the project's
+own ops:
+
     table = lab.compare("layer_norm", versions="all", backward=True)   # a pandas DataFrame
     lab.plot_bandwidth(table)                                          # a matplotlib Figure
     lab.plot_time(lab.compare("layer_norm", shapes=lab.sizes()))
@@ -16,8 +36,8 @@
     lab.check(kernel.forward, x, 0)                                    # what is wrong, line by line
 
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
-with a cold L2; without a GPU they are the CPU simulator's, marked as such and never set against
-PyTorch's.
+with a cold L2. Without a GPU kernels have the CPU simulator's time and PyTorch's ops the CPU's own:
+marked as such, and never on one axis.
 """
 
 from typing import TYPE_CHECKING
@@ -31,6 +51,7 @@ from lab.trial import Trial, trial
 
 if TYPE_CHECKING:
     from lab.access import plot_access
+    from lab.calls import compare_calls
     from lab.check_report import Report
     from lab.checker import check
     from lab.climb import ladder, plot_calls, time_calls
@@ -45,6 +66,7 @@ __all__ = [
     "bytes_moved",
     "check",
     "compare",
+    "compare_calls",
     "compare_versions",
     "copy_bandwidth",
     "explore",
@@ -71,9 +93,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """What needs matplotlib or pandas is imported when the first of it is asked for."""
     if name in __all__:
-        from lab import access, checker, climb, plots, sliders, versions
+        from lab import access, calls, checker, climb, plots, sliders, versions
 
-        homes = (access, checker, climb, plots, sliders, versions)
+        homes = (access, calls, checker, climb, plots, sliders, versions)
         return next(getattr(home, name) for home in homes if hasattr(home, name))
     raise AttributeError(f"module 'lab' has no attribute {name!r}")
 

@@ -14,10 +14,18 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
 }
 
+OF_ONES_OWN = (
+    "For functions and kernels of your own there is"
+    ' lab.compare_calls({"mine": f, "torch": g}, inputs=x)'
+)
+
 
 def an_op(name: str) -> reference.Op:
     """The op of reference.py called `name`."""
-    return reference.OPS[_one_of("op", name, reference.OPS)]
+    try:
+        return reference.OPS[_one_of("op", name, reference.OPS)]
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{error}. {OF_ONES_OWN}") from None
 
 
 def versions(op: reference.Op, wanted: str | Iterable[str] | None) -> tuple[str, ...]:

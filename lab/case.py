@@ -119,7 +119,7 @@ class Case:
             generator = torch.Generator(device).manual_seed(seed + 1)
             self._grad_outputs = tuple(
                 torch.randn(y.shape, generator=generator, device=device, dtype=y.dtype)
-                for y in _differentiable(_tensors(op.function(**self.inputs, **options)))
+                for y in _differentiable(tensors_in(op.function(**self.inputs, **options)))
             )
 
     def __str__(self) -> str:
@@ -134,8 +134,8 @@ class Case:
     @cached_property
     def truth(self) -> tuple[Tensor, ...]:
         """The reference in float64 on the same inputs: its outputs, or its gradients."""
-        inputs = {name: _double(value) for name, value in self.inputs.items()}
-        grad_outputs = tuple(_double(grad) for grad in self._grad_outputs)
+        inputs = {name: in_float64(value) for name, value in self.inputs.items()}
+        grad_outputs = tuple(in_float64(grad) for grad in self._grad_outputs)
         return self._step(self.op.function, inputs, grad_outputs)()
 
     @property
@@ -195,7 +195,7 @@ class Case:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            outputs = _tensors(self.op.function(**self.inputs, **self.options))
+            outputs = tensors_in(self.op.function(**self.inputs, **self.options))
         if not kept:
             return list(self._grad_outputs)
         instead = {y.shape: y for y in outputs if y.data_ptr() in kept}
@@ -206,13 +206,14 @@ class Case:
         self, function: Callable, inputs: dict[str, Tensor], grad_outputs: tuple[Tensor, ...]
     ) -> Step:
         if not self.backward:
-            return lambda: _tensors(function(**inputs, **self.options))
-        outputs = _differentiable(_tensors(function(**inputs, **self.options)))
+            return lambda: tensors_in(function(**inputs, **self.options))
+        outputs = _differentiable(tensors_in(function(**inputs, **self.options)))
         wanted = [value for value in inputs.values() if value.requires_grad]
         return lambda: torch.autograd.grad(outputs, wanted, grad_outputs, retain_graph=True)
 
 
-def _tensors(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def tensors_in(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """A result's tensors: the one, or all."""
     return (result,) if isinstance(result, Tensor) else tuple(result)
 
 
@@ -221,7 +222,7 @@ def _differentiable(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(tensor for tensor in tensors if tensor.is_floating_point())
 
 
-def _double(value: Tensor) -> Tensor:
+def in_float64(value: Tensor) -> Tensor:
     """The same numbers in float64; integers (labels, indices) stay what they are."""
     if not value.is_floating_point():
         return value

@@ -29,10 +29,12 @@ def ulp(truth: Tensor, dtype: torch.dtype) -> Tensor:
     numbers of `dtype` there, where p is its number of significant bits: float64 53, float32 24,
     float16 11, bfloat16 8. Below the smallest normal number it is the spacing of the subnormal
     numbers, and beyond the largest finite number that of the largest ones. (Goldberg 1991; Muller,
-    "On the definition of ulp(x)", 2005.)
+    "On the definition of ulp(x)", 2005.) That of whole numbers is 1.
 
     truth: float64, any shape. Returns float64 of the same shape, NaN where truth is NaN.
     """
+    if not dtype.is_floating_point:
+        return torch.ones_like(truth, dtype=torch.float64)
     limits = torch.finfo(dtype)
     magnitude = truth.double().abs().clamp(limits.tiny, limits.max)
     mantissa, _ = torch.frexp(magnitude)  # magnitude = 2 * mantissa * 2^e, 1/2 <= mantissa < 1

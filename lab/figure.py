@@ -87,8 +87,11 @@ def finish(figure: Figure, title: str, caption: str) -> Figure:
 def look(label: str, versions: Sequence[str]) -> dict[str, str]:
     """Colour and marker of an implementation, the same in every figure.
 
+    label: a rival's name, "torch:NAME" for any other function of PyTorch's, or "ours:VERSION".
     versions: all versions that the op has, from the naive one to the best.
     """
+    if label.startswith("torch:"):
+        label = "eager"
     if label in RIVAL_COLORS:
         return {"color": RIVAL_COLORS[label], "marker": RIVAL_MARKERS[label]}
     index = versions.index(label.removeprefix("ours:"))

@@ -273,20 +273,24 @@ def _copy_time_us(size: float, facts: dict) -> float:
 def version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
     """Largest and mean error of each version in ULP; the axis is linear up to 1, then log.
 
-    Errors beyond WORST_ULP, infinite ones too, are drawn there.
+    PyTorch's own are lines, where the table has them beside each version's. Errors beyond
+    WORST_ULP, infinite ones too, are drawn there.
     """
     names, colors = _names_and_colors(rows, facts)
-    own = drawing.look("eager", facts["versions"])["color"]
-    torch_largest = min(rows["torch_max_ulp"].iloc[0], WORST_ULP)
     largest, mean = rows["max_ulp"].clip(upper=WORST_ULP), rows["mean_ulp"].clip(upper=WORST_ULP)
-    axes.axvline(torch_largest, color=own, label="PyTorch's largest")
-    axes.axvline(rows["torch_mean_ulp"].iloc[0], color=own, linestyle=":", label="PyTorch's mean")
+    end = 3 * max(largest.max(), 0.5)
+    if "torch_max_ulp" in rows:
+        own = drawing.look("eager", facts["versions"])["color"]
+        torch_largest, torch_mean = rows[["torch_max_ulp", "torch_mean_ulp"]].iloc[0]
+        torch_largest = min(torch_largest, WORST_ULP)
+        axes.axvline(torch_largest, color=own, label="PyTorch's largest")
+        axes.axvline(torch_mean, color=own, linestyle=":", label="PyTorch's mean")
+        end = max(end, 3 * torch_largest)
     axes.plot([], [], "o", color="0.35", label="largest")
     axes.plot([], [], "o", color="0.35", markerfacecolor="white", label="mean")
     dots = {"s": 55, "zorder": 3, "edgecolor": colors}
     axes.scatter(largest, names, facecolor=colors, **dots)
     axes.scatter(mean, names, facecolor="white", **dots)
-    end = 3 * max(largest.max(), torch_largest, 0.5)
     decades = range(1, int(math.log10(end)) + 1, 1 if end < 1e5 else 2)
     axes.set_xscale("symlog", linthresh=1)
     axes.set_xlim(-0.1, end)
@@ -294,34 +298,43 @@ def version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
     axes.set_xlabel("error (ULP)")
 
 
-def version_times(axes: Axes, rows: DataFrame, facts: dict, clock: str) -> None:
+def version_times(
+    axes: Axes, rows: DataFrame, facts: dict, clock: str, percents: bool = False
+) -> None:
     """Median time of each version as a bar, with its interquartile range and its number.
 
-    Versions whose time is not by `clock` have their place and no bar.
+    Versions whose time is not by `clock` have their place and no bar. percents: on a GPU, of a
+    copy, beside the number.
     """
     names, colors = _names_and_colors(rows, facts)
     times = rows["time_us"].where(rows["clock"] == clock)
     bars = axes.barh(
         names, times, xerr=rows["spread_us"] / 2, color=colors, ecolor="0.35", height=0.6
     )
-    axes.bar_label(bars, [_number(time) for time in times], padding=4)
-    if clock == GPU_CLOCK:
+    shares = rows["percent_of_copy"] if percents else [math.nan] * len(rows)
+    axes.bar_label(bars, [*map(_bar_text, times, shares)], padding=4)
+    if clock == GPU_CLOCK and rows["bytes"].nunique() == 1:
         copy_time = _copy_time_us(rows["bytes"].iloc[0], facts)
         axes.axvline(copy_time, label=_copy_label(facts), **drawing.COPY_LINE)
-    axes.set_xlim(0, 1.3 * (times + rows["spread_us"] / 2).max())
+    room = 1.9 if percents and clock == GPU_CLOCK else 1.3  # for the numbers
+    axes.set_xlim(0, room * (times + rows["spread_us"] / 2).max())
     axes.locator_params(axis="x", nbins=5)
     axes.grid(False, axis="y")
     axes.set_xlabel(f"{TIMES[clock]} (µs)")
 
 
-def _number(time: float) -> str:
-    return "" if math.isnan(time) else f"{time:.1f}" if time < 100 else f"{time:.0f}"
+def _bar_text(time: float, percent_of_copy: float) -> str:
+    """What stands beside a bar: nothing where there is no time."""
+    if math.isnan(time):
+        return ""
+    number = f"{time:.1f}" if time < 100 else f"{time:.0f}"
+    return number if math.isnan(percent_of_copy) else f"{number} ({percent_of_copy:.0f}% of copy)"
 
 
 def _names_and_colors(rows: DataFrame, facts: dict) -> tuple[list[str], list[str]]:
     labels = list(rows["implementation"])
     colors = [drawing.look(label, facts["versions"])["color"] for label in labels]
-    return [label.removeprefix("ours:") for label in labels], colors
+    return [label.partition(":")[2] or label for label in labels], colors
 
 
 def _caption(table: DataFrame) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 import jitload
 from lab import arguments, measure, plots
 from lab import figure as drawing
+from lab.case import in_float64, tensors_in
 from lab.error import summarize
 from lab.progress import Progress
 
@@ -38,14 +39,19 @@ def compare_versions(
     reference reference(*inputs) returns as many; by default reference.py's op of the kernel's name
     inputs    tensors; by default the op's, of the shape that `plot_versions` takes
     """
+    if not isinstance(kernel, jitload.Kernel):
+        raise TypeError(
+            f"kernel: {kernel!r} is of type {type(kernel).__name__}; wanted is what jitload.load"
+            f" returned, or %%cu made. {arguments.OF_ONES_OWN}"
+        )
     if reference is None or inputs is None:
         op = arguments.an_op(kernel.name)
         reference = reference or op.function
         if inputs is None:
             inputs = op.inputs(*plots.default_shape(), device=kernel.target).values()
     inputs = list(inputs)
-    truth = _tensors(reference(*map(_double, inputs)))
-    own = summarize(_tensors(reference(*inputs)), truth)
+    truth = tensors_in(reference(*map(in_float64, inputs)))
+    own = summarize(tensors_in(reference(*inputs)), truth)
 
     wanted, rows = list(versions), []
     if not wanted:
@@ -56,7 +62,7 @@ def compare_versions(
             build = kernel.at(version)
             label = f"{build.version.digest[:8]}, {build.version.when:%d %b %H:%M:%S}"
             progress.step(f"{kernel.name}, the build {label}")
-            results = _tensors(call(build, *inputs))
+            results = tensors_in(call(build, *inputs))
             if len(results) != len(truth):
                 raise ValueError(
                     f"call: returned {len(results)} tensors, the reference {len(truth)};"
@@ -102,11 +108,3 @@ def _drawn(name: str, rows: DataFrame, facts: dict, inputs: list[Tensor]) -> Fig
         left.invert_yaxis()  # the first version on top
         caption = f"{plots.machine(facts)}\n{shapes}, {facts['clock']}, {facts['date']}"
         return drawing.finish(figure, f"{name}: build against build", caption)
-
-
-def _tensors(results: Results) -> tuple[Tensor, ...]:
-    return (results,) if isinstance(results, Tensor) else tuple(results)
-
-
-def _double(value: Tensor) -> Tensor:
-    return value.double() if value.is_floating_point() else value

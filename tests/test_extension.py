@@ -511,3 +511,37 @@ def test_the_stop_button_ends_a_build_and_its_cell(in_scratch, cache):
     finally:
         client.stop_channels()
         running.shutdown_kernel(now=True)
+
+
+# ---- the everyday case, as lab?, %%cu? and README.md show it
+
+
+def cells_of(text: str) -> list[str]:
+    """The cells of the example in a docstring."""
+    example = textwrap.dedent(
+        re.search(r"(?ms)^ +%load_ext lab$.*?^ +lab\.compare_calls.*?$", text)[0]
+    )
+    return example.split("\n\n")
+
+
+def test_a_kernel_of_ones_own_beside_pytorchs_as_it_is_shown(notebook):
+    import lab
+
+    example = cells_of(lab.__doc__)
+    _, kernel, compared = example
+    assert kernel.startswith("%%cu ")
+    assert kernel.count("\n") == 5, "five lines of CUDA"
+    assert cells_of(notebook.shell.find_cell_magic("cu").__doc__) == example
+    readme = (jitload.KERNELS.parent / "README.md").read_text()
+    fenced = re.findall(r"(?ms)^```(?:python|cpp)\n(.*?)\n```$", readme)
+    assert fenced == example
+
+    for each in example:
+        notebook.run(each)
+    *_, call = compared.splitlines()
+    notebook.run(f"comparison = {call}")
+    table, figure = notebook["comparison"]
+    assert list(table["call"]) == ["mine", "torch"]
+    assert list(table["clock"]) == ["CPU simulator", "CPU"]
+    assert (table["max_ulp"] < 4).all()
+    assert len(figure.axes) == 3
