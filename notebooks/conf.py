@@ -23,6 +23,8 @@ html_show_sourcelink = html_show_copyright = html_copy_source = False
 html_math_renderer = "mathml"
 
 myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 2
+myst_heading_slug_func = "notebooks.conf.heading_anchor"
 nb_execution_mode = "off"  # book.py runs what has to be run
 nb_ipywidgets_js = {}  # widgets need a kernel, and their scripts a network
 suppress_warnings = ["mystnb.unknown_mime_type"]
@@ -44,3 +46,10 @@ def write_display(translator: HTML5Translator, node: nodes.math_block) -> None:
     formula = convert(node.astext(), display="block")
     translator.body.append(f'<div class="formula">{formula}</div>')
     raise nodes.SkipNode
+
+
+# ---- anchors of headings, as JupyterLab makes them: a link works there and on the site
+
+
+def heading_anchor(title: str) -> str:
+    return title.replace(" ", "-")
