@@ -92,22 +92,28 @@ class Exercise:
     """What a decorated judge is.
 
     lines: the budget of a file; None for an answer. op: whose kernels the file binds; None for a
-    kernel.
+    kernel. bug: the file holds a mistake that the reader is to find.
     """
 
     judge: Callable[..., Judgement]
     lines: int | None
     op: str | None = None
+    bug: bool = False
 
 
-def kernel(*, lines: int) -> Callable[[Callable[..., Judgement]], Exercise]:
-    """Decorates the judge of a .cu file of at most `lines` lines, blanks and comments apart."""
-    return lambda judge: Exercise(judge, lines)
+def kernel(*, lines: int, bug: bool = False) -> Callable[[Callable[..., Judgement]], Exercise]:
+    """Decorates the judge of a .cu file of at most `lines` lines, blanks and comments apart.
+
+    bug: finding a mistake is the exercise, so a notebook shows a verdict's reason folded.
+    """
+    return lambda judge: Exercise(judge, lines, bug=bug)
 
 
-def binding(op: str, *, lines: int) -> Callable[[Callable[..., Judgement]], Exercise]:
+def binding(
+    op: str, *, lines: int, bug: bool = False
+) -> Callable[[Callable[..., Judgement]], Exercise]:
     """Decorates the judge of a .cpp file that binds kernels/OP.cu; it gets the loaded kernel."""
-    return lambda judge: Exercise(judge, lines, op)
+    return lambda judge: Exercise(judge, lines, op, bug)
 
 
 def answer(judge: Callable[..., Judgement]) -> Exercise:
@@ -139,9 +145,16 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         color = "#2e7d32" if self.passed else "#c62828"
+        text = html.escape(str(self))
+        if not self.passed and find(self.name).bug:
+            said = "not yet (open this to read why; it may give the bug away)"
+            text = (
+                f"<details><summary>{self.name}: {said}</summary>"
+                f"{html.escape(self.reason)}</details>"
+            )
         return (
             f'<pre style="margin: 0; border-left: 3px solid {color}; padding-left: 0.6em;'
-            f' white-space: pre-wrap">{html.escape(str(self))}</pre>'
+            f' white-space: pre-wrap">{text}</pre>'
         )
 
 

@@ -57,7 +57,8 @@ def definition(text: str, name: str, where: str) -> str:
     code = without_comments(text)
     # from the beginning of a line, perhaps over indented ones
     before = r"^(?=\w)[^\n;{}]*(?:\n[ \t][^\n;{}]*)*?"
-    pattern = rf"{before}\b(?:{name}\s*\(|(?:struct|class)\s+{name}\b)"
+    aligned = r"(?:alignas\([^\n;{}]*\)\s*)?"
+    pattern = rf"{before}\b(?:{name}\s*\(|(?:struct|class)\s+{aligned}{name}\b)"
     for match in re.finditer(pattern, code, re.MULTILINE):
         brace, semicolon = (code.find(mark, match.start()) for mark in "{;")
         if brace == -1 or -1 < semicolon < brace:

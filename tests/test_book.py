@@ -51,7 +51,8 @@ def test_source_finds_the_definition_not_the_call():
     assert definition(text, "f", "here") == wanted
     bounded = "__launch_bounds__(1024,\n                  2) void k(int n) {\n}"
     assert definition(f"int g() {{\n    k(1);\n}}\n\n{bounded}\n", "k", "here") == bounded
-    for text in ("struct S {\n    int a;\n};", "class S {\n  public:\n    S() {}\n};"):
+    aligned = "struct alignas(4 * sizeof(int)) S {\n    int a[4];\n};"
+    for text in ("struct S {\n    int a;\n};", "class S {\n  public:\n    S() {}\n};", aligned):
         assert definition(f"class S;\n\n{text}\n", "S", "here") == text
     with pytest.raises(ValueError, match="here defines no function or struct 'h'"):
         definition(text, "h", "here")
@@ -77,8 +78,33 @@ def test_picture_counts_sectors():
 @pytest.mark.parametrize("page", ["README.md", "notebooks/index.md"])
 def test_page_lists_all_chapters(page):
     text = (publish.ROOT / page).read_text()
-    linked = re.findall(r"\((?:notebooks/)?(\w+\.ipynb)\)", text)
+    linked = re.findall(r"^\|.*?\((?:notebooks/)?(\w+\.ipynb)\)", text, re.MULTILINE)
     assert linked == [path.name for path in publish.chapters()]
+
+
+def test_glossary_has_what_the_pages_link_to():
+    """A heading's anchor is its text with - for spaces, in JupyterLab and, by conf.py, on the site."""
+    text = (publish.NOTEBOOKS / "glossary.md").read_text()
+    entries = [line.strip("`") for line in re.findall(r"^## (.*)$", text, re.MULTILINE)]
+    assert entries == sorted(entries, key=lambda entry: entry.strip("_").lower())
+    anchors = {entry.replace(" ", "-") for entry in entries}
+    linked = set(re.findall(r"\]\(#([^)]*)\)", text))
+    pages = [*publish.NOTEBOOKS.glob("*.md"), *publish.chapters(), *publish.ROOT.glob("*.md")]
+    for page in [*pages, *(publish.ROOT / "docs").glob("*.md")]:
+        linked |= set(re.findall(r"glossary\.md#([^)]*)\)", page.read_text()))
+    assert linked
+    assert not linked - anchors
+
+
+def test_primer_links_the_words_that_later_chapters_use():
+    primer = (publish.NOTEBOOKS / "primer.ipynb").read_text()
+    for words in (
+        "kernel __global__ __device__ launch grid block thread warp lane __syncthreads shuffle"
+        " shared-memory register global-memory HBM L2-cache sector coalescing multiprocessor"
+        " occupancy latency-hiding memory-bound roofline stream divergence Acc Vec tensor-core"
+        " Triton"
+    ).split():
+        assert f"glossary.md#{words})" in primer, words
 
 
 def test_troubleshooting_names_tests_and_pages_that_exist():

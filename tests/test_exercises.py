@@ -1,5 +1,6 @@
 """Every exercise fails until it is solved, every solution passes, and each belongs to a chapter."""
 
+import html
 import re
 import runpy
 from collections import Counter
@@ -80,6 +81,19 @@ def test_a_verdict_tells_what_the_checker_finds(published):
     tail = exercise.path_of("00_tail")
     (line,) = (n for n, text in enumerate(tail.read_text().splitlines(), 1) if "y[i] =" in text)
     assert f"lab.check: out of bounds, line {line}" in exercise.check("00_tail").reason
+
+
+def test_a_notebook_folds_what_gives_a_bug_away():
+    verdict = exercise.check("00_tail")
+    shown = re.sub(r"</summary>.*</details>", "", verdict._repr_html_(), flags=re.DOTALL)
+    assert "not yet" in shown
+    assert "lab.check" in verdict.reason
+    for line in verdict.reason.splitlines():
+        assert line not in shown
+        assert html.escape(line) in verdict._repr_html_()
+    filled_in = exercise.check("00_polynomial")
+    assert html.escape(filled_in.reason) in filled_in._repr_html_()
+    assert "<details>" not in filled_in._repr_html_()
 
 
 def test_an_access_outside_of_a_tensor_is_noticed():

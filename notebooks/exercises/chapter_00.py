@@ -26,7 +26,7 @@ def polynomial(attempt):
     yield Speed(prepare, 50)
 
 
-@kernel(lines=8)
+@kernel(lines=8, bug=True)
 def tail(attempt):
     for n in SIZES:
         x, y = torch.arange(n) % 13 - 6.0, attempt.empty(n)

@@ -1,0 +1,12 @@
+__global__ void neighbour(const float* x, float* y) {
+    __shared__ float tile[256];
+    const int t = threadIdx.x, i = blockIdx.x * 256 + t;
+    tile[t] = x[i];
+    __syncthreads();
+    y[i] = tile[t] + (t < 255 ? tile[t + 1] : 0.0f);
+}
+
+extern "C" cudaError_t launch(const float* x, float* y, int n, cudaStream_t stream) {
+    neighbour<<<n / 256, 256, 0, stream>>>(x, y);
+    return cudaGetLastError();
+}
