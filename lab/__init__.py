@@ -32,6 +32,7 @@ own ops:
     lab.source(kernel, "forward_naive")                                # from its file, in colours
     lab.ladder("03_sum"), lab.time_calls(...), lab.plot_calls(...)     # versions of a chapter
     lab.plot_access({"pattern": reads}, threads=8, steps=4)            # who reads what
+    lab.plot_lines({"loss": losses}, title=..., xlabel=..., ylabel=...)  # what a cell computed
     lab.explore(draw, width=[64, 256])                                 # a figure with sliders
     lab.check(kernel.forward, x, 0)                                    # what is wrong, line by line
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from lab.check_report import Report
     from lab.checker import check
     from lab.climb import ladder, plot_calls, time_calls
+    from lab.lines import plot_levels, plot_lines
     from lab.plots import plot_bandwidth, plot_error, plot_time, plot_versions
     from lab.sliders import explore
     from lab.versions import compare_versions
@@ -76,6 +78,8 @@ __all__ = [
     "plot_bandwidth",
     "plot_calls",
     "plot_error",
+    "plot_levels",
+    "plot_lines",
     "plot_time",
     "plot_versions",
     "sizes",
@@ -93,9 +97,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """What needs matplotlib or pandas is imported when the first of it is asked for."""
     if name in __all__:
-        from lab import access, calls, checker, climb, plots, sliders, versions
+        from lab import access, calls, checker, climb, lines, plots, sliders, versions
 
-        homes = (access, calls, checker, climb, plots, sliders, versions)
+        homes = (access, calls, checker, climb, lines, plots, sliders, versions)
         return next(getattr(home, name) for home in homes if hasattr(home, name))
     raise AttributeError(f"module 'lab' has no attribute {name!r}")
 

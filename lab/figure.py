@@ -5,6 +5,7 @@ A figure needs neither pyplot nor a window system.
 """
 
 import io
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
@@ -109,6 +110,16 @@ def ticks_at(axis: Axis, values: Sequence[float], first: str | None = None) -> N
 def short(number: int) -> str:
     """64k for 65536, where there is little room."""
     return f"{number // 1024}k" if number >= 1024 and number % 1024 == 0 else str(number)
+
+
+def set_log_bars(axes: Axes, lengths: Sequence[float], room: float = 4) -> None:
+    """A log x axis for horizontal bars, from a power of ten that leaves the shortest visible.
+
+    room: the axis ends at this many times the longest.
+    """
+    axes.set_xscale("log")
+    axes.set_xlim(10 ** math.floor(math.log10(min(lengths) / 2)), room * max(lengths))
+    log_ticks(axes.xaxis, (min(lengths), max(lengths)))
 
 
 def log_ticks(axis: Axis, values: Sequence[float], unit: str = "") -> None:

@@ -1,6 +1,8 @@
 """The histogram of an error in ULP, on log axes: bins half a power of two wide, from 1/16 to 2^16.
 
-The first bin takes everything below, exact results too, and the last everything above.
+The first bin takes everything below, exact results too, and the last everything above. A bin holds
+its upper edge: an error of exactly 0.5 ULP, which a correctly rounded result can have, is left of
+the line at 0.5.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +33,7 @@ def shares(result: Tensor, truth: Tensor) -> list[float]:
     """Percent of the elements in each bin."""
     error = ulp_error(result, truth).flatten()
     inner = torch.tensor(EDGES[1:-1], dtype=error.dtype, device=error.device)
-    counts = torch.bincount(torch.bucketize(error, inner, right=True), minlength=len(EDGES) - 1)
+    counts = torch.bincount(torch.bucketize(error, inner), minlength=len(EDGES) - 1)
     return (100 * counts / error.numel()).tolist()
 
 

@@ -26,6 +26,7 @@ GPU_SHAPE = (16384, 4096)
 SIMULATOR_SHAPE = (64, 1024)
 
 WORST_ULP = 1e12  # of an error that a figure shows
+LOG_RATIO = 50  # of two times, beyond which the shorter bar could not be seen on a linear axis
 
 TIMES = {GPU_CLOCK: "time", SIMULATOR_CLOCK: "simulator's time", CPU_CLOCK: "the CPU's own time"}
 CONDITIONS = {
@@ -103,7 +104,7 @@ def plot_error(
     """Histogram of the error in ULP, ours over PyTorch's own, both against the float64 truth.
 
     One column of panels per type; one row for the output and, with `backward`, one for each
-    gradient. The first bin takes all below 1/16 ULP, exact results too. Correctly rounded results
+    gradient. The first bin takes all up to 1/16 ULP, exact results too. Correctly rounded results
     lie left of the dotted line.
 
     op, dtypes, backward, seed: as in `compare`. shape: (rows, cols), default by target. version: a
@@ -304,7 +305,8 @@ def version_times(
     """Median time of each version as a bar, with its interquartile range and its number.
 
     Versions whose time is not by `clock` have their place and no bar. percents: on a GPU, of a
-    copy, beside the number.
+    copy, beside the number. The axis is logarithmic where the slowest takes more than LOG_RATIO
+    times the fastest.
     """
     names, colors = _names_and_colors(rows, facts)
     times = rows["time_us"].where(rows["clock"] == clock)
@@ -316,9 +318,13 @@ def version_times(
     if clock == GPU_CLOCK and rows["bytes"].nunique() == 1:
         copy_time = _copy_time_us(rows["bytes"].iloc[0], facts)
         axes.axvline(copy_time, label=_copy_label(facts), **drawing.COPY_LINE)
-    room = 1.9 if percents and clock == GPU_CLOCK else 1.3  # for the numbers
-    axes.set_xlim(0, room * (times + rows["spread_us"] / 2).max())
-    axes.locator_params(axis="x", nbins=5)
+    shows_percents = percents and clock == GPU_CLOCK
+    if times.max() > LOG_RATIO * times.min():
+        drawing.set_log_bars(axes, times.dropna(), room=30 if shows_percents else 4)
+    else:
+        room = 1.9 if shows_percents else 1.3  # for the numbers
+        axes.set_xlim(0, room * (times + rows["spread_us"] / 2).max())
+        axes.locator_params(axis="x", nbins=5)
     axes.grid(False, axis="y")
     axes.set_xlabel(f"{TIMES[clock]} (µs)")
 
