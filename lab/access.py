@@ -22,6 +22,7 @@ def plot_access(
     steps: int,
     itemsize: int | None = 4,
     row: str = "step",
+    column: str = "element",
 ) -> Figure:
     """Which elements each thread reads at each step: a panel for each pattern.
 
@@ -31,7 +32,7 @@ def plot_access(
 
     patterns: by their titles, functions reads(thread, step) that return element numbers.
     itemsize: bytes of an element; None leaves the sectors out.
-    row: what the rows of a panel are, if not steps.
+    row, column: what the rows and the columns of a panel are, if not steps and elements.
     """
     places = range(threads), range(steps)
     per_sector = SECTOR // itemsize if itemsize else 1
@@ -48,7 +49,7 @@ def plot_access(
             for border in borders:
                 panel.axvline(border, color="0.75", linewidth=0.8, zorder=0)
             panel.set_xticks(borders)
-        axes[-1][0].set_xlabel("element")
+        axes[-1][0].set_xlabel(column)
         caption = f"number and colour: thread, of {threads}"
         if itemsize:
             caption += f". Elements of {itemsize} bytes, sectors of {SECTOR}"

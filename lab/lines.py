@@ -1,5 +1,6 @@
 """Figures for what a chapter computes itself: lines over one axis, and threads that meet."""
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 from matplotlib.figure import Figure
@@ -7,6 +8,7 @@ from matplotlib.figure import Figure
 from lab import figure as drawing
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "0.5")
+OWN = (("predicted", "0.35"), ("PyTorch", drawing.RIVAL_COLORS["eager"]), ("ours", COLORS[0]))
 FEW = 30  # points, which are marked
 Pairs = Iterable[tuple[int, int]]
 
@@ -33,11 +35,11 @@ def plot_lines(
     """
     with drawing.style():
         figure, ((axes,),) = drawing.grid(1, 1, (5.4, 2.8))
-        widths = [1.8 + 1.2 * n for n in reversed(range(len(lines)))]
         colors = _colors(lines)
-        for (label, y), width in zip(lines.items(), widths, strict=True):
+        last = sum(not label.startswith("predicted") for label in lines)
+        for n, (label, y) in enumerate(lines.items(), 1):
             places = range(len(y)) if x is None else x[: len(y)]
-            look = {"marker": "o" if len(y) <= FEW else "", "markersize": 4, "linewidth": width}
+            look = {"marker": "o" if len(y) <= FEW else "", "linewidth": 1.5 + 1.2 * (last - n)}
             if label.startswith("predicted"):
                 look = {"linestyle": ":", "linewidth": 1.5}
             axes.plot(places, y, color=colors[label], label=label, **look)
@@ -55,17 +57,10 @@ def plot_lines(
 
 
 def _colors(labels: Iterable[str]) -> dict[str, str]:
-    """A colour for each label: grey for a prediction, PyTorch's own for PyTorch."""
-    found = {}
-    free = [color for color in COLORS if color != drawing.RIVAL_COLORS["eager"]]
-    for label in labels:
-        if label.startswith("predicted"):
-            found[label] = "0.35"
-        elif label.startswith("PyTorch"):
-            found[label] = drawing.RIVAL_COLORS["eager"]
-        else:
-            found[label] = free[len(found) % len(free)]
-    return found
+    """A colour for each label; a prediction, PyTorch and ours have theirs."""
+    found = {label: color for label in labels for word, color in OWN if label.startswith(word)}
+    free = itertools.cycle(color for color in COLORS if color not in found.values())
+    return {label: found.get(label) or next(free) for label in labels}
 
 
 def plot_levels(ways: dict[str, Callable[[list], Iterable[Pairs]]], values: Sequence) -> Figure:

@@ -206,7 +206,7 @@ def test_histogram_bins():
     filled = {histogram.EDGES[bin_]: share for bin_, share in enumerate(shares) if share}
     assert filled == {
         histogram.EDGES[0]: 25.0,  # exact
-        1.0: 25.0,
+        2**-0.5: 25.0,  # up to 1
         2.0 * 2**0.5: 25.0,
         histogram.EDGES[-2]: 25.0,  # beyond the last edge
     }

@@ -1,7 +1,8 @@
-// Four ways to add n floats up.
+// Four ways to add n floats up, and one to add up each row of a matrix.
 //
 //   x [n] float        y [1] float, 0 before the ways that end in atomicAdd
 //   partial [kBlocks] float
+//   of rows: x [rows, cols] float, y [rows] float
 //
 // Traffic: x is read, 4 bytes per element; the sums are nothing beside it.
 
@@ -66,6 +67,30 @@ __global__ void sum_stage(const float* x, float* y, int64_t n) {
     if (threadIdx.x == 0) y[blockIdx.x] = sum;
 }
 
+// ---- aligned: the sum of each row, by a warp for each row, in vectors of 16 bytes. A thread asks
+// for kAhead of them before it adds the first.
+// Flaw: cols must be a multiple of 4, and few wide rows make few warps.
+
+constexpr int kAhead = 8;
+constexpr int kRows = 8;  // of a block
+
+__global__ void rows_aligned(const float* x, float* y, int rows, int cols) {
+    const int row = blockIdx.x * kRows + threadIdx.y;
+    if (row >= rows) return;
+    x += int64_t(row) * cols;
+    float sum = 0;
+    for (int first = 4 * threadIdx.x; first < cols; first += kAhead * 4 * kWarp) {
+        Vec<float, 4> v[kAhead] = {};
+        for (int n = 0; n < kAhead; ++n) {
+            const int c = first + n * 4 * kWarp;
+            if (c < cols) v[n] = load<4>(x + c);
+        }
+        for (int i = 0; i < 4 * kAhead; ++i) sum += v[i / 4][i % 4];
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x == 0) y[row] = sum;
+}
+
 // ---- launchers
 
 int blocks_of(int64_t n) {
@@ -94,5 +119,11 @@ extern "C" cudaError_t stages(const float* x, float* y, float* partial, int64_t 
                               cudaStream_t stream) {
     sum_stage<<<blocks_of(n), kThreads, 0, stream>>>(x, partial, n);
     sum_stage<<<1, kThreads, 0, stream>>>(partial, y, blocks_of(n));
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t aligned(const float* x, float* y, int rows, int cols, cudaStream_t stream) {
+    if (cols % 4 != 0) return cudaErrorInvalidValue;
+    rows_aligned<<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(x, y, rows, cols);
     return cudaGetLastError();
 }
