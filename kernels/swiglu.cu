@@ -31,7 +31,7 @@ __device__ Gradients<A> swiglu_gradients(A g, A a, A b) {
 }
 
 // ---- naive: one thread per element.
-// Flaw: a thread of a 2-byte type has 4 bytes in flight, too few to hide the latency of memory.
+// Flaw: starting a block for every kThreads elements of 2 bytes takes longer than moving them.
 
 template <class T>
 __global__ void forward_naive(const T* a, const T* b, T* y, int64_t n) {

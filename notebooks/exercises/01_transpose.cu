@@ -1,12 +1,13 @@
 // y[c, r] = x[r, c], through a tile in shared memory
 //
-// Read straight from x and written straight to y, one of the two is a whole row apart from thread
-// to thread. So a block of 32 x 8 threads brings a tile of 32 x 32 into shared memory, where no
-// access is far, and takes it out again turned.
+// If a kernel read x and wrote y directly, the lanes of a warp would either read or write floats
+// that lie a whole row apart. So each block of 32 x 8 threads brings a tile of 32 x 32 floats into
+// shared memory, reading x by neighbours, waits at a barrier, and writes the tile to y by
+// neighbours too.
 //
-// TODO: write the tile out. Neighbouring threads (threadIdx.x) must write neighbours of y. The 33rd
-// column is not a mistake: shared memory has 32 banks, and so a column of the tile lies in all of
-// them. Budget: 20 lines of code.
+// TODO: write the tile out. Neighbouring threads (threadIdx.x) must write neighbours of y. Leave
+// the tile its 33rd column: with it the 32 floats of a column lie in 32 different banks of shared
+// memory (see "bank conflict" in glossary.md). Budget: 20 lines of code.
 
 #include "vec.cuh"
 

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from lab import checker
 from lab.exercise import Claim, Near, Speed, answer, kernel
 
 SIZES = (1, 3, 4, 1023, 1024, 4099)
@@ -32,6 +33,29 @@ def leaky_relu(attempt):
         return lambda: attempt.launch(x, y, x.numel(), slope), 2 * x.nbytes
 
     yield Speed(prepare, 85)
+
+
+@kernel(lines=12)
+def columns(attempt):
+    """y[r, c] = scale[c] * x[r, c], with few sectors for each read and write."""
+    for rows, cols in [(1, 1), (3, 100), (300, 7), (64, 256)]:
+        x, scale, y = noise(rows, cols), noise(cols), attempt.empty(rows, cols)
+        attempt(attempt.tensor(x), attempt.tensor(scale), y, rows, cols)
+        yield Near(y, x.double() * scale, x * scale, f"{rows} x {cols}")
+    traffic = checker.check(attempt.launch, *attempt.last).traffic
+    sectors = traffic.sectors.sum() / traffic.requests.sum()
+    yield Claim(
+        sectors <= 4.5,
+        f"64 x 256: a warp's access touches {sectors:.1f} sectors on average; 32 neighbouring"
+        " floats lie in 4",
+    )
+
+    def prepare():
+        x = torch.randn(65536, 4096, device="cuda")
+        y, scale = torch.empty_like(x), torch.ones(4096, device="cuda")
+        return lambda: attempt.launch(x, scale, y, *x.shape), 2 * x.nbytes
+
+    yield Speed(prepare, 50)
 
 
 @kernel(lines=20)
@@ -77,7 +101,7 @@ def break_boundary(given):
     )
 
 
-@kernel(lines=10)
+@kernel(lines=10, bug=True)
 def nan(attempt):
     """relu that lets a NaN pass, for any n."""
     for n in SIZES:
