@@ -40,7 +40,7 @@ def accumulate(attempt):
         yield Near(out, want.double(), want, f"n = {n}")
 
 
-@kernel(lines=12)
+@kernel(lines=12, bug=True)
 def broadcast(attempt):
     for rows, cols in SHAPES:
         x, bias, y = numbers(rows, cols), numbers(cols), attempt.empty(rows, cols)

@@ -43,7 +43,7 @@ def half_dot(attempt):
         yield Near(y, (a.double() * b.double()).sum(-1), own, f"{rows} x {cols}")
 
 
-@kernel(lines=17)
+@kernel(lines=17, bug=True)
 def odd(attempt):
     """Sums of rows of any width up to 1024; whole numbers, so that no order rounds."""
     for rows, cols in [(2, 1), (5, 256), (4, 2), (3, 3), (2, 100), (2, 1023)]:

@@ -26,7 +26,7 @@ def moments(attempt) -> Judgement:
 
 
 merge = kernel(lines=35)(moments)
-unequal = kernel(lines=35)(moments)
+unequal = kernel(lines=35, bug=True)(moments)
 
 
 @kernel(lines=16)

@@ -38,7 +38,7 @@ def rms(attempt):
     yield Speed(prepare, 50)
 
 
-@kernel(lines=25)
+@kernel(lines=25, bug=True)
 def bessel(attempt):
     for rows, cols in SHAPES:
         x, y = noise(rows, cols), attempt.empty(rows, cols)
