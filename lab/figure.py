@@ -119,7 +119,7 @@ def set_log_bars(axes: Axes, lengths: Sequence[float], room: float = 4) -> None:
     """
     axes.set_xscale("log")
     axes.set_xlim(10 ** math.floor(math.log10(min(lengths) / 2)), room * max(lengths))
-    log_ticks(axes.xaxis, (min(lengths), max(lengths)))
+    log_ticks(axes.xaxis, axes.get_xlim())
 
 
 def log_ticks(axis: Axis, values: Sequence[float], unit: str = "") -> None:

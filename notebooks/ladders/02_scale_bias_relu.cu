@@ -15,8 +15,9 @@ __device__ float fused(float x, float scale, float bias) {
     return z < 0 ? 0 : z;
 }
 
-// ---- grid: one thread per element. Grid and blocks have two dimensions, as the matrix has, so
-// that no thread divides to find its column. Flaw: 4 bytes per access.
+// ---- grid: one thread per element. Grid and blocks have two dimensions, as the matrix has: so a
+// thread gets its row and its column without a division.
+// Flaw: 4 bytes per access.
 
 __global__ void fused_grid(const float* x, const float* scale, const float* bias, float* y,
                            int rows, int cols) {
