@@ -9,6 +9,7 @@
 
 #include <cuda_bf16.h>
 
+#include "columns.cuh"
 #include "dropout.cuh"
 
 using Factors = float[8];
@@ -146,6 +147,36 @@ __global__ void backward_eight(const nv_bfloat16* g, nv_bfloat16* dx, Dropout<fl
     scale_eight(g, dx, i, f);
 }
 
+// ---- aligned: dropout, residual and norm in one kernel, for rows of float. A block takes a row,
+// and a thread keeps its eight columns of the sum in registers.
+//
+//   x, residual, y, s [rows, cols] float     weight, bias [cols] float
+//
+// Flaw: draws take registers beside the row's, and a row's width must be 8 * a power of two.
+
+__global__ void norm_aligned(const float* x, const float* residual, const float* weight,
+                             const float* bias, float* y, float* s, Dropout<float> dropout,
+                             int cols, float eps) {
+    const int64_t begin = int64_t(blockIdx.x) * cols;
+    float sum[kColumns], more[kColumns], w[kColumns], b[kColumns], mean[1] = {0}, square[1] = {0};
+    load_columns(x + begin, sum);
+    load_columns(residual + begin, more);
+    for (int n = 0; n < kColumns; n += 4) {
+        const Draw<4> draw(dropout, *dropout.seed, begin + column_of(n / 4));
+        for (int k = n; k < n + 4; ++k) sum[k] = more[k] + sum[k] * draw.factor(dropout, k - n);
+    }
+    store_columns(s + begin, sum);
+    for (float v : sum) mean[0] += v / cols;
+    row_sum(mean, 0);  // over the threads of the block
+    for (float v : sum) square[0] += (v - mean[0]) * (v - mean[0]);
+    row_sum(square, 1);
+    const float r = 1 / sqrtf(square[0] / cols + eps);
+    load_columns(weight, w);
+    load_columns(bias, b);
+    for (int k = 0; k < kColumns; ++k) sum[k] = (sum[k] - mean[0]) * r * w[k] + b[k];
+    store_columns(y + begin, sum);
+}
+
 // ---- broken: all threads take the next number of one state.
 // Flaw: what a thread reads, another has not written yet, and both have the same number.
 
@@ -225,6 +256,17 @@ extern "C" cudaError_t eight(const nv_bfloat16* x, const nv_bfloat16* residual, 
     const Dropout<float> dropout(seed, offset, p);
     forward_eight<<<blocks_for(n / 8), kThreads, 0, stream>>>(x, residual, s, dropout, n);
     backward_eight<<<blocks_for(n / 8), kThreads, 0, stream>>>(g, dx, dropout, n);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t aligned(const float* x, const float* residual, const float* weight,
+                               const float* bias, float* y, float* s, const int64_t* seed,
+                               int64_t offset, double p, int rows, int cols, float eps,
+                               cudaStream_t stream) {
+    if (!fits(cols)) return cudaErrorInvalidValue;
+    const Dropout<float> dropout(seed, offset, p);
+    norm_aligned<<<rows, cols / kColumns, 0, stream>>>(
+        x, residual, weight, bias, y, s, dropout, cols, eps);
     return cudaGetLastError();
 }
 
