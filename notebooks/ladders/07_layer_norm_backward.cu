@@ -1,9 +1,9 @@
-// The backward pass of layer_norm in one reading of g and x, for rows of one type that divide
-// evenly.
+// The backward pass of layer_norm in one reading of g and x, for rows of float whose columns divide
+// evenly among the threads of a block.
 //
 //   g, x, dx [rows, cols] float     weight, dweight, dbias [cols] float     mean, rstd [rows] float
 //   partial_dweight, partial_dbias [blocks, cols] float
-//   cols is 8 * the number of threads of a block, which is a power of two
+//   cols is 8 * the number of threads, which is a power of two from 32 to 512
 //
 // Traffic: g and x are read and dx is written once, 12 bytes per element.
 
@@ -12,10 +12,14 @@
 // ---- aligned: a block takes one row after the other. A thread always has the same eight columns,
 // and keeps their sums over the rows in registers.
 // Flaw: while a block waits for the sums of its row, it has asked for nothing of the next one.
+//
+// kAtOnce: how many blocks of 512 threads should fit on a multiprocessor. For two of them the
+// compiler must do with 64 registers a thread.
 
-__global__ void backward_aligned(const float* g, const float* x, const float* weight,
-                                 const float* mean, const float* rstd, float* dx,
-                                 float* partial_dweight, float* partial_dbias, int rows, int cols) {
+template <int kAtOnce>
+__global__ __launch_bounds__(512, kAtOnce) void backward_aligned(
+    const float* g, const float* x, const float* weight, const float* mean, const float* rstd,
+    float* dx, float* partial_dweight, float* partial_dbias, int rows, int cols) {
     float w[kColumns], weight_sum[kColumns] = {}, bias_sum[kColumns] = {};
     load_columns(weight, w);
     int turn = 0;
@@ -46,9 +50,10 @@ __global__ void backward_aligned(const float* g, const float* x, const float* we
 extern "C" cudaError_t aligned(const float* g, const float* x, const float* weight,
                                const float* mean, const float* rstd, float* dx, float* dweight,
                                float* dbias, float* partial_dweight, float* partial_dbias,
-                               int blocks, int rows, int cols, cudaStream_t stream) {
-    if (!fits(cols)) return cudaErrorInvalidValue;
-    backward_aligned<<<blocks, cols / kColumns, 0, stream>>>(
+                               int at_once, int blocks, int rows, int cols, cudaStream_t stream) {
+    if (!fits(cols) || cols > 512 * kColumns) return cudaErrorInvalidValue;
+    const auto kernel = at_once == 1 ? backward_aligned<1> : backward_aligned<2>;
+    kernel<<<blocks, cols / kColumns, 0, stream>>>(
         g, x, weight, mean, rstd, dx, partial_dweight, partial_dbias, rows, cols);
     launch_column_sums<float>(
         partial_dweight, {dweight}, partial_dbias, {dbias}, blocks, cols, stream);

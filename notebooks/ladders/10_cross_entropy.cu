@@ -32,32 +32,21 @@ __global__ void forward_written(const float* x, const int64_t* target, float* lo
     if (threadIdx.x == 0) loss[row] = log_sum - (x[target[row]] - all);
 }
 
-// ---- aligned: nothing but the loss. A warp for each row; each thread asks for several vectors of
-// 16 bytes before it works on the first. Flaw: rows must be float, a multiple of 4 wide, and 128 or
-// wider; and there must be thousands of them, or the warps are too few.
-
-constexpr int kAhead = 8;  // vectors that a thread asks for at once
+// ---- aligned: nothing but the loss. A warp for each row, and 16 bytes for each thread and access.
+// Flaw: rows must be float and a multiple of 4 wide, and there must be thousands of them, or the
+// warps are too few to keep memory busy. Four logits of -infinity in one vector can make a NaN.
 
 __global__ void forward_aligned(const float* x, const int64_t* target, float* loss, int rows,
                                 int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     x += int64_t(row) * cols;
-    const Vec<float, 4> nothing = {{-INFINITY, -INFINITY, -INFINITY, -INFINITY}};
     float most = -INFINITY, sum = 0;
-    for (int first = 4 * threadIdx.x; first < cols; first += kAhead * 4 * kWarp) {
-        Vec<float, 4> v[kAhead];
-        float larger = most;
-#pragma unroll
-        for (int n = 0; n < kAhead; ++n) {
-            const int c = first + n * 4 * kWarp;
-            v[n] = c < cols ? load<4>(x + c) : nothing;
-        }
-#pragma unroll
-        for (int i = 0; i < kAhead * 4; ++i) larger = fmaxf(larger, v[i / 4][i % 4]);
+    for (int c = 4 * threadIdx.x; c < cols; c += 4 * kWarp) {
+        const Vec<float, 4> v = load<4>(x + c);
+        const float larger = fmaxf(fmaxf(fmaxf(v[0], v[1]), fmaxf(v[2], v[3])), most);
         sum *= expf(most - larger);
-#pragma unroll
-        for (int i = 0; i < kAhead * 4; ++i) sum += expf(v[i / 4][i % 4] - larger);
+        for (float number : v.at) sum += expf(number - larger);
         most = larger;
     }
     const float all = warp_max(most);
@@ -76,7 +65,7 @@ extern "C" cudaError_t written(const float* x, const int64_t* target, float* log
 
 extern "C" cudaError_t aligned(const float* x, const int64_t* target, float* loss, int rows,
                                int cols, cudaStream_t stream) {
-    if (cols % 4 != 0 || cols < 4 * kWarp) return cudaErrorInvalidValue;
+    if (cols % 4 != 0) return cudaErrorInvalidValue;
     forward_aligned<<<ceil_div(rows, kRows), dim3(kWarp, kRows), 0, stream>>>(
         x, target, loss, rows, cols);
     return cudaGetLastError();
