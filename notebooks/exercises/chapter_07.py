@@ -24,7 +24,7 @@ def gradient_of_x(attempt) -> Judgement:
 
 
 dx = kernel(lines=30)(gradient_of_x)
-weight = kernel(lines=30)(gradient_of_x)
+weight = kernel(lines=30, bug=True)(gradient_of_x)
 
 
 @kernel(lines=20)

@@ -100,7 +100,7 @@ def break_square(given):
     yield Claim(bool((y == 0).all()), f"the result is {y.tolist()}, and that is not 0 everywhere")
 
 
-@kernel(lines=45)
+@kernel(lines=45, bug=True)
 def stored(attempt):
     """Forward and backward of float16, quiet rows and loud ones."""
     for rows, cols, scale in [(3, 31, 1), (2, 100, 1e-2), (4, 64, 4e4), (5, 1000, 2e4)]:

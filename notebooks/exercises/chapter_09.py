@@ -145,7 +145,7 @@ def break_seed(given):
     yield Claim(torch.equal(*masks), f"the seeds are {seeds}, and their masks differ")
 
 
-@kernel(lines=24)
+@kernel(lines=24, bug=True)
 def turns(attempt):
     """Forward and backward drop the same elements, of tensors of any size."""
     for n, dropped in [(100, 32768), (8192, 6554), (20000, 32768), (100003, 6554)]:

@@ -67,7 +67,7 @@ def gradient(attempt):
     yield Speed(prepare, 50)
 
 
-@kernel(lines=30)
+@kernel(lines=30, bug=True)
 def ignored(attempt):
     """Whichever rows are ignored."""
     for rows, cols in SHAPES[1:]:
