@@ -1,0 +1,70 @@
+"""The short versions that chapters 7 to 10 explain before the ops' own kernels."""
+
+import pytest
+import torch
+
+import jitload
+import lab
+import reference
+
+ROWS = 37
+DEVICE = jitload.device()
+
+
+def assert_near(results, truths):
+    for result, truth in zip(results, truths, strict=True):
+        assert (result - truth).abs().max() < 1e-5 * truth.abs().max().clamp(min=1)
+
+
+def draw(*shape):
+    generator = torch.Generator(DEVICE).manual_seed(sum(shape))
+    return torch.randn(shape, device=DEVICE, generator=generator)
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize("cols", [256, 1024])
+def test_layer_norm_backward(cols, at_once):
+    (g, x), (weight, bias), blocks = draw(2, ROWS, cols), draw(2, cols), 5
+    leaves = [each.double().requires_grad_() for each in (x, weight, bias)]
+    truths = torch.autograd.grad(reference.layer_norm(*leaves), leaves, g.double())
+
+    mean, rstd = x.mean(-1), (x.var(-1, correction=0) + 1e-5).rsqrt()
+    dx, (dweight, dbias) = torch.empty_like(x), draw(2, cols)
+    partials = draw(2, blocks, cols)
+    call = lab.ladder("07_layer_norm_backward").aligned
+    given = g, x, weight, mean, rstd, dx, dweight, dbias, *partials, at_once, blocks
+    call(*given, ROWS, cols)
+    assert_near((dx, dweight, dbias), truths)
+    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+        call(*given, ROWS, cols - 8)
+
+
+@pytest.mark.parametrize("cols", [256, 2048])
+def test_norms_of_a_sum(cols):
+    x, residual, y, s = draw(4, ROWS, cols)
+    weight, bias = draw(2, cols)
+    doubles = [each.double() for each in (x, residual, weight, bias)]
+
+    call = lab.ladder("08_residual").aligned
+    call(x, residual, weight, y, s, ROWS, cols, 1e-6)
+    assert_near((y, s), reference.rms_norm(doubles[0], doubles[2], doubles[1]))
+    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+        call(x, residual, weight, y, s, ROWS, cols - 8, 1e-6)
+
+    call = lab.ladder("09_dropout").aligned
+    given = x, residual, weight, bias, y, s, torch.tensor(7, device=DEVICE), 3, 0.3
+    call(*given, ROWS, cols, 1e-5)
+    assert_near((y, s), reference.dropout_layer_norm(*doubles, 0.3, seed=7, offset=3))
+    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+        call(*given, ROWS, cols - 8, 1e-5)
+
+
+@pytest.mark.parametrize("cols", [4, 60, 128, 1000])
+def test_cross_entropy(cols):
+    x, loss = 5 * draw(ROWS, cols), draw(ROWS)
+    target = torch.arange(ROWS, device=DEVICE) % cols
+    call = lab.ladder("10_cross_entropy").aligned
+    call(x, target, loss, ROWS, cols)
+    assert_near([loss], [reference.cross_entropy(x.double(), target, "none")])
+    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+        call(x, target, loss, ROWS, cols - 1)
