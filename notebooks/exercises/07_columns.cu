@@ -1,10 +1,11 @@
 // dbias[c] = sum over r of g[r, c], a thread for each column
 //
-// Right, and on a GPU with thousands of threads it keeps a few hundred busy.
+// The result is right. But a GPU can run hundreds of thousands of threads, and here a few hundred
+// have work.
 //
-// TODO: a block of 32 columns and 8 threads for each: each of the 8 takes every 8th row, and they
-// add up in shared memory, always in the same order. The launch is ready for it. Budget: 20 lines
-// of code.
+// TODO: give each column eight threads of a block. Each of the eight takes every 8th row, and their
+// sums are added up in shared memory, always in the same order. The launch is ready for it. Budget:
+// 20 lines of code.
 
 constexpr int kColumns = 32, kSlices = 8;
 

@@ -1,6 +1,6 @@
 // dx = r * (h - average(h) - z * average(h * z)), with h = g * weight and z = (x - mean) * r
 //
-// A warp for each row; mean and r, one over the standard deviation, were left by the forward pass.
+// A warp for each row. The forward pass has stored mean and r, one over the standard deviation.
 //
 // TODO: the two averages over the row. Budget: 30 lines of code.
 

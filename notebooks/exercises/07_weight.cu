@@ -1,6 +1,6 @@
 // dx = r * (h - average(h) - z * average(h * z)), with h = g * weight and z = (x - mean) * r
 //
-// It passed every test of a fresh layer, whose weights are all 1. Then somebody trained it.
+// It passed every test of a new layer, whose weights are all 1. Then the layer was trained.
 //
 // TODO: find the mistake. Budget: 30 lines of code.
 

@@ -1,7 +1,7 @@
 // s = x + residual and y = s / sqrt(average of s * s + eps) * weight, a warp for each row
 //
-// As it stands it normalises x, and the residual is left out. The sum is to be added up once, kept
-// in s, and normalised; s may be the memory of residual, and y that of x.
+// So far it normalizes x and ignores the residual. Add the two once, store the sum in s, and
+// normalize it. s may be the same memory as residual, and y the same as x.
 //
 // TODO: add the residual, without another pass over the row. Budget: 25 lines of code.
 

@@ -1,8 +1,9 @@
-// dx of y = s * rstd * weight, a warp for each row. g arrives at y, and gs at s, the sum
+// dx of y = s * rstd * weight, a warp for each row. g arrives at y, and gs at the sum s
 //
-// The direct way alone is here, rstd * g * weight, as if rstd were a constant. But it is the row's.
+// So far it computes rstd * g * weight, as if rstd were a constant. But rstd depends on the row.
 //
-// TODO: take the projection on the row away, and add what arrives at the sum. Budget: 25 lines.
+// TODO: subtract the projection on the row, and add the gradient that arrives at the sum. Budget:
+// 25 lines.
 
 #include "reduce.cuh"
 

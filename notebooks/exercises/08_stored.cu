@@ -1,7 +1,7 @@
 // rms_norm of float16, forward and backward, a warp for each row; rstd is kept in between
 //
-// Right in all its tests, whose rows were of size 1. Then a model's residual stream grew from layer
-// to layer, and the gradients of the last ones did not fit those of PyTorch.
+// It is right in all its tests, whose rows hold numbers of about 1. Then a model's residual stream
+// grew from layer to layer, and the gradients of the last layers differed from PyTorch's.
 //
 // TODO: find the mistake. Budget: 45 lines of code.
 

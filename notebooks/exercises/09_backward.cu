@@ -1,8 +1,8 @@
 // dx of y = dropout(layer_norm(x)), a warp for each row; g arrives at y
 //
-// Forward has kept the mean and 1 / deviation of each row, and no mask: what is here takes nothing
-// for dropped. But seed, offset and `dropped` are those of forward, and their rule is in
-// 09_forward.
+// Forward has stored the mean and 1 / deviation of each row, and no mask, so this computes the
+// gradient as if nothing had been dropped. But seed, offset and `dropped` are the same as in
+// forward, and the rule is in 09_forward.
 //
 // TODO: draw forward's mask again. Budget: 40 lines of code.
 

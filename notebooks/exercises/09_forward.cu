@@ -1,10 +1,10 @@
 // y = dropout(layer_norm(x)), a warp for each row: one kernel, and no mask
 //
-// As it stands nothing is dropped. `dropped` of 65536 elements should become 0, and the others be
+// So far nothing is dropped. `dropped` of 65536 elements should become 0, and the others should be
 // multiplied by 65536 / (65536 - dropped), by the rule of the op. Element i, counted row by row,
-// has 16 random bits: of the four words Philox::draw(*seed, offset, i / 8) take word (i % 8) / 2,
-// and of that the lower half if i is even, else the upper one. If they, as a number, are below
-// `dropped`, the element is 0. `dropped` may be 0, and it may be 65536.
+// has 16 random bits: from the four words Philox::draw(*seed, offset, i / 8) take word (i % 8) / 2,
+// and from that the lower half if i is even, else the upper half. If these bits, as a number, are
+// below `dropped`, the element is 0. `dropped` may be any number from 0 to 65536.
 //
 // TODO: draw, and drop. Try it without dropout.cuh. Budget: 34 lines of code.
 

@@ -1,9 +1,9 @@
 // y = x * f forward and dx = g * f backward, with f = 0 for `dropped` of 65536 elements. No mask is
 // stored: backward draws it again
 //
-// Right in all its tests, whose tensors had up to 8192 elements. In a model y is right, too: as
-// many are dropped as should be, and nothing repeats. Yet it learns less than it does with a mask
-// stored.
+// It is right in all its tests, whose tensors had up to 8192 elements. In a model y is right, too:
+// as many elements are dropped as should be, and no pattern repeats. Yet the model learns less than
+// with a stored mask.
 //
 // TODO: find the mistake. Budget: 24 lines of code.
 

@@ -1,8 +1,8 @@
 // x becomes the gradient of the loss: (softmax of x, less 1 at the target) * scale, a warp a row
 //
-// most and sum are what forward has kept of each row: the largest x, and the sum of e^(x - most).
-// Nobody needs the logits after this, so that the gradient takes their place. As it stands it is
-// the softmax. A row whose target is ignore has no loss, and so a gradient of 0.
+// Forward has stored two numbers for each row: most, the largest x, and sum, that of e^(x - most).
+// The logits are not needed any more, so the gradient takes their place. So far it is the softmax.
+// A row whose target is `ignore` has no loss, so its gradient is 0.
 //
 // TODO: make it the gradient. Budget: 22 lines of code.
 

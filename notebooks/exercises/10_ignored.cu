@@ -1,8 +1,8 @@
-// The sum of the losses of all rows whose target is not ignore, a warp for each row; total begins
-// at 0
+// The sum of the losses of all rows whose target is not `ignore`, a warp for each row; total is 0
+// before
 //
-// A row that is ignored gets no weight. That was right for months. Then the first row of a batch
-// was padding, as its target, -100, said.
+// A row that is ignored gets the weight 0. The result was right for months. Then the first row of a
+// batch was padding, with the target -100.
 //
 // TODO: find the mistake. Budget: 30 lines of code.
 

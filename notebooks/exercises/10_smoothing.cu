@@ -1,10 +1,10 @@
 // loss[r] = log(sum of e^x) - x[target] of row r, a warp for each row, with label smoothing
 //
-// With smoothing e the wanted distribution has 1 - e at the target and e / cols everywhere, and the
-// loss is log(sum of e^x) - (1 - e) * x[target] - e * (average of x). As it stands, e is ignored.
+// With smoothing e the wanted distribution has e / cols everywhere and 1 - e more at the target.
+// The loss is log(sum of e^x) - (1 - e) * x[target] - e * (average of x). So far e is ignored.
 //
-// TODO: take the average of x into the same pass. Keep large logits right: nothing may be added up
-// that the largest of the row has not been taken from. Budget: 35 lines of code.
+// TODO: compute the average of x in the same pass. The loss must stay right for large logits: add
+// up x - (the largest of the row), never x itself. Budget: 35 lines of code.
 
 #include "reduce.cuh"
 

@@ -1,11 +1,11 @@
-// Four ways to drop, with which the op's is compared: s = residual + x * f, with f = 0 for a part p
-// of the elements and 1 / (1 - p) for the others. Backward is dx = g * f.
+// Ways to apply dropout, the last of them the op's: s = residual + x * f, where f is 0 for a part p
+// of the elements and 1 / (1 - p) for the others. Backward computes dx = g * f.
 //
 //   x, residual, s, g, dx [n] bfloat16     bits [n] int16, all alike     kept [n] bool: f != 0
-//   n is a multiple of 8: a thread takes 16 bytes of each tensor at a time, eight elements
+//   n is a multiple of 8: a thread takes eight elements at a time, 16 bytes of each tensor
 //
 // Traffic, in bytes per element: forward reads x and residual and writes s, 6; backward reads g and
-// writes dx, 4. What a version moves besides is its flaw.
+// writes dx, 4. Whatever a version moves beyond that is its flaw.
 
 #include <cuda_bf16.h>
 
@@ -18,7 +18,7 @@ __device__ int64_t first_of_thread() {
     return (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
 }
 
-// By a random word, of which the upper 16 bits decide.
+// The factor by a random word, whose upper 16 bits decide.
 __device__ float factor_of(uint32_t word, const Dropout<float>& dropout) {
     return word >= dropout.least ? dropout.scale : 0;
 }
@@ -46,9 +46,9 @@ __device__ void keep_eight(bool* kept, int64_t i, const Factors& f) {
     store(kept + i, mask);
 }
 
-// ---- read: somebody has written random bits, 16 for each element. Which elements they kept is
-// stored for backward, a byte for each.
-// Flaw: the bits move 2 bytes in, after 2 out of whoever made them, and the mask one each way.
+// ---- read: another kernel has written random bits, 16 for each element. The mask is stored for
+// backward, a byte for each element.
+// Flaw: the bits are written and read again, 2 bytes each time, and so is the mask, 1 byte.
 
 __global__ void forward_read(const nv_bfloat16* x, const nv_bfloat16* residual, const int16_t* bits,
                              nv_bfloat16* s, bool* kept, Dropout<float> dropout, int64_t n) {
@@ -71,10 +71,10 @@ __global__ void backward_stored(const nv_bfloat16* g, const bool* kept, nv_bfloa
     scale_eight(g, dx, i, f);
 }
 
-// ---- state: each thread makes its numbers itself, every one from the one before. Where they begin
-// is in memory, and so is where they end.
+// ---- state: each thread makes its numbers itself, every one from the one before. It reads its
+// state from memory when it begins, and writes it back when it ends.
 // Flaw: an element's number depends on how many threads there are, and on what its thread did
-// before. So backward cannot ask again, and the mask is stored.
+// before. So backward cannot compute it again, and the mask is stored.
 
 __device__ uint32_t next_of(uint32_t state) { return 1664525 * state + 1013904223; }
 
@@ -94,8 +94,8 @@ __global__ void forward_state(const nv_bfloat16* x, const nv_bfloat16* residual,
     states[begin / 8] = state;
 }
 
-// ---- element: nothing is stored, for whoever asks Philox with an element's number gets the same.
-// Flaw: of the 128 bits of a draw an element takes 16, and memory waits for the arithmetic.
+// ---- element: nothing is stored. Philox gives the same bits for the same element every time.
+// Flaw: an element uses 16 of the 128 bits of a draw, so arithmetic takes longer than memory.
 
 __device__ void draw_each(const Dropout<float>& dropout, int64_t i, Factors& f) {
     const uint64_t seed = *dropout.seed;
@@ -122,7 +122,7 @@ __global__ void backward_element(const nv_bfloat16* g, nv_bfloat16* dx, Dropout<
 }
 
 // ---- eight: one draw serves the eight elements of a vector, as in the op.
-// Flaw: eight neighbours have to be one thread's.
+// Flaw: eight neighbours must belong to one thread.
 
 __device__ void draw_once(const Dropout<float>& dropout, int64_t i, Factors& f) {
     const Draw<8> draw(dropout, *dropout.seed, i);
@@ -178,7 +178,7 @@ __global__ void norm_aligned(const float* x, const float* residual, const float*
 }
 
 // ---- broken: all threads take the next number of one state.
-// Flaw: what a thread reads, another has not written yet, and both have the same number.
+// Flaw: a thread reads before another one has written, and both get the same number.
 
 __global__ void mask_of_one_state(int* state, bool* kept, Dropout<float> dropout, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -203,7 +203,7 @@ __global__ void philox_words(const int* counter, const int* key, int* words, int
     words[4 * i + 3] = drawn.w;
 }
 
-// Of all draws of a thread one word is left, so that none of them is left out.
+// All draws of a thread go into one word, which is stored, so that the compiler omits none of them.
 __global__ void philox_alone(int* left, int draws, uint64_t seed) {
     const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     uint32_t mixed = 0;

@@ -1,5 +1,5 @@
-// The averages are of what arrives at the normalised row: that is h, the gradient times the weight,
-// in all three places.
+// The averages are those of h, the gradient times the weight, because that is the gradient of the
+// normalized row. All three places need it.
 
 #include "reduce.cuh"
 

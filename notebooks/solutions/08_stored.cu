@@ -1,5 +1,5 @@
-// 1 / 40000 in float16 has eight bits left, and all of a row is wrong by what rstd is wrong by.
-// Four bytes a row are nothing beside the row: statistics are always float.
+// 1 / 40000 has only eight bits left in float16, and the whole row is wrong by the error of rstd.
+// Four bytes a row are little beside the row, so statistics are always float.
 
 #include <cuda_fp16.h>
 

@@ -1,5 +1,5 @@
-// What arrives at y arrives at the norm times f; from there on it is the norm's backward pass. The
-// row's sums need the mask as well as its elements do, so it is drawn three times in all.
+// The gradient of the norm's result is g * f; the rest is the norm's backward pass. The sums over
+// the row need the mask, and so do its elements, so it is drawn three times in all.
 
 #include "philox.cuh"
 #include "reduce.cuh"

@@ -1,5 +1,5 @@
-// Where all are dropped, all bits are below 65536, and nobody divides by 0. Eight elements ask for
-// the same draw here; in the op they are one thread's, which asks once.
+// If all elements are dropped, nothing divides by 0, because all bits are below 65536. Here eight
+// elements compute the same draw; in the op they belong to one thread, which computes it once.
 
 #include "philox.cuh"
 #include "reduce.cuh"

@@ -1,5 +1,5 @@
 // Thread 5 on its second turn is element 16389 of 64 x 256 threads and element 8197 of 64 x 128.
-// What decides must be the number of the element, which nobody tunes.
+// The bits must depend on the number of the element, not on the launch.
 
 #include "philox.cuh"
 #include "vec.cuh"

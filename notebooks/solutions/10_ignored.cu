@@ -1,5 +1,5 @@
-// x[-100] of the first row lies before the tensor; of any other row, in the one before. Nothing
-// times what is found there is nothing, unless it is infinite or a NaN, or not there at all.
+// x[-100] of the first row lies before the tensor; of any other row it lies in the row before. The
+// weight 0 makes it 0, unless it is infinite or NaN, or cannot be read at all.
 
 #include "reduce.cuh"
 

@@ -1,4 +1,4 @@
-// The average of x - most is added up beside the powers; most is in both terms, and cancels.
+// The average of x - most is computed beside the powers. most occurs in both terms and cancels.
 
 #include "reduce.cuh"
 
