@@ -1,4 +1,4 @@
-// Ways to add and to normalise, with which the op's fused versions are compared.
+// Ways to add and to normalize, which chapter 8 compares with the op.
 //
 //   x, residual, s, y [rows, cols] float     weight [cols] float
 //
