@@ -28,8 +28,9 @@ def fit(given):
 def sectors(given):
     """Floats of 4 bytes, sectors of 32."""
     places = [given(lane) for lane in range(32)]
-    whole = all(isinstance(place, int) and 0 <= place < 256 for place in places)
-    yield Claim(whole, f"wanted are whole numbers from 0 to 255, not {places}")
+    for lane, place in enumerate(places):
+        inside = isinstance(place, int) and 0 <= place < 256
+        yield Claim(inside, f"lane {lane} reads {place}; wanted is a whole number from 0 to 255")
     touched = len({place * 4 // 32 for place in places})
     yield Claim(touched == 32, f"these floats lie in {touched} sectors: {places}")
 
