@@ -71,7 +71,6 @@ import errno
 import functools
 import hashlib
 import importlib
-import json
 import os
 import platform
 import re
@@ -83,7 +82,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -93,7 +92,7 @@ from toolchain.cache import Cache
 from toolchain.errors import CompileError, MissingTool
 from toolchain.inputs import Inputs, Recipe, formulas_of
 from toolchain.machine import default_target, device
-from toolchain.notes import digest_of
+from toolchain.notes import digest_of, write_note
 from toolchain.opening import functions_of
 from toolchain.sources import label
 from toolchain.versions import Diff, Version, Versions
@@ -161,7 +160,7 @@ def _are_current(inputs: Inputs) -> bool:
 def _cached(inputs: Inputs) -> Version | None:
     for folder in inputs.cache.folders:
         version = Version.read(folder / inputs.name)
-        if version and version.is_whole():
+        if version and inputs.cache.trusts(version.folder) and version.is_whole():
             with contextlib.suppress(OSError):
                 os.utime(version.folder / "manifest.json")  # when it was last used, for prune
             return version
@@ -200,7 +199,7 @@ def _build_in(work: Path, inputs: Inputs) -> None:
     (result / "sources").mkdir(parents=True)
     library = result / f"{name}.so"
     shutil.move(work / library.name, library)
-    (result / "log").write_text(output)
+    (result / "log").write_text(output, "utf-8")
     kept = {path: f"{n}_{path.name}" for n, path in enumerate(inputs.in_order())}
     for path, file in kept.items():
         (result / "sources" / file).write_bytes(inputs.files[path])
@@ -218,7 +217,7 @@ def _build_in(work: Path, inputs: Inputs) -> None:
         "inputs": {label(p): digest_of(data) for p, data in sorted(inputs.files.items())},
         "library_sha256": hashlib.sha256(library.read_bytes()).hexdigest(),
     }
-    (result / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    write_note(result / "manifest.json", manifest)
     inputs.cache.place(result, name)
 
 
@@ -319,6 +318,25 @@ class Build:
         )
 
 
+T = TypeVar("T")
+
+
+def _ensure_open(
+    recipe: Recipe,
+    opens: Callable[[Version], T],
+    read: Callable[[Recipe, Cache], Inputs] = Inputs.read,
+) -> T:
+    """What `opens` makes of the build of the files as they are now."""
+    while True:
+        version = _ensure(recipe, read)
+        try:
+            return opens(version)
+        except (CompileError, OSError):
+            if version.library.exists():
+                raise
+            # Another process has just pruned it. What this one builds is in use from the start.
+
+
 _opened: dict[str, Build] = {}  # by name: one namespace registered twice would end the process
 _opening = threading.Lock()
 
@@ -354,7 +372,12 @@ def _runtime_recipe() -> Recipe:
 @functools.cache
 def simulator_runtime() -> ctypes.CDLL:
     """The library on which kernels for the CPU run."""
-    return ctypes.CDLL(str(_ensure(_runtime_recipe()).library), mode=ctypes.RTLD_GLOBAL)
+
+    def opens(version: Version) -> ctypes.CDLL:
+        Cache.here().use(version.folder)
+        return ctypes.CDLL(str(version.library), mode=ctypes.RTLD_GLOBAL)
+
+    return _ensure_open(_runtime_recipe(), opens)
 
 
 def _start_simulator() -> None:
@@ -453,11 +476,8 @@ class Kernel:
         """
         with self._lock:
             try:
-                version = _ensure(self.recipe, self._read)
-                if self._build and version.name == self._build.version.name:
-                    build = self._build
-                else:
-                    build = _open(version)
+                build = _ensure_open(self.recipe, _open, self._read)
+                if build is not self._build:
                     self._register_all(build)
             except BaseException as error:
                 # Broken or interrupted: whatever runs next must not be the old kernel.
@@ -517,8 +537,10 @@ class Kernel:
                 raise self._error.with_traceback(None)
             return build or self._build
         version = self._version(version)
-        if not version.is_whole():
-            raise LookupError(f"version {version.digest} is damaged or gone from {version.folder}")
+        if not (Cache.here().trusts(version.folder) and version.is_whole()):
+            raise LookupError(
+                f"version {version.digest} in {version.folder} is damaged, gone, or open to others"
+            )
         with self._lock:
             build = _open(version)
             self._register_all(build)
@@ -540,7 +562,7 @@ class Kernel:
                     read_last[:] = [Inputs.read(recipe, cache)]
                     return read_last[0]
 
-                build = _open(_ensure(recipe, read))
+                build = _ensure_open(recipe, _open, read)
                 self._instrumented = known = recipe, read_last[0], build
             build = known[2]
         self._register_all(build)
@@ -1056,7 +1078,7 @@ def _yes(value: object) -> str:
 def prune(gigabytes: float = 2.0, days: float = 30.0) -> int:
     """Remove builds unused for `days`, then the longest unused until `gigabytes` are left.
 
-    What a living process has open stays.
+    What a living process has open or builds stays.
     """
     cache = Cache.here()
     kept, freed = cache.prune(gigabytes, days)

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import errno
+import json
 import os
 import random
 import shutil
@@ -266,6 +267,58 @@ def test_a_user_without_a_home_has_a_temporary_cache(monkeypatch):
     shutil.rmtree(cache.own)
 
 
+def test_what_a_umask_of_000_makes_in_an_older_folder_is_closed_to_others(own):
+    own.mkdir()
+    own.chmod(0o755)
+    before = os.umask(0)
+    try:
+        write("hidden.h", "#define HIDDEN 3")
+        write(
+            "masked.cu",
+            '#define NAME "hidden.h"\n#include NAME\nextern "C" int answer() { return HIDDEN; }',
+        )
+        assert load("masked.cu").answer() == 3
+        with pytest.raises(jitload.CompileError):
+            load(answer("oops", "masked_broken"))
+    finally:
+        os.umask(before)
+    open_to_others = {path for path in own.rglob("*") if path.stat().st_mode & 0o022}
+    assert not open_to_others
+    assert {path.name for path in own.iterdir()} >= {"headers", "compilers", "logs", "in_use"}
+
+
+def test_folders_above_the_cache_folder_are_closed_to_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "a/b/c"))
+    before = os.umask(0)
+    try:
+        Cache.here()
+    finally:
+        os.umask(before)
+    assert [(tmp_path / p).stat().st_mode & 0o777 for p in ("a", "a/b", "a/b/c")] == [
+        0o755,
+        0o755,
+        0o700,
+    ]
+
+
+@pytest.mark.parametrize("part", ["", "manifest.json", "library"])
+def test_a_build_that_others_could_have_replaced_is_built_again(own, part, capfd):
+    """As an earlier release left it, made with a umask of 000."""
+    name = f"replaced_{part[:3]}"
+    answer(5, name)
+    kernel = load(f"{name}.cu")
+    folder = kernel.library.parent
+    (kernel.library if part == "library" else folder / part).chmod(0o777)
+    with pytest.raises(LookupError, match="open to others"):
+        kernel.at(0)
+    capfd.readouterr()
+    jitload._kernels.clear()
+    assert load(f"{name}.cu").answer() == 5
+    assert f"building {name}" in capfd.readouterr().err
+    assert not folder.stat().st_mode & 0o022
+    assert load(f"{name}.cu").at(0).answer() == 5
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
 def test_a_cache_folder_that_others_can_write_to_is_refused(tmp_path, monkeypatch, mode, capfd):
     folder = tmp_path / "open"
@@ -458,6 +511,89 @@ def test_an_upgraded_torch_builds_anew(monkeypatch):
     assert inputs.Inputs.read(recipe, Cache.here()).digest != digest
 
 
+# ---- damaged files of the cache
+
+DAMAGES = {
+    "emptied": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "garbled": lambda data: bytes(byte ^ 0xA5 for byte in data),
+    "foreign": lambda data: b'{"digest": "beef"}',
+    "a folder": None,
+}
+
+
+def damage(path: Path, how: str) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+        path.write_text("a file where a folder was")
+    elif DAMAGES[how] is None:
+        path.unlink()
+        write(str(path / "inside"), "")
+    else:
+        data = DAMAGES[how](path.read_bytes())
+        path.unlink()  # a library that this process has open must not change under it
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damaged_files_of_the_cache_are_made_again(own, tmp_path, monkeypatch, how, capfd):
+    """Every file in turn, with each folder replaced by a file: all goes on, and is then as before.
+
+    Two builds, an error, a header that only a note tells of: every kind of file is there.
+    """
+    name = f"damaged_{how[-3:]}"
+    write("hidden.h", "#define HIDDEN 3")
+    text = '#define NAME "hidden.h"\n#include NAME\nextern "C" int answer() { return %s; }'
+
+    def load_it() -> jitload.Kernel:
+        for memory in (jitload._kernels, jitload._failures, jitload._opened):
+            memory.clear()
+        return load(write(f"{name}.cu", text % "HIDDEN"))
+
+    def broken() -> jitload.CompileError:
+        jitload._failures.clear()
+        write(f"{name}.cu", text % "oops")
+        with pytest.raises(jitload.CompileError, match="oops") as caught:
+            load(f"{name}.cu")
+        return caught.value
+
+    load(write(f"{name}.cu", text % 2))
+    load_it()
+    broken()
+    whole = files_in(own)
+    kinds = {path.split("/")[0].split("_")[0] for path in whole}
+    assert kinds == {"damaged", "headers", "compilers", "logs", "in", "locks", "building"}
+    paths = [own / path for path in sorted(whole)]
+    for path in [path for path in paths if how == "emptied" or path.is_file()]:
+        if not path.exists():
+            continue  # a lock, or this process's line in in_use/, which was swept
+        damage(path, how)
+        kernel = load_it()
+        assert kernel.answer() == 3, path
+        assert "damaged" not in str(kernel.versions()), "a table, whatever is gone"
+        if path.is_relative_to(own / "logs"):
+            assert "oops" in broken().log.read_text(), path
+            load_it()
+    capfd.readouterr()
+    load_it()
+    assert "building" not in capfd.readouterr().err, "nothing is left to be mended"
+    assert jitload.prune(gigabytes=0, days=0) == 0
+
+
+@pytest.mark.parametrize("key", ["digest", "binding", "exports", "recipe", "sources", "built"])
+def test_a_manifest_without_a_key_is_written_again(own, key):
+    name = f"lacking_{key}"
+    answer(5, name)
+    manifest = load(f"{name}.cu").library.with_name("manifest.json")
+    facts = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({k: v for k, v in facts.items() if k != key}))
+    jitload._kernels.clear()
+    kernel = load(f"{name}.cu")
+    assert kernel.answer() == 5
+    assert len(kernel.versions()) == 1
+    assert json.loads(manifest.read_text())["digest"] == facts["digest"]
+
+
 # ---- forks and many reloads
 
 
@@ -622,3 +758,70 @@ def test_what_a_fork_uses_after_its_parents_end_is_left(own):
     wait_for(lambda: not Cache.here().used(), "the fork to end")
     jitload.prune(gigabytes=0, days=0)
     assert not list(own.glob("inherited_*"))
+
+
+def test_prune_leaves_what_another_process_builds(own):
+    """It waits in the compiler, with its folder in building/ and nothing placed."""
+    answer(7, "unborn")
+    process = in_process(
+        """
+        compile_library = compiling.compile_library
+
+        def slowly(*arguments):
+            print("building", flush=True)
+            sys.stdin.readline()
+            return compile_library(*arguments)
+
+        compiling.compile_library = slowly
+        print(jitload.load("unborn.cu", target="cpu").answer())
+        """,
+        stdin=subprocess.PIPE,
+    )
+    assert process.stdout.readline().strip() == "building"
+    jitload.prune(gigabytes=0, days=0)
+    assert len(list(own.glob("building/unborn_*"))) == 1
+    [(out, _)] = results_of_told(process, "\n")
+    assert out == "7"
+
+
+def results_of_told(process: subprocess.Popen, said: str) -> list[tuple[str, str]]:
+    process.stdin.write(said)
+    process.stdin.flush()
+    return results_of([process])
+
+
+@pytest.mark.slow
+def test_processes_build_and_load_while_others_prune_all_the_time(own):
+    """Between its build and its opening, or between finding and opening it, a build may go."""
+    names = [f"pruned{n}" for n in range(3)]
+    for number, name in enumerate(names):
+        answer(number, name)
+    code = """
+        for _ in range(2):
+            print(jitload.load("{0}.cu", target="cpu").answer())
+            jitload._kernels.clear()
+    """
+    processes = [in_process(code.format(name)) for name in names for _ in range(2)]
+    while any(process.poll() is None for process in processes):
+        Cache.here().prune(gigabytes=0, days=0)
+        time.sleep(0.005)
+    results = [out.split() for out, _ in results_of(processes)]
+    assert results == [[str(n)] * 2 for n in range(3) for _ in range(2)]
+
+
+def test_a_build_that_vanishes_before_it_is_opened_is_built_again(own, monkeypatch):
+    path = answer(3, "vanishing")
+    load(path)
+    functions_of, vanish = jitload.functions_of, [True]
+
+    def pruned_meanwhile(version, check):
+        if vanish:
+            vanish.pop()
+            shutil.rmtree(version.folder)
+        return functions_of(version, check)
+
+    monkeypatch.setattr(jitload, "functions_of", pruned_meanwhile)
+    jitload._kernels.clear()
+    jitload._opened.clear()
+    assert load(path).answer() == 3
+    assert not vanish

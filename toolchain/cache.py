@@ -20,8 +20,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import math
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import time
@@ -30,6 +32,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from toolchain.notes import close_to_others, discard, made
 
 _temporary: dict[Path, Path] = {}  # what stands in for an own folder that cannot be written to
 _in_use: dict[Path, IO[str]] = {}  # by own folder: this process's file in in_use/
@@ -57,7 +61,9 @@ class Cache:
         named = [name for name in os.environ.get("JITLOAD_CACHE", "").split(os.pathsep) if name]
         own, *shared = (_absolute(name) for name in named or [_default()])
         try:
-            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for missing in reversed([parent for parent in own.parents if not parent.exists()]):
+                missing.mkdir(mode=0o755, exist_ok=True)
+            own.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             why = error.strerror
         else:
@@ -83,8 +89,8 @@ class Cache:
         path = self.own / "locks" / f"{name}.lock"
         while True:
             try:
-                path.parent.mkdir(exist_ok=True)
-                file = path.open("a")
+                made(path.parent)
+                file = os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w")
             except OSError:
                 yield False
                 return
@@ -106,8 +112,7 @@ class Cache:
     @contextlib.contextmanager
     def workplace(self, name: str, alone: bool) -> Iterator[Path]:
         """An empty folder to build `name` in, removed afterwards; `alone`: what `lock` yielded."""
-        building = self.own / "building"
-        building.mkdir(exist_ok=True)
+        building = made(self.own / "building")
         self.sweep(mine=name if alone else "")
         work = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=building))
         try:
@@ -125,10 +130,13 @@ class Cache:
             held = contextlib.nullcontext(True) if name == mine else self.lock(name, wait=False)
             with held as free:
                 if free:
-                    shutil.rmtree(abandoned, ignore_errors=True)
+                    discard(abandoned)
 
     def place(self, result: Path, name: str) -> None:
         """Let a finished build appear, whole and at once, also where a damaged one lies."""
+        for path in (result, *result.rglob("*")):
+            close_to_others(path)
+        self.use(self.own / name)  # already: `prune` of another process must not be faster
         self.remove(self.own / name)
         try:
             result.replace(self.own / name)
@@ -138,14 +146,27 @@ class Cache:
             # Without locks another process may have built the same, and been faster.
 
     def remove(self, folder: Path) -> None:
-        """Make a build vanish at once; its files follow."""
-        if not folder.exists():
+        """Make a build vanish at once, or what lies in its place; its files follow."""
+        if not os.path.lexists(folder):
             return
-        (self.own / "building").mkdir(exist_ok=True)
-        gone = tempfile.mkdtemp(prefix=f"{folder.name}.", dir=self.own / "building")
+        building = made(self.own / "building")
+        gone = tempfile.mkdtemp(prefix=f"{folder.name}.", dir=building)
         with contextlib.suppress(FileNotFoundError):  # another process was faster
-            folder.replace(gone)
+            folder.replace(Path(gone, folder.name))
         shutil.rmtree(gone, ignore_errors=True)
+
+    def trusts(self, folder: Path) -> bool:
+        """Whether nobody else can have put code into a build; a shared folder was named on purpose.
+
+        An own folder may be older than we are, and hold what was made with a umask of 000.
+        """
+        own = {self.own, *(own for own, temporary in _temporary.items() if temporary == self.own)}
+        if folder.parent not in own:
+            return True
+        with contextlib.suppress(OSError):
+            parts = (folder, folder / "manifest.json", folder / f"{folder.name}.so")
+            return all(_is_private(part.stat()) for part in parts)
+        return False
 
     # ---- who uses what
 
@@ -160,8 +181,7 @@ class Cache:
             _in_use[self.own].flush()
 
     def _new_note(self) -> IO[str]:
-        notes = self.own / "in_use"
-        notes.mkdir(exist_ok=True)
+        notes = made(self.own / "in_use")
         self.used()  # sweeps
         while True:
             descriptor, path = tempfile.mkstemp(prefix=f"{os.getpid()}.", dir=notes)
@@ -178,12 +198,17 @@ class Cache:
         """The names of all builds that a living process has open."""
         names: set[str] = set()
         for note in self.own.glob("in_use/*"):
-            with contextlib.suppress(FileNotFoundError), note.open("r+") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    note.unlink()  # its process is dead
-                except OSError:
-                    names.update(file.read().split())
+            try:
+                with note.open("r+", errors="replace") as file:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        note.unlink()  # its process is dead
+                    except OSError:
+                        names.update(file.read().split())
+            except IsADirectoryError:
+                discard(note)
+            except FileNotFoundError:
+                continue
         return names
 
     # ---- bounds
@@ -191,26 +216,28 @@ class Cache:
     def prune(self, gigabytes: float, days: float) -> tuple[int, int]:
         """Remove what was unused for `days`, then the longest unused until `gigabytes` are left.
 
-        What a living process has open stays, and counts. Returns the bytes kept and freed.
+        What a living process has open or builds stays; the former counts. Returns the bytes kept
+        and freed.
         """
         self.sweep()
-        now, kept, freed, live = time.time(), 0, 0, self.used()
-        folders = [manifest.parent for manifest in self.own.glob("*/manifest.json")]
-        last = {folder: (folder / "manifest.json").stat().st_mtime for folder in folders}
+        now, kept, freed = time.time(), 0, 0
+        last = {path.parent: _changed(path) for path in self.own.glob("*/manifest.json")}
+        live = self.used()  # after the list: whoever places a build has noted it before
         for folder in sorted(last, key=lambda f: (f.name in live, last[f]), reverse=True):
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            size = sum(map(_size, folder.rglob("*")))
             too_old, too_much = now - last[folder] > days * 86400, kept + size > gigabytes * 1e9
             if folder.name not in live and (too_old or too_much):
                 self.remove(folder)
                 freed += size
             else:
                 kept += size
-        for leftover in (*self.own.glob("building/*"), *self.own.glob("logs/*")):
-            if now - leftover.stat().st_mtime > days * 86400:
-                if leftover.is_dir():
-                    shutil.rmtree(leftover, ignore_errors=True)
-                else:
-                    leftover.unlink(missing_ok=True)
+        # Where there are no locks to tell them by, a build is given up after a day.
+        for leftover in self.own.glob("building/*"):
+            if now - _changed(leftover) > max(days, 1) * 86400:
+                discard(leftover)
+        for log in self.own.glob("logs/*"):
+            if now - _changed(log) > days * 86400:
+                discard(log)
         return kept, freed
 
 
@@ -231,18 +258,37 @@ def _absolute(name: str) -> Path:
 
 def _refuse_if_open_to_others(folder: Path) -> None:
     found = folder.stat()
+    if _is_private(found):
+        return
     if found.st_uid != os.geteuid():
         what, remedy = f"belongs to another user (number {found.st_uid})", ""
-    elif found.st_mode & 0o022:
+    else:
         what = f"can be written to by other users (mode {found.st_mode & 0o777:o})"
         remedy = f"`chmod go-w {folder}`, or "
-    else:
-        return
     raise PermissionError(
         f"the cache folder {folder} {what}, and what lies in it would run as you: {remedy}set"
         f" JITLOAD_CACHE to a folder of your own. To only read builds from there, name it second,"
         f" as in JITLOAD_CACHE=~/.cache/jitload{os.pathsep}{folder}"
     )
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """Whether it is ours, and nobody else can write to it."""
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _changed(path: Path) -> float:
+    """When; for what another process has just removed, never."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return math.inf
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG((found := path.stat()).st_mode):
+            return found.st_size
+    return 0
 
 
 def _private_temporary(own: Path, why: str) -> Path:

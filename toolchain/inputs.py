@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import json
 import os
 import platform
 import stat
@@ -21,12 +20,12 @@ import simulator
 from toolchain import machine, sources
 from toolchain.cache import Cache
 from toolchain.errors import CompileError, MissingTool
-from toolchain.notes import digest_of, publish
+from toolchain.notes import digest_of, read_note, write_note
 from toolchain.sources import label
 
 SIMULATOR = Path(simulator.__file__).resolve().parent
 COARSEST_CLOCK = 2_000_000_000  # ns: of all file systems', FAT's
-LAYOUT = 2  # of the cache: raised when what a build's folder holds changes its meaning
+LAYOUT = 3  # of the cache: raised when what a build's folder holds changes its meaning
 
 
 class Stat(NamedTuple):
@@ -141,7 +140,7 @@ class Inputs:
     def note(self, headers: set[Path]) -> None:
         """Count these headers as inputs of the recipe from now on."""
         known = {*map(str, headers), *_noted(self.recipe, self.cache)}
-        publish(_note(self.recipe, self.cache.own), json.dumps(sorted(known)))
+        write_note(_note(self.recipe, self.cache.own), {"headers": sorted(known)})
 
     def text(self, path: Path) -> str:
         return self.files[path].decode(errors="replace")
@@ -166,13 +165,12 @@ class Inputs:
             said = machine.compiler_versions(target, self.cache.own / "compilers")
         except MissingTool:
             for folder in self.cache.folders:
-                if (folder / note).is_file():
-                    return (folder / note).read_text()
+                if known := read_note(folder / note):
+                    return known["said"]
             raise
-        known = self.cache.own / note
-        if not known.is_file() or known.read_text() != said:
+        if read_note(self.cache.own / note) != {"said": said}:
             with contextlib.suppress(OSError):  # a full disk, and the build may be there already
-                publish(known, said)
+                write_note(self.cache.own / note, {"said": said})
         return said
 
     def require_compilers(self) -> None:
@@ -253,8 +251,8 @@ def _note(recipe: Recipe, folder: Path) -> Path:
 
 
 def _noted(recipe: Recipe, cache: Cache) -> list[str]:
-    notes = (_note(recipe, folder) for folder in cache.folders)
-    return [path for note in notes if note.is_file() for path in json.loads(note.read_text())]
+    notes = (read_note(_note(recipe, folder)) for folder in cache.folders)
+    return [path for note in notes if note for path in note["headers"]]
 
 
 def formulas_of(path: Path) -> str:

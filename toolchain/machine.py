@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from toolchain.errors import MissingTool
-from toolchain.notes import digest_of, publish
+from toolchain.notes import digest_of, read_note, write_note
 
 TARGETS = ("cuda", "cpu")
 PATIENCE = 30  # seconds for a compiler to say its version, on a busy machine too
@@ -86,8 +86,8 @@ def _version(command: str, notes: Path) -> str:
     stat = path.stat()
     told_apart_by = f"{path} {stat.st_size} {stat.st_mtime_ns}"
     note = notes / digest_of(told_apart_by)[:16]
-    if note.is_file():
-        return note.read_text()
+    if known := read_note(note):
+        return known["said"]
     try:
         said = subprocess.run(
             [command, "--version"], capture_output=True, text=True, check=True, timeout=PATIENCE
@@ -95,7 +95,7 @@ def _version(command: str, notes: Path) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise MissingTool(f"{command} does not work: {error}") from None
     with contextlib.suppress(OSError):  # a full disk, and all wanted may be there already
-        publish(note, said)
+        write_note(note, {"said": said})
     return said
 
 

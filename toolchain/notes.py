@@ -1,11 +1,19 @@
-"""Digests, and small files that hold what was found out once."""
+"""Digests, and small files that hold what was found out once.
+
+What cannot be read is made again: a note that was cut short, garbled, or replaced by something
+else is as good as none.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
+import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 
 def digest_of(*parts: str | bytes) -> str:
@@ -19,12 +27,63 @@ def digest_of(*parts: str | bytes) -> str:
 
 def publish(path: Path, text: str) -> None:
     """Write a file so that a reader sees all of it or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    made(path.parent)
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(handle, 0o644)  # who may come as far as here, the cache's own folder says
             file.write(text)
-        Path(temporary).replace(path)
+        try:
+            Path(temporary).replace(path)
+        except IsADirectoryError:
+            discard(path)
+            Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_note(path: Path, facts: dict[str, Any]) -> None:
+    """Publish facts as JSON, with a digest by which `read_note` knows that they are whole."""
+    publish(path, json.dumps({**facts, "sha256": _digest(facts)}, indent=1))
+
+
+def read_note(path: Path) -> dict[str, Any] | None:
+    """What `write_note` wrote; None where there is nothing, or something else."""
+    try:
+        facts = json.loads(path.read_bytes())
+        told = facts.pop("sha256")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return facts if told == _digest(facts) else None
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    return digest_of(json.dumps(facts, sort_keys=True))
+
+
+def made(folder: Path) -> Path:
+    """The folder, made where it is missing or where something else lies; others cannot write."""
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except FileExistsError:
+        discard(folder)
+        folder.mkdir(mode=0o755, exist_ok=True)
+    close_to_others(folder)
+    return folder
+
+
+def close_to_others(path: Path) -> None:
+    """Take from others the right to write, whatever the umask was when this was made."""
+    mode = path.stat().st_mode
+    if mode & 0o022:
+        path.chmod(mode & 0o7777 & ~0o022)
+
+
+def discard(path: Path) -> None:
+    """Remove a file or a folder with all that it holds; what cannot be removed stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
-import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from toolchain.notes import read_note
 
 
 @dataclass(frozen=True)
@@ -46,38 +47,42 @@ class Version:
     @classmethod
     def read(cls, folder: Path) -> Version | None:
         """The build in a folder of the cache; None where there is none, or not a whole one."""
-        try:
-            manifest = json.loads((folder / "manifest.json").read_text())
-            return cls(
-                digest=manifest["digest"],
-                when=datetime.fromtimestamp(manifest["built"]),
-                seconds=manifest["seconds"],
-                target=manifest["target"],
-                order=manifest["order"],
-                folder=folder,
-                manifest=manifest,
-            )
-        except (OSError, ValueError, KeyError):
+        manifest = read_note(folder / "manifest.json")
+        if manifest is None:
             return None
+        return cls(
+            digest=manifest["digest"],
+            when=datetime.fromtimestamp(manifest["built"]),
+            seconds=manifest["seconds"],
+            target=manifest["target"],
+            order=manifest["order"],
+            folder=folder,
+            manifest=manifest,
+        )
 
     def is_whole(self) -> bool:
         """A truncated library would not raise when opened, but kill the process."""
         with contextlib.suppress(OSError):
             data = self.library.read_bytes()
-            return hashlib.sha256(data).hexdigest() == self.manifest["library_sha256"]
+            whole = hashlib.sha256(data).hexdigest() == self.manifest["library_sha256"]
+            return whole and (self.folder / "log").is_file()
         return False
 
     def log(self) -> str:
         """What the compilers said."""
-        return (self.folder / "log").read_text(errors="replace")
+        return (self.folder / "log").read_text("utf-8", errors="replace")
 
     def sources(self) -> dict[str, list[str]]:
-        """The lines of every source and header of the user's that was compiled, by its name."""
-        kept = self.folder / "sources"
-        return {
-            name: (kept / file).read_text(errors="replace").splitlines()
-            for name, file in self.manifest["sources"].items()
-        }
+        """The lines of every source and header of the user's that was compiled, by its name.
+
+        A file that cannot be read any more has none.
+        """
+        return {name: self._lines(file) for name, file in self.manifest["sources"].items()}
+
+    def _lines(self, kept: str) -> list[str]:
+        with contextlib.suppress(OSError):
+            return (self.folder / "sources" / kept).read_text(errors="replace").splitlines()
+        return []
 
 
 class Diff:
