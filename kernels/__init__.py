@@ -25,6 +25,13 @@ def check_int64(value: object, name: str, otherwise: str = "") -> None:
         raise ValueError(f"{name} is {value!r}; wanted is {wanted}")
 
 
+def no_second_derivative(op: str) -> Tensor:
+    """Stands where somebody may write one: raises RuntimeError."""
+    raise RuntimeError(
+        f"{op} has no second derivative; where you need one, use its formula in torch's own ops"
+    )
+
+
 def check_buffers(dweight: Tensor | None, dbias: Tensor | None) -> None:
     """Raises ValueError where one of the two buffers for gradients is missing."""
     if (dweight is None) != (dbias is None):

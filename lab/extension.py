@@ -4,6 +4,7 @@ Before a cell runs, every loaded kernel whose sources or headers changed is rebu
 what was rebuilt, and what changed, stands above the cell's output. A build that fails is shown
 there, and calls of that kernel raise its error until its files change: the old build never runs in
 its place. The cell itself does run, for rejecting cells would also reject the one that mends.
+reference.py and kernels/NAME.py are followed too: see `lab.modules`.
 
 `%%cu NAME` compiles a cell: see `lab.magic`; `%%check` checks one: see `lab.check_magic`.
 `%unload_ext lab` takes all of this back.
@@ -28,7 +29,9 @@ class Extension:
         from lab.check_magic import Checks
         from lab.completion import complete
         from lab.magic import CellKernels
+        from lab.modules import Modules
 
+        self.modules = Modules()
         self.shell, self.live, self.complete = shell, LiveBuilds(), complete
         self.cells, self.checks = CellKernels(shell, self.live), Checks(shell)
         self.rejection = RejectCell(shell)
@@ -36,6 +39,7 @@ class Extension:
         self._above: list[tuple[jitload.Kernel, Exception, Line]] = []  # the cell that runs
 
     def start(self) -> None:
+        self.modules.note()
         self.shell.register_magics(self.cells, self.checks)
         self.shell.events.register("pre_run_cell", self.follow_files)
         self.shell.events.register("post_run_cell", self.say_once)
@@ -62,11 +66,13 @@ class Extension:
             for kernel in jitload.loaded():
                 if not kernel.is_current() and kernel not in self.cells.replaced:
                     self._rebuild(kernel)
+            self.modules.follow(self.shell.user_ns)
         except KeyboardInterrupt:
             self.rejection.announce()
 
     def say_once(self, result: ExecutionResult) -> None:
         """Where the cell has raised the error that stands above it, that one makes way."""
+        self.modules.note()
         for kernel, error, line in self._above:
             if getattr(self.shell, "kernel", None) and result.error_in_exec is error:
                 line.tell(kernel.name, "not built; its error stands below")

@@ -1,8 +1,9 @@
 """A new op: `python -m lab.scaffold NAME`
 
-makes kernels/NAME.cu, .cpp and .py, and prints what to put into reference.py. It copies `square`
-under the new name, so the op works as it comes, passes every test, and computes x * x. Change it
-line by line from there.
+makes kernels/NAME.cu, .cpp and .py, and adds the truth to reference.py. It copies `square` under
+the new name, so the op works as it comes, passes every test, and computes x * x; it prints what to
+change from there. The second derivative is not copied: that of another formula would be silently
+wrong. It raises until somebody writes it.
 
 `--folder` puts the files anywhere else; such an op is imported from its folder, and no test of this
 project finds it.
@@ -23,10 +24,36 @@ import reference
 
 MODEL = "square"
 KINDS = (".cu", ".cpp", ".py")
+TRUTH = jitload.KERNELS.parent / "reference.py"
+
+# What is true of x * x alone, and what the scaffold says in its place. The gradient g * f'(x) is
+# linear in g whatever f is, so that half of the second derivative holds.
+OTHERWISE = {
+    r"Gradients of every order are right:.*?\.\n": (
+        "There is no second derivative:\n    asking for one raises RuntimeError.\n"
+    ),
+    r"kernel\.backward\(grad_dx, grad, ctx\.version\),": (
+        f"grad_dx * grad * no_second_derivative(\"{MODEL}\"),  # or f''(x), in PyTorch's ops"
+    ),
+    r"import version_number": "import no_second_derivative, version_number",
+}
+
+TO_DO = """
+It computes x * x as it is, and every test passes. For another formula change:
+
+1. {truth}: the last function, in plain PyTorch.
+2. {place}.cu: the functions {name} and {name}_gradient, which all kernels below them call. They
+   compute in A, which is float, and double for double: write A(0.5), not 0.5.
+3. {place}.cu and .py: the lines at the top that name the formula.
+
+Then run: python -m pytest tests -k {name}
+"""
 
 
 def scaffold(name: str, folder: Path = jitload.KERNELS) -> list[Path]:
     """Make the three files of a new op in `folder`, formatted as the others; return their paths.
+
+    In kernels/ the truth goes to the end of reference.py.
 
     Raises:
         ValueError: the name is no lower-case identifier, or taken.
@@ -40,7 +67,10 @@ def scaffold(name: str, folder: Path = jitload.KERNELS) -> list[Path]:
     if there := [path.name for path in paths if path.exists()]:
         raise FileExistsError(f"{folder} has {', '.join(there)} already; remove them first")
     for path in paths:
-        text = renamed((jitload.KERNELS / f"{MODEL}{path.suffix}").read_text(), name)
+        text = (jitload.KERNELS / f"{MODEL}{path.suffix}").read_text()
+        if path.suffix == ".py":
+            text = without_second_derivative(text)
+        text = renamed(text, name)
         if folder != jitload.KERNELS:  # the loader knows only its own ops by name
             text = text.replace(
                 f'jitload.load("{name}")',
@@ -48,7 +78,19 @@ def scaffold(name: str, folder: Path = jitload.KERNELS) -> list[Path]:
             ).replace("from torch import", "from pathlib import Path\n\nfrom torch import")
         path.write_text(text)
         _format(path)
+    if folder == jitload.KERNELS:
+        with TRUTH.open("a") as truth:
+            truth.write(f"\n\n{stub(name)}")
     return paths
+
+
+def without_second_derivative(text: str) -> str:
+    """The model's .py, but for its second derivative, which raises."""
+    for part, instead in OTHERWISE.items():
+        text, count = re.subn(part, lambda _, new=instead: new, text, flags=re.DOTALL)
+        if count != 1:
+            raise RuntimeError(f"kernels/{MODEL}.py has {count} of {part!r}; wanted is one")
+    return text
 
 
 def renamed(text: str, name: str) -> str:
@@ -88,12 +130,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     for path in paths:
         print(path)
-    if options.folder == jitload.KERNELS:
-        print(
-            f"\nPut the truth into reference.py:\n\n{stub(options.name)}\n"
-            f"It passes as it is: python -m pytest tests -k {options.name}\n"
-            "Then change the formulas, here and in the three files."
-        )
+    if options.folder.resolve() == jitload.KERNELS:
+        print(TRUTH)
+        place = paths[0].with_suffix("").relative_to(TRUTH.parent)
+        print(TO_DO.format(name=options.name, place=place, truth=TRUTH.name), end="")
     return 0
 
 

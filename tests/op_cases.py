@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ import reference
 DEVICE = jitload.device()
 RESULTS = 30  # numbers of each kind that a judgement of error needs
 RESULTS_TO_FAIL = 300  # numbers and rows that an unfavourable one needs
+SHOWN = 5  # elements in a failure's message
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -179,6 +181,15 @@ def on_cpu(inputs: dict[str, object]) -> dict[str, object]:
     }
 
 
+def others_of(inputs: dict[str, object]) -> list[dict[str, object]]:
+    """The same inputs for PyTorch's kernels elsewhere: where one has a NaN and another has none, we
+    may do as either.
+
+    In float64 too: gelu(inf) is inf there, and NaN in the vectors of the CPU's float32.
+    """
+    return [on_cpu(inputs), converted(inputs, torch.float64)]
+
+
 def doubled(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(tensor.double() for tensor in tensors)
 
@@ -205,15 +216,58 @@ def error(result: Tensor, truth: Tensor) -> float:
     return largest((result - truth).masked_fill(same, 0).nan_to_num(nan=math.inf))
 
 
+def at(place: tuple[int, ...], tensor: Tensor, shape: torch.Size) -> Tensor | None:
+    """What a tensor holds where a result of that shape has `place`; None if it lies otherwise."""
+    own = shape[len(shape) - tensor.dim() :]
+    return tensor[place[len(shape) - tensor.dim() :]] if tensor.shape == own else None
+
+
+def worst(
+    name: str, got: Tensor, want: Tensor, inputs: dict[str, object], wrong: Tensor | None = None
+) -> str:
+    """A few elements of a result, those farthest off first: got, wanted, and the input there.
+
+    wrong: which elements count; by default all that differ.
+    """
+    same = (got == want) | (got.isnan() & want.isnan())
+    wrong = ~same if wrong is None else wrong
+    off = (got.double() - want.double()).abs().nan_to_num(nan=math.inf)
+    order = off.masked_fill(~wrong, -1).flatten().argsort(descending=True, stable=True)
+    lines = [f"{name}: {int(wrong.sum())} of {wrong.numel()} elements are wrong, among them"]
+    for index in order[: min(int(wrong.sum()), SHOWN)]:
+        place = tuple(int(i) for i in torch.unravel_index(index, got.shape))
+        there = {n: at(place, t, got.shape) for n, t in inputs.items() if isinstance(t, Tensor)}
+        given = ", ".join(
+            f"{n} is {value.item():.9g}" for n, value in there.items() if value is not None
+        )
+        found = (
+            f"{name}{list(place) or ''} is {got[place].item():.9g}, wanted {want[place].item():.9g}"
+        )
+        lines.append(f"  {found}" + (f", where {given}" if given else ""))
+    return "\n".join(lines)
+
+
+def assert_none(
+    wrong: Tensor, name: str, got: Tensor, want: Tensor, inputs: dict[str, object]
+) -> None:
+    """No element is wrong; else the message shows a few."""
+    __tracebackhide__ = True  # pytest would print every tensor here
+    assert not wrong.any(), worst(name, got, want, inputs, wrong)
+
+
 @dataclass
 class Errors:
-    """Largest errors of one result, draw by draw: ours, PyTorch's, and the truth they are of."""
+    """Largest errors of one result, draw by draw: ours, PyTorch's, and the truth they are of.
+
+    shown: a few elements of the draw in which ours is the largest.
+    """
 
     dtype: torch.dtype
     allowed: int  # times PyTorch's
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
     truth: list[float] = field(default_factory=list)
+    shown: Callable[[], str] = str
 
     def in_half_ulps(self) -> tuple[float, float]:
         """The largest of all draws, PyTorch's at least 1.
@@ -236,7 +290,7 @@ class Errors:
         ours, theirs = self.in_half_ulps()
         return (
             f"wrong by {ours:.3g} halves of an ULP; PyTorch by {theirs:.3g}, and {self.allowed} "
-            "times that is allowed"
+            f"times that is allowed\n{self.shown()}"
         )
 
 
@@ -254,6 +308,7 @@ def assert_as_good_as_pytorch(case: Case, draw: Callable[[int], dict[str, Tensor
     For float64 there is no finer truth. PyTorch's error in float32, scaled by the ratio of their
     precisions, stands for its error there, and also for that of the truth: so k is one more.
     """
+    __tracebackhide__ = True
     errors: dict[str, Errors] = {}
     numbers = rows = seed = 0
 
@@ -278,6 +333,8 @@ def assert_as_good_as_pytorch(case: Case, draw: Callable[[int], dict[str, Tensor
             over_rows = case.shapes.get(name.removeprefix("d"), "") == "cols"
             allowed = (3 if over_rows else 2) + (dtype == torch.float64)
             found = errors.setdefault(name, Errors(dtype, allowed))
+            if error(got[name], truth[name]) > max(found.ours, default=-1):
+                found.shown = partial(worst, name, got[name], truth[name], inputs)
             found.ours.append(error(got[name], truth[name]))
             found.theirs.append(scale * error(bar[name], bar_truth[name]))
             found.truth.append(largest(truth[name]))
@@ -294,6 +351,7 @@ def assert_close_to_pytorch(case: Case, inputs: dict[str, Tensor]) -> None:
     One draw may find PyTorch lucky. So a result may also be off by k + 2 half ULP of the largest
     truth of its kind; an error of indexing is far beyond that.
     """
+    __tracebackhide__ = True
     dtype = inputs[case.first].dtype
     grad = random_grad(case.theirs(**inputs))
     got, bar = outcome(case.ours, inputs, grad), outcome(case.theirs, inputs, grad)
@@ -302,4 +360,7 @@ def assert_close_to_pytorch(case: Case, inputs: dict[str, Tensor]) -> None:
         allowed = 3 * error(bar[name], truth[name]) + 4 * half_ulp(largest(truth[name]), dtype)
         off = error(got[name], truth[name])
         shape = tuple(inputs[case.first].shape)
-        assert off <= allowed, f"{name} of {shape} is off by {off:.3g}; {allowed:.3g} is allowed"
+        assert off <= allowed, (
+            f"{name} of {shape} is off by {off:.3g}; {allowed:.3g} is allowed\n"
+            f"{worst(name, got[name], truth[name], inputs)}"
+        )

@@ -6,6 +6,7 @@ Sources without a kernel compile in a fraction of a second, and follow their fil
 import builtins
 import re
 import shutil
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -234,6 +235,96 @@ def test_unloaded_nothing_is_rebuilt_and_cu_is_gone(notebook):
     notebook.run("%load_ext lab")
     notebook.run("result = kernel.answer()")
     assert notebook["result"] == 2
+
+
+# ---- reference.py and kernels/NAME.py
+
+
+@pytest.fixture
+def op(notebook, tmp_path, monkeypatch):
+    """A project with one op, as the scaffold makes it, that a notebook has imported."""
+    root = jitload.KERNELS.parent
+    shutil.copytree(root / "kernels", tmp_path / "project/kernels")
+    shutil.copy(root / "reference.py", tmp_path / "project")
+    monkeypatch.setattr(jitload, "KERNELS", tmp_path / "project/kernels")
+    monkeypatch.setattr("lab.modules.REFERENCE", tmp_path / "project/reference.py")
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in ("kernels", "reference")
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path / "project")
+    notebook.run("""
+        import torch
+        import reference
+        from kernels import square as module
+        from kernels.square import square, VERSIONS
+        from reference import square as truth, OPS
+        x = torch.full((3,), 5.0)
+    """)
+    assert Path(sys.modules["reference"].__file__).parent == tmp_path / "project"
+    yield tmp_path / "project"
+    for name in of_project():
+        del sys.modules[name]
+
+
+def of_project() -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] in ("kernels", "reference")]
+
+
+def edit(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after))
+
+
+def test_an_edited_reference_is_followed_under_every_name(notebook, op):
+    edit(
+        op / "reference.py",
+        '"""y = x * x"""\n    return x * x',
+        '"""y = x"""\n    return x * x * x',
+    )
+    values = "[f(x)[0].item() for f in (truth, reference.square, OPS['square'].function)]"
+    shown = notebook.run(f"result = {values}")
+    assert notebook["result"] == [125, 125, 125]
+    assert "reference.py: changed, and imported again" in shown
+    assert "imported again" not in notebook.run("result = 0")
+    assert len(notebook["OPS"]) > 5
+
+
+def test_a_reference_that_is_broken_is_told_of_and_the_earlier_one_stays(notebook, op):
+    kept = (op / "reference.py").read_text()
+    for broken, says in [("def broken(:", "SyntaxError"), ("OPS.clear()\n1 / 0", "ZeroDivision")]:
+        (op / "reference.py").write_text(f"{kept}\n{broken}\n")
+        shown = notebook.run("result = reference.square(x)[0].item(), len(OPS)")
+        assert says in shown
+        assert "What reference.py said before stays in force until this is mended." in shown
+        assert notebook["result"][0] == 25
+        assert notebook["result"][1] > 5
+        assert says not in notebook.run("result = 0"), "once is enough"
+    (op / "reference.py").write_text(kept)
+    notebook.run("result = truth(x)[0].item()")
+    assert notebook["result"] == 25
+
+
+def test_an_edited_function_of_an_op_is_followed(notebook, op):
+    edit(op / "kernels/square.py", "return kernel.forward(x,", "return kernel.forward(-x - 1,")
+    shown = notebook.run("result = [f(x)[0].item() for f in (square, module.square)]")
+    assert notebook["result"] == [36, 36]
+    assert "kernels/square.py: changed, and imported again" in shown
+
+
+def test_an_edited_gradient_formula_of_an_op_is_followed(notebook, op):
+    edit(
+        op / "kernels/square.py",
+        "return kernel.backward(grad, x, ctx.version), None",
+        "return 7 * grad, None",
+    )
+    notebook.run("""
+        leaf = x.clone().requires_grad_()
+        square(leaf).sum().backward()
+        result = leaf.grad[0].item()
+    """)
+    assert notebook["result"] == 7
 
 
 # ---- %%cu

@@ -1,6 +1,7 @@
 """Gradients of the ops by PyTorch's own checkers, and the ops inside torch.compile."""
 
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from op_cases import (
 )
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd.gradcheck import GradcheckError
 
 import reference
 
@@ -34,10 +36,22 @@ def positional(case: Case):
     return lambda *tensors: case.ours(**dict(zip(case.shapes, tensors, strict=True)))
 
 
+def check(checker: Callable, case: Case, shape: tuple[int, int], wrong: str) -> None:
+    """One of PyTorch's checkers; where it finds something `wrong` says what that is."""
+    __tracebackhide__ = True
+    try:
+        assert checker(positional(case), leaves(case, *shape))
+    except GradcheckError as error:
+        found = str(error).partition(",\nnumerical:")[0]  # both Jacobians follow
+        raise AssertionError(f"{wrong}. PyTorch says: {found}") from None
+
+
 @pytest.mark.parametrize("shape", [(3, 8), (5, 3)], ids=str)
 @each_case
 def test_first_derivative(case: Case, shape: tuple[int, int]):
-    assert gradcheck(positional(case), leaves(case, *shape))
+    name = case.op.name
+    wrong = f"The gradient in kernels/{name}.cu is not that of the formula there"
+    check(gradcheck, case, shape, wrong)
 
 
 @pytest.mark.parametrize("shape", [(3, 8), (2, 3)], ids=str)
@@ -45,7 +59,12 @@ def test_first_derivative(case: Case, shape: tuple[int, int]):
 def test_second_derivative(case: Case, shape: tuple[int, int]):
     """Right or refused: never zero or silently wrong."""
     if has_second_derivative(case):
-        assert gradgradcheck(positional(case), leaves(case, *shape))
+        name = case.op.name
+        wrong = (
+            f"_double_backward in kernels/{name}.py is not the derivative of the gradient that"
+            f" kernels/{name}.cu has now: mend it, or let it raise as kernels/layer_norm.py does"
+        )
+        check(gradgradcheck, case, shape, wrong)
         return
     for wanted in case.differentiable:
         inputs = dict(zip(case.shapes, leaves(case, *shape), strict=True))

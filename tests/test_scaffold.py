@@ -1,11 +1,15 @@
 """A new op from the scaffold passes the tests of all ops, and is formatted as they are."""
 
+import contextlib
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ from lab import scaffold
 ROOT = jitload.KERNELS.parent
 PARTS = ("kernels", "lab", "simulator", "tests", "toolchain")
 FILES = ("jitload.py", "reference.py", "pyproject.toml", ".clang-format")
+OPTIONS = ("-q", "-x", "-p", "no:cacheprovider")
 NAME = "squared_relu"  # longer than the model's, so that lines move
 
 
@@ -30,10 +35,8 @@ def project(tmp_path_factory) -> Path:
     for file in FILES:
         shutil.copy(ROOT / file, folder / file)
     said = run(folder, "-m", "lab.scaffold", NAME).stdout
-    assert [path.name for path in folder.glob(f"kernels/{NAME}*")]
-    stub = said[said.index("@op") : said.index("It passes")]
-    with (folder / "reference.py").open("a") as reference:
-        reference.write(f"\n\n{stub.rstrip()}\n")
+    made = [f"kernels/{NAME}.cu", f"kernels/{NAME}.cpp", f"kernels/{NAME}.py", "reference.py"]
+    assert said.split("\n\n")[0].split() == [str(folder / path) for path in made]
     return folder
 
 
@@ -48,6 +51,11 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 @pytest.mark.slow
 def test_a_new_op_passes_the_tests_of_all_ops(project):
+    assert passed(project, NAME) > 100
+
+
+def passed(project: Path, name: str) -> int:
+    """How many tests of all ops there are for one, all of which pass."""
     tests = [
         "tests/test_ops.py::test_error_is_about_pytorchs",
         "tests/test_ops_autograd.py",
@@ -55,9 +63,120 @@ def test_a_new_op_passes_the_tests_of_all_ops(project):
         "tests/test_ops_transforms.py",
         "tests/test_reference.py",
     ]
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-k", NAME]
-    said = run(project, "-m", "pytest", *options, *tests).stdout
-    assert int(said.split(" passed")[0].split()[-1]) > 100, said
+    said = run(project, "-m", "pytest", *OPTIONS, "-k", name, *tests).stdout
+    return int(said.split(" passed")[0].split()[-1])
+
+
+# ---- another formula, as the scaffold says to change it
+
+FORMULAS = {
+    "reference.py": [
+        ('"""y = x * x"""', '"""y = x * Phi(x), where Phi is the normal distribution"""'),
+        ("    return x * x\n", "    return torch.nn.functional.gelu(x)\n"),
+    ],
+    "kernels/gelu.cu": [
+        ("    return x * x;", "    return x * A(0.5) * (A(1) + erf(x * A(0.7071067811865476)));"),
+        (
+            "    return 2 * g * x;",
+            "    const A share = A(0.5) * (A(1) + erf(x * A(0.7071067811865476)));\n"
+            "    return g * (share + x * A(0.3989422804014327) * exp(A(-0.5) * x * x));",
+        ),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def gelu(project) -> Path:
+    """The project with another op, gelu's formula in it."""
+    run(project, "-m", "lab.scaffold", "gelu")
+    for file, changes in FORMULAS.items():
+        text = (project / file).read_text()
+        for before, after in changes:
+            head, found, tail = text.rpartition(before)
+            assert found, before
+            text = head + after + tail
+        (project / file).write_text(text)
+    return project
+
+
+@pytest.mark.slow
+def test_another_formula_is_green(gelu):
+    assert passed(gelu, "gelu") > 100
+
+
+def attempt(project: Path, *tests: str) -> str:
+    """What tests say that must fail."""
+    environment = os.environ | {"PYTHONPATH": str(project), "COLUMNS": "400"}
+    command = [sys.executable, "-m", "pytest", *OPTIONS, "-k", "gelu-vector", *tests]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout
+
+
+@contextlib.contextmanager
+def changed(path: Path, before: str, after: str) -> Iterator[None]:
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, after))
+    yield
+    path.write_text(text)
+
+
+@pytest.mark.slow
+def test_a_second_derivative_is_refused_until_it_is_written_and_one_of_x_squared_is_found(gelu):
+    code = """
+        import torch
+        from kernels.gelu import gelu
+        x = torch.ones(3, requires_grad=True)
+        (grad,) = torch.autograd.grad(gelu(x).sum(), x, create_graph=True)
+        try:
+            torch.autograd.grad(grad.sum(), x)
+        except RuntimeError as error:
+            print(error)
+    """
+    said = run(gelu, "-c", textwrap.dedent(code)).stdout
+    assert said.startswith("gelu has no second derivative; where you need one, use its formula in")
+    with changed(gelu / "kernels/gelu.py", 'no_second_derivative("gelu")', "2"):  # as of x * x
+        said = attempt(gelu, "tests/test_ops_autograd.py")
+    assert "_double_backward in kernels/gelu.py is not the derivative of the gradient" in said
+    assert "tensor([" not in said
+    right = "(2 - x * x) * (x * x / -2).exp() * 0.3989422804014327"
+    with changed(gelu / "kernels/gelu.py", 'no_second_derivative("gelu")', right):
+        run(gelu, "-m", "pytest", *OPTIONS, "-k", "gelu and second", "tests/test_ops_autograd.py")
+
+
+@pytest.mark.slow
+def test_a_wrong_special_value_and_a_wrong_number_show_a_few_elements(gelu):
+    source, result = gelu / "kernels/gelu.cu", "    return x * A(0.5) *"
+    with changed(source, result, f"    if (x < A(-9)) return A(0);\n{result}"):
+        said = attempt(gelu, "tests/test_ops.py::test_special_values_among_others")
+    assert "y: 2 of 72 elements are wrong, among them" in said
+    assert "y[2, 0] is 0, wanted nan, where x is -inf" in said
+    assert "tensor([" not in said
+    assert len(said.splitlines()) < 50
+    with changed(source, result, f"    if (x > A(1)) return x;\n{result}"):
+        said = attempt(gelu, "tests/test_ops.py::test_error_is_about_pytorchs")
+    assert re.search(r"y is wrong by .*\n.* y: \d+ of \d+ elements are wrong, among them", said)
+    assert re.search(r"y\[\d+, \d+\] is [\d.]+, wanted [\d.]+, where x is [\d.]+\n", said)
+    assert "tensor([" not in said
+
+
+@pytest.mark.slow
+def test_a_gradient_that_was_forgotten_is_told_of(gelu):
+    source = gelu / "kernels/gelu.cu"
+    text = source.read_text()
+    (gradient,) = [line for line in text.splitlines() if line.startswith("    return g * (share")]
+    with changed(source, gradient, "    return 2 * g * x;"):
+        said = attempt(gelu, "tests/test_ops_autograd.py")
+    assert "The gradient in kernels/gelu.cu is not that of the formula there" in said
+    assert "tensor([" not in said
+
+
+def test_a_model_that_changed_is_not_copied_with_its_second_derivative():
+    text = (jitload.KERNELS / f"{scaffold.MODEL}.py").read_text()
+    assert "grad_dx, grad, ctx" not in scaffold.without_second_derivative(text)
+    with pytest.raises(RuntimeError, match=r"has 0 of .*wanted is one"):
+        scaffold.without_second_derivative(text.replace("grad_dx, grad, ctx", "g, grad, ctx"))
 
 
 def test_a_new_op_is_formatted_as_the_others(project):

@@ -1,7 +1,7 @@
 """The scaffold's files, and what changes in them: both formulas, and the second derivative.
 
-The gradient 2 * grad * relu(x) is not symmetric in grad and x any more, so that its own gradient
-in x is another formula. A NaN is no number <= 0, and stays one.
+The scaffold leaves the second derivative to be written: of relu(x)^2 it is 2 where x is positive. A
+NaN is no number <= 0, and stays one.
 """
 
 import atexit
@@ -18,7 +18,7 @@ CHANGES = {
         "return 2 * g * x;": "return x <= 0 ? A(0) : 2 * g * x;",
     },
     ".py": {
-        "kernel.backward(grad_dx, grad, ctx.version)": "2 * grad * grad_dx * (x > 0)",
+        'no_second_derivative("squared_relu")': "2 * (x > 0)",
     },
 }
 
