@@ -34,7 +34,11 @@ where the name goes, because every build has a name of its own.
     no binding at all                               the .cu's extern "C" functions take tensors
 
 Without a binding, `float*` takes a float32 tensor (and so on for every type), numbers are passed as
-declared, a `cudaStream_t` is filled in, and a returned cudaError_t other than 0 raises.
+declared, a `cudaStream_t` is filled in, and a returned cudaError_t other than 0 raises. Kernels
+that no function of theirs launches are launched from Python, with a grid and a block in brackets:
+
+    kernel.add[(n + 255) // 256, 256](x, y, n)       # of __global__ void add(float* x, ...)
+    kernel.add[grid, block, stream, shared](x, y, n)  # shared: bytes of dynamic shared memory
 
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
 `torch.library`'s, replayed for every new build; the gradient works under torch.func too. A graph
@@ -71,6 +75,7 @@ import errno
 import functools
 import hashlib
 import importlib
+import inspect
 import os
 import platform
 import re
@@ -87,8 +92,9 @@ from typing import Any, TypeVar
 import torch
 
 import simulator
-from toolchain import autocast, gradients, machine, sources
+from toolchain import autocast, gradients, machine
 from toolchain.cache import Cache
+from toolchain.cfunctions import Launch
 from toolchain.errors import CompileError, MissingTool
 from toolchain.inputs import Inputs, Recipe, formulas_of
 from toolchain.machine import default_target, device
@@ -208,7 +214,7 @@ def _build_in(work: Path, inputs: Inputs) -> None:
         "recipe": recipe.key,
         "target": recipe.target,
         "binding": inputs.binding,
-        "exports": sources.exports(inputs.source_text),
+        "exports": inputs.exports,
         "built": time.time(),
         "order": 1 + max((v.order for v in _versions(recipe)), default=0),
         "seconds": round(time.perf_counter() - started, 3),
@@ -426,6 +432,18 @@ class Function:
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         return self._call(*args, **kwargs)
+
+    def __getitem__(self, configuration: object) -> Launch:
+        """Of a kernel: `kernel.add[grid, block]`, which waits for the arguments."""
+        return Launch(self, configuration)
+
+    @property
+    def __signature__(self) -> inspect.Signature | None:
+        """In the words of C, where it is a C function's or a kernel's."""
+        return getattr(self._call, "__signature__", None)
+
+    def point_at(self, call: Callable) -> None:
+        self._call, self.__doc__ = call, call.__doc__
 
     def __repr__(self) -> str:
         return f"<Function {self.__qualname__}>"
@@ -733,7 +751,7 @@ class Kernel:
             self._by_thread = any(b not in newest for b in list(self._formulas_of.values()))
             for name, function in self._functions.items():
                 call = self._now(name)
-                function._call = self._for_each_thread(name, call) if self._by_thread else call
+                function.point_at(self._for_each_thread(name, call) if self._by_thread else call)
 
     def _now(self, name: str) -> Callable:
         if self._instead:
@@ -757,8 +775,12 @@ class Kernel:
         return unknown
 
     def _no_such(self, name: str) -> str:
+        from toolchain.launchers import explanations  # late: a warm load does without
+
         names = ", ".join(self._build.functions) if self._build else ""
-        return f"kernel {self.recipe.name!r} has no function {name!r}; it has: {names or 'none'}"
+        said = f"kernel {self.recipe.name!r} has no function {name!r}; it has: {names or 'none'}"
+        why = explanations(self._build.version).get(name) if self._build else None
+        return f"{said}\n{why}" if why else said
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -97,7 +97,8 @@ def report(
         )
     changes, coloured = _changes(kernel, before)
     last = note(kernel)
-    line.tell(kernel.name, f"{text}{changes}{last}", f"{text}{coloured}{html.escape(last)}")
+    rich = f'<span style="white-space: pre-wrap">{html.escape(last)}</span>'
+    line.tell(kernel.name, f"{text}{changes}{last}", f"{text}{coloured}{rich}")
     return kernel
 
 

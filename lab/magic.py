@@ -1,29 +1,35 @@
 """`%%cu NAME [--target cuda|cpu] [FLAGS]`: a cell of CUDA becomes the kernel NAME.
 
     %%cu scale -DTHREADS=256
-    __global__ void kernel(const float* x, float* y, int n, float factor) {
+    __global__ void by(const float* x, float* y, int n, float factor) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i < n) y[i] = x[i] * factor;
     }
+
+and then, in Python, `scale.by[(n + 255) // 256, 256](x, y, n, 2.0)`: grid and block in brackets,
+then the kernel's arguments, tensors for pointers. FLAGS go to the compilers.
+
+Or the cell has functions that launch its kernels as they need it, and those are what it offers:
+
     extern "C" cudaError_t twice(const float* x, float* y, int n, cudaStream_t stream) {
-        kernel<<<(n + THREADS - 1) / THREADS, THREADS, 0, stream>>>(x, y, n, 2);
+        by<<<(n + THREADS - 1) / THREADS, THREADS, 0, stream>>>(x, y, n, 2);
         return cudaGetLastError();
     }
 
-and then, in Python, `scale.twice(x, y, x.numel())`. FLAGS go to the compilers.
+behind the kernel makes it `scale.twice(x, y, n)`; the stream is filled in.
 
 The source is written to scratch/NOTEBOOK/NAME.cu beside the notebook (scratch/NAME.cu where no
 notebook is known), line for line, so that errors and profilers point at the cell's own lines; open
 it, diff its versions, load it elsewhere. Running the cell writes it anew.
 
-Without a binding, the `extern "C"` functions become callables that take tensors for pointers. A
-binding may stand in the same cell: what follows a line that begins with `// ---- binding` is
+A binding may stand in the same cell: what follows a line that begins with `// ---- binding` is
 compiled beside the kernels, as NAME.cpp, and faster than as a part of the .cu. A cell that has a
 binding and no kernel is NAME.cpp alone. #include looks beside the notebook, too.
 
 Tab completes CUDA's names in such a cell (`lab.completion`). JupyterLab has neither a setting nor a
 message of the kernel that colours one cell, or a .cu file, as C++: lab/share does it, an extension
-of the page itself, which `make lab` names in JUPYTER_PATH. Shift-Tab knows Python's names alone.
+of the page itself, which `make lab` names in JUPYTER_PATH. Shift-Tab shows a kernel's parameters
+as C declares them.
 """
 
 import os
@@ -39,6 +45,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 import jitload
 from lab.builds import Line, LiveBuilds, report
 from toolchain.cfunctions import STREAM
+from toolchain.launchers import explanations
 from toolchain.sources import binding_of, without_comments
 
 BINDING = re.compile(r"^// ---- binding\b", re.MULTILINE)
@@ -66,25 +73,27 @@ class CellKernels(Magics):
     def cu(self, line: str, cell: str) -> None:
         """Compile the cell's CUDA source as a kernel: %%cu NAME [--target cuda|cpu] [FLAGS]
 
-        Three cells that hold a kernel of one's own against PyTorch's op, error and time:
+        A kernel of one's own against PyTorch's op, error and time, in three cells:
 
             %load_ext lab
             import lab, torch
 
             %%cu mine
-            __global__ void kernel(const float* x, float* y, int n) {
+            __global__ void sigmoid(const float* x, float* y, int n) {
                 int i = blockIdx.x * blockDim.x + threadIdx.x;
                 if (i < n) y[i] = 1 / (1 + expf(-x[i]));
             }
-            extern "C" void run(const float* x, float* y, int n) { kernel<<<n / 256 + 1, 256>>>(x, y, n); }
 
             def sigmoid(x):
                 y = torch.empty_like(x)
-                mine.run(x, y, x.numel())
+                mine.sigmoid[(x.numel() + 255) // 256, 256](x, y, x.numel())
                 return y
             x = torch.randn(1 << 20, device=mine.target)
             lab.compare_calls({"mine": sigmoid, "torch": torch.sigmoid}, inputs=x)
-        """  # noqa: E501
+
+        A cell may also hold an extern "C" function that launches its kernels: `mine.run(x, y, n)`.
+        FLAGS go to the compilers, as in -DROWS=4.
+        """
         options, flags = _arguments.parse_known_args(shlex.split(line))
         name = options.name
         if not name.isidentifier():
@@ -147,10 +156,16 @@ def write(place: Path, cell: str) -> list[Path]:
 
 
 def signatures(kernel: jitload.Kernel) -> str:
-    """What the kernel can be called with; a stream is filled in."""
+    """What the kernel can be called with, a stream being filled in; or why with nothing."""
     shown = []
     for name, declared in kernel.version.manifest["exports"].items():
-        parameters = declared["parameters"] if declared else []
-        given = ", ".join(p for p in parameters if STREAM not in p)
-        shown.append(f"{kernel.name}.{name}" + (f"({given})" if declared else ""))
-    return "; " + ", ".join(shown)
+        if declared is None:
+            shown.append(f"{kernel.name}.{name}")
+            continue
+        launch = "[grid, block]" if "kernel" in declared else ""
+        given = ", ".join(p for p in declared["parameters"] if STREAM not in p)
+        shown.append(f"{kernel.name}.{name}{launch}({given})")
+    if shown:
+        return "; " + ", ".join(shown)
+    reasons = explanations(kernel.version).values()
+    return "; nothing in it can be called from Python. " + "\n".join(reasons)

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 import jitload
+from toolchain.cfunctions import Launch
 
 HINTS = {
     "SIGSEGV": "It touched memory that is not its own: look for an index past the end of a tensor.",
@@ -40,20 +41,28 @@ GRACE = 2.0  # seconds that an interrupted child has to end its compilers
 
 @dataclass(frozen=True)
 class Call:
-    """What the child is to run: a kernel's function (recipe and name), or a Python function."""
+    """What the child is to run: a kernel's function (recipe and name), or a Python function.
+
+    launch: what stands between the brackets, where it is a kernel that Python launches.
+    """
 
     what: str
     recipe: Any  # a kernel's, else None
     function: Callable | str
     args: tuple
     kwargs: dict[str, object]
+    launch: Any = None
 
     @classmethod
     def of(cls, function: Callable, args: tuple, kwargs: dict[str, object]) -> Call:
+        launch = None
+        if isinstance(function, Launch):
+            launch, function = function.given, function.function
         for kernel in jitload.loaded():
             for name, candidate in vars(kernel).items():
                 if candidate is function:
-                    return cls(f"{kernel.name}.{name}", kernel.recipe, name, args, kwargs)
+                    what = f"{kernel.name}.{name}"
+                    return cls(what, kernel.recipe, name, args, kwargs, launch)
         module, name = (getattr(function, a, None) for a in ("__module__", "__qualname__"))
         if not callable(function) or module in (None, "__main__") or "<" in str(name):
             raise TypeError(
@@ -70,6 +79,8 @@ class Call:
             kernel = jitload.Kernel(self.recipe)
             kernel.reload()
             function = getattr(kernel, self.function)
+            if self.launch is not None:
+                function = function[self.launch]
         return lambda: function(*self.args, **self.kwargs)
 
 
@@ -113,8 +124,8 @@ class Trial:
 def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: object) -> Trial:
     """Call `function(*args, **kwargs)` in a fresh process, and say how that ended.
 
-    function: of a loaded kernel (`kernel.forward`; the child runs the build of its files as they
-        are now), or of a module that can be imported.
+    function: of a loaded kernel (`kernel.forward` or `kernel.add[grid, block]`; the child runs the
+        build of its files as they are now), or of a module that can be imported.
     args, kwargs: copied, tensors of a GPU through the host's memory.
     seconds: limit for the call; the start of the process, some seconds, does not count.
 

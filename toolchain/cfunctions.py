@@ -1,12 +1,17 @@
-"""The extern "C" functions of a .cu without a binding, called with tensors and numbers."""
+"""What a .cu without a binding offers, called with tensors and numbers: its extern "C" functions,
+and the kernels that it does not launch itself (`toolchain.launchers`)."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
+import math
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -24,6 +29,15 @@ POINTERS = {
     "int8_t": torch.int8,
     "unsigned char": torch.uint8,
     "uint8_t": torch.uint8,
+    "unsigned short": torch.uint16,
+    "uint16_t": torch.uint16,
+    "unsigned": torch.uint32,
+    "unsigned int": torch.uint32,
+    "uint32_t": torch.uint32,
+    "unsigned long": torch.uint64,
+    "unsigned long long": torch.uint64,
+    "uint64_t": torch.uint64,
+    "size_t": torch.uint64,
     "bool": torch.bool,
     "half": torch.float16,
     "__half": torch.float16,
@@ -49,10 +63,40 @@ NUMBERS = {
     "uint64_t": ctypes.c_uint64,
     "size_t": ctypes.c_size_t,
     "short": ctypes.c_short,
+    "int16_t": ctypes.c_int16,
+    "unsigned short": ctypes.c_ushort,
+    "uint16_t": ctypes.c_uint16,
+    "signed char": ctypes.c_int8,
+    "int8_t": ctypes.c_int8,
+    "unsigned char": ctypes.c_uint8,
+    "uint8_t": ctypes.c_uint8,
     "bool": ctypes.c_bool,
 }
 STREAM = "cudaStream_t"  # filled in with the current one
 ERROR = "cudaError_t"  # a returned one raises unless it is 0
+LARGEST_GRID = (0x7FFFFFFF, 65535, 65535)  # the same for every GPU that this torch knows
+LARGEST_BLOCK = (1024, 1024, 64)
+MOST_THREADS = 1024  # of a block
+
+_QUALIFIERS = r"\b(?:const|volatile|struct|__restrict__|__restrict|__grid_constant__)\b|std::"
+
+
+def launcher_of(kernel: str) -> str:
+    """The C function that launches a kernel; `toolchain.launchers` writes it."""
+    return f"jitload_launch_{kernel}"
+
+
+def _range(number: type) -> tuple[int, int] | None:
+    """The least and the greatest of a type of whole numbers."""
+    if number in (ctypes.c_float, ctypes.c_double):
+        return None
+    bits = 8 * ctypes.sizeof(number)
+    if number is ctypes.c_bool:
+        return 0, 1
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if number(-1).value < 0 else (0, (1 << bits) - 1)
+
+
+_RANGES = {kind: _range(number) for kind, number in NUMBERS.items()}
 
 
 @dataclass(frozen=True)
@@ -65,15 +109,15 @@ class Parameter:
 
     @classmethod
     def parse(cls, declaration: str, position: int) -> Parameter:
-        text = declaration.replace("[]", "*")
-        text = re.sub(r"\b(const|struct|__restrict__|__restrict)\b|std::", " ", text)
-        words, stars = re.findall(r"[\w:]+", text.split("=")[0]), text.count("*")
+        text = re.sub(_QUALIFIERS, " ", declaration.partition("=")[0])
+        text = re.sub(r"\[\w*\]", "*", re.sub(r"\b(long|short)\s+int\b", r"\1", text))
+        words, stars = re.findall(r"[\w:]+", text), text.count("*")
         wanted = {STREAM, *(POINTERS if stars else NUMBERS)}
         name = f"argument {position}"
         if " ".join(words) not in wanted and len(words) > 1:
             name = words.pop()
         kind = " ".join(words)
-        if stars > 1 or kind not in wanted:
+        if stars > 1 or kind not in wanted or re.search(r"[&()<]", text):
             raise TypeError(
                 f"Python cannot pass the parameter {declaration!r}; wanted a pointer to"
                 f" {', '.join(POINTERS)}; a number ({', '.join(NUMBERS)}); or {STREAM}."
@@ -99,20 +143,31 @@ class CFunction:
         check: Callable[[], None] | None,
     ):
         self.__name__, self.library, self.target, self.check = name, library, target, check
-        declared = enumerate(signature["parameters"], 1)
-        self.parameters = [Parameter.parse(text, i) for i, text in declared]
+        self.declared = signature["parameters"]
+        self.parameters = [Parameter.parse(text, i) for i, text in enumerate(self.declared, 1)]
         self.wanted = [p for p in self.parameters if p.type != STREAM]
         self.returns = signature["returns"]
         if self.returns not in ("void", ERROR, *NUMBERS):
             raise TypeError(f"{name} returns {self.returns}; wanted void, {ERROR} or a number")
-        self.function = library[name]
+        self.function = self._symbol(name)
         self.function.restype = ctypes.c_int if self.returns == ERROR else NUMBERS.get(self.returns)
+        self.__doc__ = self._doc()
+
+    def _symbol(self, name: str) -> Any:
+        return self.library[name]
 
     def __call__(self, *arguments: object) -> object:
-        if len(arguments) != len(self.wanted):
-            names = ", ".join(p.name for p in self.wanted)
+        if arguments and isinstance(arguments[0], Configuration):
             raise TypeError(
-                f"{self.__name__} takes {len(self.wanted)} arguments ({names}),"
+                f"{self.__name__} is a function and no kernel: call it without a grid and a block,"
+                f" as in {self.__name__}({self._names()})"
+            )
+        return self._call(arguments)
+
+    def _call(self, arguments: tuple, configuration: Configuration | None = None) -> object:
+        if len(arguments) != len(self.wanted):
+            raise TypeError(
+                f"{self.__name__} takes {len(self.wanted)} arguments ({self._names()}),"
                 f" {len(arguments)} were given"
             )
         tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
@@ -122,6 +177,8 @@ class CFunction:
             self._stream(place) if p.type == STREAM else self._value(p, next(given), place)
             for p in self.parameters
         ]
+        if configuration:
+            values = [*configuration.values(self._stream(place)), *values]
         with torch.cuda.device(place) if place.type == "cuda" else contextlib.nullcontext():
             result = self.function(*values)
             self._raise_pending(result if self.returns == ERROR else 0)
@@ -130,15 +187,55 @@ class CFunction:
     def __deepcopy__(self, memo: dict) -> CFunction:
         return self  # a library's function is copied as little as any other
 
+    def _names(self) -> str:
+        return ", ".join(p.name for p in self.wanted)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.__name__}{self.__signature__}>"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """What is given from Python, each parameter with its type in C."""
+        parameters = []
+        for position, (parameter, text) in enumerate(
+            zip(self.parameters, self.declared, strict=True), 1
+        ):
+            if parameter.type != STREAM:
+                name = parameter.name if parameter.name.isidentifier() else f"argument_{position}"
+                kind = re.sub(rf"\b{re.escape(parameter.name)}\b", "", text).strip()
+                parameters.append(
+                    inspect.Parameter(
+                        name, inspect.Parameter.POSITIONAL_ONLY, annotation=_CType(kind)
+                    )
+                )
+        returns = None if self.returns in ("void", ERROR) else _CType(self.returns)
+        return inspect.Signature(parameters, return_annotation=returns)
+
+    def _doc(self) -> str:
+        """What `help` and Shift-Tab show: the declaration in C."""
+        return (
+            f'extern "C" {self.returns} {self.__name__}({", ".join(self.declared)})\n\n'
+            "Pointers take contiguous tensors of their type on one device. A stream is filled in,"
+            " and an error of CUDA's raises."
+        )
+
     def _value(self, parameter: Parameter, value: object, place: torch.device) -> object:
         what, kind = f"{self.__name__}: {parameter.name}", parameter.type
         if parameter.pointer:
             return self._pointer(what, kind, value, place)
         if not isinstance(value, bool | int | float):
             raise TypeError(f"{what} is a {type(value).__name__}; wanted a number ({kind})")
-        if isinstance(value, float) and NUMBERS[kind] not in (ctypes.c_float, ctypes.c_double):
+        number, limits = NUMBERS[kind], _RANGES[kind]
+        if limits is None:
+            converted = number(float(value) if abs(value) < 1 << 1023 else math.inf)
+            if math.isinf(converted.value) and value not in (math.inf, -math.inf):
+                raise ValueError(f"{what} is {value!r}, which is too large for {kind}")
+            return converted
+        if isinstance(value, float):
             raise TypeError(f"{what} is {value!r}; wanted a whole number ({kind})")
-        return NUMBERS[kind](value)
+        if not limits[0] <= value <= limits[1]:
+            raise ValueError(f"{what} is {value!r}; wanted {limits[0]} to {limits[1]} ({kind})")
+        return number(value)
 
     def _pointer(self, what: str, kind: str, value: object, place: torch.device) -> ctypes.c_void_p:
         if not isinstance(value, torch.Tensor):
@@ -163,8 +260,10 @@ class CFunction:
     @staticmethod
     def _stream(place: torch.device) -> ctypes.c_void_p:
         # not torch.cuda.current_stream, of which torch.compile makes a stream without an address
-        on_gpu = place.type == "cuda"
-        return ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(place.index) if on_gpu else None)
+        if place.type != "cuda":
+            return ctypes.c_void_p(None)
+        index = torch.cuda.current_device() if place.index is None else place.index
+        return ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(index))
 
     def _raise_pending(self, code: int) -> None:
         if self.check:
@@ -181,4 +280,130 @@ class CFunction:
             return f"cudaError_t {code}"
         for function in says:
             function.restype = ctypes.c_char_p
-        return ": ".join(function(code).decode() for function in says)
+        name, text = (function(code).decode() for function in says)
+        return text if text.startswith(name) else f"{name}: {text}"
+
+
+class _CType(str):
+    """A type in C, which a signature shows without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """How a kernel is launched: what stands between the brackets of `kernel.add[grid, block]`.
+
+    stream: None is the current one of the tensors' device. shared: bytes of dynamic shared memory.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    stream: int | None = None
+    shared: int = 0
+
+    @classmethod
+    def of(cls, kernel: str, given: object) -> Configuration:
+        """From `grid, block`, or `grid, block, stream, shared`; grid and block are whole numbers
+        or tuples of up to three.
+
+        Raises:
+            TypeError, ValueError: they are something else, or more than CUDA allows.
+        """
+        parts = given if isinstance(given, tuple) else (given,)
+        if not 2 <= len(parts) <= 4:
+            raise TypeError(
+                f"{kernel}[{', '.join(map(repr, parts))}]: wanted {kernel}[grid, block] or"
+                f" {kernel}[grid, block, stream, bytes of shared memory]"
+            )
+        grid = _extent(f"{kernel}: grid", parts[0], LARGEST_GRID)
+        block = _extent(f"{kernel}: block", parts[1], LARGEST_BLOCK)
+        if math.prod(block) > MOST_THREADS:
+            raise ValueError(
+                f"{kernel}: block is {parts[1]!r}, {math.prod(block)} threads; a block has at most"
+                f" {MOST_THREADS}"
+            )
+        stream = parts[2] if len(parts) > 2 else None
+        stream = getattr(stream, "cuda_stream", stream) or None
+        if not (stream is None or (isinstance(stream, int) and stream > 0)):
+            raise TypeError(
+                f"{kernel}: stream is a {type(parts[2]).__name__}; wanted a torch.cuda.Stream, or"
+                " None or 0 for the current one"
+            )
+        shared = _whole(f"{kernel}: shared memory", parts[3]) if len(parts) > 3 else 0
+        if not 0 <= shared < 1 << 31:
+            raise ValueError(f"{kernel}: shared memory is {shared} bytes; wanted 0 or more")
+        return cls(grid, block, stream, shared)
+
+    def values(self, current: ctypes.c_void_p) -> list[object]:
+        """What the launcher takes before the kernel's own arguments."""
+        stream = current if self.stream is None else ctypes.c_void_p(self.stream)
+        return [*map(ctypes.c_uint, self.grid + self.block), ctypes.c_int(self.shared), stream]
+
+
+def _extent(what: str, given: object, largest: tuple[int, ...]) -> tuple[int, int, int]:
+    parts = tuple(given) if isinstance(given, tuple | list) else (given,)
+    if not 1 <= len(parts) <= 3:
+        raise TypeError(f"{what} is {given!r}; wanted a whole number, or a tuple of up to three")
+    extent = *(_whole(what, part) for part in parts), *(1,) * (3 - len(parts))
+    for axis, size, most in zip("xyz", extent, largest, strict=True):
+        if not 1 <= size <= most:
+            raise ValueError(f"{what} is {given!r}; its {axis} is at least 1, and at most {most}")
+    return extent
+
+
+def _whole(what: str, given: object) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        hint = ": divide with //, as in (n + 255) // 256" if isinstance(given, float) else ""
+        raise TypeError(f"{what} is {given!r}; wanted a whole number{hint}") from None
+
+
+class Launch:
+    """`kernel.add[grid, block]`: a kernel that still waits for its arguments.
+
+    function: called with the configuration and them.
+    """
+
+    def __init__(self, function: Callable, given: object):
+        self.function, self.given = function, given
+        self.configuration = Configuration.of(function.__name__, given)
+        name = getattr(function, "__qualname__", function.__name__)
+        self.__name__ = self.__qualname__ = f"{name}[{str(given).strip('()')}]"
+        self.__doc__ = function.__doc__
+        self.__signature__ = getattr(function, "__signature__", None)
+
+    def __call__(self, *arguments: object) -> None:
+        self.function(self.configuration, *arguments)
+
+    def __repr__(self) -> str:
+        return f"<Launch {self.__qualname__}>"
+
+
+class KernelFunction(CFunction):
+    """Launches one kernel of an opened library: called with a Configuration, then its arguments."""
+
+    def __getitem__(self, configuration: object) -> Launch:
+        return Launch(self, configuration)
+
+    def _symbol(self, name: str) -> Any:
+        return self.library[launcher_of(name)]
+
+    def __call__(self, *arguments: object) -> object:
+        if not arguments or not isinstance(arguments[0], Configuration):
+            raise TypeError(
+                f"{self.__name__} is a kernel: say how many blocks of how many threads, as in"
+                f" {self.__name__}[grid, block]({self._names()})"
+            )
+        return self._call(arguments[1:], arguments[0])
+
+    def _doc(self) -> str:
+        return (
+            f"__global__ void {self.__name__}({', '.join(self.declared)})\n\n"
+            f"{self.__name__}[grid, block]({self._names()}) launches it on the current stream,"
+            f" {self.__name__}[grid, block, stream, bytes of shared memory]({self._names()}) on"
+            " another. Grid and block are whole numbers or tuples of up to three; pointers take"
+            " contiguous tensors of their type on one device."
+        )

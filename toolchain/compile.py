@@ -48,6 +48,8 @@ def compile_library(
         mirror = _Mirror(work / "mirror")
         to_compile = mirror.write(inputs)
         include = [*map(mirror.place, include), *include, simulator.INCLUDE]
+    else:
+        to_compile = [_with_launchers(inputs, path, work) for path in to_compile]
     try:
         output = _load_extension(inputs, to_compile, include, work, progress)
     except _Failed as failed:
@@ -56,7 +58,17 @@ def compile_library(
     read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
     if mirror:
         read = set(map(mirror.original, read))
-    return output, {path for path in read if _is_users(path, recipe)}
+    return output, {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
+
+
+def _with_launchers(inputs: Inputs, path: Path, work: Path) -> Path:
+    """The source itself or, where its kernels need launchers, a file that includes it before."""
+    if not (launchers := inputs.launchers(path)):
+        return path
+    copy = work / "launchers" / path.name
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_text(f'#include "{path}"\n{launchers}')
+    return copy
 
 
 class _Mirror:
@@ -84,7 +96,7 @@ class _Mirror:
             if path.is_relative_to(SIMULATOR):  # written for g++ as it is
                 continue
             try:
-                text = rewrite(inputs.text(path), label(path))
+                text = rewrite(inputs.text(path) + inputs.launchers(path), label(path))
             except Unsupported as error:
                 raise CompileError(
                     error.message,

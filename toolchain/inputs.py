@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -152,6 +152,32 @@ class Inputs:
     @cached_property
     def binding(self) -> str:
         return sources.binding_of(self.source_text)
+
+    @cached_property
+    def codes(self) -> dict[Path, str]:
+        """The sources' own code, as the preprocessor leaves it."""
+        from toolchain.preprocess import preprocessed  # late: a warm load does without
+
+        return {path: preprocessed(self, path) for path in self.recipe.sources}
+
+    @cached_property
+    def exports(self) -> dict[str, Any]:
+        """What Python can call: `sources.exports`, and kernels, told by the key "kernel"."""
+        from toolchain import launchers
+
+        found = sources.exports("\n".join(self.codes.values()))
+        if self.binding == "c":
+            kernels = launchers.offered(self.codes.values(), found)
+            found |= {name: kernel.export() for name, kernel in kernels.items()}
+        return found
+
+    def launchers(self, path: Path) -> str:
+        """What is to be compiled behind a source: "" where all its kernels have launchers."""
+        from toolchain import launchers
+
+        if self.binding != "c" or path not in self.codes:
+            return ""
+        return launchers.launchers(self.codes[path], path, self.exports)
 
     @cached_property
     def compilers(self) -> str:

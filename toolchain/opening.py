@@ -13,7 +13,7 @@ from types import ModuleType
 
 import torch
 
-from toolchain.cfunctions import CFunction
+from toolchain.cfunctions import CFunction, KernelFunction
 from toolchain.errors import CompileError, hint_for
 from toolchain.versions import Version
 
@@ -33,7 +33,8 @@ def functions_of(version: Version, check: Check | None) -> Iterator[tuple[str, C
         if binding == "c":
             library = ctypes.CDLL(str(version.library))
             for name, signature in exported.items():
-                yield name, CFunction(library, name, signature, version.target, check)
+                kind = KernelFunction if "kernel" in signature else CFunction
+                yield name, kind(library, name, signature, version.target, check)
             return
         if binding == "module":
             for name, value in vars(_import(version)).items():

@@ -77,7 +77,10 @@ def fixed_name(text: str) -> tuple[str, str, int, int] | None:
 
 
 def exports(text: str) -> dict[str, Any]:
-    """The names that a binding registers; of C functions also what they return and take."""
+    """The names that a binding registers; of C functions also what they return and take.
+
+    Kernels are none of them, `extern "C"` or not: see `toolchain.launchers`.
+    """
     code = without_comments(text)
     if binding_of(text) != "c":
         return dict.fromkeys(re.findall(r"\.\s*def\s*\(\s*\"(\w+)", code))
@@ -95,6 +98,7 @@ def exports(text: str) -> dict[str, Any]:
             ],
         }
         for match in found
+        if "__global__" not in match["returns"]
     }
 
 

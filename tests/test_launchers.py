@@ -1,0 +1,433 @@
+"""Kernels that no function of their file launches: from Python, with a grid and a block."""
+
+import inspect
+import pydoc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from jit_cases import load, write
+
+import jitload
+import lab
+from toolchain import launchers, machine
+from toolchain.cfunctions import Configuration
+
+needs_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+TARGETS = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+pytestmark = pytest.mark.usefixtures("in_scratch")
+
+ADD = """
+    __global__ void add(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] += x[i];
+    }
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_kernel_without_a_launcher_is_launched_with_a_grid_and_a_block(target):
+    kernel = jitload.load(write("bare.cu", ADD), target=target)
+    x, y = torch.arange(1000.0, device=target), torch.ones(1000, device=target)
+    assert kernel.add[8, 128](x, y, 1000) is None
+    assert torch.equal(y, x + 1)
+    kernel.add[(2, 1), (500,), None, 64](x, y, 1000)
+    kernel.at(0).add[torch.tensor(1), (1024, 1, 1), 0](x, y, 1000)
+    assert torch.equal(y, 3 * x + 1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_way_of_writing_a_kernel(target):
+    write(
+        "ways.cu",
+        """
+        #include <cuda_fp16.h>
+        #include <cstdint>
+        extern "C" __global__ void cupy(float* y) { y[threadIdx.x] = threadIdx.y; }
+        extern "C" { __global__ void in_block(unsigned* y, unsigned long int n) { y[0] = n; } }
+        namespace { __global__ __launch_bounds__(64) void hidden(float *y, bool b) { y[0] = b; } }
+        namespace a::b {
+        static __global__ void /* of a namespace */ __launch_bounds__(128, 2)
+        scoped(const half *in, __half* __restrict__ out, std::int64_t lambda) {
+            if (threadIdx.x < lambda) out[threadIdx.x] = in[threadIdx.x];
+        }
+        }
+        #define MAKE(name, text) __global__ void name(float x[4]) { x[0] = text; }
+        MAKE(made, 5)
+        __global__ void shadow(float* shadow, const float error) { shadow[0] = error; }
+        __global__ void brace(double* y, int n = (1, 2)) { const char* s = "}{"; y[0] = s[0] + n; }
+        __global__ void shared(float* y) {
+            extern __shared__ float all[];
+            all[threadIdx.x] = threadIdx.x;
+            __syncthreads();
+            y[threadIdx.x] = all[blockDim.x - 1 - threadIdx.x];
+        }
+        __global__ void nothing() {}
+        #if PLAYGROUND_CUDA > 1
+        __global__ void absent(float* y) {}
+        #endif
+        """,
+    )
+    kernel = jitload.load("ways.cu", target=target)
+    y = torch.zeros(64, device=target)
+    kernel.cupy[1, (4, 2)](y)
+    assert y[:4].tolist() == [1, 1, 1, 1]
+    count = torch.zeros(1, dtype=torch.uint32, device=target)
+    kernel.in_block[1, 1](count, (1 << 32) - 1)
+    assert count.tolist() == [(1 << 32) - 1]
+    for function, arguments, first in [
+        (kernel.hidden, (True,), 1),
+        (kernel.made, (), 5),
+        (kernel.shadow, (0.5,), 0.5),
+    ]:
+        function[1, 1](y, *arguments)
+        assert y[0] == first
+    half = torch.arange(4.0, device=target).half()
+    kernel.scoped[1, 4](half, out := torch.zeros_like(half), 3)
+    assert out.tolist() == [0, 1, 2, 0]
+    kernel.brace[1, 1](wide := torch.zeros(1, dtype=torch.float64, device=target), 2)
+    assert wide.tolist() == [ord("}") + 2]
+    for bytes in (256, 96 << 10):  # beyond 48 KiB a kernel has to be told
+        kernel.shared[1, 64, None, bytes](y)
+        assert y[0] == 63
+    kernel.nothing[1, 1]()
+    assert not hasattr(kernel, "absent")
+
+
+def test_a_file_may_launch_some_kernels_itself_and_leave_others():
+    write(
+        "mixed.cu",
+        ADD
+        + """
+    __global__ void twice(float* y) { y[threadIdx.x] *= 2; }
+    template <class T> __global__ void of_type(T* y) { y[threadIdx.x] -= 1; }
+    extern "C" void minus(float* y, int n) { of_type<float><<<1, n>>>(y); }
+    extern "C" void both(float* y, int n) { twice<<<1, n>>>(y); minus(y, n); }
+    """,
+    )
+    kernel = load("mixed.cu")
+    y = torch.ones(8)
+    kernel.add[1, 8](torch.ones(8), y, 8)
+    kernel.both(y, 8)
+    assert y.tolist() == [3] * 8
+    with pytest.raises(AttributeError, match=r"twice is a kernel that .*mixed.cu launches itself"):
+        _ = kernel.twice
+    with pytest.raises(TypeError, match=r"both is a function and no kernel: .*both\(y, n\)"):
+        kernel.both[1, 8](y, 8)
+
+
+def test_what_main_launches_can_be_launched_from_python():
+    write("program.cu", ADD + "int main() { add<<<1, 1>>>(nullptr, nullptr, 0); }")
+    kernel = load("program.cu")
+    kernel.add[1, 4](torch.ones(4), y := torch.zeros(4), 4)
+    assert y.sum() == 4
+
+
+@pytest.mark.parametrize(
+    ("configuration", "kind", "message"),
+    [
+        (1, TypeError, r"add\[1\]: wanted add\[grid, block\]"),
+        ((1, 32, 0, 0, 0), TypeError, r"wanted add\[grid, block\] or"),
+        ((0, 32), ValueError, "grid is 0; its x is at least 1, and at most 2147483647"),
+        (((1, 65536), 32), ValueError, r"grid is \(1, 65536\); its y .* at most 65535"),
+        ((1 << 31, 1), ValueError, "grid is 2147483648"),
+        ((1, 1025), ValueError, "block is 1025; its x .* at most 1024"),
+        ((1, (1, 1, 65)), ValueError, "its z is at least 1, and at most 64"),
+        ((1, (32, 33)), ValueError, r"block is \(32, 33\), 1056 threads"),
+        ((1, -1), ValueError, "block is -1"),
+        ((1000 / 32, 32), TypeError, r"grid is 31.25; wanted a whole number: divide with //"),
+        ((1, (1, 1, 1, 1)), TypeError, "a tuple of up to three"),
+        ((1, ()), TypeError, "a tuple of up to three"),
+        ((1, "32"), TypeError, "block is '32'; wanted a whole number"),
+        ((1, 32, "fast"), TypeError, r"stream is a str; wanted a torch.cuda.Stream"),
+        ((1, 32, None, -4), ValueError, "shared memory is -4 bytes"),
+        ((1, 32, None, 1.5), TypeError, "shared memory is 1.5"),
+    ],
+)
+def test_a_configuration_that_cuda_would_refuse_is_refused_by_name(configuration, kind, message):
+    with pytest.raises(kind, match=message):
+        Configuration.of("add", configuration)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_arguments_are_checked(target):
+    kernel = jitload.load(write("checked.cu", ADD), target=target)
+    x, y = torch.ones(8, device=target), torch.ones(8, device=target)
+    for arguments, kind, message in [
+        ((x, y), TypeError, r"add takes 3 arguments \(x, y, n\), 2 were given"),
+        ((x.double(), y, 8), TypeError, r"add: x is torch.float64; wanted torch.float32"),
+        (([1.0], y, 8), TypeError, r"add: x is a list; wanted a tensor"),
+        ((x, y, 8.0), TypeError, r"add: n is 8.0; wanted a whole number"),
+        ((x, y, 1 << 31), ValueError, r"add: n is 2147483648; wanted -2147483648 to 2147483647"),
+        ((x[::2], y, 4), ValueError, r"add: x is not contiguous"),
+        ((x.to("meta"), y, 8), ValueError, rf"add: x is on meta; this build is for {target}"),
+    ]:
+        with pytest.raises(kind, match=message):
+            kernel.add[1, 8](*arguments)
+    with pytest.raises(TypeError, match=r"add is a kernel: .* as in add\[grid, block\]\(x, y, n\)"):
+        kernel.add(x, y, 8)
+    with pytest.raises(RuntimeError, match=r"add: cudaErrorInvalid"):
+        kernel.add[1, 8, None, 1 << 20](x, y, 8)
+    kernel.add[1, 8](x, y, 8)  # and no error is left behind
+    assert y.eq(2).all()
+
+
+@pytest.mark.parametrize(
+    ("declaration", "value", "message"),
+    [
+        ("unsigned n", -1, "wanted 0 to 4294967295"),
+        ("int8_t n", 128, "wanted -128 to 127"),
+        ("size_t n", 1 << 64, "wanted 0 to 18446744073709551615"),
+        ("bool n", 2, r"wanted 0 to 1 \(bool\)"),
+        ("float n", 1e39, "1e\\+39, which is too large for float"),
+        pytest.param("double n", 10**400, "too large for double", id="huge"),
+    ],
+)
+def test_numbers_are_held_to_their_types_range(declaration, value, message):
+    write("ranges.cu", f'#include <cstdint>\nextern "C" void take({declaration}) {{}}')
+    kernel = load("ranges.cu")
+    kernel.take(1)
+    with pytest.raises(ValueError, match=message):
+        kernel.take(value)
+
+
+def test_a_launch_taken_before_an_edit_follows_it():
+    source = write("edited.cu", ADD)
+    kernel = load(source)
+    launch, y = kernel.add[1, 4], torch.zeros(4)
+    source.write_text(source.read_text().replace("+=", "-="))
+    kernel.reload()
+    launch(torch.ones(4), y, 4)
+    assert y.tolist() == [-1] * 4
+    source.write_text(source.read_text().replace("-=", "-= oops"))
+    with pytest.raises(jitload.CompileError, match=r"edited.cu:3:24: error: .*oops"):
+        kernel.reload()
+    with pytest.raises(jitload.CompileError, match="oops"):
+        launch(torch.ones(4), y, 4)
+
+
+def test_the_signature_is_the_one_in_c():
+    write(
+        "signed.cu", ADD + 'extern "C" int sum(const int* in, float, cudaStream_t s) { return 0; }'
+    )
+    kernel = load("signed.cu")
+    for add in (kernel.add, kernel.add[1, 32], kernel.at(0).add):
+        assert str(inspect.signature(add)) == "(x: const float*, y: float*, n: int, /) -> None"
+        assert add.__doc__.startswith(
+            "__global__ void add(const float* x, float* y, int n)\n\nadd["
+        )
+    assert str(inspect.signature(kernel.sum)) == "(in: const int*, argument_2: float, /) -> int"
+    shown = pydoc.plain(pydoc.render_doc(kernel.sum))
+    assert 'extern "C" int sum(const int* in, float, cudaStream_t s)' in shown
+
+
+UNFIT = """
+    #include <cuda_fp16.h>
+    struct Pair { int a, b; };
+    using real = float;
+    template <typename T, int N>
+    __global__ void of_types(const T* __restrict__ x, T* y, int rows) { y[0] = x[N % rows]; }
+    template <class T = double> __global__ void by_default(T* y) { y[0] = 1; }
+    __global__ void of_struct(Pair pair, float4* v, const real* r, half h, int n) { v[n].x = *r; }
+    __global__ void same(float* y, int n) {}
+    __global__ void same(int* y, int n) {}
+"""
+
+
+@pytest.mark.parametrize("name", ["of_types", "by_default", "of_struct", "same"])
+def test_a_kernel_that_cannot_be_launched_is_told_with_the_launcher_it_needs(name):
+    source = write("unfit.cu", UNFIT)
+    kernel = load(source)
+    with pytest.raises(AttributeError) as caught:
+        getattr(kernel, name)
+    said = str(caught.value)
+    why = {"of_struct": "parameter 'Pair pair'", "same": "more than once"}
+    assert why.get(name, "it is a template") in said
+    launcher = said[said.index('extern "C"') :]
+    assert len(launcher.strip().splitlines()) == 3
+    write(f"fit_{name}.cu", source.read_text() + launcher)
+    assert callable(getattr(load(f"fit_{name}.cu"), f"launch_{name}")), "it compiles as it stands"
+
+
+def test_the_launcher_that_is_shown_works():
+    source = write("shown.cu", UNFIT)
+    with pytest.raises(AttributeError) as caught:
+        _ = load(source).of_types
+    launcher = str(caught.value).partition("\n\n")[2]
+    kernel = load(write("shown_fit.cu", source.read_text() + launcher))
+    kernel.launch_of_types(torch.arange(9.0), y := torch.zeros(1), 7)
+    assert y[0] == 256 % 7
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("void go(float* y) { y[0] = 1; }", 'write extern "C" before the function go'),
+        (
+            "#ifdef NEVER\n__global__ void go(float* y) {}\n#endif",
+            "bare.cu:2 is not compiled for cpu",
+        ),
+    ],
+)
+def test_why_a_name_is_missing(text, says):
+    kernel = load(write("bare.cu", text))
+    with pytest.raises(AttributeError, match=f"no function 'go'; it has: none\n.*{says}"):
+        _ = kernel.go
+
+
+def test_a_function_that_a_macro_makes_is_found():
+    write("macros.h", '#define EXPORT extern "C"\n')
+    write(
+        "macros.cu",
+        """
+        #include "macros.h"
+        #define ANSWER(name, value) \\
+            EXPORT int name(int n) { \\
+                return n + value; \\
+            }
+        ANSWER(one, 1)
+        ANSWER(two, 2)
+        #ifdef THREE
+        EXPORT int three(int n) { return 3; }
+        #endif
+        """,
+    )
+    kernel = load("macros.cu")
+    assert (kernel.one(1), kernel.two(1)) == (2, 3)
+    assert not hasattr(kernel, "three")
+    assert load("macros.cu", flags=["-DTHREE"]).three(1) == 3
+
+
+def test_an_op_that_a_macro_defines_is_found():
+    write(
+        "defined.cpp",
+        """
+        #include <torch/csrc/stable/library.h>
+        #include <torch/csrc/stable/tensor.h>
+        #include <torch/headeronly/macros/Macros.h>
+        using torch::stable::Tensor;
+        Tensor same(Tensor x) { return x; }
+        #define DEFINE(name) m.def(#name "(Tensor(a) x) -> Tensor(a)")
+        #define IMPLEMENT(name) m.impl(#name, TORCH_BOX(&same))
+        STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { DEFINE(first); DEFINE(second); }
+        STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+            IMPLEMENT(first);
+            IMPLEMENT(second);
+        }
+        """,
+    )
+    kernel = load("defined.cpp")
+    assert kernel.first(torch.ones(2)).sum() == kernel.second(torch.ones(2)).sum() == 2
+
+
+def test_the_instruments_take_a_launch():
+    kernel = load(write("tried.cu", ADD))
+    x, y = torch.ones(100), torch.zeros(100)
+    trial = lab.trial(kernel.add[4, 32], x, y, 100)
+    assert trial.arguments[1].eq(1).all()
+    assert "tried.add returned" in trial.report
+    assert "no findings" in str(lab.check(kernel.add[4, 32], x, y, 100))
+    short = torch.zeros(90)
+    assert "past the end of short" in str(lab.check(lambda: kernel.add[4, 32](x, short, 100)))
+    assert "past the end of y" in str(lab.check(kernel.add[4, 32], x, y[:90], 100))
+    table = lab.time_calls({"add": lambda: kernel.add[4, 32](x, y, 100)}, bytes=1200)
+    assert table["time_us"][0] > 0
+
+
+def test_compiled_code_launches_too():
+    kernel = load(write("compiled.cu", ADD))
+
+    @torch.compile
+    def function(x):
+        y = torch.zeros_like(x)
+        kernel.add[1, 8](x, y, 8)
+        return 2 * y
+
+    assert function(torch.ones(8)).eq(2).all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
+def test_nvcc_compiles_the_launchers():
+    source = write("device.cu", UNFIT.replace("of_struct", "x") + ADD)
+    code = f"""
+import jitload
+version = jitload._ensure(jitload._recipe([{str(source)!r}], target="cuda"))
+print(*version.manifest["exports"], version.library, *version.manifest["inputs"], sep="\\n")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    export, library, *read = run.stdout.split()
+    assert export == "add"
+    assert b"jitload_launch_add" in Path(library).read_bytes()
+    assert read == [str(source)], "what is generated is no source"
+    source.write_text(source.read_text().replace("+= x[i]", "+= z[i]"))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    line = 1 + source.read_text()[: source.read_text().index("z[i]")].count("\n")
+    assert f"device.cu:{line}:" in run.stderr
+    assert 'identifier "z" is undefined' in run.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_a_launch_runs_on_the_current_stream_or_the_one_that_is_named():
+    write(
+        "streams.cu",
+        """
+        __global__ void slow(float* y, long long ticks) {
+            long long begin = clock64();
+            while (clock64() - begin < ticks) {}
+            y[0] += 1;
+        }
+        """,
+    )
+    kernel = jitload.load("streams.cu", target="cuda")
+    y, stream = torch.zeros(1, device="cuda"), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        kernel.slow[1, 1](y, 1 << 28)
+    assert not stream.query(), "a launch returns before its kernel has run"
+    assert torch.cuda.default_stream().query()
+    kernel.slow[1, 1, stream](y, 1 << 26)
+    assert torch.cuda.default_stream().query()
+    stream.synchronize()
+    assert y.item() == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two NVIDIA GPUs")
+def test_a_launch_runs_on_its_tensors_device():
+    kernel = jitload.load(write("second.cu", ADD), target="cuda")
+    x, y = torch.ones(8, device="cuda:1"), torch.zeros(8, device="cuda:1")
+    kernel.add[1, 8](x, y, 8)
+    assert y.eq(1).all()
+    with pytest.raises(ValueError, match=r"y is on cuda:0; the first tensor is on cuda:1"):
+        kernel.add[1, 8](x, y.to("cuda:0"), 8)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_resources_of_a_kernel_without_a_launcher():
+    kernel = jitload.load(write("used.cu", ADD), target="cuda")
+    kernel.add[1, 8](*(torch.ones(8, device="cuda") for _ in "xy"), 8)
+    assert [use.kernel for use in kernel.resources()] == ["add"]
+
+
+def test_definitions_are_read():
+    code = """
+        __global__ void declared(int n);
+        namespace a { namespace { __global__ void one(int n, float (*f)[2]) {} } }
+        // __global__ void comment() {}
+        template <typename T, int N = 4>
+        static __global__ void __launch_bounds__(N * (2 + 1)) two(T* x = nullptr) {}
+    """
+    one, two = launchers.definitions(launchers.without_comments(code))
+    assert (one.name, one.scope, one.template, one.line) == ("one", "a::", None, 3)
+    assert one.parameters == ("int n", "float (*f)[2]")
+    assert "float (*f)[2]" in one.obstacle()
+    assert (two.name, two.template, two.parameters) == ("two", "typename T, int N = 4", ("T* x",))

@@ -1,0 +1,280 @@
+"""Kernels that nothing in their file launches: found, and given a launcher that Python can call.
+
+    __global__ void add(const float* x, float* y, int n) { ... }
+
+is followed, in what is compiled, by
+
+    extern "C" cudaError_t jitload_launch_add(unsigned grid_x, ..., const float* x, float* y, int n)
+
+behind which `kernel.add[grid, block](x, y, n)` stands (`toolchain.cfunctions.KernelFunction`). Who
+writes an extern "C" function of their own decides how kernels are launched: then those alone that
+are launched nowhere get one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simulator.rewrite import blank
+from toolchain.cfunctions import ERROR, Parameter, launcher_of
+from toolchain.sources import label, without_comments
+
+if TYPE_CHECKING:
+    from toolchain.versions import Version
+
+_NAME = re.compile(r"[\w\s:*&<>,]*?(?<![\w:])(\w+)\s*\(")  # behind __global__
+_QUALIFIERS = {"__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__"}
+_QUALIFIERS |= {"__attribute__", "alignas"}
+_FUNCTION = re.compile(  # of C++, at the beginning of a line
+    r"^(?!.*\b(?:__global__|__device__|extern|template|static|return|else)\b)\w[\w\s:*&<>,]*?[\s*&](\w+)"
+    r"\s*\([^;{}]*\)\s*\{",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A kernel as its source defines it.
+
+    parameters: each as declared, without its default.
+    scope: the namespaces around it, as in "ns::"; what has no name is left out.
+    template: the parameters of its template, None where it is none.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    line: int
+    scope: str = ""
+    template: str | None = None
+
+    def obstacle(self) -> str | None:
+        """Why Python cannot launch it; None where it can."""
+        if self.template is not None:
+            return "it is a template, and only a launcher says for which types"
+        try:
+            for position, text in enumerate(self.parameters, 1):
+                Parameter.parse(text, position)
+        except TypeError as error:
+            return str(error).partition(";")[0]
+        return None
+
+    def export(self) -> dict:
+        """What the manifest of a build says of it."""
+        return {"kernel": self.line, "returns": ERROR, "parameters": list(self.parameters)}
+
+    def launcher(self) -> str:
+        """The C function that `KernelFunction` calls, on one line."""
+        parsed = [Parameter.parse(text, i) for i, text in enumerate(self.parameters, 1)]
+        names = [p.name if p.name.isidentifier() else f"argument_{i}" for i, p in enumerate(parsed)]
+        declared = "".join(
+            f", {text if p.name.isidentifier() else f'{text} {name}'}"
+            for text, p, name in zip(self.parameters, parsed, names, strict=True)
+        )
+        kernel = f"{'::' * (self.name in names)}{self.scope}{self.name}"
+        extents = [f"unsigned jitload_{what}_{i}" for what in ("grid", "block") for i in "xyz"]
+        grid, block = (
+            f"dim3({', '.join(f'jitload_{what}_{i}' for i in 'xyz')})" for what in ("grid", "block")
+        )
+        return (
+            f'extern "C" cudaError_t {launcher_of(self.name)}({", ".join(extents)},'
+            f" int jitload_shared, cudaStream_t jitload_stream{declared}) {{"
+            f" if (jitload_shared > 48 << 10) cudaFuncSetAttribute({kernel},"
+            " cudaFuncAttributeMaxDynamicSharedMemorySize, jitload_shared);"
+            f" {kernel}<<<{grid}, {block}, jitload_shared, jitload_stream>>>({', '.join(names)});"
+            " return cudaGetLastError(); }"
+        )
+
+    def example(self) -> str:
+        """A launcher of three lines that a person would write for it."""
+        types = _examples_of(self.template or "")
+        declared, given, count = [], [], "1"
+        for position, text in enumerate(self.parameters, 1):
+            text = re.sub(r"\b\w+\b", lambda word: types.get(word[0], word[0]), text)
+            text = re.sub(r"\b(?:__restrict__|__restrict)\b\s*", "", text).strip()
+            name = re.search(r"(\w+)\s*(?:\[[^]]*\])?$", text)
+            name = name[1] if name else f"argument_{position}"
+            try:
+                parameter = Parameter.parse(text, position)
+            except TypeError:
+                kind = re.sub(rf"\b{name}\s*(\[[^]]*\])?$", "", text).strip()
+                if "*" in text or "[" in text:
+                    kind = kind if "*" in text else f"{kind}*"
+                    declared.append(f"void* {name}")
+                    given.append(f"static_cast<{kind}>({name})")
+                else:
+                    given.append(f"{kind.rstrip('& ')}{{}}")
+                continue
+            declared.append(text)
+            given.append(name)
+            if not parameter.pointer and parameter.type not in ("float", "double", "bool"):
+                count = name
+        blocks = "1" if count == "1" else f"({count} + 255) / 256"
+        arguments = f"<{', '.join(types.values())}>" if types else ""
+        declared.append("cudaStream_t stream")
+        return (
+            f'extern "C" void launch_{self.name}({", ".join(declared)}) {{\n'
+            f"    {self.scope}{self.name}{arguments}<<<{blocks}, 256, 0, stream>>>"
+            f"({', '.join(given)});\n"
+            "}"
+        )
+
+
+def _examples_of(template: str) -> dict[str, str]:
+    """Arguments for the parameters of a template, by their names: float for a type, 256 for an
+    int."""
+    found = {}
+    for parameter in filter(None, split(template)):
+        declaration, _, default = (part.strip() for part in parameter.partition("="))
+        kind, _, name = declaration.rpartition(" ")
+        example = {"typename": "float", "class": "float", "bool": "true"}.get(kind, "256")
+        found[name] = default or example
+    return found
+
+
+def definitions(code: str) -> Iterator[Definition]:
+    """The kernels that a source defines.
+
+    code: as `toolchain.preprocess.preprocessed` leaves it.
+    """
+    plain = blank(code)
+    for word in re.finditer(r"\b__global__\b", plain):
+        before = plain[max(plain.rfind(mark, 0, word.start()) for mark in ";{}") + 1 : word.start()]
+        name = _NAME.match(plain, word.end())
+        while name and name[1] in _QUALIFIERS:
+            name = _NAME.match(plain, _closing(plain, name.end() - 1))
+        end = name and _closing(plain, name.end() - 1)
+        if not end or not re.match(r"\s*(?:noexcept\s*)?\{", plain[end:]):
+            continue  # it is declared here, and defined elsewhere
+        template = re.search(r"\btemplate\s*<(.*)>", before, re.DOTALL)
+        yield Definition(
+            name[1],
+            tuple(parameters(code[name.end() : end - 1])),
+            code.count("\n", 0, name.start(1)) + 1,
+            _scope(plain, word.start()),
+            " ".join(template[1].split()) if template else None,
+        )
+
+
+def parameters(text: str) -> list[str]:
+    """The declarations between the parentheses of a kernel, without their defaults."""
+    text = re.sub(r"\b__grid_constant__\b", "", text)  # only a kernel's own may say so
+    found = (" ".join(each.partition("=")[0].split()) for each in split(text))
+    return [each for each in found if each not in ("", "void")]
+
+
+def split(text: str) -> list[str]:
+    """The parts between those commas that no bracket encloses."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char in "([{<") - (char in ")]}>")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts]
+
+
+def _closing(plain: str, opening: int) -> int:
+    """Where the parenthesis that opens there has been closed; the end where it is not."""
+    depth = 0
+    for bracket in re.compile(r"[()]").finditer(plain, opening):
+        depth += 1 if bracket[0] == "(" else -1
+        if depth == 0:
+            return bracket.end()
+    return len(plain)
+
+
+def _scope(plain: str, position: int) -> str:
+    """The named namespaces that are open there, as in "a::b::"."""
+    scopes: list[str] = []
+    for brace in re.finditer(r"\bnamespace\b([\w\s:]*)\{|[{}]", plain[:position]):
+        if brace[0] == "}":
+            scopes = scopes[:-1]
+        else:
+            name = re.sub(r"\binline\b|\s", "", brace[1] or "")
+            scopes.append(f"{name}::" if name else "")
+    return "".join(scopes)
+
+
+def offered(codes: Iterable[str], functions: Iterable[str]) -> dict[str, Definition]:
+    """The kernels that are to be callable, by name.
+
+    codes: of each source. functions: the extern "C" functions that they define.
+    """
+    codes, functions = list(codes), set(functions)
+    found = [definition for code in codes for definition in definitions(code)]
+    names = Counter(definition.name for definition in found)
+    whole = "\n".join(map(blank, codes))
+    return {
+        each.name: each
+        for each in found
+        if names[each.name] == 1
+        and each.name not in functions
+        and each.obstacle() is None
+        and not (functions and is_launched(each.name, whole))
+    }
+
+
+def is_launched(name: str, plain: str) -> bool:
+    """Whether a code without comments and strings launches the kernel of this name."""
+    launch = rf"\b{name}\s*(?:<[^;{{}}]*?>\s*)?<<<|\bcudaLaunch\w*\s*\([^;]*\b{name}\b"
+    return re.search(launch, plain) is not None
+
+
+def launchers(code: str, path: Path, exports: dict) -> str:
+    """What to compile behind a source: the launchers of its kernels that `exports` offers."""
+    lines = []
+    for definition in definitions(code):
+        if exports.get(definition.name, {}).get("kernel") == definition.line:
+            place = label(path).replace("\\", "\\\\").replace('"', '\\"')
+            lines += [f'#line {definition.line} "{place}"', definition.launcher()]
+    return "\n".join(["", *lines, ""]) if lines else ""
+
+
+def explanations(version: Version) -> dict[str, str]:
+    """Why what a build's .cu files define cannot be called from Python: a sentence for each name.
+
+    None for a build with a binding, which decides, or one that is gone from the cache.
+    """
+    if version.manifest["binding"] != "c":
+        return {}
+    exports = version.manifest["exports"]
+    try:
+        sources = version.sources().items()
+    except OSError:
+        return {}
+    codes = {
+        name: without_comments("\n".join(lines)) for name, lines in sources if name.endswith(".cu")
+    }
+    found = {}
+    for code in codes.values():
+        for function in _FUNCTION.finditer(blank(code)):
+            found[function[1]] = f'write extern "C" before the function {function[1]}'
+    whole = "\n".join(map(blank, codes.values()))
+    kernels = [(file, kernel) for file, code in codes.items() for kernel in definitions(code)]
+    names = Counter(kernel.name for _, kernel in kernels)
+    for file, kernel in kernels:
+        obstacle = kernel.obstacle()
+        if names[kernel.name] > 1:
+            obstacle = "it is defined more than once"
+        if obstacle:
+            found[kernel.name] = (
+                f"Python cannot launch the kernel {kernel.name}: {obstacle}. Write a launcher"
+                f" behind it, and call launch_{kernel.name}:\n\n{kernel.example()}\n"
+            )
+        elif is_launched(kernel.name, whole):
+            found[kernel.name] = (
+                f"{kernel.name} is a kernel that {file} launches itself: call the function that"
+                " does, or take the launch out and give the grid and the block from Python"
+            )
+        else:
+            found[kernel.name] = (
+                f"the kernel {kernel.name} at {file}:{kernel.line} is not compiled for"
+                f" {version.target}: look at the #if around it"
+            )
+    return {name: why for name, why in found.items() if name not in exports}
