@@ -522,7 +522,7 @@ class Kernel:
         return self._inputs
 
     def is_current(self) -> bool:
-        """Whether the files still hold what the newest build, or the error in its place, is of.
+        """Whether the files are still those of the newest build, or of the error in its place.
 
         Where nothing changed this asks for the files' dates alone: some 0.1 ms.
         """

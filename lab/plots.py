@@ -107,8 +107,10 @@ def plot_error(
     gradient. The first bin takes all up to 1/16 ULP, exact results too. Correctly rounded results
     lie left of the dotted line.
 
-    op, dtypes, backward, seed: as in `compare`. shape: (rows, cols), default by target. version: a
-    name, default the best. options: default the first that reference.py lists.
+    op, dtypes, backward, seed: as in `compare`.
+    shape: (rows, cols), default by target.
+    version: a name, default the best.
+    options: default the first that reference.py lists.
     """
     found = arguments.an_op(op)
     name = arguments.version(found, version)
@@ -160,7 +162,8 @@ def plot_versions(
     measured copy moves as many bytes.
 
     op: a name; or the table of `compare(NAME, versions="all", ...)` for one shape, which is then
-    drawn as it is. The keywords are those of `compare`. shape: (rows, cols), default by target.
+        drawn as it is.
+    shape: (rows, cols), default by target. The other keywords are those of `compare`.
     """
     if isinstance(op, str):
         op = compare(

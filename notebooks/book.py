@@ -6,20 +6,19 @@ needs no network, nor do the pages.
 """
 
 import argparse
-import io
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import nbformat
 from nbclient.exceptions import CellExecutionError
-from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from notebooks import publish
+from notebooks import api, publish
 from notebooks.publish import INDEX, NOTEBOOKS, OUTPUTS, ROOT
 
 MARK = ".buildinfo"  # Sphinx leaves it in a site
@@ -31,23 +30,17 @@ def build(folder: Path) -> None:
 
     What it warns of in a chapter that a reader has edited is told and stops nothing.
     """
-    said = io.StringIO()
     with tempfile.TemporaryDirectory() as temporary:
         source, pages = Path(temporary, "source"), Path(temporary, "html")
         write_sources(source)
-        sphinx = Sphinx(
-            source,
-            confdir=NOTEBOOKS,
-            outdir=pages,  # beside which myst-nb leaves a folder of its own
-            doctreedir=source / ".doctrees",
-            buildername="html",
-            status=None,
-            warning=said,
-            parallel=1,
-        )
-        sphinx.build()
-        sys.stderr.write(said.getvalue())
-        if warned := sphinx._warncount - warnings_of_edited_chapters(said.getvalue()):
+        # in a process of its own: conf.py imports the ops without their kernels
+        command = [sys.executable, "-m", "sphinx", "--quiet", "--no-color"]
+        folders = ["--conf-dir", NOTEBOOKS, "--doctree-dir", source / ".doctrees", source, pages]
+        sphinx = subprocess.run([*command, *folders], stderr=subprocess.PIPE, text=True)
+        sys.stderr.write(sphinx.stderr)
+        if sphinx.returncode:
+            sys.exit("book: Sphinx failed")
+        if warned := warnings_of_the_book(sphinx.stderr):
             sys.exit(f"book: Sphinx warned {warned} times")
         if (folder / MARK).is_file():  # else pages that are gone would stay
             shutil.rmtree(folder)
@@ -55,11 +48,11 @@ def build(folder: Path) -> None:
     print(f"open {folder / 'index.html'}")
 
 
-def warnings_of_edited_chapters(said: str) -> int:
-    """How many of Sphinx's warnings stand in chapters that somebody has edited."""
+def warnings_of_the_book(said: str) -> int:
+    """How many warnings Sphinx wrote, without those in chapters that somebody has edited."""
     places = [f"/notebooks/{path.name}:" for path in publish.chapters() if publish.edited(path)]
     lines = [line for line in said.splitlines() if re.search("(WARNING|ERROR|CRITICAL): ", line)]
-    return sum(any(place in line for place in places) for line in lines)
+    return sum(not any(place in line for place in places) for line in lines)
 
 
 def write_sources(source: Path) -> None:
@@ -80,18 +73,27 @@ def write_sources(source: Path) -> None:
         shutil.copytree(ROOT / name, source / name, ignore=unwanted)
     for path in publish.chapters():
         nbformat.write(with_outputs(path), source / "notebooks" / path.name)
+    shutil.copy(ROOT / "reference.py", source)
+    (source / "api").mkdir()
+    for name, page in api.pages().items():
+        (source / "api" / f"{name}.rst").write_text(page)
     parts = [
         INDEX.read_text().replace("](", "](notebooks/"),
-        *contents("Chapters", publish.chapters()),
-        *contents("To look up", publish.pages()),
-        *contents("Notes on the kernels", notes),
+        *contents("Chapters", places(publish.chapters())),
+        *contents("To look up", places(publish.pages())),
+        *contents("Reference", [f"api/{name}" for name in api.pages()]),
+        *contents("Notes on the kernels", places(notes)),
     ]
     (source / "index.md").write_text("\n".join(parts))
 
 
-def contents(caption: str, paths: list[Path]) -> list[str]:
+def places(paths: list[Path]) -> list[str]:
+    """Pages as Sphinx names them."""
+    return [str(path.relative_to(ROOT).with_suffix("")) for path in paths]
+
+
+def contents(caption: str, pages: list[str]) -> list[str]:
     """The lines of a table of contents in the sidebar."""
-    pages = [str(path.relative_to(ROOT).with_suffix("")) for path in paths]
     return ["```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""]
 
 

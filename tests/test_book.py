@@ -1,9 +1,14 @@
 """The book's pages: what they show of sources, and the site that they become."""
 
+import io
 import re
 
 import pytest
+from docutils.core import publish_doctree, publish_parts
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import jitload
 import lab
 import reference
 from kernels.square import kernel
@@ -117,21 +122,160 @@ def test_troubleshooting_names_tests_and_pages_that_exist():
     assert not [row for row in rows if "`test_" not in row and ".ipynb)" not in row]
 
 
-def test_site_builds_without_a_warning(tmp_path, monkeypatch):
-    """With the committed outputs; chapters without any are not run here but in test_chapters."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site with the committed outputs; chapters without any are run in test_chapters."""
     book = pytest.importorskip("notebooks.book", reason="sphinx is not installed")
+    folder = tmp_path_factory.mktemp("html")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publish, "execute", lambda *_: None)
+        book.build(folder)
+    return folder
 
-    monkeypatch.setattr(publish, "execute", lambda *_: None)
-    book.build(tmp_path)
-    front = (tmp_path / "index.html").read_text()
-    for path in publish.chapters():
+
+def test_site_builds_without_a_warning(site):
+    front = (site / "index.html").read_text()
+    for path in (*publish.chapters(), *publish.pages()):
         assert f'href="notebooks/{path.stem}.html"' in front
-        assert (tmp_path / "notebooks" / f"{path.stem}.html").is_file()
-    assert "softmax" in (tmp_path / "searchindex.js").read_text()
+        assert (site / "notebooks" / f"{path.stem}.html").is_file()
+    assert "softmax" in (site / "searchindex.js").read_text()
     remote = re.findall(r'<(?:script|link)[^>]*(?:src|href)="https?://[^"]*"', front)
     assert not remote, "the pages need a network"
-    layer_norm = (tmp_path / "notebooks/07_layer_norm_backward.html").read_text()
+    layer_norm = (site / "notebooks/07_layer_norm_backward.html").read_text()
     assert "<math" in layer_norm
+
+
+def test_site_describes_every_function(site):
+    """From the docstrings, without compiling a kernel."""
+    api = pytest.importorskip("notebooks.api")
+    text = "\n".join((site / "api" / f"{name}.html").read_text() for name in api.pages())
+    described = set(re.findall(r'<dt class="sig[^>]* id="([\w.]+)"', text))
+    assert {f"kernels.{name}.{name}" for name in reference.OPS} <= described
+    assert {f"reference.{name}" for name in (*reference.OPS, "op", "Op", "philox")} <= described
+    assert {f"jitload.{name}" for name in jitload.__all__} - described == {"jitload.listeners"}
+    assert {f"lab.{name}" for name in lab.__all__} - described == {
+        f"lab.{name}" for name in api.NOT_CALLED
+    }
+    assert {"jitload.Kernel.reload", "lab.Report.plot_lanes"} <= described
+    assert "%%cu scale -DTHREADS=256" in text  # lab.magic's
+
+
+WIDTH = 1300  # of a window
+LOOK = """() => {
+    const light = color => {
+        const [red, green, blue, opaque = 1] = color.match(/[\\d.]+/g).map(Number);
+        return opaque && 0.21 * red + 0.72 * green + 0.07 * blue > 150;
+    };
+    const all = selector => [...document.querySelectorAll(selector)];
+    return {
+        bright: all("article *:not(img)").filter(
+            element => light(getComputedStyle(element).backgroundColor)).map(
+            element => element.outerHTML.slice(0, 80)),
+        scrolled: all("div.highlight pre").filter(
+            code => code.scrollWidth > code.clientWidth + 1).map(code => code.innerText),
+        width: document.documentElement.scrollWidth,
+    };
+}"""
+
+
+@pytest.fixture
+def browse():
+    """Opens a page of a site, from its file, in the light or in the dark."""
+    browser = pytest.importorskip("test_browser", reason="playwright is not installed")
+    if browser.BROWSER is None:
+        pytest.skip("no browser on the PATH")
+    with browser.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=browser.BROWSER, args=browser.FLAGS)
+        pages = {
+            scheme: started.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme=scheme)
+            for scheme in ("light", "dark")
+        }
+
+        def opened(path, scheme="light", query=""):
+            pages[scheme].goto(f"file://{path}{query}")
+            return pages[scheme]
+
+        yield opened
+        started.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse, scheme):
+    a_readers = {f"{path.stem}.html" for path in publish.chapters() if publish.edited(path)}
+    paths = [path for path in site.rglob("*.html") if "_static" not in path.parts]
+    assert len(paths) > 30
+    for path in paths:
+        if path.name in a_readers:
+            continue
+        look = browse(path, scheme).evaluate(LOOK)
+        assert not look["scrolled"], path
+        assert look["width"] <= WIDTH, path
+        assert not look["bright"] or scheme == "light", path
+
+
+@pytest.mark.browser
+def test_search_from_a_file_shows_what_stands_around_the_words(site, browse):
+    page = browse(site / "search.html", query="?q=shuffle")
+    extracts = page.locator("ul.search li p.context")
+    extracts.first.wait_for()
+    results = page.locator("ul.search li").filter(has_not=page.locator("span:text('(Python')"))
+    assert extracts.count() == results.count() > 3
+    assert all("shuffle" in text.lower() for text in extracts.all_inner_texts())
+    page = browse(site / "search.html", query="?q=compare_versions")
+    page.locator("ul.search a[href='api/lab.html#lab.compare_versions']").wait_for()
+
+
+DOCSTRING = """Move x_ to *y* | or not.
+
+    kernel.move(x)   # at once
+
+It `copies` where it must: a`b`c, see `one
+two`.
+
+x, y: tensors
+    of one type.
+args: *others*.
+
+name    what it is
+other   another
+
+- one, `a`
+  goes on
+- two
+
+Args:
+    size: in bytes; see the
+        manual.
+
+Raises:
+    ValueError: if not.
+"""
+
+
+def test_docstrings_are_put_into_restructured_text():
+    api = pytest.importorskip("notebooks.api", reason="sphinx is not installed")
+    html = publish_parts(api.in_rst(DOCSTRING).replace("code-block", "code"), writer="html5")[
+        "body"
+    ]
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", html))
+    assert "Move x_ to *y* | or not. kernel.move(x) # at once It copies where it must:" in text
+    assert "abc, see one two." in text
+    assert re.search(r"<dt>.*>x<.*>y<.*</dt>\s*<dd>\s*<p>tensors of one type.</p>", html)
+    assert "name    what it is\nother   another" in re.sub(r"<[^>]+>", "", html)
+    assert html.count("<li>") == 2
+    assert re.search(r"<dt>.*>size<.*</dt>\s*<dd>\s*<p>in bytes; see the manual.</p>", html)
+    assert re.search(r"<dt>.*>ValueError<.*</dt>", html)
+
+
+@given(st.text("ab1 \n\n`*_|\\:.-=<>()[]{}#+~^\"'", max_size=120))
+@settings(max_examples=300, deadline=None)
+def test_no_docstring_upsets_restructured_text(text):
+    api = pytest.importorskip("notebooks.api", reason="sphinx is not installed")
+    said = io.StringIO()
+    written = api.in_rst(text).replace("code-block", "code")
+    publish_doctree(written, settings_overrides={"warning_stream": said, "report_level": 1})
+    assert not said.getvalue(), written
 
 
 def test_site_replaces_nothing_but_a_site(tmp_path, monkeypatch, capsys):
