@@ -47,15 +47,17 @@ build's, whatever was edited meanwhile.
 `kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast. Register them
 before the op is first used.
 
-What decides a build. The digest in its name covers the sources, every header they include, flags,
-target and architecture, the compilers, torch and Python, and the formulas in kernels/NAME.py. The
-compiler's own depfile is the judge of what was included. So an edited header is seen, two versions
-never share a name, and a cached library is never a stale one.
+What decides a build. The digest in its name covers the sources, every header they include or ask
+for, flags, target and architecture, the compilers and what they read from the environment (CPATH
+and the like), torch and Python, and the formulas in kernels/NAME.py. The compiler's own depfile is
+the judge of what was included. So an edited header is seen, two versions never share a name, and a
+cached library is never a stale one.
 
 Settings, from the environment:
 
     JITLOAD_CACHE          where builds are kept            (default: the user's cache folder);
-                           more folders after it, with a colon between, are only looked into
+                           more folders after it, with a colon between, are only looked into;
+                           relative ones count from where the process was when it imported jitload
     JITLOAD_TARGET         cuda or cpu                      (default: as above)
     JITLOAD_DEBUG          1 compiles with -O0 -g, and -G for device code
     TORCH_CUDA_ARCH_LIST   "8.0 9.0+PTX", "Ampere;Hopper"   (default: the GPUs present, or 8.0 9.0)
@@ -100,7 +102,7 @@ from toolchain.inputs import Inputs, Recipe, formulas_of
 from toolchain.machine import default_target, device
 from toolchain.notes import digest_of, write_note
 from toolchain.opening import functions_of
-from toolchain.sources import label
+from toolchain.sources import folders_in, label
 from toolchain.versions import Diff, Version, Versions
 
 __all__ = [
@@ -999,14 +1001,16 @@ def _recipe(
             if path.suffix not in (".cu", ".cpp", ".cc", ".cxx"):
                 raise ValueError(f"{path}: wanted a .cu or .cpp (headers are found by #include)")
     stem = re.sub(r"\W", "_", name or paths[0].stem, flags=re.ASCII)
-    folders = [*map(_absolute, include), *(p.parent for p in paths)]
+    flags = tuple(flags)
+    folders = [*map(_absolute, include), *(p.parent for p in paths), KERNELS / "include"]
+    folders += map(_absolute, folders_in(flags, "-I"))  # which the compilers, too, look into last
     if debug is None:
         debug = os.environ.get("JITLOAD_DEBUG", "0") not in ("", "0")
     return Recipe(
         name=stem if stem[0].isalpha() else f"k{stem}",
         sources=tuple(paths),
-        include=tuple(dict.fromkeys([*folders, KERNELS / "include"])),
-        flags=tuple(flags),
+        include=tuple(dict.fromkeys(folders)),
+        flags=flags,
         target=machine.checked_target(target, "target") if target else default_target(),
         debug=debug,
         formulas=formulas,

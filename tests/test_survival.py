@@ -319,6 +319,34 @@ def test_a_build_that_others_could_have_replaced_is_built_again(own, part, capfd
     assert load(f"{name}.cu").at(0).answer() == 5
 
 
+@pytest.mark.parametrize("set_in", ["the environment", "the process"])
+def test_a_relative_cache_folder_stays_where_it_was_named(tmp_path, cache, monkeypatch, set_in):
+    """Also for a child process, whose working directory is another."""
+    answer(5, "related")
+    (tmp_path / "elsewhere").mkdir()
+    named = os.pathsep.join(["own", str(cache)])
+    code = f"""
+        import os, subprocess
+        os.environ["JITLOAD_CACHE"] = {named!r}
+        jitload.load("related.cu", target="cpu")
+        os.chdir("elsewhere")
+        kernel = jitload.load("../related.cu", target="cpu")
+        child = "import jitload; print(jitload.load('../related.cu', target='cpu').library)"
+        print(kernel.library)
+        print(subprocess.check_output([sys.executable, "-c", child], text=True))
+    """
+    if set_in == "the environment":
+        monkeypatch.setenv("JITLOAD_CACHE", named)
+        code = code.replace('os.environ["JITLOAD_CACHE"] =', "_ =")
+        code = code.replace('jitload.load("related.cu", target="cpu")\n', "\n", 1)
+    [(out, err)] = results_of([in_process(code)])
+    first, second = out.split()
+    assert first == second
+    assert Path(first).is_relative_to(tmp_path / "own")
+    assert err.count("building related") == 1
+    assert not (tmp_path / "elsewhere/own").exists()
+
+
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o1777])
 def test_a_cache_folder_that_others_can_write_to_is_refused(tmp_path, monkeypatch, mode, capfd):
     folder = tmp_path / "open"

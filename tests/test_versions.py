@@ -51,6 +51,86 @@ def test_a_header_that_shadows_or_vanishes_makes_a_kernel_old():
     assert kernel.answer() == 2
 
 
+def answers(kernel: jitload.Kernel) -> object:
+    """After a reload, which the handle itself must have found wanting."""
+    assert not kernel.is_current()
+    kernel.reload()
+    assert kernel.is_current()
+    return kernel.answer()
+
+
+def test_a_header_that_is_only_asked_for_is_seen_to_appear_and_to_vanish():
+    write(
+        "asks.cu",
+        """
+        #if __has_include("perhaps.h") && ! __has_include ( <sure/not.h> )
+        #define ANSWER 2
+        #else
+        #define ANSWER 1
+        #endif
+        extern "C" int answer() { return ANSWER; }
+        """,
+    )
+    kernel = load("asks.cu", include=["folder"])
+    assert kernel.answer() == 1
+    perhaps = write("perhaps.h", "")
+    assert answers(kernel) == 2
+    not_it = write("folder/sure/not.h", "")
+    assert answers(kernel) == 1
+    not_it.unlink()
+    assert answers(kernel) == 2
+    perhaps.unlink()
+    assert answers(kernel) == 1
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_header_in_the_folder_of_a_flag_is_as_one_in_a_folder_of_include(apart):
+    """Relative to the working directory, translated for the CPU, and seen when it is shadowed."""
+    kernel = "__global__ void set(int* out) {{ *out = {}; }}\ninline void run(int* out) {{"
+    kernel += " set<<<1, 1>>>(out); }}"
+    write("second/h.h", kernel.format(2))
+    write(
+        "flagged.cu",
+        """
+        #include <h.h>
+        extern "C" int answer() { int out; run(&out); return out; }
+        """,
+    )
+    folders = ("first", "second")
+    flags = [part for f in folders for part in (("-I", f) if apart else (f"-I{f}",))]
+    kernels = load("flagged.cu", flags=flags)
+    assert kernels.answer() == 2
+    shadow = write("first/h.h", kernel.format(1))
+    assert answers(kernels) == 1
+    write("first/h.h", kernel.format(3))
+    assert answers(kernels) == 3
+    shadow.unlink()
+    assert answers(kernels) == 2
+
+
+@pytest.mark.parametrize("variable", ["CPATH", "CPLUS_INCLUDE_PATH", "-isystem"])
+def test_folders_of_the_environment_and_of_the_system_decide_a_build(monkeypatch, variable):
+    name = f"environs_{variable.strip('-')}"
+    for number in (1, 2):
+        write(f"folder{number}/env.h", f"#define ANSWER {number}")
+    write(f"{name}.cu", '#include <env.h>\nextern "C" int answer() { return ANSWER; }')
+    first, second, none = (str(Path(f).absolute()) for f in ("folder1", "folder2", "none"))
+    if variable == "-isystem":
+        kernel = load(f"{name}.cu", flags=["-isystem", none, "-isystem", second])
+    else:
+        monkeypatch.setenv(variable, first)
+        kernel = load(f"{name}.cu")
+        assert kernel.answer() == 1
+        monkeypatch.setenv(variable, os.pathsep.join([none, second]))
+        assert not kernel.is_current()
+        kernel.reload()
+    assert kernel.answer() == 2
+    shadow = write("none/env.h", "#define ANSWER 3")
+    assert answers(kernel) == 3
+    shadow.unlink()
+    assert answers(kernel) == 2
+
+
 def test_an_error_is_current_until_a_file_changes():
     kernel = load(answer(1, "erring"))
     answer("oops", "erring")

@@ -58,7 +58,7 @@ class Cache:
         Raises:
             PermissionError: other users can put code into the own folder.
         """
-        named = [name for name in os.environ.get("JITLOAD_CACHE", "").split(os.pathsep) if name]
+        named = _named()
         own, *shared = (_absolute(name) for name in named or [_default()])
         try:
             for missing in reversed([parent for parent in own.parents if not parent.exists()]):
@@ -244,10 +244,24 @@ class Cache:
 _EFFECTIVE = os.access in os.supports_effective_ids
 
 
+def _named() -> list[str]:
+    """The folders of JITLOAD_CACHE.
+
+    A relative one means the working directory as it is now, and in all that follows, processes that
+    this one starts included: in the environment it is made absolute.
+    """
+    names = [name for name in os.environ.get("JITLOAD_CACHE", "").split(os.pathsep) if name]
+    if not all(name.startswith(("/", "~")) for name in names):
+        names = [name if name.startswith("~") else str(_absolute(name)) for name in names]
+        os.environ["JITLOAD_CACHE"] = os.pathsep.join(names)
+    return names
+
+
 def _default() -> str:
     if sys.platform == "darwin":
         return "~/Library/Caches/jitload"
-    return f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/jitload"
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return f"{home if home.startswith('/') else '~/.cache'}/jitload"  # so says its specification
 
 
 def _absolute(name: str) -> Path:
@@ -319,3 +333,7 @@ def _is_still(path: Path, file: IO[str]) -> bool:
     with contextlib.suppress(OSError):
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     return False
+
+
+with contextlib.suppress(OSError):  # a working directory that was removed
+    _named()  # relative to where this process began, as far as we can tell

@@ -10,7 +10,6 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 
 import torch
@@ -19,7 +18,7 @@ import simulator
 from simulator.rewrite import Unsupported, rewrite
 from toolchain import machine, sources
 from toolchain.errors import CompileError, first_error
-from toolchain.inputs import SIMULATOR, Inputs, Recipe
+from toolchain.inputs import SIMULATOR, Inputs, Recipe, is_systems
 from toolchain.notes import publish
 from toolchain.sources import label
 
@@ -246,8 +245,8 @@ def _is_users(path: Path, recipe: Recipe) -> bool:
     users = [*(p.parent for p in recipe.sources), *recipe.include]
     if any(path.is_relative_to(folder) for folder in users):
         return True
-    torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or Path("/usr")
-    system = ["/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR]
+    if is_systems(path):
+        return False
     compilers = {machine.cxx(), "g++"}  # the latter is nvcc's; asked where nothing else knows
     own = (folder for name in compilers for folder in machine.compilers_headers(name))
-    return not any(path.is_relative_to(folder) for folder in chain(system, own))
+    return not any(path.is_relative_to(folder) for folder in own)

@@ -25,6 +25,11 @@ from toolchain.sources import label
 
 SIMULATOR = Path(simulator.__file__).resolve().parent
 COARSEST_CLOCK = 2_000_000_000  # ns: of all file systems', FAT's
+READ_BY_COMPILERS = (
+    *("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
+    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "PYTORCH_NVCC"),
+    *("SDKROOT", "MACOSX_DEPLOYMENT_TARGET"),
+)
 LAYOUT = 3  # of the cache: raised when what a build's folder holds changes its meaning
 
 
@@ -81,6 +86,7 @@ class Inputs:
     files: dict[Path, bytes]
     cache: Cache  # where it is noted what compilers and depfiles said
     stats: dict[str, Stat | None]  # of every place looked at; None where there is no file
+    environment: dict[str, str]  # what compilers read there
 
     @classmethod
     def read(cls, recipe: Recipe, cache: Cache) -> Inputs:
@@ -96,29 +102,36 @@ class Inputs:
                 stats[place] = _stat(place)
             return stats[place] is not None
 
+        environment = _environment()
+        folders = [*recipe.include, *sources.folders_in(recipe.flags, "-isystem")]
+        folders += _folders_named_in(environment)
         queue = [*map(str, recipe.sources), *_noted(recipe, cache)]
         while queue:
             path = Path(place := queue.pop())
             if path in files or not is_file(place):
                 continue
             files[path] = path.read_bytes()
-            for quote, name in sources.included(files[path].decode(errors="replace")):
+            for quote, name in sources.asked_for(files[path].decode(errors="replace")):
                 beside = [path.parent] if quote == '"' else []
-                places = (os.path.normpath(p / name) for p in (*beside, *recipe.include))
+                places = (os.path.normpath(p / name) for p in (*beside, *folders))
                 if found := next(filter(is_file, places), None):
                     queue.append(found)
         for path in recipe.sources:
             if path not in files:
                 raise FileNotFoundError(f"{path}: this source of kernel {recipe.name!r} is gone")
-        return cls(recipe, files, cache, stats)
+        return cls(recipe, files, cache, stats, environment)
 
     def are_current(self) -> bool:
         """Whether all files, and the places where there were none, are still as they were read.
+
+        The environment, too, as far as compilers look at it.
 
         A file's content is compared where its stat is no longer the same, and where it was changed
         so shortly before it was read (or, after the clock went back, in the future) that another
         change could have left the same stat.
         """
+        if self.environment != _environment():
+            return False
         for place, before in self.stats.items():
             now = _stat(place)
             if now == before and (now is None or now.is_settled):
@@ -240,6 +253,7 @@ class Inputs:
         python = f"{sys.implementation.cache_tag} {torch.__version__}"
         files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
         tools = [self.compilers, made_for, python, *cxx, "|", *nvcc]
+        tools += [f"{name}={value}" for name, value in self.environment.items()]
         if recipe.target == "cpu":
             tools.append(_simulators_digest())
         return digest_of(str(LAYOUT), recipe.key, recipe.formulas, *tools, *files)[:16]
@@ -263,6 +277,28 @@ class Inputs:
                     hint=f"write {macro}(TORCH_EXTENSION_NAME, m): every build gets a name of its"
                     " own, and the handle reaches its functions under any",
                 )
+
+
+def _environment() -> dict[str, str]:
+    """What compilers read from it."""
+    return {name: os.environ[name] for name in READ_BY_COMPILERS if name in os.environ}
+
+
+def _folders_named_in(environment: dict[str, str]) -> list[Path]:
+    """Where the environment has compilers look for headers of the user's, after all other places.
+
+    A relative folder would be one of the build's own.
+    """
+    values = (environment.get(name, "") for name in ("CPATH", "CPLUS_INCLUDE_PATH"))
+    folders = [Path(folder) for value in values for folder in value.split(os.pathsep)]
+    return [folder for folder in folders if folder.is_absolute() and not is_systems(folder)]
+
+
+def is_systems(path: Path) -> bool:
+    """Whether it is the system's, Python's, torch's, CUDA's or the simulator's, not the user's."""
+    torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or "/usr"
+    system = ("/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR)
+    return any(path.is_relative_to(folder) for folder in system)
 
 
 @cache

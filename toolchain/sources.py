@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 _COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _INCLUDE = re.compile(r'#[ \t]*include[ \t]*(["<])([^">\n]+)[">]')
+_ASKED_FOR = re.compile(
+    r'(?:#[ \t]*include(?:_next)?|\b__has_include(?:_next)?[ \t]*\()[ \t]*(["<])([^">\n]+)[">]'
+)
 _REGISTRATION = re.compile(
     r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?|PYBIND11_MODULE)\s*\(\s*(\w+)\s*,"
 )
@@ -49,6 +53,20 @@ def included(text: str) -> list[tuple[str, str]]:
     Comments and untaken #if branches count too: for a digest, one header too many is harmless.
     """
     return _INCLUDE.findall(text)
+
+
+def asked_for(text: str) -> list[tuple[str, str]]:
+    """What a text includes, and what it only asks for by __has_include."""
+    return _ASKED_FOR.findall(text)
+
+
+def folders_in(flags: Iterable[str], option: str) -> list[Path]:
+    """The folders that flags name, as `-Ifolder` or as `-I` and `folder`."""
+    found, left = [], iter(flags)
+    for flag in left:
+        if flag.startswith(option):
+            found.append(flag.removeprefix(option) or next(left, ""))
+    return [Path(folder) for folder in found if folder]
 
 
 def includes_torch(text: str) -> bool:
