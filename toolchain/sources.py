@@ -11,10 +11,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 
 _COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-_INCLUDE = re.compile(r'#[ \t]*include[ \t]*(["<])([^">\n]+)[">]')
-_ASKED_FOR = re.compile(
-    r'(?:#[ \t]*include(?:_next)?|\b__has_include(?:_next)?[ \t]*\()[ \t]*(["<])([^">\n]+)[">]'
-)
+_INCLUDE = re.compile(r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]')
+_HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]')
 _REGISTRATION = re.compile(
     r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?|PYBIND11_MODULE)\s*\(\s*(\w+)\s*,"
 )
@@ -57,7 +55,9 @@ def included(text: str) -> list[tuple[str, str]]:
 
 def asked_for(text: str) -> list[tuple[str, str]]:
     """What a text includes, and what it only asks for by __has_include."""
-    return _ASKED_FOR.findall(text)
+    return included(text) + _HAS_INCLUDE.findall(
+        text
+    )  # one expression would take ten times as long
 
 
 def folders_in(flags: Iterable[str], option: str) -> list[Path]:
