@@ -53,6 +53,9 @@ and the like), torch and Python, and the formulas in kernels/NAME.py. The compil
 the judge of what was included. So an edited header is seen, two versions never share a name, and a
 cached library is never a stale one.
 
+Errors. A traceback shows your frames and leaves out the loader's: in notebooks, and in plain Python
+by sys.excepthook (python -X dev shows all). A build that is stopped says so in one line.
+
 Settings, from the environment:
 
     JITLOAD_CACHE          where builds are kept            (default: the user's cache folder);
@@ -94,7 +97,7 @@ from typing import Any, TypeVar
 import torch
 
 import simulator
-from toolchain import autocast, gradients, machine
+from toolchain import autocast, gradients, machine, tracebacks
 from toolchain.cache import Cache
 from toolchain.cfunctions import Launch
 from toolchain.errors import CompileError, MissingTool
@@ -149,6 +152,9 @@ def _ensure(recipe: Recipe, read: Callable[[Recipe, Cache], Inputs] = Inputs.rea
                 # Else another process has just built it, or found in doing so what more it reads.
                 if not _cached(inputs) and _are_current(inputs):
                     _build(inputs, alone)
+        except KeyboardInterrupt as stop:
+            tracebacks.in_one_line(stop, f"the build of {recipe.name} was interrupted")
+            raise
         except CompileError as error:
             if error.of_machine:
                 raise
@@ -433,7 +439,11 @@ class Function:
         self._call: Callable = kernel._unknown(name)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        return self._call(*args, **kwargs)
+        try:
+            return self._call(*args, **kwargs)
+        except Exception as error:
+            tracebacks.hide(error)
+            raise
 
     def __getitem__(self, configuration: object) -> Launch:
         """Of a kernel: `kernel.add[grid, block]`, which waits for the arguments."""
@@ -494,7 +504,7 @@ class Kernel:
         Raises:
             CompileError: they do not compile; until they do, calls of this kernel raise it too.
         """
-        with self._lock:
+        with tracebacks.hidden(), self._lock:
             try:
                 build = _ensure_open(self.recipe, _open, self._read)
                 if build is not self._build:
@@ -895,17 +905,18 @@ def load(
         MissingTool: no compiler for that target; the message says how to get one.
         RuntimeError: target is "cuda", and torch sees no GPU to open the build on.
     """
-    recipe = _recipe(sources, name, target, flags, include, debug)
-    if recipe.target == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError(
-            'target="cuda" needs a GPU, and torch sees none here. Leave target out to run on the'
-            " CPU's simulator; `python -m jitload build --target cuda` only compiles"
-        )
-    with _loading:
-        kernel = _kernels.setdefault(replace(recipe, formulas=""), Kernel(recipe))
-        kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
-    kernel.reload()
-    return kernel
+    with tracebacks.hidden():
+        recipe = _recipe(sources, name, target, flags, include, debug)
+        if recipe.target == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError(
+                'target="cuda" needs a GPU, and torch sees none here. Leave target out to run on'
+                " the CPU's simulator; `python -m jitload build --target cuda` only compiles"
+            )
+        with _loading:
+            kernel = _kernels.setdefault(replace(recipe, formulas=""), Kernel(recipe))
+            kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
+        kernel.reload()
+        return kernel
 
 
 def _arguments_for(recipe: Recipe) -> tuple[list[str], dict[str, Any]]:
