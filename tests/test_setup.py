@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -17,11 +17,13 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from notebooks import publish
 
 ROOT = Path(__file__).resolve().parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 MAKE = shutil.which("make")
 
 # Used where they are found: triton comes with torch's CUDA build, the others are rivals.
@@ -78,6 +80,46 @@ def test_conda_installs_the_same_list_and_pins():
     assert str(pins()["cuda-toolkit"].specifier) == f"=={versions['cuda-version']}.*"
 
 
+@pytest.fixture
+def clone(tmp_path) -> Path:
+    """What a build reads; it leaves an egg-info beside it."""
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "jitload.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("kernels", "lab", "simulator", "toolchain"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "reference.py", tmp_path)
+    return tmp_path
+
+
+def pip(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pip", *arguments, "--no-deps", "--no-build-isolation"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+needs_setuptools = pytest.mark.skipif(
+    find_spec("setuptools") is None or Version(version("setuptools")).major < 77,
+    reason="setuptools 77 or later is not installed",
+)
+
+
+@needs_setuptools
+def test_a_wheel_is_refused_with_the_way_to_install(clone):
+    done = pip("wheel", str(clone), "--wheel-dir", str(clone / "wheels"))
+    assert done.returncode
+    assert "used from a clone" in done.stderr
+    assert "pip install --editable ." in done.stderr
+    assert not list(clone.glob("wheels/*.whl"))
+
+
+@needs_setuptools
+def test_an_editable_install_puts_the_clone_on_the_path(clone):
+    there = clone / "site"
+    done = pip("install", "--editable", str(clone), "--target", str(there))
+    assert not done.returncode, done.stderr
+    (path,) = there.glob("*.pth")
+    assert path.read_text().strip() == str(clone)
+
+
 def sources(*endings: str) -> list[str]:
     """The project's files with these endings; what a reader has added or edited is the reader's."""
     known = publish.tracked(".")  # by git, which a downloaded archive is without
@@ -116,12 +158,13 @@ def test_what_is_imported_is_listed():
     assert files
     ours = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
     here = packages_distributions()
+    known = listed().keys() | by_name(PYPROJECT["build-system"]["requires"]).keys()
     for path in files:
         beside = {other.stem for other in path.parent.glob("*.py")}
         for name in imported(path) - ours - beside - OPTIONAL - set(sys.stdlib_module_names):
             # any package may bring a folder of that name too
             distributions = {canonicalize_name(found) for found in (name, *here.get(name, ()))}
-            assert distributions & listed().keys(), f"{path} imports {name}"
+            assert distributions & known, f"{path} imports {name}"
 
 
 # ---------------------------------------------------------------------------- style
