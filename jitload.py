@@ -97,7 +97,7 @@ from typing import Any, TypeVar
 import torch
 
 import simulator
-from toolchain import autocast, gradients, machine, tracebacks
+from toolchain import autocast, gradients, machine, stops, tracebacks
 from toolchain.cache import Cache
 from toolchain.cfunctions import Launch
 from toolchain.errors import CompileError, MissingTool
@@ -397,6 +397,7 @@ def simulator_runtime() -> ctypes.CDLL:
 def _start_simulator() -> None:
     global _take_error
     if _take_error is None:
+        stops.listen(simulator_runtime())
         _take_error = simulator_runtime().simulator_take_error
         _take_error.restype = ctypes.c_char_p
 

@@ -13,7 +13,7 @@ import platform
 import sys
 from pathlib import Path
 
-__all__ = ["CHECK_FLAGS", "CHECK_LINK_FLAGS", "COMPILE_FLAGS", "INCLUDE", "RUNTIME"]
+__all__ = ["CHECK_FLAGS", "CHECK_LINK_FLAGS", "COMPILE_FLAGS", "INCLUDE", "LINK_FLAGS", "RUNTIME"]
 
 INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
@@ -23,6 +23,7 @@ RUNTIME = Path(__file__).with_name("runtime.cpp")
 # product fused with a sum rounds as it does on a GPU. The rest is a third of the compiler's time.
 COMPILE_FLAGS = [
     "-O1",
+    "-g1",  # an interrupted kernel says at which line it stood; the code stays the same
     "-fexpensive-optimizations",  # fuses products with sums
     "-ftree-vectorize",
     *(["-fvect-cost-model=very-cheap"] if sys.platform == "linux" else []),
@@ -33,6 +34,15 @@ COMPILE_FLAGS = [
     "-Wno-unknown-pragmas",
     *(["-Wl,-undefined,dynamic_lookup"] if sys.platform == "darwin" else []),
 ]
+
+# Line numbers would triple a library, which is read whole whenever it is opened. And what prints
+# looks whether it is to stop: runtime/stops.h.
+LINK_FLAGS = [
+    "-Wl,--compress-debug-sections=zlib",
+    "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk",
+]
+if sys.platform != "linux":
+    LINK_FLAGS = []
 
 # A hook before every access, and line numbers. The sanitizer's own runtime is not linked. What the
 # source reads or writes as one vector stays one access (no sra), what it does one by one becomes

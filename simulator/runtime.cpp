@@ -2,7 +2,8 @@
 //
 // To read it: include/simulator/block.h says how a block of threads runs, include/simulator/fiber.h
 // how a thread leaves its stack for another, runtime/worker.h who waits for whom, runtime/pool.h
-// who runs which block, and runtime/recorder.h what the checker sees of it all.
+// who runs which block, runtime/interrupts.h what ends a launch
+// before its time, and runtime/recorder.h what the checker sees of it all.
 #define SIMULATOR_EXECUTOR
 #include "include/simulator/warp.h"
 #include "runtime/api.h"
@@ -30,4 +31,20 @@ extern "C" SIMULATOR_EXPORT const char* simulator_take_error() {
 // How many kernels this process has launched: a measurement asks before a call and after it.
 extern "C" SIMULATOR_EXPORT uint64_t simulator_launches() {
     return simulator::launches_so_far.load(std::memory_order_relaxed);
+}
+
+// How Python is told of an interrupt: see runtime/interrupts.h.
+extern "C" SIMULATOR_EXPORT void simulator_interrupt(int (*add_pending_call)(int (*)(void*), void*),
+                                                     void* (*call)(void*), void* function) {
+    simulator::python = {add_pending_call, call, function};
+}
+
+// For Python, when it raises an interrupt: the launch that was stopped for it, and on lines below
+// that the block and the thread of it that was found first, its library, and the offset of its next
+// instruction there. Empty if none was.
+extern "C" SIMULATOR_EXPORT const char* simulator_take_stop() {
+    static std::string said;
+    said = simulator::stopping.take();
+    simulator::interrupts->raised();
+    return said.c_str();
 }

@@ -145,9 +145,9 @@ def _load_extension(
 
     home, for_cuda = machine.cuda_home(), inputs.recipe.target == "cuda"
     cxx, nvcc = inputs.flags
-    link = _link_flags(work, home) if for_cuda else []
+    link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     if inputs.recipe.check:
-        link = simulator.CHECK_LINK_FLAGS
+        link += simulator.CHECK_LINK_FLAGS
     taken_over = {
         "_run_ninja_build": run_ninja,
         "_import_module_from_library": lambda *_: None,

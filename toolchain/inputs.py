@@ -230,6 +230,8 @@ class Inputs:
         cxx = ["-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
         if recipe.target == "cpu":
             debug = ["-O0", "-g"] if recipe.debug else []
+            if "clang" not in self.compilers:  # else an empty loop without an end has no line
+                cxx.append("-gstatement-frontiers")
             check = simulator.CHECK_FLAGS if recipe.check else []
             if recipe.check and "clang" in self.compilers:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdlib.h>
 #include <chrono>
-#include "pool.h"
+#include "interrupts.h"
 
 namespace simulator {
 namespace {
@@ -101,8 +101,13 @@ void run(const Launch& launch) {
                      "it launches " + describe(launch) +
                          ": the simulator does not launch kernels from kernels");
     Error error = check(launch);
-    if (error.code == cudaSuccess) error = pool->run(launch);
+    if (error.code == cudaSuccess) {
+        interrupts->enter();
+        error = pool->run(launch);
+        interrupts->leave();
+    }
     fflush(stdout);  // what the kernel printed
+    if (error.is_interrupt && interrupts->will_raise()) return;
     if (error.code != cudaSuccess) record(error);
 }
 

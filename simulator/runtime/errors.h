@@ -11,6 +11,7 @@ namespace {
 struct Error {
     cudaError_t code = cudaSuccess;
     std::string message;
+    bool is_interrupt = false;  // the kernel is not to blame
 };
 
 thread_local Error pending;  // what cudaGetLastError is going to return

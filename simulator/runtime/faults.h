@@ -9,7 +9,37 @@
 namespace simulator {
 namespace {
 
+// What a handler does that has found another in its place.
+void pass_on(const struct sigaction& earlier, int signal, siginfo_t* info, void* context) {
+    if (earlier.sa_flags & SA_SIGINFO)
+        earlier.sa_sigaction(signal, info, context);
+    else if (earlier.sa_handler != SIG_DFL && earlier.sa_handler != SIG_IGN)
+        earlier.sa_handler(signal);
+}
+
 #ifdef __linux__
+uintptr_t program_counter(void* context) {
+    auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+    return registers.gregs[REG_RIP];
+#else
+    return registers.pc;
+#endif
+}
+
+// The interrupted thread of a kernel goes on with `function`, on an empty stack.
+void go_on_at(void* context, void (*function)()) {
+    auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+    char* top = worker->stacks.any();
+#if defined(__x86_64__)
+    registers.gregs[REG_RSP] = reinterpret_cast<greg_t>(top) - 8;  // as after a call
+    registers.gregs[REG_RIP] = reinterpret_cast<greg_t>(function);
+#else
+    registers.sp = reinterpret_cast<uintptr_t>(top);
+    registers.pc = reinterpret_cast<uintptr_t>(function);
+#endif
+}
+
 constexpr int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 struct sigaction earlier_action[NSIG];
 thread_local int fault_signal;
@@ -33,22 +63,13 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     if (worker && worker->running) {
         fault_signal = signal;
         fault_address = info->si_addr;
-        auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
-        char* top = worker->stacks.any();
-#if defined(__x86_64__)
-        registers.gregs[REG_RSP] = reinterpret_cast<greg_t>(top) - 8;  // as after a call
-        registers.gregs[REG_RIP] = reinterpret_cast<greg_t>(after_fault);
-#else
-        registers.sp = reinterpret_cast<uintptr_t>(top);
-        registers.pc = reinterpret_cast<uintptr_t>(after_fault);
-#endif
+        go_on_at(context, after_fault);
         return;
     }
     const auto& earlier = earlier_action[signal];
-    if (earlier.sa_flags & SA_SIGINFO)
-        earlier.sa_sigaction(signal, info, context);
-    else if (earlier.sa_handler != SIG_DFL && earlier.sa_handler != SIG_IGN)
-        earlier.sa_handler(signal);
+    if (earlier.sa_flags & SA_SIGINFO ||
+        (earlier.sa_handler != SIG_DFL && earlier.sa_handler != SIG_IGN))
+        pass_on(earlier, signal, info, context);
     else
         sigaction(signal, &earlier,
                   nullptr);  // the instruction faults again, and the system ends the process

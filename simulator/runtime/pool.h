@@ -8,7 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include "faults.h"
+#include <vector>
+#include "stops.h"
 #ifdef __linux__
 #include <sched.h>
 #endif
@@ -43,10 +44,56 @@ class Pool {
   public:
     const unsigned cores = count_cores();
 
-    // Returns when every block has run, or one has failed.
+    // Returns when every block has run, one has failed, or the launch has been stopped.
     Error run(const Launch& launch) {
         std::lock_guard<std::mutex> one_launch_at_a_time(launching);
-        if (recorder.is_on) return check(launch), Error{};
+        begin(launch);
+        recorder.is_on ? check(launch) : spread(launch);
+        end();
+        if (stopping.asked) {
+            stopping.tell(describe(launch));
+            if (failure.code == cudaSuccess)
+                failure = {cudaErrorLaunchFailure, describe(launch) + ": it was interrupted"};
+            failure.is_interrupt = true;
+        }
+        return failure;
+    }
+
+    // Has the launch that runs end soon, if there is one. For one other thread to call, more than
+    // once if need be.
+    void stop() {
+        is_stopping = true;
+        if (const Launch* launch = current) {
+            if (!stopping.asked) prepare_stop(*launch);
+            stopping.asked = true;
+            send_stop(host->thread);
+            std::lock_guard<std::mutex> lock(mutex);
+            for (const Worker* helper : helping) send_stop(helper->thread);
+        }
+        is_stopping = false;
+    }
+
+    // How often a launch has begun or ended.
+    uint64_t changes() const { return changed; }
+
+  private:
+    void begin(const Launch& launch) {
+        host = &this_worker();
+        stopping.asked = false;
+        failure = {};
+        count_change();
+        current = &launch;
+    }
+
+    void end() {
+        count_change();
+        current = nullptr;
+        while (is_stopping) std::this_thread::yield();  // it speaks to this thread still
+    }
+
+    void count_change() { changed.store(changed + 1, std::memory_order_relaxed); }
+
+    void spread(const Launch& launch) {
         blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
         const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
         // Long enough to be worth the trip to the counter, short enough to leave no core idle at
@@ -54,20 +101,17 @@ class Pool {
         chunk =
             std::clamp<uint64_t>(blocks / (cores * 16), 1, std::max<uint64_t>(1, 65536 / threads));
         next = 0;
-        failure = {};
         // It takes longer to wake a helper than to run a few thousand threads.
         // What is instrumented runs alone, even outside a check.
         const unsigned helpers =
             blocks * threads < 2048 || launch.instrumented
                 ? 0
                 : std::min<uint64_t>(cores, blocks) - 1;
-        if (helpers) call(launch, helpers);
+        if (helpers) call(helpers);
         work(launch);
         if (helpers) dismiss();
-        return failure;
     }
 
-  private:
     // All blocks one after another, on this thread. What fails is the recorder's to tell.
     void check(const Launch& launch) {
         Worker& self = this_worker();
@@ -77,6 +121,7 @@ class Pool {
             const uint64_t block = recorder.block_in_order(n);
             recorder.begin_block(self, block);
             const bool ran = self.run_block(launch, index_of(launch, block));
+            if (stopping.asked) return void(recorder.end_block(nullptr));
             if (!recorder.end_block(ran ? nullptr : &self.error)) return;
         }
     }
@@ -87,14 +132,14 @@ class Pool {
                 unsigned(rest / launch.grid.y)};
     }
 
-    void call(const Launch& launch, unsigned helpers) {
+    void call(unsigned helpers) {
         std::lock_guard<std::mutex> lock(mutex);
         while (hired < cores - 1) {
             hired++;
             std::thread([this] { help(); }).detach();
         }
-        current = &launch;
         places = helpers;
+        helping.clear();
         wake.notify_all();
     }
 
@@ -108,13 +153,15 @@ class Pool {
     void help() {
         sigset_t all;
         sigfillset(&all);  // signals to the process are for the host's own threads
-        for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
+        for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGURG}) sigdelset(&all, own);
         pthread_sigmask(SIG_BLOCK, &all, nullptr);
+        Worker& self = this_worker();
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {
             wake.wait(lock, [this] { return places > 0; });
             places--;
             busy++;
+            helping.push_back(&self);
             const Launch& launch = *current;
             lock.unlock();
             work(launch);
@@ -127,9 +174,9 @@ class Pool {
         Worker& self = this_worker();
         for (;;) {
             const uint64_t first = next.fetch_add(chunk, std::memory_order_relaxed);
-            if (first >= blocks) return;
+            if (first >= blocks || stopping.asked) return;
             const uint64_t end = std::min(first + chunk, blocks);
-            for (uint64_t block = first; block < end; block++) {
+            for (uint64_t block = first; block < end && !stopping.asked; block++) {
                 if (!self.run_block(launch, index_of(launch, block))) {
                     next = blocks;  // the launch has failed: no new blocks
                     std::lock_guard<std::mutex> lock(mutex);
@@ -141,13 +188,17 @@ class Pool {
     }
 
     std::mutex launching;
+    std::atomic<const Launch*> current{nullptr};
+    const Worker* host;  // of the thread that launched it
+    std::atomic<bool> is_stopping{false};
+    std::atomic<uint64_t> changed{0};
     uint64_t blocks, chunk;
     std::atomic<uint64_t> next;
     Error failure;
 
     std::mutex mutex;
     std::condition_variable wake, idle;
-    const Launch* current;
+    std::vector<const Worker*> helping;  // since the last launch that called helpers
     unsigned hired = 0, places = 0, busy = 0;
 
     friend struct AtLoad;
@@ -155,16 +206,6 @@ class Pool {
 
 // The pool is never destroyed: its threads live until the process ends.
 Pool* pool = new Pool;
-
-struct AtLoad {
-    AtLoad() {
-        catch_faults();
-        // A forked child has none of its parent's threads. It gets a new pool, made when no launch
-        // is under way.
-        pthread_atfork([] { pool->launching.lock(); }, [] { pool->launching.unlock(); },
-                       [] { pool = new Pool; });
-    }
-} at_load;
 
 }  // namespace
 }  // namespace simulator

@@ -5,6 +5,7 @@
 // those that are ready. A block in which no thread is ready, none can be started, and some are
 // alive is deadlocked: it is given up, and its stacks serve the next.
 #pragma once
+#include <pthread.h>
 #include <string.h>
 #include <exception>
 #include <utility>
@@ -31,6 +32,7 @@ class Worker : public Block {
     void report_deadlock();
     Context* fresh();
 
+    const pthread_t thread = pthread_self();  // that it is of
     bool running = false;
     unsigned alive_before = 0, rounds = 0;  // at the last round of waking those who pause
     Error error;

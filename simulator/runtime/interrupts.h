@@ -1,0 +1,192 @@
+// Ctrl-C, or a notebook's stop button, while a launch runs.
+//
+// Python's own handler only notes the signal, for the interpreter to see when the call is over. So
+// while there are launches another one stands before it. It tells a thread, which stops the launch
+// (stops.h) and has Python raise the interrupt when the call returns, with the place where the
+// kernel stood. A launch that is stopped so reports no error: the interrupt takes its place.
+//
+// Putting a handler up for each launch would cost more than a small launch. It is put up for the
+// first one, and taken down when there has been none for a while. The thread looks now and then
+// whether it still stands: Python replaces it when a program, or Jupyter before a cell, sets one.
+#pragma once
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include "pool.h"
+
+namespace simulator {
+namespace {
+
+// Python's Py_AddPendingCall and PyObject_CallNoArgs, and a function that raises the interrupt.
+struct {
+    int (*add_pending_call)(int (*)(void*), void*) = nullptr;
+    void* (*call)(void*);
+    void* function;
+} python;
+
+bool is_main_thread() {
+#ifdef __APPLE__
+    return pthread_main_np();
+#else
+    return syscall(SYS_gettid) == getpid();
+#endif
+}
+thread_local const bool on_main_thread = is_main_thread();
+
+struct sigaction earlier_interrupt;  // what stood there before ours
+void on_interrupt(int signal, siginfo_t* info, void* context);
+
+class Interrupts {
+  public:
+    // A launch begins, and ends.
+    void enter() {
+        on_main_thread ? void(in_main = true) : void(in_others++);
+        if (!awake) wake();
+    }
+
+    void leave() {
+        on_main_thread ? in_main.store(false, std::memory_order_release) : void(in_others--);
+    }
+
+    // Whether Python is about to raise an interrupt in this thread.
+    bool will_raise() const { return on_main_thread && is_pending; }
+
+    // Python raises it now.
+    void raised() { is_pending = false; }
+
+    // From the handler. True if the main thread launches, or waits for others to have launched.
+    bool notice() {
+        const bool is_mains = in_main && python.add_pending_call;
+        if (is_there_any()) {
+            const char byte = is_mains ? Main : Other;
+            [[maybe_unused]] const auto written = write(channel[1], &byte, 1);
+        }
+        return is_mains;
+    }
+
+  private:
+    enum : char { Wake, Main, Other };
+    static constexpr int tick = 20;  // ms
+    static constexpr int patience = 1000 / tick;
+
+    void wake() {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (awake) return;
+        if (channel[0] < 0) {
+            if (pipe(channel) != 0) return;  // out of files: this launch cannot be stopped
+            for (int end : channel) {
+                fcntl(end, F_SETFD, FD_CLOEXEC);
+                fcntl(end, F_SETFL, O_NONBLOCK);
+            }
+            std::thread([this] { listen(); }).detach();
+        }
+        put_up();
+        awake = true;
+        const char byte = Wake;
+        [[maybe_unused]] const auto written = write(channel[1], &byte, 1);
+    }
+
+    // Before a handler of Python's or another's; not where the signal is ignored or ends the
+    // process.
+    static void put_up() {
+        struct sigaction found;
+        sigaction(SIGINT, nullptr, &found);
+        if (found.sa_sigaction == on_interrupt || found.sa_handler == SIG_DFL ||
+            found.sa_handler == SIG_IGN)
+            return;
+        struct sigaction action = {};
+        action.sa_sigaction = on_interrupt;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | (found.sa_flags & SA_RESTART);
+        earlier_interrupt = found;
+        sigaction(SIGINT, &action, nullptr);
+    }
+
+    static void take_down() {
+        struct sigaction found;
+        sigaction(SIGINT, nullptr, &found);
+        if (found.sa_sigaction == on_interrupt) sigaction(SIGINT, &earlier_interrupt, nullptr);
+    }
+
+    void listen() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, nullptr);
+        pollfd news{channel[0], POLLIN, 0};
+        for (;;) {
+            poll(&news, 1, awake ? tick : -1);
+            for (char byte; read(channel[0], &byte, 1) == 1;)
+                if (byte != Wake) stop_launches(byte == Main);
+            if (awake) look_around();
+        }
+    }
+
+    bool is_there_any() const { return in_main || in_others; }
+
+    void look_around() {
+        std::lock_guard<std::mutex> lock(mutex);
+        const bool is_idle = pool->changes() == seen && !is_there_any();
+        seen = pool->changes();
+        idle = is_idle ? idle + 1 : 0;
+        if (idle < patience) return put_up();
+        awake = false;
+        if (!is_there_any()) return take_down();
+        awake = true;  // one that has come meanwhile, and has not woken us
+        put_up();
+    }
+
+    // With the main thread in a launch, whatever it launches is stopped until Python has it back: a
+    // call may launch more than once. Elsewhere one launch is, and its host thread gets an error.
+    void stop_launches(bool is_mains) {
+        stopping.take();
+        if (is_mains) {
+            is_pending = true;
+            const auto raise = [](void*) { return python.call(python.function) ? 0 : -1; };
+            if (python.add_pending_call(raise, nullptr) != 0) {  // its queue is full
+                is_pending = is_mains = false;
+                pass_on(earlier_interrupt, SIGINT, nullptr, nullptr);
+            }
+        }
+        const uint64_t changes = pool->changes();
+        while (is_mains ? bool(is_pending) : pool->changes() == changes) {
+            pool->stop();
+            usleep(100);
+        }
+    }
+
+    std::atomic<bool> in_main{false}, awake{false}, is_pending{false};
+    std::atomic<int> in_others{0};
+    int channel[2] = {-1, -1};
+
+    std::mutex mutex;
+    uint64_t seen = 0;
+    int idle = 0;
+};
+
+// Never destroyed, as the pool; and a forked child has a new one.
+Interrupts* interrupts = new Interrupts;
+
+struct AtLoad {
+    AtLoad() {
+        catch_faults();
+        // A forked child has none of its parent's threads. It gets a new pool, made when no launch
+        // is under way.
+        pthread_atfork([] { pool->launching.lock(); }, [] { pool->launching.unlock(); },
+                       [] {
+                           pool = new Pool;
+                           interrupts = new Interrupts;
+                       });
+    }
+} at_load;
+
+void on_interrupt(int signal, siginfo_t* info, void* context) {
+    static thread_local bool is_inside = false;  // the one before ours may have put ours before it
+    if (is_inside) return;
+    is_inside = true;
+    const int error = errno;
+    if (!interrupts->notice()) pass_on(earlier_interrupt, signal, info, context);
+    errno = error;
+    is_inside = false;
+}
+
+}  // namespace
+}  // namespace simulator

@@ -1,0 +1,147 @@
+// A launch that is to end at once, wherever its threads stand: in a loop without an end, too.
+//
+// Each worker gets a signal. If that finds it in the kernel's own code, the block is given up, as
+// after a fault. If it finds it elsewhere, in the C library with a lock in its hand or in the
+// executor, it does nothing, and the next one comes soon. Only what prints could hide there for
+// long, so printing looks whether it is to stop: the linker sends a kernel's calls of printf here.
+#pragma once
+#include <atomic>
+#include <mutex>
+#include "faults.h"
+
+namespace simulator {
+namespace {
+
+struct Stop {
+    std::atomic<bool> asked{false};  // of the launch that runs
+
+    std::mutex mutex;
+    std::string where;  // what the first thread that was stopped was doing; see simulator_take_stop
+
+    void tell(const std::string& what) {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (where.empty()) where = what;
+    }
+
+    std::string take() {
+        std::lock_guard<std::mutex> lock(mutex);
+        return std::exchange(where, {});
+    }
+} stopping;
+
+#ifdef __linux__
+// Of those that a process ignores by default: one that comes late does no harm.
+constexpr int stop_signal = SIGURG;
+
+// The library of the kernel that is to stop, and its code. Nobody writes them while it is asked to.
+Library stopped_library;
+uintptr_t stopped_code, stopped_code_end;
+
+thread_local uintptr_t stopped_at;
+
+// Where a stopped thread goes on, on an empty stack.
+void after_stop() {
+    Worker& self = *worker;
+    const dim3 extent = self.launch->block;
+    const unsigned rank = self.rank;
+    const std::string thread = text("thread (%u, %u, %u)", rank % extent.x,
+                                    rank / extent.x % extent.y, rank / extent.x / extent.y);
+    stopping.tell(
+        describe(*self.launch) +
+        text("\nblock (%u, %u, %u), ", self.index.x, self.index.y, self.index.z) + thread + "\n" +
+        stopped_library.path + text("\n%zx", stopped_at - stopped_library.base));
+    self.stacks.reset();
+    self.fail(cudaErrorLaunchFailure, thread + " was interrupted");
+}
+
+struct sigaction earlier_stop_action;
+
+void on_stop(int signal, siginfo_t* info, void* context) {
+    const uintptr_t at = program_counter(context);
+    if (worker && worker->running && stopping.asked && at >= stopped_code &&
+        at < stopped_code_end) {
+        stopped_at = at;
+        go_on_at(context, after_stop);
+    } else if (!(worker && worker->running)) {
+        pass_on(earlier_stop_action, signal, info, context);
+    }
+}
+
+// What has to be known before workers get the signal.
+void prepare_stop(const Launch& launch) {
+    const auto code = reinterpret_cast<uintptr_t>(launch.run_threads);
+    stopped_library = library_of(reinterpret_cast<const void*>(code));
+    stopped_code = stopped_code_end = 0;
+    with_headers_of(stopped_library, [&](const dl_phdr_info& info) {
+        for (int i = 0; i < info.dlpi_phnum; i++) {
+            const auto& header = info.dlpi_phdr[i];
+            const uintptr_t begin = info.dlpi_addr + header.p_vaddr;
+            if (header.p_type == PT_LOAD && code - begin < header.p_memsz)
+                stopped_code = begin, stopped_code_end = begin + header.p_memsz;
+        }
+    });
+    struct sigaction action = {}, found;
+    action.sa_sigaction = on_stop;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+    sigaction(stop_signal, &action, &found);
+    if (found.sa_sigaction != on_stop) earlier_stop_action = found;
+}
+
+void send_stop(pthread_t thread) { pthread_kill(thread, stop_signal); }
+
+// The thread has printed, and is to go on after `address`.
+void after_print(const void* address) {
+    if (!stopping.asked || !worker || !worker->running) return;
+    stopped_at = reinterpret_cast<uintptr_t>(address) - 1;
+    after_stop();
+}
+
+int print(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int count = vfprintf(stdout, format, arguments);
+    va_end(arguments);
+    return count;
+}
+#else
+// Blocks that have begun run to their end.
+void prepare_stop(const Launch&) {}
+void send_stop(pthread_t) {}
+#endif
+
+}  // namespace
+}  // namespace simulator
+
+#ifdef __linux__
+// What a compiler makes of printf.
+
+extern "C" SIMULATOR_EXPORT int __wrap_printf(const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int count = vfprintf(stdout, format, arguments);
+    va_end(arguments);
+    simulator::after_print(__builtin_return_address(0));
+    return count;
+}
+
+extern "C" SIMULATOR_EXPORT int __wrap___printf_chk(int, const char* format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const int count = vfprintf(stdout, format, arguments);
+    va_end(arguments);
+    simulator::after_print(__builtin_return_address(0));
+    return count;
+}
+
+extern "C" SIMULATOR_EXPORT int __wrap_puts(const char* line) {
+    const int count = simulator::print("%s\n", line);
+    simulator::after_print(__builtin_return_address(0));
+    return count;
+}
+
+extern "C" SIMULATOR_EXPORT int __wrap_putchar(int character) {
+    const int written = fputc(character, stdout);
+    simulator::after_print(__builtin_return_address(0));
+    return written;
+}
+#endif

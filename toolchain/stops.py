@@ -1,0 +1,71 @@
+"""Ctrl-C and the stop button while a kernel runs on the simulator: what Python raises then.
+
+simulator/runtime/interrupts.h stops the launch. As soon as the call that launched is back in
+Python, the interpreter calls `_interrupt`, and so the KeyboardInterrupt comes out of that call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from toolchain.versions import Version
+
+_interrupt: Callable[[], None] | None = None  # the runtime keeps no reference to it
+
+
+def listen(runtime: ctypes.CDLL) -> None:
+    """Have interrupts of launches on this runtime raised in the main thread."""
+    global _interrupt
+    take = runtime.simulator_take_stop
+    take.restype = ctypes.c_char_p
+
+    def interrupt() -> None:
+        said = take().decode(errors="replace")
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler) and handler is not signal.default_int_handler:
+            handler(signal.SIGINT, sys._getframe(1))  # the program's own comes first
+        if not said:
+            raise KeyboardInterrupt
+        error = KeyboardInterrupt(_told(*said.split("\n")))
+        # What a notebook shows: the message alone, none of our frames.
+        error._render_traceback_ = lambda: [f"KeyboardInterrupt: {error}"]
+        raise error
+
+    _interrupt = interrupt
+    api = (ctypes.pythonapi.Py_AddPendingCall, ctypes.pythonapi.PyObject_CallNoArgs)
+    runtime.simulator_interrupt(
+        *(ctypes.cast(function, ctypes.c_void_p) for function in api), ctypes.py_object(interrupt)
+    )
+
+
+def _told(launch: str, thread: str = "", library: str = "", offset: str = "") -> str:
+    """The sentence for what `simulator_take_stop` says."""
+    if not thread:
+        return f"{launch}, was stopped"
+    line = _line_of(Path(library), int(offset, 16))
+    return f"{launch}, was stopped{line and f' at {line}'} in {thread}"
+
+
+def _line_of(library: Path, offset: int) -> str:
+    """The line of the user's source, as in "add.cu:3", that an instruction is of; else ""."""
+    program, version = shutil.which("addr2line"), Version.read(library.parent)
+    if not program or not version:
+        return ""
+    command = [program, "-i", "-e", str(library), hex(offset)]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    # The innermost first. A file may bear its own name, or that of its copy (`toolchain.compile`).
+    for file, line in re.findall(r"^(.+?)(?:(?<=\.cu)\.cpp)?:(\d+)", said, re.MULTILINE):
+        for label in version.manifest["sources"]:
+            if f"/{file}".endswith(f"/{label.lstrip('/')}"):
+                return f"{label}:{line}"
+    return ""
