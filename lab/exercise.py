@@ -92,7 +92,7 @@ class Exercise:
     """What a decorated judge is.
 
     lines: the budget of a file; None for an answer. op: whose kernels the file binds; None for a
-    kernel. bug: the file holds a mistake that the reader is to find.
+    kernel. bug: the file or the answer holds a mistake that the reader is to find.
     """
 
     judge: Callable[..., Judgement]
@@ -119,6 +119,11 @@ def binding(
 def answer(judge: Callable[..., Judgement]) -> Exercise:
     """Decorates the judge of an answer: a number, a tensor, a function."""
     return Exercise(judge, None)
+
+
+def answer_with_bug(judge: Callable[..., Judgement]) -> Exercise:
+    """Decorates the judge of an answer in which the reader is to find a mistake."""
+    return Exercise(judge, None, bug=True)
 
 
 @dataclass

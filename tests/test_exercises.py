@@ -1,6 +1,7 @@
 """Every exercise fails until it is solved, every solution passes, and each belongs to a chapter."""
 
 import html
+import itertools
 import re
 import runpy
 from collections import Counter
@@ -94,6 +95,14 @@ def test_a_notebook_folds_what_gives_a_bug_away():
     filled_in = exercise.check("00_polynomial")
     assert html.escape(filled_in.reason) in filled_in._repr_html_()
     assert "<details>" not in filled_in._repr_html_()
+
+
+def test_whatever_bug_is_to_be_found_is_folded():
+    for path in publish.chapters():
+        cells = nbformat.read(path, as_version=4).cells
+        for text, cell in itertools.pairwise(cells):
+            for name in re.findall(r'check\("(\w+)"', cell.source):
+                assert exercise.find(name).bug == ("Spot the bug" in text.source), name
 
 
 def test_an_access_outside_of_a_tensor_is_noticed():

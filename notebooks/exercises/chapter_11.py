@@ -71,7 +71,7 @@ def halves(attempt):
             yield close(y, x.double().softmax(-1), f"{rows} x {cols}, {what}")
 
 
-@kernel(lines=41)
+@kernel(lines=41, bug=True)
 def reused(attempt):
     """No two accesses of one place without an order; and right, of course."""
     yield unharmed(attempt, 2, 1000, traffic=False)[1]

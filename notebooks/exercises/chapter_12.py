@@ -10,7 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import jitload
 import lab
 from kernels.rms_norm import kernel as rms_norm
-from lab.exercise import Claim, Near, answer, binding
+from lab.exercise import Claim, Near, answer, answer_with_bug, binding
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -114,7 +114,7 @@ def break_unchecked(given):
     yield Claim(not torch.equal(y, truth), "every element is squared rightly")
 
 
-@answer
+@answer_with_bug
 def kept(given):
     """The square root, and what it keeps for backward."""
     leaf = noise(5, dtype=torch.float64).abs().requires_grad_()
@@ -143,7 +143,7 @@ def kept(given):
     )
 
 
-@answer
+@answer_with_bug
 def fake(given):
     """The shapes, types and strides of what rms_norm's forward returns."""
     layouts = {

@@ -10,7 +10,7 @@ from torch import nn
 import jitload
 from kernels.rms_norm import kernel as rms_norm_kernel
 from kernels.rms_norm import rms_norm
-from lab.exercise import Claim, Speed, answer, kernel
+from lab.exercise import Claim, Speed, answer, answer_with_bug, kernel
 from notebooks.training.cost import Traffic
 
 DEVICE = jitload.device()
@@ -142,7 +142,7 @@ def break_weight(given):
     yield Claim(times >= 4, f"in float32 it has become {times:.3g} times as large; wanted is 4")
 
 
-@answer
+@answer_with_bug
 def seed(given):
     """A module that drops other elements in each call, and nothing where it does not train."""
     p, width = 0.5, 64
@@ -192,7 +192,7 @@ class Meeting:
         return total
 
 
-@answer
+@answer_with_bug
 def processes(given):
     """The loss whose gradients, averaged over processes, are those of the mean of all that count.
 
