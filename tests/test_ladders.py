@@ -1,4 +1,4 @@
-"""The short versions that chapters 7 to 10 explain before the ops' own kernels."""
+"""The short versions that chapters 7 to 11 explain before the ops' own kernels."""
 
 import pytest
 import torch
@@ -68,3 +68,19 @@ def test_cross_entropy(cols):
     assert_near([loss], [reference.cross_entropy(x.double(), target, "none")])
     with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
         call(x, target, loss, ROWS, cols - 1)
+
+
+@pytest.mark.parametrize(("cols", "blocks"), [(4, 1), (4096, 1), (32768, 1), (4096, 2), (65536, 8)])
+def test_softmax_of_wide_rows(cols, blocks):
+    x, y = 5 * draw(ROWS, cols), draw(ROWS, cols)
+    x[1, cols // 2 :] = -torch.inf  # a block may have nothing else
+    call = lab.ladder("11_softmax").spread
+    for wrong in [(cols - 1, blocks), (cols, 3), (cols, 16)]:
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(x, y, ROWS, *wrong, 256)
+    if blocks > 1 and (DEVICE.type == "cpu" or torch.cuda.get_device_capability() < (9, 0)):
+        with pytest.raises(RuntimeError, match="cudaErrorNotSupported"):
+            call(x, y, ROWS, cols, blocks, 256)
+        return
+    call(x, y, ROWS, cols, blocks, 256)
+    assert_near([y], [x.double().softmax(-1)])

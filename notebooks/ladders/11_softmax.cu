@@ -3,9 +3,10 @@
 //   x, y [rows, cols] float     cols is a multiple of 4, x and y stand on 16-byte boundaries
 //
 // Traffic: the least is to read x and to write y, 8 bytes per element. Each way below says how
-// often it reads x. The fourth way, a cluster of blocks, is the op's: kernels/softmax.cu.
+// often it reads x. The op's own, which takes all types and widths, is in kernels/softmax.cu.
 
 #include "async.cuh"
+#include "cluster.cuh"
 #include "softmax.cuh"
 
 constexpr int kMost = 1024;  // threads of a block, which are a power of two of warps
@@ -36,6 +37,30 @@ __device__ void put(float* y, Four v, Soft<float> row) {
     for (float& number : v.at) number = expf(number - row.max) / row.sum;
     store(y, v);
 }
+
+#if PLAYGROUND_CUDA && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+
+// A barrier of all threads of the cluster; what they have written before it, all of them see.
+__device__ void cluster_sync() {
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
+}
+
+// The same variable in the shared memory of block `rank` of the cluster.
+template <class P>
+__device__ const P& in_block(int rank, P& shared) {
+    return *static_cast<P*>(__cluster_map_shared_rank(&shared, rank));
+}
+
+#else
+
+__device__ inline void cluster_sync() { __syncthreads(); }
+template <class P>
+__device__ const P& in_block(int, P& shared) {
+    return shared;
+}
+
+#endif
 
 // ---- twice: max and sum from a first reading, the results from a second one.
 // Flaw: the second reading goes to memory again, unless a cache holds all rows that are under way.
@@ -117,6 +142,36 @@ __global__ __launch_bounds__(kMost) void softmax_pieces(const float* x, float* y
     }
 }
 
+// ---- spread: a row for the blocks of a cluster, each of which keeps its part in shared memory and
+// reads what the others have found in theirs. Without clusters, a row has one block.
+// Flaw: rows of float alone, whose vectors divide evenly among the blocks, a power of two of them;
+// and all blocks of a row meet twice.
+
+__global__ __launch_bounds__(kMost) void softmax_spread(const float* x, float* y, int cols,
+                                                        int blocks) {
+    __shared__ float max, sum;  // of this block's part
+    const int end = cols / V / blocks;
+    const int64_t begin = int64_t(cluster_index()) * cols + cluster_rank() * end * V;
+    Soft<float> soft = Soft<float>::of_nothing();
+#pragma unroll 4
+    for (int i = threadIdx.x; i < end; i += blockDim.x) {
+        const Four v = load<V>(x + begin + i * V);
+        kept[i] = v;
+        take(soft, v);
+    }
+    soft = of_block(soft);
+    if (threadIdx.x == 0) max = soft.max, sum = soft.sum;
+    cluster_sync();  // all parts are there
+    const int rank = threadIdx.x % blocks;
+    soft = Soft<float>{in_block(rank, max), in_block(rank, sum)}.across(blocks);
+    cluster_sync();  // all have read them: a block that ends now takes nothing from the others
+#pragma unroll 4
+    for (int i = threadIdx.x; i < end; i += blockDim.x) {
+        const Four v = kept[i];
+        put(y + begin + i * V, v, soft);
+    }
+}
+
 // ---- split: any number of blocks share a row, for few rows that are very wide. A first launch
 // leaves max and sum of each part in memory, a second one merges those of the row, and writes.
 // Flaw: x is read twice.
@@ -195,6 +250,24 @@ extern "C" cudaError_t kept_asked(const float* x, float* y, int rows, int cols, 
 extern "C" cudaError_t pieces(const float* x, float* y, int rows, int cols, int threads,
                               cudaStream_t stream) {
     return launch_kept(softmax_pieces, x, y, rows, cols, threads, stream);
+}
+
+// blocks: of a row, 1, 2, 4 or 8; 1 where there are no clusters.
+extern "C" cudaError_t spread(const float* x, float* y, int rows, int cols, int blocks, int threads,
+                              cudaStream_t stream) {
+    const bool power_of_two = blocks > 0 && (blocks & (blocks - 1)) == 0;
+    if (!power_of_two || blocks > kClusterBlocks) return cudaErrorInvalidValue;
+    if (cols % (V * blocks) != 0) return cudaErrorInvalidValue;
+    if (blocks > 1 && !has_clusters(softmax_spread)) return cudaErrorNotSupported;
+    const int bytes = cols / blocks * int(sizeof(float));
+    cudaFuncSetAttribute(softmax_spread, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (blocks > 1) {
+        launch_clusters(
+            softmax_spread, blocks, rows * blocks, threads, bytes, stream, x, y, cols, blocks);
+    } else {
+        softmax_spread<<<rows, threads, bytes, stream>>>(x, y, cols, blocks);
+    }
+    return cudaGetLastError();
 }
 
 // sums: room for two floats for each part of each row.
