@@ -23,7 +23,7 @@ def test_on_aarch64(tmp_path):
     for name in ("threads.cu", "errors.cu"):
         sources.append(tmp_path / f"{name}.cpp")
         sources[-1].write_text(rewrite((SOURCES / name).read_text(), name))
-    flags = [flag for flag in simulator.COMPILE_FLAGS if not flag.startswith("-m")]
+    flags = [flag for flag in simulator.compile_flags(clang=False) if not flag.startswith("-m")]
     flags += ["-std=c++17", "-static", "-pthread", f"-I{simulator.INCLUDE}"]
     program = tmp_path / "program"
     command = [COMPILER, *flags, "-include", "cuda_runtime.h", *sources, "-o", program]

@@ -113,7 +113,7 @@ class Inputs:
             files[path] = path.read_bytes()
             for quote, name in sources.asked_for(files[path].decode(errors="replace")):
                 beside = [path.parent] if quote == '"' else []
-                places = (os.path.normpath(p / name) for p in (*beside, *folders))
+                places = (sources.file_in(p, name) for p in (*beside, *folders))
                 if found := next(filter(is_file, places), None):
                     queue.append(found)
         for path in recipe.sources:
@@ -220,23 +220,31 @@ class Inputs:
     def flags(self) -> tuple[list[str], list[str]]:
         """For the C++ compiler, and for nvcc."""
         recipe = self.recipe
+        clang = machine.is_clang(self.compilers)
         # No symbol may be shared between versions: a template's static would stay the old one.
-        shared = [] if "clang" in self.compilers else ["-fno-gnu-unique"]
+        no_unique = "-fno-gnu-unique"  # of g++, which alone makes such symbols
+        shared = []
         if not any(sources.includes_torch(self.text(path)) for path in self.files):
             shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
         if self.binding != "c":  # extern "C" functions have to stay visible
             shared.append("-fvisibility=hidden")
         ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
-        cxx = ["-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
+        _, cxx = machine.cxx_command()
+        cxx = [*cxx, "-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
+        if not clang:
+            cxx.append(no_unique)
         if recipe.target == "cpu":
             debug = ["-O0", "-g"] if recipe.debug else []
-            if "clang" not in self.compilers:  # else an empty loop without an end has no line
+            if not clang:  # else an empty loop without an end has no line
                 cxx.append("-gstatement-frontiers")
             check = simulator.CHECK_FLAGS if recipe.check else []
-            if recipe.check and "clang" in self.compilers:
+            if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
-            return [*simulator.COMPILE_FLAGS, *cxx, *debug, *check], []
+            language = ["-x", "c++"]  # of a .cu too, which g++ does not know
+            return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
+        if not machine.nvccs_host_is_clang():
+            shared.append(no_unique)
         host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
         nvcc = ["--extended-lambda", *host, *ours]
         nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 from functools import cache
@@ -18,6 +19,7 @@ from toolchain.errors import MissingTool
 from toolchain.notes import digest_of, read_note, write_note
 
 TARGETS = ("cuda", "cpu")
+OLDEST_CLANG = 16  # of LLVM's releases; Apple counts its own
 PATIENCE = 30  # seconds for a compiler to say its version, on a busy machine too
 GET_CXX = (
     "Debian: apt install g++; conda: conda install cxx-compiler; macOS: xcode-select --install"
@@ -27,6 +29,23 @@ GET_CXX = (
 def cxx() -> str:
     """The C++ compiler's command, chosen as torch chooses it."""
     return os.environ.get("CXX") or "c++"
+
+
+def cxx_command() -> tuple[list[str], list[str]]:
+    """The C++ compiler's command and the flags that CXX names after it, as in "ccache g++ -m64".
+
+    Raises:
+        MissingTool: CXX cannot be read.
+    """
+    wanted = cxx()
+    if not re.search(r"\s", wanted) or shutil.which(wanted):  # a path may hold spaces
+        return [wanted], []
+    try:
+        words = shlex.split(wanted)
+    except ValueError as error:
+        raise MissingTool(f"CXX is {wanted!r}, which no shell could read: {error}") from None
+    flags = next((n for n, word in enumerate(words) if word.startswith("-")), len(words))
+    return words[:flags] or [wanted], words[flags:]
 
 
 def default_target() -> str:
@@ -75,39 +94,63 @@ def compiler_versions(target: str, notes: Path) -> str:
             "no nvcc: set CUDA_HOME, put nvcc on PATH, or pip install nvidia-cuda-nvcc"
             " (README.md names the wheels that go with it)"
         )
-    found = shutil.which(cxx())
-    if found is None:
-        raise MissingTool(f"no C++ compiler: {cxx()!r} is not on PATH. {GET_CXX}, or set CXX")
-    return "\n".join(_version(path, notes) for path in (found, home and f"{home}/bin/nvcc") if path)
+    found = {word: shutil.which(word) for word in cxx_command()[0]}
+    for word, path in found.items():
+        if path is None:
+            raise MissingTool(f"no C++ compiler: {word!r} is not on PATH. {GET_CXX}, or set CXX")
+    said = [_version([*found.values()], notes)]
+    clang = _CLANG.search(said[0])
+    if clang and not clang["apple"] and int(clang["release"]) < OLDEST_CLANG:
+        raise MissingTool(
+            f"{cxx()!r} is clang {clang['release']}, and kernels need clang {OLDEST_CLANG} or"
+            f" later, or g++: set CXX to one of them, as in CXX=clang++-{OLDEST_CLANG} or CXX=g++"
+        )
+    if home:
+        said.append(_version([f"{home}/bin/nvcc"], notes))
+    return "\n".join(said)
 
 
-def _version(command: str, notes: Path) -> str:
-    path = Path(command).resolve()
+_CLANG = re.compile(r"(?P<apple>Apple )?clang version (?P<release>\d+)")
+
+
+def is_clang(versions: str) -> bool:
+    """Whether the C++ compiler is clang, from what `compiler_versions` returned."""
+    return bool(_CLANG.search(versions))
+
+
+def nvccs_host_is_clang() -> bool:
+    """Whether nvcc is told to use clang in place of g++: by CC, through torch, or by itself."""
+    host = os.environ.get("CC") or os.environ.get("NVCC_CCBIN") or ""
+    return "clang" in Path(host).name
+
+
+def _version(command: list[str], notes: Path) -> str:
+    path = Path(command[-1]).resolve()
     stat = path.stat()
-    told_apart_by = f"{path} {stat.st_size} {stat.st_mtime_ns}"
+    told_apart_by = f"{' '.join([*command[:-1], str(path)])} {stat.st_size} {stat.st_mtime_ns}"
     note = notes / digest_of(told_apart_by)[:16]
     if known := read_note(note):
         return known["said"]
     try:
         said = subprocess.run(
-            [command, "--version"], capture_output=True, text=True, check=True, timeout=PATIENCE
+            [*command, "--version"], capture_output=True, text=True, check=True, timeout=PATIENCE
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise MissingTool(f"{command} does not work: {error}") from None
+        raise MissingTool(f"{command[-1]} does not work: {error}") from None
     with contextlib.suppress(OSError):  # a full disk, and all wanted may be there already
         write_note(note, {"said": said})
     return said
 
 
 @cache
-def compilers_headers(command: str) -> tuple[Path, ...]:
+def compilers_headers(*command: str) -> tuple[Path, ...]:
     """The folders in which a C++ compiler looks for headers of its own accord.
 
     Most lie below /usr, but a compiler may be installed anywhere.
     """
     named_by_users = {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"}
     env = {k: v for k, v in os.environ.items() if k not in named_by_users} | {"LC_ALL": "C"}
-    ask = [command, "-E", "-v", "-x", "c++", os.devnull]
+    ask = [*command, "-E", "-v", "-x", "c++", os.devnull]
     try:
         said = subprocess.run(ask, capture_output=True, text=True, timeout=PATIENCE, env=env).stderr
     except (OSError, subprocess.SubprocessError):

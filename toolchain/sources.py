@@ -26,12 +26,27 @@ def label(path: Path) -> str:
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
+def file_in(folder: str | os.PathLike[str], name: str) -> str:
+    """The path that a system opens for `name` in a folder, without `..` in it.
+
+    After a symbolic link `..` is the parent of what the link points to.
+    """
+    path = os.path.join(folder, name)  # noqa: PTH118 - a Path would double the time
+    if ".." in name:
+        parent, last = (path, "") if path.endswith("..") else os.path.split(path)
+        real = os.path.realpath(parent)
+        if real != os.path.realpath(os.path.normpath(parent)):
+            path = os.path.join(real, last)  # noqa: PTH118
+    return os.path.normpath(path)
+
+
 def line_of(path: Path | None, line: int | None) -> str | None:
     """A line of a file as it is now; None where there is none."""
     if path is None or line is None:
         return None
     try:
-        return path.read_text(errors="replace").splitlines()[line - 1]
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        return text.splitlines()[line - 1]
     except (OSError, IndexError):
         return None
 
@@ -138,4 +153,4 @@ def read_depfile(depfile: Path) -> list[Path]:
     _, _, prerequisites = text.partition(": ")
     names = re.findall(r"(?:\\ |\\#|\$\$|\S)+", prerequisites)
     names = [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
-    return [Path(os.path.normpath(depfile.parent / name)) for name in names]
+    return [Path(file_in(depfile.parent, name)) for name in names]

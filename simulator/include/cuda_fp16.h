@@ -9,7 +9,7 @@ struct Float16 {  // IEEE binary16: 5 bits of exponent, 10 of fraction
     static uint16_t from_float(float x);
 };
 
-#ifdef __F16C__
+#if defined(__F16C__) && !defined(__clang__)
 typedef float Float4 __attribute__((vector_size(16)));
 typedef short Short8 __attribute__((vector_size(16)));
 
@@ -17,7 +17,7 @@ inline float Float16::to_float(uint16_t bits) {
     return __builtin_ia32_vcvtph2ps(Short8{short(bits)})[0];
 }
 inline uint16_t Float16::from_float(float x) { return __builtin_ia32_vcvtps2ph(Float4{x}, 0)[0]; }
-#elif defined(__ARM_FP16_FORMAT_IEEE)
+#elif defined(__F16C__) || defined(__ARM_FP16_FORMAT_IEEE)
 inline float Float16::to_float(uint16_t bits) {
     __fp16 half;
     __builtin_memcpy(&half, &bits, 2);

@@ -105,8 +105,11 @@ SIMULATOR_UNARY(sinpi, sin(simulator_pi* remainder(x, 2)))
 SIMULATOR_UNARY(cospi, cos(simulator_pi* remainder(x, 2)))
 SIMULATOR_UNARY(erfcx, exp(x* x) * erfc(x))
 SIMULATOR_UNARY(normcdf, erfc(-x / sqrt(2.0)) / 2)
-SIMULATOR_UNARY(exp10, __builtin_exp10(x))
 #undef SIMULATOR_UNARY
+#ifdef __APPLE__  // elsewhere <math.h> has it under CUDA's name
+SIMULATOR_FUNCTION double exp10(double x) { return __exp10(x); }
+#endif
+SIMULATOR_FUNCTION float exp10f(float x) { return exp10(double(x)); }
 SIMULATOR_FUNCTION double rhypot(double x, double y) { return 1 / hypot(x, y); }
 SIMULATOR_FUNCTION float rhypotf(float x, float y) { return rhypot(double(x), double(y)); }
 SIMULATOR_FUNCTION double norm3d(double x, double y, double z) {
