@@ -100,12 +100,13 @@ import simulator
 from toolchain import autocast, gradients, machine, stops, tracebacks
 from toolchain.cache import Cache
 from toolchain.cfunctions import Launch
+from toolchain.command_line import check_path, checked_flags
 from toolchain.errors import CompileError, MissingTool
 from toolchain.inputs import Inputs, Recipe, formulas_of
 from toolchain.machine import default_target, device
 from toolchain.notes import digest_of, write_note
 from toolchain.opening import functions_of
-from toolchain.sources import folders_in, label
+from toolchain.sources import file_in, folders_in, label
 from toolchain.versions import Diff, Version, Versions
 
 __all__ = [
@@ -124,6 +125,7 @@ __all__ = [
 ]
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
+LONGEST_NAME = 100  # of a kernel; its builds are folders, whose names have at most 255 bytes
 
 
 # ---------------------------------------------------------------------------------------------
@@ -214,7 +216,7 @@ def _build_in(work: Path, inputs: Inputs) -> None:
     library = result / f"{name}.so"
     shutil.move(work / library.name, library)
     (result / "log").write_text(output, "utf-8")
-    kept = {path: f"{n}_{path.name}" for n, path in enumerate(inputs.in_order())}
+    kept = {path: f"{n}_{path.name[-50:]}" for n, path in enumerate(inputs.in_order())}
     for path, file in kept.items():
         (result / "sources" / file).write_bytes(inputs.files[path])
     manifest = {
@@ -893,7 +895,7 @@ def load(
             .cpp files.
         name: what to call the kernel; by default its first source's name.
         target: "cuda" or "cpu"; by default `default_target()`.
-        flags: for the compilers, as in ("-DROWS=4",).
+        flags: for the compilers, each of them one argument, as in ["-DROWS=4", "-DT=unsigned int"].
         include: folders of headers, besides the sources' own and kernels/include.
         debug: -O0 -g (and -G); by default JITLOAD_DEBUG says.
 
@@ -982,8 +984,15 @@ def loaded() -> list[Kernel]:
         return [kernel for kernel in _kernels.values() if kernel._build]
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # its name is too long to be one
+        return False
+
+
 def _absolute(path: str | os.PathLike[str]) -> Path:
-    return Path(os.path.normpath(Path(path).expanduser().absolute()))
+    return Path(file_in("", str(Path(path).expanduser().absolute())))
 
 
 def _recipe(
@@ -997,25 +1006,31 @@ def _recipe(
     sources = list(sources)
     if not sources:
         raise TypeError("load() wants the name of an op in kernels/, or the paths of sources")
+    for source in map(str, sources):
+        if source.startswith("-") and not _is_file(Path(source)):
+            raise TypeError(f"{source!r} is no source; flags are given as flags=[{source!r}]")
     formulas = ""
     if len(sources) == 1 and not Path(sources[0]).suffix:
         op = str(sources[0])
-        paths = [p for p in (KERNELS / f"{op}.cu", KERNELS / f"{op}.cpp") if p.is_file()]
+        paths = [p for p in (KERNELS / f"{op}.cu", KERNELS / f"{op}.cpp") if _is_file(p)]
         if not paths:
             there = ", ".join(sorted(p.stem for p in KERNELS.glob("*.cu")))
             raise FileNotFoundError(f"no op {op!r} in {KERNELS}; there are: {there or 'none'}")
         formulas = formulas_of(KERNELS / f"{op}.py")
     else:
-        paths = [_absolute(source) for source in sources]
+        paths = list(dict.fromkeys(map(_absolute, sources)))
         for path in paths:
-            if not path.is_file():
+            if not _is_file(path):
                 raise FileNotFoundError(f"no source {path}")
             if path.suffix not in (".cu", ".cpp", ".cc", ".cxx"):
                 raise ValueError(f"{path}: wanted a .cu or .cpp (headers are found by #include)")
-    stem = re.sub(r"\W", "_", name or paths[0].stem, flags=re.ASCII)
-    flags = tuple(flags)
+    stem = re.sub(r"\W", "_", name or paths[0].stem, flags=re.ASCII)[:LONGEST_NAME]
+    target = machine.checked_target(target, "target") if target else default_target()
+    flags = checked_flags(flags, target)
     folders = [*map(_absolute, include), *(p.parent for p in paths), KERNELS / "include"]
     folders += map(_absolute, folders_in(flags, "-I"))  # which the compilers, too, look into last
+    for path in (*paths, *folders, KERNELS):
+        check_path(path, target)
     if debug is None:
         debug = os.environ.get("JITLOAD_DEBUG", "0") not in ("", "0")
     return Recipe(
@@ -1023,7 +1038,7 @@ def _recipe(
         sources=tuple(paths),
         include=tuple(dict.fromkeys(folders)),
         flags=flags,
-        target=machine.checked_target(target, "target") if target else default_target(),
+        target=target,
         debug=debug,
         formulas=formulas,
     )

@@ -39,6 +39,7 @@ def rewrite(text: str, path: str) -> str:
     compiler, unless they stand where the preprocessor drops them for a CPU (`#if PLAYGROUND_CUDA`,
     `#ifdef __CUDA_ARCH__`).
     """
+    text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
     code = blank(text)
     _refuse(code, path)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]

@@ -68,6 +68,138 @@ def test_paths_may_hold_spaces_and_letters_of_any_language():
     assert kernel.size() == 4
 
 
+def test_flags_reach_the_compiler_as_they_are_written():
+    values = ["3>2", "`touch pwned`", "(1+2)", "sizeof(int)", "unsigned int", "$HOME $in", "'q'"]
+    values += ['"a\\\\b"', "a;b", "a&b|c", "#x", "gr\u00f6\u00dfe", "foo.cu", "{a,b}", "*?~!"]
+    texts = ", ".join(f"TEXT(V{n})" for n in range(len(values)))
+    source = write(
+        "flags.cu",
+        f"""
+        #define TEXT_(...) #__VA_ARGS__
+        #define TEXT(...) TEXT_(__VA_ARGS__)
+        static const char* texts[] = {{{texts}}};
+        extern "C" int byte(int n, int place) {{ return (unsigned char)texts[n][place]; }}
+        """,
+    )
+    kernel = load(source, flags=[f"-DV{n}={value}" for n, value in enumerate(values)])
+    for n, value in enumerate(values):
+        wanted = [*value.encode(), 0]
+        assert [kernel.byte(n, place) for place in range(len(wanted))] == wanted
+    assert not list(Path().rglob("pwned"))
+
+
+@pytest.mark.skipif(jitload.machine.cuda_home() is None, reason="no nvcc here")
+def test_flags_reach_nvccs_compilers_as_they_are_written(monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    source = write(
+        "flagged.cu",
+        """
+        constexpr bool same(const char* a, const char* b) {
+            return *a == *b && (!*a || same(a + 1, b + 1));
+        }
+        static_assert(A == 1 && sizeof(B) == 4 && C == 6 && same(D, "`touch pwned` $HOME"));
+        static_assert(E == 'e');
+        """,
+    )
+    flags = ["-DA=3>2", "-DB=unsigned int", "-DC=int(1+2)*2", '-DD="`touch pwned` $HOME"']
+    jitload._ensure(jitload._recipe([source], target="cuda", flags=[*flags, "-DE='e'"]))
+    assert not list(Path().rglob("pwned"))
+
+
+def test_a_flag_in_place_of_a_source_is_answered_with_its_place():
+    answer(1)
+    with pytest.raises(TypeError, match=r"'-Dfoo.cu' is no source; .* flags=\['-Dfoo.cu'\]"):
+        load("answer.cu", "-Dfoo.cu")
+
+
+def test_paths_may_hold_what_ninja_and_shells_interpret():
+    """Beside it: sources of one name, k.cc beside k.cpp, a source named twice, a long name."""
+    write("a:b $c|d;e/k.cu", '#include "h$:.h"\nint two(), three();\n' + SUM)
+    header = write("a:b $c|d;e/h$:.h", "#define ONE 1")
+    write("other/k.cu", "int two() { return 2; }")
+    write("a:b $c|d;e/k.cc", "int three() { return 3; }")
+    write("a:b $c|d;e/k.cpp", "int four() { return 4; }")
+    folder = Path("a:b $c|d;e")
+    sources = [folder / "k.cu", "other/k.cu", folder / "k.cc", folder / "k.cpp", folder / "k.cu"]
+    kernel = load(*sources, name="n" * 300)
+    assert kernel.sum() == 6
+    header.write_text("#define ONE 10")
+    assert kernel.reload()
+    assert kernel.sum() == 15
+    header.write_text("#define ONE oops")
+    with pytest.raises(jitload.CompileError, match="oops") as caught:
+        kernel.reload()
+    assert caught.value.path.parent.name == folder.name
+    header.write_text("#define ONE 1")
+
+
+SUM = 'extern "C" int sum() { return ONE + two() + three(); }\n'
+
+
+def test_paths_that_no_compiler_can_be_given_are_named():
+    with pytest.raises(ValueError, match=r"two\\nlines.* holds '\\n', which a compiler cannot"):
+        load(answer(1, "two\nlines"))
+    with pytest.raises(ValueError, match=r"a,b.cu' holds ',', which nvcc cannot read: rename it"):
+        jitload._recipe([answer(1, "a,b")], target="cuda")
+    assert load("a,b.cu").answer() == 1
+
+
+def test_dots_lead_through_a_symbolic_link_as_in_nvcc():
+    """The header beside the link's target is read, its edits are seen, the other one is not."""
+    write("real/kernels/linked.cu", '#include "../v.h"\nextern "C" int answer() { return V; }')
+    header = write("real/v.h", "#define V 1 // __global__")
+    other = write("v.h", "#define V 2")
+    Path("link").symlink_to("real/kernels")
+    kernel = load("link/linked.cu")
+    assert kernel.answer() == 1
+    header.write_text("#define V 3")
+    assert kernel.reload()
+    assert kernel.answer() == 3
+    other.write_text("#define V 4")
+    assert not kernel.reload()
+    assert load("link/../kernels/linked.cu").answer() == 3
+
+
+def test_a_header_in_a_linked_folder_is_translated():
+    write("real/deep/inner.cuh", '#include "../outer.cuh"\n')
+    launch = "__global__ void k(int* x) { *x = 5; }\nvoid go(int* x) { k<<<1, 1>>>(x); }\n"
+    write("real/outer.cuh", launch)
+    Path("near").symlink_to("real/deep")
+    body = 'extern "C" int answer() { int x = 0; go(&x); return x; }\n'
+    kernel = load(write("through.cu", f'#include "near/inner.cuh"\n{body}'))
+    assert kernel.answer() == 5
+
+
+def test_an_included_cu_is_translated_and_may_begin_with_a_byte_order_mark():
+    launch = "__global__ void k(int* x) { *x = 5; }\nvoid go(int* x) { k<<<1, 1>>>(x); }\n"
+    other = write("other.cu", "")
+    other.write_text(launch, encoding="utf-8-sig")
+    body = 'extern "C" int answer() { int x = 0; go(&x); return x; }\n'
+    source = write("marked.cu", "")
+    source.write_text(f'#include "other.cu"\n{body}', encoding="utf-8-sig")
+    kernel = load("marked.cu")
+    assert kernel.answer() == 5
+    other.write_text(launch.replace("5", "oops"), encoding="utf-8-sig")
+    with pytest.raises(jitload.CompileError) as caught:
+        kernel.reload()
+    assert (caught.value.path, caught.value.line, caught.value.column) == (other, 1, 34)
+    assert "\ufeff" not in str(caught.value)
+
+
+def test_cxx_may_hold_flags(monkeypatch):
+    monkeypatch.setenv("CXX", "env g++ -m64 '-DANSWER=4 + 3'")
+    assert load(answer("ANSWER", "with_flags")).answer() == 7
+
+
+def test_half_without_its_header_is_the_error_that_is_shown():
+    write("halves.cu", 'extern "C" void scale(half* x, half* y, int n) {}\n')
+    with pytest.raises(jitload.CompileError) as caught:
+        load("halves.cu")
+    assert "half" in caught.value.message
+    assert (caught.value.line, caught.value.column) == (1, 23)
+    assert "#include <cuda_fp16.h>" in caught.value.hint
+
+
 def test_one_build_found_in_two_caches_is_opened_once(tmp_path, monkeypatch):
     """A second library of the same namespace would end the process."""
     write("twin.cpp", STABLE.replace("FACTOR", "-1"))

@@ -1,13 +1,19 @@
-"""What the loader knows of compilers: their errors, their depfiles, the sources they read."""
+"""What the loader knows of compilers: command lines, errors, depfiles, the sources they read."""
 
+import re
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from toolchain import compile as compiling
 from toolchain import machine, sources
 from toolchain.cfunctions import Parameter
-from toolchain.errors import first_error
+from toolchain.command_line import checked_flags, for_ninja, for_nvcc
+from toolchain.errors import first_error, hint_for
 from toolchain.inputs import Recipe
 
 NVCC = """\
@@ -39,6 +45,24 @@ In file included from {path}:1:
 /usr/include/c++/12/bits/stl_algo.h:1937:17: error: no match for 'operator<'
 """
 
+CLANG_TEMPLATE = """\
+In file included from {path}:1:
+/usr/include/c++/12/bits/predefined_ops.h:45:23: error: invalid operands to binary expression
+{path}:4:10: note: in instantiation of function template specialization 'std::sort<A *>' requested
+"""
+
+GCC_CHAIN = """\
+In file included from /usr/include/x.h:71,
+                 from {path}:3:
+/usr/include/y.h:45:23: error: no such thing
+"""
+
+GCC_UNKNOWN_TYPE = """\
+{path}:3:11: error: variable or field \u2018f\u2019 declared void
+{path}:3:13: error: \u2018half\u2019 was not declared in this scope
+{path}:3:20: error: expected primary-expression before \u2018int\u2019
+"""
+
 PTXAS = (
     "ptxas error   : Entry function '_Z1kv' uses too much shared data (0x20000 bytes, 0xc000 max)"
 )
@@ -57,6 +81,9 @@ def source(tmp_path):
         pytest.param(NVCC, (3, 15), 'identifier "nothing" is undefined', 1, id="nvcc"),
         pytest.param(NVCC_TEMPLATE, (4, None), "has no member", 0, id="nvcc in a header"),
         pytest.param(GCC_TEMPLATE, (4, 14), "no match for", 0, id="g++ in a header"),
+        pytest.param(GCC_CHAIN, (3, None), "no such thing", 0, id="g++ through headers"),
+        pytest.param(GCC_UNKNOWN_TYPE, (3, 13), "was not declared", 2, id="g++ of a parameter"),
+        pytest.param(CLANG_TEMPLATE, (4, 10), "invalid operands", 0, id="clang in a header"),
     ],
 )
 def test_the_first_error_is_told_at_the_users_own_line(source, output, place, message, others):
@@ -67,11 +94,52 @@ def test_the_first_error_is_told_at_the_users_own_line(source, output, place, me
     assert str(error).splitlines()[1].endswith(source.read_text().splitlines()[place[0] - 1])
 
 
+@pytest.mark.parametrize("name", ["a:b.cu", "a(1): b.cu", "$x|y;.cu", "two\u2019s.cu"])
+@pytest.mark.parametrize("output", [NVCC, NVCC_TEMPLATE, GCC_TEMPLATE])
+def test_an_error_is_told_at_its_line_in_a_file_of_any_name(tmp_path, name, output):
+    path = tmp_path / name
+    path.write_text("\n" * 9)
+    error = first_error(output.format(path=path), {path}, path)
+    assert error.path == path
+    assert error.line in (3, 4)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "\u2018half\u2019 was not declared in this scope",
+        "\u2018half\u2019 does not name a type",
+        "unknown type name '__half2'",
+        'identifier "half" is undefined',
+        "use of undeclared identifier '__float2half'",
+    ],
+)
+def test_half_without_its_header_is_answered_with_it(said):
+    assert "#include <cuda_fp16.h>" in hint_for(said)
+    assert "#include <cuda_bf16.h>" in hint_for("unknown type name '__nv_bfloat16'")
+    assert "cuda_fp16" not in hint_for(re.sub(r"\w*half\w*", "halfway", said))
+
+
 def test_an_error_without_a_line_still_has_its_message_and_hint(source):
     error = first_error(PTXAS, {source}, source)
     assert error.path is None
     assert "uses too much shared data" in error.message
     assert "extern __shared__" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("c++: error: unrecognized command-line option '-fnope'\n", "unrecognized command-line"),
+        ("cc1plus: error: argument to '-O' should be an integer\n", "argument to '-O' should"),
+        ("<command-line>: fatal error: no.h: No such file\n", "no.h: No such file"),
+        ("clang++-19: error: unknown argument: '-fnope'\n", "unknown argument: '-fnope'"),
+        ("nvcc fatal   : Unknown option '-fnope'\n", "Unknown option '-fnope'"),
+    ],
+)
+def test_what_a_compiler_says_of_its_flags_is_the_message(source, output, message):
+    output = f"[1/2] c++ -c x.cpp\nFAILED: 0.o\n{output}ninja: build stopped: subcommand failed.\n"
+    assert message in first_error(output, {source}, source).message
 
 
 def test_output_that_holds_no_known_error_points_at_the_log(source):
@@ -157,6 +225,104 @@ def test_a_depfile_is_read_with_its_escapes(tmp_path):
     assert sources.read_depfile(depfile) == wanted
 
 
+NAMES = st.text("ab $#:;|'()%&,\u00e9*~", min_size=1, max_size=6).map("x{}x.h".format)
+
+
+@settings(max_examples=20, deadline=None)
+@given(NAMES)
+def test_a_depfile_names_headers_of_any_name(name):
+    with tempfile.TemporaryDirectory() as folder:
+        source, depfile = Path(folder, "a.cpp"), Path(folder, "a.d")
+        source.write_text(f'#include "{name}"\n')
+        source.with_name(name).touch()
+        subprocess.run(["g++", "-MM", "-MF", depfile, source], check=True)
+        assert source.with_name(name) in sources.read_depfile(depfile)
+
+
+def test_dots_after_a_symbolic_link_lead_where_the_system_goes(tmp_path):
+    (tmp_path / "b/real").mkdir(parents=True)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/link").symlink_to(tmp_path / "b/real")
+    for name in ("a/v.h", "b/v.h"):
+        (tmp_path / name).touch()
+    found = sources.file_in(tmp_path / "a/link", "../v.h")
+    assert Path(found).samefile(f"{tmp_path}/a/link/../v.h")
+    assert sources.file_in(tmp_path / "a/link", "x.h") == f"{tmp_path}/a/link/x.h"
+    assert sources.file_in(tmp_path / "a", "link/..") == f"{tmp_path}/b"
+    assert sources.file_in(tmp_path / "a", "sub/../v.h") == f"{tmp_path}/a/v.h"
+
+
+# ---- command lines
+
+ODD = st.text("ab1 \u00e9>`()$'\"\\;&|#<,*?~!{}[]%=:", max_size=8).map(str.strip)
+
+
+def argument_of(command: str, holds: str) -> str | None:
+    """The first argument with `holds` in it that a shell makes of a command."""
+    said = subprocess.run(
+        ["sh", "-c", f"print() {{ printf '%s\\0' \"$@\"; }}; print {command}"],
+        capture_output=True,
+        text=True,
+    ).stdout
+    return next((word for word in said.split("\0") if holds in word), None)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(ODD, min_size=1, max_size=20))
+@example(["3>2", "`touch x`", "(1+2)", "sizeof(int)", "unsigned int", "$HOME", "$in", "a\\", " "])
+def test_a_flag_comes_through_ninja_and_the_shell_as_it_is(values):
+    flags = [f"-DV={value}" for value in values]
+    with tempfile.TemporaryDirectory() as folder:
+        words = " ".join(map(for_ninja, flags))
+        rule = f"rule say\n  command = printf '%s\\0' {words} > $out\nbuild out: say\n"
+        Path(folder, "build.ninja").write_text(rule)
+        subprocess.run(["ninja", "-C", folder], check=True, capture_output=True)
+        assert Path(folder, "out").read_text().split("\0")[:-1] == flags
+        made = {file.name for file in Path(folder).iterdir()}
+        assert made <= {"build.ninja", "out", ".ninja_log"}
+
+
+@pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
+@pytest.mark.parametrize("option", ["-D{}", "-Xcompiler=-D{}"])
+@settings(max_examples=40, deadline=None)
+@given(ODD)
+@example("f(1,2)")
+@example('"a\\"b"')
+@example("\\")
+def test_a_flag_comes_through_nvccs_own_shell_as_it_is(option, value):
+    if "Xcompiler" in option:
+        value = value.replace(",", "")  # separates options there
+    flags = for_nvcc([option.format(f"VV={value}")])
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "k.cu")
+        source.touch()
+        command = [machine.cuda_home() / "bin/nvcc", "--dryrun", "-c", source, *flags]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    commands = [line[3:] for line in said.splitlines() if "VV=" in line]
+    assert argument_of(commands[0], "VV=").removeprefix("-D").strip() == f"VV={value}".strip()
+
+
+def test_nvccs_flags_may_come_in_two_words_and_others_are_checked():
+    assert for_nvcc(["-D", "V=$x", "-O3", "-I/a b"]) == ["-D", r"V=\\$x", "-O3", "-I/a b"]
+    for flag in ("-Xptxas=$(x)", "-I/a`b", "-O3;x"):
+        with pytest.raises(ValueError, match=f"{re.escape(repr(flag))}: nvcc gives this flag to"):
+            for_nvcc([flag])
+    with pytest.raises(ValueError, match=r"'-O3 -g'; wanted a list of \['-O3', '-g'\]"):
+        for_nvcc(["-O3 -g"])
+
+
+def test_flags_that_are_none_are_named():
+    with pytest.raises(TypeError, match=r"flags is '-DX'; wanted a list.*\['-DX'\]"):
+        checked_flags("-DX", "cpu")
+    with pytest.raises(TypeError, match="flags holds 3; wanted are strings"):
+        checked_flags([3], "cpu")
+    with pytest.raises(ValueError, match="cannot hold the end of a line"):
+        checked_flags(["-DX=1\n2"], "cpu")
+
+
+# ---- the machine
+
+
 @pytest.mark.parametrize(
     ("setting", "archs"),
     [
@@ -222,3 +388,43 @@ def test_a_missing_compiler_is_named_with_the_way_to_get_it(monkeypatch, tmp_pat
     if target == "cuda":
         with pytest.raises(machine.MissingTool, match="pip install nvidia-cuda-nvcc"):
             machine.compiler_versions(target, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("says", "release"),
+    [
+        ("Debian clang version 14.0.6", 14),
+        ("Ubuntu clang version 15.0.7", 15),
+        ("Debian clang version 16.0.6 (15~deb12u1)", None),
+        ("clang version 22.1.8", None),
+        ("Apple clang version 15.0.0 (clang-1500.3.9.4)", None),
+        ("g++ (Debian 12.2.0-14+deb12u1) 12.2.0", None),
+    ],
+)
+def test_a_clang_that_is_too_old_is_refused(monkeypatch, tmp_path, says, release):
+    compiler = tmp_path / "my++"
+    compiler.write_text(f"#!/bin/sh\necho '{says}'\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    if release:
+        with pytest.raises(machine.MissingTool, match=f"clang {release}, .* need clang 16"):
+            machine.compiler_versions("cpu", tmp_path)
+    else:
+        said = machine.compiler_versions("cpu", tmp_path)
+        assert machine.is_clang(said) is ("clang" in says)
+
+
+@pytest.mark.parametrize(
+    ("setting", "command", "flags"),
+    [
+        ("g++ -m64", ["g++"], ["-m64"]),
+        ("ccache g++ -O2 '-DX=a b'", ["ccache", "g++"], ["-O2", "-DX=a b"]),
+        ("g++", ["g++"], []),
+    ],
+)
+def test_cxx_may_name_several_words(monkeypatch, setting, command, flags):
+    monkeypatch.setenv("CXX", setting)
+    assert machine.cxx_command() == (command, flags)
+    monkeypatch.setenv("CXX", f"{setting} '")
+    with pytest.raises(machine.MissingTool, match="could read: No closing quotation"):
+        machine.cxx_command()

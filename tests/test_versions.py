@@ -236,13 +236,13 @@ def test_listeners_hear_four_times_a_second(events):
     ("output", "stage"),
     [
         ("", "1 of 3: a.cu, b.cpp"),
-        ("[1/3] c++ -c /x/b.cpp -o b.o\n", "2 of 3: a.cu"),
-        ("[1/3] c++ -c '/x y/a.cu.cpp' -o a.o\n[2/3] c++ -c /x/b.cpp -o b.o\n", "3 of 3: linking"),
-        ("[1/3] c++ -c /x/bb.cpp -o b.o\n", "2 of 3: a.cu, b.cpp"),
+        ("[1/3] c++ -c /x/b.cpp -o 1.o\n", "2 of 3: a.cu"),
+        ("[1/3] c++ -c '/x y/a.cu' -o 0.o\n[2/3] c++ -c /x/b.cpp -o 1.o\n", "3 of 3: linking"),
+        ("[1/3] nvcc -c /x/a.cu -o 0.cuda.o\n", "2 of 3: b.cpp"),
     ],
 )
 def test_the_stage_is_read_from_ninjas_lines(output, stage):
-    assert stage_of(output, ["a.cu.cpp", "b.cpp"]) == stage
+    assert stage_of(output, ["a.cu", "b.cpp"]) == stage
 
 
 # ---- versions and their differences

@@ -17,6 +17,7 @@ import torch
 import simulator
 from simulator.rewrite import Unsupported, rewrite
 from toolchain import machine, sources
+from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
 from toolchain.inputs import SIMULATOR, Inputs, Recipe, is_systems
 from toolchain.notes import publish
@@ -48,7 +49,11 @@ def compile_library(
         to_compile = mirror.write(inputs)
         include = [*map(mirror.place, include), *include, simulator.INCLUDE]
     else:
-        to_compile = [_with_launchers(inputs, path, work) for path in to_compile]
+        places = [work / "launchers" / str(number) for number in range(len(to_compile))]
+        to_compile = [
+            _with_launchers(inputs, path, place)
+            for path, place in zip(to_compile, places, strict=True)
+        ]
     try:
         output = _load_extension(inputs, to_compile, include, work, progress)
     except _Failed as failed:
@@ -60,12 +65,12 @@ def compile_library(
     return output, {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
 
 
-def _with_launchers(inputs: Inputs, path: Path, work: Path) -> Path:
-    """The source itself or, where its kernels need launchers, a file that includes it before."""
+def _with_launchers(inputs: Inputs, path: Path, place: Path) -> Path:
+    """The source itself or, where its kernels need launchers, a file in `place` that includes it."""
     if not (launchers := inputs.launchers(path)):
         return path
-    copy = work / "launchers" / path.name
-    copy.parent.mkdir(exist_ok=True)
+    place.mkdir(parents=True)
+    copy = place / path.name
     copy.write_text(f'#include "{path}"\n{launchers}')
     return copy
 
@@ -73,29 +78,32 @@ def _with_launchers(inputs: Inputs, path: Path, work: Path) -> Path:
 class _Mirror:
     """The user's files, rewritten for the simulator into a tree of the same shape.
 
-    With folders mirrored, every relative #include finds the rewritten file; #line directives make
-    compilers speak of the original.
+    With folders mirrored, and the symbolic links among them, every relative #include finds the
+    rewritten file; #line directives make compilers speak of the original.
     """
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        self.root = folder.resolve()
 
     def place(self, path: Path) -> Path:
-        return self.folder / path.relative_to(path.anchor)
+        return self.root / path.relative_to(path.anchor)
 
     def original(self, path: Path) -> Path:
-        if not path.is_relative_to(self.folder):
+        if not path.is_relative_to(self.root):
             return path
-        path = Path("/", path.relative_to(self.folder))
-        return path.with_suffix("") if path.name.endswith(".cu.cpp") else path
+        return Path("/", path.relative_to(self.root))
 
     def write(self, inputs: Inputs) -> list[Path]:
         """Rewrite all inputs; return what to compile."""
+        include = inputs.recipe.include
+        for folder in include:
+            self._make(folder)
         for path in inputs.files:
-            if path.is_relative_to(SIMULATOR):  # written for g++ as it is
+            if path.is_relative_to(SIMULATOR):  # written for a C++ compiler as it is
                 continue
+            text = inputs.text(path)
             try:
-                text = rewrite(inputs.text(path) + inputs.launchers(path), label(path))
+                code = rewrite(text + inputs.launchers(path), label(path))
             except Unsupported as error:
                 raise CompileError(
                     error.message,
@@ -105,17 +113,31 @@ class _Mirror:
                     hint=error.hint,
                 ) from None
             if path.suffix == ".cu":  # nvcc includes this header of itself
-                text = f"#include <cuda_runtime.h>\n{text}"
-            copy = self.copy(path)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(text)
-        return list(map(self.copy, inputs.recipe.sources))
+                code = f"#include <cuda_runtime.h>\n{code}"
+            self._make(path.parent)
+            self.place(path).write_text(code)
+            for _, name in sources.included(text):  # a system goes through "sub" to "sub/../x.h"
+                for folder in (path.parent, *include):
+                    if ".." in name and (way := folder / Path(name).parent).is_dir():
+                        self._make(way)
+        return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in inputs.recipe.sources]
 
-    def copy(self, path: Path) -> Path:
-        if path.is_relative_to(SIMULATOR):
-            return path
-        place = self.place(path)
-        return place.with_name(f"{path.name}.cpp") if path.suffix == ".cu" else place
+    def _make(self, folder: Path) -> None:
+        """Make the mirrored folder, and a link of every one on the way to it."""
+        path = Path(folder.anchor)
+        for part in folder.relative_to(path).parts:
+            if part == "..":
+                path = path.parent
+                continue
+            path /= part
+            mirrored = self.place(path)
+            if path.is_symlink():
+                path = path.resolve()
+                self._make(path)
+                if not mirrored.is_symlink():
+                    mirrored.symlink_to(self.place(path))
+            else:
+                mirrored.mkdir(exist_ok=True, parents=True)
 
 
 def _load_extension(
@@ -125,56 +147,92 @@ def _load_extension(
     work: Path,
     progress: Callable[[str], None],
 ) -> str:
-    """torch.utils.cpp_extension.load with two of its inner steps taken over.
+    """torch.utils.cpp_extension.load with some of its inner steps taken over.
 
     Its ninja runs in a process group of its own, so that an interrupt ends the compilers too; and
     it does not open the library, which happens once the library is in its place in the cache.
+    Paths and flags are quoted here: torch hands some to ninja as they are.
     """
     from torch.utils import cpp_extension
-    from torch.utils._cpp_extension_versioner import ExtensionVersioner
 
     output = ""
+    command, cxx_flags = machine.cxx_command()
 
     def run_ninja(directory: str, *_: object, **__: object) -> None:
         nonlocal output
-        command = ["ninja", "-v", "-d", "keepdepfile"]
-        output = _run(command, Path(directory), lambda output: progress(stage(output)))
-
-    def stage(output: str) -> str:
-        return stage_of(output, [path.name for path in to_compile])
+        file = Path(directory, "build.ninja")
+        file.write_text(_with_real_names(file.read_text(), to_compile, command))
+        names = [path.name for path in to_compile]
+        output = _run(
+            ["ninja", "-v"], file.parent, lambda output: progress(stage_of(output, names))
+        )
 
     home, for_cuda = machine.cuda_home(), inputs.recipe.target == "cuda"
     cxx, nvcc = inputs.flags
+    folders = [f"-I{folder}" for folder in include]
+    nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     if inputs.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
     taken_over = {
         "_run_ninja_build": run_ninja,
         "_import_module_from_library": lambda *_: None,
-        "JIT_EXTENSION_VERSIONER": ExtensionVersioner(),  # no memory of earlier attempts
+        "JIT_EXTENSION_VERSIONER": _Unversioned,
         "CUDA_HOME": str(home) if home else None,
+        "TORCH_LIB_PATH": for_ninja(cpp_extension.TORCH_LIB_PATH),  # its folder may hold spaces
     }
     before = {attribute: getattr(cpp_extension, attribute) for attribute in taken_over}
-    path = os.environ.get("PATH", "")
+    environment = {name: os.environ.get(name) for name in ("PATH", "CXX")}
     # A notebook's kernel may run without its environment's bin folder, where pip put ninja.
-    os.environ["PATH"] = os.pathsep.join([path, sysconfig.get_path("scripts")])
+    path = os.pathsep.join([environment["PATH"] or "", sysconfig.get_path("scripts")])
+    os.environ |= {"PATH": path, "CXX": command[-1]}
     vars(cpp_extension).update(taken_over)
     try:
         cpp_extension.load(
             name=inputs.name,
-            sources=[str(p) for p in to_compile],
-            extra_cflags=cxx,
-            extra_cuda_cflags=nvcc,
-            extra_ldflags=[*_KEEP_TO_ITSELF, *link],
-            extra_include_paths=[str(p) for p in include],
+            sources=[f"/{number}{path.suffix}" for number, path in enumerate(to_compile)],
+            extra_cflags=list(map(for_ninja, [*folders, *cxx])),
+            extra_cuda_cflags=list(map(for_ninja, nvcc)),
+            extra_ldflags=list(map(for_ninja, [*cxx_flags, *_KEEP_TO_ITSELF, *link])),
             build_directory=str(work),
             with_cuda=for_cuda,
             is_python_module=False,
         )
     finally:
         vars(cpp_extension).update(before)
-        os.environ["PATH"] = path
+        for name, value in environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
     return output
+
+
+class _Unversioned:
+    """Stands in for torch's memory of earlier builds: each of ours has a folder of its own."""
+
+    @staticmethod
+    def get_version(name: str) -> None:
+        return None
+
+    @staticmethod
+    def bump_version_if_changed(name: str, *_: object, **__: object) -> int:
+        return 0
+
+
+def _with_real_names(text: str, to_compile: list[Path], compiler: list[str]) -> str:
+    """torch's ninja file, with the sources in place of /0.cu, /1.cpp and so on.
+
+    Sources of any path can be named in it, and two of one name have objects of their own. ninja
+    reads no depfiles: some names it would not understand, and it needs them for second builds only.
+    """
+    names = {f"source{n}": str(path).replace("$", "$$") for n, path in enumerate(to_compile)}
+    text = re.sub(r"(?m)^(build \S+: \w+) /(\d+)\.\w+$", r"\1 $source\2", text)
+    text = re.sub(r"(?m)^ *(depfile|deps) = .*\n", "", text)
+    if len(compiler) > 1:
+        words = " ".join(map(for_ninja, compiler))
+        text = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {words}", text)
+    return "".join(f"{name} = {path}\n" for name, path in names.items()) + text
 
 
 def _link_flags(work: Path, home: Path | None) -> list[str]:
@@ -195,13 +253,12 @@ def _link_flags(work: Path, home: Path | None) -> list[str]:
     return [f"-L{links}"]
 
 
-def stage_of(output: str, to_compile: list[str]) -> str:
+def stage_of(output: str, names: list[str]) -> str:
     """How far ninja is, as in "1 of 3: layer_norm.cu": it has a line for each step it ended."""
     ended = re.findall(r"^\[\d+/\d+\] (.*)", output, re.MULTILINE)
-    commands = "\n".join(ended) + "\n"
-    left = [name for name in to_compile if not re.search(rf"/{re.escape(name)}['\s]", commands)]
-    names = ", ".join(name.replace(".cu.cpp", ".cu") for name in left)
-    return f"{len(ended) + 1} of {len(to_compile) + 1}: {names or 'linking'}"
+    made = {int(number) for line in ended for number in re.findall(r" -o (\d+)\.", line)}
+    left = ", ".join(name for number, name in enumerate(names) if number not in made)
+    return f"{len(ended) + 1} of {len(names) + 1}: {left or 'linking'}"
 
 
 def _run(command: list[str], directory: Path, watch: Callable[[str], None]) -> str:
@@ -247,6 +304,7 @@ def _is_users(path: Path, recipe: Recipe) -> bool:
         return True
     if is_systems(path):
         return False
-    compilers = {machine.cxx(), "g++"}  # the latter is nvcc's; asked where nothing else knows
-    own = (folder for name in compilers for folder in machine.compilers_headers(name))
+    command, flags = machine.cxx_command()
+    compilers = {(*command, *flags), ("g++",)}  # the latter is nvcc's; asked if nothing else knows
+    own = (folder for words in compilers for folder in machine.compilers_headers(*words))
     return not any(path.is_relative_to(folder) for folder in own)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
-from toolchain.sources import label, line_of
+from toolchain.sources import file_in, label, line_of
 
 
 class MissingTool(RuntimeError):
@@ -71,6 +72,11 @@ class CompileError(RuntimeError):
 _FULL_DISK = r"No space left on device|Disk quota exceeded"
 _NO_MEMORY = r"Killed signal terminated|[Oo]ut of memory|Cannot allocate memory"
 
+_UNKNOWN = (
+    r"was not declared in this scope|is undefined|has not been declared|does not name a type"
+    r"|unknown type name|use of undeclared identifier"
+)
+
 # The first of these that matches the compiler's message (and the lines about it) is its hint.
 HINTS = [
     (
@@ -87,7 +93,7 @@ HINTS = [
         "Python's headers are missing: install python3-dev (Debian) or use conda's python",
     ),
     (
-        r"No such file or directory|cannot open source file",
+        r"No such file or directory|cannot open source file|file not found",
         "headers are looked for beside the source, in kernels/include and in load(include=[...])",
     ),
     (
@@ -103,7 +109,15 @@ HINTS = [
         "mark the called function __device__ (or __host__ __device__)",
     ),
     (
-        r"was not declared in this scope|is undefined|has not been declared",
+        rf"(?=.*(?:{_UNKNOWN})).*\b(?:half2?|__half\w*|__\w+2half\w*)\b",
+        "#include <cuda_fp16.h>, which declares half",
+    ),
+    (
+        rf"(?=.*(?:{_UNKNOWN})).*\b\w*bfloat16\w*",
+        "#include <cuda_bf16.h>, which declares __nv_bfloat16",
+    ),
+    (
+        _UNKNOWN,
         "check the spelling, that it is declared above this line, and its #include",
     ),
     (
@@ -131,30 +145,47 @@ def hint_for(*texts: str) -> str | None:
 
 
 # Patterns stay text until a build fails: compiling them would cost every import.
-_PLACE = r"(?P<path>[^\s(:][^(:\n]*)(?::(?P<line>\d+)(?::(?P<column>\d+))?:|\((?P<nvline>\d+)\):)"
-_ERROR = rf"(?m)^{_PLACE} (?:fatal |catastrophic )?error(?: #[\w-]+)?: ?(?P<message>.*)$"
 _ELSE = (  # errors of later stages, which have no line
-    r"(?m)^(?:(?:ptxas|nvlink|nvcc) (?:error|fatal)\s*: |.*(?=undefined reference to )"
+    r"(?m)^(?:(?:ptxas|nvlink|nvcc) (?:error|fatal)\s*: "
+    r"|(?:(?:<command-line>|[\w+.-]+): )?(?:fatal )?error: |.*(?=undefined reference to )"
     r"|.*(?=multiple definition of ))(?P<message>.*)$"
 )
-_WAYS_BACK = [  # from an error inside a header to the user's own line, the better one first
-    rf"(?m)^{_PLACE}\s+(?:required|recursively)",
-    r'(?m)at line (?P<line>\d+) of "?(?P<path>[^"\n]+?)"?$',
-    r"In file included from (?P<path>[^:\n]+):(?P<line>\d+)",
-]
+# What g++ says first of a parameter whose type it does not know.
+_CONSEQUENCE = r"variable or field .* declared void"
+
+
+def _errors_and_ways_back(names: Iterable[str]) -> tuple[str, list[str]]:
+    """Patterns: of an error, and from one inside a header to the user's line, the better first.
+
+    `names` are those of the user's files, which may hold what ends a name elsewhere.
+    """
+    known = map(re.escape, sorted(names, key=len, reverse=True))
+    path = "|".join([*known, r"[^\s(:][^(:\n]*"])
+    place = rf"(?P<path>{path})(?::(?P<line>\d+)(?::(?P<column>\d+))?:|\((?P<nvline>\d+)\):)"
+    error = rf"(?m)^{place} (?:fatal |catastrophic )?error(?: #[\w-]+)?: ?(?P<message>.*)$"
+    return error, [
+        rf"(?m)^{place}\s+(?:required|recursively)",
+        rf"(?m)^{place} note: in instantiation of",
+        r'(?m)at line (?P<line>\d+) of "?(?P<path>[^"\n]+?)"?$',
+        rf"(?m)^(?:In file included| +) from (?P<path>{path}):(?P<line>\d+)",
+    ]
 
 
 def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     """The first error in the compilers' output, at the user's own line where it tells that."""
     by_name = {name: path for path in users for name in (label(path), str(path))}
-    found = list(re.finditer(_ERROR, output))
+    error, ways_back = _errors_and_ways_back(by_name)
+    found = list(re.finditer(error, output))
     begins = [0, *(match.end() for match in found)]
     ends = [*(match.start() for match in found[1:]), len(output)]
-    for match, begin, end in zip(found, begins, ends, strict=False):
+    parts = list(zip(found, begins, ends, strict=False))
+    if len(found) > 1 and re.search(_CONSEQUENCE, found[0]["message"]):
+        parts = parts[1:]
+    for match, begin, end in parts:
         around = output[begin:end]
-        ways = (way for pattern in _WAYS_BACK for way in re.finditer(pattern, around))
+        ways = (way for pattern in ways_back for way in re.finditer(pattern, around))
         for place in (match, *ways):
-            if path := by_name.get(place["path"]):
+            if path := by_name.get(place["path"]) or by_name.get(file_in("", place["path"])):
                 facts = place.groupdict()
                 line = int(facts["line"] or facts["nvline"])
                 column = int(facts["column"]) if facts.get("column") else None
