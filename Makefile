@@ -4,7 +4,7 @@
 #   make chapters   the book as a web site: html/index.html
 #   make bench      on a GPU: measure every op beside its rivals, write table and pictures
 #   make clean      remove what these targets made
-# PYTHON=python3.12 and CXX=clang++ choose the interpreter and the compiler.
+# PYTHON=python3.12 and CXX=clang++ choose the interpreter and the compiler: g++, or clang 16 and later.
 
 PYTHON ?= python3
 VENV   := .venv

@@ -64,7 +64,7 @@ Settings, from the environment:
     JITLOAD_TARGET         cuda or cpu                      (default: as above)
     JITLOAD_DEBUG          1 compiles with -O0 -g, and -G for device code
     TORCH_CUDA_ARCH_LIST   "8.0 9.0+PTX", "Ampere;Hopper"   (default: the GPUs present, or 8.0 9.0)
-    CUDA_HOME, CXX         which CUDA toolkit and which C++ compiler
+    CUDA_HOME, CXX         which CUDA toolkit and which C++ compiler: g++, or clang 16 and later
 
 From the shell: `python -m jitload build [NAME...]`, `python -m jitload resources NAME`,
 `python -m jitload doctor`, `python -m jitload prune`.
@@ -87,6 +87,8 @@ import re
 import shutil
 import sys
 import sysconfig
+import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -1083,20 +1085,25 @@ def resources(name: str) -> int:
 
 
 def doctor() -> int:
-    """Say what this machine can build and run, and the remedy for each missing piece."""
-    home, gpu = machine.cuda_home(), torch.cuda.is_available()
-    cxx = os.environ.get("CXX", "c++")
-    ninja = shutil.which("ninja") or shutil.which("ninja", path=sysconfig.get_path("scripts"))
+    """Say what this machine can build and run, and the remedy for each missing piece.
 
-    def row(what: str, found: object, remedy: str = "") -> bool:
+    Every yes is proved: a small kernel is compiled, opened and run.
+    """
+    home, gpu = machine.cuda_home(), torch.cuda.is_available()
+    ninja = shutil.which("ninja") or shutil.which("ninja", path=sysconfig.get_path("scripts"))
+    try:
+        compiler, _ = machine.cxx_command()
+    except MissingTool:  # said below, where it is tried
+        compiler = [machine.cxx()]
+
+    def row(what: str, found: object, remedy: str = "") -> None:
         print(f"{'ok     ' if found else 'missing'}  {what:14} {found or remedy}")
-        return bool(found)
 
     row("python", platform.python_version())
     row("torch", torch.__version__)
-    compiler = row(
+    row(
         "C++ compiler",
-        shutil.which(cxx),
+        shutil.which(compiler[-1]),
         "Debian: apt install g++; conda: conda install cxx-compiler; macOS: xcode-select --install",
     )
     headers = Path(sysconfig.get_path("include"), "Python.h")
@@ -1105,23 +1112,69 @@ def doctor() -> int:
         headers if headers.is_file() else None,
         "wanted by pybind11 bindings alone; Debian: apt install python3-dev",
     )
-    tools = row("ninja", ninja, "pip install ninja") and compiler
+    row("ninja", ninja, "pip install ninja")
     try:
         row("cache", os.pathsep.join(map(str, Cache.here().folders)))
     except PermissionError as refused:
-        tools = row("cache", None, str(refused))
-    nvcc = row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
+        row("cache", None, str(refused))
+    row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if gpu else []
     why = "this torch is a CPU build" if torch.version.cuda is None else "check nvidia-smi"
     row("GPU", ", ".join(names), f"none that torch sees ({why}); kernels run on the simulator")
     print()
-    print(f"target cpu   builds: {_yes(tools)}  runs: {_yes(tools)}")
-    print(
-        f"target cuda  builds: {_yes(tools and nvcc)}  runs: {_yes(tools and nvcc and gpu)}"
-        + (f"  architectures: {' '.join(machine.architectures())}" if nvcc else "")
-    )
-    print(f"default      {default_target()}")
-    return 0 if tools else 1
+    default = default_target()
+    works = {}
+    for target in ("cpu", "cuda"):
+        print(f"target {target:5}", end=" ", flush=True)
+        builds, runs, error = _tried(target)
+        works[target] = runs
+        more = f"  architectures: {' '.join(machine.architectures())}" if target == "cuda" else ""
+        print(f"builds: {_yes(builds)}  runs: {_yes(runs)}{more if builds else ''}")
+        if error:
+            print(textwrap.indent(str(error), " " * 13))
+    print(f"default      {default}")
+    return 0 if works[default] else 1
+
+
+_TRIAL = """\
+#include <cuda_runtime.h>
+__global__ void add_one(float* x) { x[threadIdx.x] += 1; }
+extern "C" cudaError_t run(float* x, cudaStream_t stream) {
+    add_one<<<1, 32, 0, stream>>>(x);
+    return cudaGetLastError();
+}
+"""
+
+
+def _tried(target: str) -> tuple[bool, bool, object]:
+    """Whether a small kernel builds for a target and runs, and what went wrong if it did not."""
+    global announce
+    before, announce = announce, False
+    builds = False
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "add_one.cu")
+            source.write_text(_TRIAL)
+            elsewhere = Cache(Path(folder))  # where no earlier build could prove anything
+            recipe = _recipe([source], target=target)
+            try:
+                version = _ensure(recipe, lambda recipe, _: Inputs.read(recipe, elsewhere))
+            except CompileError as error:  # its log is about to go
+                log, error.log = error.log, None
+                text = log.read_text()[-2000:] if log and not error.path else ""
+                return False, False, f"{error}\n{text}".rstrip()
+            builds = True
+            if target == "cuda" and not torch.cuda.is_available():
+                return builds, False, None
+            x = torch.zeros(32, device=target)
+            _open(version).functions["run"](x)
+            if not bool((x == 1).all()):
+                raise RuntimeError(f"a kernel that adds 1 to 0 gave {x.tolist()}")
+            return builds, True, None
+    except Exception as error:
+        return builds, False, error
+    finally:
+        announce = before
 
 
 def _yes(value: object) -> str:

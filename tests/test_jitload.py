@@ -815,13 +815,37 @@ def test_build_reports_each_kernel_and_fails_with_the_broken_one(capfd, monkeypa
 
 
 def test_doctor_names_what_is_missing_and_its_remedy(capfd, monkeypatch):
+    monkeypatch.setattr(jitload.machine, "cuda_home", lambda: None)
     assert jitload.main(["doctor"]) == 0
-    assert "target cpu   builds: yes  runs: yes" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "target cpu   builds: yes  runs: yes" in out
+    assert "target cuda  builds: no  runs: no" in out
+    assert "pip install nvidia-cuda-nvcc" in out.split("target cuda")[1]
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert jitload.main(["doctor"]) == 1
     out = capfd.readouterr().out
     assert "missing  C++ compiler   Debian: apt install g++" in out
     assert "target cpu   builds: no" in out
+
+
+def test_doctor_believes_no_compiler_that_compiles_nothing(capfd, monkeypatch):
+    monkeypatch.setattr(jitload.machine, "cuda_home", lambda: None)
+    monkeypatch.setenv("CXX", "c++ -include no_such_header.h")
+    assert jitload.main(["doctor"]) == 1
+    out = capfd.readouterr().out
+    assert "ok       C++ compiler" in out
+    assert "target cpu   builds: no  runs: no" in out
+    assert "no_such_header.h" in out.split("target cpu")[1]
+
+
+@pytest.mark.skipif(jitload.machine.cuda_home() is None, reason="no nvcc here")
+def test_doctor_proves_that_nvcc_compiles(capfd, monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    assert jitload._tried("cuda") == (True, torch.cuda.is_available(), None)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "2.0")
+    builds, runs, why = jitload._tried("cuda")
+    assert (builds, runs) == (False, False)
+    assert "compute_20" in str(why)
 
 
 def test_prune_keeps_the_newest_within_the_limits(monkeypatch, tmp_path, capfd):

@@ -66,7 +66,7 @@ def compile_library(
 
 
 def _with_launchers(inputs: Inputs, path: Path, place: Path) -> Path:
-    """The source itself or, where its kernels need launchers, a file in `place` that includes it."""
+    """The source or, where its kernels need launchers, a file in the new `place` with both."""
     if not (launchers := inputs.launchers(path)):
         return path
     place.mkdir(parents=True)

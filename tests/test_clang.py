@@ -1,0 +1,89 @@
+"""Kernels for the CPU built with clang, where a release that is new enough is installed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolchain.machine import OLDEST_CLANG
+
+
+def releases() -> dict[int, str]:
+    """The installed releases of clang from OLDEST_CLANG on, and their commands."""
+    found = {}
+    for command in ("clang++", *(f"clang++-{n}" for n in range(OLDEST_CLANG, OLDEST_CLANG + 20))):
+        if shutil.which(command):
+            said = subprocess.run([command, "--version"], capture_output=True, text=True).stdout
+            if version := re.search(r"clang version (\d+)", said):
+                found[int(version[1])] = command
+    return {release: found[release] for release in sorted(found) if release >= OLDEST_CLANG}
+
+
+CLANGS = list(releases().values())
+pytestmark = pytest.mark.skipif(
+    not CLANGS or sys.platform != "linux",
+    reason=f"needs clang {OLDEST_CLANG} or later (Debian: clang-{OLDEST_CLANG})",
+)
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def run(cache: Path, compiler: str, *arguments: str) -> str:
+    """What a fresh Python prints, with this compiler and these builds."""
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"CXX": compiler, "JITLOAD_CACHE": str(cache), "JITLOAD_TARGET": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_the_simulators_tests_pass(cache):
+    said = run(cache, CLANGS[0], "-m", "pytest", "-q", "tests/test_simulator.py")
+    assert re.search(r"\d{2,} passed", said)
+    assert "failed" not in said
+
+
+OP = """
+import torch
+import jitload, lab, reference
+from kernels.layer_norm import kernel, layer_norm
+
+for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+    x, weight, bias = torch.randn(70, 300, dtype=dtype), *torch.randn(2, 300, dtype=dtype)
+    x.requires_grad_(True)
+    y = layer_norm(x, weight, bias)
+    y.sum().backward()
+    wide = x.detach().double().requires_grad_(True)
+    expected = reference.layer_norm(wide, weight.double(), bias.double())
+    expected.sum().backward()
+    bound = 8 * torch.finfo(dtype).eps
+    assert (y - expected).abs().max() < bound * expected.abs().max(), dtype
+    assert (x.grad - wide.grad).abs().max() < bound * weight.double().abs().max() * 8, dtype
+assert "clang" in kernel.version.log()
+try:
+    lab.check(layer_norm, x, weight, bias)
+except jitload.MissingTool as error:
+    print(error)
+"""
+
+
+def test_an_op_is_right_and_the_checker_asks_for_another_compiler(cache):
+    said = run(cache, CLANGS[-1], "-c", OP)
+    assert "lab.check instruments kernels with g++, not clang: set CXX=g++" in said
+
+
+def test_doctor_tries_it(cache):
+    assert "target cpu   builds: yes  runs: yes" in run(cache, CLANGS[0], "jitload.py", "doctor")
