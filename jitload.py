@@ -243,7 +243,7 @@ def _versions(recipe: Recipe) -> Versions:
     """Every build of a recipe in the cache, newest first."""
     found: dict[str, Version] = {}
     for folder in Cache.here().folders:
-        for version in map(Version.read, folder.glob(f"{recipe.name}_*/")):
+        for version in map(Version.read, folder.glob(f"{recipe.identifier}_*/")):
             if version and version.manifest["recipe"] == recipe.key:
                 found.setdefault(version.name, version)
     return Versions(sorted(found.values(), key=lambda v: (v.order, v.when), reverse=True))
@@ -254,7 +254,7 @@ class BuildEvent:
     """What `listeners` are told.
 
     Attributes:
-        name, target: of the kernel.
+        name, target: of the kernel; the name says so of a build that lab.check asks for.
         stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu".
         seconds: since the build began.
         state: "building" (at once, and four times a second), then "done" or "failed".
@@ -277,12 +277,13 @@ announce = True  # whether it does; `python -m jitload build` says it in its own
 def _announced(recipe: Recipe) -> Iterator[Callable[[str], None]]:
     """Tell the listeners how a build goes; what is yielded tells them the stage."""
     started, last = time.perf_counter(), "starting"
+    name = f"{recipe.name} (for lab.check)" if recipe.check else recipe.name
 
     def tell(stage: str, state: str = "building") -> None:
         nonlocal last
         last = stage
         seconds = time.perf_counter() - started
-        event = BuildEvent(recipe.name, recipe.target, stage, seconds, state)
+        event = BuildEvent(name, recipe.target, stage, seconds, state)
         for listener in list(listeners) or ([_print_line] if announce else []):
             listener(event)
 
@@ -1036,7 +1037,7 @@ def _recipe(
     if debug is None:
         debug = os.environ.get("JITLOAD_DEBUG", "0") not in ("", "0")
     return Recipe(
-        name=stem if stem[0].isalpha() else f"k{stem}",
+        name=stem,
         sources=tuple(paths),
         include=tuple(dict.fromkeys(folders)),
         flags=flags,

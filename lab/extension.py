@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import jitload
 from lab.builds import Line, LiveBuilds, report
+from toolchain.links import linked
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
@@ -46,10 +47,12 @@ class Extension:
         self.shell.Completer.custom_matchers.append(self.complete)
         if getattr(self.shell, "kernel", None):  # a terminal has the loader's own line
             jitload.listeners.append(self.live)
+        self.shell._showtraceback = self.show_with_links
 
     def stop(self) -> None:
         self.shell.events.unregister("pre_run_cell", self.follow_files)
         self.shell.events.unregister("post_run_cell", self.say_once)
+        del self.shell._showtraceback
         magics = self.shell.magics_manager.magics
         for kind, name in ("cell", "cu"), ("cell", "check"), ("line", "check"):
             magics[kind].pop(name)
@@ -76,6 +79,11 @@ class Extension:
         for kernel, error, line in self._above:
             if getattr(self.shell, "kernel", None) and result.error_in_exec is error:
                 line.tell(kernel.name, "not built; its error stands below")
+
+    def show_with_links(self, kind: type, error: BaseException, lines: list[str]) -> None:
+        """As the shell shows any error, with paths in its message as JupyterLab can link them."""
+        message = [linked(line) for line in lines[-1:]]
+        type(self.shell)._showtraceback(self.shell, kind, error, [*lines[:-1], *message])
 
     def _rebuild(self, kernel: jitload.Kernel) -> None:
         line, before = Line(), kernel.version

@@ -171,6 +171,44 @@ def test_edit_on_disk_is_live_in_the_next_cell(project, address, page, tmp_path)
     page.screenshot(path=tmp_path / "edited.png")
 
 
+def test_the_path_in_an_error_opens_the_file_at_its_line(project, address, page, tmp_path):
+    broken = "%%cu broken\n__global__ void k(float* x) {\n    x[0] = nothing;\n}"
+    refused = (
+        "%%cu refused\n__global__ void k(float* x) { x[0] = 1; }\n"
+        'extern "C" void launch(float* x) { k<<<1, 4096>>>(x); }'
+    )
+    sources = ["%load_ext lab", broken, refused, "import torch\nrefused.launch(torch.ones(1))"]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), project / "cuda.ipynb")
+    page.goto(address.replace(CHAPTER, "cuda.ipynb"))
+    notebook = Notebook(page)
+    for cell in cells:
+        notebook.select(cell.id)
+        notebook.run()
+    for cell, file, place in ((cells[1], "broken.cu", "3:12"), (cells[3], "refused.cu", "3")):
+        error = notebook.select(cell.id).locator(".jp-RenderedText[data-mime-type*=stderr]").last
+        expect(error).to_contain_text(f"{file}:{place}")
+        links = error.locator("a[href]")
+        expect(links).not_to_have_count(0)
+        page.screenshot(path=tmp_path / f"{file}.error.png")
+        (link,) = [link for link in links.all() if ".py:" not in link.inner_text()]
+        assert link.inner_text() == f"{project}/scratch/cuda/{file}:{place}"
+        link.click()
+        page.wait_for_function(
+            """file => {
+                const panel = jupyterapp.shell.currentWidget;
+                const editor = panel?.content?.editor;
+                return panel?.context?.path === `scratch/cuda/${file}`
+                    && editor?.editor?.state && editor.getCursorPosition().line + 1 === 3;
+            }""",
+            arg=file,
+        )
+        page.screenshot(path=tmp_path / f"{file}.opened.png")
+        page.evaluate("jupyterapp.commands.execute('docmanager:open', {path: 'cuda.ipynb'})")
+        page.wait_for_function("jupyterapp.shell.currentWidget?.content?.activeCell")
+
+
 def test_cuda_has_the_colours_of_c_plus_plus_and_completion(project, address, page, tmp_path):
     sources = ["%load_ext lab", "%%cu scale\n// twice\n    __syncth", "x = 5"]
     cells = [nbformat.v4.new_code_cell(source) for source in sources]

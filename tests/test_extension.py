@@ -237,6 +237,25 @@ def test_unloaded_nothing_is_rebuilt_and_cu_is_gone(notebook):
     assert notebook["result"] == 2
 
 
+# ---- an error's links in JupyterLab
+
+
+def test_paths_in_any_errors_message_are_shown_as_jupyterlab_links_them(notebook, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        InteractiveShell, "_showtraceback", lambda shell, kind, error, lines: shown.append(lines)
+    )
+    root = jitload.KERNELS.parent
+    monkeypatch.setattr("toolchain.links.server_root", lambda: root)
+    cell = "raise RuntimeError('kernel k, launched at kernels/square.cu:61: no')"
+    notebook.attempt(cell)
+    assert shown[-1][-1].endswith(f"kernel k, launched at {root}/kernels/square.cu:61: no")
+    notebook.run("%unload_ext lab")
+    notebook.attempt(cell)
+    assert shown[-1][-1].endswith("kernel k, launched at kernels/square.cu:61: no")
+    notebook.run("%load_ext lab")
+
+
 # ---- reference.py and kernels/NAME.py
 
 
@@ -625,7 +644,7 @@ def test_a_kernel_of_ones_own_beside_pytorchs_as_it_is_shown(notebook):
     assert cells_of(notebook.shell.find_cell_magic("cu").__doc__) == example
     readme = (jitload.KERNELS.parent / "README.md").read_text()
     fenced = re.findall(r"(?ms)^```(?:python|cpp)\n(.*?)\n```$", readme)
-    assert fenced == example
+    assert [re.sub(r"\n+", "\n", each) for each in fenced] == example
 
     for each in example:
         notebook.run(each)

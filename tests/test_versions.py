@@ -218,6 +218,19 @@ def test_listeners_hear_a_build_instead_of_the_line(events, capfd):
     assert len(events) == heard, "nothing was built"
 
 
+def test_a_build_is_told_of_under_the_name_that_was_written(events):
+    """Also where that begins with a digit, which C++ has to have otherwise; and once for each."""
+    kernel = load(write("00_answer.cu", 'extern "C" int answer() { return 7; }'))
+    assert kernel.answer() == 7
+    assert kernel.name == "00_answer"
+    assert [version.digest for version in kernel.versions()] == [kernel.digest]
+    kernel.instrumented()
+    ended = [event.name for event in events if event.state == "done"]
+    assert ended == ["00_answer", "00_answer (for lab.check)"]
+    with pytest.raises(AttributeError, match="kernel '00_answer' has no function 'launch'"):
+        kernel.launch()
+
+
 def test_listeners_hear_of_a_failed_build(events):
     with pytest.raises(jitload.CompileError):
         load(answer("oops", "heard_failing"))

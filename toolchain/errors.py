@@ -66,7 +66,13 @@ class CompileError(RuntimeError):
 
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows: the error alone, none of the loader's own frames."""
-        return [f"{type(self).__name__}: {self}"]
+        from toolchain.links import linked  # late: a warm load does without
+
+        text = linked(f"{type(self).__name__}: {self}")
+        if self.log and str(self.log) not in text:  # where its path would be no link
+            code = "import sys; print(sys.last_value.log.read_text())"
+            text = text.replace(f"full log: {self.log.name}", f"full log: {code}")
+        return [text]
 
 
 _FULL_DISK = r"No space left on device|Disk quota exceeded"

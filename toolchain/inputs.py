@@ -70,6 +70,11 @@ class Recipe:
     formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
     check: bool = False  # instrumented for lab.check; target is "cpu"
 
+    @property
+    def identifier(self) -> str:
+        """The name as C++ and Python can use it: that of 00_copy.cu begins with a digit."""
+        return self.name if self.name[0].isalpha() else f"k{self.name}"
+
     @cached_property
     def key(self) -> str:
         """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
@@ -271,7 +276,7 @@ class Inputs:
     @property
     def name(self) -> str:
         """The extension's: TORCH_EXTENSION_NAME, its namespace, its folder in the cache."""
-        return f"{self.recipe.name}_{self.digest}"
+        return f"{self.recipe.identifier}_{self.digest}"
 
     def refuse_fixed_names(self) -> None:
         """A binding under a literal name works once; its second version would end the process."""
