@@ -100,7 +100,8 @@ HINTS = [
     ),
     (
         r"No such file or directory|cannot open source file|file not found",
-        "headers are looked for beside the source, in kernels/include and in load(include=[...])",
+        "headers are looked for beside the source, in load(include=[...]) and in the"
+        " include folder of kernels",
     ),
     (
         r"(__half|__nv_bfloat16|c10::Half|c10::BFloat16|half).*"
