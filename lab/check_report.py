@@ -211,7 +211,6 @@ class Report:
         return file, line, via
 
     def _users_file(self, file: str) -> str | None:
-        file = file.removesuffix(".cpp") if file.endswith(".cu.cpp") else file
         for known in self._sources:
             if file == known or file.endswith(known if known[0] == "/" else f"/{known}"):
                 return known
