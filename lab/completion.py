@@ -17,7 +17,7 @@ import jitload
 import simulator
 from toolchain.sources import without_comments
 
-CELL = re.compile(r"\s*%%cu\b")
+CELL = re.compile(r"\s*%%cu(?:da)?\b")
 WORD = re.compile(r"\b[A-Za-z_]\w*")
 INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]*)$')
 MEMBER = re.compile(r"(?:\b([A-Za-z_]\w*)|[)\]])\s*(?:\.|->)\s*\w*$")

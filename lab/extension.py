@@ -54,7 +54,7 @@ class Extension:
         self.shell.events.unregister("post_run_cell", self.say_once)
         del self.shell._showtraceback
         magics = self.shell.magics_manager.magics
-        for kind, name in ("cell", "cu"), ("cell", "check"), ("line", "check"):
+        for kind, name in ("cell", "cu"), ("cell", "cuda"), ("cell", "check"), ("line", "check"):
             magics[kind].pop(name)
         self.shell.Completer.custom_matchers.remove(self.complete)
         if self.live in jitload.listeners:

@@ -20,7 +20,10 @@ behind the kernel makes it `scale.twice(x, y, n)`; the stream is filled in.
 
 The source is written to scratch/NOTEBOOK/NAME.cu beside the notebook (scratch/NAME.cu where no
 notebook is known), line for line, so that errors and profilers point at the cell's own lines; open
-it, diff its versions, load it elsewhere. Running the cell writes it anew.
+it, diff its versions, load it elsewhere. Running the cell writes it anew. While one process writes
+there, another that would do so too has a folder of its own inside, session_2.
+
+`%%cuda` is the same magic, under the name that other extensions give theirs.
 
 A binding may stand in the same cell: what follows a line that begins with `// ---- binding` is
 compiled beside the kernels, as NAME.cpp, and faster than as a part of the .cu. A cell that has a
@@ -32,10 +35,13 @@ of the page itself, which `make lab` names in JUPYTER_PATH. Shift-Tab shows a ke
 as C declares them.
 """
 
+import fcntl
+import itertools
 import os
 import re
 import shlex
 from pathlib import Path
+from typing import IO
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -44,14 +50,14 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 import jitload
 from lab.builds import Line, LiveBuilds, report
-from toolchain.cfunctions import STREAM
-from toolchain.launchers import explanations
+from toolchain.cfunctions import STREAM, Parameter
+from toolchain.launchers import definitions, explanations
 from toolchain.sources import binding_of, without_comments
 
 BINDING = re.compile(r"^// ---- binding\b", re.MULTILINE)
 
 _arguments = MagicArgumentParser(prog="%%cu", add_help=False)
-_arguments.add_argument("name")
+_arguments.add_argument("name", nargs="?")
 _arguments.add_argument("--target", choices=("cuda", "cpu"))
 
 
@@ -68,6 +74,11 @@ class CellKernels(Magics):
         self.live = live
         self.replaced: set[jitload.Kernel] = set()
         self._newest: dict[Path, jitload.Kernel] = {}  # by the file's path without its suffix
+
+    @cell_magic
+    def cuda(self, line: str, cell: str) -> None:
+        """Another name of %%cu: see %%cu?"""
+        self.cu(line, cell)
 
     @cell_magic
     def cu(self, line: str, cell: str) -> None:
@@ -96,9 +107,11 @@ class CellKernels(Magics):
         """
         options, flags = _arguments.parse_known_args(shlex.split(line))
         name = options.name
+        if name is None:
+            raise UsageError(how_to_name(cell))
         if not name.isidentifier():
             raise UsageError(f"%%cu: {name!r} is no name of a variable; wanted as in: %%cu scale")
-        place = scratch() / name
+        place = claimed(scratch(self.shell)) / name
         paths = write(place, cell)
         target = options.target or jitload.default_target()
         earlier = self._newest.get(place)
@@ -125,11 +138,51 @@ class CellKernels(Magics):
         self._newest[place] = self.shell.user_ns[name] = kernel
 
 
-def scratch() -> Path:
+def how_to_name(cell: str) -> str:
+    """What to write instead of a %%cu without a name."""
+    code = without_comments(cell)
+    kernel = next(definitions(code), None)
+    name = kernel.name if kernel else "scale"
+    lines = [f"%%cu: name the kernel that this cell becomes, as in: %%cu {name}"]
+    if kernel and kernel.obstacle() is None:
+        given = ", ".join(Parameter.parse(p, i).name for i, p in enumerate(kernel.parameters, 1))
+        lines.append(f"Then launch it from Python: {name}.{name}[grid, block]({given})")
+    if re.search(r"\bmain\s*\(", code):
+        lines.append("Nothing runs main(): what it does with memory, tensors do in Python.")
+    return "\n".join(lines)
+
+
+def scratch(shell: InteractiveShell) -> Path:
     """Where the sources of cells lie: a folder of the notebook's own, in scratch/ beside it."""
-    notebook = Path(os.environ.get("JPY_SESSION_NAME", ""))  # set by Jupyter's server
+    known = os.environ.get("JPY_SESSION_NAME")  # set by Jupyter's server
+    notebook = Path(known or shell.user_ns.get("__vsc_ipynb_file__", ""))  # and that by VS Code
     here = Path.cwd() / "scratch"
     return here / notebook.stem if notebook.suffix == ".ipynb" else here
+
+
+_claims: dict[Path, tuple[Path, IO[str]]] = {}  # of this process, with the files that it has locked
+
+
+def claimed(folder: Path) -> Path:
+    """The folder; where another living process writes its cells there, one inside it.
+
+    Else the cells of two notebooks that have the same name would write one file in turn.
+    """
+    if folder not in _claims:
+        for number in itertools.count(1):
+            place = folder if number == 1 else folder / f"session_{number}"
+            place.mkdir(parents=True, exist_ok=True)
+            file = (place / ".session").open("w")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the process ends
+            except BlockingIOError:
+                file.close()
+                continue
+            except OSError:
+                pass  # a file system without locks
+            _claims[folder] = place, file
+            break
+    return _claims[folder][0]
 
 
 def write(place: Path, cell: str) -> list[Path]:
@@ -159,6 +212,8 @@ def signatures(kernel: jitload.Kernel) -> str:
     """What the kernel can be called with, a stream being filled in; or why with nothing."""
     shown = []
     for name, declared in kernel.version.manifest["exports"].items():
+        if not callable(getattr(kernel, name, None)):
+            continue  # a macro or an #if has misled us
         if declared is None:
             shown.append(f"{kernel.name}.{name}")
             continue

@@ -4,6 +4,7 @@ Sources without a kernel compile in a fraction of a second, and follow their fil
 """
 
 import builtins
+import os
 import re
 import shutil
 import sys
@@ -453,7 +454,8 @@ def test_headers_beside_the_notebook_are_found_and_followed(notebook):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("", "required: name"),
+        ("", "name the kernel that this cell becomes, as in: %%cu scale"),
+        ("-DN=4", "name the kernel that this cell becomes"),
         ("two-words", "no name of a variable"),
         ("a --target gpu", "--target"),
     ],
@@ -463,6 +465,98 @@ def test_a_wrong_first_line_says_what_is_wanted(notebook, line, says):
         notebook.shell.run_cell(f"%%cu {line}\nint x;")
     assert says in captured.stdout + captured.stderr
     assert not Path("scratch").exists()
+
+
+BARE = """
+    __global__ void add(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] += x[i];
+    }
+"""
+
+
+def test_a_cell_of_a_kernel_alone_says_how_it_is_launched(notebook):
+    shown = notebook.run(cell(BARE, name="sums", flags=""))
+    assert "sums.add[grid, block](const float* x, float* y, int n)" in shown
+    notebook.run("import torch; y = torch.zeros(9); sums.add[1, 32](torch.ones(9), y, 9)")
+    assert notebook["y"].sum() == 9
+    shown = notebook.run("sums.add?") + notebook.run("%pinfo sums.add[1, 32]")
+    assert "(x: const float*, y: float*, n: int, /)" in shown
+    assert "__global__ void add(const float* x, float* y, int n)" in shown
+
+
+def test_a_cell_that_offers_nothing_says_why_and_what_to_write(notebook):
+    template = BARE.replace("__global__", "template <class T> __global__").replace("float", "T")
+    shown = notebook.run(cell(template, name="sums", flags=""))
+    assert "nothing in it can be called from Python" in shown
+    assert "add is a template" not in shown
+    assert "kernel add: it is a template" in shown
+    assert 'extern "C" void launch_add(const float* x, float* y, int n, cudaStream_t' in shown
+
+
+def test_cuda_is_another_name_of_the_magic(notebook):
+    notebook.run("%%cuda sums\n" + textwrap.dedent(BARE))
+    notebook.run("import torch; y = torch.zeros(9); sums.add[1, 32](torch.ones(9), y, 9)")
+    assert notebook["y"].sum() == 9
+    assert "threadIdx" in offered(notebook.shell, "%%cuda sums\nint i = threadI|")
+    notebook.run("%unload_ext lab")
+    assert "cuda" not in notebook.shell.magics_manager.magics["cell"]
+    notebook.run("%load_ext lab")
+
+
+@pytest.mark.parametrize("magic", ["%%cu", "%%cuda", "%%cuda -t"])
+def test_a_cell_without_a_name_is_told_how_to_name_it(notebook, magic):
+    program = textwrap.dedent(BARE + "int main() { add<<<1, 1>>>(nullptr, nullptr, 0); }")
+    with capture_output(display=False) as captured:
+        notebook.shell.run_cell(f"{magic}\n{program}")
+    said = captured.stdout + captured.stderr
+    assert "name the kernel that this cell becomes, as in: %%cu add" in said
+    assert "launch it from Python: add.add[grid, block](x, y, n)" in said
+    assert "Nothing runs main()" in said
+
+
+def test_vs_code_says_which_notebook_it_is(notebook):
+    notebook.shell.user_ns["__vsc_ipynb_file__"] = "/home/me/03 mine.ipynb"
+    notebook.run(cell(SCALE))
+    assert Path("scratch/03 mine/scale.cu").is_file()
+
+
+@pytest.mark.parametrize("session", [{}, {"JPY_SESSION_NAME": "/home/me/same.ipynb"}])
+def test_two_kernels_in_one_folder_run_each_its_own_cells(in_scratch, cache, session):
+    """As two notebooks have them whose names are not known, or one that is open twice."""
+    manager_of = pytest.importorskip("jupyter_client.manager", reason="needs Jupyter")
+    settings = {k: v for k, v in os.environ.items() if k != "JPY_SESSION_NAME"} | session
+    settings |= {"JITLOAD_CACHE": str(cache), "JITLOAD_TARGET": "cpu"}
+
+    def run(client, code: str) -> str:
+        reply = client.execute(code, reply=True, timeout=120, user_expressions={"it": "answer"})
+        assert reply["content"]["status"] == "ok", reply["content"]
+        return reply["content"]["user_expressions"]["it"].get("data", {}).get("text/plain")
+
+    kernels = [manager_of.start_new_kernel(env=settings, cwd=Path.cwd()) for _ in range(2)]
+    try:
+        for number, (_, client) in enumerate(kernels):
+            run(client, "%load_ext lab")
+            run(client, f'%%cu same\nextern "C" int value() {{ return {number}; }}')
+        for number, (_, client) in enumerate(kernels):
+            assert run(client, "answer = same.value()") == str(number)
+        place = Path("scratch", *(["same"] if session else []))
+        assert {str(path.relative_to(place)) for path in place.rglob("*.cu")} == {
+            "same.cu",
+            "session_2/same.cu",
+        }
+        for manager, client in kernels:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+        kernels = [manager_of.start_new_kernel(env=settings, cwd=Path.cwd())]
+        run(kernels[0][1], "%load_ext lab")
+        run(kernels[0][1], '%%cu same\nextern "C" int value() { return 2; }')
+        assert len(list(place.rglob("*.cu"))) == 2, "who comes after them has the first place again"
+        assert "return 2" in (place / "same.cu").read_text()
+    finally:
+        for manager, client in kernels:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
 
 
 # ---- completion

@@ -67,6 +67,8 @@ def test_every_way_of_writing_a_kernel(target):
             __syncthreads();
             y[threadIdx.x] = all[blockDim.x - 1 - threadIdx.x];
         }
+        __global__ void index(float* y, const int n) { y[0] = n; }
+        __global__ void div(float* y) { y[0] = 9; }
         __global__ void nothing() {}
         #if PLAYGROUND_CUDA > 1
         __global__ void absent(float* y) {}
@@ -96,6 +98,11 @@ def test_every_way_of_writing_a_kernel(target):
         kernel.shared[1, 64, None, bytes](y)
         assert y[0] == 63
     kernel.nothing[1, 1]()
+    for bytes in (0, 96 << 10):
+        kernel.index[1, 1, None, bytes](y, 7 + bytes)
+        assert y[0] == 7 + bytes
+    kernel.div[1, 1](y)
+    assert y[0] == 9
     assert not hasattr(kernel, "absent")
 
 
@@ -270,7 +277,7 @@ def test_the_launcher_that_is_shown_works():
         ("void go(float* y) { y[0] = 1; }", 'write extern "C" before the function go'),
         (
             "#ifdef NEVER\n__global__ void go(float* y) {}\n#endif",
-            "bare.cu:2 is not compiled for cpu",
+            "bare.cu:2 is compiled depends on the #if",
         ),
     ],
 )
@@ -301,6 +308,36 @@ def test_a_function_that_a_macro_makes_is_found():
     assert (kernel.one(1), kernel.two(1)) == (2, 3)
     assert not hasattr(kernel, "three")
     assert load("macros.cu", flags=["-DTHREE"]).three(1) == 3
+
+
+def test_what_depends_on_system_headers_does_not_break_the_build():
+    """They are not read when kernels are looked for, but when the source is compiled."""
+    write(
+        "depends.cu",
+        """
+        #include <climits>
+        #ifndef INT_MAX
+        #error it is there
+        #endif
+        #if INT_MAX > 5
+        __global__ void taken(float* y) { y[0] = 1; }
+        extern "C" int seen() { return 1; }
+        #else
+        __global__ void not_taken(float* y) { y[0] = undeclared; }
+        extern "C" int hidden() { return undeclared; }
+        #endif
+        __global__ void always(float* y) { y[0] = 2; }
+        """,
+    )
+    kernel = load("depends.cu")
+    assert kernel.seen() == 1
+    kernel.always[1, 1](y := torch.zeros(1))
+    assert y[0] == 2
+    for name in ("taken", "not_taken"):
+        with pytest.raises(AttributeError, match=rf"the kernel {name} at .* depends on the #if"):
+            getattr(kernel, name)
+    with pytest.raises(AttributeError, match="hidden is in the source, but not in what was comp"):
+        _ = kernel.hidden
 
 
 def test_an_op_that_a_macro_defines_is_found():

@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -172,7 +173,7 @@ class Inputs:
         return sources.binding_of(self.source_text)
 
     @cached_property
-    def codes(self) -> dict[Path, str]:
+    def codes(self) -> dict[Path, tuple[str, ...]]:
         """The sources' own code, as the preprocessor leaves it."""
         from toolchain.preprocess import preprocessed  # late: a warm load does without
 
@@ -183,10 +184,11 @@ class Inputs:
         """What Python can call: `sources.exports`, and kernels, told by the key "kernel"."""
         from toolchain import launchers
 
-        found = sources.exports("\n".join(self.codes.values()))
+        found: dict[str, Any] = {}
+        for code in chain.from_iterable(self.codes.values()):
+            found = sources.exports(code, self.binding) | found
         if self.binding == "c":
-            kernels = launchers.offered(self.codes.values(), found)
-            found |= {name: kernel.export() for name, kernel in kernels.items()}
+            found |= launchers.offered(self.codes.values(), found)
         return found
 
     def launchers(self, path: Path) -> str:
@@ -195,7 +197,7 @@ class Inputs:
 
         if self.binding != "c" or path not in self.codes:
             return ""
-        return launchers.launchers(self.codes[path], path, self.exports)
+        return launchers.launchers(self.codes[path][0], path, self.exports)
 
     @cached_property
     def compilers(self) -> str:

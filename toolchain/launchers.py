@@ -76,6 +76,7 @@ class Definition:
             for text, p, name in zip(self.parameters, parsed, names, strict=True)
         )
         kernel = f"{'::' * (self.name in names)}{self.scope}{self.name}"
+        types = ", ".join(f"decltype({name})" for name in names)
         extents = [f"unsigned jitload_{what}_{i}" for what in ("grid", "block") for i in "xyz"]
         grid, block = (
             f"dim3({', '.join(f'jitload_{what}_{i}' for i in 'xyz')})" for what in ("grid", "block")
@@ -83,8 +84,9 @@ class Definition:
         return (
             f'extern "C" cudaError_t {launcher_of(self.name)}({", ".join(extents)},'
             f" int jitload_shared, cudaStream_t jitload_stream{declared}) {{"
-            f" if (jitload_shared > 48 << 10) cudaFuncSetAttribute({kernel},"
-            " cudaFuncAttributeMaxDynamicSharedMemorySize, jitload_shared);"
+            # the type tells it from a function of the C library that has the same name
+            f" if (jitload_shared > 48 << 10) cudaFuncSetAttribute(static_cast<void (*)({types})>"
+            f"({kernel}), cudaFuncAttributeMaxDynamicSharedMemorySize, jitload_shared);"
             f" {kernel}<<<{grid}, {block}, jitload_shared, jitload_stream>>>({', '.join(names)});"
             " return cudaGetLastError(); }"
         )
@@ -201,22 +203,25 @@ def _scope(plain: str, position: int) -> str:
     return "".join(scopes)
 
 
-def offered(codes: Iterable[str], functions: Iterable[str]) -> dict[str, Definition]:
-    """The kernels that are to be callable, by name.
+def offered(codes: Iterable[tuple[str, ...]], functions: Iterable[str]) -> dict[str, dict]:
+    """What the manifest of a build says of the kernels that are to be callable, by their names.
 
-    codes: of each source. functions: the extern "C" functions that they define.
+    codes: of each source, as `preprocessed` gives them: a kernel has to be in all.
+    functions: the extern "C" functions that they define.
     """
     codes, functions = list(codes), set(functions)
-    found = [definition for code in codes for definition in definitions(code)]
-    names = Counter(definition.name for definition in found)
-    whole = "\n".join(map(blank, codes))
+    found = [kernel for first, *_ in codes for kernel in definitions(first)]
+    certain = [set.intersection(*(set(definitions(code)) for code in ways)) for ways in codes]
+    names = Counter(kernel.name for kernel in found)
+    whole = "\n".join(blank(first) for first, *_ in codes)
     return {
-        each.name: each
-        for each in found
-        if names[each.name] == 1
-        and each.name not in functions
-        and each.obstacle() is None
-        and not (functions and is_launched(each.name, whole))
+        kernel.name: kernel.export()
+        for kernel in found
+        if names[kernel.name] == 1
+        and kernel.name not in functions
+        and any(kernel in some for some in certain)
+        and kernel.obstacle() is None
+        and not (functions and is_launched(kernel.name, whole))
     }
 
 
@@ -239,7 +244,8 @@ def launchers(code: str, path: Path, exports: dict) -> str:
 def explanations(version: Version) -> dict[str, str]:
     """Why what a build's .cu files define cannot be called from Python: a sentence for each name.
 
-    None for a build with a binding, which decides, or one that is gone from the cache.
+    Of a name that can be called, why it could not. None for a build with a binding, which decides,
+    or one that is gone from the cache.
     """
     if version.manifest["binding"] != "c":
         return {}
@@ -274,7 +280,13 @@ def explanations(version: Version) -> dict[str, str]:
             )
         else:
             found[kernel.name] = (
-                f"the kernel {kernel.name} at {file}:{kernel.line} is not compiled for"
-                f" {version.target}: look at the #if around it"
+                f"whether the kernel {kernel.name} at {file}:{kernel.line} is compiled depends on"
+                " the #if around it: take it out of there, or write a launcher beside it"
             )
-    return {name: why for name, why in found.items() if name not in exports}
+    if "main" in found:
+        found["main"] = "nothing runs main: launch its kernels from Python"
+    return {
+        name: f"{name} is in the source, but not in what was compiled of it: look at the macros,"
+        " the #if and the unnamed or static scope around it"
+        for name in exports
+    } | {name: why for name, why in found.items() if name not in exports}

@@ -34,7 +34,11 @@ def functions_of(version: Version, check: Check | None) -> Iterator[tuple[str, C
             library = ctypes.CDLL(str(version.library))
             for name, signature in exported.items():
                 kind = KernelFunction if "kernel" in signature else CFunction
-                yield name, kind(library, name, signature, version.target, check)
+                try:
+                    function = kind(library, name, signature, version.target, check)
+                except AttributeError:
+                    continue  # the library has no such symbol: `toolchain.launchers` says why
+                yield name, function
             return
         if binding == "module":
             for name, value in vars(_import(version)).items():

@@ -109,13 +109,15 @@ def fixed_name(text: str) -> tuple[str, str, int, int] | None:
     return None
 
 
-def exports(text: str) -> dict[str, Any]:
+def exports(text: str, binding: str | None = None) -> dict[str, Any]:
     """The names that a binding registers; of C functions also what they return and take.
 
     Kernels are none of them, `extern "C"` or not: see `toolchain.launchers`.
+
+    binding: how Python reaches them, where the text alone does not say.
     """
     code = without_comments(text)
-    if binding_of(text) != "c":
+    if (binding or binding_of(text)) != "c":
         return dict.fromkeys(re.findall(r"\.\s*def\s*\(\s*\"(\w+)", code))
     found = []
     for extern in re.finditer(r'extern\s*"C"\s*(\{)?', code):

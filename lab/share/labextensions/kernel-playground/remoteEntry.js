@@ -4,7 +4,7 @@
 // container that is given the modules JupyterLab shares, and gives its plugin.
 
 const MIME = "text/x-cuda";
-const CELL = /^\s*%%cu\b/;
+const CELL = /^\s*%%cu(?:da)?\b/;
 
 async function shared(scope, name) {
   const [version] = Object.values(scope[name]);
