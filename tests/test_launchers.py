@@ -41,40 +41,40 @@ def test_a_kernel_without_a_launcher_is_launched_with_a_grid_and_a_block(target)
     assert torch.equal(y, 3 * x + 1)
 
 
+WAYS = """
+    #include <cuda_fp16.h>
+    #include <cstdint>
+    extern "C" __global__ void cupy(float* y) { y[threadIdx.x] = threadIdx.y; }
+    extern "C" { __global__ void in_block(unsigned* y, unsigned long int n) { y[0] = n; } }
+    namespace { __global__ __launch_bounds__(64) void hidden(float *y, bool b) { y[0] = b; } }
+    namespace a::b {
+    static __global__ void /* of a namespace */ __launch_bounds__(128, 2)
+    scoped(const half *in, __half* __restrict__ out, std::int64_t lambda) {
+        if (threadIdx.x < lambda) out[threadIdx.x] = in[threadIdx.x];
+    }
+    }
+    #define MAKE(name, text) __global__ void name(float x[4]) { x[0] = text; }
+    MAKE(made, 5)
+    __global__ void shadow(float* shadow, const float error) { shadow[0] = error; }
+    __global__ void brace(double* y, int n = (1, 2)) { const char* s = "}{"; y[0] = s[0] + n; }
+    __global__ void shared(float* y) {
+        extern __shared__ float buffer[];
+        buffer[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        y[threadIdx.x] = buffer[blockDim.x - 1 - threadIdx.x];
+    }
+    __global__ void index(float* y, const int n) { y[0] = n; }
+    __global__ void div(float* y) { y[0] = 9; }
+    __global__ void nothing() {}
+    #if PLAYGROUND_CUDA > 1
+    __global__ void absent(float* y) {}
+    #endif
+"""
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_way_of_writing_a_kernel(target):
-    write(
-        "ways.cu",
-        """
-        #include <cuda_fp16.h>
-        #include <cstdint>
-        extern "C" __global__ void cupy(float* y) { y[threadIdx.x] = threadIdx.y; }
-        extern "C" { __global__ void in_block(unsigned* y, unsigned long int n) { y[0] = n; } }
-        namespace { __global__ __launch_bounds__(64) void hidden(float *y, bool b) { y[0] = b; } }
-        namespace a::b {
-        static __global__ void /* of a namespace */ __launch_bounds__(128, 2)
-        scoped(const half *in, __half* __restrict__ out, std::int64_t lambda) {
-            if (threadIdx.x < lambda) out[threadIdx.x] = in[threadIdx.x];
-        }
-        }
-        #define MAKE(name, text) __global__ void name(float x[4]) { x[0] = text; }
-        MAKE(made, 5)
-        __global__ void shadow(float* shadow, const float error) { shadow[0] = error; }
-        __global__ void brace(double* y, int n = (1, 2)) { const char* s = "}{"; y[0] = s[0] + n; }
-        __global__ void shared(float* y) {
-            extern __shared__ float all[];
-            all[threadIdx.x] = threadIdx.x;
-            __syncthreads();
-            y[threadIdx.x] = all[blockDim.x - 1 - threadIdx.x];
-        }
-        __global__ void index(float* y, const int n) { y[0] = n; }
-        __global__ void div(float* y) { y[0] = 9; }
-        __global__ void nothing() {}
-        #if PLAYGROUND_CUDA > 1
-        __global__ void absent(float* y) {}
-        #endif
-        """,
-    )
+    write("ways.cu", WAYS)
     kernel = jitload.load("ways.cu", target=target)
     y = torch.zeros(64, device=target)
     kernel.cupy[1, (4, 2)](y)
@@ -391,7 +391,7 @@ def test_compiled_code_launches_too():
 @pytest.mark.slow
 @pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
 def test_nvcc_compiles_the_launchers():
-    source = write("device.cu", UNFIT.replace("of_struct", "x") + ADD)
+    source = write("device.cu", UNFIT + WAYS + ADD)
     code = f"""
 import jitload
 version = jitload._ensure(jitload._recipe([{str(source)!r}], target="cuda"))
@@ -399,10 +399,11 @@ print(*version.manifest["exports"], version.library, *version.manifest["inputs"]
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    export, library, *read = run.stdout.split()
-    assert export == "add"
-    assert b"jitload_launch_add" in Path(library).read_bytes()
-    assert read == [str(source)], "what is generated is no source"
+    *exports, library, read = run.stdout.split()
+    assert read == str(source), "what is generated is no source"
+    assert {"add", "cupy", "scoped", "index", "shared"} <= set(exports)
+    symbols = Path(library).read_bytes()
+    assert all(f"jitload_launch_{name}".encode() in symbols for name in exports)
     source.write_text(source.read_text().replace("+= x[i]", "+= z[i]"))
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     line = 1 + source.read_text()[: source.read_text().index("z[i]")].count("\n")
