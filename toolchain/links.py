@@ -25,12 +25,12 @@ _WHOLE = re.compile(r"/[\w./-]+")
 def server_root() -> Path | None:
     """The folder that the Jupyter server shows whose kernel this process is; else None."""
     server = os.environ.get("JPY_PARENT_PID")
-    if server is None or "jupyter_core" not in sys.modules:
+    jupyter = sys.modules.get("jupyter_core.paths")  # which every kernel of Jupyter has imported
+    if server is None or jupyter is None:
         return None
-    from jupyter_core.paths import jupyter_runtime_dir
-
     try:
-        told = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{server}.json").read_text())
+        file = Path(jupyter.jupyter_runtime_dir(), f"jpserver-{server}.json")
+        told = json.loads(file.read_text())
         return Path(told["root_dir"])
     except (OSError, ValueError, KeyError):
         return None
