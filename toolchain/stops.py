@@ -63,8 +63,7 @@ def _line_of(library: Path, offset: int) -> str:
         said = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-    # The innermost first. A file may bear its own name, or that of its copy (`toolchain.compile`).
-    for file, line in re.findall(r"^(.+?)(?:(?<=\.cu)\.cpp)?:(\d+)", said, re.MULTILINE):
+    for file, line in re.findall(r"^(.+?):(\d+)", said, re.MULTILINE):  # the innermost first
         for label in version.manifest["sources"]:
             if f"/{file}".endswith(f"/{label.lstrip('/')}"):
                 return f"{label}:{line}"
