@@ -462,6 +462,10 @@ class Function:
 
     def point_at(self, call: Callable) -> None:
         self._call, self.__doc__ = call, call.__doc__
+        if self.__signature__:
+            self.__call__ = call  # whose signature IPython would show besides
+        else:
+            vars(self).pop("__call__", None)  # torch.compile traces none of an instance's own
 
     def __repr__(self) -> str:
         return f"<Function {self.__qualname__}>"
