@@ -43,23 +43,27 @@ def publish(path: Path, text: str) -> None:
         raise
 
 
+_SEAL = ',\n "sha256": "'
+
+
 def write_note(path: Path, facts: dict[str, Any]) -> None:
     """Publish facts as JSON, with a digest by which `read_note` knows that they are whole."""
-    publish(path, json.dumps({**facts, "sha256": _digest(facts)}, indent=1))
+    text = json.dumps(facts, indent=1).removesuffix("\n}")
+    publish(path, f'{text}{_SEAL}{digest_of(text)}"\n}}')
 
 
 def read_note(path: Path) -> dict[str, Any] | None:
     """What `write_note` wrote; None where there is nothing, or something else."""
     try:
-        facts = json.loads(path.read_bytes())
-        told = facts.pop("sha256")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        text = path.read_bytes()
+    except OSError:
         return None
-    return facts if told == _digest(facts) else None
-
-
-def _digest(facts: dict[str, Any]) -> str:
-    return digest_of(json.dumps(facts, sort_keys=True))
+    said, _, told = text.rpartition(_SEAL.encode())
+    if told.decode(errors="replace") != f'{digest_of(said)}"\n}}':
+        return None
+    facts = json.loads(text)
+    del facts["sha256"]
+    return facts
 
 
 def made(folder: Path) -> Path:

@@ -75,14 +75,17 @@ class Version:
     def sources(self) -> dict[str, list[str]]:
         """The lines of every source and header of the user's that was compiled, by its name.
 
-        A file that cannot be read any more has none.
+        A file of a build that cannot be read any more has none; a build that is gone raises.
         """
         return {name: self._lines(file) for name, file in self.manifest["sources"].items()}
 
     def _lines(self, kept: str) -> list[str]:
-        with contextlib.suppress(OSError):
+        try:
             return (self.folder / "sources" / kept).read_text(errors="replace").splitlines()
-        return []
+        except OSError:
+            if not self.folder.is_dir():
+                raise
+            return []
 
 
 class Diff:
