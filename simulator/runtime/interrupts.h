@@ -9,9 +9,11 @@
 // first one, and taken down when there has been none for a while. The thread looks now and then
 // whether it still stands: Python replaces it when a program, or Jupyter before a cell, sets one.
 #pragma once
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 #include "pool.h"
 
 namespace simulator {
