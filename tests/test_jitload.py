@@ -787,13 +787,32 @@ def test_without_a_gpu_the_cuda_target_is_refused_with_the_way_out():
 
 
 def test_debug_builds_are_builds_of_their_own(monkeypatch):
-    answer(1, "debugged")
+    """Every build has line numbers; one for debugging has variables too, and is not optimised."""
+    write(
+        "debugged.cu",
+        """
+        extern "C" int optimised() {
+            int told = 0;
+        #ifdef __OPTIMIZE__
+            told = 1;
+        #endif
+            return told;
+        }
+        """,
+    )
+
+    def variables(library: Path) -> str:
+        return subprocess.run(
+            ["readelf", "--debug-dump=info", library], capture_output=True, text=True, check=True
+        ).stdout
+
     plain = load("debugged.cu")
     monkeypatch.setenv("JITLOAD_DEBUG", "1")
     debug = load("debugged.cu")
     assert debug.digest != plain.digest
-    assert b".debug_info" in debug.library.read_bytes()
-    assert b".debug_info" not in plain.library.read_bytes()
+    assert (plain.optimised(), debug.optimised()) == (1, 0)
+    assert "DW_TAG_variable" in variables(debug.library)
+    assert "DW_TAG_variable" not in variables(plain.library)
 
 
 def test_build_reports_each_kernel_and_fails_with_the_broken_one(capfd, monkeypatch):
