@@ -34,9 +34,12 @@ extern "C" SIMULATOR_EXPORT uint64_t simulator_launches() {
 }
 
 // How Python is told of an interrupt: see runtime/interrupts.h.
-extern "C" SIMULATOR_EXPORT void simulator_interrupt(int (*add_pending_call)(int (*)(void*), void*),
-                                                     void* (*call)(void*), void* function) {
-    simulator::python = {add_pending_call, call, function};
+extern "C" SIMULATOR_EXPORT void simulator_interrupt(
+    int (*Py_AddPendingCall)(int (*)(void*), void*), void* (*PyObject_CallNoArgs)(void*),
+    int (*PyGILState_Ensure)(), void (*PyGILState_Release)(int), int (*PyOS_InterruptOccurred)(),
+    void* raise) {
+    simulator::python = {Py_AddPendingCall,  PyObject_CallNoArgs,    PyGILState_Ensure,
+                         PyGILState_Release, PyOS_InterruptOccurred, raise};
 }
 
 // For Python, when it raises an interrupt: the launch that was stopped for it, and on lines below

@@ -17,6 +17,11 @@ from pathlib import Path
 
 from toolchain.versions import Version
 
+# What the runtime calls of Python's C API, in the order of `simulator_interrupt`.
+_API = (
+    *("Py_AddPendingCall", "PyObject_CallNoArgs"),
+    *("PyGILState_Ensure", "PyGILState_Release", "PyOS_InterruptOccurred"),
+)
 _interrupt: Callable[[], None] | None = None  # the runtime keeps no reference to it
 
 
@@ -39,10 +44,8 @@ def listen(runtime: ctypes.CDLL) -> None:
         raise error
 
     _interrupt = interrupt
-    api = (ctypes.pythonapi.Py_AddPendingCall, ctypes.pythonapi.PyObject_CallNoArgs)
-    runtime.simulator_interrupt(
-        *(ctypes.cast(function, ctypes.c_void_p) for function in api), ctypes.py_object(interrupt)
-    )
+    api = (ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _API)
+    runtime.simulator_interrupt(*api, ctypes.py_object(interrupt))
 
 
 def _told(launch: str, thread: str = "", library: str = "", offset: str = "") -> str:

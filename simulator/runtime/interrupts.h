@@ -8,6 +8,10 @@
 // Putting a handler up for each launch would cost more than a small launch. It is put up for the
 // first one, and taken down when there has been none for a while. The thread looks now and then
 // whether it still stands: Python replaces it when a program, or Jupyter before a cell, sets one.
+//
+// A signal that comes just before a launch finds no launch, and goes to Python's handler; Python
+// would look at what that has noted after the launch, which may be endless. So a launch that begins
+// after such a signal asks Python, and takes the interrupt over.
 #pragma once
 #include <errno.h>
 #include <fcntl.h>
@@ -19,11 +23,14 @@
 namespace simulator {
 namespace {
 
-// Python's Py_AddPendingCall and PyObject_CallNoArgs, and a function that raises the interrupt.
+// What is called by name in Python's C API, and a function of Python's that raises the interrupt.
 struct {
-    int (*add_pending_call)(int (*)(void*), void*) = nullptr;
-    void* (*call)(void*);
-    void* function;
+    int (*Py_AddPendingCall)(int (*)(void*), void*) = nullptr;
+    void* (*PyObject_CallNoArgs)(void*);
+    int (*PyGILState_Ensure)();
+    void (*PyGILState_Release)(int);
+    int (*PyOS_InterruptOccurred)();
+    void* raise;
 } python;
 
 bool is_main_thread() {
@@ -44,6 +51,10 @@ class Interrupts {
     void enter() {
         on_main_thread ? void(in_main = true) : void(in_others++);
         if (!awake) wake();
+        if (on_main_thread) {
+            while (in_handler) std::this_thread::yield();  // on another thread
+            if (may_be_noted && may_be_noted.exchange(false)) take_over();
+        }
     }
 
     void leave() {
@@ -56,18 +67,22 @@ class Interrupts {
     // Python raises it now.
     void raised() { is_pending = false; }
 
-    // From the handler. True if the main thread launches, or waits for others to have launched.
-    bool notice() {
-        const bool is_mains = in_main && python.add_pending_call;
-        if (is_there_any()) {
-            const char byte = is_mains ? Main : Other;
-            [[maybe_unused]] const auto written = write(channel[1], &byte, 1);
+    // From the handler. It is Python's, too, unless the main thread launches, or waits for others
+    // to have launched.
+    void notice(int signal, siginfo_t* info, void* context) {
+        in_handler++;
+        if (in_main && python.raise) {
+            tell(Main);
+        } else {
+            if (is_there_any()) tell(Other);
+            pass_on(earlier_interrupt, signal, info, context);
+            may_be_noted = true;
         }
-        return is_mains;
+        in_handler--;
     }
 
   private:
-    enum : char { Wake, Main, Other };
+    enum News : char { Wake, Main, Other };
     static constexpr int tick = 20;  // ms
     static constexpr int patience = 1000 / tick;
 
@@ -84,13 +99,23 @@ class Interrupts {
         }
         put_up();
         awake = true;
-        const char byte = Wake;
-        [[maybe_unused]] const auto written = write(channel[1], &byte, 1);
+        tell(Wake);
+    }
+
+    void tell(News news) { [[maybe_unused]] const auto written = write(channel[1], &news, 1); }
+
+    // An interrupt that Python has noted and not yet raised is one of the launch that begins.
+    void take_over() {
+        if (!python.raise) return;
+        const int state = python.PyGILState_Ensure();
+        const bool is_noted = python.PyOS_InterruptOccurred();  // and Python forgets it
+        python.PyGILState_Release(state);
+        if (is_noted) tell(Main);
     }
 
     // Before a handler of Python's or another's; not where the signal is ignored or ends the
     // process.
-    static void put_up() {
+    void put_up() {
         struct sigaction found;
         sigaction(SIGINT, nullptr, &found);
         if (found.sa_sigaction == on_interrupt || found.sa_handler == SIG_DFL ||
@@ -101,6 +126,7 @@ class Interrupts {
         action.sa_flags = SA_SIGINFO | SA_ONSTACK | (found.sa_flags & SA_RESTART);
         earlier_interrupt = found;
         sigaction(SIGINT, &action, nullptr);
+        may_be_noted = true;
     }
 
     static void take_down() {
@@ -142,8 +168,10 @@ class Interrupts {
         stopping.take();
         if (is_mains) {
             is_pending = true;
-            const auto raise = [](void*) { return python.call(python.function) ? 0 : -1; };
-            if (python.add_pending_call(raise, nullptr) != 0) {  // its queue is full
+            const auto raise = [](void*) {
+                return python.PyObject_CallNoArgs(python.raise) ? 0 : -1;
+            };
+            if (python.Py_AddPendingCall(raise, nullptr) != 0) {  // its queue is full
                 is_pending = is_mains = false;
                 pass_on(earlier_interrupt, SIGINT, nullptr, nullptr);
             }
@@ -155,8 +183,8 @@ class Interrupts {
         }
     }
 
-    std::atomic<bool> in_main{false}, awake{false}, is_pending{false};
-    std::atomic<int> in_others{0};
+    std::atomic<bool> in_main{false}, awake{false}, is_pending{false}, may_be_noted{false};
+    std::atomic<int> in_others{0}, in_handler{0};
     int channel[2] = {-1, -1};
 
     std::mutex mutex;
@@ -185,7 +213,7 @@ void on_interrupt(int signal, siginfo_t* info, void* context) {
     if (is_inside) return;
     is_inside = true;
     const int error = errno;
-    if (!interrupts->notice()) pass_on(earlier_interrupt, signal, info, context);
+    interrupts->notice(signal, info, context);
     errno = error;
     is_inside = false;
 }

@@ -95,14 +95,6 @@ void after_print(const void* address) {
     stopped_at = reinterpret_cast<uintptr_t>(address) - 1;
     after_stop();
 }
-
-int print(const char* format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    const int count = vfprintf(stdout, format, arguments);
-    va_end(arguments);
-    return count;
-}
 #else
 // Blocks that have begun run to their end.
 void prepare_stop(const Launch&) {}
@@ -134,7 +126,7 @@ extern "C" SIMULATOR_EXPORT int __wrap___printf_chk(int, const char* format, ...
 }
 
 extern "C" SIMULATOR_EXPORT int __wrap_puts(const char* line) {
-    const int count = simulator::print("%s\n", line);
+    const int count = fprintf(stdout, "%s\n", line);
     simulator::after_print(__builtin_return_address(0));
     return count;
 }
