@@ -291,6 +291,13 @@ def test_a_header_that_only_a_macro_names_is_seen_through_the_depfile():
     assert kernel.answer() == 2
 
 
+def test_with_the_project_among_the_folders_no_header_of_the_simulators_is_an_input():
+    """Another checkout with the same cache would take that for a file to rewrite."""
+    write("kernel.cu", "__global__ void k(float* x) { x[0] = 1; }")
+    kernel = load("kernel.cu", include=[jitload.KERNELS.parent])
+    assert not [name for name in kernel.version.manifest["inputs"] if "simulator" in name]
+
+
 def test_a_header_that_newly_shadows_another_is_seen():
     write("second/h.h", "#define H 2")
     write("shadow.cu", '#include "h.h"\nextern "C" int answer() { return H; }')

@@ -299,6 +299,8 @@ def _run(command: list[str], directory: Path, watch: Callable[[str], None]) -> s
 
 def _is_users(path: Path, recipe: Recipe) -> bool:
     """Not the system's, a compiler's, Python's, torch's or CUDA's: the digest covers those."""
+    if path.is_relative_to(SIMULATOR):
+        return False  # though the project's folder may be one of the user's
     users = [*(p.parent for p in recipe.sources), *recipe.include]
     if any(path.is_relative_to(folder) for folder in users):
         return True

@@ -158,8 +158,9 @@ class Inputs:
 
     def note(self, headers: set[Path]) -> None:
         """Count these headers as inputs of the recipe from now on."""
-        known = {*map(str, headers), *_noted(self.recipe, self.cache)}
-        write_note(_note(self.recipe, self.cache.own), {"headers": sorted(known)})
+        known = {*headers, *map(Path, _noted(self.recipe, self.cache))}
+        labels = sorted(map(label, known))  # other checkouts of the project have the same recipe
+        write_note(_note(self.recipe, self.cache.own), {"headers": labels})
 
     def text(self, path: Path) -> str:
         return self.files[path].decode(errors="replace")
@@ -331,7 +332,7 @@ def _note(recipe: Recipe, folder: Path) -> Path:
 
 def _noted(recipe: Recipe, cache: Cache) -> list[str]:
     notes = (read_note(_note(recipe, folder)) for folder in cache.folders)
-    return [path for note in notes if note for path in note["headers"]]
+    return [str(sources.ROOT / header) for note in notes if note for header in note["headers"]]
 
 
 def formulas_of(path: Path) -> str:
