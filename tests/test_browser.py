@@ -22,6 +22,7 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTER = "notebooks/00_start.ipynb"
 SECONDS = 1000  # Playwright counts in milliseconds
+expect.set_options(timeout=60 * SECONDS)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 FLAGS = [
@@ -167,7 +168,7 @@ def test_edit_on_disk_is_live_in_the_next_cell(project, address, page, tmp_path)
     assert source.count("return x * x;") == 1
     kernel.write_text(source.replace("return x * x;", "return x * x * x;"))
     notebook.run()
-    expect(live).to_contain_text("125.", timeout=60 * SECONDS)
+    expect(live).to_contain_text("125.")
     page.screenshot(path=tmp_path / "edited.png")
 
 
@@ -178,7 +179,9 @@ def test_the_path_in_an_error_opens_the_file_at_its_line(project, address, page,
         'extern "C" void launch(float* x) { k<<<1, 4096>>>(x); }'
     )
     sources = ["%load_ext lab", broken, refused, "import torch\nrefused.launch(torch.ones(1))"]
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    # Of a cell that announces no error the kernel gives up what has been sent right behind it.
+    tags = {"tags": ["raises-exception"]}
+    cells = [nbformat.v4.new_code_cell(source, metadata=tags) for source in sources]
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), project / "cuda.ipynb")
     page.goto(address.replace(CHAPTER, "cuda.ipynb"))
