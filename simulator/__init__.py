@@ -1,10 +1,10 @@
 """CUDA on the CPU: what it takes to compile a .cu file with a C++ compiler and to run it.
 
 A source goes through `simulator.rewrite` and is compiled with `compile_flags` and the headers in
-INCLUDE, which are named as CUDA's own. RUNTIME, the executor, is compiled once and loaded before
-it, with global symbols.
+INCLUDE, which are named as CUDA's own. RUNTIME, which puts the executor and the checker together,
+is compiled once and loaded before it, with global symbols.
 include/simulator/block.h says how a block of CUDA threads runs. With CHECK_FLAGS a kernel tells
-RUNTIME of every access it makes; runtime/recorder.h says what comes of that.
+RUNTIME of every access it makes; checker/recorder.h says what comes of that.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def compile_flags(clang: bool) -> list[str]:
 
 
 # Line numbers would triple a library, which is read whole whenever it is opened. And what prints
-# looks whether it is to stop: runtime/stops.h.
+# looks whether it is to stop: executor/stops.h.
 LINK_FLAGS = [
     "-Wl,--compress-debug-sections=zlib",
     "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk",

@@ -19,6 +19,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from simulator.scan import blank, closing
+
 
 class Unsupported(Exception):
     """CUDA that the simulator does not run.
@@ -48,27 +50,6 @@ def rewrite(text: str, path: str) -> str:
         parts += text[end:start], replacement
         end = stop
     return "".join(parts) + text[end:]
-
-
-# What is not code: a comment, a raw string, a string, a character, a continued line. A number is
-# listed so that its digit separators (1'000) open no character.
-_TOKEN = re.compile(
-    r"""
-      //(?:\\\r?\n|[^\n])*
-    | /\*.*?(?:\*/|\Z)
-    | \b(?:u8|[uUL])?R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"
-    | "(?:\\.|[^"\\\n])*"
-    | (?P<number>\b\d(?:'?[\w.])*)
-    | '(?:\\.|[^'\\\n])*'
-    | \\\r?\n
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
-
-def blank(text: str) -> str:
-    """`text` with spaces for all that is not code; every offset and line stays."""
-    return _TOKEN.sub(lambda m: m[0] if m["number"] else re.sub(r"[^\n]", " ", m[0]), text)
 
 
 # An edit: from, to, what to put there.
@@ -268,23 +249,13 @@ def _in_function(code: str, position: int) -> bool:
 
 def _launch_bounds(code: str) -> Iterator[_Edit]:
     for match in re.finditer(r"\b__launch_bounds__\s*(?=\()", code):
-        bounds_end = _closing(code, match.end())
+        bounds_end = closing(code, match.end())
         parameters = bounds_end and code.find("(", bounds_end)
-        end = parameters and parameters > 0 and _closing(code, parameters)
+        end = parameters and parameters > 0 and closing(code, parameters)
         body = end and re.compile(r"\s*\{").match(code, end)
         if body:
             bounds = " ".join(code[match.end() : bounds_end].split())
             yield body.end(), body.end(), f" SIMULATOR_LAUNCH_BOUNDS{bounds}"
-
-
-def _closing(code: str, opening: int) -> int | None:
-    """Where the `(` at an offset has been closed again."""
-    depth = 0
-    for bracket in re.compile(r"[()]").finditer(code, opening):
-        depth += 1 if bracket[0] == "(" else -1
-        if depth == 0:
-            return bracket.end()
-    return None
 
 
 def _noinline(code: str) -> Iterator[_Edit]:

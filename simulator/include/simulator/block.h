@@ -1,5 +1,5 @@
 // One block of CUDA threads as the simulator runs it: what the kernel's side (launch.h, barrier.h,
-// warp.h) and the executor (runtime.cpp) both know.
+// warp.h) and the executor (executor/) both know.
 //
 // The threads of a block run one after another in a plain loop (launch.h). Nothing more happens to
 // a kernel without barriers. A thread that must wait for others leaves its stack as it is, and the

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api.h"
 #include "block.h"
+#include "runtime_api.h"
 
 #define SIMULATOR_FUNCTION SIMULATOR_INLINE
 

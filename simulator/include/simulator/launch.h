@@ -1,8 +1,8 @@
 // kernel<<<grid, block, shared, stream>>>(arguments), which the rewriter spells
 // SIMULATOR_KERNEL(kernel)(grid, block, shared, stream)(arguments).
 #pragma once
-#include "api.h"
 #include "block.h"
+#include "runtime_api.h"
 
 namespace simulator {
 

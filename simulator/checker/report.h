@@ -1,5 +1,5 @@
 // What the checker's Python side calls: it opens a check, says which memory is whose, and takes the
-// report, as JSON. lab/check.py is the only caller.
+// report, as JSON. lab/checker/run.py is the only caller.
 #pragma once
 #include "recorder.h"
 
@@ -158,7 +158,7 @@ SIMULATOR_CHECK void simulator_check_name(uintptr_t address, const char* name, b
 // The report, which lasts until the next one.
 SIMULATOR_CHECK const char* simulator_check_end() {
     static std::string json;
-    if (simulator::recorder.is_on) simulator::recorder.end();
+    if (simulator::recorder.is_on()) simulator::recorder.end();
     json = simulator::Report().json();
     return json.c_str();
 }

@@ -14,7 +14,7 @@ from random123 import PHILOX
 
 import jitload
 
-SOURCES = Path(__file__).parent / "simulator"
+SOURCES = Path(__file__).parent / "kernels"
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
 LANES = range(32)
 

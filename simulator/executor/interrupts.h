@@ -220,3 +220,22 @@ void on_interrupt(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 }  // namespace simulator
+
+// How Python is told of an interrupt.
+extern "C" SIMULATOR_EXPORT void simulator_interrupt(
+    int (*Py_AddPendingCall)(int (*)(void*), void*), void* (*PyObject_CallNoArgs)(void*),
+    int (*PyGILState_Ensure)(), void (*PyGILState_Release)(int), int (*PyOS_InterruptOccurred)(),
+    void* raise) {
+    simulator::python = {Py_AddPendingCall,  PyObject_CallNoArgs,    PyGILState_Ensure,
+                         PyGILState_Release, PyOS_InterruptOccurred, raise};
+}
+
+// For Python, when it raises an interrupt: the launch that was stopped for it, and on lines below
+// that the block and the thread of it that was found first, its library, and the offsets there of
+// its next instruction and, where that may be of no line, of its caller. Empty if none was.
+extern "C" SIMULATOR_EXPORT const char* simulator_take_stop() {
+    static std::string said;
+    said = simulator::stopping.take();
+    simulator::interrupts->raised();
+    return said.c_str();
+}

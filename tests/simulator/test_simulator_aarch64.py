@@ -10,7 +10,7 @@ import pytest
 import simulator
 from simulator.rewrite import rewrite
 
-SOURCES = Path(__file__).parent / "simulator"
+SOURCES = Path(__file__).parent / "kernels"
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 

@@ -3,7 +3,7 @@
 // The k-th time that a lane passes a place in the code, counted from the warp's last meeting, it
 // takes part in the warp's k-th request there: so do lanes that run in step on the hardware.
 #pragma once
-#include <stdint.h>
+#include "regions.h"
 #include "trace.h"
 
 namespace simulator {

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 #include "errors.h"
-#include "recorder.h"
+#include "exchanges.h"
 #include "stacks.h"
-#include "warp.h"
+#include "watcher.h"
 
 namespace simulator {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 class Worker : public Block {
   public:
     // Runs one block from beginning to end. False if it failed; then `error` says why.
-    bool run_block(const Launch& launch, uint3 index);
+    bool run_block(const Launch& launch, uint3 index, Watcher* watcher = nullptr);
 
     [[noreturn]] void fail(cudaError_t code, const std::string& message);
     bool try_exchange(unsigned warp, uint64_t key);
@@ -34,6 +34,7 @@ class Worker : public Block {
 
     const pthread_t thread = pthread_self();  // that it is of
     bool running = false;
+    Watcher* watched_by = nullptr;
     unsigned alive_before = 0, rounds = 0;  // at the last round of waking those who pause
     Error error;
     Stacks stacks;
@@ -51,12 +52,13 @@ thread_local Worker* worker;
 
 // ---- Fibers
 
-bool Worker::run_block(const Launch& to_run, uint3 at) {
+bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     launch = &to_run;
     index = at;
     size = launch->block.x * launch->block.y * launch->block.z;
     next = 0;
-    order = recorder.is_running() ? recorder.order_of_threads.data() : nullptr;
+    watched_by = watcher;
+    order = watcher ? watcher->threads_in_order() : nullptr;
     tracked = false;
     error.code = cudaSuccess;
     running = true;
@@ -134,12 +136,11 @@ bool Worker::converge() {
     return false;
 }
 
-// All wait for others to go first, and have done so for so long that a check gives up. Elsewhere
-// another block may still come to their aid.
+// All wait for others to go first, and have done so for so long that, where blocks run one after
+// another, nobody comes any more. Elsewhere another block may still come to their aid.
 bool Worker::is_stuck() {
-    return recorder.is_running() && alive == alive_before
-               ? ++rounds > 1 << 16
-               : (alive_before = alive, rounds = 0);
+    return watched_by && alive == alive_before ? ++rounds > 1 << 16
+                                               : (alive_before = alive, rounds = 0);
 }
 
 bool Worker::wake_pausing() {
@@ -157,7 +158,7 @@ bool Worker::try_exchange(unsigned w, uint64_t key) {
     bool same = true;
     for_each_lane(lanes, [&](unsigned lane) { same &= warp.key[lane] == key; });
     if (!same) return false;
-    if (recorder.is_running()) recorder.exchange(*this, w, lanes, Exchange(key >> 32));
+    if (watched_by) watched_by->exchange(*this, w, lanes, Exchange(key >> 32));
     deliver(warp, lanes, Exchange(key >> 32));
     warp.exchange &= ~lanes;
     set_ready(w, lanes);
@@ -266,7 +267,7 @@ Context* Block::next_fiber() {
 
 void Block::open_barrier() {
     auto& self = static_cast<Worker&>(*this);
-    if (recorder.is_running()) recorder.barrier(*this);
+    if (self.watched_by) self.watched_by->barrier(*this);
     barrier_alive = alive;
     barrier_votes = votes;
     arrived = votes = 0;

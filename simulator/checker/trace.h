@@ -5,10 +5,15 @@
 // them the same eight of the warp's other lanes.
 #pragma once
 #include <sys/mman.h>
-#include "shadow.h"
+#include <algorithm>
+#include <new>
+#include "../include/simulator/block.h"
 
 namespace simulator {
 namespace {
+
+enum class Kind : uint8_t { Read, Write, Atomic };
+constexpr const char* access_names[] = {"read", "write", "atomic"};
 
 // Where, of which size, from which site.
 struct Access {

@@ -1,130 +1,13 @@
-// What the checker remembers of memory: whose it is, and who touched it last.
+// Whose memory is whose: regions that kernels may use, and whether anybody has written to them.
 #pragma once
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <algorithm>
-#include <memory>
-#include <new>
 #include <string>
-#include <type_traits>
-#include <utility>
-#include "../include/simulator/block.h"
+#include "shadow.h"
 
 namespace simulator {
 namespace {
 
-constexpr unsigned sector_bytes = 32;  // what memory moves at once
-
-enum class Kind : uint8_t { Read, Write, Atomic };
-constexpr const char* access_names[] = {"read", "write", "atomic"};
-
 // A line of code that touches memory: one call of a hook, known by its return address.
 struct Site;
-
-// Who touched a cell, and when. Blocks run one after another, so the time also says which block it
-// was. Time 0 is never, 1 is before every kernel, or settled: it can race with nothing any more.
-struct Touch {
-    uint32_t time = 0;
-    uint32_t thread : 10, site : 21, atomic : 1;  // all 32 bits: copied in one piece
-
-    Touch() : thread(0), site(0), atomic(0) {}
-    Touch(uint32_t time, unsigned thread, unsigned site, bool atomic)
-        : time(time), thread(thread), site(site), atomic(atomic) {}
-};
-static_assert(sizeof(Touch) == 8);
-constexpr uint32_t settled = 1, first_time = 2;
-constexpr unsigned most_sites = 1 << 12;
-
-// Where entry i of a table of 8 bytes each lies. Lanes that go down neighbouring rows, a power of
-// two apart, would all want the same set of a cache: so lines trade places within their page.
-SIMULATOR_INLINE size_t scattered(size_t i) {
-    const size_t page = i >> 9;
-    return i ^ ((page ^ page >> 6 ^ page >> 12) & 63) << 3;
-}
-constexpr size_t whole_pages(size_t entries) { return (entries + 511) & ~size_t(511); }
-
-// Entries of 8 bytes, at first all 0. The system supplies the memory as it is used: the C library
-// would wipe what it finds used, where sampled blocks touch a fraction of it.
-template <class T>
-class Table {
-    static_assert(sizeof(T) == 8 && std::is_trivially_destructible_v<T>);
-    // A TLB finds so much in pages of 4 KiB. Lanes that go down a row each would miss it on most
-    // accesses to a larger table.
-    static constexpr size_t within_reach = 8 << 20;
-
-  public:
-    T& operator[](size_t i) { return at(scattered(i)); }
-    const T& operator[](size_t i) const { return at(scattered(i)); }
-    T& at(size_t scattered) { return entries.get()[scattered]; }
-    const T& at(size_t scattered) const { return entries.get()[scattered]; }
-    bool empty() const { return !entries; }
-
-    // everywhere: will most entries be used? Else large pages would be memory for nothing.
-    void make(size_t count, bool everywhere) {
-        const size_t bytes = whole_pages(count) * sizeof(T);
-        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) throw std::bad_alloc();
-        entries = {static_cast<T*>(memory), Unmap{bytes}};
-        if (everywhere && bytes > within_reach) madvise(memory, bytes, MADV_HUGEPAGE);
-    }
-
-  private:
-    struct Unmap {
-        size_t bytes;
-        void operator()(T* memory) const { munmap(memory, bytes); }
-    };
-    std::unique_ptr<T, Unmap> entries{nullptr, Unmap{0}};
-};
-
-// A touch of each cell; at first nobody's.
-class Touches : public Table<Touch> {
-  public:
-    // `ratio` cells for each of before.
-    void split(size_t count, unsigned ratio, bool everywhere) {
-        if (empty()) return;
-        const Touches before = std::move(*this);
-        make(count, everywhere);
-        for (size_t i = 0; i < count; i++) (*this)[i] = before[i / ratio];
-    }
-};
-
-// How often memory must be asked for sectors: by a block each time that it wants one, but only once
-// in a launch for one that several blocks want, since the cache that they share answers the others.
-class Fetches {
-  public:
-    uint64_t count = 0;
-
-    // `begin`: of the launch's blocks. Blocks are known by their serial numbers.
-    void add(uintptr_t sector, uint32_t block, uint32_t begin) {
-        Sector& it = sectors[sector - base];
-        if (it.block < begin) {
-            it = {block, 1};
-            count++;
-        } else if (it.block == block && it.times) {
-            it.times++;
-            count++;
-        } else if (it.times) {
-            count -= it.times - 1;
-            it.times = 0;
-        }
-    }
-
-    // Of a region that begins and ends there.
-    void make(uintptr_t begin, uintptr_t end, bool everywhere) {
-        if (!sectors.empty()) return;
-        base = begin / sector_bytes;
-        sectors.make((end - 1) / sector_bytes + 1 - base, everywhere);
-    }
-
-  private:
-    struct Sector {
-        uint32_t block = 0, times = 0;  // times: 0 if several blocks want it
-    };
-    uintptr_t base = 0;
-    Table<Sector> sectors;
-};
 
 // A stretch of memory that kernels may use, cut into cells as small as the smallest access so far.
 struct Region {

@@ -12,7 +12,7 @@ from jit_cases import output_of
 
 import jitload
 
-SOURCE = Path(__file__).parent / "simulator" / "errors.cu"
+SOURCE = Path(__file__).parent / "kernels" / "errors.cu"
 INVALID_CONFIGURATION, INVALID_VALUE = "cudaErrorInvalidConfiguration", "cudaErrorInvalidValue"
 
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <mutex>
 #include "faults.h"
+#include "libraries.h"
 
 namespace simulator {
 namespace {
@@ -37,7 +38,13 @@ constexpr int stop_signal = SIGURG;
 Library stopped_library;
 uintptr_t stopped_code, stopped_code_end;
 
-thread_local uintptr_t stopped_at;
+// Where the thread stood, and where that was called from: a call of another library leads through
+// an entry of the linker's table, which is of no line.
+thread_local uintptr_t stopped_at, stopped_caller;
+
+bool is_of_stopped_code(uintptr_t address) {
+    return address >= stopped_code && address < stopped_code_end;
+}
 
 // Where a stopped thread goes on, on an empty stack.
 void after_stop() {
@@ -46,10 +53,11 @@ void after_stop() {
     const unsigned rank = self.rank;
     const std::string thread = text("thread (%u, %u, %u)", rank % extent.x,
                                     rank / extent.x % extent.y, rank / extent.x / extent.y);
-    stopping.tell(
-        describe(*self.launch) +
-        text("\nblock (%u, %u, %u), ", self.index.x, self.index.y, self.index.z) + thread + "\n" +
-        stopped_library.path + text("\n%zx", stopped_at - stopped_library.base));
+    stopping.tell(describe(*self.launch) +
+                  text("\nblock (%u, %u, %u), ", self.index.x, self.index.y, self.index.z) +
+                  thread + "\n" + stopped_library.path +
+                  text("\n%zx\n%zx", stopped_at - stopped_library.base,
+                       stopped_caller - stopped_library.base));
     self.stacks.reset();
     self.fail(cudaErrorLaunchFailure, thread + " was interrupted");
 }
@@ -58,9 +66,10 @@ struct sigaction earlier_stop_action;
 
 void on_stop(int signal, siginfo_t* info, void* context) {
     const uintptr_t at = program_counter(context);
-    if (worker && worker->running && stopping.asked && at >= stopped_code &&
-        at < stopped_code_end) {
+    if (worker && worker->running && stopping.asked && is_of_stopped_code(at)) {
+        const uintptr_t caller = return_address(context) - 1;  // in the call, not behind it
         stopped_at = at;
+        stopped_caller = is_of_stopped_code(caller) ? caller : at;
         go_on_at(context, after_stop);
     } else if (!(worker && worker->running)) {
         pass_on(earlier_stop_action, signal, info, context);
@@ -92,7 +101,7 @@ void send_stop(pthread_t thread) { pthread_kill(thread, stop_signal); }
 // The thread has printed, and is to go on after `address`.
 void after_print(const void* address) {
     if (!stopping.asked || !worker || !worker->running) return;
-    stopped_at = reinterpret_cast<uintptr_t>(address) - 1;
+    stopped_at = stopped_caller = reinterpret_cast<uintptr_t>(address) - 1;
     after_stop();
 }
 #else

@@ -8,7 +8,9 @@
 // one block.
 #pragma once
 #include <string.h>
+#include <algorithm>
 #include <unordered_map>
+#include <vector>
 #include "shadow.h"
 
 namespace simulator {

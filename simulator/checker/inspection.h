@@ -1,5 +1,6 @@
 // What comes of a trace: requests of warps, who touched the same memory before, and findings.
 #pragma once
+#include "../include/simulator/barrier.h"
 #include "recorder.h"
 
 namespace simulator {
@@ -249,41 +250,6 @@ void Recorder::race(const Touch& before, const Site& site, const Region& region,
     finding.other = {
         access_names[int(other.kind)], &other, "", 0, order.block_at(before.time), before.thread};
     report(finding);
-}
-
-void Recorder::outside(Site& site, uintptr_t address, unsigned size) {
-    const auto distance = [&](const Region& region) {
-        return address + size > region.end ? address + size - region.end : region.begin - address;
-    };
-    Region* nearest = nullptr;
-    for (Region* region : sorted) {
-        if (region->type == Region::Private) continue;
-        if (!nearest || distance(*region) < distance(*nearest)) nearest = region;
-    }
-    constexpr size_t near = 1 << 20;
-    report(at("out of bounds", site, nearest && distance(*nearest) < near ? nearest : nullptr,
-              address, size, block->rank));
-    reported = serial;
-    const bool harmless = nearest && distance(*nearest) <= nearest->pad;
-    if (site.kind != Kind::Read && !harmless) {
-        stopped = true;
-        stop_block("an illegal write");
-    }
-}
-
-// Neighbouring lanes touch neighbouring words, the first of them in another shared array than the
-// last: one of the two ends too early.
-void Recorder::runs_over(Site& site, const Region& array, const Request& request, unsigned lane,
-                         unsigned warp) {
-    report(
-        at("out of bounds", site, &array, request.at[lane], request.size, warp * warp_size + lane));
-}
-
-void Recorder::misaligned(uintptr_t pc, uintptr_t address, unsigned size) {
-    const Site& site = sites[slot_of(pc).id];
-    report(at("misaligned", site, find(address), address, size, block->rank));
-    stopped = true;
-    stop_block("a misaligned access");
 }
 
 // Outputs that the call left with elements that nobody wrote. A tensor that was given looks like an

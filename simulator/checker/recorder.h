@@ -2,20 +2,19 @@
 // and what it cost.
 //
 // The compiler calls a hook before each access (hooks.h), the executor says when threads
-// synchronise. A check runs its blocks one after another on one thread, so nothing here is locked,
-// and the same call gives the same report.
+// synchronise (watching.h). A check runs its blocks one after another on one thread, so nothing
+// here is locked, and the same call gives the same report (report.h).
 //
-// A hook itself sees only that an access is within bounds and aligned, and adds it to a trace
-// (trace.h). When the threads of a warp meet, the trace is cut into the warp's requests, and each
-// is held against who touched the same memory before (shadow.h, order.h) and counted (traffic.h).
+// A hook itself sees only that an access is within bounds (bounds.h) and aligned, and adds it to a
+// trace (trace.h). When the threads of a warp meet, the trace is cut into the warp's requests
+// (inspection.h), and each is held against who touched the same memory before (shadow.h,
+// happens_before.h) and counted (traffic.h).
 #pragma once
-#include "errors.h"
+#include "../executor/watcher.h"
 #include "findings.h"
-#include "order.h"
-#include "places.h"
+#include "happens_before.h"
+#include "library_memory.h"
 #include "trace.h"
-
-extern "C" __thread char simulator_dynamic_shared[];
 
 namespace simulator {
 namespace {
@@ -39,21 +38,18 @@ struct Variable {
     std::string owner, name;
 };
 
-class Recorder {
+class Recorder final : public Watcher {
   public:
     // What becomes of accesses: nothing, because no block of a check runs; they are kept within
     // bounds; or they are traced.
     enum class Mode : uint8_t { Off, Bounds, Full };
 
     Mode mode = Mode::Off;
-    bool is_on = false;       // a check is under way
     bool is_counting = true;  // traffic too
     unsigned seed = 0;
     uint64_t most_threads = 0;  // of a launch, that are traced
 
-    bool is_running() const { return mode != Mode::Off; }
-
-    std::vector<uint16_t> order_of_threads;  // in which those of a block start
+    bool is_on() const { return watcher == this; }  // a check is under way
 
     std::deque<Region> regions;
     std::deque<Site> sites;
@@ -65,21 +61,20 @@ class Recorder {
     void end();
 
     Region& add(uintptr_t begin, size_t bytes, Region::Type type, std::string name, size_t pad = 0);
-    // Memory that comes into being during the check, and its end.
-    void allocated(uintptr_t begin, size_t bytes, size_t pad);
-    void freed(uintptr_t begin);
     Region* region_at(uintptr_t address);
 
     // ---- from the executor
 
-    void begin_launch(const Launch& launch, std::initializer_list<Memory> executors);
-    // Which block of the launch is the n-th to run.
-    uint64_t block_in_order(uint64_t n) const;
-    void begin_block(Block& block, uint64_t index);
-    // With what made it fail, if anything did. False if the launch cannot end any more.
-    bool end_block(const Error* error);
-    void barrier(const Block& block);
-    void exchange(const Block& block, unsigned warp, uint32_t lanes, Exchange kind);
+    void begin_launch(const Launch& launch, Memory shared,
+                      std::initializer_list<Memory> executors) override;
+    uint64_t block_in_order(uint64_t n) const override;
+    const uint16_t* threads_in_order() const override { return order_of_threads.data(); }
+    void begin_block(Block& block, uint64_t index) override;
+    bool end_block(const Error* error) override;
+    void barrier(const Block& block) override;
+    void exchange(const Block& block, unsigned warp, uint32_t lanes, Exchange kind) override;
+    void allocated(uintptr_t begin, size_t bytes, size_t pad) override;
+    void freed(uintptr_t begin) override;
 
     // ---- from the hooks
 
@@ -125,6 +120,7 @@ class Recorder {
     static constexpr size_t slots = 4 * most_sites;
 
     Block* block = nullptr;
+    std::vector<uint16_t> order_of_threads;  // in which those of a block start
     Order order;
     Trace* trace = nullptr;  // kept from check to check
     // A read that a thread makes over and over.
@@ -197,9 +193,6 @@ class Recorder {
 };
 
 Recorder recorder;
-
-// Gives up the running block, which has done what cannot be let happen.
-[[noreturn]] void stop_block(const char* message);
 
 }  // namespace
 }  // namespace simulator

@@ -1,5 +1,5 @@
-// A check from its beginning to its end: whose memory is whose, launches, blocks, and where their
-// threads synchronise.
+// A check from its beginning to its end, as the executor announces it: launches, blocks, and where
+// their threads synchronise.
 #pragma once
 #include <numeric>
 #include <random>
@@ -7,8 +7,6 @@
 
 namespace simulator {
 namespace {
-
-// ---- Memory
 
 void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic) {
     std::vector<Variable> known_variables = std::move(variables);
@@ -18,88 +16,16 @@ void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic) {
     seed = with_seed;
     most_threads = threads;
     is_counting = with_traffic;
-    is_on = true;
     static Trace kept;
     trace = &kept;
+    watcher = this;
 }
 
 void Recorder::end() {
     find_unwritten();
     findings.drop_explained();
     trace->shrink();
-    is_on = false;
-}
-
-Region& Recorder::add(uintptr_t begin, size_t bytes, Region::Type type, std::string name,
-                      size_t pad) {
-    regions.push_back({begin, begin + bytes, bytes, type, pad, std::move(name)});
-    sorted.clear();
-    return regions.back();
-}
-
-void Recorder::allocated(uintptr_t begin, size_t bytes, size_t pad) {
-    if (!is_on) return;
-    poison(begin, bytes);
-    add(begin, bytes, Region::Fresh, "", pad);
-}
-
-// The region's record stays; its addresses may be another's from now on.
-void Recorder::freed(uintptr_t begin) {
-    if (!is_on) return;
-    for (Region& region : regions)
-        if (region.begin == begin && region.type == Region::Fresh)
-            region.end = region.begin, sorted.clear();
-    forget_places();
-}
-
-Region* Recorder::region_at(uintptr_t address) {
-    if (sorted.empty()) arrange();
-    return find(address);
-}
-
-void Recorder::arrange() {
-    for (Region& region : regions)
-        if (region.is_alive()) sorted.push_back(&region);
-    std::sort(sorted.begin(), sorted.end(),
-              [](const Region* a, const Region* b) { return a->begin < b->begin; });
-    forget_places();
-}
-
-void Recorder::forget_places() {
-    for (Site& site : sites) {
-        site.region = nullptr;
-        slot_of(site.pc).size = 0;
-    }
-}
-
-// The last region that begins at or before the address, if it ends after it.
-Region* Recorder::find(uintptr_t address) const {
-    auto after = std::upper_bound(sorted.begin(), sorted.end(), address,
-                                  [](uintptr_t a, const Region* r) { return a < r->begin; });
-    if (after == sorted.begin()) return nullptr;
-    Region* region = after[-1];
-    return address < region->end ? region : nullptr;
-}
-
-// When a site is new, or touches other memory than before. False if that is nobody's.
-bool Recorder::look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind) {
-    Slot& slot = slot_of(pc);
-    if (!slot.pc) {
-        if (sites.size() == most_sites)
-            stop_block("it touches memory from more places than the checker can tell apart");
-        slot.pc = pc;
-        slot.id = sites.size();
-        sites.push_back({pc, slot.id, kind});
-    }
-    Region* region = find(address);
-    if (!region || !region->holds(address, size)) {
-        outside(sites[slot.id], address, size);
-        return false;
-    }
-    slot.begin = region->begin;
-    slot.size = region->end - region->begin;
-    slot.is_private = region->type == Region::Private;
-    return true;
+    watcher = nullptr;
 }
 
 // ---- Launches and blocks
@@ -111,7 +37,8 @@ std::string plain_name(const std::string& kernel) {
     return colon == std::string::npos ? name : name.substr(colon + 1);
 }
 
-void Recorder::begin_launch(const Launch& launch, std::initializer_list<Memory> executors) {
+void Recorder::begin_launch(const Launch& launch, Memory shared,
+                            std::initializer_list<Memory> executors) {
     const Library library = library_of(reinterpret_cast<const void*>(launch.run_threads));
     const uint64_t blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
     const uint32_t first = launches.empty() ? 1 : launches.back().first + launches.back().blocks;
@@ -145,7 +72,7 @@ void Recorder::begin_launch(const Launch& launch, std::initializer_list<Memory> 
                                 : Region::Device,
                 it.name);
     }
-    add(reinterpret_cast<uintptr_t>(simulator_dynamic_shared), launch.shared, Region::Shared,
+    add(reinterpret_cast<uintptr_t>(shared.first), shared.second, Region::Shared,
         "dynamic shared memory");
     std::vector<Memory> private_memory = constants(library);
     private_memory.insert(private_memory.end(), executors);

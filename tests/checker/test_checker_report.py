@@ -14,9 +14,9 @@ from jit_cases import output_of
 import jitload
 import lab
 from kernels.rms_norm import rms_norm
-from lab.extension import load_ipython_extension, unload_ipython_extension
+from lab.notebook.extension import load_ipython_extension, unload_ipython_extension
 
-PLANTED = Path(__file__).parent / "checker"
+PLANTED = Path(__file__).parent / "kernels"
 
 
 def kernel(name: str) -> jitload.Kernel:
@@ -334,7 +334,7 @@ def test_the_kernel_runs_as_before_after_a_check():
     x = torch.rand(100, device=jitload.device())
     lab.check(square, x)
     assert torch.equal(square(x), x * x)
-    assert kernel.forward._call is kernel._build.functions["forward"]
+    assert kernel.forward._call is kernel.at().functions["forward"]
 
 
 def test_a_report_is_the_same_on_any_number_of_cores():

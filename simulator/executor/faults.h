@@ -27,6 +27,16 @@ uintptr_t program_counter(void* context) {
 #endif
 }
 
+// Where a function that has just been entered returns to. Elsewhere it is any number.
+uintptr_t return_address(void* context) {
+    auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+    return *reinterpret_cast<const uintptr_t*>(registers.gregs[REG_RSP]);
+#else
+    return registers.regs[30];
+#endif
+}
+
 // The interrupted thread of a kernel goes on with `function`, on an empty stack.
 void go_on_at(void* context, void (*function)()) {
     auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;

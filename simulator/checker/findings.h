@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <vector>
 #include "traffic.h"
 
 namespace simulator {

@@ -10,7 +10,7 @@ from op_cases import BEST, CASES, Calls, Case, module_of, outcome
 import jitload
 import lab
 
-FOLDER = Path(__file__).parent / "checker"
+FOLDER = Path(__file__).parent / "kernels"
 MARK = re.compile(r"// BUG (?P<function>\w+): (?P<kind>[\w ]+)$")
 PLANTED = [
     (path.name, match["function"], match["kind"], number)

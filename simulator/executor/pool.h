@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+#include "shared_memory.h"
 #include "stops.h"
 #ifdef __linux__
 #include <sched.h>
@@ -48,7 +49,7 @@ class Pool {
     Error run(const Launch& launch) {
         std::lock_guard<std::mutex> one_launch_at_a_time(launching);
         begin(launch);
-        recorder.is_on ? check(launch) : spread(launch);
+        watcher ? run_watched(launch, *watcher) : spread(launch);
         end();
         if (stopping.asked) {
             stopping.tell(describe(launch));
@@ -112,17 +113,18 @@ class Pool {
         if (helpers) dismiss();
     }
 
-    // All blocks one after another, on this thread. What fails is the recorder's to tell.
-    void check(const Launch& launch) {
+    // All blocks one after another, on this thread. What fails is the watcher's to tell.
+    void run_watched(const Launch& launch, Watcher& watcher) {
         Worker& self = this_worker();
-        recorder.begin_launch(launch, {{&self, sizeof self}, self.stacks.memory()});
+        watcher.begin_launch(launch, {simulator_dynamic_shared, launch.shared},
+                             {{&self, sizeof self}, self.stacks.memory()});
         const uint64_t count = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
         for (uint64_t n = 0; n < count; n++) {
-            const uint64_t block = recorder.block_in_order(n);
-            recorder.begin_block(self, block);
-            const bool ran = self.run_block(launch, index_of(launch, block));
-            if (stopping.asked) return void(recorder.end_block(nullptr));
-            if (!recorder.end_block(ran ? nullptr : &self.error)) return;
+            const uint64_t block = watcher.block_in_order(n);
+            watcher.begin_block(self, block);
+            const bool ran = self.run_block(launch, index_of(launch, block), &watcher);
+            if (stopping.asked) return void(watcher.end_block(nullptr));
+            if (!watcher.end_block(ran ? nullptr : &self.error)) return;
         }
     }
 

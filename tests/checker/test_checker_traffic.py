@@ -1,11 +1,11 @@
-"""What the checker counts against counts derived by hand (docs/checker_patterns.py)."""
+"""What the checker counts against counts derived by hand (docs/programs/checker_patterns.py)."""
 
 import pytest
 import torch
 
 import jitload
 import lab
-from docs.checker_patterns import PATTERNS, SOURCE, call
+from docs.programs.checker_patterns import PATTERNS, SOURCE, call
 
 
 def row(report: lab.Report, **wanted):

@@ -1,0 +1,118 @@
+// Whose memory an access touches, and what comes of one that touches nobody's or is not aligned.
+#pragma once
+#include "recorder.h"
+
+namespace simulator {
+namespace {
+
+Region& Recorder::add(uintptr_t begin, size_t bytes, Region::Type type, std::string name,
+                      size_t pad) {
+    regions.push_back({begin, begin + bytes, bytes, type, pad, std::move(name)});
+    sorted.clear();
+    return regions.back();
+}
+
+void Recorder::allocated(uintptr_t begin, size_t bytes, size_t pad) {
+    if (!is_on()) return;
+    poison(begin, bytes);
+    add(begin, bytes, Region::Fresh, "", pad);
+}
+
+// The region's record stays; its addresses may be another's from now on.
+void Recorder::freed(uintptr_t begin) {
+    if (!is_on()) return;
+    for (Region& region : regions)
+        if (region.begin == begin && region.type == Region::Fresh)
+            region.end = region.begin, sorted.clear();
+    forget_places();
+}
+
+Region* Recorder::region_at(uintptr_t address) {
+    if (sorted.empty()) arrange();
+    return find(address);
+}
+
+void Recorder::arrange() {
+    for (Region& region : regions)
+        if (region.is_alive()) sorted.push_back(&region);
+    std::sort(sorted.begin(), sorted.end(),
+              [](const Region* a, const Region* b) { return a->begin < b->begin; });
+    forget_places();
+}
+
+void Recorder::forget_places() {
+    for (Site& site : sites) {
+        site.region = nullptr;
+        slot_of(site.pc).size = 0;
+    }
+}
+
+// The last region that begins at or before the address, if it ends after it.
+Region* Recorder::find(uintptr_t address) const {
+    auto after = std::upper_bound(sorted.begin(), sorted.end(), address,
+                                  [](uintptr_t a, const Region* r) { return a < r->begin; });
+    if (after == sorted.begin()) return nullptr;
+    Region* region = after[-1];
+    return address < region->end ? region : nullptr;
+}
+
+// When a site is new, or touches other memory than before. False if that is nobody's.
+bool Recorder::look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind) {
+    Slot& slot = slot_of(pc);
+    if (!slot.pc) {
+        if (sites.size() == most_sites)
+            stop_block("it touches memory from more places than the checker can tell apart");
+        slot.pc = pc;
+        slot.id = sites.size();
+        sites.push_back({pc, slot.id, kind});
+    }
+    Region* region = find(address);
+    if (!region || !region->holds(address, size)) {
+        outside(sites[slot.id], address, size);
+        return false;
+    }
+    slot.begin = region->begin;
+    slot.size = region->end - region->begin;
+    slot.is_private = region->type == Region::Private;
+    return true;
+}
+
+// ---- Findings
+
+void Recorder::outside(Site& site, uintptr_t address, unsigned size) {
+    const auto distance = [&](const Region& region) {
+        return address + size > region.end ? address + size - region.end : region.begin - address;
+    };
+    Region* nearest = nullptr;
+    for (Region* region : sorted) {
+        if (region->type == Region::Private) continue;
+        if (!nearest || distance(*region) < distance(*nearest)) nearest = region;
+    }
+    constexpr size_t near = 1 << 20;
+    report(at("out of bounds", site, nearest && distance(*nearest) < near ? nearest : nullptr,
+              address, size, block->rank));
+    reported = serial;
+    const bool harmless = nearest && distance(*nearest) <= nearest->pad;
+    if (site.kind != Kind::Read && !harmless) {
+        stopped = true;
+        stop_block("an illegal write");
+    }
+}
+
+// Neighbouring lanes touch neighbouring words, the first of them in another shared array than the
+// last: one of the two ends too early.
+void Recorder::runs_over(Site& site, const Region& array, const Request& request, unsigned lane,
+                         unsigned warp) {
+    report(
+        at("out of bounds", site, &array, request.at[lane], request.size, warp * warp_size + lane));
+}
+
+void Recorder::misaligned(uintptr_t pc, uintptr_t address, unsigned size) {
+    const Site& site = sites[slot_of(pc).id];
+    report(at("misaligned", site, find(address), address, size, block->rank));
+    stopped = true;
+    stop_block("a misaligned access");
+}
+
+}  // namespace
+}  // namespace simulator

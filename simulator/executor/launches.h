@@ -1,0 +1,88 @@
+// A launch from CUDA's verdict on it to the error that it leaves; and how a kernel ends its own.
+#pragma once
+#include "device.h"
+#include "interrupts.h"
+
+namespace simulator {
+namespace {
+
+bool within(const dim3& extent, const dim3& limit) {
+    return extent.x - 1 < limit.x && extent.y - 1 < limit.y &&
+           extent.z - 1 < limit.z;  // 0 - 1 is large
+}
+
+// CUDA's verdict on a launch, with the reason. The codes are those that its documentation names,
+// and that CUDA 12 gives; CUDA 13.0 was seen to say cudaErrorInvalidValue to all of them.
+Error check(const Launch& launch) {
+    const dim3 &grid = launch.grid, &block = launch.block;
+    const auto refuse = [&](cudaError_t code, const std::string& reason) {
+        return Error{
+            code, std::string(cudaGetErrorName(code)) + ": " + describe(launch) + ": " + reason};
+    };
+    if (!within(grid, largest_grid))
+        return refuse(
+            cudaErrorInvalidConfiguration,
+            text("a grid of (%u, %u, %u) blocks; each extent is at least 1, at most (%u, %u, %u)",
+                 grid.x, grid.y, grid.z, largest_grid.x, largest_grid.y, largest_grid.z));
+    if (!within(block, largest_block) || uint64_t(block.x) * block.y * block.z > max_threads)
+        return refuse(cudaErrorInvalidConfiguration,
+                      text("a block of (%u, %u, %u) threads; each extent is at least 1, at most "
+                           "(%u, %u, %u), and "
+                           "their product at most %u",
+                           block.x, block.y, block.z, largest_block.x, largest_block.y,
+                           largest_block.z, max_threads));
+    if (const size_t allowed = allowed_shared(launch.function); launch.shared > allowed)
+        return refuse(
+            cudaErrorInvalidValue,
+            text("%zu bytes of dynamic shared memory; %zu are allowed, and at most %zu after "
+                 "cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
+                 launch.shared, allowed, most_shared));
+    return {};
+}
+
+std::atomic<uint64_t> launches_so_far;
+
+}  // namespace
+
+void run(const Launch& launch) {
+    launches_so_far.fetch_add(1, std::memory_order_relaxed);
+    if (worker && worker->running)
+        worker->fail(cudaErrorNotSupported,
+                     "it launches " + describe(launch) +
+                         ": the simulator does not launch kernels from kernels");
+    Error error = check(launch);
+    if (error.code == cudaSuccess) {
+        interrupts->enter();
+        error = pool->run(launch);
+        interrupts->leave();
+    }
+    fflush(stdout);  // what the kernel printed
+    if (error.is_interrupt && interrupts->will_raise()) return;
+    if (error.code != cudaSuccess) record(error);
+}
+
+void trap(const char* file, int line) {
+    worker->fail(
+        cudaErrorLaunchFailure, text("%s:%d: thread %u: __trap", file, line, worker->rank));
+}
+
+void fail_bounds(unsigned threads, const char* file, int line) {
+    worker->fail(cudaErrorInvalidConfiguration,
+                 text("%s:%d: %u threads in a block, and the kernel's __launch_bounds__ allow %u",
+                      file, line, worker->size, threads));
+}
+
+void fail_assertion(const char* condition, const char* file, int line) {
+    if (worker && worker->running)
+        worker->fail(cudaErrorAssert, text("%s:%d: thread %u: assertion failed: %s", file, line,
+                                           worker->rank, condition));
+    fprintf(stderr, "%s:%d: assertion failed: %s\n", file, line, condition);
+    abort();
+}
+
+}  // namespace simulator
+
+// How many kernels this process has launched: a measurement asks before a call and after it.
+extern "C" SIMULATOR_EXPORT uint64_t simulator_launches() {
+    return simulator::launches_so_far.load(std::memory_order_relaxed);
+}

@@ -1,0 +1,45 @@
+// Where the system has put a library.
+#pragma once
+#include <stdint.h>
+#include <string>
+#ifdef __linux__
+#include <dlfcn.h>
+#include <link.h>
+#endif
+
+namespace simulator {
+namespace {
+
+struct Library {
+    std::string path;
+    uintptr_t base;
+};
+
+#ifdef __linux__
+Library library_of(const void* code) {
+    Dl_info info = {};
+    dladdr(code, &info);
+    return {info.dli_fname ? info.dli_fname : "", reinterpret_cast<uintptr_t>(info.dli_fbase)};
+}
+
+template <class Visit>
+void with_headers_of(const Library& library, Visit visit) {
+    struct Search {
+        uintptr_t base;
+        Visit& visit;
+    } search{library.base, visit};
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* data) {
+            auto& search = *static_cast<Search*>(data);
+            if (info->dlpi_addr != search.base) return 0;
+            search.visit(*info);
+            return 1;
+        },
+        &search);
+}
+#else
+Library library_of(const void*) { return {}; }
+#endif
+
+}  // namespace
+}  // namespace simulator

@@ -1,0 +1,48 @@
+// The dynamic shared memory of the block that runs, and how much of it a launch may ask for.
+#pragma once
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include "errors.h"
+
+namespace simulator {
+namespace {
+
+constexpr size_t default_shared = 48 << 10;  // bytes that any launch may ask for
+constexpr size_t most_shared =
+    227 << 10;  // and with cudaFuncSetAttribute, as on compute capability 9.0
+
+// What cudaFuncSetAttribute has allowed each kernel, by its address.
+std::mutex allowances_mutex;
+std::map<const void*, size_t> allowances;
+
+size_t allowed_shared(const void* function) {
+    std::lock_guard<std::mutex> lock(allowances_mutex);
+    size_t allowed = default_shared;
+    for (const auto& [allowed_function, bytes] : allowances)
+        if (allowed_function == function || !function) allowed = std::max(allowed, bytes);
+    return allowed;
+}
+
+}  // namespace
+
+namespace api {
+
+cudaError_t set_attribute(const void* function, cudaFuncAttribute attribute, int value) {
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (!function) return record(cudaErrorInvalidDeviceFunction);
+    if (value < 0 || size_t(value) > most_shared) return record(cudaErrorInvalidValue);
+    std::lock_guard<std::mutex> lock(allowances_mutex);
+    allowances[function] = value;
+    return cudaSuccess;
+}
+
+}  // namespace api
+}  // namespace simulator
+
+// Of the block on this operating-system thread: each `extern __shared__` array of every kernel is
+// this one.
+extern "C" {
+SIMULATOR_EXPORT __thread char simulator_dynamic_shared[simulator::most_shared]
+    __attribute__((aligned(1024)));
+}
