@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 import jitload
+from jitload import is_recorded
 from kernels import check_int64, version_number
-from toolchain.gradients import is_recorded
 
 kernel = jitload.load("cross_entropy")
 VERSIONS = ("naive", "online", "vector")

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 import jitload
+from jitload import is_recorded
 from kernels import check_buffers, check_first_order, check_int64, version_number
-from toolchain.gradients import is_recorded
 
 kernel = jitload.load("dropout_layer_norm")
 VERSIONS = ("naive", "block", "vector")

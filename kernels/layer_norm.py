@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 import jitload
+from jitload import is_recorded
 from kernels import check_buffers, check_first_order, version_number
-from toolchain.gradients import is_recorded
 
 kernel = jitload.load("layer_norm")
 VERSIONS = ("naive", "block", "vector")

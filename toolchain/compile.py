@@ -17,9 +17,9 @@ import torch
 import simulator
 from simulator.rewrite import Unsupported, rewrite
 from toolchain import machine, sources
+from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
-from toolchain.inputs import SIMULATOR, Inputs, Recipe, is_systems
 from toolchain.notes import publish
 from toolchain.sources import label
 
@@ -33,41 +33,41 @@ class _Failed(Exception):
 
 
 def compile_library(
-    inputs: Inputs, work: Path, log: Path, progress: Callable[[str], None]
+    code: Code, name: str, work: Path, log: Path, progress: Callable[[str], None]
 ) -> tuple[str, set[Path]]:
-    """Compile to `work`/NAME.so; return the compilers' output and the user's files they read.
+    """Compile to `work`/`name`.so; return the compilers' output and the user's files they read.
 
     Meanwhile `progress` is told the stage, as in "1 of 3: layer_norm.cu", four times a second.
 
     Raises:
         CompileError: a source does not compile; the compilers' output is in `log`.
     """
-    recipe = inputs.recipe
+    recipe = code.recipe
     to_compile, include, mirror = list(recipe.sources), list(recipe.include), None
     if recipe.target == "cpu":
         mirror = _Mirror(work / "mirror")
-        to_compile = mirror.write(inputs)
+        to_compile = mirror.write(code)
         include = [*map(mirror.place, include), *include, simulator.INCLUDE]
     else:
         places = [work / "launchers" / str(number) for number in range(len(to_compile))]
         to_compile = [
-            _with_launchers(inputs, path, place)
+            _with_launchers(code, path, place)
             for path, place in zip(to_compile, places, strict=True)
         ]
     try:
-        output = _load_extension(inputs, to_compile, include, work, progress)
+        output = _load_extension(code, name, to_compile, include, work, progress)
     except _Failed as failed:
         publish(log, str(failed))
-        raise first_error(str(failed), set(inputs.files), log) from None
+        raise first_error(str(failed), set(code.files), log) from None
     read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
     if mirror:
         read = set(map(mirror.original, read))
     return output, {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
 
 
-def _with_launchers(inputs: Inputs, path: Path, place: Path) -> Path:
+def _with_launchers(code: Code, path: Path, place: Path) -> Path:
     """The source or, where its kernels need launchers, a file in the new `place` with both."""
-    if not (launchers := inputs.launchers(path)):
+    if not (launchers := code.launchers(path)):
         return path
     place.mkdir(parents=True)
     copy = place / path.name
@@ -93,17 +93,17 @@ class _Mirror:
             return path
         return Path("/", path.relative_to(self.root))
 
-    def write(self, inputs: Inputs) -> list[Path]:
+    def write(self, code: Code) -> list[Path]:
         """Rewrite all inputs; return what to compile."""
-        include = inputs.recipe.include
+        include = code.recipe.include
         for folder in include:
             self._make(folder)
-        for path in inputs.files:
+        for path in code.files:
             if path.is_relative_to(SIMULATOR):  # written for a C++ compiler as it is
                 continue
-            text = inputs.text(path)
+            text = code.text(path)
             try:
-                code = rewrite(text + inputs.launchers(path), label(path))
+                written = rewrite(text + code.launchers(path), label(path))
             except Unsupported as error:
                 raise CompileError(
                     error.message,
@@ -113,14 +113,14 @@ class _Mirror:
                     hint=error.hint,
                 ) from None
             if path.suffix == ".cu":  # nvcc includes this header of itself
-                code = f"#include <cuda_runtime.h>\n{code}"
+                written = f"#include <cuda_runtime.h>\n{written}"
             self._make(path.parent)
-            self.place(path).write_text(code)
+            self.place(path).write_text(written)
             for _, name in sources.included(text):  # a system goes through "sub" to "sub/../x.h"
                 for folder in (path.parent, *include):
                     if ".." in name and (way := folder / Path(name).parent).is_dir():
                         self._make(way)
-        return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in inputs.recipe.sources]
+        return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
 
     def _make(self, folder: Path) -> None:
         """Make the mirrored folder, and a link of every one on the way to it."""
@@ -141,7 +141,8 @@ class _Mirror:
 
 
 def _load_extension(
-    inputs: Inputs,
+    code: Code,
+    name: str,
     to_compile: list[Path],
     include: list[Path],
     work: Path,
@@ -167,12 +168,12 @@ def _load_extension(
             ["ninja", "-v"], file.parent, lambda output: progress(stage_of(output, names))
         )
 
-    home, for_cuda = machine.cuda_home(), inputs.recipe.target == "cuda"
-    cxx, nvcc = inputs.flags
+    home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
+    cxx, nvcc = code.flags
     folders = [f"-I{folder}" for folder in include]
     nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
-    if inputs.recipe.check:
+    if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
     taken_over = {
         "_run_ninja_build": run_ninja,
@@ -189,7 +190,7 @@ def _load_extension(
     vars(cpp_extension).update(taken_over)
     try:
         cpp_extension.load(
-            name=inputs.name,
+            name=name,
             sources=[f"/{number}{path.suffix}" for number, path in enumerate(to_compile)],
             extra_cflags=list(map(for_ninja, [*folders, *cxx])),
             extra_cuda_cflags=list(map(for_ninja, nvcc)),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -140,6 +142,14 @@ HINTS = [
         "this nvcc does not know that architecture: set TORCH_CUDA_ARCH_LIST or take a newer nvcc",
     ),
 ]
+
+
+def demangled(text: str) -> str:
+    """A text with C++'s names in the place of mangled ones, if binutils' or LLVM's filt is here."""
+    program = shutil.which("c++filt") or shutil.which("llvm-cxxfilt")
+    if not program:
+        return text
+    return subprocess.run([program], input=text, capture_output=True, text=True, check=True).stdout
 
 
 def hint_for(*texts: str) -> str | None:

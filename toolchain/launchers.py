@@ -6,7 +6,7 @@ is followed, in what is compiled, by
 
     extern "C" cudaError_t jitload_launch_add(unsigned grid_x, ..., const float* x, float* y, int n)
 
-behind which `kernel.add[grid, block](x, y, n)` stands (`toolchain.cfunctions.KernelFunction`). Who
+behind which `kernel.add[grid, block](x, y, n)` stands (`jitloader.cfunctions.KernelFunction`). Who
 writes an extern "C" function of their own decides how kernels are launched: then those alone that
 are launched nowhere get one.
 """
@@ -18,14 +18,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from simulator.rewrite import blank
-from toolchain.cfunctions import ERROR, Parameter, launcher_of
-from toolchain.sources import label, without_comments
-
-if TYPE_CHECKING:
-    from toolchain.versions import Version
+from simulator.scan import blank, closing, without_comments
+from toolchain.signatures import ERROR, Parameter, launcher_of
+from toolchain.sources import label
 
 _NAME = re.compile(r"[\w\s:*&<>,]*?(?<![\w:])(\w+)\s*\(")  # behind __global__
 _QUALIFIERS = {"__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__"}
@@ -148,8 +144,8 @@ def definitions(code: str) -> Iterator[Definition]:
         before = plain[max(plain.rfind(mark, 0, word.start()) for mark in ";{}") + 1 : word.start()]
         name = _NAME.match(plain, word.end())
         while name and name[1] in _QUALIFIERS:
-            name = _NAME.match(plain, _closing(plain, name.end() - 1))
-        end = name and _closing(plain, name.end() - 1)
+            name = _NAME.match(plain, closing(plain, name.end() - 1) or len(plain))
+        end = name and closing(plain, name.end() - 1)
         if not end or not re.match(r"\s*(?:noexcept\s*)?\{", plain[end:]):
             continue  # it is declared here, and defined elsewhere
         template = re.search(r"\btemplate\s*<(.*)>", before, re.DOTALL)
@@ -179,16 +175,6 @@ def split(text: str) -> list[str]:
         else:
             parts[-1] += char
     return [part.strip() for part in parts]
-
-
-def _closing(plain: str, opening: int) -> int:
-    """Where the parenthesis that opens there has been closed; the end where it is not."""
-    depth = 0
-    for bracket in re.compile(r"[()]").finditer(plain, opening):
-        depth += 1 if bracket[0] == "(" else -1
-        if depth == 0:
-            return bracket.end()
-    return len(plain)
 
 
 def _scope(plain: str, position: int) -> str:
@@ -241,21 +227,18 @@ def launchers(code: str, path: Path, exports: dict) -> str:
     return "\n".join(["", *lines, ""]) if lines else ""
 
 
-def explanations(version: Version) -> dict[str, str]:
-    """Why what a build's .cu files define cannot be called from Python: a sentence for each name.
+def explanations(sources: dict[str, list[str]], exports: Iterable[str]) -> dict[str, str]:
+    """Why what .cu files define cannot be called from Python: a sentence for each name.
 
-    Of a name that can be called, why it could not. None for a build with a binding, which decides,
-    or one that is gone from the cache.
+    Of a name that can be called, why it could not.
+
+    sources: the lines of each file, by its name.
+    exports: what a build without a binding says that it offers.
     """
-    if version.manifest["binding"] != "c":
-        return {}
-    exports = version.manifest["exports"]
-    try:
-        sources = version.sources().items()
-    except OSError:
-        return {}
     codes = {
-        name: without_comments("\n".join(lines)) for name, lines in sources if name.endswith(".cu")
+        name: without_comments("\n".join(lines))
+        for name, lines in sources.items()
+        if name.endswith(".cu")
     }
     found = {}
     for code in codes.values():

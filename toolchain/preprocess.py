@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simulator.scan import without_comments
 from toolchain import machine
-from toolchain.sources import without_comments
 
 if TYPE_CHECKING:
-    from toolchain.inputs import Inputs
+    from toolchain.code import Code
 
 _DECIDES = re.compile(r"^[ \t]*#[ \t]*(?:define|if|ifdef|ifndef)\b", re.MULTILINE)
 _INCLUDE_LINE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">].*$')
@@ -28,7 +28,7 @@ _KNOWN = {"__CUDA_ARCH__", "__CUDACC__", "__NVCC__", "__cplusplus", "PLAYGROUND_
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(.*)", re.MULTILINE)
 
 
-def preprocessed(inputs: Inputs, path: Path) -> tuple[str, ...]:
+def preprocessed(code: Code, path: Path) -> tuple[str, ...]:
     """The code of a source, line for line, without its directives, its comments and its headers.
 
     Macros that the source or a header of the user's defines are expanded. System headers are not
@@ -36,14 +36,14 @@ def preprocessed(inputs: Inputs, path: Path) -> tuple[str, ...]:
     where their macros are not defined and that where they are large numbers. Where the preprocessor
     gives up, it is the text as it stands.
     """
-    text = inputs.text(path)
+    text = code.text(path)
     if not _DECIDES.search(text):
         return (without_comments(text),)
-    for_cuda = inputs.recipe.target == "cuda"
+    for_cuda = code.recipe.target == "cuda"
     macros = ["-D__CUDACC__", "-D__NVCC__"] if for_cuda else []
     macros.append(f"-DPLAYGROUND_CUDA={int(for_cuda)}")
-    macros += [flag for flag in inputs.recipe.flags if re.match("-[DU].", flag)]
-    flat = "\n".join(_flat(inputs, path, "source", 0))
+    macros += [flag for flag in code.recipe.flags if re.match("-[DU].", flag)]
+    flat = "\n".join(_flat(code, path, "source", 0))
     asked = {name for condition in _CONDITION.findall(flat) for name in _WORD.findall(condition)}
     defined = {*_DEFINED.findall(flat), *(re.split("[=(]", flag[2:])[0] for flag in macros)}
     unknown = sorted(f"-D{name}=999999" for name in asked - defined - _KNOWN)
@@ -65,26 +65,26 @@ def _run(text: str, macros: list[str]) -> str | None:
     return _own_lines(run.stdout) if run.returncode == 0 else None
 
 
-def _flat(inputs: Inputs, path: Path, name: str, depth: int) -> list[str]:
+def _flat(code: Code, path: Path, name: str, depth: int) -> list[str]:
     """The lines of a file, with those of the user's headers where they are included."""
     lines = []
-    for number, line in enumerate(without_comments(inputs.text(path)).split("\n"), 1):
+    for number, line in enumerate(without_comments(code.text(path)).split("\n"), 1):
         include = _INCLUDE_LINE.match(line)
         if include is None:
             lines.append("" if _ERROR_LINE.match(line) else line)
             continue
-        header = _header(inputs, path, *include.groups())
+        header = _header(code, path, *include.groups())
         if header and depth < _DEEPEST:
-            lines += ['#line 1 "header"', *_flat(inputs, header, "header", depth + 1)]
+            lines += ['#line 1 "header"', *_flat(code, header, "header", depth + 1)]
         lines.append(f'#line {number + 1} "{name}"')
     return lines
 
 
-def _header(inputs: Inputs, path: Path, quote: str, name: str) -> Path | None:
+def _header(code: Code, path: Path, quote: str, name: str) -> Path | None:
     """The header of the user's that a file includes by this name."""
     beside = [path.parent] if quote == '"' else []
-    places = (Path(os.path.normpath(p / name)) for p in (*beside, *inputs.recipe.include))
-    return next((place for place in places if place in inputs.files), None)
+    places = (Path(os.path.normpath(p / name)) for p in (*beside, *code.recipe.include))
+    return next((place for place in places if place in code.files), None)
 
 
 def _own_lines(output: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
+
+from toolchain.errors import demangled
 
 # Of a multiprocessor, by architecture: threads, blocks, bytes of shared memory. (CUDA programming
 # guide, "Technical specifications per compute capability".) All have 65536 registers.
@@ -115,7 +115,7 @@ class Resources(list[Use]):
 def uses(log: str) -> list[Use]:
     """What a build's log tells of its kernels, in the order of their names."""
     found = list(_ENTRY.finditer(log))
-    names = _readable(list(dict.fromkeys(match["name"] for match in found)))
+    names = plain_names(list(dict.fromkeys(match["name"] for match in found)))
     return sorted(
         (
             Use(
@@ -131,13 +131,10 @@ def uses(log: str) -> list[Use]:
     )
 
 
-def _readable(names: list[str]) -> dict[str, str]:
+def plain_names(mangled: list[str]) -> dict[str, str]:
     """Mangled names as C++ has them, without what the functions return and take."""
-    program = shutil.which("c++filt") or shutil.which("llvm-cxxfilt")
-    if not program or not names:
-        return {name: name for name in names}
-    answer = subprocess.run([program, *names], capture_output=True, text=True, check=True)
+    lines = demangled("\n".join(mangled)).splitlines()
     return {
         name: re.sub(r"\(.*", "", line.replace("(anonymous namespace)::", "")).removeprefix("void ")
-        for name, line in zip(names, answer.stdout.splitlines(), strict=True)
+        for name, line in zip(mangled, lines, strict=True)
     }

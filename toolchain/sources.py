@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from simulator.scan import blank, without_comments
+
 ROOT = Path(__file__).resolve().parent.parent
 
-_COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _INCLUDE = re.compile(r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]')
 _REGISTRATION = re.compile(
@@ -51,15 +52,6 @@ def line_of(path: Path | None, line: int | None) -> str | None:
         return None
 
 
-def without_comments(text: str) -> str:
-    """The same text with comments blanked; lines and columns stay."""
-    return _COMMENT_OR_STRING.sub(lambda m: m[0] if m[0][0] == '"' else _blank(m[0]), text)
-
-
-def _blank(text: str) -> str:
-    return re.sub(r"[^\n]", " ", text)
-
-
 def included(text: str) -> list[tuple[str, str]]:
     """What a text includes: (quote, name) pairs, the quote being '"' or '<'.
 
@@ -92,7 +84,7 @@ def includes_torch(text: str) -> bool:
 
 def binding_of(text: str) -> str:
     """How Python reaches the kernels: "module" (pybind11), "ops" (torch.ops) or "c"."""
-    code = without_comments(text)
+    code = blank(text)
     if "PYBIND11_MODULE" in code:
         return "module"
     return "ops" if "TORCH_LIBRARY" in code else "c"
@@ -100,7 +92,7 @@ def binding_of(text: str) -> str:
 
 def fixed_name(text: str) -> tuple[str, str, int, int] | None:
     """The first registration under a literal name: (macro, name, line, column)."""
-    code = _COMMENT_OR_STRING.sub(lambda m: _blank(m[0]), text)
+    code = blank(text)
     for match in _REGISTRATION.finditer(code):
         if match[2] != "TORCH_EXTENSION_NAME":
             start = match.start(2)
@@ -116,14 +108,19 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
 
     binding: how Python reaches them, where the text alone does not say.
     """
-    code = without_comments(text)
+    code, plain = without_comments(text), blank(text)
+
+    def in_code(pattern: str) -> Iterator[re.Match]:
+        """Where a pattern with a string in it is found, not itself within a string."""
+        return (match for match in re.finditer(pattern, code) if plain[match.start()] != " ")
+
     if (binding or binding_of(text)) != "c":
-        return dict.fromkeys(re.findall(r"\.\s*def\s*\(\s*\"(\w+)", code))
+        return dict.fromkeys(match[1] for match in in_code(r'\.\s*def\s*\(\s*"(\w+)'))
     found = []
-    for extern in re.finditer(r'extern\s*"C"\s*(\{)?', code):
+    for extern in in_code(r'extern\s*"C"\s*(\{)?'):
         if extern[1]:
-            found += _DEFINITION.finditer(_block(code, extern.end()))
-        elif match := _DEFINITION.match(code, extern.end()):
+            found += _DEFINITION.finditer(_block(plain, extern.end()))
+        elif match := _DEFINITION.match(plain, extern.end()):
             found.append(match)
     return {
         match["name"]: {

@@ -12,8 +12,9 @@ from jit_cases import load, write
 
 import jitload
 import lab
+from jitloader.cfunctions import Configuration
+from simulator.scan import without_comments
 from toolchain import launchers, machine
-from toolchain.cfunctions import Configuration
 
 needs_gpu = [
     pytest.mark.gpu,
@@ -394,8 +395,8 @@ def test_nvcc_compiles_the_launchers():
     source = write("device.cu", UNFIT + WAYS + ADD)
     code = f"""
 import jitload
-version = jitload._ensure(jitload._recipe([{str(source)!r}], target="cuda"))
-print(*version.manifest["exports"], version.library, *version.manifest["inputs"], sep="\\n")
+version = jitload.ensure({str(source)!r}, target="cuda")
+print(*version.exports, version.library, *version.inputs, sep="\\n")
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
@@ -464,7 +465,7 @@ def test_definitions_are_read():
         template <typename T, int N = 4>
         static __global__ void __launch_bounds__(N * (2 + 1)) two(T* x = nullptr) {}
     """
-    one, two = launchers.definitions(launchers.without_comments(code))
+    one, two = launchers.definitions(without_comments(code))
     assert (one.name, one.scope, one.template, one.line) == ("one", "a::", None, 3)
     assert one.parameters == ("int n", "float (*f)[2]")
     assert "float (*f)[2]" in one.obstacle()

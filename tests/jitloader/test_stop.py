@@ -83,7 +83,7 @@ BINDING = """
 BEGIN = """
     import json, os, threading, time
     import torch
-    jitload.announce = False
+    jitload.announce(False)
 
     def stopped(call, after=0.2):
         "What a call raises that is interrupted so many seconds from now, and how long that takes."
@@ -202,6 +202,7 @@ def test_one_call_of_many_endless_launches_is_stopped_once():
     assert result[2] < WITHIN
 
 
+@pytest.mark.slow
 def test_ops_and_their_gradients_and_compiled_functions_are_stopped():
     code = """
         class Doubled(torch.autograd.Function):
@@ -215,7 +216,7 @@ def test_ops_and_their_gradients_and_compiled_functions_are_stopped():
 
         x = torch.ones(8, requires_grad=True)
         compiled = torch.compile(lambda x: bound.endless(2 * x) + 1, backend="aot_eager")
-        namespace = getattr(torch.ops, bound.version.name)
+        namespace = getattr(torch.ops, bound.build.name)
         backward = lambda: Doubled.apply(x).sum().backward()
         def in_other_thread():
             in_thread(backward).join()
@@ -350,6 +351,7 @@ def test_between_and_after_launches_an_interrupt_is_pythons_own():
     assert all(message == "" for _, message, _ in results[1:])
 
 
+@pytest.mark.slow
 def test_interrupts_at_any_moment_are_neither_lost_nor_deadly():
     code = """
         import random
@@ -437,7 +439,7 @@ def test_the_stop_button_of_a_notebook_ends_a_launch(cache):
 
     def run(code: str, stop_after: float | None = None) -> tuple[dict, float]:
         """The reply to a cell, and how long after the stop it came."""
-        request = client.execute(code)
+        request = client.execute(code, stop_on_error=False)  # else the next may be aborted
         if stop_after:
             time.sleep(stop_after)
             manager.interrupt_kernel()

@@ -35,6 +35,7 @@ from typing import IO
 
 from toolchain.notes import close_to_others, discard, made
 
+MANIFEST = "build.json"  # without it a folder holds no build
 _temporary: dict[Path, Path] = {}  # what stands in for an own folder that cannot be written to
 _in_use: dict[Path, IO[str]] = {}  # by own folder: this process's file in in_use/
 
@@ -141,7 +142,7 @@ class Cache:
         try:
             result.replace(self.own / name)
         except OSError:
-            if not (self.own / name / "manifest.json").is_file():
+            if not (self.own / name / MANIFEST).is_file():
                 raise
             # Without locks another process may have built the same, and been faster.
 
@@ -164,7 +165,7 @@ class Cache:
         if folder.parent not in own:
             return True
         with contextlib.suppress(OSError):
-            parts = (folder, folder / "manifest.json", folder / f"{folder.name}.so")
+            parts = (folder, folder / MANIFEST, folder / f"{folder.name}.so")
             return all(_is_private(part.stat()) for part in parts)
         return False
 
@@ -221,7 +222,8 @@ class Cache:
         """
         self.sweep()
         now, kept, freed = time.time(), 0, 0
-        last = {path.parent: _changed(path) for path in self.own.glob("*/manifest.json")}
+        manifests = self.own.glob("*_*/*.json")  # those of other releases too
+        last = {path.parent: _changed(path) for path in manifests}
         live = self.used()  # after the list: whoever places a build has noted it before
         for folder in sorted(last, key=lambda f: (f.name in live, last[f]), reverse=True):
             size = sum(map(_size, folder.rglob("*")))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from jit_cases import answer, compilers_in, in_script, load, wait_for, write
 
-import jitload
+from jitloader import handle
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
 
@@ -135,7 +135,7 @@ def test_development_mode_shows_all_frames():
     path = write("script.py", CALLS[0].values[0])
     command = [sys.executable, "-X", "dev", "-W", "ignore", str(path)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120).stderr
-    assert files_shown(said.splitlines()) >= {"script.py", "jitload.py", "cfunctions.py"}
+    assert files_shown(said.splitlines()) >= {"script.py", "functions.py", "cfunctions.py"}
 
 
 def test_debuggers_and_callers_have_the_whole_traceback():
@@ -169,9 +169,9 @@ def test_a_build_that_is_stopped_says_so_in_one_line(tmp_path, shell, monkeypatc
         )
     elif shell != "python":
         program = (
-            "import signal, jitload\nfrom pathlib import Path\n"
+            "import signal\nfrom pathlib import Path\nfrom jitloader import arguments, commands\n"
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-            "jitload.KERNELS = Path.cwd()\njitload.build(['slow'], 'cpu')"
+            "arguments.KERNELS = Path.cwd()\ncommands.build(['slow'], 'cpu')"
         )
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -199,4 +199,4 @@ def test_an_interrupt_stays_what_callers_catch(monkeypatch):
     assert caught.value._render_traceback_() == [
         "KeyboardInterrupt: the build of stopped was interrupted"
     ]
-    assert jitload._kernels
+    assert handle._kernels

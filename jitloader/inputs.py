@@ -11,27 +11,25 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
-import simulator
+from jitloader.cache import Cache
 from toolchain import machine, sources
-from toolchain.cache import Cache
-from toolchain.errors import CompileError, MissingTool
+from toolchain.code import SIMULATOR, Code, Recipe, is_systems
+from toolchain.errors import MissingTool
 from toolchain.notes import digest_of, read_note, write_note
 from toolchain.sources import label
 
-SIMULATOR = Path(simulator.__file__).resolve().parent
 COARSEST_CLOCK = 2_000_000_000  # ns: of all file systems', FAT's
 READ_BY_COMPILERS = (
     *("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"),
     *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "PYTORCH_NVCC"),
     *("SDKROOT", "MACOSX_DEPLOYMENT_TARGET"),
 )
-LAYOUT = 3  # of the cache: raised when what a build's folder holds changes its meaning
+LAYOUT = 4  # of the cache: raised when what a build's folder holds changes its meaning
 
 
 class Stat(NamedTuple):
@@ -59,37 +57,9 @@ def _stat(place: str) -> Stat | None:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """All that the caller of `load` decides. What lies in the files is read from them afresh."""
+class Inputs(Code):
+    """What decides a build, as it was when it was read."""
 
-    name: str
-    sources: tuple[Path, ...]
-    include: tuple[Path, ...]
-    flags: tuple[str, ...]
-    target: str
-    debug: bool
-    formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
-    check: bool = False  # instrumented for lab.check; target is "cpu"
-
-    @property
-    def identifier(self) -> str:
-        """The name as C++ and Python can use it: that of 00_copy.cu begins with a digit."""
-        return self.name if self.name[0].isalpha() else f"k{self.name}"
-
-    @cached_property
-    def key(self) -> str:
-        """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
-        labels = [label(p) for p in (*self.sources, *self.include)]
-        kind = f"{self.debug}{' check' if self.check else ''}"
-        return digest_of(self.name, self.target, kind, *labels, "|", *self.flags)[:16]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """A recipe and the content of every file of the user's that the compiler will read for it."""
-
-    recipe: Recipe
-    files: dict[Path, bytes]
     cache: Cache  # where it is noted what compilers and depfiles said
     stats: dict[str, Stat | None]  # of every place looked at; None where there is no file
     environment: dict[str, str]  # what compilers read there
@@ -125,7 +95,7 @@ class Inputs:
         for path in recipe.sources:
             if path not in files:
                 raise FileNotFoundError(f"{path}: this source of kernel {recipe.name!r} is gone")
-        return cls(recipe, files, cache, stats, environment)
+        return cls(recipe, files, _compilers(recipe.target, cache), cache, stats, environment)
 
     def are_current(self) -> bool:
         """Whether all files, and the places where there were none, are still as they were read.
@@ -152,6 +122,10 @@ class Inputs:
             self.stats[place] = now
         return True
 
+    def know_all_noted(self) -> bool:
+        """Whether no other process has found since that the compiler reads more."""
+        return all(map(self.stats.__contains__, _noted(self.recipe, self.cache)))
+
     def in_order(self) -> list[Path]:
         """The sources, then the headers."""
         return [*self.recipe.sources, *sorted(self.files.keys() - set(self.recipe.sources))]
@@ -162,105 +136,9 @@ class Inputs:
         labels = sorted(map(label, known))  # other checkouts of the project have the same recipe
         write_note(_note(self.recipe, self.cache.own), {"headers": labels})
 
-    def text(self, path: Path) -> str:
-        return self.files[path].decode(errors="replace")
-
-    @cached_property
-    def source_text(self) -> str:
-        return "\n".join(map(self.text, self.recipe.sources))
-
-    @cached_property
-    def binding(self) -> str:
-        return sources.binding_of(self.source_text)
-
-    @cached_property
-    def codes(self) -> dict[Path, tuple[str, ...]]:
-        """The sources' own code, as the preprocessor leaves it."""
-        from toolchain.preprocess import preprocessed  # late: a warm load does without
-
-        return {path: preprocessed(self, path) for path in self.recipe.sources}
-
-    @cached_property
-    def exports(self) -> dict[str, Any]:
-        """What Python can call: `sources.exports`, and kernels, told by the key "kernel"."""
-        from toolchain import launchers
-
-        found: dict[str, Any] = {}
-        for code in chain.from_iterable(self.codes.values()):
-            found = sources.exports(code, self.binding) | found
-        if self.binding == "c":
-            found |= launchers.offered(self.codes.values(), found)
-        return found
-
-    def launchers(self, path: Path) -> str:
-        """What is to be compiled behind a source: "" where all its kernels have launchers."""
-        from toolchain import launchers
-
-        if self.binding != "c" or path not in self.codes:
-            return ""
-        return launchers.launchers(self.codes[path][0], path, self.exports)
-
-    @cached_property
-    def compilers(self) -> str:
-        """What they call themselves; where they are gone, what they did when last seen.
-
-        So builds in the cache outlive their compilers.
-        """
-        target = self.recipe.target
-        note = Path("compilers", f"{target}_{digest_of(machine.cxx())[:16]}")
-        try:
-            said = machine.compiler_versions(target, self.cache.own / "compilers")
-        except MissingTool:
-            for folder in self.cache.folders:
-                if known := read_note(folder / note):
-                    return known["said"]
-            raise
-        if read_note(self.cache.own / note) != {"said": said}:
-            with contextlib.suppress(OSError):  # a full disk, and the build may be there already
-                write_note(self.cache.own / note, {"said": said})
-        return said
-
     def require_compilers(self) -> None:
         """Raises: MissingTool, where they are gone and only remembered."""
         machine.compiler_versions(self.recipe.target, self.cache.own / "compilers")
-
-    @cached_property
-    def flags(self) -> tuple[list[str], list[str]]:
-        """For the C++ compiler, and for nvcc."""
-        recipe = self.recipe
-        clang = machine.is_clang(self.compilers)
-        # No symbol may be shared between versions: a template's static would stay the old one.
-        no_unique = "-fno-gnu-unique"  # of g++, which alone makes such symbols
-        shared = []
-        if not any(sources.includes_torch(self.text(path)) for path in self.files):
-            shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
-        if self.binding != "c":  # extern "C" functions have to stay visible
-            shared.append("-fvisibility=hidden")
-        ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
-        _, cxx = machine.cxx_command()
-        cxx = [*cxx, "-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
-        if not clang:
-            cxx.append(no_unique)
-        if recipe.target == "cpu":
-            debug = ["-O0", "-g"] if recipe.debug else []
-            if not clang:  # else an empty loop without an end has no line
-                cxx.append("-gstatement-frontiers")
-            check = simulator.CHECK_FLAGS if recipe.check else []
-            if recipe.check and clang:
-                raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
-            language = ["-x", "c++"]  # of a .cu too, which g++ does not know
-            return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
-        cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
-        if not machine.nvccs_host_is_clang():
-            shared.append(no_unique)
-        host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
-        nvcc = ["--extended-lambda", *host, *ours]
-        nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
-        if machine.nvcc_release(self.compilers) >= (12, 1):
-            nvcc.append("--split-compile=0")  # the same code, made by all cores
-        if recipe.debug:
-            return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
-        return cxx, [*nvcc, "-lineinfo", "-Xptxas=-v"]  # the latter for toolchain.resources
 
     @cached_property
     def digest(self) -> str:
@@ -281,20 +159,24 @@ class Inputs:
         """The extension's: TORCH_EXTENSION_NAME, its namespace, its folder in the cache."""
         return f"{self.recipe.identifier}_{self.digest}"
 
-    def refuse_fixed_names(self) -> None:
-        """A binding under a literal name works once; its second version would end the process."""
-        for path in self.recipe.sources:
-            if found := sources.fixed_name(self.text(path)):
-                macro, name, line, column = found
-                raise CompileError(
-                    f"{macro} under the fixed name {name!r}: a second build of it in one process"
-                    " would abort that process",
-                    path=path,
-                    line=line,
-                    column=column,
-                    hint=f"write {macro}(TORCH_EXTENSION_NAME, m): every build gets a name of its"
-                    " own, and the handle reaches its functions under any",
-                )
+
+def _compilers(target: str, cache: Cache) -> str:
+    """What they call themselves; where they are gone, what they did when last seen.
+
+    So builds in the cache outlive their compilers.
+    """
+    note = Path("compilers", f"{target}_{digest_of(machine.cxx())[:16]}")
+    try:
+        said = machine.compiler_versions(target, cache.own / "compilers")
+    except MissingTool:
+        for folder in cache.folders:
+            if known := read_note(folder / note):
+                return known["said"]
+        raise
+    if read_note(cache.own / note) != {"said": said}:
+        with contextlib.suppress(OSError):  # a full disk, and the build may be there already
+            write_note(cache.own / note, {"said": said})
+    return said
 
 
 def _environment() -> dict[str, str]:
@@ -310,13 +192,6 @@ def _folders_named_in(environment: dict[str, str]) -> list[Path]:
     values = (environment.get(name, "") for name in ("CPATH", "CPLUS_INCLUDE_PATH"))
     folders = [Path(folder) for value in values for folder in value.split(os.pathsep)]
     return [folder for folder in folders if folder.is_absolute() and not is_systems(folder)]
-
-
-def is_systems(path: Path) -> bool:
-    """Whether it is the system's, Python's, torch's, CUDA's or the simulator's, not the user's."""
-    torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or "/usr"
-    system = ("/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR)
-    return any(path.is_relative_to(folder) for folder in system)
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toolchain.gradients import fragment
+from jitloader.gradients import fragment
 
 __all__ = ["register"]
 

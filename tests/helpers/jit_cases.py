@@ -8,6 +8,8 @@ from pathlib import Path
 
 import jitload
 
+LOAD = 'print(jitload.load("{}", target="cpu").answer())'
+
 
 def write(path: str, text: str) -> Path:
     path = Path(path).absolute()
@@ -19,6 +21,13 @@ def write(path: str, text: str) -> Path:
 def answer(value: object, name: str = "answer") -> Path:
     """A source whose function returns `value`."""
     return write(f"{name}.cu", f'extern "C" int answer() {{ return {value}; }}\n')
+
+
+def hiding(name: str, value: object = "HIDDEN") -> Path:
+    """A source whose header, where HIDDEN is 3, is named by a macro: only a compiler finds it."""
+    write("hidden.h", "#define HIDDEN 3")
+    include = '#define NAME "hidden.h"\n#include NAME\n'
+    return write(f"{name}.cu", f'{include}extern "C" int answer() {{ return {value}; }}\n')
 
 
 def load(*sources, **options):
@@ -45,11 +54,22 @@ def _python(*arguments: str, **options) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, *arguments], **options)
 
 
+def results_of(processes: list[subprocess.Popen]) -> list[tuple[str, str]]:
+    """What each printed, and what it said of its builds."""
+    results = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), results
+    return [(out.strip(), err) for out, err in results]
+
+
 def output_of(code: str, **options) -> str:
     process = in_process(code, **options)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     return out.strip()
+
+
+def files_in(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 def compilers_in(folder: Path) -> list[str]:

@@ -16,8 +16,8 @@ from types import TracebackType
 
 import torch
 
-_OURS = Path(__file__).resolve().parent
-_LOADER = str(_OURS.with_name("jitload.py"))
+_ROOT = Path(__file__).resolve().parent.parent
+_OURS = tuple(f"{_ROOT}/{place}" for place in ("jitload.py", "jitloader/", "toolchain/"))
 _TORCH = f"{Path(torch.__file__).parent}/"
 
 
@@ -60,7 +60,7 @@ def _shortened(error: BaseException) -> TracebackType | None:
     while entry:
         file = entry.tb_frame.f_code.co_filename
         below_ours = ours and file.startswith(_TORCH)
-        ours = below_ours or file == _LOADER or file.startswith(f"{_OURS}/")
+        ours = below_ours or file.startswith(_OURS)
         if not ours:
             entries.append(entry)
         entry = entry.tb_next

@@ -5,7 +5,7 @@ from jit_cases import answer, load, write
 
 import jitload
 from toolchain.machine import cuda_home
-from toolchain.resources import Resources, Use, uses
+from toolchain.resources import Resources, Use, plain_names, uses
 
 LOG = """[2/3] nvcc ...
 ptxas info    : 0 bytes gmem
@@ -80,8 +80,16 @@ def test_nvcc_tells_of_every_kernel():
         extern "C" void launch(float* x) { two<<<1, 64>>>(x); }
         """,
     )
-    version = jitload._ensure(jitload._recipe([path], target="cuda"))
-    found = uses(version.log())
+    build = jitload.ensure(path, target="cuda")
+    found = uses(build.log())
     assert {use.kernel for use in found} == {"one<float>", "one<double>", "two"}
     assert {use.shared for use in found if use.kernel == "two"} == {256}
     assert all(0 < use.registers < 64 and use.spilled == 0 for use in found)
+
+
+def test_a_symbol_is_named_without_its_types():
+    names = {
+        "_ZN5torch8autograd4NodeD2Ev": "torch::autograd::Node::~Node",
+        "torch_list_size": "torch_list_size",
+    }
+    assert plain_names([*names]) == names

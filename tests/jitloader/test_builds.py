@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("in_scratch")
 
 
 def test_loaded_lists_every_kernel_that_was_opened(monkeypatch):
-    monkeypatch.setattr(jitload, "_kernels", {})
+    monkeypatch.setattr("jitloader.handle._kernels", {})
     kernels = [load(answer(1, "first")), load(answer(1, "second"))]
     with pytest.raises(jitload.CompileError):
         load(answer("oops", "third"))
@@ -201,7 +201,7 @@ def test_asking_costs_less_than_a_reader_of_ten_kernels_notices(monkeypatch):
 @pytest.fixture
 def events(monkeypatch):
     heard = []
-    monkeypatch.setattr(jitload, "listeners", [heard.append])
+    monkeypatch.setattr("jitloader.events.listeners", [heard.append])
     return heard
 
 
@@ -223,7 +223,7 @@ def test_a_build_is_told_of_under_the_name_that_was_written(events):
     kernel = load(write("00_answer.cu", 'extern "C" int answer() { return 7; }'))
     assert kernel.answer() == 7
     assert kernel.name == "00_answer"
-    assert [version.digest for version in kernel.versions()] == [kernel.digest]
+    assert [version.digest for version in kernel.builds()] == [kernel.digest]
     kernel.instrumented()
     ended = [event.name for event in events if event.state == "done"]
     assert ended == ["00_answer", "00_answer (for lab.check)"]
@@ -278,15 +278,15 @@ def edited(cache, tmp_path_factory):
         return kernel
 
 
-def test_versions_are_a_table_of_when_what_and_how_long(edited):
-    newest, *_ = versions = edited.versions()
-    head, *rows = str(versions).splitlines()
+def test_builds_are_a_table_of_when_what_and_how_long(edited):
+    newest, *_ = builds = edited.builds()
+    head, *rows = str(builds).splitlines()
     assert head.split() == ["when", "digest", "target", "lines", "seconds"]
     assert [row.split()[0] for row in rows] == ["0", "1", "2"]
     assert rows[0].split()[3:] == [newest.digest, "cpu", "+2", "−1", f"{newest.seconds:.2f}"]
     assert rows[1].split()[5:7] == ["+1", "−1"]
     assert "+" not in rows[2], "nothing came before the first"
-    table = versions._repr_html_()
+    table = builds._repr_html_()
     assert table.count("<tr>") == 4
     assert f"<td>{newest.digest}</td>" in table
 
@@ -295,7 +295,7 @@ def test_a_difference_is_told_by_file_and_line(edited):
     diff = edited.diff(2, 0)
     assert (diff.added, diff.removed) == (3, 2)
     lines = str(diff).splitlines()
-    old, new = (edited.versions()[i].digest[:8] for i in (2, 0))
+    old, new = (edited.builds()[i].digest[:8] for i in (2, 0))
     source, header = Path("table.cu"), Path("n.h")
     assert lines[0].endswith(f"{source} ({old})")
     assert lines[1].endswith(f"{source} ({new})")
@@ -313,6 +313,18 @@ def test_a_difference_is_coloured_in_a_notebook_and_escaped(edited):
     assert "no difference" in edited.diff(0, 0)._repr_html_()
 
 
-def test_a_version_that_is_not_there_has_no_difference(edited):
-    with pytest.raises(LookupError, match="version 7 of table"):
+def test_a_build_that_is_not_there_has_no_difference(edited):
+    with pytest.raises(LookupError, match="build 7 of table"):
         edited.diff(7, 0)
+
+
+def test_old_names_say_what_is_called_otherwise_now(edited):
+    with pytest.warns(DeprecationWarning, match=r"kernel\.versions\(\) is called kernel\.builds"):
+        assert edited.versions() == edited.builds()
+    with pytest.warns(DeprecationWarning, match=r"kernel\.version is called kernel\.build now"):
+        assert edited.version == edited.build
+    with pytest.warns(DeprecationWarning, match="version is called build now") as told:
+        assert edited.at(1).version == edited.builds()[1]
+    assert [warning.filename for warning in told] == [__file__]
+    with pytest.warns(DeprecationWarning, match=r"jitload\.Versions is called jitload\.Builds now"):
+        assert jitload.Versions is jitload.Builds

@@ -124,7 +124,7 @@ def test_the_default_target_is_that_of_the_process_that_unpickles(monkeypatch):
     default = pickle.dumps(jitload.load("default.cu"))
     monkeypatch.setenv("JITLOAD_TARGET", "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(jitload, "_kernels", {})
+    monkeypatch.setattr("jitloader.handle._kernels", {})
     with pytest.raises(RuntimeError, match='target="cuda" needs a GPU'):
         pickle.loads(default)
     monkeypatch.setenv("JITLOAD_TARGET", "cpu")

@@ -17,7 +17,9 @@ import torch
 from jit_cases import answer, compilers_in, in_process, load, output_of, wait_for, write
 
 import jitload
+from jitloader import commands, inputs
 from toolchain import compile as compiling
+from toolchain import machine
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
 
@@ -88,7 +90,7 @@ def test_flags_reach_the_compiler_as_they_are_written():
     assert not list(Path().rglob("pwned"))
 
 
-@pytest.mark.skipif(jitload.machine.cuda_home() is None, reason="no nvcc here")
+@pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
 def test_flags_reach_nvccs_compilers_as_they_are_written(monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     source = write(
@@ -102,7 +104,7 @@ def test_flags_reach_nvccs_compilers_as_they_are_written(monkeypatch):
         """,
     )
     flags = ["-DA=3>2", "-DB=unsigned int", "-DC=int(1+2)*2", '-DD="`touch pwned` $HOME"']
-    jitload._ensure(jitload._recipe([source], target="cuda", flags=[*flags, "-DE='e'"]))
+    jitload.ensure(source, target="cuda", flags=[*flags, "-DE='e'"])
     assert not list(Path().rglob("pwned"))
 
 
@@ -140,7 +142,7 @@ def test_paths_that_no_compiler_can_be_given_are_named():
     with pytest.raises(ValueError, match=r"two\\nlines.* holds '\\n', which a compiler cannot"):
         load(answer(1, "two\nlines"))
     with pytest.raises(ValueError, match=r"a,b.cu' holds ',', which nvcc cannot read: rename it"):
-        jitload._recipe([answer(1, "a,b")], target="cuda")
+        jitload.recipe_of([answer(1, "a,b")], target="cuda")
     assert load("a,b.cu").answer() == 1
 
 
@@ -205,7 +207,7 @@ def test_one_build_found_in_two_caches_is_opened_once(tmp_path, monkeypatch):
     write("twin.cpp", STABLE.replace("FACTOR", "-1"))
     first = load("twin.cpp", name="twin")
     monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "other"))
-    monkeypatch.setattr(jitload, "_kernels", {})  # as a second handle would find it
+    monkeypatch.setattr("jitloader.handle._kernels", {})  # as a second handle would find it
     second = load("twin.cpp", name="twin")
     assert second is not first
     assert second.digest == first.digest
@@ -295,7 +297,7 @@ def test_with_the_project_among_the_folders_no_header_of_the_simulators_is_an_in
     """Another checkout with the same cache would take that for a file to rewrite."""
     write("kernel.cu", "__global__ void k(float* x) { x[0] = 1; }")
     kernel = load("kernel.cu", include=[jitload.KERNELS.parent])
-    assert not [name for name in kernel.version.manifest["inputs"] if "simulator" in name]
+    assert not [name for name in kernel.build.inputs if "simulator" in name]
 
 
 def test_a_header_that_newly_shadows_another_is_seen():
@@ -309,6 +311,7 @@ def test_a_header_that_newly_shadows_another_is_seen():
     assert kernel.answer() == 1
 
 
+@pytest.mark.slow
 def test_a_compiler_that_links_its_own_libstdcxx_makes_kernels_that_share_none_of_it():
     compiler = write("compiler", '#!/bin/sh\nexec g++ "$@" -static-libstdc++\n')
     compiler.chmod(0o755)
@@ -328,7 +331,7 @@ def test_a_compiler_that_links_its_own_libstdcxx_makes_kernels_that_share_none_o
         os.environ["CXX"] = {str(compiler)!r}
         kernel = jitload.load("stream.cu", target="cpu")
         print(kernel.digits(12345))
-        library = kernel.versions()[-1].library
+        library = kernel.builds()[-1].library
         exported = ["nm", "--dynamic", "--defined-only", "--demangle", library]
         print(subprocess.run(exported, capture_output=True, text=True, check=True).stdout)
     """
@@ -352,10 +355,10 @@ def test_versions_live_side_by_side_and_statics_are_not_shared():
     assert kernel.count() == 101
     old = kernel.at(1)
     assert (old.count(), kernel.count()) == (3, 102)
-    new, first = kernel.versions()
+    new, first = kernel.builds()
     assert new.when >= first.when
     assert new.digest == kernel.digest
-    assert kernel.at(first.digest[:8]).version == kernel.at(first).version == first
+    assert kernel.at(first.digest[:8]).build == kernel.at(first).build == first
     assert (first.folder / "sources/0_counting.cu").read_text().count("count = 0") == 1
 
 
@@ -364,7 +367,7 @@ def test_a_version_that_is_not_there_is_named_with_those_that_are():
     kernel = load("lonely.cu")
     with pytest.raises(LookupError, match=rf"'feed' of lonely .* 0: {kernel.digest}"):
         kernel.at("feed")
-    with pytest.raises(LookupError, match="version 3 of lonely"):
+    with pytest.raises(LookupError, match="build 3 of lonely"):
         kernel.at(3)
 
 
@@ -396,7 +399,7 @@ def test_an_edit_during_the_build_wins_and_leaves_nothing_wrong_in_the_cache(
         patch.setattr("toolchain.compile.compile_library", edit_meanwhile)
         kernel = load(f"{name}.cu")
     assert kernel.answer() == 2
-    assert len(kernel.versions()) == 1
+    assert len(kernel.builds()) == 1
     answer(3, name)
     assert kernel.reload()
     assert kernel.answer() == 3
@@ -496,16 +499,16 @@ def test_a_notebook_shows_the_error_without_the_loaders_frames():
     assert "jitload.py" not in rendered
 
 
-@pytest.mark.skipif(jitload.machine.cuda_home() is None, reason="no nvcc here")
+@pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
 def test_nvcc_compiles_for_a_machine_that_has_no_gpu_and_its_errors_are_told_alike(monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0 9.0+PTX")
     kernel = "__global__ void fill(float* x) { x[threadIdx.x] = ANSWER; }\n"
     launch = 'extern "C" void run(float* x, cudaStream_t s) { fill<<<1, 32, 0, s>>>(x); }\n'
     path = write("fill.cu", kernel + launch)
-    library = jitload._ensure(jitload._recipe([path], target="cuda", flags=["-DANSWER=42"])).library
+    library = jitload.ensure(path, target="cuda", flags=["-DANSWER=42"]).library
     assert b"sm_80" in library.read_bytes()
     with pytest.raises(jitload.CompileError) as caught:
-        jitload._ensure(jitload._recipe([path], target="cuda"))
+        jitload.ensure(path, target="cuda")
     error = caught.value
     assert (error.path, error.line, error.column) == (path, 1, kernel.index("ANSWER") + 1)
     assert "ANSWER" in error.message
@@ -725,6 +728,7 @@ def test_a_formula_registered_again_takes_the_place_of_the_first():
     assert torch.autograd.grad(kernel.twice(x).sum(), x)[0].tolist() == [10, 10]
 
 
+@pytest.mark.slow
 def test_a_compiled_function_picks_the_new_build_up_more_often_than_dynamo_recompiles():
     kernel = differentiable("compiled")
     compiled = torch.compile(lambda x: kernel.twice(x) + 1, fullgraph=True, backend="aot_eager")
@@ -754,11 +758,11 @@ def test_a_compiled_function_raises_the_error_of_a_broken_build():
 
 def test_the_digest_covers_the_code_of_the_formulas_and_not_their_comments(tmp_path):
     path = write("formulas.py", 'def f(x):\n    """Doc."""\n    return x\n')
-    digest = jitload.formulas_of(path)
+    digest = inputs.formulas_of(path)
     write("formulas.py", 'def f(x):  # comment\n    """Other doc."""\n    return x\n')
-    assert jitload.formulas_of(path) == digest
+    assert inputs.formulas_of(path) == digest
     write("formulas.py", 'def f(x):\n    """Doc."""\n    return 2 * x\n')
-    assert jitload.formulas_of(path) != digest
+    assert inputs.formulas_of(path) != digest
 
 
 def test_a_formula_outside_the_digest_keeps_compiled_gradients_off_the_disk():
@@ -777,7 +781,7 @@ def test_a_formula_outside_the_digest_keeps_compiled_gradients_off_the_disk():
 
 def test_the_default_target_follows_the_machine_and_the_environment(monkeypatch):
     monkeypatch.delenv("JITLOAD_TARGET", raising=False)
-    possible = torch.cuda.is_available() and jitload.machine.cuda_home() is not None
+    possible = torch.cuda.is_available() and machine.cuda_home() is not None
     assert jitload.default_target() == ("cuda" if possible else "cpu")
     monkeypatch.setenv("JITLOAD_TARGET", "cpu")
     assert jitload.device() == torch.device("cpu")
@@ -826,9 +830,9 @@ def test_build_reports_each_kernel_and_fails_with_the_broken_one(capfd, monkeypa
     kernels = Path("kernels").absolute()
     answer(1, "kernels/good")
     answer("+", "kernels/poor")
-    monkeypatch.setattr(jitload, "KERNELS", kernels)
-    monkeypatch.setattr(jitload, "announce", True)
-    assert jitload.main(["build", "--target", "cpu"]) == 1
+    monkeypatch.setattr("jitloader.arguments.KERNELS", kernels)
+    monkeypatch.setattr("jitloader.events._prints", True)
+    assert commands.main(["build", "--target", "cpu"]) == 1
     out = capfd.readouterr().out.splitlines()
     assert [line.split()[:3] for line in out if line.startswith("[")] == [
         ["[1/3]", "simulator", "cpu"],
@@ -836,40 +840,40 @@ def test_build_reports_each_kernel_and_fails_with_the_broken_one(capfd, monkeypa
         ["[3/3]", "poor", "cpu"],
     ]
     assert any("poor.cu:1:" in line for line in out)
-    assert jitload.main(["build", "good", "--target", "cpu"]) == 0
+    assert commands.main(["build", "good", "--target", "cpu"]) == 0
     assert "(cached)" in capfd.readouterr().out
 
 
 def test_doctor_names_what_is_missing_and_its_remedy(capfd, monkeypatch):
-    monkeypatch.setattr(jitload.machine, "cuda_home", lambda: None)
-    assert jitload.main(["doctor"]) == 0
+    monkeypatch.setattr(machine, "cuda_home", lambda: None)
+    assert commands.main(["doctor"]) == 0
     out = capfd.readouterr().out
     assert "target cpu   builds: yes  runs: yes" in out
     assert "target cuda  builds: no  runs: no" in out
     assert "pip install nvidia-cuda-nvcc" in out.split("target cuda")[1]
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert jitload.main(["doctor"]) == 1
+    assert commands.main(["doctor"]) == 1
     out = capfd.readouterr().out
     assert "missing  C++ compiler   Debian: apt install g++" in out
     assert "target cpu   builds: no" in out
 
 
 def test_doctor_believes_no_compiler_that_compiles_nothing(capfd, monkeypatch):
-    monkeypatch.setattr(jitload.machine, "cuda_home", lambda: None)
+    monkeypatch.setattr(machine, "cuda_home", lambda: None)
     monkeypatch.setenv("CXX", "c++ -include no_such_header.h")
-    assert jitload.main(["doctor"]) == 1
+    assert commands.main(["doctor"]) == 1
     out = capfd.readouterr().out
     assert "ok       C++ compiler" in out
     assert "target cpu   builds: no  runs: no" in out
     assert "no_such_header.h" in out.split("target cpu")[1]
 
 
-@pytest.mark.skipif(jitload.machine.cuda_home() is None, reason="no nvcc here")
+@pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
 def test_doctor_proves_that_nvcc_compiles(capfd, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    assert jitload._tried("cuda") == (True, torch.cuda.is_available(), None)
+    assert commands.tried("cuda") == (True, torch.cuda.is_available(), None)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "2.0")
-    builds, runs, why = jitload._tried("cuda")
+    builds, runs, why = commands.tried("cuda")
     assert (builds, runs) == (False, False)
     assert "compute_20" in str(why)
 
@@ -877,19 +881,19 @@ def test_doctor_proves_that_nvcc_compiles(capfd, monkeypatch):
 def test_prune_keeps_the_newest_within_the_limits(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "small"))
     folders = []
-    for age, name in enumerate(["newest", "older", "oldest"]):
+    for age, name in enumerate(["newest_0", "older_0", "oldest_0"]):
         folder = tmp_path / "small" / name
         folder.mkdir(parents=True)
         (folder / "lib.so").write_bytes(bytes(1000))
-        (folder / "manifest.json").write_text("{}")
+        (folder / "build.json").write_text("{}")
         then = time.time() - age * 10 * 86400
-        os.utime(folder / "manifest.json", (then, then))
+        os.utime(folder / "build.json", (then, then))
         folders.append(folder)
-    jitload.main(["prune", "--days", "15"])
+    commands.main(["prune", "--days", "15"])
     assert [folder.exists() for folder in folders] == [True, True, False]
-    jitload.main(["prune", "--gigabytes", str(1500 / 1e9)])
+    commands.main(["prune", "--gigabytes", str(1500 / 1e9)])
     assert [folder.exists() for folder in folders] == [True, False, False]
-    jitload.main(["prune", "--gigabytes", "0"])
+    commands.main(["prune", "--gigabytes", "0"])
     assert not folders[0].exists()
     assert "freed 0.0 MB" in capfd.readouterr().out
 
@@ -897,7 +901,7 @@ def test_prune_keeps_the_newest_within_the_limits(monkeypatch, tmp_path, capfd):
 def test_the_manifest_tells_what_a_build_was_made_of():
     answer(1, "told")
     kernel = load("told.cu")
-    manifest = json.loads((kernel.library.parent / "manifest.json").read_text())
+    manifest = json.loads((kernel.library.parent / "build.json").read_text())
     assert manifest["torch"] == torch.__version__
     assert any(path.endswith("told.cu") for path in manifest["inputs"])
     assert kernel.seconds == manifest["seconds"] > 0

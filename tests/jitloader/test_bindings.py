@@ -2,14 +2,10 @@
 
 import re
 
-from docs import bindings
+from docs.programs import bindings
+from docs.programs.page import rows_of
 
-WRITTEN = bindings.PAGE.read_text().partition(bindings.MARKER)[2]
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split(" | ")]
-    for line in WRITTEN.splitlines()
-    if line.startswith("| ") and not line.startswith("| ---")
-]
+ROWS = rows_of(bindings.PART.read())
 
 
 def runs() -> dict[str, dict[tuple[str, str], bool]]:
@@ -43,8 +39,3 @@ def test_a_build_by_the_stable_abi_is_for_its_own_release_and_later_ones():
     assert not all(fine for _, fine in pairs)
     assert all(runs()[bindings.TARGETED].values())
     assert all(runs()["C functions"].values())
-
-
-def test_a_symbol_is_named_without_its_types():
-    assert bindings.demangled("_ZN5torch8autograd4NodeD2Ev") == "torch::autograd::Node::~Node"
-    assert bindings.demangled("torch_list_size") == "torch_list_size"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from toolchain import compile as compiling
 from toolchain import machine, sources
-from toolchain.cfunctions import Parameter
+from toolchain.code import Recipe
 from toolchain.command_line import checked_flags, for_ninja, for_nvcc
 from toolchain.errors import first_error, hint_for
-from toolchain.inputs import Recipe
+from toolchain.signatures import Parameter
 
 NVCC = """\
 [1/3] nvcc -c {path}
@@ -155,6 +155,9 @@ def test_output_that_holds_no_known_error_points_at_the_log(source):
         ("TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}", "ops"),
         ("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}", "module"),
         ('// PYBIND11_MODULE(x, m)\nextern "C" void f() {}', "c"),
+        ("""char q = '"'; } // PYBIND11_MODULE would be "slow\"""", "c"),
+        ('const char* said = "PYBIND11_MODULE";', "c"),
+        ("int n = 1'000; TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {} char c = 'x';", "ops"),
     ],
 )
 def test_how_a_source_binds(text, binding):
@@ -184,8 +187,9 @@ def test_exports_of_a_binding_and_of_c_functions():
         extern "C" void one(const float* x, // the input
                             int n) { if (n) { n = 2; } }
         void hidden(int n) {}
-        extern "C" { static int helper;  int two() { return 2; } void three(void) { two(); } }
+        extern "C" { static int helper;  int two() { return 2; } void three(void) { two('}'); } }
         extern "C" int declared_only(int n);
+        const char* source = R"(extern "C" void quoted() {})";
     """
     assert sources.exports(code) == {
         "one": {"returns": "void", "parameters": ["const float* x", "int n"]},

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from toolchain.notes import read_note
+from jitloader.cache import MANIFEST
+from toolchain.notes import read_note, write_note
 
 
 @dataclass(frozen=True)
-class Version:
-    """One build in the cache.
+class Build:
+    """One build in the cache, and its manifest: this class alone writes and reads that.
 
     Attributes:
         digest: the end of its name; the first characters of it are enough for `kernel.at`.
@@ -25,6 +27,13 @@ class Version:
         target: "cuda" or "cpu".
         order: counts up with every build of these sources; the clock may go back.
         folder: where it lies; sources/ in it holds what was compiled.
+        recipe: the key of what `load` was asked for.
+        binding: how Python reaches its functions: "ops", "module" or "c".
+        exports: their names; of C functions and kernels, what each takes and returns.
+        torch: the version of torch that it was built with.
+        kept: the file in sources/ of each source and header of the user's, by its name.
+        inputs: the digest of each file that the compiler read, by its name.
+        library_sha256: the digest of its library.
     """
 
     digest: str
@@ -33,7 +42,13 @@ class Version:
     target: str
     order: int
     folder: Path = field(repr=False)
-    manifest: dict[str, Any] = field(repr=False, compare=False)
+    recipe: str = field(repr=False)
+    binding: str = field(repr=False)
+    exports: dict[str, Any] = field(repr=False, compare=False)
+    torch: str = field(repr=False)
+    kept: dict[str, str] = field(repr=False, compare=False)
+    inputs: dict[str, str] = field(repr=False, compare=False)
+    library_sha256: str = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -45,26 +60,29 @@ class Version:
         return self.folder / f"{self.name}.so"
 
     @classmethod
-    def read(cls, folder: Path) -> Version | None:
+    def read(cls, folder: Path) -> Build | None:
         """The build in a folder of the cache; None where there is none, or not a whole one."""
-        manifest = read_note(folder / "manifest.json")
-        if manifest is None:
+        said = read_note(folder / MANIFEST)
+        if said is None or said.keys() != _TOLD:  # or one of an earlier release
             return None
-        return cls(
-            digest=manifest["digest"],
-            when=datetime.fromtimestamp(manifest["built"]),
-            seconds=manifest["seconds"],
-            target=manifest["target"],
-            order=manifest["order"],
-            folder=folder,
-            manifest=manifest,
-        )
+        said["when"] = datetime.fromtimestamp(said["when"])
+        return cls(folder=folder, **said)
+
+    def write(self, folder: Path) -> None:
+        """Leave the manifest in a folder that is to become this build's."""
+        said = {name: getattr(self, name) for name in _TOLD}
+        write_note(folder / MANIFEST, said | {"when": self.when.timestamp()})
+
+    def used(self) -> None:
+        """Note that it is used now: what is not for long, `prune` removes."""
+        with contextlib.suppress(OSError):
+            os.utime(self.folder / MANIFEST)
 
     def is_whole(self) -> bool:
         """A truncated library would not raise when opened, but kill the process."""
         with contextlib.suppress(OSError):
             data = self.library.read_bytes()
-            whole = hashlib.sha256(data).hexdigest() == self.manifest["library_sha256"]
+            whole = hashlib.sha256(data).hexdigest() == self.library_sha256
             return whole and (self.folder / "log").is_file()
         return False
 
@@ -77,7 +95,7 @@ class Version:
 
         A file of a build that cannot be read any more has none; a build that is gone raises.
         """
-        return {name: self._lines(file) for name, file in self.manifest["sources"].items()}
+        return {name: self._lines(file) for name, file in self.kept.items()}
 
     def _lines(self, kept: str) -> list[str]:
         try:
@@ -88,6 +106,9 @@ class Version:
             return []
 
 
+_TOLD = {each.name for each in fields(Build)} - {"folder"}
+
+
 class Diff:
     """What changed in the sources and headers between two builds; str() is a unified diff.
 
@@ -96,7 +117,7 @@ class Diff:
         added, removed: how many lines.
     """
 
-    def __init__(self, before: Version, after: Version):
+    def __init__(self, before: Build, after: Build):
         self.before, self.after = before, after
         old, new = before.sources(), after.sources()
         self.lines: list[str] = []
@@ -145,24 +166,24 @@ class Diff:
         return f'<pre style="{look}">{"".join(lines) or "no difference"}</pre>'
 
 
-class Versions(list[Version]):
+class Builds(list[Build]):
     """Builds of one kernel, newest first, shown as a table of when, what and how long."""
 
     HEAD = ("", "when", "digest", "target", "lines", "seconds")
 
     def rows(self) -> list[tuple[str, ...]]:
-        """A row a version; `lines` are those added and removed since the version before it."""
+        """A row a build; `lines` are those added and removed since the build before it."""
         changes = [Diff(before, after).change for after, before in pairwise(self)]
         return [
             (
                 str(position),
-                f"{version.when:%Y-%m-%d %H:%M:%S}",
-                version.digest,
-                version.target,
+                f"{build.when:%Y-%m-%d %H:%M:%S}",
+                build.digest,
+                build.target,
                 change,
-                f"{version.seconds:.2f}",
+                f"{build.seconds:.2f}",
             )
-            for position, (version, change) in enumerate(zip(self, [*changes, ""], strict=False))
+            for position, (build, change) in enumerate(zip(self, [*changes, ""], strict=False))
         ]
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Ctrl-C and the stop button while a kernel runs on the simulator: what Python raises then.
 
-simulator/runtime/interrupts.h stops the launch. As soon as the call that launched is back in
+simulator/executor/interrupts.h stops the launch. As soon as the call that launched is back in
 Python, the interpreter calls `_interrupt`, and so the KeyboardInterrupt comes out of that call.
 """
 
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from toolchain.versions import Version
+from jitloader.builds import Build
 
 # What the runtime calls of Python's C API, in the order of `simulator_interrupt`.
 _API = (
@@ -48,18 +48,19 @@ def listen(runtime: ctypes.CDLL) -> None:
     runtime.simulator_interrupt(*api, ctypes.py_object(interrupt))
 
 
-def _told(launch: str, thread: str = "", library: str = "", offset: str = "") -> str:
+def _told(launch: str, thread: str = "", library: str = "", *offsets: str) -> str:
     """The sentence for what `simulator_take_stop` says."""
     if not thread:
         return f"{launch}, was stopped"
-    line = _line_of(Path(library), int(offset, 16))
+    lines = (_line_of(Path(library), int(offset, 16)) for offset in offsets)
+    line = next(filter(None, lines), "")
     return f"{launch}, was stopped{line and f' at {line}'} in {thread}"
 
 
 def _line_of(library: Path, offset: int) -> str:
     """The line of the user's source, as in "add.cu:3", that an instruction is of; else ""."""
-    program, version = shutil.which("addr2line"), Version.read(library.parent)
-    if not program or not version:
+    program, build = shutil.which("addr2line"), Build.read(library.parent)
+    if not program or not build:
         return ""
     command = [program, "-i", "-e", str(library), hex(offset)]
     try:
@@ -67,7 +68,7 @@ def _line_of(library: Path, offset: int) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     for file, line in re.findall(r"^(.+?):(\d+)", said, re.MULTILINE):  # the innermost first
-        for label in version.manifest["sources"]:
+        for label in build.kept:
             if f"/{file}".endswith(f"/{label.lstrip('/')}"):
                 return f"{label}:{line}"
     return ""

@@ -1,0 +1,101 @@
+"""What `load` was called with, checked, and made into a recipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jitloader.inputs import formulas_of
+from toolchain import machine
+from toolchain.code import Recipe
+from toolchain.command_line import check_path, checked_flags
+from toolchain.machine import default_target
+from toolchain.sources import ROOT, file_in, folders_in
+
+KERNELS = ROOT / "kernels"
+LONGEST_NAME = 100  # of a kernel; its builds are folders, whose names have at most 255 bytes
+
+
+def arguments_for(recipe: Recipe) -> tuple[list[str], dict[str, Any]]:
+    """The sources and options with which `load` gives this recipe, here and on other machines.
+
+    So an op goes by its name, and the default target of this process by none.
+    """
+    options = {
+        "name": recipe.name,
+        "target": None if recipe.target == default_target() else recipe.target,
+        "flags": recipe.flags,
+        "debug": recipe.debug,
+    }
+    by_name = [recipe.sources[0].stem]
+    further = [str(p) for p in recipe.include if not p.is_relative_to(KERNELS)]
+    with contextlib.suppress(FileNotFoundError):
+        named = recipe_of(by_name, include=further, **options)
+        if replace(named, formulas=recipe.formulas) == recipe:
+            return by_name, {**options, "include": further}
+    return list(map(str, recipe.sources)), {**options, "include": list(map(str, recipe.include))}
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # its name is too long to be one
+        return False
+
+
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    return Path(file_in("", str(Path(path).expanduser().absolute())))
+
+
+def recipe_of(
+    sources: Iterable[str | os.PathLike[str]],
+    name: str | None = None,
+    target: str | None = None,
+    flags: Iterable[str] = (),
+    include: Iterable[str | os.PathLike[str]] = (),
+    debug: bool | None = None,
+) -> Recipe:
+    sources = list(sources)
+    if not sources:
+        raise TypeError("load() wants the name of an op in kernels/, or the paths of sources")
+    for source in map(str, sources):
+        if source.startswith("-") and not _is_file(Path(source)):
+            raise TypeError(f"{source!r} is no source; flags are given as flags=[{source!r}]")
+    formulas = ""
+    if len(sources) == 1 and not Path(sources[0]).suffix:
+        op = str(sources[0])
+        paths = [p for p in (KERNELS / f"{op}.cu", KERNELS / f"{op}.cpp") if _is_file(p)]
+        if not paths:
+            there = ", ".join(sorted(p.stem for p in KERNELS.glob("*.cu")))
+            raise FileNotFoundError(f"no op {op!r} in {KERNELS}; there are: {there or 'none'}")
+        formulas = formulas_of(KERNELS / f"{op}.py")
+    else:
+        paths = list(dict.fromkeys(map(_absolute, sources)))
+        for path in paths:
+            if not _is_file(path):
+                raise FileNotFoundError(f"no source {path}")
+            if path.suffix not in (".cu", ".cpp", ".cc", ".cxx"):
+                raise ValueError(f"{path}: wanted a .cu or .cpp (headers are found by #include)")
+    stem = re.sub(r"\W", "_", name or paths[0].stem, flags=re.ASCII)[:LONGEST_NAME]
+    target = machine.checked_target(target, "target") if target else default_target()
+    flags = checked_flags(flags, target)
+    folders = [*map(_absolute, include), *(p.parent for p in paths), KERNELS / "include"]
+    folders += map(_absolute, folders_in(flags, "-I"))  # which the compilers, too, look into last
+    for path in (*paths, *folders, KERNELS):
+        check_path(path, target)
+    if debug is None:
+        debug = os.environ.get("JITLOAD_DEBUG", "0") not in ("", "0")
+    return Recipe(
+        name=stem,
+        sources=tuple(paths),
+        include=tuple(dict.fromkeys(folders)),
+        flags=flags,
+        target=target,
+        debug=debug,
+        formulas=formulas,
+    )

@@ -1,0 +1,183 @@
+"""python -m jitload: build, resources, doctor, prune."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sysconfig
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import torch
+
+from jitloader import arguments, runtime
+from jitloader.arguments import recipe_of
+from jitloader.building import ensure
+from jitloader.cache import Cache
+from jitloader.events import announce
+from jitloader.opening import open_build
+from toolchain import machine
+from toolchain.errors import CompileError, MissingTool
+from toolchain.machine import default_target
+
+
+def build(names: list[str], target: str | None = None) -> int:
+    """Build ops ahead of their first import, with a line for each; return the exit status."""
+    target = machine.checked_target(target, "--target") if target else default_target()
+    names = names or sorted(path.stem for path in arguments.KERNELS.glob("*.cu"))
+    recipes = [recipe_of([name], target=target) for name in names]
+    if target == "cpu":
+        recipes.insert(0, runtime.recipe())
+    announce(False)
+    failed = 0
+    for number, recipe in enumerate(recipes, 1):
+        started = time.perf_counter()
+        print(f"[{number}/{len(recipes)}] {recipe.name:20} {target:5}", end="", flush=True)
+        try:
+            made = ensure(recipe)
+        except (CompileError, MissingTool) as error:
+            failed += 1
+            print(f"failed\n{error}", flush=True)
+        else:
+            taken = time.perf_counter() - started
+            cached = "" if made.seconds <= taken else "  (cached)"
+            print(f"{taken:6.1f} s{cached}", flush=True)
+    return 1 if failed else 0
+
+
+def resources(name: str) -> int:
+    """Compile an op for a GPU, which need not be here, and show what its kernels take."""
+    from toolchain.resources import Resources, uses
+
+    made = ensure(recipe_of([name], target="cuda"))
+    print(Resources(uses(made.log()), threads=256))
+    return 0
+
+
+def doctor() -> int:
+    """Say what this machine can build and run, and the remedy for each missing piece.
+
+    Every yes is proved: a small kernel is compiled, opened and run.
+    """
+    home, gpu = machine.cuda_home(), torch.cuda.is_available()
+    ninja = shutil.which("ninja") or shutil.which("ninja", path=sysconfig.get_path("scripts"))
+    try:
+        compiler, _ = machine.cxx_command()
+    except MissingTool:  # said below, where it is tried
+        compiler = [machine.cxx()]
+
+    def row(what: str, found: object, remedy: str = "") -> None:
+        print(f"{'ok     ' if found else 'missing'}  {what:14} {found or remedy}")
+
+    row("python", platform.python_version())
+    row("torch", torch.__version__)
+    row(
+        "C++ compiler",
+        shutil.which(compiler[-1]),
+        "Debian: apt install g++; conda: conda install cxx-compiler; macOS: xcode-select --install",
+    )
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    row(
+        "Python.h",
+        headers if headers.is_file() else None,
+        "wanted by pybind11 bindings alone; Debian: apt install python3-dev",
+    )
+    row("ninja", ninja, "pip install ninja")
+    try:
+        row("cache", os.pathsep.join(map(str, Cache.here().folders)))
+    except PermissionError as refused:
+        row("cache", None, str(refused))
+    row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if gpu else []
+    why = "this torch is a CPU build" if torch.version.cuda is None else "check nvidia-smi"
+    row("GPU", ", ".join(names), f"none that torch sees ({why}); kernels run on the simulator")
+    print()
+    default = default_target()
+    works = {}
+    for target in ("cpu", "cuda"):
+        print(f"target {target:5}", end=" ", flush=True)
+        builds, runs, error = tried(target)
+        works[target] = runs
+        more = f"  architectures: {' '.join(machine.architectures())}" if target == "cuda" else ""
+        print(f"builds: {_yes(builds)}  runs: {_yes(runs)}{more if builds else ''}")
+        if error:
+            print(textwrap.indent(str(error), " " * 13))
+    print(f"default      {default}")
+    return 0 if works[default] else 1
+
+
+_TRIAL = """\
+#include <cuda_runtime.h>
+__global__ void add_one(float* x) { x[threadIdx.x] += 1; }
+extern "C" cudaError_t run(float* x, cudaStream_t stream) {
+    add_one<<<1, 32, 0, stream>>>(x);
+    return cudaGetLastError();
+}
+"""
+
+
+def tried(target: str) -> tuple[bool, bool, object]:
+    """Whether a small kernel builds for a target and runs, and what went wrong if it did not."""
+    before, builds = announce(False), False
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "add_one.cu")
+            source.write_text(_TRIAL)
+            elsewhere = Cache(Path(folder))  # where no earlier build could prove anything
+            recipe = recipe_of([source], target=target)
+            try:
+                made = ensure(recipe, elsewhere)
+            except CompileError as error:  # its log is about to go
+                log, error.log = error.log, None
+                text = log.read_text()[-2000:] if log and not error.path else ""
+                return False, False, f"{error}\n{text}".rstrip()
+            builds = True
+            if target == "cuda" and not torch.cuda.is_available():
+                return builds, False, None
+            x = torch.zeros(32, device=target)
+            open_build(made).functions["run"](x)
+            if not bool((x == 1).all()):
+                raise RuntimeError(f"a kernel that adds 1 to 0 gave {x.tolist()}")
+            return builds, True, None
+    except Exception as error:
+        return builds, False, error
+    finally:
+        announce(before)
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else "no"
+
+
+def prune(gigabytes: float = 2.0, days: float = 30.0) -> int:
+    """Remove builds unused for `days`, then the longest unused until `gigabytes` are left.
+
+    What a living process has open or builds stays.
+    """
+    cache = Cache.here()
+    kept, freed = cache.prune(gigabytes, days)
+    print(f"{cache.own}: kept {kept / 1e6:.1f} MB, freed {freed / 1e6:.1f} MB")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m jitload", description="Build CUDA kernels ahead, and look after the cache."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    builder = commands.add_parser("build", help=build.__doc__)
+    builder.add_argument("names", nargs="*", metavar="NAME", help="ops in kernels/; default: all")
+    builder.add_argument("--target", choices=machine.TARGETS)
+    shower = commands.add_parser("resources", help=resources.__doc__)
+    shower.add_argument("name", metavar="NAME", help="an op in kernels/")
+    commands.add_parser("doctor", help=doctor.__doc__)
+    pruner = commands.add_parser("prune", help=prune.__doc__.splitlines()[0])
+    pruner.add_argument("--gigabytes", type=float, default=2.0)
+    pruner.add_argument("--days", type=float, default=30.0)
+    options = vars(parser.parse_args(arguments))
+    programs = {"build": build, "resources": resources, "doctor": doctor, "prune": prune}
+    return programs[options.pop("command")](**options)

@@ -1,0 +1,89 @@
+"""How a build goes: told to those who listen, or in a printed line where nobody does."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BuildEvent:
+    """What `listeners` are told.
+
+    Attributes:
+        name, target: of the kernel; the name says so of a build that lab.check asks for.
+        stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu".
+        seconds: since the build began.
+        state: "building" (at once, and four times a second), then "done" or "failed".
+    """
+
+    name: str
+    target: str
+    stage: str
+    seconds: float
+    state: str
+
+
+BuildEvent.__module__ = "jitload"  # where people find it
+Listener = Callable[[BuildEvent], None]
+
+# Called by the thread that builds, so they must not load kernels.
+listeners: list[Listener] = []
+_prints = True
+
+
+def listen(listener: Listener) -> None:
+    """Have `listener` told of every build from now on; then no build prints a line.
+
+    The thread that builds calls it, so it must not load kernels.
+    """
+    listeners.append(listener)
+
+
+def unlisten(listener: Listener) -> None:
+    """Tell it nothing more; nothing happens if it was told nothing."""
+    with contextlib.suppress(ValueError):
+        listeners.remove(listener)
+
+
+def announce(wanted: bool) -> bool:
+    """Whether builds of which no listener is told print a line; returns whether they did."""
+    global _prints
+    before, _prints = _prints, wanted
+    return before
+
+
+@contextlib.contextmanager
+def announced(name: str, target: str) -> Iterator[Callable[[str], None]]:
+    """Tell the listeners how a build goes; what is yielded tells them the stage."""
+    started, last = time.perf_counter(), "starting"
+
+    def tell(stage: str, state: str = "building") -> None:
+        nonlocal last
+        last = stage
+        event = BuildEvent(name, target, stage, time.perf_counter() - started, state)
+        for listener in list(listeners) or ([_print_line] if _prints else []):
+            listener(event)
+
+    tell(last)
+    outcome = "failed"
+    try:
+        yield tell
+        outcome = "done"
+    finally:
+        tell(last, outcome)
+
+
+def _print_line(event: BuildEvent) -> None:
+    """One line a build: on stdout in a notebook, where stderr looks like a failure."""
+    stream = sys.stdout if hasattr(builtins, "__IPYTHON__") else sys.stderr
+    if event.state != "building":
+        outcome = {"done": "done in", "failed": "failed after"}[event.state]
+        print(f" {outcome} {event.seconds:.1f} s", file=stream, flush=True)
+    elif event.stage == "starting":
+        text = f"jitload: building {event.name} for {event.target} ..."
+        print(text, end="", file=stream, flush=True)

@@ -1,0 +1,168 @@
+"""A handle's functions, and what each of them stands for now."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from jitloader import tracebacks
+from jitloader.cfunctions import Launch
+from jitloader.opening import OpenBuild
+
+if TYPE_CHECKING:
+    from jitloader.handle import Kernel
+
+
+class Function:
+    """One name of a kernel's: always the newest build's, however long ago it was taken.
+
+    A copy is the same function, and so is what is unpickled: in another process, that of its
+    kernel there.
+    """
+
+    def __init__(self, kernel: Kernel, name: str, call: Callable):
+        self._kernel = kernel
+        self.__name__ = name
+        self.__qualname__ = f"{kernel.recipe.name}.{name}"
+        self.point_at(call)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        try:
+            return self._call(*args, **kwargs)
+        except Exception as error:
+            tracebacks.hide(error)
+            raise
+
+    def __getitem__(self, configuration: object) -> Launch:
+        """Of a kernel: `kernel.add[grid, block]`, which waits for the arguments."""
+        return Launch(self, configuration)
+
+    @property
+    def __signature__(self) -> inspect.Signature | None:
+        """In the words of C, where it is a C function's or a kernel's."""
+        return getattr(self._call, "__signature__", None)
+
+    def point_at(self, call: Callable) -> None:
+        self._call, self.__doc__ = call, call.__doc__
+        if self.__signature__:
+            self.__call__ = call  # whose signature IPython would show besides
+        else:
+            vars(self).pop("__call__", None)  # torch.compile traces none of an instance's own
+
+    def __repr__(self) -> str:
+        return f"<Function {self.__qualname__}>"
+
+    def __copy__(self) -> Function:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Function:
+        return self
+
+    def __reduce__(self) -> tuple:
+        return getattr, (self._kernel, self.__name__)
+
+
+class Functions:
+    """The functions of one handle: whose they are now.
+
+    They are the newest build's. Where its sources are broken each raises the error; during
+    `lab.check` each is the instrumented build's; and in a thread that runs a formula of another
+    build, that build's.
+
+    Attributes:
+        newest: the build of the files as they were when they last compiled.
+        error: what they raise now; then nothing runs.
+        instead: gives what runs in the place of a function, by its name.
+        instrumented: the build that `instead` leads to.
+
+    no_such: what an error says of a name that the newest build does not have.
+    """
+
+    def __init__(self, kernel: Kernel, no_such: Callable[[str], str]):
+        self.newest: OpenBuild | None = None
+        self.error: Exception | None = None
+        self.instead: Callable[[str], Callable] | None = None
+        self.instrumented: OpenBuild | None = None
+        self._kernel, self._no_such = kernel, no_such
+        self._known: dict[str, Function] = {}
+        self._running: dict[int, OpenBuild] = {}  # by thread: whose formula it runs
+        self._by_thread = False  # whether functions have to look there
+        self._redirecting = threading.Lock()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def redirect(self) -> None:
+        """Point every function at what it stands for now."""
+        with self._redirecting:
+            for name in self.newest.functions if self.newest else ():
+                if name not in self._known:
+                    function = Function(self._kernel, name, self._unknown(name))
+                    self._known[name] = vars(self._kernel)[name] = function
+            current = [None if self.error else self.newest]
+            if self.instead and self.instrumented:
+                current.append(self.instrumented)
+            self._by_thread = any(b not in current for b in list(self._running.values()))
+            for name, function in self._known.items():
+                call = self._now(name)
+                function.point_at(self._for_each_thread(name, call) if self._by_thread else call)
+
+    def run_with(self, build: OpenBuild, formula: Callable, *arguments: object) -> object:
+        """Call a formula. Meanwhile, in this thread, the handle's functions are those of `build`.
+
+        A formula calls `kernel.backward`, and a graph may be older than the newest build.
+        """
+        outer = self.of_this_thread()
+        self._runs_formula_of(build)
+        try:
+            return formula(*arguments)
+        finally:
+            self._runs_formula_of(outer)
+
+    def of_this_thread(self) -> OpenBuild | None:
+        """The build whose formula this thread runs."""
+        return self._running.get(threading.get_ident())
+
+    def _runs_formula_of(self, build: OpenBuild | None) -> None:
+        thread = threading.get_ident()
+        if build:
+            self._running[thread] = build
+        else:
+            self._running.pop(thread, None)
+        if self._by_thread or (build and (self.error or build is not self.newest)):
+            self.redirect()
+
+    def _now(self, name: str) -> Callable:
+        if self.instead:
+            return self.instead(name)
+        if self.error:
+            return _raiser(self.error)
+        return self.newest.functions.get(name, self._unknown(name))
+
+    def _for_each_thread(self, name: str, call: Callable) -> Callable:
+        def by_thread(*args: object, **kwargs: object) -> object:
+            build = self.of_this_thread()
+            function = build.functions.get(name, self._unknown(name)) if build else call
+            return function(*args, **kwargs)
+
+        return by_thread
+
+    def _unknown(self, name: str) -> Callable:
+        def unknown(*_: object, **__: object) -> None:
+            raise AttributeError(self._no_such(name))
+
+        return unknown
+
+    def renew_after_fork(self) -> None:
+        """In the child nobody else is left to release the lock, and no other thread runs."""
+        self._redirecting = threading.Lock()
+        self._running.clear()
+
+
+def _raiser(error: Exception) -> Callable:
+    def fail(*_: object, **__: object) -> None:
+        raise error.with_traceback(None)
+
+    return fail

@@ -1,0 +1,396 @@
+"""The handle that `load` returns, and the handles of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from jitloader import arguments, tracebacks
+from jitloader.arguments import arguments_for, recipe_of
+from jitloader.building import builds_of, readings
+from jitloader.builds import Build, Builds, Diff
+from jitloader.cache import Cache
+from jitloader.formulas import Formulas
+from jitloader.functions import Functions
+from jitloader.inputs import Inputs
+from jitloader.opening import OpenBuild, open_build, opened
+from jitloader.renamed import renamed
+from toolchain.code import Recipe
+from toolchain.errors import CompileError
+
+
+class Kernel:
+    """What `load` returns: the newest build of some sources, and the way to newer and older ones.
+
+    Every function of the binding is an attribute (`kernel.forward`). Handles are made by `load`,
+    one for each set of sources, target and flags in a process. So a copy is the same handle, and
+    so is what is unpickled; another process that unpickles it loads the kernel.
+    """
+
+    def __init__(self, recipe: Recipe):
+        self.recipe = recipe
+        self._functions = Functions(self, self._no_such)
+        self._inputs: Inputs | None = None  # what the newest build, or its error, is of
+        self._instrumented: tuple[Recipe, Inputs, OpenBuild] | None = None  # for lab.check
+        self._formulas = Formulas(recipe.name, self._is_covered, self._functions.run_with)
+        self._lock = threading.RLock()
+
+    def reload(self) -> bool:
+        """Make the files as they are now the ones that run.
+
+        Returns:
+            True if that changed anything, False if the newest build is already theirs.
+
+        Raises:
+            CompileError: they do not compile; until they do, calls of this kernel raise it too.
+        """
+        with tracebacks.hidden(), self._lock:
+            try:
+                for inputs in readings(self.recipe):
+                    self._inputs = inputs
+                    if build := opened(inputs):
+                        break
+                if build is not self._functions.newest:
+                    self._formulas.register(build)
+            except BaseException as error:
+                # Broken or interrupted: whatever runs next must not be the old kernel.
+                interrupted = RuntimeError(
+                    f"the build of {self.name} was interrupted: load it again"
+                )
+                self._functions.error = error if isinstance(error, Exception) else interrupted
+                if not isinstance(error, CompileError) or error.of_machine:  # try again
+                    self._inputs = None
+                self._functions.redirect()
+                raise
+            changed = build is not self._functions.newest
+            swapped = changed and self._functions.newest is not None
+            recovered, self._functions.error = self._functions.error is not None, None
+            self._functions.newest = build
+            if changed or recovered:
+                self._functions.redirect()
+            if swapped:
+                _tell_dynamo()
+            return changed
+
+    def is_current(self) -> bool:
+        """Whether the files are still those of the newest build, or of the error in its place.
+
+        Where nothing changed this asks for the files' dates alone: some 0.1 ms.
+        """
+        with self._lock:
+            return self._inputs is not None and self._inputs.are_current()
+
+    def builds(self) -> Builds:
+        """Every build of these sources for this target in the cache, newest first.
+
+        A list of Build, shown as a table; `lines` are those added and removed since the build
+        before, in sources and headers.
+        """
+        return builds_of(self.recipe)
+
+    def versions(self) -> Builds:
+        """The old name of `builds`."""
+        renamed("kernel.versions()", "kernel.builds()")
+        return self.builds()
+
+    def at(self, build: Build | str | int | None = None) -> OpenBuild:
+        """One build, to be called beside the newest: `kernel.at(1).forward(x)`.
+
+        Args:
+            build: one of `builds()`, its position there (0 is the newest), or the first characters
+                of its digest. None is the build that runs now: what a torch.autograd.Function of
+                your own should keep for its backward pass.
+
+        Raises:
+            LookupError: the cache holds no such build.
+            CompileError: build is None, and the files do not compile.
+        """
+        if build is None:
+            runs = self._functions.of_this_thread()
+            if self._functions.error and not runs:
+                raise self._functions.error.with_traceback(None)
+            return runs or self._functions.newest
+        build = self._found(build)
+        if not (Cache.here().trusts(build.folder) and build.is_whole()):
+            raise LookupError(
+                f"build {build.digest} in {build.folder} is damaged, gone, or open to others"
+            )
+        with self._lock:
+            opened_build = open_build(build)
+            self._formulas.register(opened_build)
+            return opened_build
+
+    def instrumented(self) -> OpenBuild:
+        """The newest build of the same files for `lab.check`: on the CPU, telling every access.
+
+        Raises:
+            CompileError: they do not compile.
+        """
+        recipe = replace(self.recipe, target="cpu", debug=False, check=True)
+        with self._lock:
+            known = self._instrumented
+            if known is None or known[0] != recipe or not known[1].are_current():
+                for inputs in readings(recipe):
+                    if build := opened(inputs):
+                        break
+                self._instrumented = known = recipe, inputs, build
+            self._functions.instrumented = build = known[2]
+        self._formulas.register(build)
+        return build
+
+    def diff(self, before: Build | str | int, after: Build | str | int) -> Diff:
+        """What changed between two builds in sources and headers, named as for `at`.
+
+        `print(kernel.diff(1, 0))` shows the newest edit.
+
+        Raises:
+            LookupError: the cache holds no such build.
+        """
+        return Diff(self._found(before), self._found(after))
+
+    def resources(self, threads: int = 256) -> list:
+        """What each kernel of the newest build takes: registers, spills, shared memory, occupancy.
+
+        A list with an item for each kernel and architecture, shown as a table. `spilled` are the
+        bytes of registers that a thread has to keep in memory; `occupancy(threads, shared)` of an
+        item is the part of a multiprocessor's threads that such blocks can fill. For a build
+        without registers, the simulator's or one of JITLOAD_DEBUG, it is empty and says so.
+
+        Args:
+            threads: of a block, for the occupancy that the table shows.
+        """
+        from toolchain.resources import Resources, uses  # late: a warm load does without
+
+        note = (
+            f"{self.name} is built for {self.target}"
+            f"{' without optimisation' if self.recipe.debug else ''}: it has no registers to count."
+        )
+        if self.target == "cpu":
+            note += f" With nvcc, `python -m jitload resources {self.name}` shows those of a GPU."
+        return Resources(uses(self.build.log()), threads, note)
+
+    def _found(self, named: Build | str | int) -> Build:
+        if isinstance(named, Build):
+            return named
+        known = self.builds()
+        if isinstance(named, int):
+            found = known[named : named + 1 or None]
+        else:
+            found = [build for build in known if build.digest.startswith(named)]
+        if len(found) != 1:
+            listed = ", ".join(f"{i}: {build.digest}" for i, build in enumerate(known))
+            raise LookupError(
+                f"build {named!r} of {self.recipe.name} is"
+                f" {'ambiguous' if found else 'not in the cache'}; there are {listed}"
+            )
+        return found[0]
+
+    def register_fake(self, name: str) -> Callable[[Callable], Callable]:
+        """Decorator: the shape formula of op `name`, as `torch.library.register_fake` takes it."""
+
+        def decorate(formula: Callable) -> Callable:
+            self._formulas.add_fake(name, formula)
+            self._formulas.register(self._functions.newest)
+            return formula
+
+        return decorate
+
+    def register_autograd(
+        self, name: str, backward: Callable, *, setup_context: Callable | None = None
+    ) -> None:
+        """The gradient of op `name`, as `torch.library.register_autograd` takes it.
+
+        Under torch.func too; forward-mode differentiation of the op raises NotImplementedError.
+        """
+        self._formulas.add_gradient(name, backward, setup_context)
+        self._formulas.register(self._functions.newest)
+        self._functions.redirect()
+
+    def register_autocast(self, name: str, keep: tuple[str, ...] = ()) -> None:
+        """Let op `name` take tensors of several floating types inside torch.autocast.
+
+        It then runs in the widest of them, as PyTorch's own ops do.
+
+        keep: arguments that stay as they are and have no say, such as a buffer of sums.
+        """
+        self._formulas.autocast[name] = keep
+        self._formulas.register(self._functions.newest)
+
+    def _is_covered(self, formula: Callable) -> bool:
+        """Whether the digest of the builds covers it: it stands in kernels/NAME.py."""
+        code = getattr(formula, "__code__", None)  # of a builtin there is none
+        home = arguments.KERNELS / f"{self.recipe.name}.py"
+        return bool(self.recipe.formulas and code) and Path(code.co_filename) == home
+
+    def _no_such(self, name: str) -> str:
+        names = ", ".join(self._functions.newest.functions) if self._functions.newest else ""
+        said = f"kernel {self.recipe.name!r} has no function {name!r}; it has: {names or 'none'}"
+        why = self.explanations().get(name) if self._functions.newest else None
+        return f"{said}\n{why}" if why else said
+
+    def explanations(self) -> dict[str, str]:
+        """Why what the .cu files define cannot be called from Python: a sentence for each name.
+
+        There are none for a build with a binding, which decides, or one that is gone from the
+        cache.
+        """
+        from toolchain.launchers import explanations  # late: a warm load does without
+
+        if self.build.binding != "c":
+            return {}
+        with contextlib.suppress(OSError):
+            return explanations(self.build.sources(), self.build.exports)
+        return {}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(self._no_such(name))
+
+    @property
+    def name(self) -> str:
+        return self.recipe.name
+
+    @property
+    def target(self) -> str:
+        return self.recipe.target
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        return self.recipe.sources
+
+    @property
+    def build(self) -> Build:
+        """The newest, which runs."""
+        return self._functions.newest.build
+
+    @property
+    def version(self) -> Build:
+        """The old name of `build`."""
+        renamed("kernel.version", "kernel.build")
+        return self.build
+
+    @property
+    def digest(self) -> str:
+        return self.build.digest
+
+    @property
+    def library(self) -> Path:
+        return self.build.library
+
+    @property
+    def seconds(self) -> float:
+        """How long the newest build took to compile."""
+        return self.build.seconds
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Kernel:
+        return self
+
+    def __reduce__(self) -> tuple:
+        """What loads it elsewhere, and the modules that gave it formulas."""
+        modules = self._formulas.modules() - {"__main__", "__mp_main__"}
+        return _unpickled, (*arguments_for(self.recipe), sorted(modules))
+
+    def __repr__(self) -> str:
+        state = "broken" if self._functions.error else self.digest
+        return f"<Kernel {self.name} for {self.target}, {state}: {', '.join(self._functions)}>"
+
+
+def _tell_dynamo() -> None:
+    """Functions compiled around the old build must be traced again.
+
+    Dynamo's guards would notice, but after eight recompilations of a function it gives up.
+    """
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+
+
+_kernels: dict[Recipe, Kernel] = {}
+_loading = threading.RLock()
+
+
+def _renew_locks() -> None:
+    """In a forked process nobody else is left to release them."""
+    global _loading
+    _loading = threading.RLock()
+    for kernel in _kernels.values():
+        kernel._lock = threading.RLock()
+        kernel._functions.renew_after_fork()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
+def handle_for(recipe: Recipe) -> Kernel:
+    """The handle of a recipe in this process, brought up to date.
+
+    Raises:
+        CompileError, MissingTool: its files cannot be built.
+        RuntimeError: it is for a GPU, and torch sees none.
+    """
+    if recipe.target == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(
+            'target="cuda" needs a GPU, and torch sees none here. Leave target out to run on the'
+            " CPU's simulator; `python -m jitload build --target cuda` only compiles"
+        )
+    with _loading:
+        kernel = _kernels.setdefault(replace(recipe, formulas=""), Kernel(recipe))
+        kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
+    kernel.reload()
+    return kernel
+
+
+def _unpickled(sources: list[str], options: dict[str, Any], modules: list[str]) -> Kernel:
+    """A kernel that this process has is left as it is; another is loaded, its formulas with it."""
+    for module in modules:
+        importlib.import_module(module)
+    recipe = recipe_of(sources, **options)
+    with _loading:
+        kernel = _kernels.get(replace(recipe, formulas=""))
+    return kernel if kernel and kernel._functions.newest else handle_for(recipe)
+
+
+@contextlib.contextmanager
+def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
+    """Meanwhile every function of every loaded kernel is that of its instrumented build.
+
+    A build is made when its kernel is first called; `opened` is told of it before each call.
+    """
+
+    def of(kernel: Kernel, name: str) -> Callable:
+        def call(*args: object, **kwargs: object) -> object:
+            build = kernel.instrumented()
+            opened(build)
+            return build.functions[name](*args, **kwargs)
+
+        return call
+
+    kernels = loaded()
+    try:
+        for kernel in kernels:
+            kernel._functions.instead = partial(of, kernel)
+            kernel._functions.redirect()
+        yield
+    finally:
+        for kernel in kernels:
+            kernel._functions.instead = None
+            kernel._functions.redirect()
+
+
+def loaded() -> list[Kernel]:
+    """The handles of this process: every kernel that `load` has returned."""
+    with _loading:
+        return [kernel for kernel in _kernels.values() if kernel._functions.newest]

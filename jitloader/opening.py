@@ -1,0 +1,162 @@
+"""From a library to its functions: ops, a Python module's, or plain C functions."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import importlib.util
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import torch
+
+from jitloader import runtime
+from jitloader.building import build_of
+from jitloader.builds import Build
+from jitloader.cache import Cache
+from jitloader.cfunctions import CFunction, KernelFunction
+from jitloader.inputs import Inputs
+from jitloader.renamed import renamed
+from toolchain.errors import CompileError, demangled, hint_for
+
+Check = Callable[[], None]
+
+
+class OpenBuild:
+    """One opened build: its functions are attributes, as in `kernel.at(1).forward(x)`."""
+
+    def __init__(self, build: Build, functions: dict[str, Callable]):
+        self.build = build
+        self.functions = functions
+        vars(self).update(functions)
+
+    @property
+    def version(self) -> Build:
+        """The old name of `build`."""
+        renamed("version", "build")
+        return self.build
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.functions)
+        return f"<OpenBuild {self.build.name} for {self.build.target}: {names}>"
+
+    def __copy__(self) -> OpenBuild:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> OpenBuild:
+        return self
+
+    def __reduce__(self) -> tuple:
+        raise TypeError(
+            f"the build {self.build.name} cannot be pickled, since its library is this machine's:"
+            " pickle the handle or one of its functions, which are loaded where they are unpickled"
+        )
+
+
+_opened: dict[str, OpenBuild] = {}  # by name: one namespace registered twice would end the process
+_opening = threading.Lock()
+
+
+def open_build(build: Build) -> OpenBuild:
+    """The build in this process; its library is opened once.
+
+    Raises:
+        CompileError: the library cannot be opened, as where a symbol is undefined.
+    """
+    with _opening:
+        if build.name not in _opened:
+            check = runtime.check if build.target == "cpu" else None
+            if check:
+                runtime.start()
+            Cache.here().use(build.folder)
+            _opened[build.name] = OpenBuild(build, dict(functions_of(build, check)))
+        return _opened[build.name]
+
+
+def opened(inputs: Inputs) -> OpenBuild | None:
+    """The build of these inputs, compiled if need be, and opened.
+
+    None where they have to be read again: `build_of` says so, or another process has pruned the
+    build meanwhile.
+    """
+    build = build_of(inputs)
+    if build is None:
+        return None
+    try:
+        return open_build(build)
+    except (CompileError, OSError):
+        if build.library.exists():
+            raise
+        return None  # what this process builds itself is in use from the start
+
+
+def functions_of(build: Build, check: Check | None) -> Iterator[tuple[str, Callable]]:
+    """Open the library and find its functions, each with its name.
+
+    After every call `check` is called: it raises what a kernel did wrong and nobody asked about.
+
+    Raises:
+        CompileError: the library cannot be opened, as where a symbol is undefined.
+    """
+    binding, exported = build.binding, build.exports
+    try:
+        if binding == "c":
+            library = ctypes.CDLL(str(build.library))
+            for name, signature in exported.items():
+                kind = KernelFunction if "kernel" in signature else CFunction
+                try:
+                    function = kind(library, name, signature, build.target, check)
+                except AttributeError:
+                    continue  # the library has no such symbol: `toolchain.launchers` says why
+                yield name, function
+            return
+        if binding == "module":
+            for name, value in vars(_import(build)).items():
+                if not name.startswith("__"):
+                    yield name, _checked(value, check) if inspect.isroutine(value) else value
+        else:
+            torch.ops.load_library(str(build.library))
+        namespace = getattr(torch.ops, build.name)
+        for name in exported:
+            if packet := getattr(namespace, name, None):
+                overloads = packet.overloads()
+                op = getattr(packet, overloads[0]) if len(overloads) == 1 else packet
+                yield name, _checked(op, check)
+    except (OSError, ImportError) as error:
+        said = str(error.__cause__ or error)
+        raise CompileError(
+            demangled(said).strip(), hint=hint_for(said), log=build.folder / "log"
+        ) from None
+
+
+def _renew_lock() -> None:
+    """In a forked process nobody else is left to release it."""
+    global _opening
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _import(build: Build) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(build.name, str(build.library))
+    spec = importlib.util.spec_from_loader(build.name, loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def _checked(function: Callable, check: Check | None) -> Callable:
+    if check is None:
+        return function
+
+    def checked(*args: object, **kwargs: object) -> object:
+        result = function(*args, **kwargs)
+        if not torch.compiler.is_compiling():
+            check()
+        return result
+
+    return checked

@@ -1,0 +1,158 @@
+"""What is to be compiled: a recipe, and the content of every file that it needs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import simulator
+from toolchain import machine, sources
+from toolchain.errors import CompileError, MissingTool
+from toolchain.notes import digest_of
+from toolchain.sources import label
+
+SIMULATOR = Path(simulator.__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that the caller of `load` decides. What lies in the files is read from them afresh."""
+
+    name: str
+    sources: tuple[Path, ...]
+    include: tuple[Path, ...]
+    flags: tuple[str, ...]
+    target: str
+    debug: bool
+    formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
+    check: bool = False  # instrumented for lab.check; target is "cpu"
+
+    @property
+    def identifier(self) -> str:
+        """The name as C++ and Python can use it: that of 00_copy.cu begins with a digit."""
+        return self.name if self.name[0].isalpha() else f"k{self.name}"
+
+    @cached_property
+    def key(self) -> str:
+        """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
+        labels = [label(p) for p in (*self.sources, *self.include)]
+        kind = f"{self.debug}{' check' if self.check else ''}"
+        return digest_of(self.name, self.target, kind, *labels, "|", *self.flags)[:16]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A recipe, and all that a compiler needs for it.
+
+    Attributes:
+        files: the content of every file of the user's that the compiler will read.
+        compilers: what those for the target call themselves.
+    """
+
+    recipe: Recipe
+    files: dict[Path, bytes]
+    compilers: str
+
+    def text(self, path: Path) -> str:
+        return self.files[path].decode(errors="replace")
+
+    @cached_property
+    def source_text(self) -> str:
+        return "\n".join(map(self.text, self.recipe.sources))
+
+    @cached_property
+    def binding(self) -> str:
+        return sources.binding_of(self.source_text)
+
+    @cached_property
+    def codes(self) -> dict[Path, tuple[str, ...]]:
+        """The sources' own code, as the preprocessor leaves it."""
+        from toolchain.preprocess import preprocessed  # late: a warm load does without
+
+        return {path: preprocessed(self, path) for path in self.recipe.sources}
+
+    @cached_property
+    def exports(self) -> dict[str, Any]:
+        """What Python can call: `sources.exports`, and kernels, told by the key "kernel"."""
+        from toolchain import launchers
+
+        found: dict[str, Any] = {}
+        for code in chain.from_iterable(self.codes.values()):
+            found = sources.exports(code, self.binding) | found
+        if self.binding == "c":
+            found |= launchers.offered(self.codes.values(), found)
+        return found
+
+    def launchers(self, path: Path) -> str:
+        """What is to be compiled behind a source: "" where all its kernels have launchers."""
+        from toolchain import launchers
+
+        if self.binding != "c" or path not in self.codes:
+            return ""
+        return launchers.launchers(self.codes[path][0], path, self.exports)
+
+    @cached_property
+    def flags(self) -> tuple[list[str], list[str]]:
+        """For the C++ compiler, and for nvcc."""
+        recipe = self.recipe
+        clang = machine.is_clang(self.compilers)
+        # No symbol may be shared between versions: a template's static would stay the old one.
+        no_unique = "-fno-gnu-unique"  # of g++, which alone makes such symbols
+        shared = []
+        if not any(sources.includes_torch(self.text(path)) for path in self.files):
+            shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
+        if self.binding != "c":  # extern "C" functions have to stay visible
+            shared.append("-fvisibility=hidden")
+        ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
+        _, cxx = machine.cxx_command()
+        cxx = [*cxx, "-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
+        if not clang:
+            cxx.append(no_unique)
+        if recipe.target == "cpu":
+            debug = ["-O0", "-g"] if recipe.debug else []
+            if not clang:  # else an empty loop without an end has no line
+                cxx.append("-gstatement-frontiers")
+            check = simulator.CHECK_FLAGS if recipe.check else []
+            if recipe.check and clang:
+                raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
+            language = ["-x", "c++"]  # of a .cu too, which g++ does not know
+            return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
+        cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
+        if not machine.nvccs_host_is_clang():
+            shared.append(no_unique)
+        host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
+        nvcc = ["--extended-lambda", *host, *ours]
+        nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
+        if machine.nvcc_release(self.compilers) >= (12, 1):
+            nvcc.append("--split-compile=0")  # the same code, made by all cores
+        if recipe.debug:
+            return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
+        return cxx, [*nvcc, "-lineinfo", "-Xptxas=-v"]  # the latter for toolchain.resources
+
+    def refuse_fixed_names(self) -> None:
+        """A binding under a literal name works once; its second version would end the process."""
+        for path in self.recipe.sources:
+            if found := sources.fixed_name(self.text(path)):
+                macro, name, line, column = found
+                raise CompileError(
+                    f"{macro} under the fixed name {name!r}: a second build of it in one process"
+                    " would abort that process",
+                    path=path,
+                    line=line,
+                    column=column,
+                    hint=f"write {macro}(TORCH_EXTENSION_NAME, m): every build gets a name of its"
+                    " own, and the handle reaches its functions under any",
+                )
+
+
+def is_systems(path: Path) -> bool:
+    """Whether it is the system's, Python's, torch's, CUDA's or the simulator's, not the user's."""
+    torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or "/usr"
+    system = ("/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR)
+    return any(path.is_relative_to(folder) for folder in system)

@@ -1,0 +1,103 @@
+"""C declarations as Python can call them: which types are pointers to tensors, which numbers."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass
+
+import torch
+
+POINTERS = {
+    "float": torch.float32,
+    "double": torch.float64,
+    "int": torch.int32,
+    "int32_t": torch.int32,
+    "long": torch.int64,
+    "long long": torch.int64,
+    "int64_t": torch.int64,
+    "short": torch.int16,
+    "int16_t": torch.int16,
+    "signed char": torch.int8,
+    "int8_t": torch.int8,
+    "unsigned char": torch.uint8,
+    "uint8_t": torch.uint8,
+    "unsigned short": torch.uint16,
+    "uint16_t": torch.uint16,
+    "unsigned": torch.uint32,
+    "unsigned int": torch.uint32,
+    "uint32_t": torch.uint32,
+    "unsigned long": torch.uint64,
+    "unsigned long long": torch.uint64,
+    "uint64_t": torch.uint64,
+    "size_t": torch.uint64,
+    "bool": torch.bool,
+    "half": torch.float16,
+    "__half": torch.float16,
+    "c10::Half": torch.float16,
+    "nv_bfloat16": torch.bfloat16,
+    "__nv_bfloat16": torch.bfloat16,
+    "c10::BFloat16": torch.bfloat16,
+    "void": None,  # any type
+}
+NUMBERS = {
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "int": ctypes.c_int,
+    "int32_t": ctypes.c_int32,
+    "unsigned": ctypes.c_uint,
+    "unsigned int": ctypes.c_uint,
+    "uint32_t": ctypes.c_uint32,
+    "long": ctypes.c_long,
+    "long long": ctypes.c_longlong,
+    "int64_t": ctypes.c_int64,
+    "unsigned long": ctypes.c_ulong,
+    "unsigned long long": ctypes.c_ulonglong,
+    "uint64_t": ctypes.c_uint64,
+    "size_t": ctypes.c_size_t,
+    "short": ctypes.c_short,
+    "int16_t": ctypes.c_int16,
+    "unsigned short": ctypes.c_ushort,
+    "uint16_t": ctypes.c_uint16,
+    "signed char": ctypes.c_int8,
+    "int8_t": ctypes.c_int8,
+    "unsigned char": ctypes.c_uint8,
+    "uint8_t": ctypes.c_uint8,
+    "bool": ctypes.c_bool,
+}
+STREAM = "cudaStream_t"  # filled in with the current one
+ERROR = "cudaError_t"  # a returned one raises unless it is 0
+
+_QUALIFIERS = r"\b(?:const|volatile|struct|__restrict__|__restrict|__grid_constant__)\b|std::"
+
+
+def launcher_of(kernel: str) -> str:
+    """The C function that launches a kernel; `toolchain.launchers` writes it."""
+    return f"jitload_launch_{kernel}"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a C function, from its declaration, as in `const float* x`."""
+
+    name: str
+    type: str
+    pointer: bool
+
+    @classmethod
+    def parse(cls, declaration: str, position: int) -> Parameter:
+        text = re.sub(_QUALIFIERS, " ", declaration.partition("=")[0])
+        text = re.sub(r"\[\w*\]", "*", re.sub(r"\b(long|short)\s+int\b", r"\1", text))
+        words, stars = re.findall(r"[\w:]+", text), text.count("*")
+        wanted = {STREAM, *(POINTERS if stars else NUMBERS)}
+        name = f"argument {position}"
+        if " ".join(words) not in wanted and len(words) > 1:
+            name = words.pop()
+        kind = " ".join(words)
+        if stars > 1 or kind not in wanted or re.search(r"[&()<]", text):
+            raise TypeError(
+                f"Python cannot pass the parameter {declaration!r}; wanted a pointer to"
+                f" {', '.join(POINTERS)}; a number ({', '.join(NUMBERS)}); or {STREAM}."
+                " For anything else write a binding"
+            )
+        return cls(name, kind, bool(stars))
