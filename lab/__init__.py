@@ -26,7 +26,7 @@ own ops:
     lab.plot_time(lab.compare("layer_norm", shapes=lab.sizes()))
     lab.plot_error("layer_norm")
     lab.plot_versions("layer_norm")
-    lab.compare_versions(kernel, call=lambda build, x: build.forward(x, 0))  # before and after
+    lab.compare_builds(kernel, call=lambda build, x: build.forward(x, 0))  # before and after
     lab.trial(kernel.forward, x, 0)                                    # in a process of its own
     lab.source(kernel, "forward_naive")                                # from its file, in colours
     lab.ladder("03_sum"), lab.time_calls(...), lab.plot_calls(...)     # versions of a chapter
@@ -38,68 +38,63 @@ own ops:
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
 with a cold L2. Without a GPU kernels have the CPU simulator's time and PyTorch's ops the CPU's own:
 marked as such, and never on one axis.
+
+The lab has rooms. Each uses those before it in this list, and none behind it:
+
+    rivals     what an op is held against: ours, PyTorch's, other libraries'
+    measure    error, time, and the tables of both
+    figure     what is drawn of them
+    checker    what is wrong with a call: `check`, `trial`
+    notebook   %load_ext lab: builds before a cell, %%cu, %%check; sources and sliders
+    course     the chapters' exercises and ladders
+    bench      make bench
+
+Beside them, lab.scaffold makes the files of a new op.
 """
 
-from typing import TYPE_CHECKING
+import importlib
 
-from lab.compare import compare, sizes, widths
-from lab.error import ulp, ulp_error
-from lab.extension import load_ipython_extension, unload_ipython_extension
-from lab.measure import Timing, bytes_moved, copy_bandwidth, time_call
-from lab.source import source
-from lab.trial import Trial, trial
+# Each instrument, by the module that has it. It is imported when it is first asked for: matplotlib
+# and pandas take their time.
+_HOMES = {
+    "Report": "checker.report",
+    "Timing": "measure.timing",
+    "Trial": "checker.trial",
+    "bytes_moved": "measure.timing",
+    "check": "checker.run",
+    "compare": "measure.compare",
+    "compare_builds": "figure.builds",
+    "compare_calls": "figure.calls",
+    "copy_bandwidth": "measure.timing",
+    "explore": "notebook.sliders",
+    "ladder": "course.ladder",
+    "load_ipython_extension": "notebook.extension",
+    "plot_access": "figure.access",
+    "plot_bandwidth": "figure.plots",
+    "plot_calls": "figure.calls",
+    "plot_error": "figure.plots",
+    "plot_levels": "figure.lines",
+    "plot_lines": "figure.lines",
+    "plot_time": "figure.plots",
+    "plot_versions": "figure.plots",
+    "sizes": "measure.compare",
+    "source": "notebook.source",
+    "time_call": "measure.timing",
+    "time_calls": "measure.calls",
+    "trial": "checker.trial",
+    "ulp": "measure.error",
+    "ulp_error": "measure.error",
+    "unload_ipython_extension": "notebook.extension",
+    "widths": "measure.compare",
+}
+_OLD = {"compare_versions": "figure.builds"}  # names that are kept for a release
 
-if TYPE_CHECKING:
-    from lab.access import plot_access
-    from lab.calls import compare_calls
-    from lab.check_report import Report
-    from lab.checker import check
-    from lab.climb import ladder, plot_calls, time_calls
-    from lab.lines import plot_levels, plot_lines
-    from lab.plots import plot_bandwidth, plot_error, plot_time, plot_versions
-    from lab.sliders import explore
-    from lab.versions import compare_versions
-
-__all__ = [
-    "Report",
-    "Timing",
-    "Trial",
-    "bytes_moved",
-    "check",
-    "compare",
-    "compare_calls",
-    "compare_versions",
-    "copy_bandwidth",
-    "explore",
-    "ladder",
-    "load_ipython_extension",
-    "plot_access",
-    "plot_bandwidth",
-    "plot_calls",
-    "plot_error",
-    "plot_levels",
-    "plot_lines",
-    "plot_time",
-    "plot_versions",
-    "sizes",
-    "source",
-    "time_call",
-    "time_calls",
-    "trial",
-    "ulp",
-    "ulp_error",
-    "unload_ipython_extension",
-    "widths",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    """What needs matplotlib or pandas is imported when the first of it is asked for."""
-    if name in __all__:
-        from lab import access, calls, checker, climb, lines, plots, sliders, versions
-
-        homes = (access, calls, checker, climb, lines, plots, sliders, versions)
-        return next(getattr(home, name) for home in homes if hasattr(home, name))
+    if home := _HOMES.get(name) or _OLD.get(name):
+        return getattr(importlib.import_module(f"lab.{home}"), name)
     raise AttributeError(f"module 'lab' has no attribute {name!r}")
 
 

@@ -17,8 +17,8 @@ import reference
 
 # modules that lab does not bring along; their docstrings say how they are used
 BESIDE_LAB = (
-    *("lab.extension", "lab.magic", "lab.check_magic"),
-    *("lab.exercise", "lab.scaffold", "lab.bench"),
+    *("lab.notebook.extension", "lab.notebook.cu_magic", "lab.notebook.check_magic"),
+    *("lab.course.exercise", "lab.scaffold", "lab.bench"),
 )
 NOT_CALLED = {"load_ipython_extension", "unload_ipython_extension"}  # but by `%load_ext lab`
 

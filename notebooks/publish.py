@@ -157,8 +157,8 @@ def problems_of(path: Path) -> list[str]:
 
 
 def asks(cell: nbformat.NotebookNode) -> bool:
-    """Whether the cell has an exercise checked."""
-    return re.search(r"^check\(", cell.source, re.M) is not None
+    """Whether the cell has an exercise judged."""
+    return re.search(r"^(check|judge)\(", cell.source, re.M) is not None
 
 
 def is_unsolved(cell: nbformat.NotebookNode) -> bool:

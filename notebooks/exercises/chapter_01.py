@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from lab import checker
-from lab.exercise import Claim, Near, Speed, answer, kernel
+import lab
+from lab.course.exercise import Claim, Near, Speed, answer, kernel
 
 SIZES = (1, 3, 4, 1023, 1024, 4099)
 
@@ -42,7 +42,7 @@ def columns(attempt):
         x, scale, y = noise(rows, cols), noise(cols), attempt.empty(rows, cols)
         attempt(attempt.tensor(x), attempt.tensor(scale), y, rows, cols)
         yield Near(y, x.double() * scale, x * scale, f"{rows} x {cols}")
-    traffic = checker.check(attempt.launch, *attempt.last).traffic
+    traffic = lab.check(attempt.launch, *attempt.last).traffic
     sectors = traffic.sectors.sum() / traffic.requests.sum()
     yield Claim(
         sectors <= 4.5,

@@ -2,8 +2,8 @@
 
 import torch
 
-from lab.climb import ladder
-from lab.exercise import Claim, Judgement, Near, answer, kernel
+from lab.course.exercise import Claim, Judgement, Near, answer, kernel
+from lab.course.ladder import ladder
 
 
 def rows_of(rows: int, cols: int, offset: float) -> torch.Tensor:

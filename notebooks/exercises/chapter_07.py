@@ -2,7 +2,7 @@
 
 import torch
 
-from lab.exercise import Claim, Judgement, Near, answer, kernel
+from lab.course.exercise import Claim, Judgement, Near, answer, kernel
 
 
 def gradient_of_x(attempt) -> Judgement:

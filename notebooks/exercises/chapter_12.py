@@ -10,7 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import jitload
 import lab
 from kernels.rms_norm import kernel as rms_norm
-from lab.exercise import Claim, Near, answer, answer_with_bug, binding
+from lab.course.exercise import Claim, Near, answer, answer_with_bug, binding
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 

@@ -10,7 +10,7 @@ from torch import nn
 import jitload
 from kernels.rms_norm import kernel as rms_norm_kernel
 from kernels.rms_norm import rms_norm
-from lab.exercise import Claim, Speed, answer, answer_with_bug, kernel
+from lab.course.exercise import Claim, Speed, answer, answer_with_bug, kernel
 from notebooks.training.cost import Traffic
 
 DEVICE = jitload.device()

@@ -2,8 +2,8 @@
 
 import torch
 
-from lab import checker
-from lab.exercise import Claim, Near, answer, kernel
+import lab
+from lab.course.exercise import Claim, Near, answer, kernel
 
 
 @answer
@@ -43,5 +43,5 @@ def neighbour(attempt):
         attempt(attempt.tensor(x), y, n)
         right = torch.cat([x.view(-1, 256)[:, 1:], torch.zeros(n // 256, 1)], dim=1).flatten()
         yield Near(y, right.double() + x, right + x, f"n = {n}")
-    report = checker.check(attempt.launch, *attempt.last, traffic=False)
+    report = lab.check(attempt.launch, *attempt.last, traffic=False)
     yield Claim(report.findings.empty, "the results are right, and it is luck")

@@ -1,0 +1,110 @@
+"""Processes that see one GPU each, and compiling in them, on all cores; measuring then finds what
+was compiled in the caches.
+"""
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import re
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import torch
+
+from lab import rivals
+from lab.bench.cells import Cell
+
+COMPILERS = 14  # processes for each GPU; each holds the tensors of one cell
+COMPILE_SECONDS = 150  # for torch.compile, all cells together
+
+
+# ---- processes, each of which sees one GPU
+
+
+def gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
+
+
+def processes(count: int) -> ProcessPoolExecutor:
+    """So many for each GPU."""
+    context = multiprocessing.get_context("spawn")
+    turns = context.SimpleQueue()
+    for gpu in gpus() * count:
+        turns.put(gpu)
+    return ProcessPoolExecutor(len(gpus()) * count, context, _see_one_gpu, (turns,))
+
+
+def _see_one_gpu(turns: multiprocessing.SimpleQueue) -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = turns.get()
+
+
+# ---- compiling, on all cores; measuring then finds it in the caches
+
+
+def compile_everything(todo: list[Cell]) -> set[Cell]:
+    """Our kernels, and torch.compile's of every cell, in processes side by side.
+
+    Returns the cells that torch.compile has not finished within COMPILE_SECONDS: some wide rows
+    take it minutes. It picks its launches by timing them, which this crowd on the GPU would upset;
+    so what it picked is thrown away, and picked again, alone, when the cell is measured.
+    """
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # in each of the processes
+    pool = processes(min(COMPILERS, max((os.cpu_count() or 1) // len(gpus()), 1)))
+    names = list(dict.fromkeys(cell.name for cell in todo))
+    for build in [pool.submit(_build, name) for name in names]:
+        build.result()
+    say(f"our kernels are there; torch.compile has {COMPILE_SECONDS} s")
+    slowest_first = sorted(todo, key=lambda cell: (cell.direction == "forward", -cell.shape[1]))
+    tasks = {pool.submit(_compile, cell): cell for cell in slowest_first}
+    with contextlib.suppress(TimeoutError):
+        for number, task in enumerate(as_completed(tasks, COMPILE_SECONDS), 1):
+            if problem := task.exception():
+                say(f"[{number}/{len(tasks)}] compiling {tasks[task]}: {in_short(problem)}")
+            elif number % 12 == 0 or number == len(tasks):
+                say(f"[{number}/{len(tasks)}] compiled")
+    late = {cell for task, cell in tasks.items() if not task.done()}
+    for process in list(pool._processes.values()) if late else ():
+        process.terminate()  # it would compile on while we measure
+    pool.shutdown(cancel_futures=True)
+    del os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
+    for picked in Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*.best_config"):
+        picked.unlink()
+    return late
+
+
+def _build(name: str) -> None:
+    importlib.import_module(f"kernels.{name}")
+
+
+def _compile(cell: Cell) -> None:
+    case = cell.case()
+    rival = rivals.RIVALS["compile"](cell.op)
+    with rival.first_call():
+        case.step(rival)()
+    del case
+    torch.cuda.empty_cache()
+
+
+# ---- telling
+
+
+def in_short(problem: BaseException) -> str:
+    """Its first line, without a terminal's colours."""
+    text = re.sub(r"\x1b\[[\d;]*m", "", str(problem)).strip().partition("\n")[0]
+    return f"{type(problem).__name__}: {text[:120]}".strip(": ")
+
+
+def say(text: str) -> None:
+    print(f"{since_start():6.1f} s  {text}", flush=True)
+
+
+def since_start() -> float:
+    """Seconds."""
+    return time.perf_counter() - _begun
+
+
+_begun = time.perf_counter()

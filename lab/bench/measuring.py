@@ -1,0 +1,139 @@
+"""A cell, measured: a line for each implementation."""
+
+import functools
+import importlib
+import time
+from collections.abc import Callable
+
+import torch
+
+import jitload
+from lab import rivals
+from lab.bench.cells import HOST_SHAPE, Cell
+from lab.bench.compiling import COMPILE_SECONDS, in_short
+from lab.measure import arguments, rows
+from lab.measure.timing import (
+    GPU_CLOCK,
+    HOST_CLOCK,
+    bytes_moved,
+    copy_bandwidth,
+    environment,
+    time_call,
+    time_on_host,
+)
+from lab.rivals.implementation import Implementation, ours
+
+HOST_CALLS = 200
+CALL_SECONDS = 0.05  # of calls for each median: 100 and more
+
+
+def measure_until(
+    deadline: float, cell: Cell, without_compile: bool
+) -> list[dict[str, object]] | None:
+    """The lines of a cell on the GPU or on the host; None if the deadline is over, by time.time().
+
+    It runs in a process of `processes`, which could not find it in __main__.
+    """
+    if time.time() > deadline:
+        return None
+    measure = measure_host if cell.shape == HOST_SHAPE else measure_cell
+    lines = measure(cell, conditions_here(), without_compile)
+    torch.cuda.empty_cache()
+    return lines
+
+
+def measure_cell(
+    cell: Cell, conditions: dict[str, object], without_compile: bool = False
+) -> list[dict[str, object]]:
+    """A line for everybody: time on the GPU, and the bandwidth that it means."""
+    case = cell.case()
+    expected: tuple[torch.Tensor, ...] = ()
+    size = 0
+
+    def measured(each: Implementation) -> dict[str, float]:
+        nonlocal expected, size
+        step, results = case.start(each)
+        if each.ours:
+            expected, size = results, bytes_moved(case.reads, results)
+        elif not agree(results, expected):
+            raise ArithmeticError("its results are not ours")
+        timing = time_call(step, jitload.device(), CALL_SECONDS)
+        return rows.time(timing) | rows.rate(timing, size, conditions["copy_gb_per_s"])
+
+    return _lines(cell, GPU_CLOCK, measured, conditions, without_compile)
+
+
+def measure_host(
+    cell: Cell, conditions: dict[str, object], without_compile: bool = False
+) -> list[dict[str, object]]:
+    """A line for everybody: time that the host is busy with a call."""
+    case = cell.case()
+
+    def measured(each: Implementation) -> dict[str, float]:
+        both = cell.direction == "both"
+        call = (lambda: case.step(each)()) if both else case.step(each)
+        with each.first_call():
+            return rows.time(time_on_host(call, HOST_CALLS))
+
+    return _lines(cell, HOST_CLOCK, measured, conditions, without_compile)
+
+
+def _lines(
+    cell: Cell,
+    clock: str,
+    measured: Callable[[Implementation], dict[str, float]],
+    conditions: dict[str, object],
+    without_compile: bool,
+) -> list[dict[str, object]]:
+    """What `measured` says of each implementation, ours first; of a failed rival, the reason."""
+    version = arguments.all_versions(cell.op)[-1]
+    kernel = importlib.import_module(f"kernels.{cell.name}").kernel
+    lines = []
+    for label in ("ours", *rivals.rivals_of(cell.op)):
+        line = cell.columns() | {"clock": clock, "implementation": label}
+        try:
+            if label == "ours":
+                line["version"] = f"{version} {kernel.digest}"
+                line |= measured(ours(cell.op, version))
+            elif label == "compile" and without_compile:
+                raise TimeoutError(f"not compiled after {COMPILE_SECONDS} s")
+            else:
+                line |= measured(rivals.RIVALS[label](cell.op))
+        except Exception as problem:
+            if label == "ours":
+                raise
+            line["failure"] = in_short(problem)
+        lines.append(line | conditions)
+    return lines
+
+
+def agree(results: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]) -> bool:
+    """Whether two implementations compute the same op: on average within a quarter.
+
+    That is no judgement of error, which the tests give; it tells a rival of another op. Single
+    elements may differ altogether: where a relu's input rounds to 0, so does its gradient.
+    """
+    return len(results) == len(expected) and all(
+        one.shape == other.shape
+        and bool((one - other).float().abs().mean() <= 0.25 * other.float().abs().mean() + 1e-6)
+        for one, other in zip(results, expected, strict=True)
+    )
+
+
+@functools.cache
+def conditions_here() -> dict[str, object]:
+    """What the numbers depend on; the copy is measured at the first call."""
+    facts = environment(jitload.device())
+    try:
+        triton = importlib.import_module("triton").__version__
+    except ImportError:
+        triton = None
+    return {
+        "device": facts["device"],
+        "driver": facts["driver"],
+        "cuda": torch.version.cuda,
+        "torch": facts["torch"],
+        "triton": triton,
+        **rivals.versions(),
+        "copy_gb_per_s": copy_bandwidth(),
+    }

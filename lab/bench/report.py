@@ -1,0 +1,321 @@
+"""What `make bench` shows: the README's table and docs/bench.md with its pictures, from the CSV.
+
+    python -m lab.bench.report     writes them again from docs/bench.csv, without a GPU
+
+Only figures of one machine stand beside each other, that of the newest run: the same GPU, driver
+and releases of CUDA, PyTorch and Triton. A part of them may be of earlier runs. Then the runs are
+listed, each with its date, the rivals that were installed and its own score, and the tables say of
+each line which run it is of.
+"""
+
+import math
+from pathlib import Path
+
+import pandas
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+from lab.bench.table import CELL, CSV, MACHINE, in_order, read
+from lab.figure import drawing
+from lab.measure.timing import GPU_CLOCK, HOST_CLOCK
+from lab.rivals import LIBRARIES, RIVALS
+
+BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
+LEVEL = 1.02  # times that differ by less are level
+README_COLS = (1024, 4096, 16384, 65536)
+PANELS = 4  # beside each other
+
+
+def write(csv: Path) -> list[Path]:
+    """Write the README's table, bench.md and the pictures; returns their paths.
+
+    csv: the table of `make bench`, in the folder that gets bench.md and the pictures; the README
+    is the one in the folder above. Raises ValueError if the README has no markers.
+    """
+    table = newest(read(csv))
+    readme = csv.parent.parent / "README.md"
+    text = readme.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"{readme}: wanted are the two lines {BEGIN} and {END}, once each")
+    pictures = {}
+    for dtype in dict.fromkeys(of_clock(table, GPU_CLOCK)["dtype"]):
+        for direction in ("forward", "backward"):
+            name = f"bench_{direction}_{dtype}.svg"
+            pictures[name] = picture(table, direction, dtype)
+    for name, drawn in pictures.items():
+        with drawing.style():
+            drawn.savefig(csv.parent / name, metadata={"Date": None})
+    head, rest = text.split(BEGIN)
+    tail = rest.split(END)[1]
+    readme.write_text(f"{head}{BEGIN}\n\n{readme_part(table, csv.parent.name)}\n\n{END}{tail}")
+    page = csv.with_suffix(".md")
+    page.write_text(full_page(table, list(pictures)))
+    return [readme, page, *(csv.parent / name for name in pictures)]
+
+
+def newest(table: DataFrame) -> DataFrame:
+    """The lines under the conditions of the last line, which are the newest run's.
+
+    Of a cell with several, for a rival came or went, the newest.
+    """
+    libraries = [*LIBRARIES]
+    table = table[(table[[*MACHINE]] == table[[*MACHINE]].iloc[-1]).all(axis=1)]
+    versions = table[libraries].where(table[libraries] != "")
+    table = table[(versions.isna() | (versions == versions.ffill().iloc[-1])).all(axis=1)]
+    now = table.groupby([*CELL])[libraries].transform("last")
+    return in_order(table[(table[libraries] == now).all(axis=1)])
+
+
+def of_clock(table: DataFrame, clock: str) -> DataFrame:
+    return table[table["clock"] == clock]
+
+
+# ---- tables
+
+
+def readme_part(table: DataFrame, folder: str) -> str:
+    timed = of_clock(table, GPU_CLOCK)
+    dtype = "bfloat16" if "bfloat16" in set(timed["dtype"]) else timed["dtype"].iloc[0]
+    there = [cols for cols in README_COLS if cols in set(timed["cols"])] or sorted(
+        set(timed["cols"])
+    )
+    lines = [
+        f"Percent of the bandwidth of a copy, {dtype}, by row width: ours (the best rival). Bold: "
+        "ours is level with it, to 2%, or faster.",
+        "",
+        *percent_table(timed[timed["dtype"] == dtype], there, runs_of(table)),
+        "",
+        f"{score(timed)} {condition_text(table)}",
+        "",
+        "`make bench` measures all of it and writes this table; "
+        f"[{folder}/bench.md]({folder}/bench.md) has the other figures.",
+        "",
+        *(
+            f"![Bandwidth against row width, {direction}]({folder}/bench_{direction}_{dtype}.svg)"
+            for direction in ("forward", "backward")
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def full_page(table: DataFrame, pictures: list[str]) -> str:
+    timed = of_clock(table, GPU_CLOCK)
+    lines = ["# What `make bench` measured", "", f"{score(timed)} {condition_text(table)}"]
+    for dtype in dict.fromkeys(timed["dtype"]):
+        of_type = timed[timed["dtype"] == dtype]
+        elements = (of_type["rows"] * of_type["cols"]).max()
+        lines += ["", f"## {dtype}, {elements:,} elements", ""]
+        lines += ["Percent of the bandwidth of a copy: ours (the best rival).", ""]
+        lines += percent_table(of_type, sorted(set(of_type["cols"])), runs_of(table))
+        for name in pictures:
+            if dtype in name:
+                lines += ["", f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})"]
+    host = of_clock(table, HOST_CLOCK)
+    if not host.empty:
+        rows, cols = host["rows"].iloc[0], host["cols"].iloc[0]
+        lines += ["", f"## The host's time for a call at {rows} x {cols}, float32", ""]
+        lines += host_table(host, runs_of(table))
+    failures = table[table["failure"] != ""]
+    if not failures.empty:
+        lines += ["", "## Rivals without a time", ""]
+        for (op, label, failure), group in failures.groupby(["op", "implementation", "failure"]):
+            lines.append(f"- {label}, {op}, {len(group)} cells: {failure}")
+    return "\n".join([*lines, ""])
+
+
+def runs_of(table: DataFrame) -> list[str]:
+    """The runs that the lines are of, the earliest first."""
+    return sorted(set(table["run"]), key=lambda run: run.replace("by ", ""))
+
+
+def percent_table(timed: DataFrame, widths: list[int], runs: list[str]) -> list[str]:
+    """Markdown: a line for each op, options and direction, a column for each width.
+
+    runs: those of the whole page; where there are several, a last column says which it was.
+    """
+    lines = headed([*map(str, widths)], runs)
+    for (op, options, direction), group in timed.groupby(
+        ["op", "options", "direction"], sort=False
+    ):
+        cells = {cols: group[group["cols"] == cols] for cols in widths}
+        shown = [titled(op, options), direction, *map(percent_text, cells.values())]
+        lines.append(row([*shown, *run_text(group[group["cols"].isin(widths)], runs)]))
+    return lines
+
+
+def headed(columns: list[str], runs: list[str]) -> list[str]:
+    """The first two lines of a table in Markdown, whose first two columns need no name."""
+    names = [*columns, "run"] if len(runs) > 1 else columns
+    return [f"| | {row(names)}", "|---|---|" + "---|" * len(names)]
+
+
+def row(texts: list[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
+
+
+def run_text(line: DataFrame, runs: list[str]) -> list[str]:
+    """Which run a line of a table is of: "2", or "2 (256, 1024: 1)"; [] where there is one run."""
+    if len(runs) == 1:
+        return []
+    cols = line.drop_duplicates("cols").groupby("run")["cols"].agg(list)
+    most, *others = sorted(cols.index, key=lambda run: (-len(cols[run]), -runs.index(run)))
+    apart = [f"{', '.join(map(str, sorted(cols[run])))}: {runs.index(run) + 1}" for run in others]
+    return [f"{runs.index(most) + 1}" + (f" ({'; '.join(apart)})" if apart else "")]
+
+
+def percent_text(cell: DataFrame) -> str:
+    """Ours and the best rival of one cell: "**97** (95 compile)"."""
+    if cell.empty:
+        return ""
+    own, rival = ours_and_best(cell)
+    text, late = f"{own['percent_of_copy']:.0f}", untimed(cell)
+    others = [] if rival is None else [f"{rival['percent_of_copy']:.0f} {rival['implementation']}"]
+    if others and not late and own["time_us"] <= LEVEL * rival["time_us"]:
+        text = f"**{text}**"
+    others += [f"{name} not timed" for name in late]
+    return f"{text} ({', '.join(others)})" if others else text
+
+
+def untimed(cell: DataFrame) -> list[str]:
+    """The rivals of a cell that could have won it, had there been the time to compile them."""
+    late = cell["failure"].str.startswith("TimeoutError")
+    return cell[late]["implementation"].tolist()
+
+
+def ours_and_best(cell: DataFrame) -> tuple[pandas.Series, pandas.Series | None]:
+    """Our line of a cell, and that of the fastest rival with a time."""
+    is_ours = cell["implementation"] == "ours"
+    others = cell[~is_ours & cell["time_us"].notna()]
+    best = None if others.empty else others.loc[others["time_us"].idxmin()]
+    return cell[is_ours].iloc[0], best
+
+
+def score(timed: DataFrame) -> str:
+    """How many cells are won, level and lost, and at which widths these are."""
+    won = level = unknown = 0
+    lost = []
+    for (*_, cols), cell in timed.groupby(
+        ["op", "options", "direction", "dtype", "cols"], sort=False
+    ):
+        own, rival = ours_and_best(cell)
+        if untimed(cell):
+            unknown += 1
+        elif rival is None or own["time_us"] * LEVEL < rival["time_us"]:
+            won += 1
+        elif own["time_us"] <= LEVEL * rival["time_us"]:
+            level += 1
+        else:
+            lost.append(cols)
+    *most, last = map(str, sorted(set(lost))) if lost else [""]
+    widths = f"{', '.join(most)} and {last}" if most else last
+    where = f" (at {widths} columns)" if lost else ""
+    text = (
+        f"Of {won + level + len(lost)} cells {won} are won by more than 2%, {level} level,"
+        f" {len(lost)} lost{where}."
+    )
+    return f"{text} Not counted: {unknown}, where a rival was not timed." if unknown else text
+
+
+def host_table(host: DataFrame, runs: list[str]) -> list[str]:
+    """Markdown: microseconds of each implementation."""
+    labels = list(dict.fromkeys(host["implementation"]))
+    lines = ["Microseconds; both: forward and backward.", "", *headed(labels, runs)]
+    for (op, options, direction), group in host.groupby(["op", "options", "direction"], sort=False):
+        times = group.set_index("implementation")["time_us"]
+        shown = [f"{times[label]:.1f}" if times.notna().get(label) else "" for label in labels]
+        lines.append(row([titled(op, options), direction, *shown, *run_text(group, runs)]))
+    return lines
+
+
+def condition_text(table: DataFrame) -> str:
+    """With what the figures were measured, and when: one run in a sentence, several as a list."""
+    last = table.iloc[-1]
+    machine = (
+        f"{last['device']}, driver {last['driver']}, CUDA {last['cuda']}, torch {last['torch']},"
+        f" triton {last['triton']}"
+    )
+    runs = {run: table[table["run"] == run] for run in runs_of(table)}
+    if len(runs) == 1:
+        return f"{machine}, {details(table)}. Medians, cold L2."
+    by = " (`by` a time: published then, and begun on that day)"
+    several = f"{len(runs)} runs" + by * any(" by " in run for run in runs)
+    lines = [
+        f"{machine}. Medians, cold L2. The figures are of {several}; in each cell ours and the"
+        " rivals' are of the same run:",
+        "",
+    ]
+    for number, part in enumerate(runs.values(), 1):
+        timed = of_clock(part, GPU_CLOCK)
+        counted = score(timed) if not timed.empty else "The host's time alone."
+        lines.append(f"{number}. {details(part)}. {counted}")
+    return "\n".join(lines)
+
+
+def details(run: DataFrame) -> str:
+    """With what a run was measured, apart from the machine, and when."""
+    last, copies = run.iloc[-1], run["copy_gb_per_s"]
+    copy = f"copy {copies.min():.0f}"
+    if copies.max() - copies.min() >= 1:
+        copy += f" to {copies.max():.0f}"
+    libraries = [f"{name} {last[name]}" for name in LIBRARIES if last[name]]
+    return ", ".join([f"{last['run']} UTC", *libraries, f"{copy} GB/s"])
+
+
+def titled(op: str, options: str) -> str:
+    return f"{op}, {options}" if options else op
+
+
+# ---- pictures
+
+
+def picture(table: DataFrame, direction: str, dtype: str) -> Figure:
+    """Bandwidth against row width, a small panel for each op, with the line of the copy."""
+    timed = of_clock(table, GPU_CLOCK)
+    timed = timed[(timed["direction"] == direction) & (timed["dtype"] == dtype)]
+    groups = list(timed.groupby(["op", "options"], sort=False))
+    columns = min(PANELS, len(groups))
+    rows = -(-len(groups) // columns)
+    widths = sorted(set(timed["cols"]))
+    ticks = [cols for cols in widths if math.log(cols / widths[0], 4).is_integer()]
+    copy = timed["copy_gb_per_s"].median()
+    with drawing.style():
+        figure, axes = drawing.grid(rows, columns, (2.6, 2.1), sharex=True, sharey=True)
+        panels = [panel for line in axes for panel in line]
+        for panel in panels[len(groups) :]:
+            panel.set_visible(False)
+        for panel, ((op, options), lines) in zip(panels, groups, strict=False):
+            for label in ("ours", *RIVALS):
+                points = lines[lines["implementation"] == label].dropna(subset="time_us")
+                if not points.empty:
+                    look = drawing.look("ours:ours" if label == "ours" else label, ["ours"])
+                    points = points.sort_values("cols")
+                    on_top = 3 if label == "ours" else 2
+                    panel.plot(
+                        points["cols"], points["gb_per_s"], label=label, zorder=on_top, **look
+                    )
+            panel.axhline(copy, label=f"copy, {copy:.0f} GB/s", **drawing.COPY_LINE)
+            panel.set_title(titled(op, options))
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(ticks, [drawing.short(cols) for cols in ticks])
+            panel.set_xticks([], minor=True)
+            panel.set_ylim(0, 1.12 * max(copy, timed["gb_per_s"].max()))
+        for line in axes:
+            line[0].set_ylabel("GB/s")
+        for place, panel in enumerate(panels[: len(groups)]):
+            if place + columns >= len(groups):
+                panel.set_xlabel("row width (columns)")
+                panel.tick_params(labelbottom=True)
+        last = timed.iloc[-1]
+        elements = (timed["rows"] * timed["cols"]).max()
+        *earlier, newest_run = runs_of(timed)
+        when = f"{len(earlier) + 1} runs, the last " if earlier else ""
+        caption = (
+            f"{last['device']}, driver {last['driver']}, torch {last['torch']}\n"
+            f"{elements:,} elements, median, cold L2, {when}{newest_run} UTC"
+        )
+        return drawing.finish(figure, f"Bandwidth, {direction}, {dtype}", caption)
+
+
+if __name__ == "__main__":
+    for path in write(CSV):
+        print(f"wrote {path}")

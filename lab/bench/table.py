@@ -1,0 +1,79 @@
+"""The table of `make bench` on disk, docs/bench.csv."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jitload
+import reference
+from lab import rivals
+from lab.measure.timing import GPU_CLOCK, HOST_CLOCK
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+CSV = jitload.KERNELS.parent / "docs" / "bench.csv"
+MACHINE = ("device", "driver", "cuda", "torch", "triton")
+CONDITIONS = (*MACHINE, *rivals.LIBRARIES)
+CELL = ("op", "options", "direction", "dtype", "cols", "rows", "clock")
+KEY = (*CELL, "implementation")
+FIGURES = ("version", "time_us", "spread_us", "bytes", "gb_per_s", "percent_of_copy", "failure")
+COLUMNS = [*KEY, *FIGURES, "run", *CONDITIONS, "copy_gb_per_s"]
+
+
+def join(path: Path, lines: list[dict[str, object]]) -> None:
+    """Write the lines to the CSV, in place of those with the same key and conditions.
+
+    A cell that is measured with one more rival installed takes the place of the old one, too.
+
+    Lines of one set of conditions stand together, the newest set last, in it one op after the
+    other in the order of reference.py.
+    """
+    import pandas
+
+    table = pandas.DataFrame(lines, columns=COLUMNS)
+    if path.exists():
+        table = pandas.concat([read(path), table], ignore_index=True)
+    texts = table.astype(object).fillna("").astype(str)
+    latest = ~texts.duplicated([*KEY, *CONDITIONS], keep="last")
+    table, texts = table[latest], texts[latest]
+    now = texts.groupby([*CELL, *MACHINE])[[*rivals.LIBRARIES]].transform("last")
+    before = texts[[*rivals.LIBRARIES]]
+    fewer = ((before == now) | (before == "")).all(axis=1) & (before != now).any(axis=1)
+    table, texts = table[~fewer], texts[~fewer]
+    of_last_run = texts["run"] == texts.groupby([*CELL, *CONDITIONS])["run"].transform("last")
+    table, texts = table[of_last_run], texts[of_last_run]
+    conditions = texts[[*CONDITIONS]].agg("\n".join, axis=1)
+    turn = {text: place for place, text in enumerate(dict.fromkeys(reversed(conditions.tolist())))}
+    table = in_order(table.assign(options=texts["options"]), -conditions.map(turn))
+    table = table.astype({"bytes": "Int64"})
+    for name, digits in {"time_us": 2, "spread_us": 2, "gb_per_s": 1}.items():
+        table[name] = table[name].astype(float).round(digits)
+    for name in ("percent_of_copy", "copy_gb_per_s"):
+        table[name] = table[name].astype(float).round(1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(path, index=False)
+
+
+def in_order(table: "DataFrame", turn: "Series | int" = 0) -> "DataFrame":
+    """The lines sorted by turn, then one op after the other in the order of reference.py."""
+    orders = {
+        "op": [*reference.OPS],
+        "direction": ["forward", "backward", "both"],
+        "clock": [GPU_CLOCK, HOST_CLOCK],
+        "implementation": ["ours", *rivals.RIVALS],
+    }
+    order = table.assign(turn=turn)
+    for name, values in orders.items():
+        order[name] = order[name].map({value: place for place, value in enumerate(values)})
+    return table.loc[order.sort_values(["turn", "clock", *KEY], kind="stable").index]
+
+
+def read(path: Path) -> "DataFrame":
+    """The CSV as `join` wrote it; an empty text is "", and so is what was not there."""
+    import pandas
+
+    texts = {*KEY, "version", "failure", "run", "date", *CONDITIONS} - {"cols", "rows"}
+    table = pandas.read_csv(path, dtype=dict.fromkeys(texts, str))
+    if "run" not in table:  # a table of an earlier release knows the day
+        table = table.rename(columns={"date": "run"})
+    return table.reindex(columns=COLUMNS).fillna(dict.fromkeys(texts, ""))

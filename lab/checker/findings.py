@@ -1,0 +1,148 @@
+"""What is wrong with a call: the recorder's findings as rows, each with a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from lab.checker.places import Places
+
+COLUMNS = [
+    *("kind", "kernel", "file", "line", "via", "access", "tensor", "byte", "size"),
+    *("block", "thread", "other_access", "other_file", "other_line", "other_block"),
+    *("other_thread", "address", "count", "message"),
+]
+
+# What to do about each kind of finding.
+HINTS = {
+    "race": "No barrier, no meeting of the warp and no atomic orders these two accesses.",
+    "out of bounds": "Compare the index with the size before the access.",
+    "uninitialised": "Nobody has written what is read here.",
+    "unwritten": "Some elements are never written: look at the last block, and at early returns.",
+    "misaligned": "An access of so many bytes must stand on a multiple of as many.",
+    "divergent barrier": "Threads of one block wait at different barriers: take them out of the"
+    " branch.",
+    "refused launch": "CUDA would refuse it too.",
+    "inactive lane": "The value of a lane that takes no part in a shuffle is undefined.",
+}
+# Out of bounds, and far from all that is known.
+UNKNOWN = "A wild pointer; or a tensor's that the call was not given: pass it as an argument."
+
+
+def rows(data: dict[str, Any], places: Places, raised: Exception | None) -> list[dict[str, Any]]:
+    """A row for each pair of lines that is wrong, and one for what the call raised."""
+    found = _merged(_finding(it, data, places) for it in data["findings"])
+    return found if raised is None else [*found, _raised(raised, places)]
+
+
+def name_of(region: dict[str, Any]) -> str:
+    """A tensor's name, or how large the allocation is."""
+    return region["name"] or f"allocation of {region['bytes']} bytes"
+
+
+def hint_for(row: dict[str, Any]) -> str | None:
+    """What to do about a finding."""
+    is_known = row["kind"] != "out of bounds" or isinstance(row["tensor"], str)
+    return HINTS.get(row["kind"]) if is_known else UNKNOWN
+
+
+def _finding(it: dict[str, Any], data: dict[str, Any], places: Places) -> dict[str, Any]:
+    place, other = it["place"], it["other"]
+    launches = data["launches"]
+    file, line, via = places.of(place, it["message"])
+    row = {
+        "kind": it["kind"],
+        "kernel": launches[it["launch"]]["kernel"] if launches else "",
+        "file": file,
+        "line": line,
+        "via": via,
+        "access": place["access"],
+        "size": it["size"],
+        "block": tuple(place["block"]),
+        "thread": place["thread"],
+        "address": it["address"],
+        "count": it["count"],
+        "message": it["message"],
+    }
+    if it["region"] >= 0:
+        row |= {
+            "tensor": name_of(data["regions"][it["region"]]),
+            "byte": it["address"] - it["begin"],
+        }
+    if other["access"]:
+        file, line, _ = places.of(other, "")
+        row |= {
+            "other_access": other["access"],
+            "other_file": file,
+            "other_line": line,
+            "other_block": tuple(other["block"]),
+            "other_thread": other["thread"],
+        }
+    elif it["kind"] == "deadlock":
+        for row["other_file"], row["other_line"] in places.named_in(it["message"])[1:2]:
+            row["other_access"] = "wait"
+    row["message"] = _sentence(it, row)
+    return row
+
+
+def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for a pair of lines, whichever came first and however often each is compiled."""
+    merged: dict[tuple, dict[str, Any]] = {}
+    for row in rows:
+        ends = (row["file"], row["line"]), (row.get("other_file"), row.get("other_line"))
+        key = row["kind"], row.get("tensor"), frozenset(ends)
+        if key in merged:
+            merged[key]["count"] += row["count"]
+        else:
+            merged[key] = row
+    return list(merged.values())
+
+
+def _raised(error: Exception, places: Places) -> dict[str, Any]:
+    row = {"kind": "raised", "message": str(error), "file": "", "line": 0, "count": 1}
+    if refused := re.search(r"kernel (.+), launched at (\S+):(\d+): ", str(error)):
+        kernel, file, line = refused.groups()
+        file = places.users_file(file) or file
+        row |= {"kind": "refused launch", "kernel": kernel, "file": file, "line": int(line)}
+    return row
+
+
+def _sentence(it: dict[str, Any], row: dict[str, Any]) -> str:
+    """What happened, in words."""
+    access, tensor = row["access"], row.get("tensor")
+    what = f"{access} of {it['size']} bytes"
+    match it["kind"]:
+        case "race":
+            who = f"thread {row['other_thread']}"
+            if row["block"] != row["other_block"]:
+                who += f" of block {row['other_block']}"
+            return (
+                f"{access} of byte {row['byte']} of {tensor}; {who} had a"
+                f" {row['other_access']} there at line {row['other_line']}"
+            )
+        case "out of bounds" if not access:  # the system stopped it
+            return it["message"]
+        case "out of bounds" if not tensor:
+            where = f"at {it['address']:#x}"
+            return f"{what} {where}, which is of no tensor that the call was given or made"
+        case "out of bounds" if it["address"] < it["begin"]:
+            before = it["begin"] - it["address"]
+            return f"{what}, {before} bytes before the beginning of {tensor}"
+        case "out of bounds":
+            past = it["address"] + it["size"] - it["end"]
+            return f"{what} ends {past} bytes past the end of {tensor}"
+        case "uninitialised":
+            return f"{what} at byte {row['byte']} of {tensor}"
+        case "misaligned":
+            past = it["address"] % it["size"]
+            where = f"byte {row['byte']} of {tensor}, " if tensor else ""
+            return f"{what} at {where}{past} past a multiple of {it['size']}"
+        case "unwritten":
+            return f"{tensor}: {it['message']}"
+        case "divergent barrier":
+            return (
+                f"{access} here and {row['other_access']} at line {row['other_line']}"
+                f" (thread {row['other_thread']}) opened as one barrier"
+            )
+    return it["message"]

@@ -1,0 +1,60 @@
+"""Where in the user's files the addresses of a report lie."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jitload
+from lab.checker import symbols
+
+
+class Places:
+    """Files and lines of what the recorder saw.
+
+    sites: file, line and the line inlined there, for every site of the recorder's.
+    """
+
+    def __init__(self, sites: list[dict[str, Any]], builds: list[jitload.Build]):
+        self._sources = {file for build in builds for file in build.kept}
+        found = {}
+        for library in {site["library"] for site in sites}:
+            offsets = [site["offset"] for site in sites if site["library"] == library]
+            found[library] = symbols.frames(library, offsets)
+        self.sites = [self._place(found[site["library"]].get(site["offset"], [])) for site in sites]
+
+    def _place(self, frames: list[symbols.Frame]) -> tuple[str, int, str]:
+        """The innermost line of the kernel's own file; else of a header of the user's."""
+        users = [
+            (file, frame.line)
+            for frame in frames
+            if (file := self.users_file(frame.file)) is not None
+        ]
+        if not users:
+            return "", 0, ""
+        own = [place for place in users if place[0].endswith((".cu", ".cpp"))] or users
+        (file, line), inner = own[0], users[0]
+        via = "" if inner == own[0] else f"{Path(inner[0]).name}:{inner[1]}"
+        return file, line, via
+
+    def users_file(self, file: str) -> str | None:
+        """Its name among the sources and headers that were compiled; None if it is not."""
+        for known in self._sources:
+            if file == known or file.endswith(known if known[0] == "/" else f"/{known}"):
+                return known
+        return None
+
+    def of(self, place: dict[str, Any], message: str) -> tuple[str, int, str]:
+        """Of one access: its site's, or else what the recorder or a failure's message names."""
+        if place["site"] >= 0:
+            return self.sites[place["site"]]
+        if place["line"]:
+            return self.users_file(place["file"]) or place["file"], place["line"], ""
+        return (*next(iter(self.named_in(message)), ("", 0)), "")
+
+    def named_in(self, message: str) -> list[tuple[str, int]]:
+        """The places that a failure's message names, but for where the kernel was launched."""
+        message = message.partition("): ")[2]
+        places = re.findall(r"(\S+):(\d+): ", message)
+        return [(self.users_file(file) or file, int(line)) for file, line in places]

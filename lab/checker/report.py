@@ -1,0 +1,278 @@
+"""What `lab.check` found: tables, text, HTML and figures."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pandas import DataFrame
+
+import jitload
+from lab.checker import findings
+from lab.checker.findings import hint_for, name_of
+from lab.checker.places import Places
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SECTOR = 32  # bytes
+TYPES = ("given", "fresh", "shared", "device", "private")
+
+TRAFFIC = [
+    *("file", "line", "via", "access", "memory", "tensor", "size"),
+    *("requests", "lanes", "bytes_asked", "bytes_moved", "sectors", "ideal_sectors"),
+    *("passes", "bank_conflicts", "contention", "worst", "example"),
+]
+
+
+class Report:
+    """What a call's kernels did.
+
+    findings: a row for each thing that is wrong, the first time it was seen, and `count` times.
+    traffic: a row for each line of code and tensor: `requests` of warps, of so many `lanes`
+        together, which asked for `bytes_asked`. Of global memory: `sectors` of 32 bytes that they
+        touch, and the `ideal_sectors` that would hold as many different bytes. Of shared memory:
+        `passes` through its banks, and how many of them are `bank_conflicts`. Of atomics:
+        `contention`, lanes that wait for another lane at the same address. `worst`: sectors or
+        passes of the costliest request, whose byte offsets, lane by lane, are `example`.
+    tensors: bytes of each tensor that kernels have read and written, each byte counted once;
+        bytes moved; and bytes fetched: the same without what several blocks of a launch ask for,
+        of which each sector counts once.
+    launches: the kernels that ran, and how many of their blocks were recorded in full.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        data: dict[str, Any],
+        builds: list[jitload.Build],
+        raised: Exception | None,
+        thread_order: int,
+    ):
+        self.what, self.raised, self.thread_order = what, raised, thread_order
+        self._builds, self._data = builds, data
+        self._places = Places(data["sites"], builds)
+
+    # ---- data
+
+    @cached_property
+    def launches(self) -> DataFrame:
+        columns = ["kernel", "file", "line", "grid", "block", "shared", "blocks", "recorded"]
+        return DataFrame(self._data["launches"], columns=columns)
+
+    @cached_property
+    def findings(self) -> DataFrame:
+        rows = findings.rows(self._data, self._places, self.raised)
+        return DataFrame(rows, columns=findings.COLUMNS)
+
+    @cached_property
+    def traffic(self) -> DataFrame:
+        merged: dict[tuple, dict[str, Any]] = {}  # a line may have been compiled several times
+        for it in self._data["traffic"]:
+            site, region = self._data["sites"][it["site"]], self._data["regions"][it["region"]]
+            file, line, via = self._places.sites[it["site"]]
+            shared = TYPES[region["type"]] == "shared"
+            row = {
+                "file": file,
+                "line": line,
+                "via": via,
+                "access": site["access"],
+                "memory": "shared" if shared else "global",
+                "tensor": name_of(region),
+                "size": site["size"],
+                "requests": it["requests"],
+                "lanes": it["lanes"],
+                "bytes_asked": it["asked"],
+                "bytes_moved": SECTOR * it["sectors"],
+                "sectors": it["sectors"],
+                "ideal_sectors": it["ideal"],
+                "passes": it["passes"],
+                "bank_conflicts": it["passes"] - it["smooth"],
+                "contention": it["contention"],
+                "worst": it["worst"],
+                "example": [None if at is None else at - it["begin"] for at in it["example"]],
+            }
+            before = merged.setdefault(tuple(row[name] for name in TRAFFIC[:7]), row)
+            if before is not row:
+                if row["worst"] > before["worst"]:
+                    before |= {name: row[name] for name in ("worst", "example")}
+                for name in TRAFFIC[7:-2]:
+                    before[name] += row[name]
+        table = DataFrame(list(merged.values()), columns=TRAFFIC)
+        return table.sort_values(["file", "line"], ignore_index=True, kind="stable")
+
+    @cached_property
+    def tensors(self) -> DataFrame:
+        rows = []
+        for index, region in enumerate(self._data["regions"]):
+            if region["type"] <= 1 and (region["read"] or region["written"]):
+                moved = sum(
+                    SECTOR * it["sectors"] for it in self._data["traffic"] if it["region"] == index
+                )
+                rows.append(
+                    {
+                        "tensor": name_of(region),
+                        "bytes": region["bytes"],
+                        "bytes_read": region["read"],
+                        "bytes_written": region["written"],
+                        "bytes_moved": moved,
+                        "bytes_fetched": SECTOR * region["fetched"],
+                        "counts": bool(region["name"]),
+                    }
+                )
+        columns = [
+            *("tensor", "bytes", "bytes_read", "bytes_written", "bytes_moved", "bytes_fetched"),
+            "counts",
+        ]
+        return DataFrame(rows, columns=columns)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Of global memory, as warps asked for it: what caches answer counts too."""
+        return int(self.traffic["bytes_moved"].sum())
+
+    @property
+    def bytes_fetched(self) -> int:
+        """The same without what several blocks of a launch ask for: of that each sector once.
+
+        So a weight that every row needs counts once, as the cache that all blocks share has it. A
+        block that reads its own row twice counts twice.
+        """
+        return int(self.tensors["bytes_fetched"].sum())
+
+    @property
+    def bytes_floor(self) -> int:
+        """Each byte of the inputs that is read, once, and each byte of the outputs, once."""
+        counted = self.tensors[self.tensors["counts"].astype(bool)]
+        return int(counted["bytes_read"].sum() + counted["bytes_written"].sum())
+
+    @property
+    def first(self) -> str:
+        """The first finding at a line of a .cu, in one line; empty if there is none."""
+        for row in self.findings.to_dict("records"):
+            if row["file"].endswith(".cu"):
+                return f"{row['kind']}, line {row['line']}: {row['message']}"
+        return ""
+
+    @property
+    def sampled(self) -> bool:
+        """Whether only some blocks of a large launch were recorded in full."""
+        if "deadlock" in set(self.findings["kind"]):  # the others did not run at all
+            return False
+        return bool((self.launches["recorded"] < self.launches["blocks"]).any())
+
+    # ---- text
+
+    def __str__(self) -> str:
+        lines = [self.headline]
+        for row in self.findings.to_dict("records"):
+            lines += ["", *self._described(row)]
+        if not self.traffic.empty:
+            lines += ["", *self._traffic_text()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    @property
+    def headline(self) -> str:
+        """How much was found, in how many launches, in which order, and of how many blocks."""
+        count = len(self.findings)
+        found = "no findings" if not count else f"{count} finding{'s' if count > 1 else ''}"
+        launches = len(self.launches)
+        ran = f"{launches} launch{'es' if launches != 1 else ''}"
+        order = f", thread order {self.thread_order}" if self.thread_order else ""
+        sampled = ""
+        if self.sampled:
+            some, all_blocks = self.launches[["recorded", "blocks"]].sum()
+            sampled = f"; sampled: {some} of {all_blocks} blocks are recorded in full"
+        return f"{self.what}: {found} in {ran}{order}{sampled}"
+
+    @property
+    def traffic_line(self) -> str:
+        """Bytes of global memory: moved, fetched, and the floor."""
+        moved, fetched, floor = self.bytes_moved, self.bytes_fetched, self.bytes_floor
+        line = f"global memory: {_bytes(moved)} moved"
+        if fetched != moved:
+            line += f"; what blocks share counted once, {_bytes(fetched)}"
+        return line + (
+            f", {fetched / floor:.2f} times the floor of {_bytes(floor)}" if floor else ""
+        )
+
+    def _described(self, row: dict[str, Any]) -> list[str]:
+        via = f" ({row['via']})" if isinstance(row["via"], str) and row["via"] else ""
+        times = f", {row['count']} times" if row["count"] > 1 else ""
+        place = f": {row['file']}:{row['line']}{via}" if row["file"] else ""
+        lines = [f"{row['kind']}{place}{times}"]
+        for file, number in ("file", "line"), ("other_file", "other_line"):
+            if isinstance(row[file], str) and (source := self.line(row[file], int(row[number]))):
+                lines.append(f"  {int(row[number]):>4}  {source.strip()}")
+        lines.append(f"  {row['message']}")
+        if isinstance(row["access"], str) and row["access"] and row["kind"] != "unwritten":
+            lines.append(f"  kernel {row['kernel']}, block {row['block']}, thread {row['thread']}")
+        if hint := hint_for(row):
+            lines.append(f"  {hint}")
+        return list(dict.fromkeys(lines))  # both sides of a race may be one line
+
+    def _traffic_text(self) -> list[str]:
+        lines = [self.traffic_line]
+        shown = self.traffic[["file", "line", "access", "tensor", "requests"]].copy()
+        shown["file"] = [Path(file).name for file in shown["file"]]
+        shown["sectors (ideal)"] = [
+            f"{it.sectors / it.requests:.1f} ({it.ideal_sectors / it.requests:.1f})"
+            if it.memory == "global"
+            else ""
+            for it in self.traffic.itertuples()
+        ]
+        shown["conflicts"] = [
+            f"{it.bank_conflicts / it.requests:.1f}" if it.memory == "shared" else ""
+            for it in self.traffic.itertuples()
+        ]
+        return lines + shown.to_string(index=False).splitlines()
+
+    # ---- pictures
+
+    def _repr_html_(self) -> str:
+        from lab.checker import view
+
+        tables = self.traffic, self.findings
+        return view.page(self.headline, self.traffic_line, *tables, self.source)
+
+    def plot_lanes(self, line: int, file: str | None = None, tensor: str | None = None) -> Figure:
+        """Which lane of a warp touches which sector, or bank, at a line: its costliest request.
+
+        file, tensor: where the line number alone does not say which.
+
+        Raises ValueError if nothing is read or written there.
+        """
+        from lab.checker import view
+
+        return view.plot_lanes(self.traffic, line, file, tensor, self.line)
+
+    def plot_bytes(self) -> Figure:
+        """Bytes moved for each tensor, against each byte once."""
+        from lab.checker import view
+
+        return view.plot_bytes(self.tensors, f"{self.what}: traffic", self.headline)
+
+    # ---- sources
+
+    def line(self, file: str, number: int) -> str:
+        """A line of a source that was checked, as it was built."""
+        lines = self.source(file)
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
+    def source(self, file: str) -> list[str]:
+        """The lines of a source or header that was checked, as it was built."""
+        for build in self._builds:
+            if kept := build.kept.get(file):
+                return (build.folder / "sources" / kept).read_text().splitlines()
+        return []
+
+
+def _bytes(count: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -1,0 +1,247 @@
+"""See what a kernel does, line by line, without a GPU.
+
+    report = lab.check(kernel.forward, x, weight, bias, 1e-5)   # or kernels.layer_norm.layer_norm
+    report                  # what is wrong, and what each line costs: text, or HTML in a notebook
+    report.findings         # the same as pandas DataFrames
+    report.traffic
+    report.plot_lanes(42)   # which lane of a warp touches which sector, at line 42
+    report.plot_bytes()     # bytes moved against each byte once
+
+The kernel is compiled once more with a hook before every access to memory, and runs on the CPU's
+simulator, block after block, on copies of the tensors: whatever it does, nothing here is harmed.
+
+Findings: races, accesses outside of every tensor and shared array, reads of memory that nobody has
+written, outputs that nobody has written, misaligned vectors, barriers that threads of a block reach
+at different lines, deadlocks, shuffles from lanes that take no part, launches that CUDA refuses or
+that a kernel's __launch_bounds__ do not allow.
+
+Traffic is counted as the hardware does: what the lanes of a warp ask for at one instruction is one
+request; global memory moves sectors of 32 bytes, shared memory serves 32 banks of 4 bytes at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+import jitload
+from lab.checker import symbols
+from lab.checker.captured import captured, without_partial
+from lab.checker.report import Report
+
+MOST_THREADS = 1 << 15  # of a launch that are recorded in full
+
+
+def check(
+    function: Callable,
+    *args: object,
+    thread_order: int = 0,
+    sample_threads: int = MOST_THREADS,
+    traffic: bool = True,
+    **kwargs: object,
+) -> Report:
+    """Call `function(*args, **kwargs)` with instrumented kernels, and report what they do.
+
+    function: of a loaded kernel (`kernel.forward`), or any Python function that calls some.
+    args, kwargs: tensors are copied to the CPU; the caller's own stay as they are. Those that the
+        function captures (a module's parameters, a closure's variables) are used themselves, and
+        within their bounds the call may write to them.
+    thread_order: in which threads and blocks run: 0 is ascending, others are shuffles.
+    sample_threads: of a larger launch, only the blocks of about so many threads, spread evenly,
+        are recorded in full; the others are kept within bounds.
+    traffic: False looks for errors alone, in less time.
+
+    Raises:
+        CompileError: the kernel does not compile.
+        Exception: what the function raised, unless a kernel was to blame for it.
+        RuntimeError: no kernel ran, or the machine lacks what the checker needs (Linux, binutils).
+    """
+    if sys.platform != "linux":
+        raise RuntimeError(f"lab.check runs on Linux; this is {sys.platform}")
+    if not _checking.acquire(blocking=False):
+        raise RuntimeError("a check is under way: one at a time")
+    try:
+        call = without_partial(function, args, kwargs)
+        said, builds, raised = _run(*call, thread_order, sample_threads, traffic)
+    finally:
+        _checking.release()
+    what = getattr(call[0], "__qualname__", None) or type(call[0]).__qualname__
+    report = Report(
+        what, json.loads(said), [opened.build for opened in builds], raised, thread_order
+    )
+    if raised is not None and list(report.findings["kind"]) == ["raised"]:
+        raise raised  # not of the kernels' making
+    if not builds:
+        raise RuntimeError(f"{what} called no kernel that jitload has loaded: nothing to check")
+    return report
+
+
+_checking = threading.Lock()
+
+
+def _run(
+    function: Callable,
+    args: tuple,
+    kwargs: dict,
+    thread_order: int,
+    sample_threads: int,
+    traffic: bool,
+) -> tuple[bytes, list[jitload.OpenBuild], Exception | None]:
+    """The recorder's report, the builds that ran, and what the call raised."""
+    runtime, memory = _runtime(), _memory()
+    builds: list[jitload.OpenBuild] = []
+
+    def used(opened: jitload.OpenBuild) -> None:
+        if opened not in builds:
+            builds.append(opened)
+            _tell_variables(runtime, opened.build)
+
+    result = raised = None
+    memory.watch()
+    try:
+        args, kwargs = _copied(args, kwargs)
+        runtime.simulator_check_begin(thread_order, sample_threads, traffic)
+        for name, begin, size in _regions(_names(function, args, kwargs)):
+            runtime.simulator_check_tensor(begin, size, memory.pad(), name.encode())
+        for name, begin, size in _regions(_here(captured(function))):
+            runtime.simulator_check_tensor(begin, size, 0, name.encode())
+        with jitload.instrumented(used):
+            try:
+                result = function(*args, **kwargs)
+            except jitload.CompileError:
+                raise
+            except Exception as error:
+                raised = error
+        for name, tensor in _named("result", result):
+            runtime.simulator_check_name(tensor.data_ptr(), name.encode(), True)
+    finally:
+        said = runtime.simulator_check_end()
+        memory.unwatch()
+    return said, builds, raised
+
+
+@cache
+def _runtime() -> ctypes.CDLL:
+    runtime = jitload.simulator_runtime()
+    size, text, place, yes = ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_bool
+    runtime.simulator_check_begin.argtypes = [ctypes.c_uint, ctypes.c_ulong, yes]
+    runtime.simulator_check_variable.argtypes = [text, size, size, yes, yes, text, text]
+    runtime.simulator_check_tensor.argtypes = [place, size, size, text]
+    runtime.simulator_check_name.argtypes = [place, text, yes]
+    runtime.simulator_check_end.restype = text
+    return runtime
+
+
+@cache
+def _memory() -> jitload.Kernel:
+    """Of the lab's own: `jitload.loaded` does not name it, and nobody rebuilds it."""
+    jitload.simulator_runtime()
+    source = Path(__file__).with_name("check_memory.cpp")
+    kernel = jitload.Kernel(jitload.recipe_of([source], target="cpu"))
+    kernel.reload()
+    return kernel
+
+
+@cache
+def _tell_variables(runtime: ctypes.CDLL, build: jitload.Build) -> None:
+    """Where a build's shared arrays and device variables lie, and who declares them."""
+    folder = build.folder / "sources"
+    text = jitload.blank("\n".join(f.read_text(errors="replace") for f in folder.iterdir()))
+    kernels = set(re.findall(r"\b__global__\b[^;{]*?\b(\w+)\s*\([^;{]*\{", text))
+    for name, *where in symbols.variables(str(build.library)):
+        *_, owner, own_name = ["", *re.sub(r"<.*>|\[.*?\]", "", name).split("::")]
+        owner = owner.rpartition(" ")[2].partition("(")[0]
+        known = owner in kernels, owner.encode(), own_name.encode()
+        runtime.simulator_check_variable(str(build.library).encode(), *where, *known)
+
+
+def _copied(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments with copies for tensors; those that share memory still do."""
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def copy(value: object) -> object:
+        if not isinstance(value, torch.Tensor):
+            return value
+        original = value.untyped_storage()
+        if original.data_ptr() not in storages:
+            bytes_ = torch.empty(original.nbytes(), dtype=torch.uint8)  # by the watched allocator
+            storages[original.data_ptr()] = bytes_.untyped_storage().copy_(original)
+        storage = storages[original.data_ptr()]
+        new = torch.empty(0, dtype=value.dtype)
+        new.set_(storage, value.storage_offset(), value.shape, value.stride())
+        return new.requires_grad_(value.requires_grad)
+
+    return tree_map(copy, (args, kwargs))
+
+
+def _here(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Those with elements in the CPU's memory."""
+    for name, tensor in tensors:
+        if tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel():
+            yield name, tensor
+
+
+def _names(function: Callable, args: tuple, kwargs: dict) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors among the arguments, each with its parameter's name."""
+    names = _parameters(function)
+    for i, value in enumerate(args):
+        yield from _named(names[i] if i < len(names) else f"argument {i + 1}", value)
+    for name, value in kwargs.items():
+        yield from _named(name, value)
+
+
+def _parameters(function: Callable) -> list[str]:
+    for kernel in jitload.loaded():
+        for name, candidate in vars(kernel).items():
+            if candidate is function:
+                opened = kernel.instrumented()
+                if kernel.build.binding == "c":
+                    return [parameter.name for parameter in opened.functions[name].wanted]
+                if packet := getattr(getattr(torch.ops, opened.build.name), name, None):
+                    schema = getattr(packet, packet.overloads()[0])._schema
+                    return [argument.name for argument in schema.arguments]
+    if isinstance(function, torch.nn.Module):
+        function = function.forward
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _named(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in a value: itself, or the members of a tuple."""
+    leaves, _ = tree_flatten(value)
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor) and leaf.numel():
+            yield (name if len(leaves) == 1 else f"{name}[{i}]"), leaf
+
+
+def _regions(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[tuple[str, int, int]]:
+    """Name, address and bytes of what the tensors cover, in the tensors' order.
+
+    Views that overlap are one region.
+    """
+    regions: list[list[Any]] = []
+    by_address = sorted(enumerate(tensors), key=lambda item: item[1][1].data_ptr())
+    for place, (name, tensor) in by_address:
+        begin = tensor.data_ptr()
+        last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        end = begin + (last + 1) * tensor.element_size()
+        if regions and begin < regions[-1][3]:
+            regions[-1][0] = min(place, regions[-1][0])
+            regions[-1][1] += f", {name}"
+            regions[-1][3] = max(end, regions[-1][3])
+        else:
+            regions.append([place, name, begin, end])
+    return [(name, begin, end - begin) for _, name, begin, end in sorted(regions)]

@@ -1,0 +1,223 @@
+"""A call in a process of its own: what goes wrong there costs the notebook nothing.
+
+    trial = lab.trial(kernel.forward, x, weight, bias, 1e-5, seconds=10)
+    trial            # "layer_norm.forward returned after 12 ms", or all that is known of its end
+    trial.result     # what it returned; raises if it did not return
+
+A segmentation fault, an illegal address on the GPU, an endless loop: in the notebook's own process
+each would end that process, or poison its GPU context, and every tensor with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import jitload
+
+HINTS = {
+    "SIGSEGV": "It touched memory that is not its own: look for an index past the end of a tensor.",
+    "SIGBUS": "It touched memory that is not its own: look for an index past the end of a tensor.",
+    "SIGABRT": "It was aborted: a C++ exception that nobody caught, or a damaged heap.",
+    "SIGFPE": "Most often a division of whole numbers by zero.",
+    "SIGKILL": "Somebody else killed it; most often the system, when memory runs out.",
+}
+GRACE = 2.0  # seconds that an interrupted child has to end its compilers
+
+
+@dataclass(frozen=True)
+class Call:
+    """What the child is to run: a kernel's function (recipe and name), or a Python function.
+
+    launch: what stands between the brackets, where it is a kernel that Python launches.
+    """
+
+    what: str
+    recipe: Any  # a kernel's, else None
+    function: Callable | str
+    args: tuple
+    kwargs: dict[str, object]
+    launch: Any = None
+
+    @classmethod
+    def of(cls, function: Callable, args: tuple, kwargs: dict[str, object]) -> Call:
+        launch = None
+        if isinstance(function, jitload.Launch):
+            launch, function = function.given, function.function
+        for kernel in jitload.loaded():
+            for name, candidate in vars(kernel).items():
+                if candidate is function:
+                    what = f"{kernel.name}.{name}"
+                    return cls(what, kernel.recipe, name, args, kwargs, launch)
+        module, name = (getattr(function, a, None) for a in ("__module__", "__qualname__"))
+        if not callable(function) or module in (None, "__main__") or "<" in str(name):
+            raise TypeError(
+                f"function: {function!r} cannot be sent to another process; wanted is a function of"
+                " a loaded kernel, such as kernel.forward, or of a module that can be imported,"
+                " such as kernels.square.square"
+            )
+        return cls(f"{module}.{name}", None, function, args, kwargs)
+
+    def prepared(self) -> Callable[[], object]:
+        """In the child: all that comes before the call itself, a build if need be."""
+        function = self.function
+        if self.recipe:
+            kernel = jitload.Kernel(self.recipe)
+            kernel.reload()
+            function = getattr(kernel, self.function)
+            if self.launch is not None:
+                function = function[self.launch]
+        return lambda: function(*self.args, **self.kwargs)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a call in a child process ended.
+
+    outcome: "returned", "raised", "crashed" or "hung".
+    report: in words, with all that is known; what the trial shows in a notebook.
+    arguments: the tensors and other arguments as the call left them, for kernels that write into
+        them; None unless it returned. The notebook's own are untouched.
+    output: what the child printed.
+    seconds: how long the call took, its process's start not counted.
+    """
+
+    outcome: str
+    report: str
+    seconds: float
+    output: str = field(repr=False, default="")
+    arguments: tuple | None = field(repr=False, default=None)
+    _result: object = field(repr=False, default=None)
+
+    @property
+    def result(self) -> object:
+        """What the call returned, on the device where it was.
+
+        Raises:
+            RuntimeError: it did not return; the message is the report.
+        """
+        if self.outcome != "returned":
+            raise RuntimeError(self.report)
+        return self._result
+
+    def __str__(self) -> str:
+        return self.report
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(self.report)
+
+
+def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: object) -> Trial:
+    """Call `function(*args, **kwargs)` in a fresh process, and say how that ended.
+
+    function: of a loaded kernel (`kernel.forward` or `kernel.add[grid, block]`; the child runs the
+        build of its files as they are now), or of a module that can be imported.
+    args, kwargs: copied, tensors of a GPU through the host's memory.
+    seconds: limit for the call; the start of the process, some seconds, does not count.
+
+    Raises TypeError if the function or an argument cannot be sent to another process.
+    """
+    if not seconds > 0:
+        raise ValueError(f"seconds: {seconds!r}; wanted is a positive number")
+    call = Call.of(function, args, kwargs)
+    with tempfile.TemporaryDirectory(prefix="trial-") as name:
+        folder = Path(name)
+        try:
+            torch.save(call, folder / "call.pt")
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise TypeError(
+                f"an argument of {call.what} cannot be sent to another process: {error}"
+            ) from None
+        status, took = _run(folder, seconds)
+        return _judge(call, folder, status, took, _output(folder))
+
+
+def _run(folder: Path, limit: float) -> tuple[int | None, float]:
+    """Run the child; return its exit status, None where it hung, and the seconds of the call."""
+    path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
+    with (folder / "output").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lab.checker.trial_process", str(folder)],
+            env={**os.environ, "PYTHONPATH": path, "CUDA_LAUNCH_BLOCKING": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # the notebook's stop button is ours to pass on
+        )
+        try:
+            called = None
+            while process.poll() is None:
+                if called is None and (folder / "called").exists():
+                    called = time.perf_counter()
+                if called and time.perf_counter() - called > limit:
+                    process.send_signal(signal.SIGUSR1)  # it writes down where it is
+                    time.sleep(0.2)
+                    return None, limit
+                time.sleep(0.01)
+            return process.returncode, time.perf_counter() - (called or time.perf_counter())
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+            raise
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _output(folder: Path) -> str:
+    """What the child printed, and where it ended, without our own part of the stack."""
+    own = r".*[/\\]lab[/\\]checker[/\\]trial(_process)?\.py"
+    ours = rf'Extension modules: |  File "(<frozen runpy>|{own})"'
+    lines = (folder / "output").read_text(errors="replace").splitlines()
+    return "\n".join(line for line in lines if not re.match(ours, line)).strip()
+
+
+def _judge(call: Call, folder: Path, status: int | None, took: float, output: str) -> Trial:
+    if status == 0:
+        end = torch.load(folder / "end.pt", weights_only=False)
+        took = end["seconds"]
+        if "error" in end:
+            report = f"{call.what} raised after {_spoken(took)}:\n{end['error']}"
+            return Trial("raised", report, took, output)
+        report = "\n".join(filter(None, [f"{call.what} returned after {_spoken(took)}", output]))
+        return Trial("returned", report, took, output, end["args"], end["result"])
+    if status is None:
+        outcome, happened = "hung", f"did not return within {took:g} s, and was ended"
+        hint = "Look for a loop whose end never comes, or threads that wait for each other."
+    elif status < 0:
+        name = signal.Signals(-status).name
+        outcome = "crashed"
+        happened = f"crashed after {_spoken(took)}: {signal.strsignal(-status)} ({name})"
+        hint = HINTS.get(name, "")
+    else:
+        outcome, hint = "crashed", ""
+        happened = f"ended its process with status {status}"
+    given = [_described(value) for value in call.args]
+    given += [f"{name}={_described(value)}" for name, value in call.kwargs.items()]
+    arguments = f"Arguments: {', '.join(given)}" if given else ""
+    lines = [f"{call.what} {happened}.", hint, arguments, output]
+    return Trial(outcome, "\n".join(filter(None, lines)), took, output)
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def _described(value: object) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    dtype = str(value.dtype).removeprefix("torch.")
+    return f"{dtype} {list(value.shape)} on {value.device}"

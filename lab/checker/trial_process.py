@@ -1,0 +1,45 @@
+"""The child of `lab.trial`: runs the call that lies in the folder which it is given."""
+
+import faulthandler
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import torch
+
+import jitload
+
+
+def main(folder: Path) -> None:
+    """Run FOLDER/call.pt; leave FOLDER/called at its start and FOLDER/end.pt at its end."""
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    jitload.announce(False)  # what the process prints is the call's
+    call = torch.load(folder / "call.pt", weights_only=False)
+    started = time.perf_counter()
+    try:
+        run = call.prepared()
+        (folder / "called").touch()
+        started = time.perf_counter()
+        result = run()
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - started
+        end = {"result": result, "args": call.args, "seconds": seconds}
+        torch.save(end, folder / "end.pt")
+    except Exception as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        end = {"error": text, "seconds": time.perf_counter() - started}
+        torch.save(end, folder / "end.pt")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # a broken GPU context may not survive an orderly end
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

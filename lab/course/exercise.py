@@ -1,0 +1,358 @@
+"""Exercises that are judged.
+
+    from lab.course import judge
+    judge("01_copy")                  # notebooks/exercises/01_copy.cu as it is now
+    judge("01_bytes", 24_000_000)     # an answer; ... in its place is none yet
+
+An exercise NN_NAME belongs to chapter NN. Its judge is the function NAME in
+notebooks/exercises/chapter_NN.py; what the reader edits is notebooks/exercises/NN_NAME.cu, or .cpp
+for a binding, or the argument in the chapter's cell; its solution is the file of the same name in
+notebooks/solutions, or NN_NAME.py, which sets `answer`. Nothing else lists the exercises.
+
+A judge is a generator that yields what must hold, in order: `Claim`, `Near` and, for a GPU,
+`Speed`. The first that does not hold is the verdict; with it comes what `lab.check` has to say of a
+kernel's last call.
+
+    @kernel(lines=14)
+    def copy(attempt):
+        x = torch.arange(1000.0)
+        y = attempt.empty(1000)
+        attempt(attempt.tensor(x), y, 1000)    # calls the file's extern "C" function `launch`
+        yield Near(y, truth=x.double(), own=x, case="n = 1000")
+
+    @binding("square", lines=30)
+    def checks(attempt):
+        y = attempt.forward(torch.ones(3))     # the file, compiled beside kernels/square.cu
+        yield Claim(y.sum() == 3, "1 squared is 1")
+
+    @answer
+    def bytes(given):
+        yield Claim(given == 24_000_000, f"{given} is not it: count the reads twice")
+"""
+
+import html
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+import jitload
+from lab.checker.run import check
+from lab.measure.error import summarize, ulp_error
+from lab.measure.timing import copy_bandwidth, time_call
+
+NOTEBOOKS = jitload.KERNELS.parent / "notebooks"
+EXERCISES, SOLUTIONS = NOTEBOOKS / "exercises", NOTEBOOKS / "solutions"
+GUARD = 256  # elements before and behind each tensor that a kernel gets; keeps 16-byte boundaries
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that must hold, and what to say where it does not."""
+
+    holds: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Near:
+    """A result that must be as exact as PyTorch's.
+
+    got: the result. truth: float64, of the same shape. own: PyTorch's result in got's type. The
+    largest error may be twice PyTorch's and half an ULP more. case: the input, in words.
+    """
+
+    got: Tensor
+    truth: Tensor
+    own: Tensor
+    case: str
+
+
+@dataclass(frozen=True)
+class Speed:
+    """On a GPU, a call that must reach `least` percent of a copy's rate, with a cold L2.
+
+    prepare: called there alone; returns the call and the bytes that it has to move.
+    """
+
+    prepare: Callable[[], tuple[Callable[[], object], int]]
+    least: float
+
+
+Judgement = Iterator[Claim | Near | Speed]
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What a decorated judge is.
+
+    lines: the budget of a file; None for an answer. op: whose kernels the file binds; None for a
+    kernel. bug: the file or the answer holds a mistake that the reader is to find.
+    """
+
+    judge: Callable[..., Judgement]
+    lines: int | None
+    op: str | None = None
+    bug: bool = False
+
+
+def kernel(*, lines: int, bug: bool = False) -> Callable[[Callable[..., Judgement]], Exercise]:
+    """Decorates the judge of a .cu file of at most `lines` lines, blanks and comments apart.
+
+    bug: finding a mistake is the exercise, so a notebook shows a verdict's reason folded.
+    """
+    return lambda judge: Exercise(judge, lines, bug=bug)
+
+
+def binding(
+    op: str, *, lines: int, bug: bool = False
+) -> Callable[[Callable[..., Judgement]], Exercise]:
+    """Decorates the judge of a .cpp file that binds kernels/OP.cu; it gets the loaded kernel."""
+    return lambda judge: Exercise(judge, lines, op, bug)
+
+
+def answer(judge: Callable[..., Judgement]) -> Exercise:
+    """Decorates the judge of an answer: a number, a tensor, a function."""
+    return Exercise(judge, None)
+
+
+def answer_with_bug(judge: Callable[..., Judgement]) -> Exercise:
+    """Decorates the judge of an answer in which the reader is to find a mistake."""
+    return Exercise(judge, None, bug=True)
+
+
+@dataclass
+class Verdict:
+    """What `judge` found; a notebook shows it in colour.
+
+    reason: why it did not pass. facts: error, lines, percent of a copy, as far as it came.
+    """
+
+    name: str
+    passed: bool
+    reason: str = ""
+    facts: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __str__(self) -> str:
+        state = "passed" if self.passed else "not yet"
+        rest = ", ".join(self.facts) if self.passed else self.reason
+        return f"{self.name}: {state}" + (f": {rest}" if rest else "")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        color = "#2e7d32" if self.passed else "#c62828"
+        text = html.escape(str(self))
+        if not self.passed and find(self.name).bug:
+            said = "not yet (open this to read why; it may give the bug away)"
+            text = (
+                f"<details><summary>{self.name}: {said}</summary>"
+                f"{html.escape(self.reason)}</details>"
+            )
+        return (
+            f'<pre style="margin: 0; border-left: 3px solid {color}; padding-left: 0.6em;'
+            f' white-space: pre-wrap">{text}</pre>'
+        )
+
+
+class Wrong(Exception):
+    """The reader's kernel did what no kernel may."""
+
+
+class Attempt:
+    """The reader's kernel, called on tensors that lie between guards.
+
+    The guards hold NaN: what is read from them shows in the result, and what is written to them is
+    noticed after the call, for each tensor's NaN has bits of its own. So a small mistake of an
+    index costs neither the notebook nor the GPU.
+
+    launch: the kernel's function itself, for `Speed`. last: the arguments of the last call.
+    """
+
+    def __init__(self, launch: Callable) -> None:
+        self.launch = launch
+        self.last: tuple | None = None
+        self._guarded: list[tuple[Tensor, slice, int]] = []
+
+    def tensor(self, values: Tensor, shift: int = 0) -> Tensor:
+        """These floating-point values where the kernel runs, `shift` elements off a boundary."""
+        whole = torch.empty(values.numel() + 2 * GUARD, dtype=values.dtype, device=jitload.device())
+        bits = _bits(torch.tensor(torch.nan, dtype=values.dtype)).item() + 1 + len(self._guarded)
+        _bits(whole).fill_(bits)
+        inside = slice(GUARD + shift, GUARD + shift + values.numel())
+        whole[inside] = values.flatten().to(whole.device)
+        self._guarded.append((_bits(whole), inside, bits))
+        return whole[inside].view(values.shape)
+
+    def empty(self, *shape: int, dtype: torch.dtype = torch.float32, shift: int = 0) -> Tensor:
+        """A tensor that holds NaN until it is written."""
+        return self.tensor(torch.full(shape, torch.nan, dtype=dtype), shift)
+
+    def __call__(self, *arguments: object) -> None:
+        self.last = arguments
+        self.launch(*arguments)
+        for whole, inside, bits in self._guarded:
+            guards = torch.cat([whole[: inside.start], whole[inside.stop :]])
+            if not (guards == bits).all():
+                raise Wrong("it wrote outside of a tensor")
+
+
+def _bits(values: Tensor) -> Tensor:
+    """The same memory as whole numbers."""
+    kinds = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return values.view(kinds[values.element_size()])
+
+
+def judge(name: str, answer: object = ...) -> Verdict:
+    """Judge an exercise: the reader's file, or the answer. The verdict says why, error and speed.
+
+    Raises ValueError if there is no such exercise, TypeError if it wants no answer but a kernel.
+    """
+    exercise = find(name)
+    if exercise.lines is not None:
+        if answer is not ...:
+            what = "binding" if exercise.op else "kernel"
+            raise TypeError(f"{name}: wanted is no answer but a {what}, in {path_of(name)}")
+        return judge_kernel(name, path_of(name))
+    return judge_answer(name, answer)
+
+
+def names() -> list[str]:
+    """All exercises, chapter by chapter."""
+    return [
+        f"{path.stem.removeprefix('chapter_')}_{name}"
+        for path in sorted(EXERCISES.glob("chapter_*.py"))
+        for name, value in vars(_module(path)).items()
+        if isinstance(value, Exercise)
+    ]
+
+
+def find(name: str) -> Exercise:
+    """The exercise called NN_NAME. Raises ValueError if there is none."""
+    chapter, _, function = name.partition("_")
+    path = EXERCISES / f"chapter_{chapter}.py"
+    exercise = getattr(_module(path), function, None) if path.is_file() else None
+    if not isinstance(exercise, Exercise):
+        there = [each for each in names() if each.startswith(f"{chapter}_")] or names()
+        raise ValueError(f"name: there is no exercise {name!r}; there is {', '.join(there)}")
+    return exercise
+
+
+def path_of(name: str, folder: Path = EXERCISES) -> Path:
+    """The file of the exercise `name`: what the reader edits, or its solution."""
+    return folder / f"{name}.{'cpp' if find(name).op else 'cu'}"
+
+
+def judge_kernel(name: str, path: Path) -> Verdict:
+    """Judge the .cu, or the .cpp that binds one, at `path` as the exercise `name`."""
+    exercise = find(name)
+    text = path.read_text()
+    lines = sum(bool(line.strip()) for line in jitload.without_comments(text).splitlines())
+    try:
+        if exercise.op:
+            bound = jitload.KERNELS / f"{exercise.op}.cu"
+            attempt = jitload.load(bound, path, name=f"exercise_{name}")
+        else:
+            attempt = Attempt(jitload.load(path).launch)
+    except jitload.CompileError as error:
+        return Verdict(name, False, str(error))
+    verdict = _judged(name, exercise.judge(attempt))
+    if not verdict and isinstance(attempt, Attempt):
+        verdict.reason += _finding(attempt)
+    verdict.facts.append(f"{lines} of {exercise.lines} lines")
+    if verdict and lines > exercise.lines:
+        verdict.passed = False
+        verdict.reason = f"right, but {lines} lines long; wanted are {exercise.lines} at most"
+    return verdict
+
+
+def judge_answer(name: str, given: object) -> Verdict:
+    """Judge an answer to the exercise `name`; ... is none."""
+    if given is ...:
+        return Verdict(name, False, "no answer yet: put it in place of ...")
+    return _judged(name, find(name).judge(given))
+
+
+def _judged(name: str, judgement: Judgement) -> Verdict:
+    facts: dict[str, str] = {}
+    worst = worst_own = 0.0
+    try:
+        for part in judgement:
+            if isinstance(part, Near):
+                reason, ours, own = _nearness(part)
+                worst, worst_own = max(worst, ours), max(worst_own, own)
+                facts["error"] = f"error {worst:.3g} ULP (PyTorch's {worst_own:.3g})"
+            elif isinstance(part, Speed):
+                reason, facts["speed"] = _speed(part)
+            else:
+                reason = "" if part.holds else part.why
+            if reason:
+                return Verdict(name, False, reason, list(facts.values()))
+    except Wrong as error:
+        return Verdict(name, False, str(error))
+    except Exception as error:  # whatever the reader's code raises is the verdict
+        return Verdict(name, False, f"{type(error).__name__}: {error}")
+    return Verdict(name, True, facts=list(facts.values()))
+
+
+def _finding(attempt: Attempt) -> str:
+    """What the checker finds in the last call, as a line; nothing where it cannot run."""
+    if attempt.last is None:
+        return ""
+    try:
+        report = check(attempt.launch, *attempt.last, traffic=False)
+    except RuntimeError:  # the machine lacks what it needs, or the call fails without a kernel
+        return ""
+    return report.first and f"\nlab.check: {report.first}"
+
+
+def _nearness(near: Near) -> tuple[str, float, float]:
+    """What is wrong, if anything; our error and PyTorch's, the largest, in ULP."""
+    truth = near.truth.to(near.got.device)
+    own = summarize([near.own.to(truth.device)], [truth]).max_ulp
+    error = ulp_error(near.got, truth).flatten()
+    largest = error.max().item()
+    if largest <= 2 * own + 0.5:
+        return "", largest, own
+    at = error.argmax().item()
+    place = [i.item() for i in torch.unravel_index(torch.tensor(at), truth.shape)]
+    got, want = near.got.flatten()[at].item(), truth.flatten()[at].item()
+    wrong = int((error > 2 * own + 0.5).sum())
+    reason = f"{near.case}: result{place or ''} is {got:.9g}, wanted {want:.9g}"
+    if got != got:
+        reason += "; it was never written, or made of what lies outside of a tensor"
+    elif largest < 1e6:
+        reason += f"; {largest:.3g} ULP off, PyTorch at most {own:.3g}"
+    return f"{reason} ({wrong} of {error.numel()} are wrong)", largest, own
+
+
+def _speed(speed: Speed) -> tuple[str, str]:
+    """What is wrong, if anything, and the fact."""
+    if jitload.device().type != "cuda":
+        return "", "no GPU to be fast on"
+    call, size = speed.prepare()
+    rate = 1e-9 * size / time_call(call).median
+    percent = 100 * rate / _copy_rate()
+    fact = f"{percent:.0f}% of a copy"
+    return ("" if percent >= speed.least else f"{fact}; wanted is {speed.least:g}%"), fact
+
+
+@cache
+def _copy_rate() -> float:
+    return copy_bandwidth()
+
+
+@cache
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"exercises_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

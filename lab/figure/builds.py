@@ -1,0 +1,113 @@
+"""Builds of one kernel against each other: error and time, before an edit and after."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from matplotlib.figure import Figure
+from pandas import DataFrame
+from torch import Tensor
+
+import jitload
+from lab.figure import drawing, plots
+from lab.measure import arguments, rows
+from lab.measure.case import Results, in_float64, tensors_in
+from lab.measure.error import summarize
+from lab.measure.progress import progress
+from lab.measure.timing import bytes_moved, copy_bandwidth, environment, time_call
+
+
+def compare_builds(
+    kernel: jitload.Kernel,
+    builds: Iterable[jitload.Build | str | int] = (1, 0),
+    *,
+    call: Callable[..., Results],
+    reference: Callable[..., Results] | None = None,
+    inputs: Iterable[Tensor] | None = None,
+) -> Figure:
+    """Error (left) and time (right) of two or more builds of a kernel, on the same inputs.
+
+        lab.compare_builds(kernel, call=lambda build, x: build.forward(x, 0))
+
+    The error is the largest (filled) and the mean (hollow) in ULP against `reference` in float64,
+    with the reference's own in the type of the inputs as lines. On a GPU the dashed line is the
+    time in which a measured copy moves as many bytes.
+
+    kernel    what `jitload.load` returned
+    builds    as `kernel.at` takes them; by default the build before the newest, and the newest
+    call      call(build, *inputs) returns the results of one build
+    reference reference(*inputs) returns as many; by default reference.py's op of the kernel's name
+    inputs    tensors; by default the op's, of the shape that `plot_versions` takes
+    """
+    if not isinstance(kernel, jitload.Kernel):
+        raise TypeError(
+            f"kernel: {kernel!r} is of type {type(kernel).__name__}; wanted is what jitload.load"
+            f" returned, or %%cu made. {arguments.OF_ONES_OWN}"
+        )
+    if reference is None or inputs is None:
+        op = arguments.an_op(kernel.name)
+        reference = reference or op.function
+        if inputs is None:
+            inputs = op.inputs(*plots.default_shape(), device=kernel.target).values()
+    inputs = list(inputs)
+    truth = tensors_in(reference(*map(in_float64, inputs)))
+    own = summarize(tensors_in(reference(*inputs)), truth)
+
+    wanted, measured = list(builds), []
+    if not wanted:
+        raise ValueError("builds: the list is empty")
+    device = torch.device(kernel.target)
+    with progress(len(wanted)) as step:
+        for each in wanted:
+            opened = kernel.at(each)
+            label = f"{opened.build.digest[:8]}, {opened.build.when:%d %b %H:%M:%S}"
+            step(f"{kernel.name}, the build {label}")
+            results = tensors_in(call(opened, *inputs))
+            if len(results) != len(truth):
+                raise ValueError(
+                    f"call: returned {len(results)} tensors, the reference {len(truth)};"
+                    " wanted are the same results, in the same order"
+                )
+            error = summarize(results, truth)
+            timing = time_call(lambda opened=opened: call(opened, *inputs), device)
+            measured.append(
+                {
+                    "implementation": f"ours:{label}",
+                    **rows.in_ulp(error),
+                    **rows.in_ulp(own, "torch_"),
+                    **rows.time(timing),
+                    "bytes": bytes_moved(inputs, results),
+                }
+            )
+    table = DataFrame(measured)
+    facts = {
+        **environment(device, table["clock"]),
+        "versions": [row["implementation"].removeprefix("ours:") for row in measured],
+        "copy_gb_per_s": copy_bandwidth() if device.type == "cuda" else None,
+    }
+    return _drawn(kernel.name, table, facts, inputs)
+
+
+def compare_versions(
+    kernel: jitload.Kernel,
+    versions: Iterable[jitload.Build | str | int] = (1, 0),
+    **given: object,
+) -> Figure:
+    """The old name of `compare_builds`, kept for a release."""
+    jitload.renamed("lab.compare_versions", "lab.compare_builds")
+    return compare_builds(kernel, versions, **given)
+
+
+def _drawn(name: str, rows: DataFrame, facts: dict, inputs: list[Tensor]) -> Figure:
+    clocks = plots.clocks_of(rows)
+    with drawing.style():
+        panel = 3.8, 1.0 + 0.4 * len(rows)
+        figure, ((left, *right),) = drawing.grid(1, 1 + len(clocks), panel, sharey=True)
+        plots.version_errors(left, rows, facts)
+        left.set_title("error")
+        for axes, clock in zip(right, clocks, strict=True):
+            plots.version_times(axes, rows, facts, clock)
+            axes.set_title("time")
+        left.invert_yaxis()  # the first build on top
+        given = f"{arguments.described(inputs)}, {facts['clock']}, {facts['date']}"
+        caption = f"{plots.machine(facts)}\n{given}"
+        return drawing.finish(figure, f"{name}: build against build", caption)

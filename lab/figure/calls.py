@@ -1,0 +1,142 @@
+"""Functions of one's own beside PyTorch's: error and time of each, as a table and a figure."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+from pandas import DataFrame
+from torch import Tensor
+
+from lab.figure import drawing, plots
+from lab.measure.calls import is_pytorchs, measure_calls
+from lab.measure.case import Results
+from lab.measure.timing import CPU_CLOCK, SIMULATOR_CLOCK
+
+LONGEST_TITLE = 60
+TITLES = {SIMULATOR_CLOCK: " on the simulator", CPU_CLOCK: " on the CPU itself"}
+
+
+class Comparison(NamedTuple):
+    """What `compare_calls` returns; a notebook shows both."""
+
+    table: DataFrame
+    figure: Figure
+
+    def __repr__(self) -> str:
+        return self.table.to_string()
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self.table)
+        display(self.figure)
+
+
+def compare_calls(
+    calls: dict[str, Callable[..., Results | None]],
+    *,
+    inputs: Tensor | Iterable[object] | dict[str, object] = (),
+    truth: Callable[..., Results] | str | Results | None = None,
+    outputs: int | str | Iterable[int | str] = (),
+    backward: bool = False,
+    bytes: int | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Error and time of functions on the same inputs: a table, and a figure that shows both.
+
+        lab.compare_calls({"mine": f, "torch": torch.sigmoid}, inputs=x)
+        table, figure = lab.compare_calls({"mine": f, "torch": g}, inputs=[x, weight], truth=h)
+
+    calls     functions by the names that they have in table and figure. Each is called with the
+              inputs, and returns a tensor or a tuple of them.
+    inputs    a tensor; or a list of what is passed in order; or a dict of what is passed by name.
+              What a call writes to them is undone before the next call.
+    truth     what the results are held against: a function, which is called with the inputs in
+              float64; the name of one of the calls, for the same; or the true tensors, in float64.
+              By default it is the call named "torch" ("pytorch", "eager", "reference").
+    outputs   for calls that return None: which of the inputs they write their results to, by
+              position or name, as in outputs=1.
+    backward  the backward pass as well, alone: the gradients of all inputs that require one, from
+              one random gradient of the results, which is the same for all.
+    bytes     that a call has to move at least, forward. By default each tensor of the inputs is
+              read once (but for `outputs`) and each result written once. Backward, the inputs and
+              the arriving gradients are read, and the gradients written.
+    seed      of the random gradient
+
+    The table has a row for each direction and call:
+
+    call, direction        its name; "forward" or "backward"
+    max_ulp, mean_ulp      |result - truth| in units in the last place of the result's type at the
+                           truth's value (`lab.ulp`); those of integers are 1
+    max_error, mean_error  the same as it is
+    time_us, spread_us     median of one call and its interquartile range, microseconds
+    clock                  "GPU, cold L2"; without a GPU "CPU simulator" where the call launched
+                           kernels and "CPU" where it did not, as PyTorch's own ops: such times say
+                           nothing about each other, and the figure has an axis for each
+    bytes, gb_per_s        and the rate: 1e9 bytes per second; NaN for what is not a GPU's time
+    percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN likewise
+
+    Several results are taken together. `attrs` holds the conditions, as `compare`'s does.
+
+    Raises TypeError or ValueError that names the argument. What a call raises passes through, with
+    a note that says which call it was.
+    """
+    table = measure_calls(
+        calls,
+        inputs=inputs,
+        truth=truth,
+        outputs=outputs,
+        backward=backward,
+        bytes=bytes,
+        seed=seed,
+    )
+    return Comparison(table, _figure(table))
+
+
+def _figure(table: DataFrame) -> Figure:
+    """Error of every call at the left, time at the right, with an axis for each clock."""
+    facts = table.attrs
+    names = list(dict.fromkeys(table["call"]))
+    pytorchs = [name for name in names if name == facts["truth"] or is_pytorchs(name)]
+    kinds = {name: "torch" if name in pytorchs else "ours" for name in names}
+    rows = table.assign(implementation=[f"{kinds[name]}:{name}" for name in table["call"]])
+    facts = facts | {"versions": [name for name in names if name not in pytorchs]}
+    groups = list(rows.groupby("direction", sort=False))
+    clocks = plots.clocks_of(rows)
+    panel = (3.8, 1.0 + 0.4 * len(names))
+    with drawing.style():
+        figure, axes = drawing.grid(len(groups), 1 + len(clocks), panel, sharey=True)
+        for (left, *right), (direction, group) in zip(axes, groups, strict=True):
+            before = f"{direction}: " if len(groups) > 1 else ""
+            plots.version_errors(left, group, facts)
+            left.set_title(f"{before}error")
+            for times, clock in zip(right, clocks, strict=True):
+                plots.version_times(times, group, facts, clock, percents=True)
+                times.set_title(f"{before}time" + TITLES.get(clock, ""))
+        axes[0][0].invert_yaxis()  # the first call on top
+        title = f"Error and time of {', '.join(names)}"
+        if len(title) > LONGEST_TITLE:
+            title = f"Error and time of {len(names)} functions"
+        truth = f"truth: {facts['truth']} in float64" if facts["truth"] else "truth in float64"
+        caption = f"{plots.machine(facts)}\n{facts['inputs']}; {truth}; {facts['clock']}"
+        return drawing.finish(figure, title, f"{caption}, {facts['date']}")
+
+
+def plot_calls(table: "DataFrame", title: str) -> Figure:
+    """Time of each version of `time_calls` as a bar, with the time of a copy of as many bytes.
+
+    Without a GPU there is no copy, and what ran on the simulator and what ran on the CPU itself
+    have an axis each.
+    """
+    facts = table.attrs
+    rows = table.assign(implementation="ours:" + table["version"])
+    clocks = plots.clocks_of(rows)
+    with drawing.style():
+        panel = 5.4 if len(clocks) == 1 else 3.8, 0.6 + 0.36 * len(rows)
+        figure, (panels,) = drawing.grid(1, len(clocks), panel, sharey=True)
+        for axes, clock in zip(panels, clocks, strict=True):
+            plots.version_times(axes, rows, facts, clock)
+        panels[0].invert_yaxis()
+        size = f"{rows['bytes'].iloc[0] / 1e6:.1f} MB"
+        caption = f"{plots.machine(facts)}\n{size}, {facts['clock']}, {facts['date']}"
+        return drawing.finish(figure, title, caption)

@@ -1,0 +1,98 @@
+"""Figures for what a chapter computes itself: lines over one axis, and threads that meet."""
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from matplotlib.figure import Figure
+
+from lab.figure import drawing
+from lab.figure.drawing import BLUE, GREEN, ORANGE, PURPLE, VERMILLION
+
+COLORS = (BLUE, ORANGE, GREEN, VERMILLION, PURPLE, "0.5")
+OWN = (("predicted", "0.35"), ("PyTorch", drawing.RIVAL_COLORS["eager"]), ("ours", COLORS[0]))
+FEW = 30  # points, which are marked
+Pairs = Iterable[tuple[int, int]]
+
+
+def plot_lines(
+    lines: dict[str, Sequence[float]],
+    x: Sequence[float] | None = None,
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    x_log: int = 0,
+    y_log: int = 0,
+    y_limits: tuple[float, float] | None = None,
+    marks: dict[str, Sequence[float]] | None = None,
+) -> Figure:
+    """Lines over the same x, each by its label; one that starts with "predicted" is dotted.
+
+    Each line is wider than the next one, so that lines which lie on each other can all be seen.
+
+    x: default 0, 1, 2 ...; a line may end before it does. x_log, y_log: the base of an axis that is
+    logarithmic, 0 if it is linear. marks: by their labels, places on the x axis that get a vertical
+    line.
+    """
+    with drawing.style():
+        figure, ((axes,),) = drawing.grid(1, 1, (5.4, 2.8))
+        colors = _colors(lines)
+        last = sum(not label.startswith("predicted") for label in lines)
+        for n, (label, y) in enumerate(lines.items(), 1):
+            places = range(len(y)) if x is None else x[: len(y)]
+            look = {"marker": "o" if len(y) <= FEW else "", "linewidth": 1.5 + 1.2 * (last - n)}
+            if label.startswith("predicted"):
+                look = {"linestyle": ":", "linewidth": 1.5}
+            axes.plot(places, y, color=colors[label], label=label, **look)
+        for n, (label, places) in enumerate((marks or {}).items()):
+            for place in places:
+                axes.axvline(place, color=COLORS[3 + n], linewidth=1, label=label)
+        if x_log:
+            axes.set_xscale("log", base=x_log)
+        if y_log:
+            axes.set_yscale("log", base=y_log)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        if y_limits:
+            axes.set_ylim(y_limits)
+        return drawing.finish(figure, title, "")
+
+
+def _colors(labels: Iterable[str]) -> dict[str, str]:
+    """A colour for each label; a prediction, PyTorch and ours have theirs."""
+    found = {label: color for label in labels for word, color in OWN if label.startswith(word)}
+    free = itertools.cycle(color for color in COLORS if color not in found.values())
+    return {label: found.get(label) or next(free) for label in labels}
+
+
+def plot_levels(ways: dict[str, Callable[[list], Iterable[Pairs]]], values: Sequence) -> Figure:
+    """What each thread holds after each level of a reduction, and whose value it took.
+
+    ways: by their names, generators way(values) that change the list `values`, a value for each
+    thread, and yield after each level its pairs (thread, the other whose value it took). Threads
+    that took nothing are grey.
+    """
+    with drawing.style():
+        count = len(values)
+        panel = (0.55 * count, 2.6)
+        figure, (panels,) = drawing.grid(1, len(ways), panel, sharey=True)
+        for axes, (name, way) in zip(panels, ways.items(), strict=True):
+            held = list(values)
+            _draw_level(axes, 0, held, range(count))
+            for level, pairs in enumerate(way(held), 1):
+                for thread, other in pairs:
+                    for source, color in ((thread, "0.75"), (other, COLORS[0])):
+                        axes.plot([source, thread], [level - 1, level], color=color, zorder=1)
+                _draw_level(axes, level, held, {thread for thread, _ in pairs})
+            axes.set(title=name, xlabel="thread", xticks=range(count), yticks=range(level + 1))
+            axes.set_ylim(level + 0.5, -0.5)
+            axes.grid(False)
+            axes.spines[:].set_visible(False)
+        panels[0].set_ylabel("level")
+        return drawing.finish(figure, "Who takes whose value", "blue: has taken one at this level")
+
+
+def _draw_level(axes, level: int, values: Sequence, active: Iterable[int]) -> None:
+    for thread, value in enumerate(values):
+        color = COLORS[0] if thread in active else "0.8"
+        axes.scatter(thread, level, s=330, color=color, zorder=2)
+        axes.text(thread, level, value, color="white", ha="center", va="center", fontsize=9)

@@ -1,0 +1,371 @@
+"""Figures of error and time. Each function returns a matplotlib Figure.
+
+On a GPU a figure of time carries the copy that was measured in the same run. Without a GPU it says
+whose the times are, the CPU simulator's or the CPU's own, which have no axis in common; and it
+shows neither a copy nor a rival's time.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pandas import DataFrame
+
+import jitload
+from lab.figure import drawing, histogram
+from lab.measure import arguments
+from lab.measure.case import Case
+from lab.measure.compare import compare
+from lab.measure.progress import progress
+from lab.measure.timing import CLOCKS, CPU_CLOCK, GPU_CLOCK, SIMULATOR_CLOCK, environment
+from lab.rivals.implementation import ours
+from lab.rivals.pytorch import eager
+
+GPU_SHAPE = (16384, 4096)
+SIMULATOR_SHAPE = (64, 1024)
+
+WORST_ULP = 1e12  # of an error that a figure shows
+LOG_RATIO = 50  # of two times, beyond which the shorter bar could not be seen on a linear axis
+
+TIMES = {GPU_CLOCK: "time", SIMULATOR_CLOCK: "simulator's time", CPU_CLOCK: "the CPU's own time"}
+CONDITIONS = {
+    GPU_CLOCK: "median, cold L2",
+    SIMULATOR_CLOCK: "times are the CPU simulator's",
+    CPU_CLOCK: "times are the CPU's own",
+}
+
+
+def plot_bandwidth(table: DataFrame) -> Figure:
+    """Bandwidth (GB/s) against row width, with the line of the measured copy.
+
+    One panel per direction and type. The simulator has no bandwidth: without a GPU the y axis is
+    its time per element, in nanoseconds.
+
+    table: what `compare` returned, or a selection of its rows.
+    """
+    table = _timed("table", table)
+    facts = table.attrs
+    if clocks_of(table) == [GPU_CLOCK]:
+        height, what = table["gb_per_s"], "bandwidth"
+    else:
+        height, what = 1e3 * table["time_us"] / (table["rows"] * table["cols"]), "time"
+    with drawing.style():
+        figure, panels = _panels(table.assign(height=height))
+        for axes, clock, rows in panels:
+            _lines(axes, rows, "cols", "height")
+            if clock == GPU_CLOCK:
+                _copy_line(axes, rows["cols"], lambda cols: facts["copy_gb_per_s"], facts)
+            axes.set_xscale("log", base=2)
+            drawing.ticks_at(axes.xaxis, sorted(set(table["cols"])))
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("row width (columns)")
+            unit = f"{TIMES[clock]} per element (ns)" if what == "time" else "bandwidth (GB/s)"
+            axes.set_ylabel(unit)
+        return drawing.finish(figure, f"{facts['op']}: {what} against row width", _caption(table))
+
+
+def plot_time(table: DataFrame) -> Figure:
+    """Time (microseconds) against the least bytes to move, on log axes.
+
+    One panel per direction and type. On a GPU the dashed line is the time in which the measured
+    copy moves as many bytes.
+
+    table: what `compare` returned for several sizes, such as `shapes=lab.sizes()`, or a selection
+    of its rows.
+    """
+    table = _timed("table", table)
+    facts = table.attrs
+    with drawing.style():
+        figure, panels = _panels(table)
+        for axes, clock, rows in panels:
+            _lines(axes, rows, "bytes", "time_us")
+            if clock == GPU_CLOCK:
+                _copy_line(axes, rows["bytes"], lambda size: _copy_time_us(size, facts), facts)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            drawing.log_ticks(axes.xaxis, rows["bytes"], unit="B")
+            drawing.log_ticks(axes.yaxis, rows["time_us"])
+            axes.set_xlabel("least bytes to move")
+            axes.set_ylabel(f"{TIMES[clock]} (µs)")
+        return drawing.finish(figure, f"{facts['op']}: time against bytes", _caption(table))
+
+
+def plot_error(
+    op: str,
+    *,
+    shape: tuple[int, int] | None = None,
+    dtypes: Iterable[torch.dtype | str] = (torch.float32, torch.bfloat16),
+    version: str | None = None,
+    options: dict[str, object] | None = None,
+    backward: bool = False,
+    seed: int = 0,
+) -> Figure:
+    """Histogram of the error in ULP, ours over PyTorch's own, both against the float64 truth.
+
+    One column of panels per type; one row for the output and, with `backward`, one for each
+    gradient. The first bin takes all up to 1/16 ULP, exact results too. Correctly rounded results
+    lie left of the dotted line.
+
+    op, dtypes, backward, seed: as in `compare`.
+    shape: (rows, cols), default by target.
+    version: a name, default the best.
+    options: default the first that reference.py lists.
+    """
+    found = arguments.an_op(op)
+    name = arguments.version(found, version)
+    size = arguments.shape(default_shape() if shape is None else shape)
+    option = arguments.options(found, options)[0]
+    chosen = arguments.dtypes(dtypes)
+    device = jitload.device()
+
+    lines: dict[str, list[histogram.Shares]] = {}  # by result: one histogram per type
+    with progress(len(chosen) * (2 if backward else 1)) as step:
+        for is_backward in (False, True) if backward else (False,):
+            for dtype in chosen:
+                case = Case(found, size, dtype, device, option, is_backward, seed)
+                step(f"error of {case}")
+                pair = (eager(found), ours(found, name))
+                for result, shares in histogram.shares_by_result(case, pair):
+                    lines.setdefault(result, []).append(shares)
+
+    with drawing.style():
+        figure, axes = drawing.grid(len(lines), len(chosen), (3.8, 2.7), sharex=True, sharey=True)
+        for panels, (result, per_type) in zip(axes, lines.items(), strict=True):
+            panels[0].set_ylabel("elements (%)")
+            for panel, dtype, shares in zip(panels, chosen, per_type, strict=True):
+                histogram.draw(panel, shares, arguments.all_versions(found))
+                panel.set_title(f"{result}, {arguments.dtype_name(dtype)}")
+        histogram.set_axes(axes[0][0], itertools.chain(*lines.values()))
+        for panel in axes[-1]:
+            panel.set_xlabel("error (ULP)")
+        facts = environment(device)
+        what = f"{size[0]} x {size[1]}, truth: the reference in float64, {facts['date']}"
+        title = f"{op}: error in units in the last place"
+        return drawing.finish(figure, title, f"{machine(facts)}\n{what}")
+
+
+def plot_versions(
+    op: str | DataFrame,
+    *,
+    shape: tuple[int, int] | None = None,
+    dtypes: Iterable[torch.dtype | str] = (torch.float32,),
+    versions: str | Iterable[str] = "all",
+    options: dict[str, object] | None = None,
+    backward: bool = False,
+    seed: int = 0,
+) -> Figure:
+    """Version against version of our kernel: error at the left, time at the right.
+
+    One row of panels per direction and type. The error is the largest (filled) and the mean
+    (hollow) in ULP, with PyTorch's own as lines. On a GPU the dashed line is the time in which the
+    measured copy moves as many bytes.
+
+    op: a name; or the table of `compare(NAME, versions="all", ...)` for one shape, which is then
+        drawn as it is.
+    shape: (rows, cols), default by target. The other keywords are those of `compare`.
+    """
+    if isinstance(op, str):
+        op = compare(
+            op,
+            shapes=[arguments.shape(default_shape() if shape is None else shape)],
+            dtypes=dtypes,
+            versions=versions,
+            rivals=(),
+            options=options,
+            backward=backward,
+            seed=seed,
+        )
+    table = _timed("op", op)
+    table = table[table["implementation"].str.startswith("ours:")]
+    if len(set(zip(table["rows"], table["cols"], strict=True))) != 1:
+        raise ValueError(
+            "op: a table must hold our versions at one shape; "
+            "wanted is a name, or lab.compare(NAME, versions='all', shapes=[(rows, cols)])"
+        )
+    facts = table.attrs
+    groups = list(table.groupby(["direction", "options", "dtype"], sort=False))
+    clocks = clocks_of(table)
+    height = 1.0 + 0.4 * table["implementation"].nunique()
+    with drawing.style():
+        figure, axes = drawing.grid(len(groups), 1 + len(clocks), (3.8, height), sharey=True)
+        for (left, *right), (key, rows) in zip(axes, groups, strict=True):
+            version_errors(left, rows, facts)
+            left.set_title(f"{_listed(key)}: error")
+            for panel, clock in zip(right, clocks, strict=True):
+                if clock in set(rows["clock"]):
+                    version_times(panel, rows, facts, clock)
+                    panel.set_title(f"{_listed(key)}: time")
+                else:
+                    panel.set_visible(False)
+        axes[0][0].invert_yaxis()  # the first version on top
+        return drawing.finish(figure, f"{facts['op']}: version against version", _caption(table))
+
+
+def default_shape() -> tuple[int, int]:
+    return GPU_SHAPE if jitload.device().type == "cuda" else SIMULATOR_SHAPE
+
+
+def clocks_of(table: DataFrame) -> list[str]:
+    """By which clocks the times of a table were taken; what has another clock is no rival."""
+    return [clock for clock in CLOCKS if clock in set(table["clock"])]
+
+
+def _timed(argument: str, table: object) -> DataFrame:
+    """The rows of a table of `compare` that have a time; raises if it is no such table."""
+    wanted = "wanted is what lab.compare returns, or a selection of its rows"
+    if not isinstance(table, DataFrame):
+        raise TypeError(f"{argument}: a {type(table).__name__}; {wanted}")
+    missing = {"direction", "implementation", "time_us", "clock", "bytes"} - set(table.columns)
+    if missing:
+        raise ValueError(f"{argument}: has no column {', '.join(sorted(missing))}; {wanted}")
+    if "copy_gb_per_s" not in table.attrs:
+        raise ValueError(
+            f"{argument}: its attrs, the conditions of the run, are gone, "
+            f"as after pandas.concat of two runs; {wanted}"
+        )
+    timed = table[table["time_us"].notna()]
+    if timed.empty:
+        raise ValueError(f"{argument}: no row has a time; {wanted}")
+    return timed
+
+
+def _panels(table: DataFrame) -> tuple[Figure, list[tuple[Axes, str, DataFrame]]]:
+    """A figure, and its panels with their clock and rows.
+
+    Types are across; directions, options and clocks down.
+    """
+    lines = list(table.groupby(["direction", "options", "clock"], sort=False))
+    dtypes = list(dict.fromkeys(table["dtype"]))
+    figure, axes = drawing.grid(len(lines), len(dtypes), (3.8, 2.9))
+    panels = []
+    for y, ((direction, options, clock), line) in enumerate(lines):
+        for x, dtype in enumerate(dtypes):
+            axes[y][x].set_title(_listed((direction, options, dtype)))
+            panels.append((axes[y][x], clock, line[line["dtype"] == dtype]))
+    return figure, panels
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(word for word in words if word)
+
+
+def _lines(axes: Axes, rows: DataFrame, x: str, y: str) -> None:
+    """One line with markers per implementation."""
+    for label, points in rows.groupby("implementation", sort=False):
+        points = points.sort_values([x, "rows"])
+        axes.plot(points[x], points[y], label=label, **drawing.look(label, rows.attrs["versions"]))
+
+
+def _copy_line(
+    axes: Axes, x: Iterable[float], height: Callable[[float], float], facts: dict
+) -> None:
+    """The measured copy from the least to the largest x, at height(x)."""
+    ends = [min(x), max(x)]
+    axes.plot(ends, [height(end) for end in ends], label=_copy_label(facts), **drawing.COPY_LINE)
+
+
+def _copy_label(facts: dict) -> str:
+    return f"copy, {facts['copy_gb_per_s']:.0f} GB/s"
+
+
+def _copy_time_us(size: float, facts: dict) -> float:
+    """Microseconds in which the measured copy moves `size` bytes."""
+    return 1e-3 * size / facts["copy_gb_per_s"]
+
+
+def version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
+    """Largest and mean error of each version in ULP; the axis is linear up to 1, then log.
+
+    PyTorch's own are lines, where the table has them beside each version's. Errors beyond
+    WORST_ULP, infinite ones too, are drawn there.
+    """
+    names, colors = _names_and_colors(rows, facts)
+    largest, mean = rows["max_ulp"].clip(upper=WORST_ULP), rows["mean_ulp"].clip(upper=WORST_ULP)
+    end = 3 * max(largest.max(), 0.5)
+    if "torch_max_ulp" in rows:
+        own = drawing.look("eager", facts["versions"])["color"]
+        torch_largest, torch_mean = rows[["torch_max_ulp", "torch_mean_ulp"]].iloc[0]
+        torch_largest = min(torch_largest, WORST_ULP)
+        axes.axvline(torch_largest, color=own, label="PyTorch's largest")
+        axes.axvline(torch_mean, color=own, linestyle=":", label="PyTorch's mean")
+        end = max(end, 3 * torch_largest)
+    axes.plot([], [], "o", color="0.35", label="largest")
+    axes.plot([], [], "o", color="0.35", markerfacecolor="white", label="mean")
+    dots = {"s": 55, "zorder": 3, "edgecolor": colors}
+    axes.scatter(largest, names, facecolor=colors, **dots)
+    axes.scatter(mean, names, facecolor="white", **dots)
+    decades = range(1, int(math.log10(end)) + 1, 1 if end < 1e5 else 2)
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlim(-0.1, end)
+    drawing.ticks_at(axes.xaxis, [0, 1, *(10**decade for decade in decades)])
+    axes.set_xlabel("error (ULP)")
+
+
+def version_times(
+    axes: Axes, rows: DataFrame, facts: dict, clock: str, percents: bool = False
+) -> None:
+    """Median time of each version as a bar, with its interquartile range and its number.
+
+    Versions whose time is not by `clock` have their place and no bar. percents: on a GPU, of a
+    copy, beside the number. The axis is logarithmic where the slowest takes more than LOG_RATIO
+    times the fastest.
+    """
+    names, colors = _names_and_colors(rows, facts)
+    times = rows["time_us"].where(rows["clock"] == clock)
+    bars = axes.barh(
+        names, times, xerr=rows["spread_us"] / 2, color=colors, ecolor="0.35", height=0.6
+    )
+    shares = rows["percent_of_copy"] if percents else [math.nan] * len(rows)
+    axes.bar_label(bars, [*map(_bar_text, times, shares)], padding=4)
+    if clock == GPU_CLOCK and rows["bytes"].nunique() == 1:
+        copy_time = _copy_time_us(rows["bytes"].iloc[0], facts)
+        axes.axvline(copy_time, label=_copy_label(facts), **drawing.COPY_LINE)
+    shows_percents = percents and clock == GPU_CLOCK
+    if times.max() > LOG_RATIO * times.min():
+        drawing.set_log_bars(axes, times.dropna(), room=30 if shows_percents else 4)
+    else:
+        room = 1.9 if shows_percents else 1.3  # for the numbers
+        axes.set_xlim(0, room * (times + rows["spread_us"] / 2).max())
+        axes.locator_params(axis="x", nbins=5)
+    axes.grid(False, axis="y")
+    axes.set_xlabel(f"{TIMES[clock]} (µs)")
+
+
+def _bar_text(time: float, percent_of_copy: float) -> str:
+    """What stands beside a bar: nothing where there is no time."""
+    if math.isnan(time):
+        return ""
+    number = f"{time:.1f}" if time < 100 else f"{time:.0f}"
+    return number if math.isnan(percent_of_copy) else f"{number} ({percent_of_copy:.0f}% of copy)"
+
+
+def _names_and_colors(rows: DataFrame, facts: dict) -> tuple[list[str], list[str]]:
+    labels = list(rows["implementation"])
+    colors = [drawing.look(label, facts["versions"])["color"] for label in labels]
+    return [label.partition(":")[2] or label for label in labels], colors
+
+
+def _caption(table: DataFrame) -> str:
+    """The conditions: the machine; and below it shapes, how time was taken, and date."""
+    facts = table.attrs
+    clocks = [CONDITIONS[clock] for clock in clocks_of(table)]
+    return f"{machine(facts)}\n{_listed((_shape_text(table), *clocks, facts['date']))}"
+
+
+def machine(facts: dict) -> str:
+    driver = f"driver {facts['driver']}" if facts["driver"] else ""
+    return _listed((facts["device"], driver, f"torch {facts['torch']}"))
+
+
+def _shape_text(table: DataFrame) -> str:
+    """The shapes of a table: the one, or the number of elements that all share, or the range."""
+    shapes = sorted(set(zip(table["rows"], table["cols"], strict=True)))
+    elements = {rows * cols for rows, cols in shapes}
+    if len(shapes) == 1:
+        return "{} x {}".format(*shapes[0])
+    if len(elements) == 1:
+        return f"{elements.pop():,} elements"
+    return "{} x {} to {} x {}".format(*shapes[0], *shapes[-1])

@@ -1,0 +1,38 @@
+"""The columns that all tables of error and time share."""
+
+import math
+
+from lab.measure.error import Error
+from lab.measure.timing import Timing
+
+
+def in_ulp(error: Error, whose: str = "") -> dict[str, float]:
+    """Largest and mean error in units in the last place. whose: what the names begin with."""
+    return {f"{whose}max_ulp": error.max_ulp, f"{whose}mean_ulp": error.mean_ulp}
+
+
+def absolute(error: Error, whose: str = "") -> dict[str, float]:
+    """Largest and mean error as it is."""
+    return {f"{whose}max_error": error.max, f"{whose}mean_error": error.mean}
+
+
+def time(timing: Timing | None) -> dict[str, float | str]:
+    """Median and interquartile range in microseconds, and the clock; NaN where none was taken."""
+    return {
+        "time_us": 1e6 * timing.median if timing else math.nan,
+        "spread_us": 1e6 * timing.spread if timing else math.nan,
+        "clock": timing.clock if timing else "",
+    }
+
+
+def rate(timing: Timing | None, bytes: int, copy_gb_per_s: float | None) -> dict[str, float]:
+    """Bytes, and how fast a GPU moved them; NaN for a time that is not a GPU's.
+
+    copy_gb_per_s: the rate of a copy on this GPU, None where there is none.
+    """
+    gb_per_s = timing.gb_per_s(bytes) if timing else math.nan
+    return {
+        "bytes": bytes,
+        "gb_per_s": gb_per_s,
+        "percent_of_copy": 100 * gb_per_s / (copy_gb_per_s or math.nan),
+    }

@@ -1,0 +1,120 @@
+"""Builds as a notebook shows them: one line, live while it builds, which ends as its report."""
+
+import html
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import jitload
+
+GREEN, RED = "var(--jp-success-color1, #2e7d32)", "var(--jp-error-color1, #c62828)"
+SIZE = "var(--jp-code-font-size, 13px)"
+
+
+class Line:
+    """One output that updates in place; in a terminal, a line printed."""
+
+    def __init__(self) -> None:
+        self._handle = None
+
+    def show(self, text: str, rich: str | None = None) -> None:
+        """Put `text` there, or in a notebook the HTML `rich`."""
+        from IPython.display import display
+
+        data = {"text/plain": text, "text/html": rich or html.escape(text)}
+        if self._handle:
+            self._handle.update(data, raw=True)
+        else:
+            self._handle = display(data, raw=True, display_id=True)
+
+    def tell(self, name: str, text: str, rich: str | None = None) -> None:
+        """Put what there is to say of the kernel `name` there: `text`, or the HTML `rich`."""
+        self.show(f"{name}: {text}", f"<b>{html.escape(name)}</b>: {rich or html.escape(text)}")
+
+    def show_error(self, error: Exception, after: str) -> None:
+        """Put an error there, and below it the sentence `after`."""
+        text = f"{type(error).__name__}: {error}\n{after}"
+        look = f"margin: 0; border-left: 3px solid {RED}; padding-left: 0.6em; font-size: {SIZE}"
+        look += "; word-break: normal; overflow-wrap: anywhere"
+        self.show(text, f'<pre style="{look}">{html.escape(text)}</pre>')
+
+
+class LiveBuilds:
+    """Listener of `jitload.listeners`: stage and seconds of every build, four times a second.
+
+    A build that a cell starts has a line of its own. One that runs under `shown_in` writes to the
+    line that is given there, and leaves the last word to whoever gave it.
+    """
+
+    def __init__(self) -> None:
+        self._given: Line | None = None
+        self._own: dict[tuple[str, str], Line] = {}
+
+    @contextmanager
+    def shown_in(self, line: Line) -> Iterator[None]:
+        self._given = line
+        try:
+            yield
+        finally:
+            self._given = None
+
+    def __call__(self, event: jitload.BuildEvent) -> None:
+        key = (event.name, event.target)
+        line = self._given or self._own.setdefault(key, Line())
+        if event.state == "building":
+            stage = f", {event.stage}" if event.stage else ""
+            line.tell(event.name, f"building for {event.target}{stage}, {event.seconds:.1f} s")
+        elif not self._given:
+            end = f"built for {event.target} in"
+            if event.state == "failed":
+                end = f"build for {event.target} failed after"
+            line.tell(event.name, f"{end} {event.seconds:.1f} s")
+            self._own.pop(key, None)
+
+
+def report(
+    line: Line,
+    make: Callable[[], jitload.Kernel],
+    before: jitload.Build | None,
+    note: Callable[[jitload.Kernel], str] = lambda kernel: "",
+) -> jitload.Kernel:
+    """Call `make`, which builds a kernel if it has to, and say on `line` what came of it.
+
+    before: the version that ran until now, for the lines that were added and removed since.
+    note: what else to say of it, at the end.
+    """
+    started = time.perf_counter()
+    kernel = make()
+    seconds = time.perf_counter() - started
+    if before and kernel.digest == before.digest:
+        text = f"the build of {kernel.build.when:%H:%M:%S} for {kernel.target} runs again"
+    elif kernel.seconds <= seconds:
+        text = f"{'rebuilt' if before else 'built'} for {kernel.target} in {seconds:.1f} s"
+    else:
+        text = (
+            f"build of {kernel.build.when:%d %B, %H:%M:%S} for {kernel.target}"
+            f" opened in {1e3 * seconds:.0f} ms"
+        )
+    changes, coloured = _changes(kernel, before)
+    last = note(kernel)
+    rich = f'<span style="white-space: pre-wrap">{html.escape(last)}</span>'
+    line.tell(kernel.name, f"{text}{changes}{last}", f"{text}{coloured}{rich}")
+    return kernel
+
+
+def _changes(kernel: jitload.Kernel, before: jitload.Build | None) -> tuple[str, str]:
+    """Which files changed, and how many lines came and went: as text and as HTML."""
+    if before is None or kernel.digest == before.digest:
+        return "", ""
+    old, new = before.inputs, kernel.build.inputs
+    files = [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]
+    names = ", ".join(path.rpartition("/")[2] for path in files)
+    try:
+        diff = kernel.diff(before, kernel.build)
+    except OSError:  # somebody emptied the cache
+        return f"; {names}", f"; {html.escape(names)}"
+    return (
+        f"; {names} +{diff.added} −{diff.removed} lines",
+        f'; {html.escape(names)} <span style="color: {GREEN}">+{diff.added}</span>'
+        f' <span style="color: {RED}">−{diff.removed}</span> lines',
+    )

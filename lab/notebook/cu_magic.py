@@ -1,0 +1,224 @@
+"""`%%cu NAME [--target cuda|cpu] [FLAGS]`: a cell of CUDA becomes the kernel NAME.
+
+    %%cu scale -DTHREADS=256
+    __global__ void by(const float* x, float* y, int n, float factor) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] * factor;
+    }
+
+and then, in Python, `scale.by[(n + 255) // 256, 256](x, y, n, 2.0)`: grid and block in brackets,
+then the kernel's arguments, tensors for pointers. FLAGS go to the compilers.
+
+Or the cell has functions that launch its kernels as they need it, and those are what it offers:
+
+    extern "C" cudaError_t twice(const float* x, float* y, int n, cudaStream_t stream) {
+        by<<<(n + THREADS - 1) / THREADS, THREADS, 0, stream>>>(x, y, n, 2);
+        return cudaGetLastError();
+    }
+
+behind the kernel makes it `scale.twice(x, y, n)`; the stream is filled in.
+
+The source is written to scratch/NOTEBOOK/NAME.cu beside the notebook (scratch/NAME.cu where no
+notebook is known), line for line, so that errors and profilers point at the cell's own lines; open
+it, diff its versions, load it elsewhere. Running the cell writes it anew. While one process writes
+there, another that would do so too has a folder of its own inside, session_2.
+
+`%%cuda` is the same magic, under the name that other extensions give theirs.
+
+A binding may stand in the same cell: what follows a line that begins with `// ---- binding` is
+compiled beside the kernels, as NAME.cpp, and faster than as a part of the .cu. A cell that has a
+binding and no kernel is NAME.cpp alone. #include looks beside the notebook, too.
+
+Tab completes CUDA's names in such a cell (`lab.notebook.completion`). JupyterLab has neither a
+setting nor a message of the kernel that colours one cell, or a .cu file, as C++: lab/share does it,
+an extension of the page itself, which `make lab` names in JUPYTER_PATH. Shift-Tab shows a kernel's
+parameters as C declares them.
+"""
+
+import fcntl
+import itertools
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import IO
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import MagicArgumentParser
+
+import jitload
+from lab.notebook.builds import Line, LiveBuilds, report
+
+BINDING = re.compile(r"^// ---- binding\b", re.MULTILINE)
+
+_arguments = MagicArgumentParser(prog="%%cu", add_help=False)
+_arguments.add_argument("name", nargs="?")
+_arguments.add_argument("--target", choices=("cuda", "cpu"))
+
+
+@magics_class
+class CellKernels(Magics):
+    """The magic, and the kernels that it made.
+
+    replaced: handles that a later run of their cell put another one in place of (it had other
+    flags, or gained a binding). Their file is no longer theirs, so they stay at their last build.
+    """
+
+    def __init__(self, shell: InteractiveShell, live: LiveBuilds) -> None:
+        super().__init__(shell)
+        self.live = live
+        self.replaced: set[jitload.Kernel] = set()
+        self._newest: dict[Path, jitload.Kernel] = {}  # by the file's path without its suffix
+
+    @cell_magic
+    def cuda(self, line: str, cell: str) -> None:
+        """Another name of %%cu: see %%cu?"""
+        self.cu(line, cell)
+
+    @cell_magic
+    def cu(self, line: str, cell: str) -> None:
+        """Compile the cell's CUDA source as a kernel: %%cu NAME [--target cuda|cpu] [FLAGS]
+
+        A kernel of one's own against PyTorch's op, error and time, in three cells:
+
+            %load_ext lab
+            import lab, torch
+
+            %%cu mine
+            __global__ void sigmoid(const float* x, float* y, int n) {
+                int i = blockIdx.x * blockDim.x + threadIdx.x;
+                if (i < n) y[i] = 1 / (1 + expf(-x[i]));
+            }
+
+            def sigmoid(x):
+                y = torch.empty_like(x)
+                mine.sigmoid[(x.numel() + 255) // 256, 256](x, y, x.numel())
+                return y
+            x = torch.randn(1 << 20, device=mine.target)
+            lab.compare_calls({"mine": sigmoid, "torch": torch.sigmoid}, inputs=x)
+
+        A cell may also hold an extern "C" function that launches its kernels: `mine.run(x, y, n)`.
+        FLAGS go to the compilers, as in -DROWS=4.
+        """
+        options, flags = _arguments.parse_known_args(shlex.split(line))
+        name = options.name
+        if name is None:
+            raise UsageError(how_to_name(cell))
+        if not name.isidentifier():
+            raise UsageError(f"%%cu: {name!r} is no name of a variable; wanted as in: %%cu scale")
+        place = claimed(scratch(self.shell)) / name
+        paths = write(place, cell)
+        target = options.target or jitload.default_target()
+        earlier = self._newest.get(place)
+        as_before = earlier is not None and (paths, flags, target) == (
+            list(earlier.sources),
+            list(earlier.recipe.flags),
+            earlier.target,
+        )
+        if earlier and not as_before:  # must not run in place of one that fails to compile
+            self.replaced.add(earlier)
+            self.shell.user_ns.pop(name, None)
+        shown = Line()
+
+        def load() -> jitload.Kernel:
+            return jitload.load(*paths, target=target, flags=flags, include=[Path.cwd()])
+
+        try:
+            with self.live.shown_in(shown):
+                kernel = report(shown, load, earlier.build if as_before else None, signatures)
+        except BaseException:
+            shown.tell(name, "not built")
+            raise
+        self.replaced.discard(kernel)
+        self._newest[place] = self.shell.user_ns[name] = kernel
+
+
+def how_to_name(cell: str) -> str:
+    """What to write instead of a %%cu without a name."""
+    code = jitload.without_comments(cell)
+    kernel = next(jitload.definitions(code), None)
+    name = kernel.name if kernel else "scale"
+    lines = [f"%%cu: name the kernel that this cell becomes, as in: %%cu {name}"]
+    if kernel and kernel.obstacle() is None:
+        parsed = (jitload.Parameter.parse(p, i) for i, p in enumerate(kernel.parameters, 1))
+        given = ", ".join(parameter.name for parameter in parsed)
+        lines.append(f"Then launch it from Python: {name}.{name}[grid, block]({given})")
+    if re.search(r"\bmain\s*\(", code):
+        lines.append("Nothing runs main(): what it does with memory, tensors do in Python.")
+    return "\n".join(lines)
+
+
+def scratch(shell: InteractiveShell) -> Path:
+    """Where the sources of cells lie: a folder of the notebook's own, in scratch/ beside it."""
+    known = os.environ.get("JPY_SESSION_NAME")  # set by Jupyter's server
+    notebook = Path(known or shell.user_ns.get("__vsc_ipynb_file__", ""))  # and that by VS Code
+    here = Path.cwd() / "scratch"
+    return here / notebook.stem if notebook.suffix == ".ipynb" else here
+
+
+_claims: dict[Path, tuple[Path, IO[str]]] = {}  # of this process, with the files that it has locked
+
+
+def claimed(folder: Path) -> Path:
+    """The folder; where another living process writes its cells there, one inside it.
+
+    Else the cells of two notebooks that have the same name would write one file in turn.
+    """
+    if folder not in _claims:
+        for number in itertools.count(1):
+            place = folder if number == 1 else folder / f"session_{number}"
+            place.mkdir(parents=True, exist_ok=True)
+            file = (place / ".session").open("w")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the process ends
+            except BlockingIOError:
+                file.close()
+                continue
+            except OSError:
+                pass  # a file system without locks
+            _claims[folder] = place, file
+            break
+    return _claims[folder][0]
+
+
+def write(place: Path, cell: str) -> list[Path]:
+    """Write a cell's source to `place`.cu, `place`.cpp or both; line numbers are the cell's."""
+    text = (
+        f"// the cell %%cu {place.name} of a notebook, which writes this file when it runs\n{cell}"
+    )
+    code = jitload.without_comments(text)
+    if marker := BINDING.search(text):
+        above, below = text[: marker.start()], text[marker.start() :]
+        parts = {".cu": above, ".cpp": "\n" * above.count("\n") + below}
+    elif jitload.binding_of(text) != "c" and "__global__" not in code and "<<<" not in code:
+        parts = {".cpp": text}
+    else:
+        parts = {".cu": text}
+    place.parent.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for suffix, part in parts.items():
+        path = place.with_name(place.name + suffix)
+        if not path.is_file() or path.read_text() != part:
+            path.write_text(part)
+        paths.append(path)
+    return paths
+
+
+def signatures(kernel: jitload.Kernel) -> str:
+    """What the kernel can be called with, a stream being filled in; or why with nothing."""
+    shown = []
+    for name, declared in kernel.build.exports.items():
+        if not callable(getattr(kernel, name, None)):
+            continue  # a macro or an #if has misled us
+        if declared is None:
+            shown.append(f"{kernel.name}.{name}")
+            continue
+        launch = "[grid, block]" if "kernel" in declared else ""
+        given = ", ".join(p for p in declared["parameters"] if jitload.STREAM not in p)
+        shown.append(f"{kernel.name}.{name}{launch}({given})")
+    if shown:
+        return "; " + ", ".join(shown)
+    reasons = kernel.explanations().values()
+    return "; nothing in it can be called from Python. " + "\n".join(reasons)

@@ -1,0 +1,146 @@
+"""`%load_ext lab`: kernels follow their files, and cells may hold kernels.
+
+Before a cell runs, every loaded kernel whose sources or headers changed is rebuilt and swapped;
+what was rebuilt, and what changed, stands above the cell's output. A build that fails is shown
+there, and calls of that kernel raise its error until its files change: the old build never runs in
+its place. The cell itself does run, for rejecting cells would also reject the one that mends.
+reference.py and kernels/NAME.py are followed too: see `lab.notebook.modules`.
+
+`%%cu NAME` compiles a cell: see `lab.notebook.cu_magic`; `%%check` checks one: see
+`lab.notebook.check_magic`.
+`%unload_ext lab` takes all of this back.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import jitload
+from lab.notebook.builds import Line, LiveBuilds, report
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+
+
+class Extension:
+    """What `%load_ext lab` adds to a shell."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        from lab.notebook.check_magic import Checks
+        from lab.notebook.completion import complete
+        from lab.notebook.cu_magic import CellKernels
+        from lab.notebook.modules import Modules
+
+        self.modules = Modules()
+        self.shell, self.live, self.complete = shell, LiveBuilds(), complete
+        self.cells, self.checks = CellKernels(shell, self.live), Checks(shell)
+        self.rejection = RejectCell(shell)
+        self._errors: dict[jitload.Kernel, str] = {}  # shown already
+        self._above: list[tuple[jitload.Kernel, Exception, Line]] = []  # the cell that runs
+
+    def start(self) -> None:
+        self.modules.note()
+        self.shell.register_magics(self.cells, self.checks)
+        self.shell.events.register("pre_run_cell", self.follow_files)
+        self.shell.events.register("post_run_cell", self.say_once)
+        self.shell.Completer.custom_matchers.append(self.complete)
+        if getattr(self.shell, "kernel", None):  # a terminal has the loader's own line
+            jitload.listen(self.live)
+        self.shell._showtraceback = self.show_with_links
+
+    def stop(self) -> None:
+        self.shell.events.unregister("pre_run_cell", self.follow_files)
+        self.shell.events.unregister("post_run_cell", self.say_once)
+        del self.shell._showtraceback
+        magics = self.shell.magics_manager.magics
+        for kind, name in ("cell", "cu"), ("cell", "cuda"), ("cell", "check"), ("line", "check"):
+            magics[kind].pop(name)
+        self.shell.Completer.custom_matchers.remove(self.complete)
+        jitload.unlisten(self.live)
+        self.rejection.withdraw()
+
+    def follow_files(self, info: object = None) -> None:
+        """Rebuild and swap what changed."""
+        self.rejection.withdraw()
+        self._above.clear()
+        try:
+            for kernel in jitload.loaded():
+                if not kernel.is_current() and kernel not in self.cells.replaced:
+                    self._rebuild(kernel)
+            self.modules.follow(self.shell.user_ns)
+        except KeyboardInterrupt:
+            self.rejection.announce()
+
+    def say_once(self, result: ExecutionResult) -> None:
+        """Where the cell has raised the error that stands above it, that one makes way."""
+        self.modules.note()
+        for kernel, error, line in self._above:
+            if getattr(self.shell, "kernel", None) and result.error_in_exec is error:
+                line.tell(kernel.name, "not built; its error stands below")
+
+    def show_with_links(self, kind: type, error: BaseException, lines: list[str]) -> None:
+        """As the shell shows any error, with paths in its message as JupyterLab can link them."""
+        message = [jitload.linked(line) for line in lines[-1:]]
+        type(self.shell)._showtraceback(self.shell, kind, error, [*lines[:-1], *message])
+
+    def _rebuild(self, kernel: jitload.Kernel) -> None:
+        line, before = Line(), kernel.build
+
+        def reload() -> jitload.Kernel:
+            kernel.reload()
+            return kernel
+
+        try:
+            with self.live.shown_in(line):
+                report(line, reload, before)
+            self._errors.pop(kernel, None)
+        except KeyboardInterrupt:
+            line.tell(kernel.name, "build interrupted; the next cell starts it anew")
+            raise
+        except Exception as error:
+            # A missing file is looked for before every cell, and told of once.
+            if isinstance(error, jitload.CompileError) or self._errors.get(kernel) != str(error):
+                line.show_error(error, f"Calls of {kernel.name} raise this until its files change.")
+                self._above.append((kernel, error, line))
+            self._errors[kernel] = str(error)
+
+
+class RejectCell(ast.NodeTransformer):
+    """Rejects the one cell that is about to run: the stop button, pressed during a build before it.
+
+    IPython runs the cell even if a KeyboardInterrupt leaves the hook, but gives its syntax tree to
+    the shell's transformers first.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.shell = shell
+
+    def announce(self) -> None:
+        self.shell.ast_transformers.append(self)
+
+    def withdraw(self) -> None:
+        if self in self.shell.ast_transformers:
+            self.shell.ast_transformers.remove(self)
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        from IPython.core.error import InputRejected
+
+        self.withdraw()
+        raise InputRejected("interrupted: this cell did not run")
+
+
+_extensions: dict[int, Extension] = {}  # by the shell's id
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """What `%load_ext lab` calls."""
+    unload_ipython_extension(shell)
+    _extensions[id(shell)] = extension = Extension(shell)
+    extension.start()
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """What `%unload_ext lab` calls."""
+    if extension := _extensions.pop(id(shell), None):
+        extension.stop()

@@ -1,0 +1,89 @@
+"""The Python files that one edits beside kernels, followed from cell to cell as kernels are:
+reference.py, and kernels/NAME.py of every op that was imported.
+
+A changed file is imported again in its own module, and names that a notebook took from it, by
+`from reference import gelu`, are those of the new one. Other objects that hold a function of the
+file, as a class or a partial may, keep the earlier one.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jitload
+from lab.notebook.builds import Line
+
+REFERENCE = jitload.KERNELS.parent / "reference.py"
+
+Stat = tuple[int, int]
+
+
+class Modules:
+    """What those files were like when they were last imported."""
+
+    def __init__(self) -> None:
+        self._stats: dict[str, Stat] = {}  # by the module's name
+        self._errors: dict[str, str] = {}  # that are shown above
+
+    def note(self) -> None:
+        """Remember the files of modules that were imported meanwhile."""
+        for name, path in followed():
+            if name not in self._stats and (stat := stat_of(path)):
+                self._stats[name] = stat
+
+    def follow(self, names: dict[str, Any]) -> None:
+        """Import again what changed. names: the notebook's, which follow."""
+        self.note()
+        for name, path in followed():
+            stat = stat_of(path)
+            if stat is None or stat == self._stats[name]:
+                continue
+            label = path.relative_to(REFERENCE.parent).as_posix()
+            try:
+                import_again(sys.modules[name], names)
+            except jitload.CompileError:  # of the kernel, which says so; it is tried again
+                continue
+            except Exception as error:  # whatever the file raises
+                if self._errors.get(name) != (said := f"{type(error).__name__}: {error}"):
+                    self._errors[name] = said
+                    after = f"What {label} said before stays in force until this is mended."
+                    Line().show_error(error, after)
+            else:
+                self._stats[name] = stat
+                self._errors.pop(name, None)
+                Line().tell(label, "changed, and imported again")
+
+
+def followed() -> list[tuple[str, Path]]:
+    """The names and files of those modules that are imported."""
+    ops = {f"kernels.{path.stem}": path for path in jitload.KERNELS.glob("*.py")}
+    files = {"reference": REFERENCE} | ops
+    return [(name, path) for name, path in files.items() if name in sys.modules]
+
+
+def stat_of(path: Path) -> Stat | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+def import_again(module: ModuleType, names: dict[str, Any]) -> None:
+    """Run a module's file anew; if that fails the module stays as it was."""
+    before = dict(vars(module))
+    path = Path(module.__file__)
+    try:
+        # not importlib.reload, which may take an edit of this second for the file it has cached
+        exec(compile(path.read_bytes(), path, "exec"), vars(module))
+    except BaseException:
+        vars(module).clear()
+        vars(module).update(before)
+        raise
+    for name, value in list(names.items()):
+        own = getattr(value, "__name__", name)  # an alias has the function's name
+        if own in before and before[own] is value and not own.startswith("__"):
+            names[name] = vars(module)[own]

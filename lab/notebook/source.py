@@ -1,0 +1,84 @@
+"""Source shown where it is talked about: taken from its file, never retyped."""
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jitload
+
+
+@dataclass(frozen=True)
+class Source:
+    """A piece of a file, which a notebook shows in colours."""
+
+    text: str
+    language: str
+    where: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_markdown_(self) -> str:
+        return f"`{self.where}`\n\n```{self.language}\n{self.text}\n```"
+
+
+def source(of: jitload.Kernel | Callable | Path | str, *names: str) -> Source:
+    """The source of a Python function, or of functions and classes in a CUDA file by their names.
+
+        lab.source(reference.relu)
+        lab.source(kernel, "forward_naive")            # kernel.sources[0], with the comment above
+        lab.source("01_copy.cu", "copy_strided")
+
+    of: a Python function, a kernel, or a path.
+
+    Raises ValueError if the file defines no such name.
+    """
+    if callable(of) and not isinstance(of, jitload.Kernel):
+        path = Path(inspect.getsourcefile(inspect.unwrap(of)))
+        return Source(inspect.getsource(of).rstrip(), "python", jitload.label(path))
+    path = of.sources[0] if isinstance(of, jitload.Kernel) else Path(of).absolute()
+    text = path.read_text()
+    parts = (
+        [definition(text, name, jitload.label(path)) for name in names]
+        if names
+        else [text.rstrip()]
+    )
+    language = "python" if path.suffix == ".py" else "cpp"
+    return Source("\n\n".join(parts), language, jitload.label(path))
+
+
+def definition(text: str, name: str, where: str) -> str:
+    """The function, struct or class `name` in a C++ text, with `template` and the comment above it.
+
+    where: the file, for the error.
+    """
+    code = jitload.blank(text)
+    # from the beginning of a line, perhaps over indented ones
+    before = r"^(?=\w)[^\n;{}]*(?:\n[ \t][^\n;{}]*)*?"
+    aligned = r"(?:alignas\([^\n;{}]*\)\s*)?"
+    pattern = rf"{before}\b(?:{name}\s*\(|(?:struct|class)\s+{aligned}{name}\b)"
+    for match in re.finditer(pattern, code, re.MULTILINE):
+        brace, semicolon = (code.find(mark, match.start()) for mark in "{;")
+        if brace == -1 or -1 < semicolon < brace:
+            continue  # a declaration, or a call
+        end = jitload.closing(code, brace) or len(code)
+        begin = match.start()
+        lines = text[:begin].splitlines(keepends=True)
+        while lines and lines[-1].startswith(("template", "//")):
+            begin -= len(lines.pop())
+        section = _section(text[:begin])
+        body = text[begin:end]
+        return f"{section}{body};" if code[end : end + 1] == ";" else f"{section}{body}"
+    raise ValueError(f"{where} defines no function or struct {name!r}")
+
+
+def _section(above: str) -> str:
+    """The comment of a section, `// ---- version: idea`, and the constants below it, if they are
+    all that stands between it and what follows."""
+    found = re.search(r"(?:^|\n\n)((?://[^\n]*\n)+\n(?:(?:constexpr[^\n]*\n)+\n)*)$", above)
+    return found[1] if found and found[1].startswith("// ----") else ""

@@ -1,0 +1,66 @@
+"""What our kernels are held against: PyTorch, and other people's kernels where they are installed.
+
+Each library has a file here, with a function for each of our ops that it has a kernel for, by the
+op's name. A library that is not installed is no rival, and neither is one without such a function.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+from collections.abc import Callable
+from functools import partial
+
+from lab.rivals.implementation import Implementation
+from lab.rivals.pytorch import compiled, eager
+from reference import Op
+
+# By the name of the file here: the module that it imports, and the package to install.
+LIBRARIES = {
+    "liger": ("liger_kernel", "liger-kernel"),
+    "quack": ("quack", "quack-kernels"),
+}
+
+
+def _functions(name: str) -> dict[str, Callable]:
+    """A library's kernels, by our op's name and with its arguments."""
+    file = importlib.import_module(f"{__name__}.{name}")
+    own = inspect.getmembers(file, inspect.isfunction)
+    return {op: function for op, function in own if function.__module__ == file.__name__}
+
+
+def _of_library(op: Op, name: str) -> Implementation:
+    module, package = LIBRARIES[name]
+    if importlib.util.find_spec(module) is None:
+        raise ModuleNotFoundError(f"rival {name}: pip install {package}", name=module)
+    if op.name not in (known := _functions(name)):
+        raise ValueError(f"rival {name}: {package} has no {op.name}; it has {', '.join(known)}")
+    return Implementation(name, known[op.name])
+
+
+RIVALS: dict[str, Callable[[Op], Implementation]] = {
+    "eager": eager,
+    "compile": compiled,
+    **{name: partial(_of_library, name=name) for name in LIBRARIES},
+}
+PYTORCH = ("eager", "compile")
+
+
+def rivals_of(op: Op) -> list[str]:
+    """The names of all rivals that are here and have a kernel for the op."""
+    there = [*PYTORCH]
+    for name, (module, _) in LIBRARIES.items():
+        if importlib.util.find_spec(module) and op.name in _functions(name):
+            there.append(name)
+    return there
+
+
+def versions() -> dict[str, str | None]:
+    """The version of each library, None where it is not installed."""
+    found: dict[str, str | None] = {}
+    for name, (_, package) in LIBRARIES.items():
+        try:
+            found[name] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found

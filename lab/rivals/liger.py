@@ -1,0 +1,32 @@
+"""Liger-Kernel's kernels (Triton), as functions of our ops' names and arguments."""
+
+from liger_kernel import ops as liger
+
+
+def layer_norm(x, weight, bias, eps=1e-5):
+    return liger.LigerLayerNormFunction.apply(x, weight, bias, eps)
+
+
+def rms_norm(x, weight, residual=None, eps=1e-6):
+    if residual is None:
+        # in_place=False: backward would write its result over the gradient that arrives.
+        return liger.LigerRMSNormFunction.apply(x, weight, eps, 0.0, "llama", False)
+    return liger.LigerFusedAddRMSNormFunction.apply(x, residual, weight, eps)
+
+
+def softmax(x):
+    return liger.LigerSoftmaxFunction.apply(x)
+
+
+def swiglu(a, b):
+    return liger.LigerSiLUMulFunction.apply(a, b)
+
+
+def cross_entropy(x, target, reduction="mean", ignore_index=-100, label_smoothing=0.0):
+    if x.requires_grad:
+        # Its forward computes the gradient and writes it over x: the backward pass alone is
+        # no work that could be timed.
+        raise NotImplementedError("Liger-Kernel's cross_entropy has no backward of its own")
+    return liger.LigerCrossEntropyFunction.apply(
+        x, target, None, ignore_index, 0.0, label_smoothing, reduction
+    )[0]

@@ -1,0 +1,274 @@
+"""The figures: what is drawn, what the axes say, and what is left out without a GPU."""
+
+import matplotlib
+import matplotlib.figure
+import pandas
+import pytest
+import torch
+from tables import SHAPES, as_if
+
+import jitload
+import lab
+import reference
+from kernels import square as square_module
+from lab.figure import drawing, histogram
+
+ON_GPU = jitload.device().type == "cuda"
+
+
+def labels(axes):
+    return axes.get_legend_handles_labels()[1]
+
+
+def line(axes, label):
+    handles, names = axes.get_legend_handles_labels()
+    return handles[names.index(label)]
+
+
+def caption(figure):
+    return figure.get_supxlabel()
+
+
+EVERY_PLOT = pytest.mark.parametrize(
+    "plot",
+    [
+        lab.plot_bandwidth,
+        lab.plot_time,
+        lambda table: lab.plot_versions(table[table["cols"] == 32]),
+    ],
+    ids=["bandwidth", "time", "versions"],
+)
+
+
+@EVERY_PLOT
+def test_the_copy_is_drawn_on_a_gpu_alone(plot, measured):
+    on_gpu = plot(as_if(measured, "cuda"))
+    assert any("copy, 4253 GB/s" in labels(axes) for axes in on_gpu.axes)
+    assert "NVIDIA H200, driver 580.1, torch" in caption(on_gpu)
+    assert "cold L2" in caption(on_gpu)
+
+    simulated = plot(as_if(measured, "cpu"))
+    assert not any("copy" in label for axes in simulated.axes for label in labels(axes))
+    assert not any("eager" in labels(axes) for axes in simulated.axes)
+    assert "times are the CPU simulator's" in caption(simulated)
+    assert any("simulator's time" in text for axes in simulated.axes for text in axis_labels(axes))
+
+
+def axis_labels(axes):
+    return axes.get_xlabel(), axes.get_ylabel()
+
+
+def test_bandwidth_on_a_gpu(measured):
+    table = as_if(measured, "cuda")
+    figure = lab.plot_bandwidth(table)
+    assert isinstance(figure, matplotlib.figure.Figure)
+    assert figure.get_suptitle() == "square: bandwidth against row width"
+    assert [axes.get_title() for axes in figure.axes] == ["", ""]
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["forward, float32", "forward, bfloat16"]
+    axes = figure.axes[0]
+    assert axis_labels(axes) == ("row width (columns)", "bandwidth (GB/s)")
+    assert axes.get_xscale() == "log"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["32", "128", "512"]
+    assert axes.get_ylim()[0] == 0
+    rows = table[(table["dtype"] == "float32") & (table["implementation"] == "eager")]
+    x, y = line(axes, "eager").get_data()
+    assert list(x) == [32, 128, 512]
+    assert list(y) == list(rows["gb_per_s"])
+    assert list(line(axes, "copy, 4253 GB/s").get_ydata()) == [4253.2, 4253.2]
+
+
+def test_bandwidth_on_the_simulator_is_its_time_per_element(measured):
+    figure = lab.plot_bandwidth(as_if(measured, "cpu"))
+    axes = figure.axes[0]
+    assert axes.get_ylabel() == "simulator's time per element (ns)"
+    y = line(axes, f"ours:{square_module.VERSIONS[0]}").get_ydata()
+    assert list(y) == [1e3 * (100 + cols) / (rows * cols) for rows, cols in SHAPES]
+
+
+def test_time_against_bytes(measured):
+    table = as_if(measured, "cuda")
+    axes = lab.plot_time(table).axes[0]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert axis_labels(axes) == ("least bytes to move", "time (µs)")
+    ours = table[table["implementation"] == f"ours:{square_module.VERSIONS[-1]}"]
+    x, y = line(axes, f"ours:{square_module.VERSIONS[-1]}").get_data()
+    rows = ours[ours["dtype"] == "float32"]
+    assert list(x) == list(rows["bytes"])
+    assert list(y) == list(rows["time_us"])
+    x, y = line(axes, "copy, 4253 GB/s").get_data()
+    assert list(y) == pytest.approx([1e-3 * size / 4253.2 for size in x])
+
+
+def test_versions_show_error_and_time(measured):
+    table = as_if(measured, "cuda")
+    table = table[(table["cols"] == 32) & (table["dtype"] == "float32")]
+    error, time = lab.plot_versions(table).axes
+    assert axis_labels(error)[0] == "error (ULP)"
+    assert axis_labels(time)[0] == "time (µs)"
+    names = [label.get_text() for label in error.get_yticklabels()]
+    assert names == list(square_module.VERSIONS)
+    assert error.yaxis_inverted()  # the first version on top
+    assert {"PyTorch's largest", "PyTorch's mean", "largest", "mean"} <= set(labels(error))
+    ours = table[table["implementation"] != "eager"]
+    largest, mean = (points.get_offsets()[:, 0] for points in error.collections)
+    assert list(largest) == list(ours["max_ulp"])
+    assert list(mean) == list(ours["mean_ulp"])
+    assert [bar.get_width() for bar in time.patches] == list(ours["time_us"])
+
+
+@EVERY_PLOT
+def test_what_ran_on_the_cpu_itself_has_an_axis_of_its_own(plot, measured):
+    """As a gradient that is a view, or a version that launches no kernel."""
+    table = as_if(measured, "cpu")
+    naive, *others = (f"ours:{version}" for version in square_module.VERSIONS)
+    table.loc[table["implementation"] == naive, "clock"] = "CPU"
+    figure = plot(table)
+    said = [" ".join(axis_labels(axes)) for axes in figure.axes]
+    by_simulator = [
+        drawn(axes) for axes, text in zip(figure.axes, said, strict=True) if "simulator's" in text
+    ]
+    by_cpu = [
+        drawn(axes) for axes, text in zip(figure.axes, said, strict=True) if "the CPU's own" in text
+    ]
+    assert by_simulator == [others] * len(by_simulator) != []
+    assert by_cpu == [[naive]] * len(by_cpu) != []
+    assert "times are the CPU simulator's, times are the CPU's own" in caption(figure)
+
+
+def drawn(axes):
+    """The versions that a panel shows by lines or bars."""
+    bars = zip(square_module.VERSIONS, axes.patches, strict=False)
+    return labels(axes) or [f"ours:{version}" for version, bar in bars if bar.get_width() > 0]
+
+
+def test_versions_that_return_nonsense_are_drawn_too(measured):
+    table = as_if(measured, "cuda")
+    table = table[(table["cols"] == 32) & (table["dtype"] == "float32")].copy()
+    table[["max_ulp", "mean_ulp"]] = float("inf")
+    error, _ = lab.plot_versions(table).axes
+    end = error.get_xlim()[1]
+    assert all((points.get_offsets()[:, 0] < end).all() for points in error.collections)
+
+
+def test_versions_measures_by_name():
+    figure = lab.plot_versions("square", shape=(5, 33))
+    assert len(figure.axes) == 2
+    assert "5 x 33" in caption(figure)
+
+
+def test_error_histogram_is_ours_over_pytorchs():
+    figure = lab.plot_error("layer_norm", shape=(16, 64), backward=True)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    results = ["output", "gradient of x", "gradient of weight", "gradient of bias"]
+    assert titles == [f"{what}, {dtype}" for what in results for dtype in ("float32", "bfloat16")]
+    for axes in figure.axes:
+        torchs, ours = axes.patches
+        assert torchs.get_fill()
+        assert not ours.get_fill()
+        for histogram_ in (torchs, ours):
+            assert sum(histogram_.get_data().values) == pytest.approx(100)
+        assert labels(axes)[0] == "PyTorch"
+        assert labels(axes)[1].startswith("ours:")
+    assert figure.axes[-1].get_xlabel() == "error (ULP)"
+    assert figure.axes[0].get_ylabel() == "elements (%)"
+    assert "16 x 64" in caption(figure)
+
+
+def test_histogram_bins():
+    truth = torch.ones(4, dtype=torch.float64)
+    steps = torch.tensor([0.0, 1.0, 3.0, 2.0**20])
+    shares = histogram.shares(1 + steps * 2.0**-23, truth)
+    filled = {histogram.EDGES[bin_]: share for bin_, share in enumerate(shares) if share}
+    assert filled == {
+        histogram.EDGES[0]: 25.0,  # exact
+        2**-0.5: 25.0,  # up to 1
+        2.0 * 2**0.5: 25.0,
+        histogram.EDGES[-2]: 25.0,  # beyond the last edge
+    }
+
+
+@pytest.mark.parametrize("op", reference.OPS)
+def test_every_op_has_its_figures(op):
+    """Also where all errors are 0, and where a result is a single number."""
+    lab.plot_error(op, shape=(4, 40), dtypes=["float32"])
+    table = lab.compare(op, shapes=[(4, 40), (2, 80)], dtypes=["float32"], rivals=["eager"])
+    for plot in (lab.plot_bandwidth, lab.plot_time):
+        assert len(plot(table).axes) == len(reference.OPS[op].options)
+
+
+def test_an_implementation_looks_the_same_in_every_figure():
+    versions = ("naive", "warp", "vector", "best")
+    looks = [drawing.look(label, versions)["color"] for label in ("eager", "compile")]
+    looks += [drawing.look(f"ours:{version}", versions)["color"] for version in versions]
+    assert len(set(looks)) == 6
+    assert drawing.look("ours:best", versions) == drawing.look("ours:best", versions)
+    lightness = [lightness_of(color) for color in looks[2:]]
+    assert lightness == sorted(lightness, reverse=True)  # the better, the darker
+
+
+def lightness_of(color):
+    red, green, blue = matplotlib.colors.to_rgb(color)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_a_single_version_has_the_look_of_the_best():
+    best = drawing.look("ours:b", ("a", "b"))["color"]
+    assert drawing.look("ours:only", ("only",))["color"] == best
+
+
+@EVERY_PLOT
+def test_nothing_of_the_users_matplotlib_changes(plot, measured):
+    with matplotlib.rc_context({"font.size": 31, "axes.grid": False, "backend": "svg"}):
+        before = dict(matplotlib.rcParams)
+        figure = plot(as_if(measured, "cuda"))
+        assert dict(matplotlib.rcParams) == before
+    assert figure.axes[0].xaxis.label.get_fontsize() == 10
+
+
+@EVERY_PLOT
+def test_the_legend_lies_beside_the_panels(plot, measured):
+    figure = plot(as_if(measured, "cuda"))
+    (legend,) = figure.legends
+    left = legend.get_window_extent().x0
+    assert all(axes.get_window_extent().x1 < left for axes in figure.axes)
+    title, right = figure._suptitle.get_window_extent(), figure.bbox.x1
+    assert not title.overlaps(legend.get_window_extent())
+    assert legend.get_window_extent().x1 <= right
+    assert figure._supxlabel.get_window_extent().x1 <= right
+
+
+def test_a_notebook_shows_it_as_png(measured):
+    png = lab.plot_time(as_if(measured, "cuda"))._repr_png_()
+    assert png.startswith(b"\x89PNG")
+
+
+@EVERY_PLOT
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda table: None, TypeError, "a NoneType; wanted is what lab.compare returns"),
+        (lambda table: table[:0], ValueError, "no row has a time"),
+        (lambda table: table.drop(columns="time_us"), ValueError, "has no column time_us; wanted"),
+        (lambda table: pandas.DataFrame(table.to_dict()), ValueError, "attrs, .*, are gone"),
+    ],
+    ids=["none", "empty", "column", "attrs"],
+)
+def test_a_wrong_table_is_refused(plot, spoil, error, message, measured, request):
+    if plot not in (lab.plot_bandwidth, lab.plot_time):
+        plot = lab.plot_versions
+    with pytest.raises(error, match=message):
+        plot(spoil(measured))
+
+
+def test_versions_wants_one_shape(measured):
+    with pytest.raises(ValueError, match="op: a table must hold our versions at one shape"):
+        lab.plot_versions(measured)
+
+
+@pytest.mark.parametrize("plot", [lab.plot_error, lab.plot_versions])
+def test_bad_arguments_are_named(plot):
+    with pytest.raises(ValueError, match="op: there is no 'cube'; there is"):
+        plot("cube")
+    with pytest.raises(ValueError, match="shape: 5 is no pair"):
+        plot("square", shape=5)
