@@ -1,9 +1,9 @@
 """Write docs/loop.md: ours beside plain torch.utils.cpp_extension.load, in seconds and in trouble.
 
-    .venv/bin/python -m docs.loop          everything, in one run on one machine: some ten minutes
-    .venv/bin/python -m docs.loop NAME     play the scenarios with NAME in their name, no more
+    .venv/bin/python -m docs.programs.loop         everything, in one run: some ten minutes
+    .venv/bin/python -m docs.programs.loop NAME    play the scenarios with NAME in their name
 
-Everything below the marker in the page is what this run measured; the prose above it stays.
+All that it writes is measured in one run on one machine.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 from statistics import median
 
 import torch
 
-from docs.loop_seconds import BUILDS, STEPS, Seconds, Taken, measure, sides
-from docs.loop_survival import Verdict, play_all
+from docs.programs.loop_seconds import BUILDS, STEPS, Seconds, Taken, measure, sides
+from docs.programs.loop_survival import Verdict, play_all
+from docs.programs.page import Part, cores, duration, table
 from toolchain import machine
 
-PAGE = Path(__file__).with_suffix(".md")
-MARKER = "<!-- From here on written by `python -m docs.loop`. -->"
+PART = Part("loop.md", "docs.programs.loop")
 PLAIN = "plain, sm_90"
 
 FASTER = 15  # how many times a build of ours is to be faster than plain's
@@ -44,7 +43,6 @@ def main(only: str = "") -> None:
     seconds = {side.name: measure(side, say) for side in sides()}
     loaders, verdicts = play_all(say)
     parts = [
-        MARKER,
         conditions(load),
         "## Seconds",
         seconds_table(seconds),
@@ -53,8 +51,7 @@ def main(only: str = "") -> None:
         summary(loaders, verdicts),
         verdict_table(loaders, verdicts),
     ]
-    prose = PAGE.read_text().partition(MARKER)[0] if PAGE.exists() else "# The loop\n\n"
-    PAGE.write_text(prose + "\n\n".join(filter(None, parts)) + "\n")
+    PART.write("\n\n".join(filter(None, parts)))
 
 
 def conditions(load: float) -> str:
@@ -63,7 +60,7 @@ def conditions(load: float) -> str:
     home = machine.cuda_home()
     nvcc = version([str(home / "bin/nvcc"), "--version"], r"release \S+, (\S+)") if home else "none"
     facts = [
-        f"{os.cpu_count()} CPU cores ({cpu()}), {gpu}",
+        f"{cores()}, {gpu}",
         f"load average {load:.1f} when it began",
         version([machine.cxx(), "--version"], r".*"),
         f"nvcc {nvcc}",
@@ -79,18 +76,13 @@ def version(command: list[str], pattern: str) -> str:
     return found[found.lastindex or 0]
 
 
-def cpu() -> str:
-    found = re.search(r"^model name\s*: (.+)$", machine.cpu(), re.MULTILINE)
-    return found[1] if found else platform.machine()
-
-
 def seconds_table(seconds: dict[str, Seconds]) -> str:
     """Medians, and of how many runs each is."""
     rows = [
         [name, *(cell(measured[step], step in BUILDS) for measured in seconds.values())]
         for step, name in STEPS.items()
     ]
-    return table(["median (runs)", *seconds], rows, "---:")
+    return table(["median (runs)", *seconds], rows, "lr")
 
 
 def cell(times: list[Taken], must_build: bool) -> str:
@@ -103,10 +95,6 @@ def cell(times: list[Taken], must_build: bool) -> str:
 
 def middle(times: list[Taken]) -> float:
     return median(taken.seconds for taken in times)
-
-
-def duration(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
 
 
 def wanted_table(seconds: dict[str, Seconds]) -> str:
@@ -123,7 +111,7 @@ def wanted_table(seconds: dict[str, Seconds]) -> str:
     back = [middle(measured[RETURN]) for measured in ours.values()]
     reached = [f"{duration(value)}: {met(value < LIMIT)}" for value in back]
     rows.append([f"{STEPS[RETURN]}: under {duration(LIMIT)}", *reached])
-    return table(["wanted", *ours], rows, "---:")
+    return table(["wanted", *ours], rows, "lr")
 
 
 def met(reached: bool) -> str:
@@ -144,12 +132,7 @@ def verdict_table(loaders: tuple[str, ...], verdicts: dict[str, tuple[Verdict, .
         told = [f"{loader}: {v.told}" for loader, v in zip(loaders, found, strict=True) if v.told]
         outcomes = ["pass" if verdict.passed else "**fail**" for verdict in found]
         rows.append([name, *outcomes, "; ".join(told)])
-    return table(["", *loaders, "what happened"], rows, "---")
-
-
-def table(head: list[str], rows: list[list[str]], alignment: str) -> str:
-    lines = [head, ["---", *[alignment] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(text.replace('|', '/') for text in line)} |" for line in lines)
+    return table(["", *loaders, "what happened"], rows, "l")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """What the checker counts beside what an H200's counters say, for docs/checker.md.
 
-    python -m docs.checker_ncu
+    python -m docs.programs.checker_ncu
 
-On a machine with a GPU, ncu and g++. Each access pattern of docs/checker_patterns.py runs once
-under ncu and once under lab.check; the table between the markers of the page is written anew. The
-process exits with 1 if a count differs.
+On a machine with a GPU, ncu and g++. Each access pattern of checker_patterns.py runs once under ncu
+and once under lab.check. The process exits with 1 if a count differs.
 """
 
 import csv
@@ -13,16 +12,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from pandas import DataFrame
 
 import lab
-from docs.checker_patterns import PATTERNS, Pattern, call
+from docs.programs.checker_patterns import PATTERNS, Pattern, call
+from docs.programs.page import Part, table
 
-PAGE = Path(__file__).with_name("checker.md")
-BEGIN, END = "<!-- python -m docs.checker_ncu writes from here -->", "<!-- to here, ncu -->"
+PART = Part("checker.md", "docs.programs.checker_ncu")
+HEAD = ["pattern", "memory", "access", "bytes a lane", "checker", "ncu", ""]
 
 # What of ncu's counters corresponds to requests and cost of a pattern.
 COUNTERS = {
@@ -57,9 +56,7 @@ def main() -> int:
         run()
         return 0
     rows = list(compared())
-    before, rest = PAGE.read_text().split(BEGIN)
-    table = "\n".join([*header(), *(row for row, _ in rows)])
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.split(END)[1]}")
+    PART.write(f"{conditions()}\n\n{table(HEAD, (row for row, _ in rows), 'lllrrrl')}")
     return int(not all(same for _, same in rows))
 
 
@@ -78,7 +75,7 @@ def counters() -> list[dict[str, int]]:
     command = [
         *(ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(metrics)),
         *("--kernel-name", "regex:global_read|global_write|shared_read|shared_write|atomics"),
-        *(sys.executable, "-m", "docs.checker_ncu", "--run"),
+        *(sys.executable, "-m", "docs.programs.checker_ncu", "--run"),
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     start = done.stdout.find('"ID"')
@@ -95,12 +92,12 @@ def count(text: str) -> int:
     return int(float(text.replace(",", "") or 0))
 
 
-def compared() -> Iterator[tuple[str, bool]]:
+def compared() -> Iterator[tuple[list[str], bool]]:
     """A line of the table for each pattern, and whether both counted the same."""
     for pattern, gpu in zip(PATTERNS, counters(), strict=True):
         function, *args = call(pattern, "cpu")
-        table = lab.check(function, *args).traffic
-        rows = table[(table["memory"] == pattern.memory) & (table["access"] == pattern.access)]
+        traffic = lab.check(function, *args).traffic
+        rows = traffic.query("memory == @pattern.memory and access == @pattern.access")
         ours = of_checker(pattern, rows)
         theirs = tuple(gpu[name] for name in COUNTERS[pattern.memory, pattern.access])
         yield line(pattern, ours, theirs), ours == theirs
@@ -114,24 +111,17 @@ def of_checker(pattern: Pattern, rows: DataFrame) -> tuple[int, ...]:
     return tuple(int(rows[name].sum()) for name in names)
 
 
-def header() -> list[str]:
-    device = torch.cuda.get_device_name()
-    return [
-        f"{device}, torch {torch.__version__}. Global memory: requests and sectors. Shared memory:"
-        " requests, passes (wavefronts) and bank conflicts.",
-        "",
-        "| pattern | memory | access | bytes a lane | checker | ncu | |",
-        "| --- | --- | --- | ---: | ---: | ---: | --- |",
-    ]
-
-
-def line(pattern: Pattern, ours: tuple[int, ...], theirs: tuple[int, ...]) -> str:
-    verdict = "same" if ours == theirs else "differs"
-    counts = [", ".join(map(str, counts)) for counts in (ours, theirs)]
+def conditions() -> str:
     return (
-        f"| {pattern.what} | {pattern.memory} | {pattern.access} | {pattern.size} | {counts[0]} |"
-        f" {counts[1]} | {verdict} |"
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}. Global memory: requests and"
+        " sectors. Shared memory: requests, passes (wavefronts) and bank conflicts."
     )
+
+
+def line(pattern: Pattern, ours: tuple[int, ...], theirs: tuple[int, ...]) -> list[str]:
+    counts = [", ".join(map(str, counts)) for counts in (ours, theirs)]
+    verdict = "same" if ours == theirs else "differs"
+    return [pattern.what, pattern.memory, pattern.access, str(pattern.size), *counts, verdict]
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import torch
 
+from docs.programs.page import ROOT
 from toolchain import machine
 
-ROOT = Path(__file__).resolve().parent.parent
 ON_GPU = torch.cuda.is_available()
 ARCHITECTURE = "9.0"
 
@@ -96,7 +96,7 @@ OURS = """
             jitload.load(*sources, **options).forward(*inputs({target!r}))
             torch.accelerator.is_available() and torch.accelerator.synchronize()
         else:  # without a GPU
-            jitload._ensure(jitload._recipe(sources, **options))
+            jitload.ensure(*sources, **options)
 """
 PLAIN = """
     from torch.utils import cpp_extension
@@ -196,12 +196,12 @@ def prepare(folder: Path) -> None:
         shutil.copy(ROOT / f"kernels/layer_norm{suffix}", folder)
     shutil.copytree(ROOT / "kernels/include", folder / "include")
     source = (folder / "layer_norm.cu").read_text()
-    binding = (ROOT / "docs/loop_plain.cpp").read_text()
+    binding = (ROOT / "docs/programs/loop_plain.cpp").read_text()
     (folder / "plain_layer_norm.cu").write_text(f"{source}\n{binding}")
     runtime = textwrap.dedent("""
         import jitload
-        jitload.announce = False
-        jitload._ensure(jitload._runtime_recipe())
+        jitload.announce(False)
+        jitload.ensure("square", target="cpu")
     """)
     list(play(runtime, folder))
 

@@ -1,4 +1,4 @@
-// The access patterns of docs/checker_patterns.py, which knows what each costs. Lanes touch element
+// The access patterns of checker_patterns.py, which knows what each costs. Lanes touch element
 // (stride * lane + offset) % modulus.
 
 struct alignas(16) Four {

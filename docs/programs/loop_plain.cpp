@@ -1,5 +1,5 @@
-// The binding that docs/loop.py puts below kernels/layer_norm.cu for plain load: the same launchers
-// in one file, as most extensions are written.
+// The binding that loop_seconds.py puts below kernels/layer_norm.cu for plain load: the same
+// launchers in one file, as most extensions are written.
 #include <torch/extension.h>
 #if HAVE_GPU
 #include <c10/cuda/CUDAGuard.h>

@@ -1,26 +1,21 @@
 """What the checker finds in planted bugs and in correct kernels, for docs/checker.md.
 
-    python -m docs.checker_confusion
+    python -m docs.programs.checker_confusion
 
-Runs what tests/test_checker.py tests, counts, and writes the table between the markers of the page
-anew.
+Runs what tests/checker/test_checker.py tests, and counts.
 """
 
 import sys
 from collections import Counter
 from importlib import import_module
-from pathlib import Path
 
 import torch
 
 import lab
+from docs.programs.page import ROOT, Part, table
 
-PAGE = Path(__file__).with_name("checker.md")
-BEGIN, END = "<!-- python -m docs.checker_confusion writes from here -->", "<!-- to here, found -->"
-HEADER = [
-    "| what is there | kernels | found, at its line | something else found | nothing found |",
-    "| --- | ---: | ---: | ---: | ---: |",
-]
+PART = Part("checker.md", "docs.programs.checker_confusion")
+HEAD = ["what is there", "kernels", "found, at its line", "something else found", "nothing found"]
 FOUND, OTHER, NOTHING = range(3)
 
 
@@ -35,36 +30,34 @@ def verdict(report: lab.Report, kind: str = "", line: int = 0) -> int:
 
 def counts() -> dict[str, Counter]:
     """For each row of the table, how many reports belong to each column."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    sys.path[:0] = [str(ROOT / "tests" / room) for room in ("checker", "helpers")]
     tests = import_module("test_checker")
 
-    table: dict[str, Counter] = {}
+    found: dict[str, Counter] = {}
     for file, function, kind, line in sorted(tests.PLANTED, key=lambda planted: planted[2]):
         report = tests.checked(getattr(tests.kernels(file), function))
-        table.setdefault(kind, Counter())[verdict(report, kind, line)] += 1
+        found.setdefault(kind, Counter())[verdict(report, kind, line)] += 1
     correct = tests.kernels("correct.cu")
-    table["no bug: kernels of varied style"] = Counter(
+    found["no bug: kernels of varied style"] = Counter(
         verdict(tests.checked(getattr(correct, function))) for function in tests.CORRECT
     )
     ours = "no bug: our ops, forward and backward, every version and option, 2 types, 2 shapes"
-    table[ours] = Counter(
+    found[ours] = Counter(
         verdict(tests.checked_case(case, dtype, *shape))
         for case in tests.CASES
         for dtype in (torch.float32, torch.float16)
         for shape in tests.SHAPES
     )
-    return table
+    return found
 
 
 def main() -> None:
     """Write the table."""
-    lines = [
-        f"| {what} | {sum(found.values())} | {found[FOUND]} | {found[OTHER]} | {found[NOTHING]} |"
+    rows = [
+        [what, found.total(), *(found[column] for column in (FOUND, OTHER, NOTHING))]
         for what, found in counts().items()
     ]
-    before, rest = PAGE.read_text().split(BEGIN)
-    table = "\n".join([*HEADER, *lines])
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.split(END)[1]}")
+    PART.write(table(HEAD, rows, "lr"))
 
 
 if __name__ == "__main__":

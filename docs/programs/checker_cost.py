@@ -1,11 +1,10 @@
 """What a check costs, for docs/checker.md.
 
-    python -m docs.checker_cost
+    python -m docs.programs.checker_cost
 
 Each call is timed as it is, and under lab.check: for errors alone, with traffic, and with traffic
 of every block, all on one core, since a check has no use for more. The best of several runs counts;
-the whole call does: copies of the tensors, finding the build, the report's data. The table between
-the markers of the page is written anew.
+the whole call does: copies of the tensors, finding the build, the report's data.
 """
 
 import os
@@ -16,21 +15,17 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import torch
 
 import lab
 import reference
+from docs.programs.page import Part, table
 
-PAGE = Path(__file__).with_name("checker.md")
-BEGIN, END = "<!-- python -m docs.checker_cost writes from here -->", "<!-- to here, costs -->"
+PART = Part("checker.md", "docs.programs.checker_cost")
 SHAPE = (1024, 4096)
 ALL = 1 << 40  # threads: more than any launch has
-HEADER = [
-    "| call | launched threads | plain | errors | | traffic | | every block | |",
-    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-]
+HEAD = ["call", "launched threads", "plain", "errors", "", "traffic", "", "every block", ""]
 
 
 def best(call: Callable, seconds: float = 0.3, least: int = 3) -> float:
@@ -45,7 +40,7 @@ def best(call: Callable, seconds: float = 0.3, least: int = 3) -> float:
     return min(times)
 
 
-def rows() -> Iterator[str]:
+def rows() -> Iterator[list[str]]:
     """A line for a call of next to nothing, and for each op's first and last version."""
     from kernels.square import square
 
@@ -58,7 +53,7 @@ def rows() -> Iterator[str]:
             yield row(f"{op.name} {version}", function, inputs)
 
 
-def row(what: str, function: Callable, inputs: dict[str, torch.Tensor]) -> str:
+def row(what: str, function: Callable, inputs: dict[str, torch.Tensor]) -> list[str]:
     """Times of a call and of checks of it, and their ratios to the call's."""
     check = partial(lab.check, function, **inputs)
     launches = check(traffic=False).launches
@@ -68,17 +63,15 @@ def row(what: str, function: Callable, inputs: dict[str, torch.Tensor]) -> str:
     for options in ({"traffic": False}, {}, {"sample_threads": ALL}):
         taken = best(partial(check, **options))
         cells += f"{1e3 * taken:.1f} ms", f"{taken / plain:.1f}"
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
 def main() -> None:
     """Write the table."""
     torch.set_num_threads(1)
+    conditions = f"{' x '.join(map(str, SHAPE))}, float32, one core."
     with torch.no_grad():
-        table = "\n".join([*HEADER, *rows()])
-    before, rest = PAGE.read_text().split(BEGIN)
-    machine = f"{' x '.join(map(str, SHAPE))}, float32, one core."
-    PAGE.write_text(f"{before}{BEGIN}\n\n{machine}\n\n{table}\n\n{END}{rest.split(END)[1]}")
+        PART.write(f"{conditions}\n\n{table(HEAD, rows(), 'lr')}")
 
 
 if __name__ == "__main__":

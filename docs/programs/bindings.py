@@ -1,10 +1,9 @@
 """Write docs/bindings.md: the bindings of chapter 12 under several releases of PyTorch.
 
-    .venv/bin/python -m docs.bindings PYTHON [PYTHON ...]
+    .venv/bin/python -m docs.programs.bindings PYTHON [PYTHON ...]
 
 Each PYTHON has one release of torch (and numpy and ninja): there every binding is compiled once,
-for the CPU, and every build is then opened and called under each of them. Everything below the
-marker in the page is what this run found; the prose above it stays.
+for the CPU, and every build is then opened and called under each of them.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = Path(__file__).with_suffix(".md")
-MARKER = "<!-- From here on written by `python -m docs.bindings`. -->"
+from docs.programs.page import ROOT, Part, cores, duration, table
+from toolchain.resources import plain_names
+
+PART = Part("bindings.md", "docs.programs.bindings")
 LADDERS = ROOT / "notebooks" / "ladders"
 EXTENSION = "pybind11, by torch/extension.h"
 TARGETED = "stable ABI, for the older release"
@@ -37,8 +37,6 @@ SOURCES = {
 
 
 def main(pythons: list[str]) -> None:
-    from docs.loop import cpu, duration, table
-
     releases = {said_by(python, "--release"): python for python in pythons}
     oldest = min(releases, key=_numbers)
     with tempfile.TemporaryDirectory() as folder:
@@ -57,22 +55,20 @@ def main(pythons: list[str]) -> None:
         [name, *(duration(built[of][name]["seconds"]) for of in releases)] for name in SOURCES
     ]
     parts = [
-        MARKER,
-        f"{os.cpu_count()} CPU cores ({cpu()}), load average {os.getloadavg()[0]:.1f} at the end;"
+        f"{cores()}, load average {os.getloadavg()[0]:.1f} at the end;"
         f" {time.strftime('%d %B %Y')}.",
         "## Seconds",
-        table(["to compile, under torch", *releases], seconds, "---:"),
+        table(["to compile, under torch", *releases], seconds, "lr"),
         "## Under another release",
-        table(["binding", "built under", *(f"run under {of}" for of in releases)], opens, "---"),
+        table(["binding", "built under", *(f"run under {of}" for of in releases)], opens, "l"),
     ]
-    prose = PAGE.read_text().partition(MARKER)[0] if PAGE.exists() else "# Bindings\n\n"
-    PAGE.write_text(prose + "\n\n".join(parts) + "\n")
+    PART.write("\n\n".join(parts))
 
 
 def said_by(python: str, *arguments: str) -> str:
     """The last line that this program prints under another Python; where it dies, that."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [python, "-m", "docs.bindings", *arguments]
+    command = [python, "-m", "docs.programs.bindings", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode and arguments[0] != "--open":
         raise RuntimeError(done.stderr)
@@ -143,14 +139,9 @@ def opened(name: str, library: str) -> str:
             y = getattr(torch.ops, stem).forward(x, *more)
     except (OSError, ImportError) as error:
         said = str(error.__cause__ or error)
-        return f"**misses** `{demangled(said.rpartition('undefined symbol: ')[2])}`"
+        symbol = said.rpartition("undefined symbol: ")[2]
+        return f"**misses** `{plain_names([symbol])[symbol]}`"
     return "runs" if y.item() == 9 else f"**answers {y.item()}**"
-
-
-def demangled(symbol: str) -> str:
-    """The name of a function, its types left out."""
-    said = subprocess.run(["c++filt", symbol], capture_output=True, text=True, check=True).stdout
-    return said.partition("(")[0].strip()
 
 
 if __name__ == "__main__":
