@@ -1,6 +1,7 @@
 # Kernel Playground. Every target sets up .venv by itself; the second time that costs nothing.
 #   make lab        build the kernels, open the first chapter in JupyterLab
-#   make test       every test, the chapters included
+#   make test       the tests: every op, the loader, the lab, the simulator, the checker, the chapters
+#   make test-all   these, and then those that take long
 #   make chapters   the book as a web site: html/index.html
 #   make bench      on a GPU: measure every op beside its rivals, write table and pictures
 #   make clean      remove what these targets made
@@ -11,7 +12,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: lab test chapters bench clean
+.PHONY: lab test test-all chapters bench clean
 
 $(READY): pyproject.toml constraints.txt
 	@missing() { echo "make: $$1 is missing. Get it with: $$2" >&2; exit 1; }; \
@@ -43,8 +44,14 @@ lab: $(READY)
 	JUPYTER_CONFIG_PATH="$(CURDIR)/lab/share/config:$$JUPYTER_CONFIG_PATH" \
 	    exec $(BIN)/jupyter-lab $$options
 
+# Side by side, in as many processes as there are cores; they share one cache of builds.
+PYTEST := $(BIN)/python -m pytest --numprocesses=logical --dist=worksteal
+
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(PYTEST) -m "not slow"
+
+test-all: test
+	$(PYTEST) -m slow
 
 chapters: $(READY)
 	$(BIN)/python notebooks/book.py html

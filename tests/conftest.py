@@ -16,11 +16,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_root, os.environ.get("
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """One cache for all of these tests, away from the user's, with the simulator's runtime."""
-    folder = tmp_path_factory.mktemp("cache")
+    """One cache for all of these tests, away from the user's, with the simulator's runtime.
+
+    Where tests run side by side, in several processes, these share it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE", str(folder))
-        jitload._ensure(jitload._runtime_recipe())
+        jitload.ensure("square", target="cpu")
     return folder
 
 

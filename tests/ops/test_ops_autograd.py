@@ -137,7 +137,7 @@ def test_a_call_that_records_nothing_goes_past_the_gradient():
         seen = set()
 
         def note(frame, event, argument):
-            if frame.f_globals.get("__name__") == "toolchain.gradients":
+            if frame.f_globals.get("__name__") == "jitloader.gradients":
                 seen.add(frame.f_code.co_name)
 
         sys.setprofile(note)
@@ -185,7 +185,7 @@ def test_opcheck(name: str):
     module = module_of(name)
     versions = module.VERSIONS[0], module.VERSIONS[-1]
     cases = [case for case in CASES if case.op.name == name and case.version in versions]
-    exports = module.kernel.version.manifest["exports"]
+    exports = module.kernel.build.exports
     # Those that add to a buffer are checked in test_gradient_buffers.py.
     wanted = {name for name in exports if not name.endswith("_into")}
     assert set().union(*map(opcheck_each, cases)) == wanted

@@ -124,6 +124,7 @@ def test_options_that_there_are_not(options: dict, message: str):
         cross_entropy(*drawn(3, 8), **options)
 
 
+@pytest.mark.slow
 @each_version
 def test_the_largest_vocabulary(version: str):
     case = Case(reference.OPS["cross_entropy"], version, {})

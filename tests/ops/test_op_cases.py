@@ -14,7 +14,9 @@ import torch
 from op_cases import DEVICE, Case, assert_as_good_as_pytorch, outcome
 from torch import Tensor
 
-import lab.case
+from lab.measure import case as lab_cases
+from lab.rivals.implementation import Implementation
+from lab.rivals.pytorch import eager
 from reference import Op
 
 # ---- integers among the inputs, an option that decides the shape of the output
@@ -205,15 +207,15 @@ def test_inputs_of_other_ranks(case_of, shape: tuple[int, ...]):
 # ---- the lab's table
 
 
-def lab_case(op: Op, options: dict, backward: bool) -> lab.case.Case:
-    return lab.case.Case(op, (8, 64), torch.float32, DEVICE, options, backward)
+def lab_case(op: Op, options: dict, backward: bool) -> lab_cases.Case:
+    return lab_cases.Case(op, (8, 64), torch.float32, DEVICE, options, backward)
 
 
 @pytest.mark.parametrize("backward", [False, True])
 @each_op
 def test_the_lab_measures_it(op: Op, options: dict, backward: bool):
     case = lab_case(op, options, backward)
-    wrong = lab.case.Implementation("wrong", lambda **given: scaled(op.function(**given)))
+    wrong = Implementation("wrong", lambda **given: scaled(op.function(**given)))
     assert case.measure(wrong, timed=False).error.max > 100 * case.torch_error.max
 
 
@@ -243,7 +245,7 @@ X, V = 4 * 8 * 64, 4 * 64  # bytes of a float32 tensor, of a vector over the col
 def test_bytes_are_counted_from_the_tensors(op: Op, options: dict, forward: int, backward: int):
     for is_backward, size in ((False, forward), (True, backward)):
         case = lab_case(op, options, is_backward)
-        assert case.measure(lab.case.eager(op), timed=False).bytes == size
+        assert case.measure(eager(op), timed=False).bytes == size
 
 
 def test_the_lab_names_outputs_and_gradients():

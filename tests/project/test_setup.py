@@ -21,7 +21,7 @@ from packaging.version import Version
 
 from notebooks import publish
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 MAKE = shutil.which("make")
@@ -157,6 +157,7 @@ def test_what_is_imported_is_listed():
     files = list(map(Path, sources(".py", ".ipynb")))
     assert files
     ours = {path.stem for path in ROOT.iterdir() if path.suffix == ".py" or path.is_dir()}
+    ours |= {path.stem for path in (ROOT / "tests/helpers").glob("*.py")}  # on pytest's path
     here = packages_distributions()
     known = listed().keys() | by_name(PYPROJECT["build-system"]["requires"]).keys()
     for path in files:
@@ -276,12 +277,15 @@ def test_set_up_runs_once(checkout):
     checkout.program("c++")
     assert checkout.make("test").returncode == 0
     install = "-m pip install --constraint constraints.txt --editable .[test]"
-    assert checkout.calls() == [install, "-m pytest"]
+    pytests = "-m pytest --numprocesses=logical --dist=worksteal -m "
+    assert checkout.calls() == [install, f"{pytests}not slow"]
     assert checkout.make("test").returncode == 0
-    assert checkout.calls() == [install, "-m pytest", "-m pytest"]
+    assert checkout.calls()[2:] == [f"{pytests}not slow"]
     os.utime(checkout.folder / "constraints.txt")
     assert checkout.make("test").returncode == 0
-    assert checkout.calls()[3:] == [install, "-m pytest"]
+    assert checkout.calls()[3:] == [install, f"{pytests}not slow"]
+    assert checkout.make("test", "test-all").returncode == 0
+    assert checkout.calls()[5:] == [f"{pytests}not slow", f"{pytests}slow"]
 
 
 @needs_make
@@ -366,7 +370,7 @@ def test_commands_of_the_pages_exist(page):
 def test_ci_runs_the_command_of_the_readme_and_checks_the_book():
     assert "make test" in commands("README.md")
     *_, test, check = (ROOT / ".ci/run").read_text().splitlines()
-    assert test == "make test"
+    assert test == "make test test-all"
     assert check == ".venv/bin/python notebooks/publish.py --check"
     assert os.access(ROOT / ".ci/run", os.X_OK)
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import lab
-from lab import exercise
-from lab.exercise import EXERCISES, SOLUTIONS, Attempt, Wrong
+from lab.course import exercise, judge
+from lab.course.exercise import EXERCISES, SOLUTIONS, Attempt, Wrong
 from notebooks import publish
 
 NAMES = exercise.names()
@@ -24,7 +24,7 @@ LEAST = 4  # exercises of a chapter
 @pytest.mark.parametrize("name", KERNELS)
 def test_unsolved_kernel_compiles_and_fails(name, published):
     published(exercise.path_of(name))
-    verdict = exercise.check(name)
+    verdict = exercise.judge(name)
     assert not verdict, "the exercise is solved already"
     assert "error:" not in verdict.reason, verdict  # of the compiler
     assert "TODO" in exercise.path_of(name).read_text()
@@ -32,9 +32,10 @@ def test_unsolved_kernel_compiles_and_fails(name, published):
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_no_answer_fails(name):
-    assert not exercise.check(name)
+    assert not exercise.judge(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_solved_kernel_passes(name, monkeypatch):
     def checked_too(attempt, *arguments):
@@ -49,10 +50,11 @@ def test_solved_kernel_passes(name, monkeypatch):
     assert "TODO" not in exercise.path_of(name, SOLUTIONS).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANSWERS)
 def test_solved_answer_passes(name):
     solution = runpy.run_path(SOLUTIONS / f"{name}.py")
-    verdict = exercise.check(name, solution["answer"])
+    verdict = exercise.judge(name, solution["answer"])
     assert verdict, verdict
 
 
@@ -68,7 +70,7 @@ def test_chapter_checks_each_of_its_exercises_once(path, published):
     published(path)
     cells = nbformat.read(path, as_version=4).cells
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
-    checked = Counter(re.findall(r'check\(\s*"(\w+)"', code))
+    checked = Counter(re.findall(r'(?:check|judge)\(\s*"(\w+)"', code))
     chapter = path.stem.split("_")[0]
     assert checked == Counter(name for name in NAMES if name.startswith(f"{chapter}_"))
     assert len(checked) >= LEAST
@@ -81,18 +83,18 @@ def test_a_verdict_tells_what_the_checker_finds(published):
     published(exercise.path_of("00_tail"))
     tail = exercise.path_of("00_tail")
     (line,) = (n for n, text in enumerate(tail.read_text().splitlines(), 1) if "y[i] =" in text)
-    assert f"lab.check: out of bounds, line {line}" in exercise.check("00_tail").reason
+    assert f"lab.check: out of bounds, line {line}" in exercise.judge("00_tail").reason
 
 
 def test_a_notebook_folds_what_gives_a_bug_away():
-    verdict = exercise.check("00_tail")
+    verdict = exercise.judge("00_tail")
     shown = re.sub(r"</summary>.*</details>", "", verdict._repr_html_(), flags=re.DOTALL)
     assert "not yet" in shown
     assert "lab.check" in verdict.reason
     for line in verdict.reason.splitlines():
         assert line not in shown
         assert html.escape(line) in verdict._repr_html_()
-    filled_in = exercise.check("00_polynomial")
+    filled_in = exercise.judge("00_polynomial")
     assert html.escape(filled_in.reason) in filled_in._repr_html_()
     assert "<details>" not in filled_in._repr_html_()
 
@@ -101,7 +103,7 @@ def test_whatever_bug_is_to_be_found_is_folded():
     for path in publish.chapters():
         cells = nbformat.read(path, as_version=4).cells
         for text, cell in itertools.pairwise(cells):
-            for name in re.findall(r'check\("(\w+)"', cell.source):
+            for name in re.findall(r'(?:check|judge)\("(\w+)"', cell.source):
                 assert exercise.find(name).bug == ("Spot the bug" in text.source), name
 
 
@@ -125,7 +127,7 @@ def test_a_nan_written_outside_of_a_tensor_is_noticed():
 
 def test_an_answer_that_raises_is_a_verdict():
     name = "01_loads_in_flight"
-    verdict = exercise.check(name, lambda: 1)
+    verdict = exercise.judge(name, lambda: 1)
     assert not verdict
     assert "TypeError" in verdict.reason
 
@@ -149,6 +151,15 @@ def test_a_kernel_that_does_not_compile_is_a_verdict(tmp_path):
 
 def test_wrong_use_names_the_argument():
     with pytest.raises(ValueError, match="no exercise '01_none'; there is 01_leaky_relu"):
-        exercise.check("01_none")
+        exercise.judge("01_none")
     with pytest.raises(TypeError, match=r"no answer but a kernel, in .*01_nan\.cu"):
-        exercise.check("01_nan", 3)
+        exercise.judge("01_nan", 3)
+
+
+def test_the_old_name_says_the_new_one():
+    with pytest.warns(DeprecationWarning, match="from lab.course import judge") as warned:
+        from lab.exercise import check
+    assert check is judge
+    assert warned[0].filename == __file__
+    with pytest.raises(ImportError):
+        from lab.exercise import none  # noqa: F401

@@ -206,7 +206,12 @@ def python(project: Path, *arguments: str) -> subprocess.CompletedProcess:
 
 
 TESTS = (
-    *("tests/test_chapters.py", "tests/test_exercises.py", "tests/test_setup.py", "-k"),
+    *(
+        "tests/book/test_chapters.py",
+        "tests/book/test_exercises.py",
+        "tests/project/test_setup.py",
+        "-k",
+    ),
     "00_start or unsolved and (00_tail or 01_nan) or verdict_tells or files_are"
     " or style or imported",
 )
@@ -232,14 +237,16 @@ def test_a_readers_work_breaks_no_test(checkout, by_git):
     assert told == [f"notebooks/{name}" for name in edited]
 
 
+@pytest.mark.slow
 def test_edited_chapters_and_exercises_are_tested_when_asked_for(checkout):
     work(checkout)
-    tests = ("tests/test_exercises.py", "-k", "unsolved and 01_nan", "--edited")
+    tests = ("tests/book/test_exercises.py", "-k", "unsolved and 01_nan", "--edited")
     result = python(checkout, "-m", "pytest", "-p", "no:cacheprovider", *tests)
     assert result.returncode == 1
     assert "1 failed" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 def test_a_notebook_that_git_knows_and_the_index_does_not_is_told(checkout):
     subprocess.run(["git", "init", "-q"], cwd=checkout, check=True)
@@ -250,6 +257,7 @@ def test_a_notebook_that_git_knows_and_the_index_does_not_is_told(checkout):
     assert line.startswith("notebooks/14_more.ipynb: notebooks/index.md does not link to it")
 
 
+@pytest.mark.slow
 def test_tidying_notes_the_exercises(checkout):
     before = checked(checkout)
     work(checkout)

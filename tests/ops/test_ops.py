@@ -12,6 +12,8 @@ from op_cases import (
     assert_close_to_pytorch,
     assert_none,
     by_name,
+    is_elementwise,
+    is_rounded_once,
     module_of,
     on_cpu,
     others_of,
@@ -23,28 +25,31 @@ from torch import Tensor
 import reference
 
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
+EXACT = [case for case in CASES if is_elementwise(case.op) and is_rounded_once(case.op)]
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).split(".")[1])
+# For what a type's size decides: in `make test` two of the types stand for the others.
+each_size_of_dtype = pytest.mark.parametrize(
+    "dtype",
+    [
+        pytest.param(
+            dtype,
+            id=str(dtype).split(".")[1],
+            marks=[] if dtype in (torch.float32, torch.bfloat16) else [pytest.mark.slow],
+        )
+        for dtype in DTYPES
+    ],
+)
 
 # Rows and columns: 1, primes, powers of two and their neighbours, multiples of the vector and not.
-SHAPES = [
-    (1, 1),
-    (3, 2),
-    (1, 7),
-    (7, 8),
-    (13, 31),
-    (5, 64),
-    (2, 127),
-    (129, 33),
-    (3, 256),
-    (6, 1000),
-    (2, 1023),
-    (3, 1025),
-    (2, 4096),
-]
+SHAPES = [(1, 1), (7, 8), (5, 64), (129, 33), (2, 1023), (2, 4096)]
+MORE_SHAPES = [(3, 2), (1, 7), (13, 31), (2, 127), (3, 256), (6, 1000), (3, 1025)]
 
 
 @each_dtype
-@pytest.mark.parametrize(("rows", "cols"), SHAPES)
+@pytest.mark.parametrize(
+    ("rows", "cols"),
+    [*SHAPES, *(pytest.param(*shape, marks=pytest.mark.slow) for shape in MORE_SHAPES)],
+)
 @each_case
 def test_error_is_about_pytorchs(case: Case, rows: int, cols: int, dtype: torch.dtype):
     assert_as_good_as_pytorch(case, lambda seed: case.inputs(rows, cols, dtype, seed))
@@ -52,16 +57,25 @@ def test_error_is_about_pytorchs(case: Case, rows: int, cols: int, dtype: torch.
 
 # More rows than a persistent grid takes at once; more columns than fit into registers, forward and
 # backward; and so on up to the widest row that is promised.
+LARGE = [(4501, 16), (4501, 3), (2, 8200), (1, 32776), (1, 65536), (1, 262145)]
+
+
+@pytest.mark.parametrize(("rows", "cols"), LARGE)
+@pytest.mark.parametrize("case", BEST, ids=str)
+def test_many_rows_and_wide_rows(case: Case, rows: int, cols: int):
+    assert_close_to_pytorch(case, case.inputs(rows, cols, torch.float32))
+
+
+@pytest.mark.slow
 @each_dtype
-@pytest.mark.parametrize(
-    ("rows", "cols"), [(4501, 16), (4501, 3), (2, 8200), (1, 32776), (1, 65536), (1, 262145)]
-)
+@pytest.mark.parametrize(("rows", "cols"), LARGE)
 @each_case
-def test_many_rows_and_wide_rows(case: Case, rows: int, cols: int, dtype: torch.dtype):
+def test_errors_of_many_rows_and_wide_rows(case: Case, rows: int, cols: int, dtype: torch.dtype):
     assert_as_good_as_pytorch(case, lambda seed: case.inputs(rows, cols, dtype, seed))
 
 
 # Every width up to two warps' lanes, where each has its own remainder of vectors and lanes.
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @each_case
 def test_every_width_up_to_64(case: Case, dtype: torch.dtype):
@@ -76,6 +90,7 @@ POWERS = [2047, 2049, 8191, 8192, 8193, 32767, 65537, 131071, 262144]
 WIDE = [*POWERS, 509, 768, 1021, 1288, 2560, 4093, 5128, 7168, 12296, 16381, 20480]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("case", BEST, ids=str)
 def test_wide_rows(case: Case, dtype: torch.dtype):
@@ -88,6 +103,7 @@ def test_wide_rows(case: Case, dtype: torch.dtype):
 MANY = 2**20 + 1 if DEVICE.type == "cuda" else 2**16 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cols", [1, 2])
 @pytest.mark.parametrize("case", BEST, ids=str)
 def test_many_short_rows(case: Case, cols: int):
@@ -116,7 +132,7 @@ def misaligned(t: Tensor) -> Tensor:
     return moved
 
 
-@each_dtype
+@each_size_of_dtype
 @pytest.mark.parametrize("cols", [64, 65])
 @pytest.mark.parametrize("layout", [transposed, strided, expanded, misaligned])
 @each_case
@@ -128,6 +144,7 @@ def test_layouts(case: Case, layout, cols: int, dtype: torch.dtype):
     assert_as_good_as_pytorch(case, draw)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("case", BEST, ids=str)
 def test_rows_that_begin_anywhere(case: Case, dtype: torch.dtype):
@@ -138,6 +155,7 @@ def test_rows_that_begin_anywhere(case: Case, dtype: torch.dtype):
         assert_close_to_pytorch(case, {name: misaligned(t) for name, t in inputs.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("cols", [33, 130, 301])
 @pytest.mark.parametrize("case", BEST, ids=str)
@@ -146,7 +164,7 @@ def test_many_rows_that_begin_anywhere(case: Case, cols: int, dtype: torch.dtype
     assert_close_to_pytorch(case, case.inputs(1501, cols, dtype))
 
 
-@each_dtype
+@each_size_of_dtype
 @pytest.mark.parametrize("only", ["first", "others"])
 @each_case
 def test_one_misaligned_tensor(case: Case, only: str, dtype: torch.dtype):
@@ -196,7 +214,7 @@ def test_empty(case: Case, rows: int, cols: int, dtype: torch.dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize("case", [c for c in CASES if c.op.name in ("square", "relu")], ids=str)
+@pytest.mark.parametrize("case", EXACT, ids=str)
 def test_special_values_as_in_pytorch(case: Case, dtype: torch.dtype):
     info = torch.finfo(dtype)
     values = [0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan")]
@@ -267,6 +285,7 @@ def test_layer_norm_far_from_zero(case: Case, cols: int, offset: float):
     assert_as_good_as_pytorch(case, draw)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES[1:], ids=lambda dtype: str(dtype).split(".")[1])
 @pytest.mark.parametrize("cols", [40000, 262144])
 @pytest.mark.parametrize("case", [c for c in BEST if "layer_norm" in c.op.name], ids=str)

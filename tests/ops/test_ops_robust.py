@@ -124,6 +124,7 @@ def check_refusal(error: Exception, valid: bool) -> None:
         assert depth not in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 @settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck])
 @given(data=st.data())
@@ -235,7 +236,7 @@ SANITIZER = shutil.which("compute-sanitizer") or shutil.which(
 @pytest.mark.parametrize("op", reference.OPS)
 def test_compute_sanitizer_finds_nothing(op: str, tool: str):
     """Every version and option of the op, forward and backward, in a process under the tool."""
-    script = Path(__file__).with_name("sanitized.py")
+    script = Path(__file__).parents[1] / "helpers/sanitized.py"
     answer = subprocess.run(
         [SANITIZER, "--tool", tool, "--error-exitcode", "9", sys.executable, str(script), op],
         capture_output=True,

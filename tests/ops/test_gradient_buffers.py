@@ -1,15 +1,21 @@
 """The norms' backward into buffers: gradients of many micro-batches add up in float32."""
 
+import inspect
 from collections.abc import Callable
 
 import pytest
 import torch
-from op_cases import BEST, CASES, DEVICE, Case, by_name, module_of
+from op_cases import BEST, CASES, DEVICE, Calls, Case, by_name, module_of
 from torch import Tensor, func
 
-NORMS = ("layer_norm", "rms_norm", "dropout_layer_norm")
-each_norm = pytest.mark.parametrize("case", [c for c in CASES if c.op.name in NORMS], ids=str)
-each_best = pytest.mark.parametrize("case", [c for c in BEST if c.op.name in NORMS], ids=str)
+
+def takes_buffers(case: Case) -> bool:
+    function = getattr(module_of(case.op.name), case.op.name)
+    return "dweight" in inspect.signature(function).parameters
+
+
+each_norm = pytest.mark.parametrize("case", [*filter(takes_buffers, CASES)], ids=str)
+each_best = pytest.mark.parametrize("case", [*filter(takes_buffers, BEST)], ids=str)
 
 COLS = 136
 
@@ -49,6 +55,7 @@ def accumulated(case: Case, function: Callable, given: list[dict[str, Tensor]], 
     return {f"d{name}": leaf.grad for name, leaf in leaves.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @each_norm
 def test_micro_batches_add_up_in_float32(case: Case, dtype: torch.dtype):
@@ -148,22 +155,11 @@ def test_autocast_leaves_the_buffer_alone(case: Case):
 @each_norm
 def test_opcheck(case: Case):
     """The op below: it writes to its buffers and to nothing else, and its fake is right."""
-    kernel = module_of(case.op.name).kernel
-    inputs = case.inputs(5, 24, torch.float64)
-    x, weight = inputs["x"], inputs["weight"]
-    rows = x.new_ones(5)
-    into = buffers(case, 24, torch.float64).values()
-    number = module_of(case.op.name).VERSIONS.index(case.version)
-    arguments = {
-        "layer_norm": (x, x, weight, rows, rows, *into, number),
-        "rms_norm": (x, x if "residual" in inputs else None, x, weight, rows, *into, 1e-6, number),
-        "dropout_layer_norm": (
-            *(x, x, x, weight, rows, rows, torch.ones((), dtype=torch.int64, device=DEVICE)),
-            *(*into, 0, 0.5, number),
-        ),
-    }[case.op.name]
-    namespace = getattr(torch.ops, kernel.library.stem)
-    torch.library.opcheck(namespace.backward_into.default, arguments)
+    inputs, into = case.inputs(5, 24, torch.float64), buffers(case, 24, torch.float64)
+    with Calls(module_of(case.op.name).kernel.version.name) as calls:
+        accumulated(case, case.ours, [inputs], **into)
+    made = {op._opname: (op, tuple(arguments)) for op, arguments in calls.noted}
+    torch.library.opcheck(*made["backward_into"])
 
 
 # ---- what is refused
@@ -198,7 +194,7 @@ def test_a_buffer_that_does_not_fit(case: Case):
         assert refusal(case, Tensor.cpu, RuntimeError) == message
 
 
-@pytest.mark.parametrize("case", [c for c in BEST if "bias" in c.shapes and c.op.name in NORMS])
+@pytest.mark.parametrize("case", [c for c in BEST if "bias" in c.shapes and takes_buffers(c)])
 def test_one_buffer_of_two(case: Case):
     message = refusal(case, lambda _: None, ValueError)
     assert message == "dweight is None, but dbias is given; wanted are both or neither"

@@ -19,7 +19,7 @@ import jitload
 from lab import scaffold
 
 ROOT = jitload.KERNELS.parent
-PARTS = ("kernels", "lab", "simulator", "tests", "toolchain")
+PARTS = ("kernels", "lab", "jitloader", "simulator", "tests", "toolchain")
 FILES = ("jitload.py", "reference.py", "pyproject.toml", ".clang-format")
 OPTIONS = ("-q", "-x", "-p", "no:cacheprovider")
 NAME = "squared_relu"  # longer than the model's, so that lines move
@@ -57,11 +57,11 @@ def test_a_new_op_passes_the_tests_of_all_ops(project):
 def passed(project: Path, name: str) -> int:
     """How many tests of all ops there are for one, all of which pass."""
     tests = [
-        "tests/test_ops.py::test_error_is_about_pytorchs",
-        "tests/test_ops_autograd.py",
-        "tests/test_ops_errors.py",
-        "tests/test_ops_transforms.py",
-        "tests/test_reference.py",
+        "tests/ops/test_ops.py::test_error_is_about_pytorchs",
+        "tests/ops/test_ops_autograd.py",
+        "tests/ops/test_ops_errors.py",
+        "tests/ops/test_ops_transforms.py",
+        "tests/ops/test_reference.py",
     ]
     said = run(project, "-m", "pytest", *OPTIONS, "-k", name, *tests).stdout
     return int(said.split(" passed")[0].split()[-1])
@@ -137,25 +137,33 @@ def test_a_second_derivative_is_refused_until_it_is_written_and_one_of_x_squared
     said = run(gelu, "-c", textwrap.dedent(code)).stdout
     assert said.startswith("gelu has no second derivative; where you need one, use its formula in")
     with changed(gelu / "kernels/gelu.py", 'no_second_derivative("gelu")', "2"):  # as of x * x
-        said = attempt(gelu, "tests/test_ops_autograd.py")
+        said = attempt(gelu, "tests/ops/test_ops_autograd.py")
     assert "_double_backward in kernels/gelu.py is not the derivative of the gradient" in said
     assert "tensor([" not in said
     right = "(2 - x * x) * (x * x / -2).exp() * 0.3989422804014327"
     with changed(gelu / "kernels/gelu.py", 'no_second_derivative("gelu")', right):
-        run(gelu, "-m", "pytest", *OPTIONS, "-k", "gelu and second", "tests/test_ops_autograd.py")
+        run(
+            gelu,
+            "-m",
+            "pytest",
+            *OPTIONS,
+            "-k",
+            "gelu and second",
+            "tests/ops/test_ops_autograd.py",
+        )
 
 
 @pytest.mark.slow
 def test_a_wrong_special_value_and_a_wrong_number_show_a_few_elements(gelu):
     source, result = gelu / "kernels/gelu.cu", "    return x * A(0.5) *"
     with changed(source, result, f"    if (x < A(-9)) return A(0);\n{result}"):
-        said = attempt(gelu, "tests/test_ops.py::test_special_values_among_others")
+        said = attempt(gelu, "tests/ops/test_ops.py::test_special_values_among_others")
     assert "y: 2 of 72 elements are wrong, among them" in said
     assert "y[2, 0] is 0, wanted nan, where x is -inf" in said
     assert "tensor([" not in said
     assert len(said.splitlines()) < 50
     with changed(source, result, f"    if (x > A(1)) return x;\n{result}"):
-        said = attempt(gelu, "tests/test_ops.py::test_error_is_about_pytorchs")
+        said = attempt(gelu, "tests/ops/test_ops.py::test_error_is_about_pytorchs")
     assert re.search(r"y is wrong by .*\n.* y: \d+ of \d+ elements are wrong, among them", said)
     assert re.search(r"y\[\d+, \d+\] is [\d.]+, wanted [\d.]+, where x is [\d.]+\n", said)
     assert "tensor([" not in said
@@ -167,7 +175,7 @@ def test_a_gradient_that_was_forgotten_is_told_of(gelu):
     text = source.read_text()
     (gradient,) = [line for line in text.splitlines() if line.startswith("    return g * (share")]
     with changed(source, gradient, "    return 2 * g * x;"):
-        said = attempt(gelu, "tests/test_ops_autograd.py")
+        said = attempt(gelu, "tests/ops/test_ops_autograd.py")
     assert "The gradient in kernels/gelu.cu is not that of the formula there" in said
     assert "tensor([" not in said
 

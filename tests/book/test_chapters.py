@@ -1,7 +1,7 @@
 """Every chapter runs from top to bottom."""
 
 import re
-import time
+import resource
 
 import nbformat
 import pytest
@@ -10,8 +10,16 @@ from nbclient.exceptions import CellExecutionError
 import jitload
 from notebooks import publish
 
-SECONDS = 90  # of a chapter on two cores without a GPU
+# Of processor time, for a chapter and the compilers that it starts; the clock would also count what
+# runs beside it. The longest takes some 70.
+SECONDS = 150
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def processor_seconds() -> float:
+    """What the processes took that this one has started, and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def tags(cell) -> list[str]:
@@ -23,12 +31,12 @@ def test_runs(path, tmp_path, published):
     number = path.stem.split("_")[0]
     published(path, *publish.EXERCISES.glob(f"{number}_*"))
     notebook = nbformat.read(path, as_version=4)
-    begin = time.perf_counter()
+    begin = processor_seconds()
     try:
         publish.execute(notebook, tmp_path, timeout=600)
     except CellExecutionError as error:
         pytest.fail(ANSI.sub("", str(error)), pytrace=False)
-    seconds = time.perf_counter() - begin
+    seconds = processor_seconds() - begin
 
     for cell in notebook.cells:
         raised = [output for output in cell.get("outputs", ()) if output.output_type == "error"]
@@ -36,4 +44,4 @@ def test_runs(path, tmp_path, published):
         if cell.cell_type == "code" and publish.asks(cell):
             assert publish.is_unsolved(cell), cell.source
     if jitload.default_target() == "cpu":
-        assert seconds < SECONDS, f"{path.name} took {seconds:.0f} s"
+        assert seconds < SECONDS, f"{path.name} took {seconds:.0f} s of processor time"

@@ -8,8 +8,9 @@ from op_cases import BEST, DEVICE, DTYPES, Case, assert_as_good_as_pytorch, modu
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-import lab.case
 import reference
+from lab.measure import case as lab_cases
+from lab.rivals.pytorch import eager
 
 dropout_layer_norm = module_of("dropout_layer_norm").dropout_layer_norm
 VERSIONS = module_of("dropout_layer_norm").VERSIONS
@@ -267,8 +268,8 @@ def test_a_seed_of_another_kind(seed: Tensor, message: str):
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_rival_draws_its_own_numbers_and_is_judged_with_ours(backward: bool):
     op = reference.OPS["dropout_layer_norm"]
-    case = lab.case.Case(op, (40, 64), torch.float32, DEVICE, {"p": 0.5, "seed": 3}, backward)
-    rival = lab.case.eager(op)
+    case = lab_cases.Case(op, (40, 64), torch.float32, DEVICE, {"p": 0.5, "seed": 3}, backward)
+    rival = eager(op)
     step, results = case.start(rival)
     for got, want in zip(results, case.truth, strict=True):
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)

@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("playwright", reason="playwright is not installed")
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = "notebooks/00_start.ipynb"
 SECONDS = 1000  # Playwright counts in milliseconds
 expect.set_options(timeout=60 * SECONDS)
@@ -172,6 +172,7 @@ def test_edit_on_disk_is_live_in_the_next_cell(project, address, page, tmp_path)
     page.screenshot(path=tmp_path / "edited.png")
 
 
+@pytest.mark.slow
 def test_the_path_in_an_error_opens_the_file_at_its_line(project, address, page, tmp_path):
     broken = "%%cu broken\n__global__ void k(float* x) {\n    x[0] = nothing;\n}"
     refused = (
@@ -212,6 +213,7 @@ def test_the_path_in_an_error_opens_the_file_at_its_line(project, address, page,
         page.wait_for_function("jupyterapp.shell.currentWidget?.content?.activeCell")
 
 
+@pytest.mark.slow
 def test_cuda_has_the_colours_of_c_plus_plus_and_completion(project, address, page, tmp_path):
     sources = ["%load_ext lab", "%%cu scale\n// twice\n    __syncth", "x = 5"]
     cells = [nbformat.v4.new_code_cell(source) for source in sources]

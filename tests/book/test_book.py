@@ -12,7 +12,7 @@ import jitload
 import lab
 import reference
 from kernels.square import kernel
-from lab.source import definition
+from lab.notebook.source import definition
 from notebooks import publish
 
 # ---------------------------------------------------------------------------- lab.source
@@ -114,7 +114,7 @@ def test_primer_links_each_entry_that_names_it():
 
 def test_troubleshooting_names_tests_and_pages_that_exist():
     text = (publish.NOTEBOOKS / "troubleshooting.md").read_text()
-    tests = "\n".join(path.read_text() for path in (publish.ROOT / "tests").glob("test_*.py"))
+    tests = "\n".join(path.read_text() for path in (publish.ROOT / "tests").rglob("test_*.py"))
     named = re.findall(r"`(test_\w+)`", text)
     assert named
     assert not [name for name in named if f"def {name}(" not in tests]
@@ -157,7 +157,7 @@ def test_site_describes_every_function(site):
         f"lab.{name}" for name in api.NOT_CALLED
     }
     assert {"jitload.Kernel.reload", "lab.Report.plot_lanes"} <= described
-    assert "%%cu scale -DTHREADS=256" in text  # lab.magic's
+    assert "%%cu scale -DTHREADS=256" in text  # lab.notebook.cu_magic's
 
 
 WIDTH = 1300  # of a window
@@ -224,8 +224,8 @@ def test_search_from_a_file_shows_what_stands_around_the_words(site, browse):
     extracts.nth(results.count() - 1).wait_for()  # each appears when its page has been read
     assert extracts.count() == results.count()
     assert all("shuffle" in text.lower() for text in extracts.all_inner_texts())
-    page = browse(site / "search.html", query="?q=compare_versions")
-    page.locator("ul.search a[href='api/lab.html#lab.compare_versions']").wait_for()
+    page = browse(site / "search.html", query="?q=compare_builds")
+    page.locator("ul.search a[href='api/lab.html#lab.compare_builds']").wait_for()
 
 
 DOCSTRING = """Move x_ to *y* | or not.

@@ -212,6 +212,7 @@ def test_small_weights_have_masters():
         assert weight.grad is None
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_from_step_to_step():
     model = decoder(NOISY, ours=True)
     optimizer = train.Masters(model, 1e-3)
@@ -353,6 +354,7 @@ def agrees_with_one_process(outcome: dict, steps: int) -> None:
     torch.testing.assert_close(outcome["losses"], curve.losses, rtol=1e-4, atol=0)
 
 
+@pytest.mark.slow
 def test_two_processes_through_gloo_are_one(monkeypatch):
     """On a machine with GPUs they share the first."""
     if GPUS > 1:
