@@ -27,7 +27,7 @@ PART = Part("loop.md", "docs.programs.loop")
 PLAIN = "plain, sm_90"
 
 FASTER = 15  # how many times a build of ours is to be faster than plain's
-RETURN, LIMIT = "return to an earlier version", 0.050
+RETURN, LIMIT = "return to an earlier source", 0.050
 
 
 def main(only: str = "") -> None:

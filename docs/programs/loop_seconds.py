@@ -37,7 +37,7 @@ NOTEBOOK = """
     earlier = edit(SOURCE)
     timed("source edit")
     SOURCE.write_text(earlier)
-    timed("return to an earlier version")
+    timed("return to an earlier source")
     for _ in range(9):
         timed("unchanged cell")
 """
@@ -50,7 +50,7 @@ STEPS = {
     "cold build": "cold build",
     "source edit": "edit to result, a source",
     "header edit": "edit to result, a header",
-    "return to an earlier version": "return to an earlier version",
+    "return to an earlier source": "return to an earlier source",
     "unchanged cell": "re-run of an unchanged cell",
     "warm import": "warm import, beyond `import torch`",
 }

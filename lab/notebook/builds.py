@@ -80,7 +80,7 @@ def report(
 ) -> jitload.Kernel:
     """Call `make`, which builds a kernel if it has to, and say on `line` what came of it.
 
-    before: the version that ran until now, for the lines that were added and removed since.
+    before: the build that ran until now, for the lines that were added and removed since.
     note: what else to say of it, at the end.
     """
     started = time.perf_counter()

@@ -20,7 +20,7 @@ behind the kernel makes it `scale.twice(x, y, n)`; the stream is filled in.
 
 The source is written to scratch/NOTEBOOK/NAME.cu beside the notebook (scratch/NAME.cu where no
 notebook is known), line for line, so that errors and profilers point at the cell's own lines; open
-it, diff its versions, load it elsewhere. Running the cell writes it anew. While one process writes
+it, diff its builds, load it elsewhere. Running the cell writes it anew. While one process writes
 there, another that would do so too has a folder of its own inside, session_2.
 
 `%%cuda` is the same magic, under the name that other extensions give theirs.
