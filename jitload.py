@@ -89,7 +89,6 @@ from jitloader.builds import Build, Builds, Diff
 from jitloader.cfunctions import Launch
 from jitloader.events import BuildEvent, announce, listen, listeners, unlisten
 from jitloader.functions import Function
-from jitloader.gradients import is_recorded
 from jitloader.handle import Kernel, handle_for, instrumented, loaded
 from jitloader.opening import OpenBuild
 from jitloader.renamed import renamed

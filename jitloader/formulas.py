@@ -31,6 +31,8 @@ class Formulas:
         self.fakes: dict[str, Callable] = {}
         self.gradients: dict[str, tuple[Callable, Callable | None]] = {}
         self.autocast: dict[str, tuple[str, ...]] = {}
+        self.infer_counts: dict[str, tuple[int, int]] = {}  # of its arguments, of its results
+        self._infers: dict[str, str] = {}
         self._registered: set[tuple[str, str, str]] = set()
 
     def modules(self) -> set[str]:
@@ -42,10 +44,18 @@ class Formulas:
         self._consider(formula)
         self.fakes[name] = formula
 
-    def add_gradient(self, name: str, backward: Callable, setup_context: Callable | None) -> None:
+    def add_gradient(
+        self,
+        name: str,
+        backward: Callable,
+        setup_context: Callable | None,
+        infer: str | None = None,
+    ) -> None:
         for formula in filter(None, (backward, setup_context)):
             self._consider(formula)
         self.gradients[name] = backward, setup_context
+        if infer is not None:
+            self._infers[name] = infer
 
     def _consider(self, formula: Callable) -> None:
         """Where the digest does not cover a formula, no compiled gradient may come from disk.
@@ -66,6 +76,10 @@ class Formulas:
             run = functools.partial(self.run, opened)
             call = gradients.register(_op(opened, name), f"{self.kernel}.{name}", formulas, run)
             opened.functions[name] = vars(opened)[name] = call
+        for name, infer in self._infers.items():
+            if infer in opened.functions:
+                schema = _op(opened, infer)._schema
+                self.infer_counts[name] = len(schema.arguments), len(schema.returns)
         for name in self._new("autocast", self.autocast, opened):
             autocast.register(_op(opened, name), self.autocast[name])
 

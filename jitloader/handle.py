@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jitloader import arguments, tracebacks
+from jitloader import arguments, gradients, tracebacks
 from jitloader.arguments import arguments_for, recipe_of
 from jitloader.building import builds_of, readings
 from jitloader.builds import Build, Builds, Diff
@@ -206,15 +206,42 @@ class Kernel:
         return decorate
 
     def register_autograd(
-        self, name: str, backward: Callable, *, setup_context: Callable | None = None
-    ) -> None:
+        self,
+        name: str,
+        backward: Callable,
+        *,
+        setup_context: Callable | None = None,
+        infer: str | None = None,
+    ) -> Callable:
         """The gradient of op `name`, as `torch.library.register_autograd` takes it.
 
         Under torch.func too; forward-mode differentiation of the op raises NotImplementedError.
+
+        infer: an op for where no gradient is wanted. It takes the first arguments of op `name` and
+            gives the first of its results: beside a small call it takes long to make the others.
+
+        Returns:
+            What calls the one or the other, and returns what `infer` does: `infer` where nothing is
+            recorded and no argument that it does not take is given, else op `name`.
         """
-        self._formulas.add_gradient(name, backward, setup_context)
+        self._formulas.add_gradient(name, backward, setup_context, infer)
         self._formulas.register(self._functions.newest)
         self._functions.redirect()
+        return getattr(self, name) if infer is None else self._with_or_without(name, infer)
+
+    def _with_or_without(self, name: str, infer: str) -> Callable:
+        with_gradient, without = getattr(self, name), getattr(self, infer)
+        counts = self._formulas.infer_counts
+
+        def call(*arguments: object) -> object:
+            taken, given = counts[name]
+            others = arguments[taken:]
+            if gradients.is_recorded(*arguments) or others.count(None) < len(others):
+                results = with_gradient(*arguments)
+                return results[0] if given == 1 else results[:given]
+            return without(*arguments[:taken])
+
+        return call
 
     def register_autocast(self, name: str, keep: tuple[str, ...] = ()) -> None:
         """Let op `name` take tensors of several floating types inside torch.autocast.

@@ -728,6 +728,49 @@ def test_a_formula_registered_again_takes_the_place_of_the_first():
     assert torch.autograd.grad(kernel.twice(x).sum(), x)[0].tolist() == [10, 10]
 
 
+WITH_INFER = """
+#include <optional>
+#include <tuple>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+Tensor filled(const Tensor& x, double value) {
+    Tensor y = torch::stable::empty_like(x);
+    torch::stable::fill_(y, value);
+    return y;
+}
+std::tuple<Tensor, Tensor> forward(Tensor x, std::optional<Tensor>) {
+    return {filled(x, 1), filled(x, 2)};
+}
+Tensor infer(Tensor x) { return filled(x, 3); }
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def("forward(Tensor x, Tensor? buffer=None) -> (Tensor, Tensor)");
+    m.def("infer(Tensor x) -> Tensor");
+}
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("forward", TORCH_BOX(&forward));
+    m.impl("infer", TORCH_BOX(&infer));
+}
+"""
+
+
+def test_an_op_without_statistics_runs_where_no_gradient_is_wanted():
+    write("chosen.cpp", WITH_INFER)
+    kernel = load("chosen.cpp")
+    call = kernel.register_autograd("forward", lambda ctx, *grads: (grads[0], None), infer="infer")
+    x = torch.zeros(2)
+    leaf = torch.zeros(2, requires_grad=True)
+    assert call(x).tolist() == [3, 3]
+    assert call(x, None).tolist() == [3, 3]
+    assert call(x, torch.zeros(2)).tolist() == [1, 1], "infer takes no buffer"
+    assert call(leaf).tolist() == [1, 1]
+    assert torch.autograd.grad(call(leaf).sum(), leaf)[0].tolist() == [1, 1]
+    with torch.no_grad():
+        assert call(leaf).tolist() == [3, 3]
+    assert kernel.forward(x)[1].tolist() == [2, 2], "the op itself gives all of its results"
+
+
 @pytest.mark.slow
 def test_a_compiled_function_picks_the_new_build_up_more_often_than_dynamo_recompiles():
     kernel = differentiable("compiled")
