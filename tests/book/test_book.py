@@ -4,6 +4,7 @@ import io
 import re
 
 import pytest
+from browsers import browser, needs_browser
 from docutils.core import publish_doctree, publish_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ import lab
 import reference
 from kernels.square import kernel
 from lab.notebook.source import definition
-from notebooks import publish
+from notebooks import api, book, publish
 
 # ---------------------------------------------------------------------------- lab.source
 
@@ -125,7 +126,7 @@ def test_troubleshooting_names_tests_and_pages_that_exist():
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site with the committed outputs; chapters without any are run in test_chapters."""
-    book = pytest.importorskip("notebooks.book", reason="sphinx is not installed")
+    pytest.importorskip("sphinx", reason="sphinx is not installed")
     folder = tmp_path_factory.mktemp("html")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publish, "execute", lambda *_: None)
@@ -147,7 +148,6 @@ def test_site_builds_without_a_warning(site):
 
 def test_site_describes_every_function(site):
     """From the docstrings, without compiling a kernel."""
-    api = pytest.importorskip("notebooks.api")
     text = "\n".join((site / "api" / f"{name}.html").read_text() for name in api.pages())
     described = set(re.findall(r'<dt class="sig[^>]* id="([\w.]+)"', text))
     assert {f"kernels.{name}.{name}" for name in reference.OPS} <= described
@@ -181,11 +181,7 @@ LOOK = """() => {
 @pytest.fixture
 def browse():
     """Opens a page of a site, from its file, in the light or in the dark."""
-    browser = pytest.importorskip("test_browser", reason="playwright is not installed")
-    if browser.BROWSER is None:
-        pytest.skip("no browser on the PATH")
-    with browser.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=browser.BROWSER, args=browser.FLAGS)
+    with browser() as started:
         pages = {
             scheme: started.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme=scheme)
             for scheme in ("light", "dark")
@@ -196,10 +192,10 @@ def browse():
             return pages[scheme]
 
         yield opened
-        started.close()
 
 
 @pytest.mark.browser
+@needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse, scheme):
     a_readers = {f"{path.stem}.html" for path in publish.chapters() if publish.edited(path)}
@@ -215,6 +211,7 @@ def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse, scheme)
 
 
 @pytest.mark.browser
+@needs_browser
 def test_search_from_a_file_shows_what_stands_around_the_words(site, browse):
     page = browse(site / "search.html", query="?q=shuffle")
     page.get_by_text("Search finished").wait_for()
@@ -256,7 +253,6 @@ Raises:
 
 
 def test_docstrings_are_put_into_restructured_text():
-    api = pytest.importorskip("notebooks.api", reason="sphinx is not installed")
     html = publish_parts(api.in_rst(DOCSTRING).replace("code-block", "code"), writer="html5")[
         "body"
     ]
@@ -273,7 +269,6 @@ def test_docstrings_are_put_into_restructured_text():
 @given(st.text("ab1 \n\n`*_|\\:.-=<>()[]{}#+~^\"'", max_size=120))
 @settings(max_examples=300, deadline=None)
 def test_no_docstring_upsets_restructured_text(text):
-    api = pytest.importorskip("notebooks.api", reason="sphinx is not installed")
     said = io.StringIO()
     written = api.in_rst(text).replace("code-block", "code")
     publish_doctree(written, settings_overrides={"warning_stream": said, "report_level": 1})
@@ -281,8 +276,6 @@ def test_no_docstring_upsets_restructured_text(text):
 
 
 def test_site_replaces_nothing_but_a_site(tmp_path, monkeypatch, capsys):
-    book = pytest.importorskip("notebooks.book", reason="sphinx is not installed")
-
     (tmp_path / "thesis.tex").touch()
     monkeypatch.setattr("sys.argv", ["book.py", str(tmp_path)])
     with pytest.raises(SystemExit):

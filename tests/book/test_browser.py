@@ -15,24 +15,19 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from browsers import browser, needs_browser
 
 pytest.importorskip("playwright", reason="playwright is not installed")
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Locator, Page, expect
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = "notebooks/00_start.ipynb"
 SECONDS = 1000  # Playwright counts in milliseconds
 expect.set_options(timeout=60 * SECONDS)
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(BROWSER is None, reason=f"no browser on the PATH: {', '.join(NAMES)}"),
+    needs_browser,
     pytest.mark.skipif(not find_spec("jupyterlab"), reason="jupyterlab is not installed"),
 ]
 
@@ -93,10 +88,8 @@ def address(project, tmp_path) -> Iterator[str]:
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield browser.new_page(viewport={"width": 1400, "height": 1000})
-        browser.close()
+    with browser() as started:
+        yield started.new_page(viewport={"width": 1400, "height": 1000})
 
 
 class Notebook:

@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from notebooks import publish
+from notebooks import book, publish
 
 ROOT = publish.ROOT
 START = publish.NOTEBOOKS / "00_start.ipynb"
@@ -293,7 +293,6 @@ def test_a_readers_work_breaks_no_page(checkout, tmp_path):
     ],
 )
 def test_a_chapter_without_outputs_is_run_for_the_site(tmp_path, monkeypatch, source, note):
-    book = pytest.importorskip("notebooks.book", reason="sphinx is not installed")
     path = tmp_path / "07_own.ipynb"
     cells = [text("# 7"), code(source), text("the end")]
     nbformat.write(nbformat.v4.new_notebook(cells=copy.deepcopy(cells)), path)

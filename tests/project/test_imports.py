@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -103,3 +104,20 @@ def test_an_instrument_is_where_the_lab_says_and_no_room_has_its_name():
     for name in (*lab._HOMES, *lab._OLD):
         assert f"lab.{name}" not in modules(), "importing that would put it in the place of this"
         assert callable(getattr(lab, name))
+
+
+# ---- what tests do without
+
+COME_WITH_JUPYTER = {"jupyter_client", "jupyter_core"}  # so pyproject.toml does not list them
+
+
+def test_a_test_is_skipped_only_for_want_of_a_package_that_pyproject_lists():
+    """A module of this project, or a test's, that is not found is a mistake and no reason."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    packages = {re.match(r"[\w-]+", name)[0].replace("-", "_").lower() for name in listed}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.importorskip":
+                package = node.args[0].value.partition(".")[0].lower()
+                assert package in packages | COME_WITH_JUPYTER, f"{path}:{node.lineno}"
