@@ -156,7 +156,7 @@ def test_autocast_leaves_the_buffer_alone(case: Case):
 def test_opcheck(case: Case):
     """The op below: it writes to its buffers and to nothing else, and its fake is right."""
     inputs, into = case.inputs(5, 24, torch.float64), buffers(case, 24, torch.float64)
-    with Calls(module_of(case.op.name).kernel.version.name) as calls:
+    with Calls(module_of(case.op.name).kernel.build.name) as calls:
         accumulated(case, case.ours, [inputs], **into)
     made = {op._opname: (op, tuple(arguments)) for op, arguments in calls.noted}
     torch.library.opcheck(*made["backward_into"])

@@ -1,5 +1,7 @@
 """Every op in every version and type: right to within PyTorch's own error, on awkward input."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from op_cases import (
@@ -308,6 +310,26 @@ def test_a_row_is_the_same_beside_any_others(case: Case, cols: int, dtype: torch
     expected = outcome(case.ours, inputs)["y"][:100]
     inputs["x"][100:] = 7
     assert torch.equal(outcome(case.ours, inputs)["y"][:100], expected)
+
+
+# ---- versions
+
+LADDERS = [case for case in BEST if "cluster" in module_of(case.op.name).VERSIONS]
+
+
+@each_dtype
+@pytest.mark.parametrize("cols", [64, 1000, 4096])
+@pytest.mark.parametrize("case", LADDERS, ids=str)
+def test_rows_that_one_block_holds_are_the_same_in_the_versions_for_wide_ones(
+    case: Case, cols: int, dtype: torch.dtype
+):
+    """A version takes every row: those that are not its own go to the version before it."""
+    inputs = case.inputs(5, cols, dtype)
+    versions = [replace(case, version=name) for name in ("vector", "cluster", "stream")]
+    first, *others = (outcome(each.ours, inputs) for each in versions)
+    for other in others:
+        for name, y in first.items():
+            assert torch.equal(y, other[name]), name
 
 
 # ---- the same bits on every run
