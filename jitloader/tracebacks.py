@@ -1,7 +1,12 @@
-"""Errors are shown up to the user's own line: the loader's frames below it would tell them nothing.
+"""Errors are shown up to the user's own line: frames of the loader, of the lab and of the ops'
+modules below it would tell them nothing.
 
-In a notebook, errors that passed `hide` are shown so, and in plain Python all that nobody caught,
-unless Python runs in development mode (python -X dev). Who catches one has its whole traceback.
+So it is in a notebook, and in plain Python for all that nobody caught, unless Python runs in
+development mode (python -X dev). Who catches an error has its whole traceback.
+
+What the user's own function raised is shown with the user's frames, wherever it was called from.
+And where a module of the lab or of an op failed in its own code, by no `raise` of its own, that is
+no answer to the user's call but a mistake in that module: then its frames are shown.
 """
 
 from __future__ import annotations
@@ -9,27 +14,31 @@ from __future__ import annotations
 import builtins
 import contextlib
 import sys
+import sysconfig
 from collections.abc import Iterator
 from functools import partial
+from opcode import opmap
 from pathlib import Path
 from types import TracebackType
 
 import torch
 
 _ROOT = Path(__file__).resolve().parent.parent
-_OURS = tuple(f"{_ROOT}/{place}" for place in ("jitload.py", "jitloader/", "toolchain/"))
+_LOADER = tuple(f"{_ROOT}/{place}" for place in ("jitload.py", "jitloader/", "toolchain/"))
+_ROOMS = (_LOADER, (f"{_ROOT}/lab/",), (f"{_ROOT}/kernels/",))
 _TORCH = f"{Path(torch.__file__).parent}/"
+_PLACES = ("stdlib", "platstdlib", "purelib", "platlib")
+_LIBRARIES = (_TORCH, "<frozen", *(f"{sysconfig.get_path(place)}/" for place in _PLACES))
 
 
 def hide(error: BaseException) -> None:
-    """Have IPython show this error without the loader's frames."""
-    if hasattr(builtins, "__IPYTHON__") and not hasattr(error, "_render_traceback_"):
-        error._render_traceback_ = _rendered  # which IPython asks for
+    """Have IPython show this error as the module says, where it was started later than this."""
+    _shorten_in_ipython()
 
 
 @contextlib.contextmanager
 def hidden() -> Iterator[None]:
-    """What is raised within is shown without the loader's frames."""
+    """What is raised within is shown so."""
     try:
         yield
     except Exception as error:
@@ -47,27 +56,51 @@ def _line(what: str) -> list[str]:
     return [f"KeyboardInterrupt: {what}"]
 
 
-def _rendered() -> list[str]:
-    """The error that is being handled, in IPython's own way; the error must not refer to itself."""
-    error, shell = sys.exc_info()[1] or sys.last_value, builtins.get_ipython()
-    return shell.InteractiveTB.structured_traceback(type(error), error, _shortened(error))
+def _room_of(entry: TracebackType) -> tuple[str, ...] | None:
+    """Which of the project's rooms a frame is of; None if it is the user's or another library's."""
+    file = entry.tb_frame.f_code.co_filename
+    return next((room for room in _ROOMS if file.startswith(room)), None)
 
 
-def _shortened(error: BaseException) -> TracebackType | None:
-    """Its traceback without the loader's frames, and without those of PyTorch that it called."""
-    entries, ours = [], False
-    entry = error.__traceback__
+def _shown(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without the project's frames, and without those of PyTorch that they called."""
+    entries, ours, at_fault = [], False, None
+    entry = traceback
     while entry:
-        file = entry.tb_frame.f_code.co_filename
+        file, room = entry.tb_frame.f_code.co_filename, _room_of(entry)
         below_ours = ours and file.startswith(_TORCH)
-        ours = below_ours or file.startswith(_OURS)
-        if not ours:
-            entries.append(entry)
+        ours = below_ours or room is not None
+        if not below_ours:
+            entries.append((entry, room))
+        if room or not file.startswith(_LIBRARIES):  # the last of these is where it arose
+            at_fault = None if room in (None, _LOADER) or _is_at_raise(entry) else room
         entry = entry.tb_next
     shown = None
-    for entry in reversed(entries):
-        shown = TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return shown or error.__traceback__
+    for entry, room in reversed(entries):
+        if room is None or room is at_fault:
+            shown = TracebackType(shown, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return shown or traceback
+
+
+def _is_at_raise(entry: TracebackType) -> bool:
+    """Whether it is a `raise` that a frame has come to."""
+    return entry.tb_frame.f_code.co_code[entry.tb_lasti] == opmap["RAISE_VARARGS"]
+
+
+@contextlib.contextmanager
+def _shortened(error: BaseException | None) -> Iterator[None]:
+    """Meanwhile an error has a shorter traceback, and so have those that led to it."""
+    whole: list[tuple[BaseException, TracebackType | None]] = []
+    while error is not None and all(error is not known for known, _ in whole):
+        whole.append((error, error.__traceback__))
+        error = error.__cause__ or error.__context__
+    try:
+        for each, traceback in whole:
+            each.__traceback__ = _shown(traceback)
+        yield
+    finally:
+        for each, traceback in whole:
+            each.__traceback__ = traceback
 
 
 def _shorten_what_nobody_caught() -> None:
@@ -77,14 +110,34 @@ def _shorten_what_nobody_caught() -> None:
         if isinstance(error, KeyboardInterrupt) and hasattr(error, "_render_traceback_"):
             print(*error._render_traceback_(), sep="\n", file=sys.stderr)
             return
-        whole, shown = error.__traceback__, _shortened(error)
-        try:
-            before(kind, error.with_traceback(shown), shown)
-        finally:
-            error.__traceback__ = whole
+        with _shortened(error):
+            before(kind, error, error.__traceback__)
 
     sys.excepthook = excepthook
 
 
+def _shorten_in_ipython() -> None:
+    """In this process's IPython, if one runs."""
+    shell = builtins.get_ipython() if hasattr(builtins, "__IPYTHON__") else None
+    shows = getattr(shell, "InteractiveTB", None)
+    if shows is None or hasattr(shows.structured_traceback, "shortens") or sys.flags.dev_mode:
+        return
+    before = shows.structured_traceback
+
+    def structured_traceback(
+        kind: type,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        *args: object,
+        **kwargs: object,
+    ) -> list[str]:
+        with _shortened(error):
+            return before(kind, error, _shown(traceback), *args, **kwargs)
+
+    structured_traceback.shortens = True
+    shows.structured_traceback = structured_traceback
+
+
 if not sys.flags.dev_mode:
     _shorten_what_nobody_caught()
+    _shorten_in_ipython()
