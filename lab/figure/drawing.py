@@ -6,7 +6,7 @@ A figure needs neither pyplot nor a window system.
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
 import matplotlib.style
@@ -122,6 +122,49 @@ def set_log_bars(axes: Axes, lengths: Sequence[float], room: float = 4) -> None:
     axes.set_xscale("log")
     axes.set_xlim(10 ** math.floor(math.log10(min(lengths) / 2)), room * max(lengths))
     log_ticks(axes.xaxis, axes.get_xlim())
+
+
+def set_linear_errors(axes: Axes, largest: float) -> None:
+    """A linear x axis for errors from 0 to `largest`."""
+    end = 1.2 * max(largest, 0.5)
+    axes.set_xlim(-0.05 * end, end)
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+
+
+def set_log_errors(axes: Axes, largest: float) -> None:
+    """An x axis for errors from 0 to `largest`: linear up to 1, then logarithmic.
+
+    Between powers of ten there are ticks at 2 and 5, with their numbers where these have room;
+    where there are many powers, only some of those have numbers.
+    """
+    end = 3 * largest
+    axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlim(-0.1, end)
+    decades = [10**decade for decade in range(int(math.log10(end)) + 1)]
+    step = 1 if end < 1e5 else -(-len(decades) // 5)
+    ticks_at(axes.xaxis, [0, *decades[::step]])
+    between = [part * decade for decade in decades for part in (2, 5) if part * decade < end]
+    between = between if step == 1 else [decade for decade in decades if decade > 1]
+    texts = [f"{tick:g}" if end < 300 else "" for tick in between]
+    axes.xaxis.set_ticks(between, texts, minor=True, fontsize=8)
+
+
+def numbers(
+    axes: Axes, x: Sequence[float], y: Sequence[str], texts: Iterable[str], above: bool
+) -> None:
+    """The number of each dot, small, above or below it."""
+    for place, text in zip(zip(x, y, strict=True), texts, strict=True):
+        axes.annotate(
+            text,
+            place,
+            xytext=(0, 6 if above else -6),
+            textcoords="offset points",
+            ha="center",
+            va="bottom" if above else "top",
+            fontsize=8,
+            zorder=2.5,  # on the lines, below the dots
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
+        )
 
 
 def log_ticks(axis: Axis, values: Sequence[float], unit: str = "") -> None:

@@ -64,4 +64,6 @@ def set_axes(axes: Axes, histograms: Iterable[Shares]) -> None:
         xscale="log", yscale="log", xlim=(EDGES[0], EDGES[last]), ylim=(min(least / 2, 1), 200)
     )
     drawing.ticks_at(axes.xaxis, EDGES[1 : last + 1 : 8 if last > 24 else 4], first="<1/16")
+    powers = EDGES[1 : last + 1 : 2]  # of two, which have no room for their numbers
+    axes.xaxis.set_ticks(powers, [""] * len(powers), minor=True)
     drawing.log_ticks(axes.yaxis, (least, 100))

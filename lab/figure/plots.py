@@ -28,6 +28,7 @@ GPU_SHAPE = (16384, 4096)
 SIMULATOR_SHAPE = (64, 1024)
 
 WORST_ULP = 1e12  # of an error that a figure shows
+LINEAR_ULP = 10  # up to which errors are shown on a linear axis
 LOG_RATIO = 50  # of two times, beyond which the shorter bar could not be seen on a linear axis
 
 TIMES = {GPU_CLOCK: "time", SIMULATOR_CLOCK: "simulator's time", CPU_CLOCK: "the CPU's own time"}
@@ -277,31 +278,41 @@ def _copy_time_us(size: float, facts: dict) -> float:
 
 
 def version_errors(axes: Axes, rows: DataFrame, facts: dict) -> None:
-    """Largest and mean error of each version in ULP; the axis is linear up to 1, then log.
+    """Largest and mean error of each version in ULP, with their numbers above and below the dots.
 
-    PyTorch's own are lines, where the table has them beside each version's. Errors beyond
-    WORST_ULP, infinite ones too, are drawn there.
+    PyTorch's own are lines, where the table has them beside each version's. The axis is linear
+    where all of them are small (LINEAR_ULP); else it is linear up to 1, then logarithmic. Errors
+    beyond WORST_ULP, infinite ones too, are drawn there.
     """
     names, colors = _names_and_colors(rows, facts)
     largest, mean = rows["max_ulp"].clip(upper=WORST_ULP), rows["mean_ulp"].clip(upper=WORST_ULP)
-    end = 3 * max(largest.max(), 0.5)
+    most = largest.max()
     if "torch_max_ulp" in rows:
         own = drawing.look("eager", facts["versions"])["color"]
         torch_largest, torch_mean = rows[["torch_max_ulp", "torch_mean_ulp"]].iloc[0]
         torch_largest = min(torch_largest, WORST_ULP)
         axes.axvline(torch_largest, color=own, label="PyTorch's largest")
         axes.axvline(torch_mean, color=own, linestyle=":", label="PyTorch's mean")
-        end = max(end, 3 * torch_largest)
+        most = max(most, torch_largest)
     axes.plot([], [], "o", color="0.35", label="largest")
     axes.plot([], [], "o", color="0.35", markerfacecolor="white", label="mean")
     dots = {"s": 55, "zorder": 3, "edgecolor": colors}
     axes.scatter(largest, names, facecolor=colors, **dots)
     axes.scatter(mean, names, facecolor="white", **dots)
-    decades = range(1, int(math.log10(end)) + 1, 1 if end < 1e5 else 2)
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_xlim(-0.1, end)
-    drawing.ticks_at(axes.xaxis, [0, 1, *(10**decade for decade in decades)])
+    drawing.numbers(axes, largest, names, map(_error_text, rows["max_ulp"]), above=True)
+    drawing.numbers(axes, mean, names, map(_error_text, rows["mean_ulp"]), above=False)
+    if most <= LINEAR_ULP:
+        drawing.set_linear_errors(axes, most)
+    else:
+        drawing.set_log_errors(axes, most)
     axes.set_xlabel("error (ULP)")
+
+
+def _error_text(ulp: float) -> str:
+    """The number of a dot: two decimals where they say something, and no long row of digits."""
+    if ulp == 0 or 10 <= ulp < 1e6:
+        return f"{ulp:.0f}" if ulp == 0 or ulp >= 100 else f"{ulp:.1f}"
+    return f"{ulp:.2f}" if 0.01 <= ulp < 10 else f"{ulp:.1g}"
 
 
 def version_times(

@@ -1,5 +1,7 @@
 """The figures: what is drawn, what the axes say, and what is left out without a GPU."""
 
+import itertools
+
 import matplotlib
 import matplotlib.figure
 import pandas
@@ -149,6 +151,85 @@ def test_versions_that_return_nonsense_are_drawn_too(measured):
     error, _ = lab.plot_versions(table).axes
     end = error.get_xlim()[1]
     assert all((points.get_offsets()[:, 0] < end).all() for points in error.collections)
+
+
+@pytest.fixture
+def errors_panel(measured):
+    """The panel of errors where our versions, and PyTorch's op, have these."""
+
+    def panel(largest, mean, torchs=0.5):
+        table = as_if(measured, "cuda")
+        table = table[(table["cols"] == 32) & (table["dtype"] == "float32")].copy()
+        table["max_ulp"], table["mean_ulp"] = largest, mean
+        table["torch_max_ulp"], table["torch_mean_ulp"] = torchs, torchs / 2
+        return lab.plot_versions(table).axes[0]
+
+    return panel
+
+
+def ticks(axes, minor=False):
+    """Where they are, and what is written there."""
+    low, high = axes.get_xlim()
+    places, texts = axes.get_xticks(minor=minor), axes.get_xticklabels(minor=minor)
+    pairs = zip(places, texts, strict=True)
+    return {place: text.get_text() for place, text in pairs if low <= place <= high}
+
+
+@pytest.mark.parametrize(("most", "torchs"), [(0.0, 0.0), (0.4, 0.5), (1.97, 0.5), (3.1, 9.9)])
+def test_small_errors_stand_on_a_linear_axis_with_their_numbers(errors_panel, most, torchs):
+    axes = errors_panel(most, most / 4, torchs)
+    assert axes.get_xscale() == "linear"
+    shown = ticks(axes)
+    assert len(shown) >= 3
+    assert all(float(text) == pytest.approx(place) for place, text in shown.items())
+    assert max(shown) > 0.6 * max(most, torchs)
+    versions = len(square_module.VERSIONS)
+    numbers = [float(text.get_text()) for text in axes.texts]
+    assert numbers == pytest.approx([most] * versions + [most / 4] * versions, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("largest", "written"),
+    [
+        (11.0, {2: "2", 5: "5", 20: "20"}),
+        (45.0, {2: "2", 5: "5", 20: "20", 50: "50", 100: "100"}),
+    ],
+)
+def test_large_errors_stand_on_a_log_axis_with_numbers_between_the_powers_of_ten(
+    errors_panel, largest, written
+):
+    axes = errors_panel(largest, 0.3)
+    shown = ticks(axes) | ticks(axes, minor=True)
+    assert {0: "0", 1: "1", 10: "10"}.items() <= shown.items()
+    assert written.items() <= shown.items()
+
+
+@pytest.mark.parametrize("largest", [11, 45, 95, 1e3, 3e4, 1e6, 3e8, 1e11, float("inf")])
+def test_numbers_of_the_axis_of_errors_do_not_overlap(errors_panel, largest):
+    axes = errors_panel(largest, 0.3)
+    texts = [*axes.get_xticklabels(), *axes.get_xticklabels(minor=True)]
+    low, high = axes.get_xlim()
+    texts = [text for text in texts if text.get_text() and low <= text.get_position()[0] <= high]
+    spans = sorted((box.x0, box.x1) for box in (text.get_window_extent() for text in texts))
+    assert len(spans) >= 4
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize(
+    ("ulp", "text"),
+    [
+        (0, "0"),
+        (0.0004, "0.0004"),
+        (0.5, "0.50"),
+        (1.968, "1.97"),
+        (14.04, "14.0"),
+        (4546.3, "4546"),
+        (3.2e8, "3e+08"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_the_number_of_an_error_is_short(errors_panel, ulp, text):
+    assert errors_panel(ulp, 0.0).texts[0].get_text() == text
 
 
 def test_versions_measures_by_name():
