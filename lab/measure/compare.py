@@ -27,7 +27,7 @@ SIMULATOR_ELEMENTS = 1 << 16  # milliseconds a call
 
 def compare(
     op: str,
-    *,
+    *more: object,
     shapes: Iterable[tuple[int, int]] | None = None,
     dtypes: Iterable[torch.dtype | str] = (torch.float32, torch.bfloat16),
     versions: str | Iterable[str] | None = None,
@@ -39,6 +39,7 @@ def compare(
     """Error and time of an op, one row per direction, options, type, shape and implementation.
 
     op        a name in reference.OPS, such as "layer_norm"
+    more      nothing: it is refused, with the way to compare functions (`compare_calls`)
     shapes    list of (rows, cols); default `widths()`
     dtypes    torch dtypes or their names
     versions  of our kernel: None is the best, "all" is all, else names from the op's VERSIONS
@@ -73,6 +74,11 @@ def compare(
     """
     import pandas
 
+    if more:
+        raise TypeError(
+            'op: lab.compare takes the name of one op, as in lab.compare("softmax"), and all else'
+            f" by keyword; {1 + len(more)} values came without one. {arguments.OF_ONES_OWN}"
+        )
     found = arguments.an_op(op)
     version_names = arguments.versions(found, versions)
     if rivals is None:

@@ -357,6 +357,9 @@ def test_compare_and_compare_builds_given_functions_name_compare_calls(kernel):
     for op in (double, {"mine": double}, kernel, "twice"):
         with pytest.raises((TypeError, ValueError), match=wanted):
             lab.compare(op)
+    for more in ((double,), (double, double), ((64, 32),)):
+        with pytest.raises(TypeError, match=f"^op: .* the name of one op, .* {wanted}"):
+            lab.compare(double, *more)
     for given in (double, {"mine": double}, "twice"):
         with pytest.raises(TypeError, match=f"kernel: .*{wanted}"):
             lab.compare_builds(given, call=double)
