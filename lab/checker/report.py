@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pandas import DataFrame
 
 import jitload
-from lab.checker import findings
+from lab.checker import findings, line_costs
 from lab.checker.findings import hint_for, name_of
 from lab.checker.places import Places
 
@@ -216,18 +216,11 @@ class Report:
 
     def _traffic_text(self) -> list[str]:
         lines = [self.traffic_line]
-        shown = self.traffic[["file", "line", "access", "tensor", "requests"]].copy()
+        shown = self.traffic[["file", "line", "access", "tensor"]].copy()
         shown["file"] = [Path(file).name for file in shown["file"]]
-        shown["sectors (ideal)"] = [
-            f"{it.sectors / it.requests:.1f} ({it.ideal_sectors / it.requests:.1f})"
-            if it.memory == "global"
-            else ""
-            for it in self.traffic.itertuples()
-        ]
-        shown["conflicts"] = [
-            f"{it.bank_conflicts / it.requests:.1f}" if it.memory == "shared" else ""
-            for it in self.traffic.itertuples()
-        ]
+        memories = line_costs.memories(self.traffic)
+        each = [self.traffic.iloc[[row]] for row in range(len(self.traffic))]
+        shown[line_costs.titles(memories)] = [line_costs.cells(row, memories) for row in each]
         return lines + shown.to_string(index=False).splitlines()
 
     # ---- pictures

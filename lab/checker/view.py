@@ -10,16 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from pandas import DataFrame
 
+from lab.checker import line_costs
 from lab.figure import drawing
 
 AROUND = 2  # lines shown above and below one that matters
 GOOD, BAD = "0, 114, 178", "213, 94, 0"  # drawing.BLUE and VERMILLION, as CSS mixes them
 PALE = "#D6E9F8"
-WASTEFUL = 1.25  # times the fewest sectors, or passes, from which on a line is red
-TITLES = {  # of the columns for each memory
-    "global": ("bytes", "sectors (ideal)"),
-    "shared": ("passes (ideal)",),
-}
 CELL = "padding: 0 0.8em 0 0; text-align: right; white-space: nowrap; border: none"
 CODE = "padding: 0; text-align: left; white-space: pre; border: none"
 
@@ -38,8 +34,8 @@ def page(
     parts = [f"<p><b>{html.escape(headline)}</b></p>"]
     if not traffic.empty:
         parts.append(f"<p>{html.escape(traffic_line)}</p>")
-    columns = ("line", *(title for memory in _memories(traffic) for title in TITLES[memory]))
-    titles = "".join(f"<th style='{CELL}'>{title}</th>" for title in columns)
+    names = "line", *line_costs.titles(line_costs.memories(traffic))
+    titles = "".join(f"<th style='{CELL}'>{name}</th>" for name in names)
     for file in sorted({*traffic["file"], *findings["file"]} - {"", None}):
         rows = "".join(_lines(file, source(file), traffic, findings))
         parts.append(
@@ -55,19 +51,14 @@ def page(
     return "".join(parts)
 
 
-def _memories(traffic: DataFrame) -> list[str]:
-    """Those of which something was counted."""
-    return [memory for memory in TITLES if (traffic["memory"] == memory).any()]
-
-
 def _lines(file: str, source: list[str], traffic: DataFrame, findings: DataFrame) -> Iterator[str]:
     """The rows of a file's table: lines that matter, with their neighbours."""
     most = traffic.groupby(["file", "line"])["bytes_moved"].sum().max()
     most = 0 if traffic.empty else most
-    memories = _memories(traffic)
+    memories = line_costs.memories(traffic)
     traffic, findings = traffic[traffic["file"] == file], findings[findings["file"] == file]
     matter = {int(line) for line in (*traffic["line"], *findings["line"])}
-    columns = 1 + sum(len(TITLES[memory]) for memory in memories)
+    width = 1 + len(line_costs.titles(memories))
     before = 0
     for number, text in enumerate(source, 1):
         if not any(abs(number - line) <= AROUND for line in matter):
@@ -81,7 +72,7 @@ def _lines(file: str, source: list[str], traffic: DataFrame, findings: DataFrame
         for row in wrong.to_dict("records"):
             said = html.escape(f"{row['kind']}: {row['message']}")
             yield (
-                f"<tr><td colspan='{columns}'></td>"
+                f"<tr><td colspan='{width}'></td>"
                 f"<td style='{CODE}; color: rgb({BAD})'>  {said}</td></tr>"
             )
 
@@ -89,34 +80,18 @@ def _lines(file: str, source: list[str], traffic: DataFrame, findings: DataFrame
 def _line(
     number: int, text: str, traffic: DataFrame, memories: list[str], most: float, is_wrong: bool
 ) -> str:
-    moved = int(traffic["bytes_moved"].sum())
-    unconflicted = traffic["passes"] - traffic["bank_conflicts"]
-    requests = traffic.groupby("memory")["requests"].sum()
-    costs = {
-        "global": (traffic["sectors"].sum(), traffic["ideal_sectors"].sum()),
-        "shared": (traffic["passes"].sum(), unconflicted.sum()),
-    }
-    color = BAD if any(worth > WASTEFUL * ideal for worth, ideal in costs.values()) else GOOD
-    heat = moved / most if most else 0
+    costs = {memory: line_costs.cost(traffic, memory) for memory in memories}
+    color = BAD if any(cost.wasteful for cost in costs.values()) else GOOD
+    heat = traffic["bytes_moved"].sum() / most if most else 0
     look = f"background: rgba({BAD}, 0.12)" if is_wrong else ""
     cells = [f"<td style='{CELL}; opacity: 0.6'>{number}</td>"]
-    for memory in memories:
+    for memory, cost in costs.items():
         if memory == "global":
-            cells.append(
-                f"<td style='{CELL}; background: rgba({color}, {0.6 * heat:.2f})'>"
-                f"{f'{moved:,}' if moved else ''}</td>"
-            )
-        cells.append(_cost(*costs[memory], requests.get(memory, 0)))
+            hot = f"background: rgba({color}, {0.6 * heat:.2f})"
+            cells.append(f"<td style='{CELL}; {hot}'>{line_costs.moved(traffic)}</td>")
+        colored = f"; color: rgb({BAD if cost.wasteful else GOOD})" if cost.requests else ""
+        cells.append(f"<td style='{CELL}{colored}'>{cost}</td>")
     return f"<tr style='{look}'>{''.join(cells)}<td style='{CODE}'>{html.escape(text)}</td></tr>"
-
-
-def _cost(worth: int, ideal: int, requests: int) -> str:
-    """A cell: what a request costs on average, and what it would at best."""
-    if not requests:
-        return f"<td style='{CELL}'></td>"
-    color = BAD if worth > WASTEFUL * ideal else GOOD
-    said = f"{worth / requests:.1f} ({ideal / requests:.1f})"
-    return f"<td style='{CELL}; color: rgb({color})'>{said}</td>"
 
 
 def plot_lanes(
