@@ -15,7 +15,15 @@ from typing import Any
 
 import torch
 
-from toolchain.signatures import ERROR, NUMBERS, POINTERS, STREAM, Parameter, launcher_of
+from toolchain.signatures import (
+    ERROR,
+    NUMBERS,
+    POINTERS,
+    RETURNS,
+    STREAM,
+    Parameter,
+    launcher_of,
+)
 
 LARGEST_GRID = (0x7FFFFFFF, 65535, 65535)  # the same for every GPU that this torch knows
 LARGEST_BLOCK = (1024, 1024, 64)
@@ -56,7 +64,7 @@ class CFunction:
         self.parameters = [Parameter.parse(text, i) for i, text in enumerate(self.declared, 1)]
         self.wanted = [p for p in self.parameters if p.type != STREAM]
         self.returns = signature["returns"]
-        if self.returns not in ("void", ERROR, *NUMBERS):
+        if self.returns not in RETURNS:
             raise TypeError(f"{name} returns {self.returns}; wanted void, {ERROR} or a number")
         self.function = self._symbol(name)
         self.function.restype = ctypes.c_int if self.returns == ERROR else NUMBERS.get(self.returns)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,7 +14,11 @@ import simulator
 from toolchain import machine, sources
 from toolchain.errors import CompileError, MissingTool
 from toolchain.notes import digest_of
-from toolchain.sources import label
+from toolchain.signatures import obstacle
+from toolchain.sources import LIBRARY, label
+
+if TYPE_CHECKING:
+    from toolchain.preprocess import Unit
 
 SIMULATOR = Path(simulator.__file__).resolve().parent
 
@@ -62,17 +65,37 @@ class Code:
     def text(self, path: Path) -> str:
         return self.files[path].decode(errors="replace")
 
+    def header(self, path: Path, quote: str, name: str) -> Path | None:
+        """The header of the user's that a file includes by this name."""
+        beside = [path.parent] if quote == '"' else []
+        places = (Path(sources.file_in(p, name)) for p in (*beside, *self.recipe.include))
+        return next((place for place in places if place in self.files), None)
+
     @cached_property
-    def source_text(self) -> str:
-        return "\n".join(map(self.text, self.recipe.sources))
+    def own(self) -> tuple[Path, ...]:
+        """The sources, and what belongs to them: what they include with quotes, and so on."""
+        found = list(self.recipe.sources)
+        for path in found:  # which grows meanwhile
+            for quote, name in sources.included(self.text(path)):
+                header = self.header(path, quote, name) if quote == '"' else None
+                if header and header not in found and not header.is_relative_to(LIBRARY):
+                    found.append(header)
+        return tuple(found)
+
+    def _bound(self, path: Path) -> str:
+        """A text in which a binding may stand. A macro of a header's binds only where it is used,
+        and that the text of the header does not say."""
+        text = self.text(path)
+        return text if path in self.recipe.sources else sources.without_directives(text)
 
     @cached_property
     def binding(self) -> str:
-        return sources.binding_of(self.source_text)
+        found = {sources.binding_of(self._bound(path)) for path in self.own}
+        return next(binding for binding in ("module", "ops", "c") if binding in found)
 
     @cached_property
-    def codes(self) -> dict[Path, tuple[str, ...]]:
-        """The sources' own code, as the preprocessor leaves it."""
+    def units(self) -> dict[Path, tuple[Unit, ...]]:
+        """The code of each source, as the preprocessor leaves it."""
         from toolchain.preprocess import preprocessed  # late: a warm load does without
 
         return {path: preprocessed(self, path) for path in self.recipe.sources}
@@ -83,19 +106,28 @@ class Code:
         from toolchain import launchers
 
         found: dict[str, Any] = {}
-        for code in chain.from_iterable(self.codes.values()):
-            found = sources.exports(code, self.binding) | found
+        for path, units in self.units.items():
+            for unit in units:
+                exported = sources.exports(unit.text, self.binding)
+                if self.binding == "c":  # a header is there for others too, Python may not be meant
+                    sources_own = sources.exports(unit.of(path), self.binding)
+                    for name in exported.keys() - sources_own.keys():
+                        if obstacle(exported[name]["parameters"], exported[name]["returns"]):
+                            del exported[name]
+                found = exported | found
         if self.binding == "c":
-            found |= launchers.offered(self.codes.values(), found)
+            found |= launchers.offered(self.units.values(), found)
         return found
 
-    def launchers(self, path: Path) -> str:
-        """What is to be compiled behind a source: "" where all its kernels have launchers."""
+    @cached_property
+    def launchers(self) -> dict[Path, str]:
+        """What is to be compiled behind each source: "" where all its kernels have launchers."""
         from toolchain import launchers
 
-        if self.binding != "c" or path not in self.codes:
-            return ""
-        return launchers.launchers(self.codes[path][0], path, self.exports)
+        if self.binding != "c":
+            return dict.fromkeys(self.recipe.sources, "")
+        units = {path: units[0] for path, units in self.units.items()}
+        return launchers.launchers(units, self.exports)
 
     @cached_property
     def flags(self) -> tuple[list[str], list[str]]:
@@ -137,8 +169,8 @@ class Code:
 
     def refuse_fixed_names(self) -> None:
         """A binding under a literal name works once; its second version would end the process."""
-        for path in self.recipe.sources:
-            if found := sources.fixed_name(self.text(path)):
+        for path in self.own:
+            if found := sources.fixed_name(self._bound(path)):
                 macro, name, line, column = found
                 raise CompileError(
                     f"{macro} under the fixed name {name!r}: a second build of it in one process"

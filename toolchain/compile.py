@@ -67,7 +67,7 @@ def compile_library(
 
 def _with_launchers(code: Code, path: Path, place: Path) -> Path:
     """The source or, where its kernels need launchers, a file in the new `place` with both."""
-    if not (launchers := code.launchers(path)):
+    if not (launchers := code.launchers[path]):
         return path
     place.mkdir(parents=True)
     copy = place / path.name
@@ -103,7 +103,7 @@ class _Mirror:
                 continue
             text = code.text(path)
             try:
-                written = rewrite(text + code.launchers(path), label(path))
+                written = rewrite(text + code.launchers.get(path, ""), label(path))
             except Unsupported as error:
                 raise CompileError(
                     error.message,

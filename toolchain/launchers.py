@@ -1,8 +1,8 @@
-"""Kernels that nothing in their file launches: found, and given a launcher that Python can call.
+"""Kernels that nothing beside them launches: found, and given a launcher that Python can call.
 
     __global__ void add(const float* x, float* y, int n) { ... }
 
-is followed, in what is compiled, by
+in a source, or in what that includes with quotes, is followed, in what is compiled, by
 
     extern "C" cudaError_t jitload_launch_add(unsigned grid_x, ..., const float* x, float* y, int n)
 
@@ -16,12 +16,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator.scan import blank, closing, without_comments
-from toolchain.signatures import ERROR, Parameter, launcher_of
-from toolchain.sources import label
+from toolchain import sources
+from toolchain.preprocess import Unit
+from toolchain.signatures import ERROR, Parameter, launcher_of, obstacle
+from toolchain.sources import LIBRARY, label
 
 _NAME = re.compile(r"[\w\s:*&<>,]*?(?<![\w:])(\w+)\s*\(")  # behind __global__
 _QUALIFIERS = {"__launch_bounds__", "__cluster_dims__", "__block_size__", "__maxnreg__"}
@@ -40,6 +42,7 @@ class Definition:
     parameters: each as declared, without its default.
     scope: the namespaces around it, as in "ns::"; what has no name is left out.
     template: the parameters of its template, None where it is none.
+    path: the file that defines it at that line, where it is known.
     """
 
     name: str
@@ -47,17 +50,13 @@ class Definition:
     line: int
     scope: str = ""
     template: str | None = None
+    path: Path | None = None
 
     def obstacle(self) -> str | None:
         """Why Python cannot launch it; None where it can."""
         if self.template is not None:
             return "it is a template, and only a launcher says for which types"
-        try:
-            for position, text in enumerate(self.parameters, 1):
-                Parameter.parse(text, position)
-        except TypeError as error:
-            return str(error).partition(";")[0]
-        return None
+        return obstacle(self.parameters)
 
     def export(self) -> dict:
         """What the manifest of a build says of it."""
@@ -135,10 +134,7 @@ def _examples_of(template: str) -> dict[str, str]:
 
 
 def definitions(code: str) -> Iterator[Definition]:
-    """The kernels that a source defines.
-
-    code: as `toolchain.preprocess.preprocessed` leaves it.
-    """
+    """The kernels that a code without comments defines."""
     plain = blank(code)
     for word in re.finditer(r"\b__global__\b", plain):
         before = plain[max(plain.rfind(mark, 0, word.start()) for mark in ";{}") + 1 : word.start()]
@@ -189,17 +185,24 @@ def _scope(plain: str, position: int) -> str:
     return "".join(scopes)
 
 
-def offered(codes: Iterable[tuple[str, ...]], functions: Iterable[str]) -> dict[str, dict]:
+def defined(unit: Unit) -> Iterator[Definition]:
+    """The kernels that a source and its headers define, each at its own file and line."""
+    for kernel in definitions(unit.text):
+        path, line = unit.places[kernel.line - 1]
+        yield replace(kernel, path=path, line=line)
+
+
+def offered(units: Iterable[tuple[Unit, ...]], functions: Iterable[str]) -> dict[str, dict]:
     """What the manifest of a build says of the kernels that are to be callable, by their names.
 
-    codes: of each source, as `preprocessed` gives them: a kernel has to be in all.
+    units: of each source, as `preprocessed` gives them: a kernel has to be in all.
     functions: the extern "C" functions that they define.
     """
-    codes, functions = list(codes), set(functions)
-    found = [kernel for first, *_ in codes for kernel in definitions(first)]
-    certain = [set.intersection(*(set(definitions(code)) for code in ways)) for ways in codes]
+    units, functions = list(units), set(functions)
+    found = dict.fromkeys(kernel for first, *_ in units for kernel in defined(first))
+    certain = [set.intersection(*(set(defined(unit)) for unit in ways)) for ways in units]
     names = Counter(kernel.name for kernel in found)
-    whole = "\n".join(blank(first) for first, *_ in codes)
+    whole = "\n".join(blank(first.text) for first, *_ in units)
     return {
         kernel.name: kernel.export()
         for kernel in found
@@ -217,48 +220,59 @@ def is_launched(name: str, plain: str) -> bool:
     return re.search(launch, plain) is not None
 
 
-def launchers(code: str, path: Path, exports: dict) -> str:
-    """What to compile behind a source: the launchers of its kernels that `exports` offers."""
-    lines = []
-    for definition in definitions(code):
-        if exports.get(definition.name, {}).get("kernel") == definition.line:
-            place = label(path).replace("\\", "\\\\").replace('"', '\\"')
-            lines += [f'#line {definition.line} "{place}"', definition.launcher()]
-    return "\n".join(["", *lines, ""]) if lines else ""
+def launchers(units: dict[Path, Unit], exports: dict) -> dict[Path, str]:
+    """What to compile behind each source: the launchers of its kernels that `exports` offers.
+
+    A kernel of a header has one behind the first source that includes it.
+    """
+    wanted = {name for name, export in exports.items() if "kernel" in export}
+    texts = {}
+    for source, unit in units.items():
+        lines = []
+        for kernel in defined(unit):
+            if kernel.name in wanted:
+                wanted.remove(kernel.name)
+                place = label(kernel.path).replace("\\", "\\\\").replace('"', '\\"')
+                lines += [f'#line {kernel.line} "{place}"', kernel.launcher()]
+        texts[source] = "\n".join(["", *lines, ""]) if lines else ""
+    return texts
 
 
-def explanations(sources: dict[str, list[str]], exports: Iterable[str]) -> dict[str, str]:
-    """Why what .cu files define cannot be called from Python: a sentence for each name.
+def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[str, str]:
+    """Why what the user's files define cannot be called from Python: a sentence for each name.
 
     Of a name that can be called, why it could not.
 
-    sources: the lines of each file, by its name.
+    files: the lines of each file that was compiled, by its name.
     exports: what a build without a binding says that it offers.
     """
     codes = {
         name: without_comments("\n".join(lines))
-        for name, lines in sources.items()
-        if name.endswith(".cu")
+        for name, lines in files.items()
+        if not Path(name).is_relative_to(label(LIBRARY))
     }
     found = {}
     for code in codes.values():
         for function in _FUNCTION.finditer(blank(code)):
             found[function[1]] = f'write extern "C" before the function {function[1]}'
-    whole = "\n".join(map(blank, codes.values()))
+        for name, export in sources.exports(code, "c").items():
+            if why := obstacle(export["parameters"], export["returns"]):
+                found[name] = f"Python cannot call the function {name}: {why}"
     kernels = [(file, kernel) for file, code in codes.items() for kernel in definitions(code)]
     names = Counter(kernel.name for _, kernel in kernels)
     for file, kernel in kernels:
-        obstacle = kernel.obstacle()
+        why = kernel.obstacle()
         if names[kernel.name] > 1:
-            obstacle = "it is defined more than once"
-        if obstacle:
+            why = "it is defined more than once"
+        launching = (name for name, code in codes.items() if is_launched(kernel.name, blank(code)))
+        if why:
             found[kernel.name] = (
-                f"Python cannot launch the kernel {kernel.name}: {obstacle}. Write a launcher"
+                f"Python cannot launch the kernel {kernel.name}: {why}. Write a launcher"
                 f" behind it, and call launch_{kernel.name}:\n\n{kernel.example()}\n"
             )
-        elif is_launched(kernel.name, whole):
+        elif launcher := next(launching, None):
             found[kernel.name] = (
-                f"{kernel.name} is a kernel that {file} launches itself: call the function that"
+                f"{kernel.name} is a kernel that {launcher} launches itself: call the function that"
                 " does, or take the launch out and give the grid and the block from Python"
             )
         else:

@@ -1,26 +1,32 @@
-"""What the preprocessor leaves of a source: its own code, macros expanded and branches taken."""
+"""What the preprocessor leaves of a source and its headers: macros expanded, branches taken."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.scan import without_comments
 from toolchain import machine
+from toolchain.sources import LIBRARY, values_of
 
 if TYPE_CHECKING:
     from toolchain.code import Code
 
 _DECIDES = re.compile(r"^[ \t]*#[ \t]*(?:define|if|ifdef|ifndef)\b", re.MULTILINE)
-_INCLUDE_LINE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">].*$')
-_ERROR_LINE = re.compile(r"^[ \t]*#[ \t]*error\b")  # it may look at what a system header defines
+_INCLUDE_LINE = re.compile(r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">].*$')
+_INCLUDE_BY_MACRO = re.compile(r"^[ \t]*#[ \t]*include[ \t]+(\w.*)$")
+_ONCE_LINE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b")
+# An #error may look at what a system header defines; and here lines have their own numbers.
+_LEFT_OUT_LINE = re.compile(r"^[ \t]*#[ \t]*(?:error|line|\d+)\b")
 _DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
-_MARKER = re.compile(r'# (\d+) "((?:\\.|[^"\\])*)"')
+_MARKER = re.compile(r'#(?:line)? (\d+) "((?:\\.|[^"\\])*)"')
 _DEEPEST = 50  # of headers in headers: one that includes itself ends here
+_INCLUDES = "JITLOAD_INCLUDES_"  # what a line becomes that includes what a macro names
+_NAMED_BY_MACRO = re.compile(rf'^{_INCLUDES}(\d+)\s*(["<])([^">\n]+)[">]', re.MULTILINE)
 
 
 # Macros in the conditions of #if that are here as they are when the source is compiled.
@@ -28,75 +34,140 @@ _KNOWN = {"__CUDA_ARCH__", "__CUDACC__", "__NVCC__", "__cplusplus", "PLAYGROUND_
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(.*)", re.MULTILINE)
 
 
-def preprocessed(code: Code, path: Path) -> tuple[str, ...]:
-    """The code of a source, line for line, without its directives, its comments and its headers.
+@dataclass(frozen=True)
+class Unit:
+    """The code of one source and of what belongs to it, in the order in which it is compiled.
 
-    Macros that the source or a header of the user's defines are expanded. System headers are not
-    read, so that it takes some 10 ms: where a condition depends on them, there are two codes, that
-    where their macros are not defined and that where they are large numbers. Where the preprocessor
-    gives up, it is the text as it stands.
+    It has no directives and no comments.
+
+    places: of each line the file and the line that it is from.
     """
-    text = code.text(path)
-    if not _DECIDES.search(text):
-        return (without_comments(text),)
-    for_cuda = code.recipe.target == "cuda"
-    macros = ["-D__CUDACC__", "-D__NVCC__"] if for_cuda else []
-    macros.append(f"-DPLAYGROUND_CUDA={int(for_cuda)}")
-    macros += [flag for flag in code.recipe.flags if re.match("-[DU].", flag)]
-    flat = "\n".join(_flat(code, path, "source", 0))
-    asked = {name for condition in _CONDITION.findall(flat) for name in _WORD.findall(condition)}
-    defined = {*_DEFINED.findall(flat), *(re.split("[=(]", flag[2:])[0] for flag in macros)}
-    unknown = sorted(f"-D{name}=999999" for name in asked - defined - _KNOWN)
-    ways = [macros, [*macros, *unknown]] if unknown else [macros]
-    codes = [_run(flat, way) for way in ways]
-    return tuple(without_comments(text) if code is None else code for code in codes)
+
+    text: str
+    places: tuple[tuple[Path, int], ...]
+
+    def of(self, path: Path) -> str:
+        """The lines from this file alone."""
+        lines = zip(self.text.split("\n"), self.places, strict=False)
+        return "\n".join(line for line, (file, _) in lines if file == path)
 
 
-def _run(text: str, macros: list[str]) -> str | None:
-    """What the preprocessor makes of a text; None where it fails."""
-    command = [machine.cxx(), "-E", "-w", "-x", "c++", *macros, "-"]
-    source = f'#line 1 "source"\n{text}\n'
+def preprocessed(code: Code, path: Path) -> tuple[Unit, ...]:
+    """The code of a source with that of the files that it, and they, include with quotes.
+
+    Those are the user's own: a library's headers are included with angle brackets. Macros that the
+    source or any header of the user's defines are expanded. System headers are not read, so that it
+    takes some 10 ms: where a condition depends on them, there are two codes, that where their
+    macros are not defined and that where they are large numbers. Where the preprocessor gives up,
+    it is the text as it stands.
+    """
+    named: dict[tuple[Path, int], tuple[str, str]] = {}  # by the macros of #include, at their lines
+    while True:
+        flat = _Flat(code, path, named)
+        texts = flat.expanded()
+        found = {
+            flat.by_macro[int(number)]: (quote, name)
+            for text in texts
+            for number, quote, name in _NAMED_BY_MACRO.findall(text)
+        }
+        if found.keys() <= named.keys():
+            return tuple(map(flat.unit, texts))
+        named |= found
+
+
+class _Flat:
+    """A source with the user's headers in the places where they are included.
+
+    #line directives number the files as they are included.
+    """
+
+    def __init__(self, code: Code, path: Path, named: dict[tuple[Path, int], tuple[str, str]]):
+        self.code, self.path, self.named = code, path, named
+        self.by_macro: list[tuple[Path, int]] = []  # the lines that include what a macro names
+        self._owners: list[Path | None] = []  # by their numbers; None: not one of the user's own
+        self._lines: list[str] = []
+        for name in values_of(code.recipe.flags, "-include"):
+            if header := code.header(path, '"', name):
+                self._add(header, '"', ())
+        self._add(path, '"', ())
+        self.text = "\n".join(self._lines)
+
+    def _add(self, path: Path, quote: str, above: tuple[int, ...]) -> None:
+        number = len(self._owners)
+        own = quote == '"' and not path.is_relative_to(LIBRARY)
+        own = own and all(self._owners[outer] for outer in above)
+        self._owners.append(path if own else None)
+        above = (*above, number)
+        self._lines.append(f'#line 1 "{number}"')
+        once = 0
+        text = without_comments(self.code.text(path).removeprefix("\ufeff"))
+        for position, line in enumerate(text.split("\n"), 1):
+            place = path, position
+            if include := _INCLUDE_LINE.match(line):
+                self._include(path, *include.groups(), above)
+            elif place in self.named:
+                self._include(path, *self.named[place], above)
+            elif by_macro := _INCLUDE_BY_MACRO.match(line):
+                self._lines.append(f"{_INCLUDES}{len(self.by_macro)} {by_macro[1]}")
+                self.by_macro.append(place)
+                continue
+            elif _ONCE_LINE.match(line):  # which would mean nothing in a text
+                guard = f"JITLOAD_ONCE_{list(self.code.files).index(path)}"
+                self._lines += [f"#ifndef {guard}", f"#define {guard}"]
+                once += 1
+            else:
+                self._lines.append("" if _LEFT_OUT_LINE.match(line) else line)
+                continue
+            self._lines.append(f'#line {position + 1} "{number}"')
+        self._lines += ["#endif"] * once
+
+    def _include(self, path: Path, quote: str, name: str, above: tuple[int, ...]) -> None:
+        header = self.code.header(path, quote, name)
+        if header and len(above) <= _DEEPEST:
+            self._add(header, quote, above)
+
+    def expanded(self) -> list[str]:
+        """What the preprocessor makes of it, in each way that it may be compiled."""
+        recipe, (command, flags) = self.code.recipe, machine.cxx_command()
+        if not (_DECIDES.search(self.text) or self.by_macro):
+            return [self.text]
+        for_cuda = recipe.target == "cuda"
+        by_nvcc = for_cuda and self.path.suffix == ".cu"
+        macros = ["-D__CUDACC__", "-D__NVCC__"] if by_nvcc else []
+        macros.append(f"-DPLAYGROUND_CUDA={int(for_cuda)}")
+        flags = [*flags, *recipe.flags]
+        macros += [f"-{o}{value}" for o in "DU" for value in values_of(flags, f"-{o}")]
+        conditions = _CONDITION.findall(self.text)
+        asked = {name for condition in conditions for name in _WORD.findall(condition)}
+        defined = {*_DEFINED.findall(self.text)}
+        defined |= {re.split("[=(]", macro[2:])[0] for macro in macros}
+        unknown = sorted(f"-D{name}=999999" for name in asked - defined - _KNOWN)
+        ways = [macros, [*macros, *unknown]] if unknown else [macros]
+        outputs = [_run([*command, "-E", "-w", "-x", "c++", *way, "-"], self.text) for way in ways]
+        return [self.text if output is None else output for output in outputs]
+
+    def unit(self, text: str) -> Unit:
+        """The user's own lines of a text that `expanded` gave."""
+        lines, places = [], []
+        path, number = None, 0
+        for line in text.split("\n"):
+            if marker := _MARKER.match(line):
+                number, name = int(marker[1]), marker[2]
+                path = self._owners[int(name)] if name.isdecimal() else None
+                continue
+            if path and not line.startswith(_INCLUDES):
+                lines.append(line)
+                places.append((path, number))
+            number += 1
+        return Unit("\n".join(lines), tuple(places))
+
+
+def _run(command: list[str], text: str) -> str | None:
+    """What a preprocessor makes of a text; None where it fails."""
     try:
         run = subprocess.run(
-            command, input=source, capture_output=True, text=True, timeout=machine.PATIENCE
+            command, input=f"{text}\n", capture_output=True, text=True, timeout=machine.PATIENCE
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return _own_lines(run.stdout) if run.returncode == 0 else None
-
-
-def _flat(code: Code, path: Path, name: str, depth: int) -> list[str]:
-    """The lines of a file, with those of the user's headers where they are included."""
-    lines = []
-    for number, line in enumerate(without_comments(code.text(path)).split("\n"), 1):
-        include = _INCLUDE_LINE.match(line)
-        if include is None:
-            lines.append("" if _ERROR_LINE.match(line) else line)
-            continue
-        header = _header(code, path, *include.groups())
-        if header and depth < _DEEPEST:
-            lines += ['#line 1 "header"', *_flat(code, header, "header", depth + 1)]
-        lines.append(f'#line {number + 1} "{name}"')
-    return lines
-
-
-def _header(code: Code, path: Path, quote: str, name: str) -> Path | None:
-    """The header of the user's that a file includes by this name."""
-    beside = [path.parent] if quote == '"' else []
-    places = (Path(os.path.normpath(p / name)) for p in (*beside, *code.recipe.include))
-    return next((place for place in places if place in code.files), None)
-
-
-def _own_lines(output: str) -> str:
-    """Of the preprocessor's output the source's own lines, each in its place."""
-    lines: list[str] = []
-    number, own = 0, False
-    for line in output.split("\n"):
-        if marker := _MARKER.match(line):
-            number, own = int(marker[1]) - 1, marker[2] == "source"
-            continue
-        if own:
-            lines += [""] * (number + 1 - len(lines))
-            lines[number] += line
-        number += 1
-    return "\n".join(lines)
+    return run.stdout if run.returncode == 0 else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -68,6 +69,8 @@ NUMBERS = {
 STREAM = "cudaStream_t"  # filled in with the current one
 ERROR = "cudaError_t"  # a returned one raises unless it is 0
 
+RETURNS = ("void", ERROR, *NUMBERS)
+
 _QUALIFIERS = r"\b(?:const|volatile|struct|__restrict__|__restrict|__grid_constant__)\b|std::"
 
 
@@ -101,3 +104,13 @@ class Parameter:
                 " For anything else write a binding"
             )
         return cls(name, kind, bool(stars))
+
+
+def obstacle(parameters: Iterable[str], returns: str = "void") -> str | None:
+    """Why Python cannot call a C function with these declarations; None where it can."""
+    try:
+        for position, text in enumerate(parameters, 1):
+            Parameter.parse(text, position)
+    except TypeError as error:
+        return str(error).partition(";")[0]
+    return None if returns in RETURNS else f"it returns {returns}"

@@ -11,12 +11,16 @@ from typing import Any
 from simulator.scan import blank, without_comments
 
 ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = ROOT / "kernels/include"  # for everybody's kernels, and with none of its own
 
 _INCLUDE = re.compile(r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]')
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:.*\\\r?\n)*.*", re.MULTILINE)
 _REGISTRATION = re.compile(
     r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?|PYBIND11_MODULE)\s*\(\s*(\w+)\s*,"
 )
+_NO_TYPE = r"\b(?:inline|__inline__|__forceinline__|__host__)\b"  # before the type that is returned
+_NOT_FOR_PYTHON = r"\b(?:static|__device__|__global__)\b"
 _DEFINITION = re.compile(
     r"\s*(?P<returns>\w[\w\s:]*?[\s*&]+)(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)\s*\{"
 )
@@ -67,13 +71,23 @@ def asked_for(text: str) -> list[tuple[str, str]]:
     )  # one expression would take ten times as long
 
 
-def folders_in(flags: Iterable[str], option: str) -> list[Path]:
-    """The folders that flags name, as `-Ifolder` or as `-I` and `folder`."""
+def values_of(flags: Iterable[str], option: str) -> list[str]:
+    """What flags give an option, as `-Ifolder` or as `-I` and `folder`."""
     found, left = [], iter(flags)
     for flag in left:
         if flag.startswith(option):
             found.append(flag.removeprefix(option) or next(left, ""))
-    return [Path(folder) for folder in found if folder]
+    return [value for value in found if value]
+
+
+def folders_in(flags: Iterable[str], option: str) -> list[Path]:
+    """The folders that flags give an option."""
+    return list(map(Path, values_of(flags, option)))
+
+
+def without_directives(text: str) -> str:
+    """`text` with spaces for its preprocessor directives; every offset and line stays."""
+    return _DIRECTIVE.sub(lambda directive: re.sub(r"[^\n]", " ", directive[0]), text)
 
 
 def includes_torch(text: str) -> bool:
@@ -84,10 +98,10 @@ def includes_torch(text: str) -> bool:
 
 def binding_of(text: str) -> str:
     """How Python reaches the kernels: "module" (pybind11), "ops" (torch.ops) or "c"."""
-    code = blank(text)
-    if "PYBIND11_MODULE" in code:
-        return "module"
-    return "ops" if "TORCH_LIBRARY" in code else "c"
+    for word, binding in (("PYBIND11_MODULE", "module"), ("TORCH_LIBRARY", "ops")):
+        if word in text and word in blank(text):  # to look for it in the text takes no time
+            return binding
+    return "c"
 
 
 def fixed_name(text: str) -> tuple[str, str, int, int] | None:
@@ -104,7 +118,8 @@ def fixed_name(text: str) -> tuple[str, str, int, int] | None:
 def exports(text: str, binding: str | None = None) -> dict[str, Any]:
     """The names that a binding registers; of C functions also what they return and take.
 
-    Kernels are none of them, `extern "C"` or not: see `toolchain.launchers`.
+    Kernels are none of them, `extern "C"` or not: see `toolchain.launchers`. Nor is what has no
+    symbol in a library, such as a static function.
 
     binding: how Python reaches them, where the text alone does not say.
     """
@@ -124,13 +139,13 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
             found.append(match)
     return {
         match["name"]: {
-            "returns": match["returns"].strip(),
+            "returns": " ".join(re.sub(_NO_TYPE, "", match["returns"]).split()),
             "parameters": [
                 p.strip() for p in match["parameters"].split(",") if p.strip() not in ("", "void")
             ],
         }
         for match in found
-        if "__global__" not in match["returns"]
+        if not re.search(_NOT_FOR_PYTHON, match["returns"])
     }
 
 

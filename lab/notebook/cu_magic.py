@@ -220,5 +220,6 @@ def signatures(kernel: jitload.Kernel) -> str:
         shown.append(f"{kernel.name}.{name}{launch}({given})")
     if shown:
         return "; " + ", ".join(shown)
-    reasons = kernel.explanations().values()
-    return "; nothing in it can be called from Python. " + "\n".join(reasons)
+    reasons = "\n".join(kernel.explanations().values())
+    reasons = reasons or 'It defines neither a __global__ kernel nor an extern "C" function.'
+    return f"; nothing in it can be called from Python. {reasons}"

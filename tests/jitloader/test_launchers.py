@@ -288,7 +288,7 @@ def test_why_a_name_is_missing(text, says):
         _ = kernel.go
 
 
-def test_a_function_that_a_macro_makes_is_found():
+def test_a_function_that_a_macro_makes_is_found(monkeypatch):
     write("macros.h", '#define EXPORT extern "C"\n')
     write(
         "macros.cu",
@@ -309,6 +309,141 @@ def test_a_function_that_a_macro_makes_is_found():
     assert (kernel.one(1), kernel.two(1)) == (2, 3)
     assert not hasattr(kernel, "three")
     assert load("macros.cu", flags=["-DTHREE"]).three(1) == 3
+    assert load("macros.cu", flags=["-D", "THREE"]).three(1) == 3
+    monkeypatch.setenv("CXX", "env g++ -DTHREE")
+    assert load("macros.cu", name="by_cxx").three(1) == 3
+
+
+OTHER = """
+    __global__ void k2(float* x, float by) { x[threadIdx.x] += by; }
+    __global__ void left(float* x) { x[threadIdx.x] *= 10; }
+    extern "C" int go2(float* x, int n) { k2<<<1, n>>>(x, 1); return n; }
+"""
+
+
+@pytest.mark.parametrize("name", ["other.cu", "other.cuh", "sub/other.h"])
+def test_what_an_included_file_defines_is_called_as_if_it_stood_in_the_source(name):
+    write(name, OTHER)
+    source = write("includes.cu", f'#include "{name}"')
+    kernel = load(source)
+    x = torch.zeros(4)
+    assert kernel.go2(x, 4) == 4
+    kernel.left[1, 2](x)
+    assert x.tolist() == [10, 10, 1, 1]
+    with pytest.raises(AttributeError, match=rf"k2 is a kernel that .*{name} launches itself"):
+        _ = kernel.k2
+    source.write_text(f"{source.read_text()}\n__global__ void own(float* x) {{ x[0] = 7; }}\n")
+    write(name, OTHER.replace("x[threadIdx.x] *= 10", "x[1] = left"))
+    with pytest.raises(jitload.CompileError, match=rf"{name}:2:\d+: error"):
+        kernel.reload()
+    write(name, OTHER.partition("extern")[0])
+    kernel.reload()
+    kernel.own[1, 1](x)
+    kernel.k2[1, 4](x, 2)
+    assert x.tolist() == [9, 12, 3, 3]
+
+
+def test_every_way_of_including():
+    """What belongs to whom; and each kernel in its namespace, once, as its macros have it."""
+    write("lib/theirs.h", "#include <cstdio>\n__global__ void theirs(float* x) {}")
+    write("once.h", "#pragma once\n__global__ void once(float* x) { x[0] += 1; }")
+    write("twice.inc", "__global__ void NAME(float* x) { x[0] += VALUE; }")
+    write("forced.h", '#define FORCED 32\nextern "C" int forced() { return FORCED; }')
+    write("named.h", "__global__ void named(float* x) { x[0] += 16; }")
+    write("plain.h", "int plain(int n) { return n + 1; }")
+    write("odd.h", 'extern "C" int odd(const char* s) { return 0; }')
+    write(
+        "ways.h",
+        """
+        #include "once.h"
+        #ifndef WAYS
+        #define WAYS
+        #include "ways.h"
+        static __global__ void deep(float* x) { x[0] += 8; }
+        #endif
+        """,
+    )
+    write(
+        "ways.cu",
+        """
+        #include <theirs.h>
+        #include "once.h"
+        #include "ways.h"
+        #define NAME two
+        #define VALUE 2
+        #include "twice.inc"
+        #undef NAME
+        #undef VALUE
+        #define NAME four
+        #define VALUE 4
+        namespace inner {
+        #include "twice.inc"
+        }
+        #define HEADER "named.h"
+        #include HEADER
+        extern "C" {
+        #include "plain.h"
+        }
+        #include "odd.h"
+        #if PLAYGROUND_CUDA > 1
+        #include "absent.h"
+        #endif
+        """,
+    )
+    write("absent.h", "__global__ void absent(float* x) {}")
+    kernel = load("ways.cu", flags=["-include", "forced.h"], include=["lib"])
+    x = torch.zeros(1)
+    for name in ("once", "two", "four", "deep", "named"):
+        getattr(kernel, name)[1, 1](x)
+    assert x.item() == 1 + 2 + 4 + 8 + 16
+    assert (kernel.plain(1), kernel.forced()) == (2, 32)
+    assert not {"theirs", "absent", "odd"} & set(kernel._functions)
+    with pytest.raises(AttributeError, match=r"call the function odd: .*'const char\* s'"):
+        _ = kernel.odd
+
+
+def test_a_static_kernel_of_a_header_is_offered_once_however_many_sources_include_it():
+    write("shared.h", "#pragma once\nstatic __global__ void shared(float* x) { x[0] += 1; }")
+    for name in ("first", "second"):
+        write(f"{name}.cu", f'#include "shared.h"\nextern "C" int {name}() {{ return 1; }}')
+    kernel = load("first.cu", "second.cu")
+    kernel.shared[1, 1](x := torch.zeros(1))
+    assert (x.item(), kernel.first(), kernel.second()) == (1, 1, 1)
+
+
+def test_a_binding_in_an_included_file_binds():
+    write(
+        "bound.inc",
+        """
+        #include <torch/csrc/stable/library.h>
+        #include <torch/csrc/stable/tensor.h>
+        #include <torch/headeronly/macros/Macros.h>
+        using torch::stable::Tensor;
+        Tensor same(Tensor x) { return x; }
+        STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def("same(Tensor(a) x) -> Tensor(a)"); }
+        STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+            m.impl("same", TORCH_BOX(&same));
+        }
+        """,
+    )
+    assert load(write("binds.cpp", '#include "bound.inc"')).same(torch.ones(2)).sum() == 2
+    write("bound.inc", "TORCH_LIBRARY(mine, m) {}")
+    with pytest.raises(jitload.CompileError, match=r"bound\.inc:1:15: .* fixed name 'mine'"):
+        load("binds.cpp")
+
+
+def test_functions_without_a_symbol_are_none_of_pythons():
+    write(
+        "static.cu",
+        """
+        extern "C" {
+        static int helper(const char* s) { return s[0]; }
+        inline int unused() { return 1; }
+        __host__ int used() { return helper("a"); }
+        }
+        """,
+    )
+    assert load("static.cu").used() == ord("a")
 
 
 def test_what_depends_on_system_headers_does_not_break_the_build():
@@ -410,6 +545,21 @@ print(*version.exports, version.library, *version.inputs, sep="\\n")
     line = 1 + source.read_text()[: source.read_text().index("z[i]")].count("\n")
     assert f"device.cu:{line}:" in run.stderr
     assert 'identifier "z" is undefined' in run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc here")
+def test_nvcc_compiles_the_launchers_of_what_is_included(monkeypatch):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    write("guarded.h", "#ifdef __CUDACC__\n__global__ void guarded(float* x) {}\n#endif")
+    write("other.cuh", '#pragma once\n#include "guarded.h"\n' + OTHER)
+    write("host.cpp", '#include "guarded.h"\nextern "C" int host() { return 1; }')
+    write("device.cu", '#include "other.cuh"')
+    build = jitload.ensure("host.cpp", "device.cu", target="cuda")
+    assert set(build.exports) == {"host", "go2", "left", "guarded"}
+    symbols = build.library.read_bytes()
+    for name in ("jitload_launch_left", "jitload_launch_guarded", "go2"):
+        assert name.encode() in symbols
 
 
 @pytest.mark.gpu

@@ -496,6 +496,15 @@ def test_a_cell_that_offers_nothing_says_why_and_what_to_write(notebook):
     assert 'extern "C" void launch_add(const float* x, float* y, int n, cudaStream_t' in shown
 
 
+def test_a_cell_of_includes_alone_offers_what_they_define(notebook):
+    write("sums.cuh", BARE)
+    shown = notebook.run(cell('#include "sums.cuh"\n', name="sums", flags=""))
+    assert "sums.add[grid, block](const float* x, float* y, int n)" in shown
+    write("nothing.cuh", "struct Nothing {};")
+    shown = notebook.run(cell('#include "nothing.cuh"\n', name="nothing", flags=""))
+    assert "nothing in it can be called from Python. It defines neither a __global__" in shown
+
+
 def test_cuda_is_another_name_of_the_magic(notebook):
     notebook.run("%%cuda sums\n" + textwrap.dedent(BARE))
     notebook.run("import torch; y = torch.zeros(9); sums.add[1, 32](torch.ones(9), y, 9)")
