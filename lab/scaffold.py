@@ -29,13 +29,33 @@ TRUTH = jitload.KERNELS.parent / "reference.py"
 # What is true of x * x alone, and what the scaffold says in its place. The gradient g * f'(x) is
 # linear in g whatever f is, so that half of the second derivative holds.
 OTHERWISE = {
-    r"Gradients of every order are right:.*?\.\n": (
-        "There is no second derivative:\n    asking for one raises RuntimeError.\n"
-    ),
-    r"kernel\.backward\(grad_dx, grad, ctx\.version\),": (
-        f"grad_dx * grad * no_second_derivative(\"{MODEL}\"),  # or f''(x), in PyTorch's ops"
-    ),
-    r"import version_number": "import no_second_derivative, version_number",
+    ".cu": {
+        r"The arithmetic is free beside it\.\n": (
+            "The arithmetic is free beside it\n"
+            "// for a formula of few instructions. Check that, or change this, for one of many.\n"
+        ),
+        rf"template <class A>\n__device__ A {MODEL}\(": (
+            "// The formula and its gradient, for all kernels below. A is float, and double for\n"
+            "// double: write A(0.5), not 0.5. exp, erf, sqrt and the like work for both alike.\n\n"
+            f"template <class A>\n__device__ A {MODEL}("
+        ),
+    },
+    ".cpp": {},
+    ".py": {
+        r"Gradients of every order are right:.*?\.\n": (
+            "There is no second derivative:\n    asking for one raises RuntimeError.\n"
+        ),
+        r"    return \(\n        kernel\.backward\(grad_dx, x": (
+            "    # For a second derivative write f''(x), in PyTorch's ops, in the place of the\n"
+            "    # call that raises. Then drop the import of that function, change the docstring\n"
+            "    # above, and add `import torch` if the formula has torch.exp or the like.\n"
+            "    return (\n        kernel.backward(grad_dx, x"
+        ),
+        r"kernel\.backward\(grad_dx, grad, ctx\.version\),": (
+            f'grad_dx * grad * no_second_derivative("{MODEL}"),'
+        ),
+        r"import version_number": "import no_second_derivative, version_number",
+    },
 }
 
 TO_DO = """
@@ -43,7 +63,7 @@ It computes x * x as it is, and every test passes. For another formula change:
 
 1. {truth}: the last function, in plain PyTorch.
 2. {place}.cu: the functions {name} and {name}_gradient, which all kernels below them call. They
-   compute in A, which is float, and double for double: write A(0.5), not 0.5.
+   compute in A, which is float, and double for double: write A(0.5), not 0.5, and exp, not expf.
 3. {place}.cu and .py: the lines at the top that name the formula.
 
 Then run: python -m pytest tests -k {name}
@@ -68,9 +88,7 @@ def scaffold(name: str, folder: Path = jitload.KERNELS) -> list[Path]:
         raise FileExistsError(f"{folder} has {', '.join(there)} already; remove them first")
     for path in paths:
         text = (jitload.KERNELS / f"{MODEL}{path.suffix}").read_text()
-        if path.suffix == ".py":
-            text = without_second_derivative(text)
-        text = renamed(text, name)
+        text = renamed(of_any_formula(text, path.suffix), name)
         if folder != jitload.KERNELS:  # the loader knows only its own ops by name
             text = text.replace(
                 f'jitload.load("{name}")',
@@ -84,12 +102,12 @@ def scaffold(name: str, folder: Path = jitload.KERNELS) -> list[Path]:
     return paths
 
 
-def without_second_derivative(text: str) -> str:
-    """The model's .py, but for its second derivative, which raises."""
-    for part, instead in OTHERWISE.items():
+def of_any_formula(text: str, kind: str) -> str:
+    """A file of the model's without what is true of x * x alone: its second derivative raises."""
+    for part, instead in OTHERWISE[kind].items():
         text, count = re.subn(part, lambda _, new=instead: new, text, flags=re.DOTALL)
         if count != 1:
-            raise RuntimeError(f"kernels/{MODEL}.py has {count} of {part!r}; wanted is one")
+            raise RuntimeError(f"kernels/{MODEL}{kind} has {count} of {part!r}; wanted is one")
     return text
 
 

@@ -180,11 +180,38 @@ def test_a_gradient_that_was_forgotten_is_told_of(gelu):
     assert "tensor([" not in said
 
 
-def test_a_model_that_changed_is_not_copied_with_its_second_derivative():
+def test_a_model_that_changed_is_not_copied_with_what_is_true_of_it_alone():
     text = (jitload.KERNELS / f"{scaffold.MODEL}.py").read_text()
-    assert "grad_dx, grad, ctx" not in scaffold.without_second_derivative(text)
-    with pytest.raises(RuntimeError, match=r"has 0 of .*wanted is one"):
-        scaffold.without_second_derivative(text.replace("grad_dx, grad, ctx", "g, grad, ctx"))
+    assert "grad_dx, grad, ctx" not in scaffold.of_any_formula(text, ".py")
+    with pytest.raises(RuntimeError, match=r"square\.py has 0 of .*wanted is one"):
+        scaffold.of_any_formula(text.replace("grad_dx, grad, ctx", "g, grad, ctx"), ".py")
+    text = (jitload.KERNELS / f"{scaffold.MODEL}.cu").read_text()
+    with pytest.raises(RuntimeError, match=r"square\.cu has 0 of .*wanted is one"):
+        scaffold.of_any_formula(text.replace("arithmetic is free", "arithmetic is not free"), ".cu")
+
+
+def test_a_new_op_says_what_its_author_has_to_know(project):
+    """What may be written, and what need not be true any longer."""
+    source = " ".join((project / f"kernels/{NAME}.cu").read_text().replace("\n//", "").split())
+    assert "free beside it for a formula of few instructions. Check that, or change" in source
+    assert "A(0.5), not 0.5. exp, erf, sqrt and the like work for both alike." in source
+    formulas = (project / f"kernels/{NAME}.py").read_text()
+    _, _, second = formulas.partition("def _double_backward")
+    for word in ("f''(x)", "import torch", "drop the import", "docstring"):
+        assert word in second
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_functions_of_mathematics_are_those_of_float_and_double_alike(gelu, dtype):
+    """As the scaffold says: in float as good as float, in double as good as double."""
+    code = f"""
+        import torch
+        from kernels.gelu import gelu, kernel
+        x = torch.linspace(-3, 3, 1000, dtype={dtype}, device=kernel.target)
+        y = torch.nn.functional.gelu(x.double())
+        print(((gelu(x).double() - y).abs().max() / torch.finfo({dtype}).eps).item())
+    """
+    assert float(run(gelu, "-c", textwrap.dedent(code)).stdout) < 4
 
 
 def test_a_new_op_is_formatted_as_the_others(project):
