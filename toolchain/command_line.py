@@ -27,6 +27,25 @@ _NVCCS_OPTIONS = {  # whose values nvcc passes on, and what they are
 }
 
 
+# What takes the next argument as its value: of g++ and clang, and of nvcc besides.
+_TAKE_THE_NEXT = re.compile(
+    r"-([ADFIJLTUelouxz]|M[FQT]|X(arch_\w+|assembler|clang|linker|preprocessor)|arch|aux-info"
+    r"|framework|mllvm|target|i(dirafter|macros|multilib|nclude|prefix|quote|sysroot|system"
+    r"|withprefix(before)?)|-(config|(un)?define-macro|imacros|include(-directory(-after)?)?|param"
+    r"|sysroot|target))"
+)
+_NVCC_TAKES_THE_NEXT = re.compile(
+    r"-([Omt]|Ofc|X(archive|compiler|nvlink|ptxas)|brief-diag|ccbin|code|dopt|gencode|jtd|[lo]dir"
+    r"|opt-info|optf|rdc|target-dir)|--?(Werror|cudadevrt|cudart|default-stream"
+    r"|device-stack-protector|diag-(error|suppress|warn)|fdevice-time-trace|fmad|frandom-seed"
+    r"|ftemplate-(backtrace-limit|depth)|ftz|maxrregcount|prec-(div|sqrt)|sanitize"
+    r"|split-compile(-extended)?|std|time)|--(Ofast-compile|(archive|compiler|linker|nvlink|ptxas)"
+    r"-options|brief-diagnostics|compiler-bindir|dopt|generate-code|gpu-(architecture|code)"
+    r"|jump-table-density|libdevice-directory|library(-path)?|machine|optimization-info|optimize"
+    r"|options-file|pre-include|relocatable-device-code|(system-)?include(-path)?|threads|x)"
+)
+
+
 def checked_flags(flags: Iterable[str], target: str) -> tuple[str, ...]:
     """`flags` as `load` takes them: each is one argument of the compiler.
 
@@ -41,6 +60,21 @@ def checked_flags(flags: Iterable[str], target: str) -> tuple[str, ...]:
             raise TypeError(f"flags holds {flag!r}; wanted are strings, as in ['-DROWS=4']")
         if re.search(r"[\n\r\0]", flag):
             raise ValueError(f"flags holds {flag!r}: a flag cannot hold the end of a line")
+    awaited = False
+    for number, flag in enumerate(flags):
+        if awaited:  # this is the value of the flag before it
+            awaited = False
+            continue
+        awaited = bool(_TAKE_THE_NEXT.fullmatch(flag))
+        if target == "cuda" and _NVCC_TAKES_THE_NEXT.fullmatch(flag):
+            awaited = True
+        if not flag.startswith(("-", "@")):  # the latter names a file of flags
+            raise ValueError(
+                f"flags[{number}] is {flag!r}, which is not a flag, for it does not begin with -,"
+                " nor is it the value of the flag before it, as in ['-include', 'x.h']. Write a"
+                " macro as '-DNAME=value', and give a further source to load itself, as in"
+                " load('my.cu', 'more.cu', flags=[...])"
+            )
     if target == "cuda":
         for_nvcc(flags)
     return flags

@@ -324,6 +324,21 @@ def test_flags_that_are_none_are_named():
         checked_flags(["-DX=1\n2"], "cpu")
 
 
+@pytest.mark.parametrize("target", machine.TARGETS)
+def test_a_word_that_is_no_flag_is_named_before_anything_is_built(target):
+    for flags, place in [(["b"], 0), (["-O3", "b"], 1), (["-I", "dir", "b"], 2), (["-DX", "b"], 1)]:
+        says = rf"flags\[{place}\] is 'b', which is not a flag.*'-DNAME=value'.*load\('my.cu', "
+        with pytest.raises(ValueError, match=says):
+            checked_flags(flags, target)
+    pairs = [("-include", "x.h"), ("-I", "dir"), ("-D", "X"), ("-isystem", "dir"), ("-x", "c++")]
+    if target == "cuda":
+        pairs += [("-Xptxas", "-v"), ("-Xptxas", "v"), ("--maxrregcount", "32"), ("-rdc", "true")]
+    for pair in pairs:
+        assert checked_flags(pair, target) == pair
+        with pytest.raises(ValueError, match=r"flags\[2\] is 'b'"):
+            checked_flags([*pair, "b"], target)
+
+
 # ---- the machine
 
 
