@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import shutil
 import sysconfig
 import tempfile
@@ -66,20 +67,16 @@ def doctor() -> int:
     home, gpu = machine.cuda_home(), torch.cuda.is_available()
     ninja = shutil.which("ninja") or shutil.which("ninja", path=sysconfig.get_path("scripts"))
     try:
-        compiler, _ = machine.cxx_command()
-    except MissingTool:  # said below, where it is tried
-        compiler = [machine.cxx()]
+        compiler, remedy = shlex.join(machine.found_cxx()), ""
+    except MissingTool as missing:
+        compiler, remedy = "", str(missing)
 
     def row(what: str, found: object, remedy: str = "") -> None:
         print(f"{'ok     ' if found else 'missing'}  {what:14} {found or remedy}")
 
     row("python", platform.python_version())
     row("torch", torch.__version__)
-    row(
-        "C++ compiler",
-        shutil.which(compiler[-1]),
-        "Debian: apt install g++; conda: conda install cxx-compiler; macOS: xcode-select --install",
-    )
+    row("C++ compiler", compiler, remedy)
     headers = Path(sysconfig.get_path("include"), "Python.h")
     row(
         "Python.h",

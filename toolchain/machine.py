@@ -48,6 +48,28 @@ def cxx_command() -> tuple[list[str], list[str]]:
     return words[:flags] or [wanted], words[flags:]
 
 
+def found_cxx() -> list[str]:
+    """The paths of the C++ compiler, and before it of what CXX has start it, as in "ccache g++".
+
+    Raises:
+        MissingTool: one of them is missing; the message says how to get it.
+    """
+    words, flags = cxx_command()
+    found = []
+    for number, word in enumerate(words, 1):
+        path = shutil.which(word)
+        if path is None and number < len(words):
+            without = shlex.join([*words[: number - 1], *words[number:], *flags])
+            raise MissingTool(
+                f"{word!r} is not on PATH, and CXX is {cxx()!r}, which starts the C++ compiler by"
+                f" it: install {word}, or leave it out, as in CXX={shlex.quote(without)}"
+            )
+        if path is None:
+            raise MissingTool(f"no C++ compiler: {word!r} is not on PATH. {GET_CXX}, or set CXX")
+        found.append(path)
+    return found
+
+
 def default_target() -> str:
     """The target of `load` where none is named: "cuda" or "cpu"."""
     wanted = os.environ.get("JITLOAD_TARGET")
@@ -94,11 +116,7 @@ def compiler_versions(target: str, notes: Path) -> str:
             "no nvcc: set CUDA_HOME, put nvcc on PATH, or pip install nvidia-cuda-nvcc"
             " (README.md names the wheels that go with it)"
         )
-    found = {word: shutil.which(word) for word in cxx_command()[0]}
-    for word, path in found.items():
-        if path is None:
-            raise MissingTool(f"no C++ compiler: {word!r} is not on PATH. {GET_CXX}, or set CXX")
-    said = [_version([*found.values()], notes)]
+    said = [_version(found_cxx(), notes)]
     clang = _CLANG.search(said[0])
     if clang and not clang["apple"] and int(clang["release"]) < OLDEST_CLANG:
         raise MissingTool(

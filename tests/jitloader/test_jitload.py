@@ -897,7 +897,8 @@ def test_doctor_names_what_is_missing_and_its_remedy(capfd, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert commands.main(["doctor"]) == 1
     out = capfd.readouterr().out
-    assert "missing  C++ compiler   Debian: apt install g++" in out
+    said = "no C++ compiler: 'no-such-compiler' is not on PATH. Debian: apt install g++"
+    assert f"missing  C++ compiler   {said}" in out
     assert "target cpu   builds: no" in out
 
 

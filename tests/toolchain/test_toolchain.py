@@ -409,6 +409,19 @@ def test_a_missing_compiler_is_named_with_the_way_to_get_it(monkeypatch, tmp_pat
             machine.compiler_versions(target, tmp_path)
 
 
+def test_what_starts_the_compiler_and_is_missing_is_what_is_to_be_installed(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", "no-such-cache g++ -m64")
+    with pytest.raises(machine.MissingTool) as caught:
+        machine.compiler_versions("cpu", tmp_path)
+    assert str(caught.value) == (
+        "'no-such-cache' is not on PATH, and CXX is 'no-such-cache g++ -m64', which starts the C++"
+        " compiler by it: install no-such-cache, or leave it out, as in CXX='g++ -m64'"
+    )
+    monkeypatch.setenv("CXX", "env no-such-compiler")
+    with pytest.raises(machine.MissingTool, match=r"no C\+\+ compiler: 'no-such-compiler'.*apt"):
+        machine.compiler_versions("cpu", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("says", "release"),
     [
