@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,8 @@ from toolchain.machine import default_target
 from toolchain.sources import ROOT, file_in, folders_in
 
 KERNELS = ROOT / "kernels"
-LONGEST_NAME = 100  # of a kernel; its builds are folders, whose names have at most 255 bytes
+LONGEST_FILE_NAME = 255  # bytes: what Linux and macOS allow, a folder's too
+LONGEST_NAME = 100  # of a kernel, whose builds are folders
 
 
 def arguments_for(recipe: Recipe) -> tuple[list[str], dict[str, Any]]:
@@ -42,10 +45,27 @@ def arguments_for(recipe: Recipe) -> tuple[list[str], dict[str, Any]]:
 
 
 def _is_file(path: Path) -> bool:
+    return _why_no_file(path) is None
+
+
+def _why_no_file(path: Path) -> str | None:
+    """Why a path leads to no file, as far as that says more than that there is none; None where
+    it leads to one."""
     try:
-        return path.is_file()
-    except OSError:  # its name is too long to be one
-        return False
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return ""
+        longest = max(path.parts, key=lambda part: len(os.fsencode(part)))
+        length = len(os.fsencode(longest))
+        if error.errno == errno.ENAMETOOLONG and length > LONGEST_FILE_NAME:
+            return f"a name of {length} bytes is too long: a file's has at most {LONGEST_FILE_NAME}"
+        return error.strerror
+    except ValueError as error:  # there is a null character in it
+        return str(error)
+    if stat.S_ISREG(mode):
+        return None
+    return "it is a folder" if stat.S_ISDIR(mode) else "it is no ordinary file"
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
@@ -77,8 +97,8 @@ def recipe_of(
     else:
         paths = list(dict.fromkeys(map(_absolute, sources)))
         for path in paths:
-            if not _is_file(path):
-                raise FileNotFoundError(f"no source {path}")
+            if (why := _why_no_file(path)) is not None:
+                raise FileNotFoundError(": ".join(filter(None, [f"no source {path}", why])))
             if path.suffix not in (".cu", ".cpp", ".cc", ".cxx"):
                 raise ValueError(f"{path}: wanted a .cu or .cpp (headers are found by #include)")
     stem = re.sub(r"\W", "_", name or paths[0].stem, flags=re.ASCII)[:LONGEST_NAME]
