@@ -94,6 +94,7 @@ from jitloader.opening import OpenBuild
 from jitloader.renamed import renamed
 from jitloader.runtime import library as simulator_runtime
 from jitloader.runtime import simulated_launches
+from jitloader.tracebacks import in_one_line
 from simulator import INCLUDE as CUDA_HEADERS
 from simulator.scan import blank, closing, without_comments
 from toolchain.errors import CompileError, MissingTool

@@ -128,7 +128,8 @@ def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: ob
     args, kwargs: copied, tensors of a GPU through the host's memory.
     seconds: limit for the call; the start of the process, some seconds, does not count.
 
-    Raises TypeError if the function or an argument cannot be sent to another process.
+    Raises TypeError if the function or an argument cannot be sent to another process, and
+    KeyboardInterrupt, which names the kernel and the line, if it is stopped meanwhile.
     """
     if not seconds > 0:
         raise ValueError(f"seconds: {seconds!r}; wanted is a positive number")
@@ -141,12 +142,15 @@ def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: ob
             raise TypeError(
                 f"an argument of {call.what} cannot be sent to another process: {error}"
             ) from None
-        status, took = _run(folder, seconds)
+        status, took = _run(call.what, folder, seconds)
         return _judge(call, folder, status, took, _output(folder))
 
 
-def _run(folder: Path, limit: float) -> tuple[int | None, float]:
-    """Run the child; return its exit status, None where it hung, and the seconds of the call."""
+def _run(what: str, folder: Path, limit: float) -> tuple[int | None, float]:
+    """Run the child; return its exit status, None where it hung, and the seconds of the call.
+
+    Raises KeyboardInterrupt if it is stopped: in one line, with what the child says of it.
+    """
     path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(
@@ -167,14 +171,23 @@ def _run(folder: Path, limit: float) -> tuple[int | None, float]:
                     return None, limit
                 time.sleep(0.01)
             return process.returncode, time.perf_counter() - (called or time.perf_counter())
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE)
+            jitload.in_one_line(stop, f"the trial of {what} was stopped{_where(folder)}")
             raise
         finally:
             process.kill()
             process.wait()
+
+
+def _where(folder: Path) -> str:
+    """What the child says of the place where it was interrupted."""
+    try:
+        return f": {(folder / 'stopped').read_text()}"
+    except OSError:  # it had no time for it, as in a C function that does not return
+        return ""
 
 
 def _output(folder: Path) -> str:

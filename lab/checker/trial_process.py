@@ -15,7 +15,11 @@ import jitload
 
 
 def main(folder: Path) -> None:
-    """Run FOLDER/call.pt; leave FOLDER/called at its start and FOLDER/end.pt at its end."""
+    """Run FOLDER/call.pt; leave FOLDER/called at its start and FOLDER/end.pt at its end.
+
+    Where the call is interrupted, leave FOLDER/stopped, with where it stood.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts us may ignore it
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -36,9 +40,20 @@ def main(folder: Path) -> None:
         text = "".join(traceback.format_exception_only(error)).strip()
         end = {"error": text, "seconds": time.perf_counter() - started}
         torch.save(end, folder / "end.pt")
+    except KeyboardInterrupt as stop:
+        if said := str(stop) or _place_of(stop):
+            (folder / "stopped").write_text(said)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # a broken GPU context may not survive an orderly end
+
+
+def _place_of(stop: KeyboardInterrupt) -> str:
+    """The line of Python at which an interrupt came; "" where it is one of ours."""
+    frame = traceback.extract_tb(stop.__traceback__)[-1]
+    if Path(frame.filename).parent == Path(__file__).parent:
+        return ""
+    return f"it was at {frame.filename}:{frame.lineno} in {frame.name}"
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """lab.trial: whatever a call does to its process, the notebook's lives on and knows why."""
 
 import operator
+import re
 import textwrap
 import time
 
 import pytest
 import torch
+from jit_cases import in_process, write
 
 import jitload
 import lab
@@ -114,6 +116,54 @@ def test_what_cannot_be_sent_is_refused_with_a_reason(function):
 def test_an_argument_that_cannot_be_sent():
     with pytest.raises(TypeError, match=r"an argument of _operator\.add cannot be sent"):
         lab.trial(operator.add, lambda: 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "where"),
+    [
+        (
+            "kernel.spin[1, 32]",
+            r"kernel spin, launched at .*, was stopped at .*spins\.cu:3 in block",
+        ),
+        ("subprocess.run, ['sleep', '60']", r"it was at .*subprocess\.py:\d+ in "),
+        ("time.sleep, 60", ""),
+        ("kernel.host_loop", ""),
+    ],
+)
+def test_a_trial_that_is_stopped_says_what_ran_and_where_it_stood(
+    in_scratch, tmp_path, monkeypatch, call, where
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    write(
+        "spins.cu",
+        """
+        __global__ void spin() {
+            if (threadIdx.x == 7)
+                while (true) {}
+        }
+        extern "C" void host_loop() { for (volatile int i = 0;; i = i + 1) {} }
+        """,
+    )
+    process = in_process(
+        f"""
+        import lab, os, subprocess, threading, time
+        from pathlib import Path
+        jitload.announce(False)
+        kernel = jitload.load("spins.cu", target="cpu")
+        def stop():
+            while not [*Path().glob("trial-*/called")]:
+                time.sleep(0.01)
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=stop).start()
+        lab.trial({call})
+        """
+    )
+    _, said = process.communicate(timeout=120)
+    function = call.partition("[")[0].partition(",")[0].replace("kernel", "spins")
+    told = f": {where}" if where else ""
+    wanted = rf"KeyboardInterrupt: the trial of {re.escape(function)} was stopped{told}.*\n"
+    assert re.fullmatch(wanted, said), said
 
 
 @pytest.mark.gpu
