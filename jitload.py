@@ -43,7 +43,8 @@ that no function of theirs launches are launched from Python, with a grid and a 
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
 `torch.library`'s, replayed for every new build; the gradient works under torch.func too. A graph
 keeps the build and the formulas that it began with: in its backward pass `kernel.backward` is that
-build's, whatever was edited meanwhile.
+build's, whatever was edited meanwhile. A torch.autograd.Function of your own has to keep its build
+itself: `ctx.build = kernel.at()` in its forward pass, then `ctx.build.backward(...)` in backward.
 `kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast. Register them
 before the op is first used.
 

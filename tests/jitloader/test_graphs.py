@@ -171,7 +171,8 @@ def test_a_checkpoint_computes_again_with_the_build_it_began_with(kernel, x, bro
     assert gradient(y, x).tolist() == [160] * 3
 
 
-def test_a_function_of_ones_own_keeps_the_build_it_asked_for(kernel, x):
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_function_of_ones_own_keeps_the_build_it_asked_for(kernel, x, broken):
     class Power(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -184,8 +185,11 @@ def test_a_function_of_ones_own_keeps_the_build_it_asked_for(kernel, x):
             return ctx.build.backward(grad, *ctx.saved_tensors)
 
     y = Power.apply(x)
-    breaks(kernel)
+    breaks(kernel) if broken else (edit(3), kernel.reload())
     assert gradient(y, x).tolist() == [4] * 3
+    if not broken:
+        assert gradient(Power.apply(x), x).tolist() == [12] * 3
+        return
     with pytest.raises(jitload.CompileError):
         kernel.at()
 
