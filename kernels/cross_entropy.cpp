@@ -3,6 +3,8 @@
 
 #include "binding.h"
 
+constexpr int64_t kVersions = 4;  // as many as VERSIONS of cross_entropy.py has
+
 cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
                                 int64_t ignore_index, int* bad, cudaStream_t stream);
 template <class T>
@@ -154,6 +156,7 @@ class Check {
 Tensor run_forward(Tensor x, Tensor target, const Tensor* max, const Tensor* sum,
                    const Tensor* weight, int64_t reduction, int64_t ignore_index,
                    double label_smoothing, bool check, int64_t version) {
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     target = packed(target);
@@ -217,6 +220,7 @@ Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Te
     check_sums(max, "max", x);
     check_sums(sum, "sum", x);
     check_weight(weight, x, reduction);
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     grad = packed(grad);
     x = packed(x);

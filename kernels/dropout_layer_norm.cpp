@@ -1,6 +1,8 @@
 // Binding of dropout_layer_norm: schema, checks, allocation, launch.
 #include "binding.h"
 
+constexpr int64_t kVersions = 5;  // as many as VERSIONS of dropout_layer_norm.py has
+
 template <class T>
 cudaError_t dropout_layer_norm_forward(
     const T* x, const T* residual, const T* weight, const T* bias, T* y, T* s, Acc<T>* mean,
@@ -55,6 +57,7 @@ void check_inputs(const Tensor& x, const Tensor& residual, const Tensor& weight,
 std::tuple<Tensor, Tensor> run_forward(Tensor x, Tensor residual, Tensor weight, Tensor bias,
                                        const Tensor& seed, const Tensor* mean, const Tensor* rstd,
                                        int64_t offset, double p, double eps, int64_t version) {
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     residual = packed(residual);
@@ -109,6 +112,7 @@ std::tuple<Tensor, Tensor> run_backward(Tensor grad, std::optional<Tensor> grad_
     check_sums(rstd, "rstd", s);
     check_seed(seed, s);
     check_probability(p);
+    check_version(version, kVersions);
     OnDeviceOf device(s);
     grad = packed(grad);
     if (grad_sum) grad_sum = packed(*grad_sum);

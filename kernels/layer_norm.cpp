@@ -1,6 +1,8 @@
 // Binding of layer_norm: schema, checks, allocation, launch.
 #include "binding.h"
 
+constexpr int64_t kVersions = 5;  // as many as VERSIONS of layer_norm.py has
+
 template <class T>
 cudaError_t layer_norm_forward(const T* x, const T* weight, const T* bias, T* y, Acc<T>* mean,
                                Acc<T>* rstd, int64_t rows, int64_t cols, double eps,
@@ -30,6 +32,7 @@ void check_inputs(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 // mean, rstd: null, or where the mean and 1 / deviation of each row go.
 Tensor run_forward(Tensor x, Tensor weight, Tensor bias, const Tensor* mean, const Tensor* rstd,
                    double eps, int64_t version) {
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     weight = packed(weight);
@@ -71,6 +74,7 @@ Tensor run_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rs
     check_same_shape(grad, "grad", x, "x");
     check_sums(mean, "mean", x);
     check_sums(rstd, "rstd", x);
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     grad = packed(grad);
     x = packed(x);

@@ -1,6 +1,8 @@
 // Binding of reduce_sum: schema, checks, allocation, launch. The gradient needs no kernel.
 #include "binding.h"
 
+constexpr int64_t kVersions = 3;  // as many as VERSIONS of reduce_sum.py has
+
 int64_t reduce_sum_splits(int64_t rows, int64_t cols, int64_t version);
 template <class T>
 cudaError_t reduce_sum_forward(const T* x, Acc<T>* partial, T* y, int64_t rows, int64_t cols,
@@ -8,6 +10,7 @@ cudaError_t reduce_sum_forward(const T* x, Acc<T>* partial, T* y, int64_t rows, 
 
 Tensor forward(Tensor x, bool over_all, int64_t version) {
     check_first(x, "x");
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     if (!over_all) check_rank(x, "x");

@@ -1,6 +1,8 @@
 // Binding of relu: schema, checks, allocation, launch.
 #include "binding.h"
 
+constexpr int64_t kVersions = 3;  // as many as VERSIONS of relu.py has
+
 template <class T>
 cudaError_t relu_forward(const T* x, T* y, int64_t n, int64_t version, cudaStream_t stream);
 template <class T>
@@ -14,6 +16,7 @@ cudaError_t relu_backward_mask(const T* g, const uint8_t* mask, T* dx, int64_t n
 
 Tensor forward(Tensor x, int64_t version) {
     check_first(x, "x");
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     Tensor y = new_like(x);
@@ -28,6 +31,7 @@ Tensor backward(Tensor grad, Tensor y, int64_t version) {
     check_first(y, "y");
     check_like(grad, "grad", y, "y");
     check_same_shape(grad, "grad", y, "y");
+    check_version(version, kVersions);
     OnDeviceOf device(y);
     grad = packed(grad);
     y = packed(y);

@@ -1,6 +1,8 @@
 // Binding of rms_norm: schema, checks, allocation, launch.
 #include "binding.h"
 
+constexpr int64_t kVersions = 5;  // as many as VERSIONS of rms_norm.py has
+
 template <class T>
 cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* y, T* s,
                              Acc<T>* rstd, int64_t rows, int64_t cols, double eps, int64_t version,
@@ -18,6 +20,7 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
 // the root of the mean square of each row goes.
 Tensor run_forward(Tensor x, const Tensor* residual, Tensor weight, const Tensor* sum,
                    const Tensor* rstd, double eps, int64_t version) {
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     weight = packed(weight);
@@ -91,6 +94,7 @@ Tensor run_backward(Tensor grad, std::optional<Tensor> grad_sum, Tensor x, Tenso
         check_same_shape(*grad_sum, "grad_sum", x, "x");
     }
     check_sums(rstd, "rstd", x);
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     grad = packed(grad);
     if (grad_sum) grad_sum = packed(*grad_sum);

@@ -1,6 +1,8 @@
 // Binding of scale_bias_relu: schema, checks, allocation, launch.
 #include "binding.h"
 
+constexpr int64_t kVersions = 2;  // as many as VERSIONS of scale_bias_relu.py has
+
 template <class T>
 cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, const T* bias, T* y,
                                     int64_t rows, int64_t cols, int64_t version,
@@ -28,6 +30,7 @@ void check_inputs(const Tensor& x, const std::optional<Tensor>& scale, const Ten
 // Either scale or, where there is none, factor for every column.
 Tensor forward(Tensor x, std::optional<Tensor> scale, double factor, Tensor bias, int64_t version) {
     check_inputs(x, scale, bias);
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     if (scale) scale = packed(*scale);
@@ -48,6 +51,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, std::optional
     check_inputs(x, scale, bias);
     check_like(grad, "grad", x, "x");
     check_same_shape(grad, "grad", x, "x");
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     grad = packed(grad);
     x = packed(x);

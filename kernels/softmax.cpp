@@ -1,6 +1,8 @@
 // Binding of softmax: schema, checks, allocation, launch.
 #include "binding.h"
 
+constexpr int64_t kVersions = 5;  // as many as VERSIONS of softmax.py has
+
 template <class T>
 cudaError_t softmax_forward(const T* x, T* y, int64_t rows, int64_t cols, int64_t version,
                             cudaStream_t stream);
@@ -11,6 +13,7 @@ cudaError_t softmax_backward(const T* g, const T* y, T* dx, int64_t rows, int64_
 Tensor forward(Tensor x, int64_t version) {
     check_first(x, "x");
     check_rank(x, "x");
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     Tensor y = new_like(x);
@@ -28,6 +31,7 @@ Tensor backward(Tensor grad, Tensor y, int64_t version) {
     check_rank(y, "y");
     check_like(grad, "grad", y, "y");
     check_same_shape(grad, "grad", y, "y");
+    check_version(version, kVersions);
     OnDeviceOf device(y);
     grad = packed(grad);
     y = packed(y);

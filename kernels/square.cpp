@@ -1,6 +1,8 @@
 // Binding of square: schema, checks, allocation, launch.
 #include "binding.h"
 
+constexpr int64_t kVersions = 2;  // as many as VERSIONS of square.py has
+
 template <class T>
 cudaError_t square_forward(const T* x, T* y, int64_t n, int64_t version, cudaStream_t stream);
 template <class T>
@@ -9,6 +11,7 @@ cudaError_t square_backward(const T* g, const T* x, T* dx, int64_t n, int64_t ve
 
 Tensor forward(Tensor x, int64_t version) {
     check_first(x, "x");
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     Tensor y = new_like(x);
@@ -23,6 +26,7 @@ Tensor backward(Tensor grad, Tensor x, int64_t version) {
     check_first(x, "x");
     check_like(grad, "grad", x, "x");
     check_same_shape(grad, "grad", x, "x");
+    check_version(version, kVersions);
     OnDeviceOf device(x);
     grad = packed(grad);
     x = packed(x);

@@ -1,6 +1,8 @@
 // Binding of swiglu: schema, checks, allocation, launch.
 #include "binding.h"
 
+constexpr int64_t kVersions = 2;  // as many as VERSIONS of swiglu.py has
+
 template <class T>
 cudaError_t swiglu_forward(const T* a, const T* b, T* y, int64_t n, int64_t version,
                            cudaStream_t stream);
@@ -12,6 +14,7 @@ Tensor forward(Tensor a, Tensor b, int64_t version) {
     check_first(a, "a");
     check_like(b, "b", a, "a");
     check_same_shape(b, "b", a, "a");
+    check_version(version, kVersions);
     OnDeviceOf device(a);
     a = packed(a);
     b = packed(b);
@@ -30,6 +33,7 @@ std::tuple<Tensor, Tensor> backward(Tensor grad, Tensor a, Tensor b, int64_t ver
     check_same_shape(b, "b", a, "a");
     check_like(grad, "grad", a, "a");
     check_same_shape(grad, "grad", a, "a");
+    check_version(version, kVersions);
     OnDeviceOf device(a);
     grad = packed(grad);
     a = packed(a);

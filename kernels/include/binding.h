@@ -188,6 +188,13 @@ inline void check_buffer(const Tensor& t, const char* name, const Tensor& x) {
     if (!t.is_contiguous()) fail(name, " is not contiguous; wanted is a buffer that is");
 }
 
+// Which of an op's kernels runs, counted from the naive one.
+inline void check_version(int64_t version, int64_t count) {
+    if (version < 0 || version >= count) {
+        fail("version is ", version, "; wanted is an int from 0 to ", count - 1);
+    }
+}
+
 // ---- from tensors to the launcher's arguments
 
 // All dimensions of t but the last.

@@ -271,3 +271,22 @@ def test_every_function_checks_its_options(name: str, option: str, value: float,
         with pytest.raises(RuntimeError) as raised:
             op(*changed)
         assert str(raised.value).startswith(wanted)
+
+
+@pytest.mark.parametrize("name", reference.OPS)
+def test_every_function_checks_its_version(name: str):
+    """A number that is none would run some kernel or other."""
+    checked = []
+    for op, arguments in right_calls(name).values():
+        names = [argument.name for argument in op._schema.arguments]
+        last = len(module_of(name).VERSIONS) - 1
+        for version in (-1, last + 1, 99):
+            if "version" in names:
+                changed = [copied(a) for a in arguments]
+                changed[names.index("version")] = version
+                with pytest.raises(RuntimeError) as raised:
+                    op(*changed)
+                wanted = f"version is {version}; wanted is an int from 0 to {last}"
+                assert str(raised.value).startswith(wanted), op
+                checked.append(op)
+    assert checked
