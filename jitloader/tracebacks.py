@@ -11,7 +11,6 @@ no answer to the user's call but a mistake in that module: then its frames are s
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import sys
 import sysconfig
@@ -118,7 +117,7 @@ def _shorten_what_nobody_caught() -> None:
 
 def _shorten_in_ipython() -> None:
     """In this process's IPython, if one runs."""
-    shell = builtins.get_ipython() if hasattr(builtins, "__IPYTHON__") else None
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     shows = getattr(shell, "InteractiveTB", None)
     if shows is None or hasattr(shows.structured_traceback, "shortens") or sys.flags.dev_mode:
         return
