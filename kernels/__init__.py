@@ -1,6 +1,7 @@
 """The ops, each three files side by side.
 
 NAME.cu holds the kernels, NAME.cpp the binding, NAME.py the gradients and the public function.
+Where an op has versions for rows too wide for one block, NAME_wide.cuh has their kernels.
 `from kernels.square import square` compiles the op at the first import; later ones use the cache.
 Every op takes `version=`, a name from `VERSIONS` in NAME.py, from the naive kernel to the best.
 """

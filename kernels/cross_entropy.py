@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 import jitload
-from jitload import is_recorded
 from kernels import check_int64, version_number
 
 kernel = jitload.load("cross_entropy")
-VERSIONS = ("naive", "online", "vector")
+VERSIONS = ("naive", "online", "vector", "warp")
 REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -56,8 +55,7 @@ def cross_entropy(
     check_int64(ignore_index, "ignore_index")
     number = version_number(version, VERSIONS)
     how = REDUCTIONS.index(reduction)
-    arguments = x, target, how, ignore_index, label_smoothing, check, number
-    return kernel.forward(*arguments)[0] if is_recorded(x) else kernel.infer(*arguments)
+    return _forward(x, target, how, ignore_index, label_smoothing, check, number)
 
 
 @kernel.register_fake("infer")
@@ -103,5 +101,5 @@ def _double_backward(ctx, *grads):
 
 kernel.register_autocast("infer")
 kernel.register_autocast("forward")
-kernel.register_autograd("forward", _backward, setup_context=_save)
+_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
 kernel.register_autograd("backward", _double_backward)

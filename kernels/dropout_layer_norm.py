@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 import jitload
-from jitload import is_recorded
 from kernels import check_buffers, check_first_order, check_int64, version_number
 
 kernel = jitload.load("dropout_layer_norm")
-VERSIONS = ("naive", "block", "vector")
+VERSIONS = ("naive", "block", "vector", "cluster", "stream")
 
 
 def dropout_layer_norm(
@@ -69,12 +68,7 @@ def dropout_layer_norm(
     check_buffers(dweight, dbias)
     number = version_number(version, VERSIONS)
     seed = _drawn(seed, x)
-    if dweight is None and not is_recorded(x, residual, weight, bias):
-        return kernel.infer(x, residual, weight, bias, seed, offset, p, eps, number)
-    y, total, _, _ = kernel.forward(
-        x, residual, weight, bias, seed, offset, p, eps, number, dweight, dbias
-    )
-    return y, total
+    return _forward(x, residual, weight, bias, seed, offset, p, eps, number, dweight, dbias)
 
 
 def _drawn(seed: int | Tensor | None, x: Tensor) -> Tensor:
@@ -143,5 +137,5 @@ def _double_backward(ctx, *grads):
 
 kernel.register_autocast("infer")
 kernel.register_autocast("forward", keep=("dweight", "dbias"))
-kernel.register_autograd("forward", _backward, setup_context=_save)
+_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
 kernel.register_autograd("backward", _double_backward)

@@ -8,9 +8,10 @@
 // Traffic, the least a kernel can move: sizeof(T) bytes read per element; the sums are free beside
 // it.
 
-#include "edges.cuh"
-#include "reduce.cuh"
-#include "second.cuh"
+#include "dependent_launch.cuh"
+#include "rows.cuh"
+
+enum Version : int64_t { kNaive, kShared, kVector };  // as in reduce_sum.py
 
 // The pieces of the rows, numbered row by row; piece p is [begin, end) in x.
 struct Pieces {
@@ -36,7 +37,7 @@ __global__ void sum_naive(const In* x, Out* y, Pieces pieces) {
     const int64_t p = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (p >= pieces.count()) return;
     const int64_t end = pieces.end(p);
-    LongSum<Acc<In>> sum;
+    KahanSum<Acc<In>> sum;
     for (int64_t i = pieces.begin(p); i < end; ++i) sum += Acc<In>(x[i]);
     y[p] = Out(sum.value);
 }
@@ -67,27 +68,27 @@ __global__ void sum_shared(const In* x, Out* y, Pieces pieces) {
 
 // ---- vector: 16 bytes per access, several of them in flight, and warp shuffles instead of a tree.
 // Where rows are no multiple of the vector wide, pieces begin and end with single elements
-// (edges.cuh).
+// (rows.cuh).
 
 constexpr int kAhead = 8;  // vectors that a thread asks for before it adds the first
 constexpr int kVectorThreads = 512;
 constexpr int kLeastWithEdges = 65;  // columns; narrower pieces go one element per access
 
-template <class In, class Out, int V, bool kWhole>
+template <class In, class Out, int V, bool kAligned>
 __global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out* y,
                                                                 Pieces pieces) {
     using A = Acc<In>;
-    x = await_first(x);
-    let_second_begin();
-    int turn = 0;
+    x = grid_dependency_wait(x);
+    launch_dependents();
+    BlockReduce reduce;
     for (int64_t first = int64_t(blockIdx.x) * blockDim.y; first < pieces.count();
-         first += int64_t(gridDim.x) * blockDim.y, turn ^= 1) {
+         first += int64_t(gridDim.x) * blockDim.y) {
         const int64_t p = first + threadIdx.y;
         const int size = p < pieces.count() ? int(pieces.end(p) - pieces.begin(p)) : 0;
         const In* piece = x + pieces.begin(p);
-        const Inner<In, kWhole> inner(piece, size);
-        const In* vectors = piece + inner.begin;
-        const int end = inner.width();
+        const Interior<In, kAligned> interior(piece, size);
+        const In* vectors = piece + interior.begin;
+        const int end = interior.width();
         A lanes[V] = {};
         const int step = blockDim.x * V;
         for (int i = threadIdx.x * V; i + V <= end; i += kAhead * step) {
@@ -101,50 +102,50 @@ __global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out
         }
         // The one row of a sum over all may end within a vector.
         for (int i = end / V * V + threadIdx.x; i < end; i += blockDim.x) lanes[0] += A(vectors[i]);
-        inner.edges(threadIdx.x, [&](int, int i) { lanes[0] += A(piece[i]); });
-        A sum[1] = {0};
-        for (A lane : lanes) sum[0] += lane;
-        row_sum(sum, turn);
+        interior.edges(threadIdx.x, [&](int, int i) { lanes[0] += A(piece[i]); });
+        Sums<1, A> sum = {0};
+        for (A lane : lanes) sum.values[0] += lane;
+        sum = reduce(sum);
         if (threadIdx.x == 0 && p < pieces.count()) y[p] = Out(sum[0]);
     }
 }
 
-struct Shape {
+struct PieceShape {
     int64_t vectors;  // this row is for pieces of up to so many vectors
     int threads, pieces;
 };
-constexpr Shape kShapes[] = {
+constexpr PieceShape kShapes[] = {
     // kAhead for each thread, all on their way at once, and one more at most: twice the threads
     // would have half as many on their way. A warp's sum or less needs no barrier.
     {36, 4, 32},  {72, 8, 16},    {144, 16, 8},   {288, 32, 4},
     {576, 64, 2}, {1152, 128, 1}, {4096, 256, 1}, {INT64_MAX, kVectorThreads, 1},
 };
 
-// ---- launchers. version: 0 naive, 1 shared, 2 vector
+// ---- launchers
 
 template <class In, class Out>
-void launch(const In* x, Out* y, Pieces pieces, int64_t version, bool is_second,
+void launch(const In* x, Out* y, Pieces pieces, int64_t version, bool is_secondary,
             cudaStream_t stream) {
-    if (version == 0) {
+    if (version == kNaive) {
         const int64_t blocks = ceil_div<int64_t>(pieces.count(), 128);
         sum_naive<<<blocks, 128, 0, stream>>>(x, y, pieces);
-    } else if (version == 1) {
+    } else if (version == kShared) {
         sum_shared<<<grid_of(pieces.count()), kTreeThreads, 0, stream>>>(x, y, pieces);
     } else {
         constexpr int V = kVec<In>;
-        const bool whole = is_aligned(x) && (pieces.cols % V == 0 || pieces.rows == 1);
+        const bool aligned = is_aligned(x) && (pieces.cols % V == 0 || pieces.rows == 1);
         const int64_t size = smaller(pieces.size, pieces.cols);
-        const bool has_edges = !whole && size >= kLeastWithEdges;
-        const int64_t accesses = has_edges ? size / V : ceil_div<int64_t>(size, whole ? V : 1);
-        const Shape* shape = kShapes;
+        const bool has_edges = !aligned && size >= kLeastWithEdges;
+        const int64_t accesses = has_edges ? size / V : ceil_div<int64_t>(size, aligned ? V : 1);
+        const PieceShape* shape = kShapes;
         while (accesses > shape->vectors || (has_edges && shape->threads < kEdgeThreads)) ++shape;
         const unsigned blocks = grid_of(ceil_div<int64_t>(pieces.count(), shape->pieces));
         const dim3 block(shape->threads, shape->pieces);
-        const auto kernel = whole       ? sum_vector<In, Out, V, true>
+        const auto kernel = aligned     ? sum_vector<In, Out, V, true>
                             : has_edges ? sum_vector<In, Out, V, false>
                                         : sum_vector<In, Out, 1, true>;
-        if (is_second) {
-            launch_second(kernel, 1, blocks, block, stream, x, y, pieces);
+        if (is_secondary) {
+            launch_secondary(kernel, 1, blocks, block, stream, x, y, pieces);
         } else {
             kernel<<<blocks, block, 0, stream>>>(x, y, pieces);
         }
@@ -155,7 +156,7 @@ void launch(const In* x, Out* y, Pieces pieces, int64_t version, bool is_second,
 // power of two: less than that leaves them idle.
 int64_t size_of_pieces(int64_t cols, int64_t splits, int64_t version) {
     const int64_t least = ceil_div(cols, splits);
-    if (version != 2 || splits == 1) return least;
+    if (version != kVector || splits == 1) return least;
     int64_t size = 1;
     while (size < least) size *= 2;
     return size;
@@ -165,9 +166,9 @@ int64_t size_of_pieces(int64_t cols, int64_t splits, int64_t version) {
 // columns, else so many that the last ones to end leave little of it idle, but none below 4096
 // elements.
 int64_t reduce_sum_splits(int64_t rows, int64_t cols, int64_t version) {
-    const int64_t enough = multiprocessors() * (version == 0 ? 512 : 4);
+    const int64_t enough = multiprocessors() * (version == kNaive ? 512 : 4);
     if (cols <= 4096 || (rows >= enough && cols < 1 << 30)) return 1;
-    const int64_t wanted = ceil_div(version == 2 ? 16 * enough : enough, rows) + (cols >> 30);
+    const int64_t wanted = ceil_div(version == kVector ? 16 * enough : enough, rows) + (cols >> 30);
     const int64_t splits = smaller(wanted, ceil_div<int64_t>(cols, 4096));
     return ceil_div(cols, size_of_pieces(cols, splits, version));
 }
@@ -187,7 +188,5 @@ cudaError_t reduce_sum_forward(const T* x, Acc<T>* partial, T* y, int64_t rows, 
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                          \
-    template cudaError_t reduce_sum_forward<T>( \
-        const T*, Acc<T>*, T*, int64_t, int64_t, int64_t, int64_t, cudaStream_t);
+#define INSTANTIATE(T) template decltype(reduce_sum_forward<T>) reduce_sum_forward<T>;
 FOR_EACH_TYPE(INSTANTIATE)

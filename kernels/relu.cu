@@ -10,6 +10,8 @@
 
 #include "vec.cuh"
 
+enum Version : int64_t { kNaive, kVector, kBits };  // as in relu.py
+
 // Both comparisons are false for a NaN, which therefore passes, as it does in PyTorch.
 template <class A>
 __device__ A relu(A x) {
@@ -106,14 +108,14 @@ __global__ void backward_bits(const T* g, const uint8_t* mask, T* dx, int64_t n)
     }
 }
 
-// ---- launchers. version: 0 naive, 1 vector. Forward of bits without a mask is vector.
+// ---- launchers. Forward of bits without a mask is vector.
 
 constexpr int kThreads = 256;
 
 template <class T>
 cudaError_t relu_forward(const T* x, T* y, int64_t n, int64_t version, cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    if (version >= 1 && is_aligned(x, y)) {
+    if (version >= kVector && is_aligned(x, y)) {
         const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
         forward_vector<<<blocks, kThreads, 0, stream>>>(x, y, n);
     } else {
@@ -127,7 +129,7 @@ template <class T>
 cudaError_t relu_backward(const T* g, const T* y, T* dx, int64_t n, int64_t version,
                           cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    if (version >= 1 && is_aligned(g, y, dx)) {
+    if (version >= kVector && is_aligned(g, y, dx)) {
         const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
         backward_vector<<<blocks, kThreads, 0, stream>>>(g, y, dx, n);
     } else {
@@ -156,9 +158,9 @@ cudaError_t relu_backward_mask(const T* g, const uint8_t* mask, T* dx, int64_t n
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                             \
-    template cudaError_t relu_forward<T>(const T*, T*, int64_t, int64_t, cudaStream_t);            \
-    template cudaError_t relu_backward<T>(const T*, const T*, T*, int64_t, int64_t, cudaStream_t); \
-    template cudaError_t relu_forward_mask<T>(const T*, T*, uint8_t*, int64_t, cudaStream_t);      \
-    template cudaError_t relu_backward_mask<T>(const T*, const uint8_t*, T*, int64_t, cudaStream_t);
+#define INSTANTIATE(T)                                            \
+    template decltype(relu_forward<T>) relu_forward<T>;           \
+    template decltype(relu_backward<T>) relu_backward<T>;         \
+    template decltype(relu_forward_mask<T>) relu_forward_mask<T>; \
+    template decltype(relu_backward_mask<T>) relu_backward_mask<T>;
 FOR_EACH_TYPE(INSTANTIATE)

@@ -2,7 +2,6 @@
 //
 //   x, residual, s, y, g, gs, dx [rows, cols] T     weight, dweight [cols] T
 //   rstd [rows] float                     partials [count, cols] float    (double for double)
-//   forward: rstd is null where there will be no backward
 //   g, gs: the gradients that arrive at y and at s; dx is x's, and residual's too
 //
 // Without a residual s is x, and is not written. s is rounded to T before it goes on, so that
@@ -17,19 +16,31 @@
 //   dweight = sum of g * xhat                               sum over the rows
 // The average is taken as a sum over sum of xhat^2 + cols * eps * rstd^2, which is cols but for the
 // rounding of rstd. So that cancels; else it would stay in dx, of which h and the rest may cancel.
+//
+// norms.cuh has what the norms share, rows.cuh the sums over a row's threads and their columns.
 
-#include "rows.cuh"
-#include "waiting.cuh"
+#include "norms.cuh"
 
-// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
-// barrier is dear, keeps a row within one warp.
-constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
-constexpr int kForwardBlocks = 3;  // of 512 threads that fit: 40 registers each
-
-// Without a residual, a row that eight blocks of half kMostThreads can hold is left to
-// forward_wide, and wider ones to forward_queue.
+// What forward takes. residual and s are null, or both are not.
 template <class T>
-constexpr int kWaitingCols = kClusterBlocks * kMostThreads / 2 * kVectors<1> * kVec<T>;
+struct Forward {
+    const T *x, *residual, *weight;
+    T *y, *s;
+    Acc<T>* rstd;  // null where there will be no backward
+    int64_t rows, cols;
+    Acc<T> eps, inverse_cols;  // 1 / cols, so that no thread divides
+};
+
+// What backward takes. Partial sums over rows are left for a second pass.
+template <class T>
+struct Backward {
+    const T *g, *gs, *s, *weight;  // gs: null if nothing arrives at s
+    const Acc<T>* rstd;
+    T* dx;
+    Acc<T>* partial_dweight;
+    int64_t rows, cols;
+    Acc<T> cols_eps;  // cols * eps
+};
 
 // x + residual, rounded as it is kept.
 template <class T>
@@ -47,59 +58,56 @@ __device__ A average_of(A h_xhat, A xhat_square, A r, A cols_eps) {
 // (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
 
 template <class T>
-__global__ void forward_naive(const T* x, const T* residual, const T* weight, T* y, T* s,
-                              Acc<T>* rstd, int64_t rows, int64_t cols, Acc<T> eps) {
+__global__ void forward_naive(Forward<T> p) {
     using A = Acc<T>;
     const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    LongSum<A> square;
+    if (row >= p.rows) return;
+    KahanSum<A> square;
 #pragma unroll 1
-    for (int64_t i = row * cols; i < (row + 1) * cols; ++i) {
-        T value = x[i];
-        if (residual != nullptr) s[i] = value = sum_of(value, residual[i]);
+    for (int64_t i = row * p.cols; i < (row + 1) * p.cols; ++i) {
+        T value = p.x[i];
+        if (p.residual != nullptr) p.s[i] = value = sum_of(value, p.residual[i]);
         square += A(value) * A(value);
     }
-    const A r = inverse_root(square.value / cols + eps);
-    const T* kept = residual != nullptr ? s : x;
+    const A r = rsqrt_rn(square.value / p.cols + p.eps);
+    const T* kept = p.residual != nullptr ? p.s : p.x;
 #pragma unroll 1
-    for (int64_t c = 0; c < cols; ++c)
-        y[row * cols + c] = T(A(kept[row * cols + c]) * r * A(weight[c]));
-    if (rstd != nullptr) rstd[row] = r;
+    for (int64_t c = 0, i = row * p.cols; c < p.cols; ++c, ++i)
+        p.y[i] = T(A(kept[i]) * r * A(p.weight[c]));
+    if (p.rstd != nullptr) p.rstd[row] = r;
 }
 
 template <class T>
-__global__ void dx_naive(const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd,
-                         T* dx, int64_t rows, int64_t cols, Acc<T> cols_eps) {
+__global__ void dx_naive(Backward<T> p) {
     using A = Acc<T>;
     const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    const A r = rstd[row];
-    LongSum<A> h_xhat, square;
+    if (row >= p.rows) return;
+    const A r = p.rstd[row];
+    KahanSum<A> h_xhat, square;
 #pragma unroll 1
-    for (int64_t c = 0, i = row * cols; c < cols; ++c, ++i) {
-        const A xhat = product(A(s[i]), r);
-        h_xhat += product(A(g[i]), A(weight[c])) * xhat;
+    for (int64_t c = 0, i = row * p.cols; c < p.cols; ++c, ++i) {
+        const A xhat = multiply_rn(A(p.s[i]), r);
+        h_xhat += multiply_rn(A(p.g[i]), A(p.weight[c])) * xhat;
         square += xhat * xhat;
     }
-    const A average = average_of(h_xhat.value, square.value, r, cols_eps);
+    const A average = average_of(h_xhat.value, square.value, r, p.cols_eps);
 #pragma unroll 1
-    for (int64_t c = 0, i = row * cols; c < cols; ++c, ++i) {
-        const A h = product(A(g[i]), A(weight[c])), xhat = product(A(s[i]), r);
+    for (int64_t c = 0, i = row * p.cols; c < p.cols; ++c, ++i) {
+        const A h = multiply_rn(A(p.g[i]), A(p.weight[c])), xhat = multiply_rn(A(p.s[i]), r);
         const A d = r * (h - xhat * average);
-        dx[i] = T(gs == nullptr ? d : d + A(gs[i]));
+        p.dx[i] = T(p.gs == nullptr ? d : d + A(p.gs[i]));
     }
 }
 
 template <class T>
-__global__ void columns_naive(const T* g, const T* s, const Acc<T>* rstd, Into<T> dweight,
-                              int64_t rows, int64_t cols) {
+__global__ void dweight_naive(Backward<T> p, Into<T> dweight) {
     using A = Acc<T>;
     const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (c >= cols) return;
-    LongSum<A> sum;
+    if (c >= p.cols) return;
+    KahanSum<A> sum;
 #pragma unroll 1
-    for (int64_t row = 0; row < rows; ++row)
-        sum += A(g[row * cols + c]) * (A(s[row * cols + c]) * rstd[row]);
+    for (int64_t row = 0; row < p.rows; ++row)
+        sum += A(p.g[row * p.cols + c]) * (A(p.s[row * p.cols + c]) * p.rstd[row]);
     put(dweight, c, sum.value);
 }
 
@@ -109,579 +117,234 @@ __global__ void columns_naive(const T* g, const T* s, const Acc<T>* rstd, Into<T
 // Flaw: both directions read each row twice, backward once more for the columns.
 
 template <class T>
-__global__ void forward_block(const T* x, const T* residual, const T* weight, T* y, T* s,
-                              Acc<T>* rstd, int64_t rows, int64_t cols, Acc<T> eps) {
+__global__ void forward_block(Forward<T> p) {
     using A = Acc<T>;
-    int turn = 0;
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
-        A square[1] = {0};
-        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+    BlockReduce reduce;
+    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+        Sums<1, A> square = {0};
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
              c += blockDim.x, i += blockDim.x) {
-            T value = x[i];
-            if (residual != nullptr) s[i] = value = sum_of(value, residual[i]);
-            square[0] += A(value) * A(value);
+            T value = p.x[i];
+            if (p.residual != nullptr) p.s[i] = value = sum_of(value, p.residual[i]);
+            square.values[0] += A(value) * A(value);
         }
-        row_sum(square, turn);
-        const A r = inverse_root(square[0] / cols + eps);
-        const T* kept = residual != nullptr ? s : x;  // a thread reads what it has written itself
-        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+        const A r = rsqrt_rn(reduce(square)[0] / p.cols + p.eps);
+        const T* kept = p.residual != nullptr ? p.s : p.x;  // a thread reads what it wrote itself
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
              c += blockDim.x, i += blockDim.x)
-            y[i] = T(A(kept[i]) * r * A(weight[c]));
-        if (threadIdx.x == 0 && rstd != nullptr) rstd[row] = r;
+            p.y[i] = T(A(kept[i]) * r * A(p.weight[c]));
+        if (threadIdx.x == 0 && p.rstd != nullptr) p.rstd[row] = r;
     }
 }
 
 template <class T>
-__global__ void dx_block(const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd,
-                         T* dx, int64_t rows, int64_t cols, Acc<T> cols_eps) {
+__global__ void dx_block(Backward<T> p) {
     using A = Acc<T>;
-    int turn = 0;
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
-        const A r = rstd[row];
-        A sums[2] = {0, 0};  // of h * xhat, of xhat * xhat
-        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+    BlockReduce reduce;
+    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+        const A r = p.rstd[row];
+        Sums<2, A> sums = {0, 0};  // of h * xhat, of xhat * xhat
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
              c += blockDim.x, i += blockDim.x) {
-            const A xhat = product(A(s[i]), r);
-            sums[0] += product(A(g[i]), A(weight[c])) * xhat;
-            sums[1] += xhat * xhat;
+            const A xhat = multiply_rn(A(p.s[i]), r);
+            sums.values[0] += multiply_rn(A(p.g[i]), A(p.weight[c])) * xhat;
+            sums.values[1] += xhat * xhat;
         }
-        row_sum(sums, turn);
-        const A average = average_of(sums[0], sums[1], r, cols_eps);
-        for (int64_t c = threadIdx.x, i = row * cols + c; c < cols;
+        sums = reduce(sums);
+        const A average = average_of(sums[0], sums[1], r, p.cols_eps);
+        for (int64_t c = threadIdx.x, i = row * p.cols + c; c < p.cols;
              c += blockDim.x, i += blockDim.x) {
-            const A h = product(A(g[i]), A(weight[c])), xhat = product(A(s[i]), r);
+            const A h = multiply_rn(A(p.g[i]), A(p.weight[c])), xhat = multiply_rn(A(p.s[i]), r);
             const A d = r * (h - xhat * average);
-            dx[i] = T(gs == nullptr ? d : d + A(gs[i]));
+            p.dx[i] = T(p.gs == nullptr ? d : d + A(p.gs[i]));
         }
     }
 }
 
-// V: neighbouring columns of a thread.
-template <class T, int V>
-__global__ void columns_block(const T* g, const T* s, const Acc<T>* rstd, Acc<T>* partial_dweight,
-                              int64_t rows, int64_t cols) {
+template <class T>
+__global__ void dweight_block(Backward<T> p) {
     using A = Acc<T>;
-    const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-    if (c >= cols) return;
+    const int64_t c = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (c >= p.cols) return;
     const int64_t slice = int64_t(blockIdx.y) * blockDim.y + threadIdx.y;
     const int64_t slices = int64_t(gridDim.y) * blockDim.y;
-    A sum[V] = {};
+    A sum = 0;
 #pragma unroll 4
-    for (int64_t row = slice; row < rows; row += slices) {
-        const Vec<T, V> u = load<V>(g + row * cols + c), v = load<V>(s + row * cols + c);
-        for (int k = 0; k < V; ++k) sum[k] += A(u[k]) * (A(v[k]) * rstd[row]);
-    }
-    store(partial_dweight + slice * cols + c, sum);
+    for (int64_t row = slice; row < p.rows; row += slices)
+        sum += A(p.g[row * p.cols + c]) * (A(p.s[row * p.cols + c]) * p.rstd[row]);
+    p.partial_dweight[slice * p.cols + c] = sum;
 }
 
 // ---- vector: a thread keeps its part of the row, N vectors of 16 bytes, in registers, so that
 // memory is read once. Backward also keeps the weights, and the sums of its columns over all rows
 // that the block takes; the next row is on its way to shared memory meanwhile.
 //
-// A row too wide for one block is shared out among the blocks of a cluster. Those wait for each
-// other, and more has to be on its way meanwhile: in forward such a row waits in shared memory, and
-// backward takes two of them at once. A row that does not fit into that either is read again where
-// it is needed.
-//
-// A row that is no multiple of the vector wide has edges, which go one by one (edges.cuh).
-// Flaw: such a row too wide for one block goes back to block.
+// A row that is no multiple of the vector wide has edges, which go one by one (rows.cuh).
+// Flaw: a row too wide for one block goes back to block.
 
-// one_nth: 1 / cols, so that no thread divides. (Edges take registers, and so a block's place.)
-template <class T, bool kWhole>
-__global__ __launch_bounds__(kForwardThreads, kWhole ? kForwardBlocks : 2) void forward_vector(
-    const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int64_t rows,
-    int cols, Acc<T> one_nth, Acc<T> eps) {
+// Vectors that forward keeps of a row, in each thread's registers. The simulator, to which a
+// barrier is dear, keeps a row within one warp.
+constexpr int kForwardVectors = PLAYGROUND_CUDA ? 4 : 32;
+constexpr int kForwardBlocks = 3;  // of 512 threads that fit: 40 registers each
+
+// (Edges take registers, and so a block's place.)
+template <class T, bool kAligned>
+__global__ __launch_bounds__(kForwardThreads, kAligned ? kForwardBlocks : 2) void forward_vector(
+    Forward<T> p) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kForwardVectors;
+    const int cols = p.cols;
     const int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y, begin = row * cols;
-    const Inner<T, kWhole> inner(x + begin, row < rows ? cols : 0);  // past the last one nothing
-    const Columns<T, N> column(0, inner.begin);
-    RowMerge merge(1);
+    // Past the last row there is nothing to do.
+    const Interior<T, kAligned> interior(p.x + begin, row < p.rows ? cols : 0);
+    const Columns<T> column(interior.begin);
     Vec<T, V> v[N];
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-        v[n] = load_once<V>(x + begin + column[n], column[n] < inner.end);
-    }
+    for (int n = 0; n < N; ++n)
+        v[n] = load_once<V>(p.x + begin + column[n], column[n] < interior.end);
     T edges[2];
-    inner.edges(threadIdx.x, [&](int n, int c) { edges[n] = x[begin + c]; });
-    if (residual != nullptr) {
+    interior.edges(threadIdx.x, [&](int n, int c) { edges[n] = p.x[begin + c]; });
+    if (p.residual != nullptr) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
-            if (c >= inner.end) break;
-            const Vec<T, V> more = load_once<V>(residual + begin + c);
+            if (c >= interior.end) break;
+            const Vec<T, V> more = load_once<V>(p.residual + begin + c);
             for (int k = 0; k < V; ++k) v[n][k] = sum_of(v[n][k], more[k]);
-            inner.put(s + begin + c, v[n]);
+            interior.store(p.s + begin + c, v[n]);
         }
-        inner.edges(threadIdx.x, [&](int n, int c) {
-            edges[n] = sum_of(edges[n], residual[begin + c]);
-            s[begin + c] = edges[n];
+        interior.edges(threadIdx.x, [&](int n, int c) {
+            edges[n] = sum_of(edges[n], p.residual[begin + c]);
+            p.s[begin + c] = edges[n];
         });
     }
-    Total<A> square = {0};
+    Sums<1, A> square = {0};
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-        if (column[n] >= inner.end) break;
-        for (int k = 0; k < V; ++k) square.value += A(v[n][k]) * A(v[n][k]);
+        if (column[n] >= interior.end) break;
+        for (T value : v[n].at) square.values[0] += A(value) * A(value);
     }
-    inner.edges(threadIdx.x, [&](int n, int) { square.value += A(edges[n]) * A(edges[n]); });
-    const A r = inverse_root(merge(square).value * one_nth + eps);
+    interior.edges(threadIdx.x, [&](int n, int) { square.values[0] += A(edges[n]) * A(edges[n]); });
+    BlockReduce reduce;
+    const A r = rsqrt_rn(reduce(square)[0] * p.inverse_cols + p.eps);
 #pragma unroll
     for (int n = 0; n < N; ++n) {
         const int c = column[n];
-        if (c >= inner.end) break;
-        const Vec<T, V> w = inner.beside(weight, c);
+        if (c >= interior.end) break;
+        const Vec<T, V> w = interior.load_unaligned(p.weight, c);
         for (int k = 0; k < V; ++k) v[n][k] = T(A(v[n][k]) * r * A(w[k]));
-        inner.put(y + begin + c, v[n]);
+        interior.store(p.y + begin + c, v[n]);
     }
-    inner.edges(
-        threadIdx.x, [&](int n, int c) { y[begin + c] = T(A(edges[n]) * r * A(weight[c])); });
-    if (threadIdx.x == 0 && row < rows && rstd != nullptr) rstd[row] = r;
+    interior.edges(
+        threadIdx.x, [&](int n, int c) { p.y[begin + c] = T(A(edges[n]) * r * A(p.weight[c])); });
+    if (threadIdx.x == 0 && row < p.rows && p.rstd != nullptr) p.rstd[row] = r;
 }
 
-// blocks: of a cluster, which has one row. K: of tensors to read, 2 with a residual.
-template <class T, int K>
-__global__ __launch_bounds__(kMostThreads, kWaitingBlocks) void forward_wide(
-    const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int cols, int blocks,
-    Acc<T> one_nth, Acc<T> eps) {
-    using A = Acc<T>;
-    constexpr int V = kVec<T>, N = kVectors<K>;
-    const int64_t row = cluster_index(), begin = row * cols;
-    Part<T, K> part(blocks);
-    RowMerge<kMostThreads / kWarp, kMostBlocks> merge(blocks);
-    if constexpr (K == 2) {
-        part.fetch(cols, x + begin, residual + begin);
-    } else {
-        part.fetch(cols, x + begin);
-    }
-    part.await();
-    Total<A> square = {0};
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = part.column(n);
-        if (c >= cols) break;
-        Vec<T, V> v = part.at(n, 0);
-        if constexpr (K == 2) {
-            const Vec<T, V> more = part.at(n, 1);
-            for (int k = 0; k < V; ++k) v[k] = sum_of(v[k], more[k]);
-            store(s + begin + c, v);
-            part.at(n, 0) = v;
-        }
-        for (int k = 0; k < V; ++k) square.value += A(v[k]) * A(v[k]);
-    }
-    const auto sent = merge.send(square);
-    // Weights that come in meanwhile; more would not fit into 40 registers.
-    constexpr int kEarly = 4;
-    Vec<T, V> early[kEarly];
-#pragma unroll
-    for (int n = 0; n < kEarly; ++n) {
-        if (part.column(n) < cols) early[n] = load<V>(weight + part.column(n));
-    }
-    const A r = inverse_root(merge.receive(sent).value * one_nth + eps);
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-        const int c = part.column(n);
-        if (c >= cols) break;
-        const Vec<T, V> w = n < kEarly ? early[n] : load<V>(weight + c);
-        Vec<T, V> v = part.at(n, 0);
-        for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * r * A(w[k]));
-        store(y + begin + c, v);
-    }
-    if (part.column(0) == 0 && rstd != nullptr) rstd[row] = r;
-}
-
-// Without a residual there is half the traffic to hide the meetings behind. So a cluster stays, and
-// each thread keeps the weights of its columns; while what the blocks have summed of the next row
-// is on its way to all of them, they finish this one.
-constexpr int kQueueVectors = 4, kQueueDepth = 2;  // of a thread in a row; rows that wait
-
+// The next row of g and s, while the block works on this one.
 template <class T>
-__global__ __launch_bounds__(kWideThreads, 1) void forward_queue(
-    const T* x, const T* weight, T* y, Acc<T>* rstd, int rows, int cols, int blocks, Acc<T> one_nth,
-    Acc<T> eps) {
-    using A = Acc<T>;
-    constexpr int V = kVec<T>, N = kQueueVectors;
-    const int first = cluster_index(), stride = clusters();
-    const FullColumns<T, N> column(blocks, cols);
-    RowMerge<kWideThreads / kWarp, kMostBlocks> merge(blocks);
-    RowQueue<T, N, kQueueDepth> queue(column, first, stride, rows, x);
-    Vec<T, V> w[N];
-#pragma unroll
-    for (int n = 0; n < N; ++n) w[n] = load<V>(weight + column[n]);
-    const auto send_squares = [&](auto vector) {
-        Totals<2, A> squares = {0, 0};  // two, both sent: quicker (docs/rms_norm.md)
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-            const auto before = squares;
-            for (T value : vector(n).at) squares.values[n % 2] += A(value) * A(value);
-            if (!column.there(n)) squares = before;
-        }
-        return merge.send(squares);
-    };
-    queue.await();
-    auto sent = send_squares([&](int n) { return queue.at(n); });
-    for (int row = first; row < rows; row += stride) {
-        const auto squares = merge.receive(sent);
-        const A r = inverse_root((squares[0] + squares[1]) * one_nth + eps);
-        if (row + stride < rows) {
-            queue.template await<1>();
-            sent = send_squares([&](int n) { return queue.template at<1>(n); });
-        }
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-            Vec<T, V> v = queue.at(n);
-            for (int k = 0; k < V; ++k) v[k] = T(A(v[k]) * r * A(w[n][k]));
-            store(y + int64_t(row) * cols + column[n], v);
-            queue.replace(n);
-        }
-        queue.advance();
-        if (column.first == 0 && rstd != nullptr) rstd[row] = r;
-    }
-}
+using NextRow = SharedRows<T, kBackwardVectors<T>, 2, 2>;
 
-// A row that no cluster can keep, whatever its width. K: of tensors to read, 2 with a residual.
-template <class T, int K>
-__global__ __launch_bounds__(kAllThreads) void forward_long(
-    const T* x, const T* residual, const T* weight, T* y, T* s, Acc<T>* rstd, int cols, int blocks,
-    int kept, Acc<T> one_nth, Acc<T> eps) {
-    using A = Acc<T>;
-    constexpr int V = kVec<T>;
-    Walk<T, 1> walk(cols, blocks, kept);
-    RowMerge<kAllThreads / kWarp> merge(blocks);
-    const int64_t row = cluster_index();
-    const int64_t begin = row * cols;
-    const T *x_row = x + begin, *residual_row = residual + begin;
-    T *s_row = s + begin, *out = y + begin;
-    Total<A> square = {0};
-    const auto add = [&](int c, auto& v) {
-        if constexpr (K == 2) {
-            for (int k = 0; k < V; ++k) v[0][k] = sum_of(v[0][k], v[1][k]);
-            store(s_row + c, v[0]);
-        }
-        for (T value : v[0].at) square.value += A(value) * A(value);
-    };
-    if constexpr (K == 2) {
-        walk.read_and_change(add, x_row, residual_row);
-    } else {
-        walk.read(add, x_row);
-    }
-    const A r = inverse_root(merge(square).value * one_nth + eps);
-    const auto finish = [&](int c, const auto& v) {
-        const Vec<T, V> w = load<V>(weight + c);
-        Vec<T, V> scaled;
-        for (int k = 0; k < V; ++k) scaled[k] = T(A(v[0][k]) * r * A(w[k]));
-        store(out + c, scaled);
-    };
-    walk.read_again(finish, K == 2 ? s_row : x_row);  // a thread reads what it has written itself
-    if (walk.is_first() && rstd != nullptr) rstd[row] = r;
-}
-
-template <class T, bool kWhole>
-__global__ __launch_bounds__(kBackwardThreads) void backward_vector(
-    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd, T* dx,
-    Acc<T>* partial_dweight, int64_t rows, int cols, Acc<T> cols_eps) {
+template <class T, bool kAligned>
+__global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> p) {
     using A = Acc<T>;
     constexpr int V = kVec<T>, N = kBackwardVectors<T>;
-    const Turns<kWhole> turns;
-    const Inner<T, kWhole> inner(g + turns.first * cols, cols);
-    const Columns<T, N> column(0, inner.begin);
-    RowMerge merge(1);
-    const NextRows<T, 2> ahead;
-    const int lone = inner.lone(threadIdx.x);
-    A weight_sum[N][V] = {}, lone_sum = 0;
+    const int cols = p.cols;
+    const GridStride<kAligned> rows;
+    const Interior<T, kAligned> interior(p.g + rows.first * cols, cols);
+    const Columns<T> column(interior.begin);
+    const int edge = interior.edge_column(threadIdx.x);
+    A weight_sum[N][V] = {}, edge_sum = 0;
     A w[N][V];
-    read_columns(weight, column, inner, w);
-    const A lone_w = lone < 0 ? A(0) : A(weight[lone]);
-    NextNumber<A> next_r;
-    NextNumber<T> next_u, next_v;
-    const auto ask = [&](int turn, int64_t row) {
-        const bool there = row < rows;
-        next_r.ask(rstd + row, there);
-        next_u.ask(g + row * cols + lone, there && lone >= 0);
-        next_v.ask(s + row * cols + lone, there && lone >= 0);
-        ahead.fetch(turn, 0, column, there ? inner.end : 0, row * cols, g, s);
+    read_columns(p.weight, column, interior, w);
+    const A edge_w = edge < 0 ? A(0) : A(p.weight[edge]);
+    Prefetched<A> next_r;
+    Prefetched<T> next_u, next_v;
+    const auto fetch = [&](int phase, int64_t row) {
+        const bool there = row < p.rows;
+        next_r.fetch(p.rstd + row, there);
+        next_u.fetch(p.g + row * cols + edge, there && edge >= 0);
+        next_v.fetch(p.s + row * cols + edge, there && edge >= 0);
+        NextRow<T>::fetch(
+            phase, column, there ? interior.end : 0, p.g + row * cols, p.s + row * cols);
     };
-    ask(0, turns.first);
-    if constexpr (!kWhole) next_r.await(), next_u.await(), next_v.await();
-    int turn = 0;
-    for (int64_t row = turns.first; row - turns.behind < rows; row += turns.stride, turn ^= 1) {
-        const int end = row < rows ? inner.end : 0;  // past the last row there is nothing to do
+    fetch(0, rows.first);
+    if constexpr (!kAligned) next_r.wait(), next_u.wait(), next_v.wait();
+    BlockReduce reduce;
+    int phase = 0;
+    for (int64_t row = rows.first; row - rows.behind < p.rows; row += rows.stride, phase ^= 1) {
+        const int end = row < p.rows ? interior.end : 0;  // past the last row nothing is left
         const A r = next_r.get();
-        const T lone_u = next_u.get(), lone_v = next_v.get();
-        ask(turn ^ 1, row + turns.stride);
-        const bool has_lone = lone >= 0 && row < rows;
+        const T edge_u = next_u.get(), edge_v = next_v.get();
+        fetch(phase ^ 1, row + rows.stride);
+        const bool has_edge = edge >= 0 && row < p.rows;
         Vec<T, V> u[N], v[N], more[N];
-        if (gs != nullptr) {  // for these there are registers
+        if (p.gs != nullptr) {  // for these there are registers
 #pragma unroll
             for (int n = 0; n < N; ++n) {
                 const int c = column[n];
-                more[n] = load_once<V>(gs + row * cols + c, c < end);
+                more[n] = load_once<V>(p.gs + row * cols + c, c < end);
             }
         }
-        await_batches<1>();          // the next row may still be on its way
-        Totals<2, A> mine = {0, 0};  // of h * xhat, of xhat * xhat
+        cp_async_wait<1>();        // the next row may still be on its way
+        Sums<2, A> mine = {0, 0};  // of h * xhat, of xhat * xhat
         const auto add = [&](T u, T v, A w, A& weight_sum) {
-            const A xhat = product(A(v), r);
+            const A xhat = multiply_rn(A(v), r);
             weight_sum += A(u) * xhat;
-            mine.values[0] += product(A(u), w) * xhat;
+            mine.values[0] += multiply_rn(A(u), w) * xhat;
             mine.values[1] += xhat * xhat;
         };
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             if (column[n] >= end) break;
-            u[n] = ahead.at(turn, n, 0);
-            v[n] = ahead.at(turn, n, 1);
+            u[n] = NextRow<T>::at(n, 0, phase);
+            v[n] = NextRow<T>::at(n, 1, phase);
             for (int k = 0; k < V; ++k) add(u[n][k], v[n][k], w[n][k], weight_sum[n][k]);
         }
-        if (has_lone) add(lone_u, lone_v, lone_w, lone_sum);
-        const auto sums = merge(mine);
-        const A average = average_of(sums[0], sums[1], r, cols_eps);
+        if (has_edge) add(edge_u, edge_v, edge_w, edge_sum);
+        const auto sums = reduce(mine);
+        const A average = average_of(sums[0], sums[1], r, p.cols_eps);
         const auto dx_of = [&](T u, T v, A w) {
-            const A h = product(A(u), w), xhat = product(A(v), r);
+            const A h = multiply_rn(A(u), w), xhat = multiply_rn(A(v), r);
             return r * (h - xhat * average);
         };
+        T* dx = p.dx + row * cols;
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];
             if (c >= end) break;
             for (int k = 0; k < V; ++k) {
                 const A d = dx_of(u[n][k], v[n][k], w[n][k]);
-                v[n][k] = T(gs == nullptr ? d : d + A(more[n][k]));
+                v[n][k] = T(p.gs == nullptr ? d : d + A(more[n][k]));
             }
-            inner.put(dx + row * cols + c, v[n]);
+            interior.store(dx + c, v[n]);
         }
-        if (has_lone) {
-            const A d = dx_of(lone_u, lone_v, lone_w);
-            const int64_t i = row * cols + lone;
-            dx[i] = T(gs == nullptr ? d : d + A(gs[i]));
+        if (has_edge) {
+            const A d = dx_of(edge_u, edge_v, edge_w);
+            dx[edge] = T(p.gs == nullptr ? d : d + A(p.gs[row * cols + edge]));
         }
     }
     write_columns(
-        partial_dweight + blockIdx.x * int64_t(cols), column, inner, weight_sum, lone_sum);
+        p.partial_dweight + blockIdx.x * int64_t(cols), column, interior, weight_sum, edge_sum);
 }
 
-// blocks: of a cluster, or 1. It takes two rows of two-byte elements at once, for which there are
-// no registers: the second half of each takes it from shared memory again.
-template <class T>
-__global__ __launch_bounds__(kBackwardThreads) void backward_wide(
-    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd, T* dx,
-    Acc<T>* partial_dweight, int64_t rows, int cols, int blocks, Acc<T> cols_eps) {
-    using A = Acc<T>;
-    constexpr int V = kVec<T>, N = kBackwardVectors<T>, R = kWideRows<T>;
-    const Inner<T, true> inner(g, cols);
-    const Columns<T, N> column(cluster_rank());
-    RowMerge<kBackwardThreads / kWarp, kMostBlocks> merge(blocks);
-    const NextRows<T, 2, R> ahead;
-    const int64_t slice = cluster_index(), slices = clusters();
-    A weight_sum[N][V] = {};
-    A w[N][V];
-    read_columns(weight, column, inner, w);
-    A next_r[R];
-    const auto fetch = [&](int turn, int64_t row) {
-#pragma unroll
-        for (int i = 0; i < R; ++i, row += slices) {
-            const bool there = row < rows;
-            next_r[i] = there ? rstd[row] : A(0);
-            ahead.fetch(turn, i, column, there ? cols : 0, row * cols, g, s);
-        }
-    };
-    fetch(0, slice);
-    int turn = 0;
-    for (int64_t first = slice; first < rows; first += R * slices, turn ^= 1) {
-        A r[R];
-#pragma unroll
-        for (int i = 0; i < R; ++i) r[i] = next_r[i];
-        fetch(turn ^ 1, first + R * slices);
-        Vec<T, V> more[R][N];
-        if (gs != nullptr) {
-#pragma unroll
-            for (int i = 0; i < R; ++i) {
-                const int64_t row = first + i * slices;
-#pragma unroll
-                for (int n = 0; n < N; ++n) {
-                    const int c = column[n];
-                    more[i][n] = load_once<V>(gs + row * cols + c, row < rows && c < cols);
-                }
-            }
-        }
-        await_batches<R>();          // the next rows may still be on their way
-        Totals<2 * R, A> mine = {};  // of each row's h * xhat, and of its xhat * xhat
-#pragma unroll
-        for (int i = 0; i < R; ++i) {
-            if (first + i * slices >= rows) break;
-#pragma unroll
-            for (int n = 0; n < N; ++n) {
-                if (column[n] >= cols) break;
-                const Vec<T, V> u = ahead.at(turn, n, 0, i), v = ahead.at(turn, n, 1, i);
-                for (int k = 0; k < V; ++k) {
-                    const A xhat = product(A(v[k]), r[i]);
-                    weight_sum[n][k] += A(u[k]) * xhat;
-                    mine.values[2 * i] += product(A(u[k]), w[n][k]) * xhat;
-                    mine.values[2 * i + 1] += xhat * xhat;
-                }
-            }
-        }
-        const auto sums = merge(mine);
-#pragma unroll
-        for (int i = 0; i < R; ++i) {
-            const int64_t row = first + i * slices;
-            if (row >= rows) break;
-            const A average = average_of(sums[2 * i], sums[2 * i + 1], r[i], cols_eps);
-#pragma unroll
-            for (int n = 0; n < N; ++n) {
-                const int c = column[n];
-                if (c >= cols) break;
-                const Vec<T, V> u = ahead.at(turn, n, 0, i);
-                Vec<T, V> v = ahead.at(turn, n, 1, i);
-                for (int k = 0; k < V; ++k) {
-                    const A h = product(A(u[k]), w[n][k]), xhat = product(A(v[k]), r[i]);
-                    const A d = r[i] * (h - xhat * average);
-                    v[k] = T(gs == nullptr ? d : d + A(more[i][n][k]));
-                }
-                store(dx + row * cols + c, v);
-            }
-        }
-    }
-    write_columns(partial_dweight + slice * cols, column, inner, weight_sum);
-}
+// ---- cluster and stream, for rows too wide for one block; and which kernel takes which rows
 
-// What dx takes of a row that no cluster can keep: its average. averages: [rows]
-template <class T>
-__global__ __launch_bounds__(kSumThreads, 2) void averages_long(
-    const T* g, const T* s, const T* weight, const Acc<T>* rstd, Acc<T>* averages, int cols,
-    int blocks, Acc<T> cols_eps) {
-    using A = Acc<T>;
-    Walk<T, 2> walk(cols, blocks, 0);
-    RowMerge merge(blocks);
-    const int64_t row = cluster_index();
-    const A r = rstd[row];
-    Totals<2, A> mine = {0, 0};  // of h * xhat, of xhat * xhat
-    const auto add = [&](int c, const auto& v) {
-        const Vec<T, kVec<T>> w = load<kVec<T>>(weight + c);
-        for (int k = 0; k < kVec<T>; ++k) {
-            const A xhat = product(A(v[1][k]), r);
-            mine.values[0] += product(A(v[0][k]), A(w[k])) * xhat;
-            mine.values[1] += xhat * xhat;
-        }
-    };
-    walk.read(add, g + row * cols, s + row * cols);
-    const auto sums = merge(mine);
-    if (walk.is_first()) averages[row] = average_of(sums[0], sums[1], r, cols_eps);
-}
+#include "rms_norm_wide.cuh"
 
-// Of such rows: a thread takes V neighbouring columns of a slice of them.
-template <class T>
-__global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(
-    const T* g, const T* gs, const T* s, const T* weight, const Acc<T>* rstd,
-    const Acc<T>* averages, T* dx, Acc<T>* partial_dweight, int rows, int64_t cols) {
-    using A = Acc<T>;
-    constexpr int V = kVec<T>, R = kRowsAhead;
-    const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-    if (c >= cols) return;
-    const Vec<T, V> w = load<V>(weight + c);
-    A weight_sum[V] = {};
-    for (int first = blockIdx.y; first < rows; first += R * gridDim.y) {
-        Vec<T, V> u[R], v[R], more[R];
-#pragma unroll
-        for (int i = 0; i < R; ++i) {
-            const int row = first + i * int(gridDim.y);
-            u[i] = load_once<V>(g + int64_t(row) * cols + c, row < rows);
-            v[i] = load_once<V>(s + int64_t(row) * cols + c, row < rows);
-            more[i] = load_once<V>(gs + int64_t(row) * cols + c, row < rows && gs != nullptr);
-        }
-#pragma unroll
-        for (int i = 0; i < R; ++i) {
-            const int row = first + i * int(gridDim.y);
-            if (row >= rows) break;
-            const A r = rstd[row], average = averages[row];
-            for (int k = 0; k < V; ++k) {
-                const A h = product(A(u[i][k]), A(w[k])), xhat = product(A(v[i][k]), r);
-                weight_sum[k] += A(u[i][k]) * xhat;
-                const A d = r * (h - xhat * average);
-                v[i][k] = T(gs == nullptr ? d : d + A(more[i][k]));
-            }
-            store(dx + int64_t(row) * cols + c, v[i]);
-        }
-    }
-    store(partial_dweight + blockIdx.y * cols + c, weight_sum);
-}
+// ---- launchers. Rows that a version cannot take go to the one before.
 
-// ---- launchers. version: 0 naive, 1 block, 2 vector
-
-template <class T>
-BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
-                        int64_t cols, int64_t version) {
-    BackwardPlan<T> plan(version == 2 && is_whole<T>(cols, g, gs, s, weight), rows, cols);
-    if constexpr (kHasVectors<T>) {
-        constexpr int kBytes = NextRows<T, 2>::kBytes;
-        if (plan.whole) {
-            plan.launch = backward_launch<T>(backward_vector<T, true>, rows, cols, kBytes);
-        } else if (version == 2 && is_aligned(g, gs, s, weight) && may_have_edges<T>(cols, g)) {
-            plan.take_edges(backward_launch<T>(backward_vector<T, false>, rows, cols, kBytes));
-        }
-        if constexpr (kMayHaveClusters) {
-            if (plan.whole && plan.wants_wide(sizeof(T) == 2)) {
-                plan.take_wide(backward_launch<T>(
-                    backward_wide<T>, rows, cols, NextRows<T, 2, kWideRows<T>>::kBytes));
-            }
-        }
-    }
-    return plan;
-}
-
-// residual and s are null, or both are not.
 template <class T>
 cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* y, T* s,
                              Acc<T>* rstd, int64_t rows, int64_t cols, double eps, int64_t version,
                              cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
-    if (version == 0) {
-        forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
-            x, residual, weight, y, s, rstd, rows, cols, Acc<T>(eps));
-        return cudaGetLastError();
+    const Forward<T> p = {
+        x, residual, weight, y, s, rstd, rows, cols, Acc<T>(eps), Acc<T>(1) / cols};
+    if (version == kNaive) {
+        forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(p);
+    } else if (!launch_forward(p, version, stream)) {
+        forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(p);
     }
-    if constexpr (kHasVectors<T>) {
-        const Acc<T> one_nth = Acc<T>(1) / cols;
-        const bool whole = is_whole<T>(cols, x, residual, weight, y, s);
-        const bool edges = is_aligned(weight) && may_have_edges<T>(cols, x, residual, y, s);
-        if (version == 2 && (whole || edges)) {
-            const auto kernel = whole ? forward_vector<T, true> : forward_vector<T, false>;
-            const RowLaunch launch = forward_launch<T>(kernel, rows, cols, kForwardVectors);
-            if (launch.blocks == 1) {
-                launch.start(kernel, stream, x, residual, weight, y, s, rstd, rows, int(cols),
-                             one_nth, Acc<T>(eps));
-                return cudaGetLastError();
-            }
-        }
-        if (version == 2 && whole) {
-            RowLaunch launch;
-            const bool adds = residual != nullptr;
-            if (!adds && cols > kWaitingCols<T>) {
-                launch = wide_launch<T, kQueueVectors, kQueueDepth>(
-                    forward_queue<T>, kWideThreads, rows, cols);
-                if (launch.blocks > 0) {
-                    launch.start(forward_queue<T>, stream, x, weight, y, rstd, int(rows), int(cols),
-                                 launch.blocks, one_nth, Acc<T>(eps));
-                    return cudaGetLastError();
-                }
-            }
-            const auto wide = adds ? forward_wide<T, 2> : forward_wide<T, 1>;
-            launch = forward_launch<T>(
-                wide, rows, cols, adds ? kVectors<2> : kVectors<1>, waiting_bytes(1), kMostBlocks);
-            if (launch.blocks > 0) {
-                launch.start(wide, stream, x, residual, weight, y, s, rstd, int(cols),
-                             launch.blocks, one_nth, Acc<T>(eps));
-                return cudaGetLastError();
-            }
-            const auto kernel = residual != nullptr ? forward_long<T, 2> : forward_long<T, 1>;
-            const LongLaunch walk = long_launch<T, 1>(kernel, kAllThreads, rows, cols);
-            walk.start(kernel, stream, x, residual, weight, y, s, rstd, int(cols), walk.blocks,
-                       walk.kept, one_nth, Acc<T>(eps));
-            return cudaGetLastError();
-        }
-    }
-    forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
-        x, residual, weight, y, s, rstd, rows, cols, Acc<T>(eps));
     return cudaGetLastError();
 }
 
@@ -689,61 +352,36 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
 template <class T>
 int64_t rms_norm_partials(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
                           int64_t cols, int64_t version) {
-    if (version == 0 || cols == 0) return 0;
+    if (version == kNaive || cols == 0) return 0;
     return plan_of(g, gs, s, weight, rows, cols, version).partials();
 }
 
-// gs: null if nothing arrives at s.
 template <class T>
 cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weight,
                               const Acc<T>* rstd, T* dx, Into<T> dweight, Acc<T>* partial_dweight,
                               int64_t rows, int64_t cols, double eps, int64_t version,
                               cudaStream_t stream) {
     if (cols == 0) return cudaSuccess;
-    const Acc<T> cols_eps = cols * eps;
-    if (rows == 0 || version == 0) {
-        if (rows > 0) {
-            dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
-                g, gs, s, weight, rstd, dx, rows, cols, cols_eps);
-        }
-        columns_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(
-            g, s, rstd, dweight, rows, cols);
+    const Backward<T> p = {
+        g, gs, s, weight, rstd, dx, partial_dweight, rows, cols, Acc<T>(cols * eps)};
+    if (rows == 0 || version == kNaive) {
+        if (rows > 0) dx_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(p);
+        dweight_naive<<<ceil_div<int64_t>(cols, 128), 128, 0, stream>>>(p, dweight);
         return cudaGetLastError();
     }
     const BackwardPlan<T> plan = plan_of(g, gs, s, weight, rows, cols, version);
-    const Slices& slices = plan.slices;
-    if (!plan.whole && plan.launch.blocks == 0) {
-        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(
-            g, gs, s, weight, rstd, dx, rows, cols, cols_eps);
-        columns_block<T, 1>
-            <<<slices.grid, slices.block, 0, stream>>>(g, s, rstd, partial_dweight, rows, cols);
-    } else if constexpr (kHasVectors<T>) {
-        if (plan.launch.blocks == 0) {
-            Acc<T>* averages = plan.averages(partial_dweight);
-            const RowLaunch launch = cluster_launch(averages_long<T>, rows, kSumThreads);
-            launch.start(averages_long<T>, stream, g, s, weight, rstd, averages, int(cols),
-                         launch.blocks, cols_eps);
-            dx_slices<<<slices.grid, slices.block, 0, stream>>>(
-                g, gs, s, weight, rstd, averages, dx, partial_dweight, int(rows), cols);
-        } else if (!plan.is_wide) {
-            const auto kernel = plan.whole ? backward_vector<T, true> : backward_vector<T, false>;
-            plan.launch.start(kernel, stream, g, gs, s, weight, rstd, dx, partial_dweight, rows,
-                              int(cols), cols_eps);
-        } else if constexpr (kMayHaveClusters) {
-            plan.launch.start(backward_wide<T>, stream, g, gs, s, weight, rstd, dx, partial_dweight,
-                              rows, int(cols), plan.launch.blocks, cols_eps);
-        }
+    if (plan.kernel == plan.block) {
+        dx_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(p);
+        dweight_block<<<plan.slices.grid, plan.slices.block, 0, stream>>>(p);
+    } else {
+        launch_backward(plan, p, stream);
     }
     launch_column_sums<T>(partial_dweight, dweight, nullptr, {}, plan.count(), cols, stream);
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                         \
-    template cudaError_t rms_norm_forward<T>(const T*, const T*, const T*, T*, T*, Acc<T>*,    \
-                                             int64_t, int64_t, double, int64_t, cudaStream_t); \
-    template int64_t rms_norm_partials<T>(                                                     \
-        const T*, const T*, const T*, const T*, int64_t, int64_t, int64_t);                    \
-    template cudaError_t rms_norm_backward<T>(                                                 \
-        const T*, const T*, const T*, const T*, const Acc<T>*, T*, Into<T>, Acc<T>*, int64_t,  \
-        int64_t, double, int64_t, cudaStream_t);
+#define INSTANTIATE(T)                                            \
+    template decltype(rms_norm_forward<T>) rms_norm_forward<T>;   \
+    template decltype(rms_norm_partials<T>) rms_norm_partials<T>; \
+    template decltype(rms_norm_backward<T>) rms_norm_backward<T>;
 FOR_EACH_TYPE(INSTANTIATE)

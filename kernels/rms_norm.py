@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 import jitload
-from jitload import is_recorded
 from kernels import check_first_order, version_number
 
 kernel = jitload.load("rms_norm")
-VERSIONS = ("naive", "block", "vector")
+VERSIONS = ("naive", "block", "vector", "cluster", "stream")
 
 
 def rms_norm(
@@ -41,14 +40,9 @@ def rms_norm(
     Source: Zhang, Sennrich, "Root Mean Square Layer Normalization", 2019.
     """
     number = version_number(version, VERSIONS)
-    if dweight is None and not is_recorded(x, weight, residual):
-        if residual is None:
-            return kernel.infer(x, weight, eps, number)
-        return kernel.add_infer(x, weight, residual, eps, number)
     if residual is None:
-        return kernel.forward(x, weight, eps, number, dweight)[0]
-    y, total, _ = kernel.add_forward(x, weight, residual, eps, number, dweight)
-    return y, total
+        return _forward(x, weight, eps, number, dweight)
+    return _add_forward(x, weight, residual, eps, number, dweight)
 
 
 def _new_sums(x: Tensor) -> Tensor:
@@ -132,6 +126,8 @@ kernel.register_autocast("infer")
 kernel.register_autocast("add_infer")
 kernel.register_autocast("forward", keep=("dweight",))
 kernel.register_autocast("add_forward", keep=("dweight",))
-kernel.register_autograd("forward", _backward, setup_context=_save)
-kernel.register_autograd("add_forward", _backward_add, setup_context=_save_add)
+_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+_add_forward = kernel.register_autograd(
+    "add_forward", _backward_add, setup_context=_save_add, infer="add_infer"
+)
 kernel.register_autograd("backward", _double_backward)

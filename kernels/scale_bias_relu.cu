@@ -10,8 +10,9 @@
 // element, where three separate ops move 6 * sizeof(T); backward reads g and x and writes dx,
 // 3 * sizeof(T). scale and bias are small and stay in the caches.
 
-#include "edges.cuh"
-#include "reduce.cuh"
+#include "rows.cuh"
+
+enum Version : int64_t { kNaive, kVector };  // as in scale_bias_relu.py
 
 __device__ inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ inline double multiply_add(double a, double b, double c) { return fma(a, b, c); }
@@ -38,10 +39,10 @@ struct PerColumn {
         return values ? Acc<T>(values[col]) : number;
     }
 
-    // The elements of V columns. kWhole: they begin on a boundary.
-    template <bool kWhole, int V>
+    // The elements of V columns. kAligned: they begin on a boundary.
+    template <bool kAligned, int V>
     __device__ void read(int64_t col, Acc<T> (&out)[V]) const {
-        const auto read = [](const T* p) { return kWhole ? load<V>(p) : load_anywhere<V>(p); };
+        const auto read = [](const T* p) { return kAligned ? load<V>(p) : load_unaligned<V>(p); };
         const Vec<T, V> v = values ? read(values + col) : Vec<T, V>{};
         for (int k = 0; k < V; ++k) out[k] = values ? Acc<T>(v[k]) : number;
     }
@@ -74,7 +75,7 @@ __global__ void columns_naive(const T* g, const T* x, PerColumn<T> scale, const 
     const int64_t col = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (col >= cols) return;
     const Acc<T> s = scale[col], b = Acc<T>(bias[col]);
-    LongSum<Acc<T>> scale_sum, bias_sum;
+    KahanSum<Acc<T>> scale_sum, bias_sum;
     for (int64_t i = col; i < rows * cols; i += cols) {
         const Acc<T> d = gradient(Acc<T>(g[i]), Acc<T>(x[i]), s, b);
         scale_sum += d * Acc<T>(x[i]);
@@ -89,64 +90,64 @@ __global__ void columns_naive(const T* g, const T* x, PerColumn<T> scale, const 
 // same time then work on one stretch of memory, which it likes. Backward, a thread also keeps its
 // columns' sums, and leaves them for a second pass: everything is read once.
 //
-// Rows of an odd width have edges (edges.cuh). A block then takes rows that begin equally far from
+// Rows of an odd width have edges (rows.cuh). A block then takes rows that begin equally far from
 // a boundary, and a thread has a column of the edges beside its vector.
 // Flaw: tensors that begin between two boundaries are taken element by element (V = 1).
 
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;  // rows that a thread loads before it computes, backward
 
-template <class T, int V, bool kWhole>
+template <class T, int V, bool kAligned>
 __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
                                int64_t cols, int64_t rows_each) {
     using A = Acc<T>;
-    constexpr int kApart = kWhole ? 1 : V;  // from one of the block's rows to the next
+    constexpr int kApart = kAligned ? 1 : V;  // from one of the block's rows to the next
     const int64_t alike = blockIdx.y % kApart, first = blockIdx.y / kApart * rows_each;
     const int64_t end = smaller((first + rows_each) * kApart, rows);
     const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    const Inner<T, kWhole, int64_t> inner(x + alike * cols, cols);
+    const Interior<T, kAligned, int64_t> interior(x + alike * cols, cols);
     const auto each_row = [&](auto visit) {
         for (int64_t row = (first + threadIdx.y) * kApart + alike; row < end;
              row += blockDim.y * kApart)
             visit(row * cols);
     };
-    const int64_t col = inner.begin + thread * V, lone = inner.lone(thread);
-    if (col < inner.end) {
+    const int64_t col = interior.begin + thread * V, edge = interior.edge_column(thread);
+    if (col < interior.end) {
         A s[V], b[V];
-        scale.template read<kWhole>(col, s);
-        PerColumn<T>{bias, 0}.template read<kWhole>(col, b);
+        scale.template read<kAligned>(col, s);
+        PerColumn<T>{bias, 0}.template read<kAligned>(col, b);
         each_row([&](int64_t begin) {
             Vec<T, V> v = load_once<V>(x + begin + col);
             for (int k = 0; k < V; ++k) v[k] = T(activate(A(v[k]), s[k], b[k]));
-            inner.put(y + begin + col, v);
+            interior.store(y + begin + col, v);
         });
     }
-    if (lone >= 0) {
-        const A s = scale[lone], b = A(bias[lone]);
-        each_row([&](int64_t begin) { y[begin + lone] = T(activate(A(x[begin + lone]), s, b)); });
+    if (edge >= 0) {
+        const A s = scale[edge], b = A(bias[edge]);
+        each_row([&](int64_t begin) { y[begin + edge] = T(activate(A(x[begin + edge]), s, b)); });
     }
 }
 
-template <class T, int V, bool kWhole>
+template <class T, int V, bool kAligned>
 __global__ __launch_bounds__(kThreads, 2) void backward_vector(
     const T* g, const T* x, PerColumn<T> scale, const T* bias, T* dx, Acc<T>* partial_dscale,
     Acc<T>* partial_dbias, int64_t rows, int64_t cols) {
     using A = Acc<T>;
     const int64_t step = int64_t(gridDim.y) * blockDim.y;
-    const int64_t first = kWhole ? int64_t(blockIdx.y) * blockDim.y + threadIdx.y
-                                 : int64_t(threadIdx.y) * gridDim.y + blockIdx.y;
+    const int64_t first = kAligned ? int64_t(blockIdx.y) * blockDim.y + threadIdx.y
+                                   : int64_t(threadIdx.y) * gridDim.y + blockIdx.y;
     const int64_t thread = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    const Inner<T, kWhole, int64_t> inner(g + first * cols, cols);
-    const int64_t col = inner.begin + thread * V, lone = inner.lone(thread);
-    const bool has_vector = col < inner.end;
-    if (!has_vector && lone < 0) return;
+    const Interior<T, kAligned, int64_t> interior(g + first * cols, cols);
+    const int64_t col = interior.begin + thread * V, edge = interior.edge_column(thread);
+    const bool has_vector = col < interior.end;
+    if (!has_vector && edge < 0) return;
     A s[V], b[V], scale_sum[V] = {}, bias_sum[V] = {};
-    A lone_s = 0, lone_b = 0, lone_scale_sum = 0, lone_bias_sum = 0;
+    A edge_s = 0, edge_b = 0, edge_scale_sum = 0, edge_bias_sum = 0;
     if (has_vector) {
-        scale.template read<kWhole>(col, s);
-        PerColumn<T>{bias, 0}.template read<kWhole>(col, b);
+        scale.template read<kAligned>(col, s);
+        PerColumn<T>{bias, 0}.template read<kAligned>(col, b);
     }
-    if (lone >= 0) lone_s = scale[lone], lone_b = A(bias[lone]);
+    if (edge >= 0) edge_s = scale[edge], edge_b = A(bias[edge]);
     // What z's gradient gives to x, and to the sums of a column.
     const auto dx_of = [](T g, T x, A s, A b, A& scale_sum, A& bias_sum) {
         const A d = gradient(A(g), A(x), s, b);
@@ -156,14 +157,14 @@ __global__ __launch_bounds__(kThreads, 2) void backward_vector(
     };
     for (int64_t row = first; row < rows; row += kUnroll * step) {
         Vec<T, V> u[kUnroll], v[kUnroll];
-        T lone_u[kUnroll], lone_v[kUnroll];
+        T edge_u[kUnroll], edge_v[kUnroll];
         for (int r = 0; r < kUnroll; ++r) {
             const int64_t begin = (row + r * step) * cols;
             const bool there = row + r * step < rows;
             u[r] = load_once<V>(g + begin + col, there && has_vector);
             v[r] = load_once<V>(x + begin + col, there && has_vector);
-            lone_u[r] = there && lone >= 0 ? g[begin + lone] : T(0);
-            lone_v[r] = there && lone >= 0 ? x[begin + lone] : T(0);
+            edge_u[r] = there && edge >= 0 ? g[begin + edge] : T(0);
+            edge_v[r] = there && edge >= 0 ? x[begin + edge] : T(0);
         }
         for (int r = 0; r < kUnroll; ++r) {
             if (row + r * step >= rows) break;
@@ -171,27 +172,27 @@ __global__ __launch_bounds__(kThreads, 2) void backward_vector(
             if (has_vector) {
                 for (int k = 0; k < V; ++k)
                     v[r][k] = dx_of(u[r][k], v[r][k], s[k], b[k], scale_sum[k], bias_sum[k]);
-                inner.put(to + col, v[r]);
+                interior.store(to + col, v[r]);
             }
-            if (lone >= 0) {
-                to[lone] =
-                    dx_of(lone_u[r], lone_v[r], lone_s, lone_b, lone_scale_sum, lone_bias_sum);
+            if (edge >= 0) {
+                to[edge] =
+                    dx_of(edge_u[r], edge_v[r], edge_s, edge_b, edge_scale_sum, edge_bias_sum);
             }
         }
     }
     partial_dscale += first * cols;
     partial_dbias += first * cols;
     if (has_vector) {
-        inner.put_beside(partial_dscale, col, scale_sum);
-        inner.put_beside(partial_dbias, col, bias_sum);
+        interior.store_unaligned(partial_dscale, col, scale_sum);
+        interior.store_unaligned(partial_dbias, col, bias_sum);
     }
-    if (lone >= 0) partial_dscale[lone] = lone_scale_sum, partial_dbias[lone] = lone_bias_sum;
+    if (edge >= 0) partial_dscale[edge] = edge_scale_sum, partial_dbias[edge] = edge_bias_sum;
 }
 
 // The launch of the vector version: blocks are `x` threads across the columns, `y` down the rows.
 struct Plan {
-    bool whole;  // may the kernel use vectors?
-    int apart;   // from one of a block's rows to the next; 1, or more where rows have edges
+    bool aligned;  // may the kernel use vectors?
+    int apart;     // from one of a block's rows to the next; 1, or more where rows have edges
     dim3 grid, block;
     int64_t partials() const { return int64_t(grid.y) * block.y; }
 };
@@ -202,13 +203,14 @@ constexpr int kLeastWithEdges = 33;         // columns; in fewer, too few thread
 // The caller says how many blocks there shall be down the rows: a multiple of `apart`.
 template <class T, class... P>
 Plan plan_of(int64_t cols, const P*... tensors) {
-    const bool aligned = is_aligned(tensors...), whole = aligned && cols % kVec<T> == 0;
+    const bool on_boundary = is_aligned(tensors...);
+    const bool aligned = on_boundary && cols % kVec<T> == 0;
     const bool edges =
-        aligned && !whole && cols >= kLeastWithEdges && may_have_edges<T>(cols, tensors...);
-    const int64_t vectors = whole || edges ? cols / kVec<T> : cols;
+        on_boundary && !aligned && cols >= kLeastWithEdges && may_have_edges<T>(cols, tensors...);
+    const int64_t vectors = aligned || edges ? cols / kVec<T> : cols;
     unsigned across = edges ? 2 * kEdgeThreads : 1;
     while (across < kThreads && across < vectors) across *= 2;
-    return {whole, edges ? kVec<T> : 1, dim3(ceil_div<int64_t>(vectors, across)),
+    return {aligned, edges ? kVec<T> : 1, dim3(ceil_div<int64_t>(vectors, across)),
             dim3(across, kThreads / across)};
 }
 
@@ -222,7 +224,7 @@ constexpr int kWideCols = 1 << 16;  // from here on the nearest cache has lost t
 
 template <class T>
 int64_t rows_of_a_block(const Plan& plan, int64_t rows, int64_t cols) {
-    const bool dear = !plan.whole || (sizeof(T) == 2 && cols >= kWideCols);
+    const bool dear = !plan.aligned || (sizeof(T) == 2 && cols >= kWideCols);
     int64_t each = plan.block.y;
     for (int more = 2; more <= (dear ? 2 * kRows : kRows); more *= 2) {
         if (plan.grid.x * ceil_div(rows, 2 * each) < multiprocessors() * kBlocksEach) break;
@@ -244,7 +246,7 @@ Plan backward_plan(const T* g, const T* x, const T* scale, const T* bias, int64_
     return plan;
 }
 
-// ---- launchers. version: 0 naive, 1 vector
+// ---- launchers
 
 template <class T>
 cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, const T* bias, T* y,
@@ -252,7 +254,7 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
                                     cudaStream_t stream) {
     if (rows == 0 || cols == 0) return cudaSuccess;
     const PerColumn<T> s = {scale, Acc<T>(factor)};
-    if (version == 0) {
+    if (version == kNaive) {
         const int64_t blocks = ceil_div<int64_t>(rows * cols, kThreads);
         forward_naive<<<blocks, kThreads, 0, stream>>>(x, s, bias, y, rows, cols);
         return cudaGetLastError();
@@ -260,7 +262,7 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
     Plan plan = plan_of<T>(cols, x, scale, bias, y);
     const int64_t each = rows_of_a_block<T>(plan, rows, cols);
     plan.grid.y = ceil_div(rows, each * plan.apart) * plan.apart;
-    const auto kernel = plan.whole       ? forward_vector<T, kVec<T>, true>
+    const auto kernel = plan.aligned     ? forward_vector<T, kVec<T>, true>
                         : plan.apart > 1 ? forward_vector<T, kVec<T>, false>
                                          : forward_vector<T, 1, true>;
     kernel<<<plan.grid, plan.block, 0, stream>>>(x, s, bias, y, rows, cols, each);
@@ -271,7 +273,7 @@ cudaError_t scale_bias_relu_forward(const T* x, const T* scale, double factor, c
 template <class T>
 int64_t scale_bias_relu_partials(const T* g, const T* x, const T* scale, const T* bias,
                                  int64_t rows, int64_t cols, int64_t version) {
-    if (version == 0 || cols == 0) return 0;
+    if (version == kNaive || cols == 0) return 0;
     return backward_plan(g, x, scale, bias, rows, cols).partials();
 }
 
@@ -282,7 +284,7 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
                                      int64_t cols, int64_t version, cudaStream_t stream) {
     if (cols == 0) return cudaSuccess;
     const PerColumn<T> s = {scale, Acc<T>(factor)};
-    if (version == 0) {
+    if (version == kNaive) {
         const int64_t blocks = ceil_div<int64_t>(rows * cols, kThreads);
         if (rows > 0) {
             dx_naive<<<blocks, kThreads, 0, stream>>>(g, x, s, bias, dx, rows, cols);
@@ -292,7 +294,7 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
         return cudaGetLastError();
     }
     const Plan plan = backward_plan(g, x, scale, bias, rows, cols);
-    const auto kernel = plan.whole       ? backward_vector<T, kVec<T>, true>
+    const auto kernel = plan.aligned     ? backward_vector<T, kVec<T>, true>
                         : plan.apart > 1 ? backward_vector<T, kVec<T>, false>
                                          : backward_vector<T, 1, true>;
     kernel<<<plan.grid, plan.block, 0, stream>>>(
@@ -302,12 +304,8 @@ cudaError_t scale_bias_relu_backward(const T* g, const T* x, const T* scale, dou
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                         \
-    template cudaError_t scale_bias_relu_forward<T>(                                           \
-        const T*, const T*, double, const T*, T*, int64_t, int64_t, int64_t, cudaStream_t);    \
-    template int64_t scale_bias_relu_partials<T>(                                              \
-        const T*, const T*, const T*, const T*, int64_t, int64_t, int64_t);                    \
-    template cudaError_t scale_bias_relu_backward<T>(                                          \
-        const T*, const T*, const T*, double, const T*, T*, T*, T*, Acc<T>*, Acc<T>*, int64_t, \
-        int64_t, int64_t, cudaStream_t);
+#define INSTANTIATE(T)                                                          \
+    template decltype(scale_bias_relu_forward<T>) scale_bias_relu_forward<T>;   \
+    template decltype(scale_bias_relu_partials<T>) scale_bias_relu_partials<T>; \
+    template decltype(scale_bias_relu_backward<T>) scale_bias_relu_backward<T>;
 FOR_EACH_TYPE(INSTANTIATE)

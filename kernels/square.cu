@@ -7,6 +7,8 @@
 
 #include "vec.cuh"
 
+enum Version : int64_t { kNaive, kVector };  // as in square.py
+
 template <class A>
 __device__ A square(A x) {
     return x * x;
@@ -62,14 +64,14 @@ __global__ void backward_vector(const T* g, const T* x, T* dx, int64_t n) {
     }
 }
 
-// ---- launchers. version: 0 naive, 1 vector
+// ---- launchers
 
 constexpr int kThreads = 256;
 
 template <class T>
 cudaError_t square_forward(const T* x, T* y, int64_t n, int64_t version, cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    if (version == 1 && is_aligned(x, y)) {
+    if (version == kVector && is_aligned(x, y)) {
         const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
         forward_vector<<<blocks, kThreads, 0, stream>>>(x, y, n);
     } else {
@@ -83,7 +85,7 @@ template <class T>
 cudaError_t square_backward(const T* g, const T* x, T* dx, int64_t n, int64_t version,
                             cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    if (version == 1 && is_aligned(g, x, dx)) {
+    if (version == kVector && is_aligned(g, x, dx)) {
         const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
         backward_vector<<<blocks, kThreads, 0, stream>>>(g, x, dx, n);
     } else {
@@ -93,7 +95,7 @@ cudaError_t square_backward(const T* g, const T* x, T* dx, int64_t n, int64_t ve
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                    \
-    template cudaError_t square_forward<T>(const T*, T*, int64_t, int64_t, cudaStream_t); \
-    template cudaError_t square_backward<T>(const T*, const T*, T*, int64_t, int64_t, cudaStream_t);
+#define INSTANTIATE(T)                                      \
+    template decltype(square_forward<T>) square_forward<T>; \
+    template decltype(square_backward<T>) square_backward<T>;
 FOR_EACH_TYPE(INSTANTIATE)

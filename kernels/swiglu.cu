@@ -8,6 +8,8 @@
 
 #include "vec.cuh"
 
+enum Version : int64_t { kNaive, kVector };  // as in swiglu.py
+
 template <class A>
 __device__ A sigmoid(A a) {
     return 1 / (1 + exp(-a));
@@ -88,7 +90,7 @@ __global__ void backward_vector(const T* g, const T* a, const T* b, T* da, T* db
     }
 }
 
-// ---- launchers. version: 0 naive, 1 vector
+// ---- launchers
 
 constexpr int kThreads = 256;
 
@@ -96,7 +98,7 @@ template <class T>
 cudaError_t swiglu_forward(const T* a, const T* b, T* y, int64_t n, int64_t version,
                            cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    if (version == 1 && is_aligned(a, b, y)) {
+    if (version == kVector && is_aligned(a, b, y)) {
         const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
         forward_vector<<<blocks, kThreads, 0, stream>>>(a, b, y, n);
     } else {
@@ -110,7 +112,7 @@ template <class T>
 cudaError_t swiglu_backward(const T* g, const T* a, const T* b, T* da, T* db, int64_t n,
                             int64_t version, cudaStream_t stream) {
     if (n == 0) return cudaSuccess;
-    if (version == 1 && is_aligned(g, a, b, da, db)) {
+    if (version == kVector && is_aligned(g, a, b, da, db)) {
         const int64_t blocks = ceil_div<int64_t>(n, kThreads * kVec<T>);
         backward_vector<<<blocks, kThreads, 0, stream>>>(g, a, b, da, db, n);
     } else {
@@ -120,9 +122,7 @@ cudaError_t swiglu_backward(const T* g, const T* a, const T* b, T* da, T* db, in
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                           \
-    template cudaError_t swiglu_forward<T>(                      \
-        const T*, const T*, T*, int64_t, int64_t, cudaStream_t); \
-    template cudaError_t swiglu_backward<T>(                     \
-        const T*, const T*, const T*, T*, T*, int64_t, int64_t, cudaStream_t);
+#define INSTANTIATE(T)                                      \
+    template decltype(swiglu_forward<T>) swiglu_forward<T>; \
+    template decltype(swiglu_backward<T>) swiglu_backward<T>;
 FOR_EACH_TYPE(INSTANTIATE)

@@ -42,7 +42,7 @@ NOTEBOOK = """
         timed("unchanged cell")
 """
 HEADER = """
-    edit(Path("include/reduce.cuh"))
+    edit(Path("include/rows.cuh"))
     timed("header edit")
 """
 BUILDS = ("cold build", "source edit", "header edit")  # the steps that must compile, and no others
@@ -192,8 +192,8 @@ def measure(side: Side, say: Callable[[str], None]) -> Seconds:
 
 def prepare(folder: Path) -> None:
     """The sources of both sides; and the simulator's runtime, which is built once a machine."""
-    for suffix in (".cu", ".cpp"):
-        shutil.copy(ROOT / f"kernels/layer_norm{suffix}", folder)
+    for name in ("layer_norm.cu", "layer_norm_wide.cuh", "layer_norm.cpp"):
+        shutil.copy(ROOT / "kernels" / name, folder)
     shutil.copytree(ROOT / "kernels/include", folder / "include")
     source = (folder / "layer_norm.cu").read_text()
     binding = (ROOT / "docs/programs/loop_plain.cpp").read_text()

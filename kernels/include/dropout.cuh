@@ -53,6 +53,12 @@ struct Draw {
     }
 };
 
+// What element i is multiplied by.
+template <class A>
+__device__ A factor_of(const Dropout<A>& dropout, uint64_t seed, int64_t i) {
+    return Draw<1>(dropout, seed, i).factor(dropout, 0);
+}
+
 // What draws came to, for `count` vectors of V elements: a bit each, where the draws have 16.
 template <int count, int V>
 class Kept {

@@ -3,8 +3,7 @@
 
 #include <math.h>
 
-#include "cluster.cuh"
-#include "reduce.cuh"
+#include "rows.cuh"
 
 #if PLAYGROUND_CUDA
 constexpr float kLog2E = 1.442695041f;
@@ -56,9 +55,9 @@ constexpr uint32_t kMinusInfinity<Half> = 0xfc00fc00;
 template <>
 constexpr uint32_t kMinusInfinity<BFloat16> = 0xff80ff80;
 
-// Of numbers that count for nothing.
+// Numbers that count for nothing.
 template <class T, int V>
-__device__ Vec<T, V> vector_of_nothing() {
+__device__ Vec<T, V> minus_infinities() {
     uint32_t words[V * sizeof(T) / 4];
     for (uint32_t& word : words) word = kMinusInfinity<T>;
     Vec<T, V> v;
@@ -131,11 +130,11 @@ __device__ Acc<T> largest(const Vec<T, V> (&v)[N]) {
 // normalizer calculation for softmax", 2018): whenever the max grows, the sum is scaled down.
 // As in PyTorch, a NaN or an infinity among the numbers makes the sum a NaN.
 template <class T>
-struct Soft {
+struct OnlineSoftmax {
     using A = Acc<T>;
     A max, sum;
 
-    __device__ static Soft of_nothing() { return {-A(INFINITY), 0}; }
+    __device__ static OnlineSoftmax identity() { return {-A(INFINITY), 0}; }
 
     // What turns a sum of e^(x - from) into one of e^(x - to), for from <= to.
     __device__ static A scale(A from, A to) {
@@ -182,13 +181,13 @@ struct Soft {
     }
 
     // Takes the numbers in that another one has.
-    __device__ void take(Soft other) {
+    __device__ void combine(OnlineSoftmax other) {
         const A all = larger(max, other.max);
         sum = sum * scale(max, all) + other.sum * scale(other.max, all);
         max = all;
     }
 
-    __device__ Soft across(int lanes) const {
+    __device__ OnlineSoftmax warp_reduce(int lanes) const {
         const A all = warp_max(max, lanes);
         return {all, warp_sum(sum * scale(max, all), lanes)};
     }

@@ -82,6 +82,27 @@ __device__ void store(T* p, const T (&numbers)[N]) {
     }
 }
 
+// load, of N elements that may stand between two boundaries, in a tensor that begins on one.
+// Elements of two bytes are read in pairs, from the one before p on where p stands between two
+// pairs.
+template <int N, class T>
+__device__ Vec<T, N> load_unaligned(const T* p) {
+    Vec<T, N> v;
+    if constexpr (sizeof(T) == 2) {
+        const bool between = reinterpret_cast<uintptr_t>(p) % sizeof(uint32_t) != 0;
+        uint32_t pairs[N / 2 + 1];
+        for (int k = 0; k < N / 2; ++k)
+            pairs[k] = reinterpret_cast<const uint32_t*>(p - between)[k];
+        pairs[N / 2] = between ? reinterpret_cast<const uint16_t*>(p)[N - 1] : 0;
+        for (int k = 0; k < N / 2; ++k)
+            pairs[k] = __funnelshift_r(pairs[k], pairs[k + 1], between ? 16 : 0);
+        memcpy(v.at, pairs, sizeof(v));
+    } else {
+        for (int k = 0; k < N; ++k) v[k] = p[k];
+    }
+    return v;
+}
+
 // Do all pointers stand on a 16-byte boundary? A slice of a tensor may begin anywhere.
 template <class... P>
 bool is_aligned(const P*... p) {

@@ -3,7 +3,7 @@
 // TODO: the lanes have the largest of their own columns. Bring them together by shuffles: in five
 // steps each lane looks at the lane whose number differs in one bit. Budget: 16 lines of code.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void row_max(const float* x, float* y, int rows, int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;

@@ -5,7 +5,7 @@
 //
 // TODO: the statistic, and the weight. Budget: 22 lines of code.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void rms_norm(const float* x, const float* weight, float* y, int rows, int cols,
                          float eps) {

@@ -5,7 +5,7 @@
 //
 // TODO: add the residual, without another pass over the row. Budget: 25 lines of code.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void add_norm(const float* x, const float* residual, const float* weight, float* y,
                          float* s, int rows, int cols, float eps) {

@@ -5,7 +5,7 @@
 // TODO: subtract the projection on the row, and add the gradient that arrives at the sum. Budget:
 // 25 lines.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void backward(const float* g, const float* gs, const float* s, const float* weight,
                          const float* rstd, float* dx, int rows, int cols) {

@@ -7,7 +7,7 @@
 // TODO: draw forward's mask again. Budget: 40 lines of code.
 
 #include "philox.cuh"
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void backward(const float* g, const float* x, const float* weight, const float* mean,
                          const float* rstd, float* dx, const int64_t* seed, int64_t offset,

@@ -9,7 +9,7 @@
 // TODO: draw, and drop. Try it without dropout.cuh. Budget: 34 lines of code.
 
 #include "philox.cuh"
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void forward(const float* x, const float* weight, const float* bias, float* y,
                         float* mean, float* rstd, const int64_t* seed, int64_t offset, int dropped,

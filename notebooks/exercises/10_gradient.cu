@@ -6,7 +6,7 @@
 //
 // TODO: make it the gradient. Budget: 22 lines of code.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void backward(float* x, const int64_t* target, const float* most, const float* sum,
                          float scale, int64_t ignore, int rows, int cols) {

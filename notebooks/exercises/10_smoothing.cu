@@ -6,7 +6,7 @@
 // TODO: compute the average of x in the same pass. The loss must stay right for large logits: add
 // up x - (the largest of the row), never x itself. Budget: 35 lines of code.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __device__ float warp_most(float value) {
     for (int bit = kWarp / 2; bit > 0; bit /= 2) {

@@ -6,7 +6,7 @@
 //
 // TODO: merge the two. Budget: 38 lines of code.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __device__ float warp_most(float value) {
     for (int bit = kWarp / 2; bit > 0; bit /= 2) {

@@ -11,14 +11,14 @@ constexpr int kThreads = 256;
 __global__ void softmax(const float* x, float* y, int cols) {
     x += int64_t(blockIdx.x) * cols;
     y += int64_t(blockIdx.x) * cols;
-    RowMerge merge(1);  // of all threads of the block
-    Soft<float> soft = Soft<float>::of_nothing();
+    BlockReduce reduce;  // over all threads of the block
+    OnlineSoftmax<float> soft = OnlineSoftmax<float>::identity();
     for (int c = threadIdx.x; c < cols; c += kThreads) {
         const float number = x[c];
         soft.raise(number);
         soft.add(number, soft.shift());
     }
-    soft = merge(soft);
+    soft = reduce(soft);
     for (int c = threadIdx.x; c < cols; c += kThreads) y[c] = expf(x[c] - soft.max) / soft.sum;
 }
 

@@ -4,7 +4,7 @@
 //
 // TODO: find the mistake. Budget: 41 lines of code.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 

@@ -6,7 +6,7 @@
 //
 // Traffic: x is read, 4 bytes per element; the sums are nothing beside it.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 constexpr int kThreads = 256;
 constexpr int kBlocks = 1024;  // at most, of the ways whose threads take many elements

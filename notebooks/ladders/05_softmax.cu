@@ -7,7 +7,7 @@
 
 #include <float.h>
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 constexpr int kRows = 8;  // of a block
 

@@ -3,7 +3,7 @@
 //
 //   g, x, dx [rows, cols] float     weight, dweight, dbias [cols] float     mean, rstd [rows] float
 //   partial_dweight, partial_dbias [blocks, cols] float
-//   cols is 8 * the number of threads, which is a power of two from 32 to 512
+//   cols is 8 * the number of threads, which is a multiple of 32, up to 512
 //
 // Traffic: g and x are read and dx is written once, 12 bytes per element.
 
@@ -22,10 +22,11 @@ __global__ __launch_bounds__(512, kAtOnce) void backward_aligned(
     float* dx, float* partial_dweight, float* partial_dbias, int rows, int cols) {
     float w[kColumns], weight_sum[kColumns] = {}, bias_sum[kColumns] = {};
     load_columns(weight, w);
-    int turn = 0;
-    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+    BlockReduce reduce;  // over the threads of the block
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const float m = mean[row], r = rstd[row];
-        float h[kColumns], xhat[kColumns], sums[2] = {0, 0};
+        float h[kColumns], xhat[kColumns];
+        Sums<2, float> sums = {0, 0};  // of h, of h * xhat
         load_columns(g + row * cols, h);
         load_columns(x + row * cols, xhat);
         for (int k = 0; k < kColumns; ++k) {
@@ -33,10 +34,10 @@ __global__ __launch_bounds__(512, kAtOnce) void backward_aligned(
             weight_sum[k] += h[k] * xhat[k];
             bias_sum[k] += h[k];
             h[k] *= w[k];
-            sums[0] += h[k];
-            sums[1] += h[k] * xhat[k];
+            sums.values[0] += h[k];
+            sums.values[1] += h[k] * xhat[k];
         }
-        row_sum(sums, turn);  // over the threads of the block
+        sums = reduce(sums);
         for (int k = 0; k < kColumns; ++k)
             h[k] = r * (h[k] - sums[0] / cols - xhat[k] * (sums[1] / cols));
         store_columns(dx + row * cols, h);
@@ -51,7 +52,7 @@ extern "C" cudaError_t aligned(const float* g, const float* x, const float* weig
                                const float* mean, const float* rstd, float* dx, float* dweight,
                                float* dbias, float* partial_dweight, float* partial_dbias,
                                int at_once, int blocks, int rows, int cols, cudaStream_t stream) {
-    if (!fits(cols) || cols > 512 * kColumns) return cudaErrorInvalidValue;
+    if (!fits(cols)) return cudaErrorInvalidValue;
     const auto kernel = at_once == 1 ? backward_aligned<1> : backward_aligned<2>;
     kernel<<<blocks, cols / kColumns, 0, stream>>>(
         g, x, weight, mean, rstd, dx, partial_dweight, partial_dbias, rows, cols);

@@ -42,21 +42,21 @@ __global__ void norm_dropped(const float* x, const float* residual, const float*
 }
 
 // ---- aligned: a block for each row. A thread keeps its eight columns of the sum in registers.
-// Flaw: it takes rows of float whose width is 8 * a power of two, and no others.
+// Flaw: it takes rows of float whose width is a multiple of 256, up to 4096, and no others.
 
 __global__ void norm_aligned(const float* x, const float* residual, const float* weight, float* y,
                              float* s, int cols, float eps) {
     const int64_t begin = int64_t(blockIdx.x) * cols;
-    float sum[kColumns], more[kColumns], w[kColumns], square[1] = {0};
+    float sum[kColumns], more[kColumns], w[kColumns], square = 0;
     load_columns(x + begin, sum);
     load_columns(residual + begin, more);
     for (int k = 0; k < kColumns; ++k) {
         sum[k] += more[k];
-        square[0] += sum[k] * sum[k];
+        square += sum[k] * sum[k];
     }
     store_columns(s + begin, sum);
-    row_sum(square, 0);  // over the threads of the block
-    const float r = 1 / sqrtf(square[0] / cols + eps);
+    BlockReduce reduce;  // over the threads of the block
+    const float r = 1 / sqrtf(reduce(Sums<1, float>{square})[0] / cols + eps);
     load_columns(weight, w);
     for (int k = 0; k < kColumns; ++k) sum[k] *= r * w[k];
     store_columns(y + begin, sum);

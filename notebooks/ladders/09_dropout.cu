@@ -152,13 +152,13 @@ __global__ void backward_eight(const nv_bfloat16* g, nv_bfloat16* dx, Dropout<fl
 //
 //   x, residual, y, s [rows, cols] float     weight, bias [cols] float
 //
-// Flaw: draws take registers beside the row's, and a row's width must be 8 * a power of two.
+// Flaw: draws take registers beside the row's, and rows must be a multiple of 256 wide, up to 4096.
 
 __global__ void norm_aligned(const float* x, const float* residual, const float* weight,
                              const float* bias, float* y, float* s, Dropout<float> dropout,
                              int cols, float eps) {
     const int64_t begin = int64_t(blockIdx.x) * cols;
-    float sum[kColumns], more[kColumns], w[kColumns], b[kColumns], mean[1] = {0}, square[1] = {0};
+    float sum[kColumns], more[kColumns], w[kColumns], b[kColumns], part = 0, square = 0;
     load_columns(x + begin, sum);
     load_columns(residual + begin, more);
     for (int n = 0; n < kColumns; n += 4) {
@@ -166,14 +166,14 @@ __global__ void norm_aligned(const float* x, const float* residual, const float*
         for (int k = n; k < n + 4; ++k) sum[k] = more[k] + sum[k] * draw.factor(dropout, k - n);
     }
     store_columns(s + begin, sum);
-    for (float v : sum) mean[0] += v / cols;
-    row_sum(mean, 0);  // over the threads of the block
-    for (float v : sum) square[0] += (v - mean[0]) * (v - mean[0]);
-    row_sum(square, 1);
-    const float r = 1 / sqrtf(square[0] / cols + eps);
+    for (float v : sum) part += v / cols;
+    BlockReduce reduce;  // over the threads of the block
+    const float mean = reduce(Sums<1, float>{part})[0];
+    for (float v : sum) square += (v - mean) * (v - mean);
+    const float r = 1 / sqrtf(reduce(Sums<1, float>{square})[0] / cols + eps);
     load_columns(weight, w);
     load_columns(bias, b);
-    for (int k = 0; k < kColumns; ++k) sum[k] = (sum[k] - mean[0]) * r * w[k] + b[k];
+    for (int k = 0; k < kColumns; ++k) sum[k] = (sum[k] - mean) * r * w[k] + b[k];
     store_columns(y + begin, sum);
 }
 

@@ -5,8 +5,8 @@
 // Traffic: the least is to read x and to write y, 8 bytes per element. Each way below says how
 // often it reads x. The op's own, which takes all types and widths, is in kernels/softmax.cu.
 
-#include "async.cuh"
 #include "cluster.cuh"
+#include "cp_async.cuh"
 #include "softmax.cuh"
 
 constexpr int kMost = 1024;  // threads of a block, which are a power of two of warps
@@ -15,25 +15,25 @@ using Four = Vec<float, V>;
 extern __shared__ Four kept[];  // the row of a block, where it has asked for room
 
 // Takes four numbers in.
-__device__ void take(Soft<float>& soft, Four v) {
+__device__ void take(OnlineSoftmax<float>& soft, Four v) {
     soft.raise(fmaxf(fmaxf(v[0], v[1]), fmaxf(v[2], v[3])));
     const float shift = soft.shift();
     for (float number : v.at) soft.add(number, shift);
 }
 
 // What all threads of the block have, merged.
-__device__ Soft<float> of_block(Soft<float> mine) {
+__device__ OnlineSoftmax<float> of_block(OnlineSoftmax<float> mine) {
     __shared__ float maxes[kWarp], sums[kWarp];  // of its warps
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
-    mine = mine.across(kWarp);
+    mine = mine.warp_reduce(kWarp);
     if (lane == 0) maxes[warp] = mine.max, sums[warp] = mine.sum;
     __syncthreads();
     const int other = lane & (warps - 1);
-    return Soft<float>{maxes[other], sums[other]}.across(warps);
+    return OnlineSoftmax<float>{maxes[other], sums[other]}.warp_reduce(warps);
 }
 
 // Writes the results of four numbers.
-__device__ void put(float* y, Four v, Soft<float> row) {
+__device__ void put(float* y, Four v, OnlineSoftmax<float> row) {
     for (float& number : v.at) number = expf(number - row.max) / row.sum;
     store(y, v);
 }
@@ -68,7 +68,7 @@ __device__ const P& in_block(int, P& shared) {
 __global__ __launch_bounds__(kMost) void softmax_twice(const float* x, float* y, int cols) {
     x += int64_t(blockIdx.x) * cols;
     y += int64_t(blockIdx.x) * cols;
-    Soft<float> soft = Soft<float>::of_nothing();
+    OnlineSoftmax<float> soft = OnlineSoftmax<float>::identity();
 #pragma unroll 4
     for (int c = threadIdx.x * V; c < cols; c += blockDim.x * V) take(soft, load<V>(x + c));
     soft = of_block(soft);
@@ -88,7 +88,7 @@ __global__ __launch_bounds__(kMost) void softmax_kept(const float* x, float* y, 
     x += int64_t(blockIdx.x) * cols;
     y += int64_t(blockIdx.x) * cols;
     const int end = cols / V;
-    Soft<float> soft = Soft<float>::of_nothing();
+    OnlineSoftmax<float> soft = OnlineSoftmax<float>::identity();
 #pragma unroll 4
     for (int i = threadIdx.x; i < end; i += blockDim.x) {
         const Four v = load<V>(x + i * V);
@@ -111,8 +111,8 @@ constexpr int kPieces = 4;
 
 // The sums of this piece and of those after it, each as soon as it is there.
 template <int piece>
-__device__ void sum_up(Soft<float>& soft, int each, int end) {
-    await_batches<kPieces - 1 - piece>();
+__device__ void sum_up(OnlineSoftmax<float>& soft, int each, int end) {
+    cp_async_wait<kPieces - 1 - piece>();
     const int last = smaller((piece + 1) * each, end);
     for (int i = piece * each + threadIdx.x; i < last; i += blockDim.x) {
         const Four v = kept[i];
@@ -128,11 +128,11 @@ __global__ __launch_bounds__(kMost) void softmax_pieces(const float* x, float* y
     for (int piece = 0; piece < kPieces; ++piece) {
         const int last = smaller((piece + 1) * each, end);
         for (int i = piece * each + threadIdx.x; i < last; i += blockDim.x) {
-            copy_async<V>(kept[i].at, x + i * V);
+            cp_async<V>(kept[i].at, x + i * V);
         }
-        close_batch();
+        cp_async_commit();
     }
-    Soft<float> soft = Soft<float>::of_nothing();
+    OnlineSoftmax<float> soft = OnlineSoftmax<float>::identity();
     sum_up<0>(soft, each, end);
     soft = of_block(soft);
 #pragma unroll 4
@@ -152,7 +152,7 @@ __global__ __launch_bounds__(kMost) void softmax_spread(const float* x, float* y
     __shared__ float max, sum;  // of this block's part
     const int end = cols / V / blocks;
     const int64_t begin = int64_t(cluster_index()) * cols + cluster_rank() * end * V;
-    Soft<float> soft = Soft<float>::of_nothing();
+    OnlineSoftmax<float> soft = OnlineSoftmax<float>::identity();
 #pragma unroll 4
     for (int i = threadIdx.x; i < end; i += blockDim.x) {
         const Four v = load<V>(x + begin + i * V);
@@ -163,7 +163,7 @@ __global__ __launch_bounds__(kMost) void softmax_spread(const float* x, float* y
     if (threadIdx.x == 0) max = soft.max, sum = soft.sum;
     cluster_sync();  // all parts are there
     const int rank = threadIdx.x % blocks;
-    soft = Soft<float>{in_block(rank, max), in_block(rank, sum)}.across(blocks);
+    soft = OnlineSoftmax<float>{in_block(rank, max), in_block(rank, sum)}.warp_reduce(blocks);
     cluster_sync();  // all have read them: a block that ends now takes nothing from the others
 #pragma unroll 4
     for (int i = threadIdx.x; i < end; i += blockDim.x) {
@@ -176,11 +176,12 @@ __global__ __launch_bounds__(kMost) void softmax_spread(const float* x, float* y
 // leaves max and sum of each part in memory, a second one merges those of the row, and writes.
 // Flaw: x is read twice.
 
-__global__ __launch_bounds__(kMost) void split_sums(const float* x, Soft<float>* sums, int cols) {
+__global__ __launch_bounds__(kMost) void split_sums(const float* x, OnlineSoftmax<float>* sums,
+                                                    int cols) {
     x += int64_t(blockIdx.y) * cols;
     const int each = ceil_div(cols / V, int(gridDim.x)), end = cols / V;
     const int last = smaller(int(blockIdx.x + 1) * each, end);
-    Soft<float> soft = Soft<float>::of_nothing();
+    OnlineSoftmax<float> soft = OnlineSoftmax<float>::identity();
 #pragma unroll 4
     for (int i = blockIdx.x * each + threadIdx.x; i < last; i += blockDim.x) {
         take(soft, load<V>(x + i * V));
@@ -189,13 +190,13 @@ __global__ __launch_bounds__(kMost) void split_sums(const float* x, Soft<float>*
     if (threadIdx.x == 0) sums[blockIdx.y * gridDim.x + blockIdx.x] = soft;
 }
 
-__global__ __launch_bounds__(kMost) void split_results(const float* x, const Soft<float>* sums,
-                                                       float* y, int cols) {
+__global__ __launch_bounds__(kMost) void split_results(
+    const float* x, const OnlineSoftmax<float>* sums, float* y, int cols) {
     x += int64_t(blockIdx.y) * cols;
     y += int64_t(blockIdx.y) * cols;
-    Soft<float> soft = Soft<float>::of_nothing();
+    OnlineSoftmax<float> soft = OnlineSoftmax<float>::identity();
     for (int part = threadIdx.x; part < gridDim.x; part += blockDim.x) {
-        soft.take(sums[blockIdx.y * gridDim.x + part]);
+        soft.combine(sums[blockIdx.y * gridDim.x + part]);
     }
     soft = of_block(soft);
     const int each = ceil_div(cols / V, int(gridDim.x)), end = cols / V;
@@ -274,7 +275,7 @@ extern "C" cudaError_t spread(const float* x, float* y, int rows, int cols, int 
 extern "C" cudaError_t split(const float* x, float* sums, float* y, int rows, int cols, int parts,
                              int threads, cudaStream_t stream) {
     const dim3 grid(parts, rows);
-    Soft<float>* found = reinterpret_cast<Soft<float>*>(sums);
+    OnlineSoftmax<float>* found = reinterpret_cast<OnlineSoftmax<float>*>(sums);
     split_sums<<<grid, threads, 0, stream>>>(x, found, cols);
     split_results<<<grid, threads, 0, stream>>>(x, found, y, cols);
     return cudaGetLastError();

@@ -5,7 +5,7 @@
 //
 // Traffic: the least is to read x and to write y, 8 bytes per element.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 constexpr int kCols = 1024, kSteps = kCols / kWarp;
 

@@ -1,16 +1,14 @@
 // A row whose columns the threads of a block share, as the short versions of the ladders have it.
 #pragma once
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 constexpr int kColumns = 8;  // of a thread: two vectors of 16 bytes
 
-// A block of `threads` threads takes rows of kColumns * threads floats. row_sum adds up over a
-// number of threads that is a power of two.
+// A block of `threads` threads takes rows of kColumns * threads floats. BlockReduce adds up over
+// whole warps, of which it takes 16 at most.
 inline bool fits(int cols) {
-    const int threads = cols / kColumns;
-    return threads >= kWarp && threads <= 1024 && (threads & (threads - 1)) == 0 &&
-           cols == threads * kColumns;
+    return cols > 0 && cols % (kColumns * kWarp) == 0 && cols <= kColumns * 16 * kWarp;
 }
 
 // The first column of a thread's n-th vector: neighbouring threads have neighbouring vectors.

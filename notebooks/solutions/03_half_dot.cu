@@ -1,6 +1,6 @@
 #include <cuda_fp16.h>
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void row_dot(const half* a, const half* b, half* y, int rows, int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;

@@ -1,4 +1,4 @@
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void row_max(const float* x, float* y, int rows, int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;

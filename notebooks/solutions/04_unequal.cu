@@ -1,6 +1,6 @@
 // Each part weighs as much as it has numbers. A lane without any must not count at all.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 struct Moments {
     float count, mean, squares;
@@ -12,7 +12,7 @@ struct Moments {
         squares += distance * (v - mean);
     }
 
-    __device__ void take(const Moments& other) {
+    __device__ void combine(const Moments& other) {
         if (other.count == 0) return;
         const float distance = other.mean - mean, all = count + other.count;
         mean += distance * other.count / all;
@@ -27,9 +27,9 @@ __global__ void row_moments(const float* x, float* mean, float* var, int rows, i
     Moments mine = {0, 0, 0};
     for (int c = threadIdx.x; c < cols; c += kWarp) mine.take(x[int64_t(row) * cols + c]);
     for (int bit = kWarp / 2; bit > 0; bit /= 2) {
-        mine.take(Moments{__shfl_xor_sync(0xffffffff, mine.count, bit),
-                          __shfl_xor_sync(0xffffffff, mine.mean, bit),
-                          __shfl_xor_sync(0xffffffff, mine.squares, bit)});
+        mine.combine(Moments{__shfl_xor_sync(0xffffffff, mine.count, bit),
+                             __shfl_xor_sync(0xffffffff, mine.mean, bit),
+                             __shfl_xor_sync(0xffffffff, mine.squares, bit)});
     }
     if (threadIdx.x == 0) mean[row] = mine.mean, var[row] = mine.squares / cols;
 }

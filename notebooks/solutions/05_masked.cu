@@ -1,7 +1,7 @@
 // A thread that has seen nothing but masked numbers computes -infinity - -infinity, which is a NaN,
 // and so its sum is one. A masked number adds nothing, so it may as well be passed over.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void softmax(const float* x, float* y, int rows, int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;

@@ -1,4 +1,4 @@
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void softmax(const float* x, float* y, int rows, int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;

@@ -1,7 +1,7 @@
 // cols - 1 is for a sample from which a population's variance is estimated. A norm scales the row
 // that it has, and the formula divides by cols.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void normalize(const float* x, float* y, int rows, int cols, float eps) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;

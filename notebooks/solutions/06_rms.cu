@@ -1,4 +1,4 @@
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void rms_norm(const float* x, const float* weight, float* y, int rows, int cols,
                          float eps) {

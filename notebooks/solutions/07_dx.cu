@@ -1,4 +1,4 @@
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void layer_norm_dx(const float* g, const float* x, const float* weight,
                               const float* mean, const float* rstd, float* dx, int rows, int cols) {

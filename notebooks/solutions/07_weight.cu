@@ -1,7 +1,7 @@
 // The averages are those of h, the gradient times the weight, because that is the gradient of the
 // normalized row. All three places need it.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void layer_norm_dx(const float* g, const float* x, const float* weight,
                               const float* mean, const float* rstd, float* dx, int rows, int cols) {

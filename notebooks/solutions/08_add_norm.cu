@@ -1,6 +1,6 @@
 // A lane reads in the second loop what it has written itself in the first: no barrier is needed.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void add_norm(const float* x, const float* residual, const float* weight, float* y,
                          float* s, int rows, int cols, float eps) {

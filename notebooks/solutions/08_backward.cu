@@ -1,4 +1,4 @@
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void backward(const float* g, const float* gs, const float* s, const float* weight,
                          const float* rstd, float* dx, int rows, int cols) {

@@ -3,7 +3,7 @@
 
 #include <cuda_fp16.h>
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void forward(const half* x, half* y, float* rstd, int rows, int cols) {
     const int row = blockIdx.x * blockDim.y + threadIdx.y;

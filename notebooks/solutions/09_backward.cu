@@ -2,7 +2,7 @@
 // the row need the mask, and so do its elements, so it is drawn three times in all.
 
 #include "philox.cuh"
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __device__ float factor(uint64_t seed, uint64_t offset, int64_t i, int dropped) {
     const uint4 draw = Philox::draw(seed, offset, i / 8);

@@ -2,7 +2,7 @@
 // elements compute the same draw; in the op they belong to one thread, which computes it once.
 
 #include "philox.cuh"
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __device__ float factor(uint64_t seed, uint64_t offset, int64_t i, int dropped) {
     const uint4 draw = Philox::draw(seed, offset, i / 8);

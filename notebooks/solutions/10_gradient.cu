@@ -1,4 +1,4 @@
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __global__ void backward(float* x, const int64_t* target, const float* most, const float* sum,
                          float scale, int64_t ignore, int rows, int cols) {

@@ -1,7 +1,7 @@
 // x[-100] of the first row lies before the tensor; of any other row it lies in the row before. The
 // weight 0 makes it 0, unless it is infinite or NaN, or cannot be read at all.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __device__ float warp_most(float value) {
     for (int bit = kWarp / 2; bit > 0; bit /= 2) {

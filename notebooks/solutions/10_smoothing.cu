@@ -1,6 +1,6 @@
 // The average of x - most is computed beside the powers. most occurs in both terms and cancels.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __device__ float warp_most(float value) {
     for (int bit = kWarp / 2; bit > 0; bit /= 2) {

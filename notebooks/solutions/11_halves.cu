@@ -1,6 +1,6 @@
 // Each sum is measured from its own half's max: one that is smaller is scaled down first.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 __device__ float warp_most(float value) {
     for (int bit = kWarp / 2; bit > 0; bit /= 2) {

@@ -1,7 +1,7 @@
 // A warp that is ahead wrote its sum where a slower one had yet to read a max: scratch is free
 // again only when all have read it.
 
-#include "reduce.cuh"
+#include "rows.cuh"
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 

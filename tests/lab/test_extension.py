@@ -596,11 +596,11 @@ def offered(shell: InteractiveShell, cell: str) -> dict[str, str]:
         ("    auto v = make_flo|", "make_float4", "CUDA"),
         ("    y[i] = __float2h|(x)", "__float2half", "CUDA"),
         ("__launch_b|", "__launch_bounds__", "CUDA"),
-        ("    warp_s|", "warp_sum", "reduce.cuh"),
+        ("    warp_s|", "warp_sum", "rows.cuh"),
         ("    for (int i = 0; i < ceil_|", "ceil_div", "vec.cuh"),
         ("    constexp|", "constexpr", "C++"),
         ("    y[i] = row_off|", "row_offset", "cell"),
-        ('#include "red|', "reduce.cuh", "kernels/include"),
+        ('#include "row|', "rows.cuh", "kernels/include"),
         ('#include "fact|', "factors.h", "beside"),
     ],
 )

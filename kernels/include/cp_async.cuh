@@ -1,14 +1,15 @@
-// Copies from global to shared memory that go on while the thread works on something else.
+// Copies from global to shared memory that go on while the thread works on something else
+// ("asynchronous copies", cp.async in PTX).
 //
 // They need no register on the way, which a plain load does from its start to its end. A thread
-// closes the copies that it has started into batches, and waits for its own batches alone.
+// commits the copies that it has started as a group, and waits for its own groups alone.
 #pragma once
 
 #include "vec.cuh"
 
-// What shared memory for copies consists of: they are fastest that begin with a line of it. 16
-// bytes beyond one, a warp's 512 bytes touch five lines and not four.
-struct alignas(128) Line {
+// What shared memory for copies consists of: they are fastest when they begin with a line of it.
+// 16 bytes beyond one, a warp's 512 bytes touch five lines and not four.
+struct alignas(128) CacheLine {
     char at[128];
 };
 
@@ -19,7 +20,7 @@ struct alignas(128) Line {
 // N elements, which have 4, 8 or 16 bytes together and stand on a multiple of that. 16 bytes are
 // read as `load_once` reads them.
 template <int N, class T>
-__device__ void copy_async(T* shared, const T* global) {
+__device__ void cp_async(T* shared, const T* global) {
 #if __CUDA_ARCH__ >= 800
     if constexpr (N * sizeof(T) == kVecBytes) {
         asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
@@ -31,22 +32,22 @@ __device__ void copy_async(T* shared, const T* global) {
 #endif
     __pipeline_memcpy_async(shared, global, N * sizeof(T));
 }
-__device__ inline void close_batch() { __pipeline_commit(); }
+__device__ inline void cp_async_commit() { __pipeline_commit(); }
 
-// Returns when all but the last `open` of the closed batches have arrived.
-template <int open>
-__device__ void await_batches() {
-    __pipeline_wait_prior(open);
+// Returns when all but the last `pending` of the committed groups have arrived.
+template <int pending>
+__device__ void cp_async_wait() {
+    __pipeline_wait_prior(pending);
 }
 
 #else  // the simulator copies at once
 
 template <int N, class T>
-__device__ void copy_async(T* shared, const T* global) {
+__device__ void cp_async(T* shared, const T* global) {
     store(shared, load<N>(global));
 }
-__device__ inline void close_batch() {}
-template <int open>
-__device__ void await_batches() {}
+__device__ inline void cp_async_commit() {}
+template <int pending>
+__device__ void cp_async_wait() {}
 
 #endif

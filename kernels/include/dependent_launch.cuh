@@ -1,0 +1,55 @@
+// Programmatic dependent launch: a secondary kernel, for what the blocks of a primary one have
+// left, is made ready while the primary one is still at work. That spares a microsecond between one
+// kernel's end and the next one's begin.
+//
+// The primary kernel calls `launch_dependents`, the secondary one `grid_dependency_wait` before it
+// reads or writes anything. GPUs can do that from Hopper on, as clusters.
+#pragma once
+
+#include "cluster.cuh"
+
+#if PLAYGROUND_CUDA
+
+__device__ inline void launch_dependents() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Returns where to read what the primary kernel has left, when that has ended. A kernel that is not
+// a secondary one waits for nothing.
+template <class T>
+__device__ T* grid_dependency_wait(T* left) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : "+l"(left)::"memory");
+#endif
+    return left;
+}
+
+// kernel<<<grid, block, 0, stream>>>(arguments...), in clusters of so many blocks.
+template <class... Parameters, class... Arguments>
+void launch_secondary(void (*kernel)(Parameters...), int blocks, unsigned grid, dim3 block,
+                      cudaStream_t stream, Arguments... arguments) {
+    const bool can = has_clusters(kernel);
+    ClusterConfig config(can ? blocks : 1, grid, block, 0, stream);
+    if (can) {
+        config.add(cudaLaunchAttributeProgrammaticStreamSerialization)
+            .programmaticStreamSerializationAllowed = 1;
+    }
+    cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+
+#else
+
+__device__ inline void launch_dependents() {}
+template <class T>
+__device__ T* grid_dependency_wait(T* left) {
+    return left;
+}
+template <class... Parameters, class... Arguments>
+void launch_secondary(void (*kernel)(Parameters...), int, unsigned grid, dim3 block,
+                      cudaStream_t stream, Arguments... arguments) {
+    kernel<<<grid, block, 0, stream>>>(arguments...);
+}
+
+#endif

@@ -1,0 +1,135 @@
+// How many threads, and of how many blocks, take a row.
+#pragma once
+
+#include "wide_rows.cuh"
+
+// A launch of rows with `blocks` blocks each; blocks is 0 if there is none.
+struct RowLaunch {
+    dim3 grid, block;
+    int blocks = 0;
+    int bytes = 0;  // of shared memory
+
+    // Blocks that have a row to themselves, or clusters.
+    int64_t slices() const { return grid.x / blocks; }
+
+    template <class... P, class... A>
+    void start(void (*kernel)(P...), cudaStream_t stream, A... arguments) const {
+        if (blocks > 1) {
+            launch_clusters(kernel, blocks, grid.x, block, bytes, stream, arguments...);
+        } else {
+            kernel<<<grid, block, bytes, stream>>>(arguments...);
+        }
+    }
+};
+
+// May a block of this kernel have so much shared memory, beside what its sums take?
+template <class... P>
+bool allow(void (*kernel)(P...), int bytes) {
+    if (bytes + kReduceBytes > shared_bytes()) return false;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    return true;
+}
+
+// Threads of a block that has a row of any width to itself: no more than there is work for.
+inline int block_threads(int64_t cols) {
+    int threads = kWarp;
+    while (threads < 512 && threads < cols) threads *= 2;
+    return threads;
+}
+
+// ---- forward kernels in which each thread has the same number of vectors of one row. An op's
+// table of these says which blocks take a row: the first line whose threads hold it.
+
+struct RowShape {
+    int threads, rows;  // threads of a row in a block, rows of a block
+    int blocks;         // of a cluster
+};
+
+// In registers, or in `bytes` of shared memory for each thread. vectors: of a thread;
+// narrow_vectors if a warp can so hold the row. most: blocks that a row may have. Of a row that has
+// more than a warp, no more warps than there is work for.
+template <class T, int lines, class... P>
+RowLaunch forward_launch(const RowShape (&table)[lines], void (*kernel)(P...), int64_t rows,
+                         int64_t cols, int vectors, int narrow_vectors, int bytes, int most) {
+    const int64_t needed = cols / kVec<T>;  // vectors
+    int64_t threads = ceil_div<int64_t>(needed, smaller(vectors, narrow_vectors));
+    if (threads > kWarp) threads = ceil_div<int64_t>(needed, vectors);
+    const RowShape* shape = table;
+    while (threads > shape->threads * shape->blocks) {
+        if (++shape == table + lines) return {};
+    }
+    const int blocks = shape->blocks;
+    if (blocks > most || (blocks > 1 && !has_clusters(kernel))) return {};
+    const dim3 block(shape->threads > kWarp ? round_up_to_warps(ceil_div<int64_t>(threads, blocks))
+                                            : shape->threads,
+                     shape->rows);
+    const int64_t grid = ceil_div<int64_t>(rows, shape->rows) * blocks;
+    if (grid > 0x7fffffff) return {};  // CUDA's limit
+    bytes *= block.x * block.y;
+    if (bytes > 0 && !allow(kernel, bytes)) return {};
+    if (blocks > kClusterBlocks && clusters_at_once(kernel, blocks, block, bytes) == 0) return {};
+    return {dim3(grid), block, blocks, bytes};
+}
+
+// ---- kernels whose clusters stay and take row after row
+
+// How many blocks share a row that needs so many threads. More than eight are sixteen: a cluster's
+// blocks come from the 16 or 18 multiprocessors of one part of the GPU, which has no room for two
+// clusters of nine either.
+inline int64_t blocks_of(int64_t needed, int64_t threads) {
+    const int64_t blocks = ceil_div(needed, threads);
+    return blocks <= kClusterBlocks || blocks > kMostBlocks ? blocks : kMostBlocks;
+}
+
+// Of as many threads together as a row needs. bytes: of shared memory, for each thread.
+template <class... P>
+RowLaunch persistent_launch(void (*kernel)(P...), int blocks, int64_t needed, int64_t rows,
+                            int bytes) {
+    const dim3 threads(round_up_to_warps(ceil_div<int64_t>(needed, blocks)));
+    bytes *= threads.x;
+    if (!allow(kernel, bytes)) return {};
+    const int64_t at_once = clusters_at_once(kernel, blocks, threads, bytes);
+    if (at_once == 0) return {};
+    return {dim3(smaller(rows, at_once) * blocks), threads, blocks, bytes};
+}
+
+// Of a forward kernel in which each thread has N vectors of a row and D rows of K tensors wait: in
+// two blocks of a multiprocessor, which hide each other's waits, or in one twice as large. threads:
+// of a block, at most. most: blocks of a row. Few rows are spread over more blocks than they need.
+template <class T, int N, int D, int K = 1, class... P>
+RowLaunch pipelined_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t cols,
+                           int most = kMostBlocks) {
+    const int64_t needed = ceil_div<int64_t>(cols, N * kVec<T>);  // threads
+    int64_t blocks = blocks_of(needed, threads);
+    if (blocks < 2) blocks = 2;
+    while (blocks < kClusterBlocks && rows * blocks * 2 <= multiprocessors()) ++blocks;
+    if (blocks > most || !has_clusters(kernel)) return {};
+    return persistent_launch(kernel, blocks, needed, rows, RowQueue<T, N, D, K>::kBytes);
+}
+
+// ---- kernels that stream a row which no cluster can keep
+
+struct StreamLaunch : RowLaunch {
+    int kept = 0, left = 0;  // vectors of a thread that find room in shared memory; that do not
+};
+
+// Of a kernel that reads such rows once, with so many threads in each block.
+template <class... P>
+RowLaunch stream_launch(void (*kernel)(P...), int64_t rows, int threads) {
+    const int blocks = has_clusters(kernel) ? kClusterBlocks : 1;
+    return {dim3(rows * blocks), dim3(threads), blocks};
+}
+
+// The same for one that keeps what it can of K tensors.
+template <class T, int K, class... P>
+StreamLaunch stream_launch(void (*kernel)(P...), int64_t rows, int threads, int64_t cols) {
+    StreamLaunch launch = {stream_launch(kernel, rows, threads)};
+    const int64_t all = ceil_div<int64_t>(cols, launch.blocks * threads * kVec<T>);
+    const int bytes = K * kVecBytes * threads;  // for a vector of each thread and tensor
+    const int room = (shared_bytes() - kReduceBytes) / (kAllThreads / threads);
+    launch.kept = smaller<int64_t>(all, room / bytes);
+    launch.left = all - launch.kept;
+    launch.bytes = launch.kept * bytes;
+    allow(kernel, launch.bytes);
+    return launch;
+}
