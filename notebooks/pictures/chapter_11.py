@@ -11,8 +11,9 @@ OF_BLOCKS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7"]
 LOOKS = {  # colour, marker, width of the line
     "eager": ("#E69F00", "s", 1.5),
     "online": ("#7FBCE6", "o", 1.5),
-    "vector": ("#0072B2", "v", 4),
-    "cluster": ("#00305C", "^", 1.5),
+    "vector": ("#0072B2", "v", 5),
+    "cluster": ("#005187", "^", 3),
+    "stream": ("#00305C", "D", 1.5),
 }
 
 
