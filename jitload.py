@@ -54,8 +54,9 @@ and the like), torch and Python, and the formulas in kernels/NAME.py. The compil
 the judge of what was included. So an edited header is seen, two builds never share a name, and a
 cached library is never a stale one.
 
-Errors. A traceback shows your frames and leaves out the loader's: in notebooks, and in plain Python
-by sys.excepthook (python -X dev shows all). A build that is stopped says so in one line.
+Errors. A traceback shows your frames and leaves out those of the loader, the lab and the ops: in
+notebooks, and in plain Python by sys.excepthook (python -X dev shows all). A build that is stopped
+says so in one line.
 
 Builds are told to whoever listens: `jitload.listen(function)` calls it with a `BuildEvent` at once
 and four times a second, and then no build prints its line; nor does one after `announce(False)`.

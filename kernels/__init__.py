@@ -1,4 +1,4 @@
-"""The ops, each three files side by side.
+"""The ops, the files of each side by side.
 
 NAME.cu holds the kernels, NAME.cpp the binding, NAME.py the gradients and the public function.
 Where an op has versions for rows too wide for one block, NAME_wide.cuh has their kernels.

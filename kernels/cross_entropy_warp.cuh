@@ -2,8 +2,7 @@
 // known before the first power. And which threads take which rows, for all versions but naive.
 #pragma once
 
-// Rows that up to a warp of threads can hold: their max is known before the first power. kFull: of
-// rows that leave no vector of a thread empty.
+// kFull: of rows that leave no vector of a thread empty.
 constexpr int kWarpThreads = 128;  // of a block
 
 template <class T, bool kFull>

@@ -22,7 +22,8 @@ struct RowLaunch {
     }
 };
 
-// May a block of this kernel have so much shared memory, beside what its sums take?
+// Lets a block of this kernel have so much shared memory beside what its sums take. False: the
+// device has less.
 template <class... P>
 bool allow(void (*kernel)(P...), int bytes) {
     if (bytes + kReduceBytes > shared_bytes()) return false;
