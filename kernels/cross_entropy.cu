@@ -22,7 +22,7 @@
 #include "cross_entropy_row.cuh"
 #include "dependent_launch.cuh"
 
-enum Version : int64_t { kNaive, kOnline, kVector, kOneWarp };  // as in cross_entropy.py
+enum Version : int64_t { kNaive, kOnline, kVector, kOneWarp };  // warp: kWarp is its 32 lanes
 
 // ---- naive: one thread per row.
 // Flaw: neighbouring threads read cols apart, rows threads cannot fill a GPU, and x is read twice.

@@ -77,7 +77,8 @@ class RowLoss {
         }
     }
 
-    // Reduces what all threads of the row have taken in; shift: of all of it.
+    // Reduces what all threads of the row have taken in; shift: of all of it. (`reduce` is a copy,
+    // which must have storage apart from the caller's next call: here another type of sums.)
     template <class Reduce>
     __device__ void reduce(A shift, Reduce reduce) {
         if (smoothing_ == 0) return;

@@ -1,4 +1,4 @@
-// How many threads, and of how many blocks, take a row.
+// The launches of kernels of rows: how many threads share a row, in how many blocks.
 #pragma once
 
 #include "wide_rows.cuh"
@@ -75,8 +75,8 @@ RowLaunch forward_launch(const RowShape (&table)[lines], void (*kernel)(P...), i
 // ---- kernels whose clusters stay and take row after row
 
 // How many blocks share a row that needs so many threads. More than eight are sixteen: a cluster's
-// blocks come from the 16 or 18 multiprocessors of one part of the GPU, which has no room for two
-// clusters of nine either.
+// blocks come from the 16 or 18 multiprocessors of one part of the GPU, and most parts have no room
+// for two clusters of nine.
 inline int64_t blocks_of(int64_t needed, int64_t threads) {
     const int64_t blocks = ceil_div(needed, threads);
     return blocks <= kClusterBlocks || blocks > kMostBlocks ? blocks : kMostBlocks;

@@ -84,7 +84,7 @@ __device__ __forceinline__ Vec<T, V> shift_and_scale(
 
 // Is the first mean exact enough? A sum of numbers of two bytes hardly rounds: with the digits that
 // a float has to spare, the numbers of a row whose mean is large beside its deviation add up
-// exactly.
+// almost exactly.
 template <class T>
 constexpr bool kMeanIsExact = sizeof(T) == 2;
 

@@ -32,7 +32,8 @@ __device__ inline uint64_t evict_last() {
 }
 #endif
 
-// load, with that policy, of what a kernel reads once. Where nothing is there, it is `nothing`.
+// load, with that policy, of what a kernel reads once and does not write: nvcc may move it. Where
+// nothing is there, it is `nothing`.
 template <int N, class T>
 __device__ Vec<T, N> load_once(const T* p, bool there = true, Vec<T, N> nothing = {}) {
 #if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
