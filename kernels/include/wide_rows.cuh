@@ -14,8 +14,8 @@ __device__ inline void assume_cluster([[maybe_unused]] int blocks) {
 // Columns of a row that the `blocks` blocks of a cluster share. Vectors that would be past the end
 // are the last ones of the row once more: so all threads do the same, without a branch, and what
 // they do twice `is_own` once. (Were they all the very last one, L2 would write it one time after
-// another.) count: of the thread's vectors. Together the threads have room for less than twice cols.
-// As plain Columns, which write_columns takes, they are not clamped.
+// another.) count: of the thread's vectors. Together the threads have room for less than twice
+// cols. As plain Columns, which write_columns takes, they are not clamped.
 template <class T, int count>
 class ClampedColumns : public Columns<T> {
   public:
