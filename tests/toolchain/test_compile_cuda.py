@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,22 +27,8 @@ def build(name: str, cache: Path) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def builds(request, cache: Path) -> Iterator[dict[str, Future]]:
-    """A build of each op that is to be tested, as many at a time as there are cores."""
-    tests = [item for item in request.session.items if item.path == request.path]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        names = [test.callspec.params["name"] for test in tests]
-        yield {name: pool.submit(build, name, cache) for name in names}
-
-
 @pytest.mark.parametrize("name", reference.OPS)
-def test_compiles_for_the_gpu(name: str, builds: dict[str, Future], cache: Path):
-    run = builds[name].result()
+def test_compiles_for_the_gpu(name: str, tmp_path: Path):
+    run = build(name, tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert list(cache.rglob(f"{name}*.so"))
+    assert list(tmp_path.rglob(f"{name}*.so"))
