@@ -31,8 +31,8 @@ class Function:
     def __call__(self, *args: object, **kwargs: object) -> object:
         try:
             return self._call(*args, **kwargs)
-        except Exception as error:
-            tracebacks.hide(error)
+        except Exception:
+            tracebacks.shorten_in_ipython()
             raise
 
     def __getitem__(self, configuration: object) -> Launch:

@@ -30,18 +30,13 @@ _PLACES = ("stdlib", "platstdlib", "purelib", "platlib")
 _LIBRARIES = (_TORCH, "<frozen", *(f"{sysconfig.get_path(place)}/" for place in _PLACES))
 
 
-def hide(error: BaseException) -> None:
-    """Have IPython show this error as the module says, where it was started later than this."""
-    _shorten_in_ipython()
-
-
 @contextlib.contextmanager
 def hidden() -> Iterator[None]:
     """What is raised within is shown so."""
     try:
         yield
-    except Exception as error:
-        hide(error)
+    except Exception:
+        shorten_in_ipython()
         raise
 
 
@@ -115,8 +110,11 @@ def _shorten_what_nobody_caught() -> None:
     sys.excepthook = excepthook
 
 
-def _shorten_in_ipython() -> None:
-    """In this process's IPython, if one runs."""
+def shorten_in_ipython() -> None:
+    """Have this process's IPython, if one runs, show errors as the module says.
+
+    It may have started after this module was imported: so it is asked for at each error.
+    """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     shows = getattr(shell, "InteractiveTB", None)
     if shows is None or hasattr(shows.structured_traceback, "shortens") or sys.flags.dev_mode:
@@ -139,4 +137,4 @@ def _shorten_in_ipython() -> None:
 
 if not sys.flags.dev_mode:
     _shorten_what_nobody_caught()
-    _shorten_in_ipython()
+    shorten_in_ipython()

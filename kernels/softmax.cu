@@ -158,7 +158,7 @@ __global__ __launch_bounds__(kSharedThreads, kSharedBlocks) void forward_vector(
     const T* x, T* y, int64_t rows, int cols, int blocks) {
     using A = Acc<T>;
     using Row = WaitingRow<T, 1>;
-    constexpr int V = kVec<T>, N = kSharedVectors / 1;
+    constexpr int V = kVec<T>, N = kSharedVectors;
     const Columns<T> column(0, cluster_rank(), blocks);
     const int thread = column.first / V;
     RowReduce reduce(blocks);
