@@ -10,9 +10,12 @@
 // What kernels under check call, and others have inlined: waiting for each other.
 #include "include/simulator/warp.h"
 
-#include "executor/device_memory.h"
+#include "executor/copies.h"
+#include "executor/graphs.h"
 #include "executor/launches.h"
+#include "executor/pools.h"
 #include "executor/streams.h"
+#include "executor/textures.h"
 
 #include "checker/bounds.h"
 #include "checker/hooks.h"
