@@ -488,6 +488,15 @@ cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* f
     return cudaSuccess;
 }
 
+cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from,
+                                     const cudaGraphNode_t* to, const cudaGraphEdgeData* edges,
+                                     size_t count) {
+    for (size_t i = 0; edges && i < count; i++)
+        if (edges[i].from_port || edges[i].to_port || edges[i].type)
+            return record(cudaErrorNotSupported);
+    return cudaGraphAddDependencies(graph, from, to, count);
+}
+
 cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodeParams* parameters) {
     if (!node || !parameters || node->type != cudaGraphNodeTypeKernel)
         return record(cudaErrorInvalidValue);
