@@ -187,8 +187,8 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_stream(Forward<T> p, 
     if (stream.is_first()) put(of, row, p.mean, p.rstd);
 }
 
-// Of rows of which averages_stream has left the averages: a thread takes V neighbouring columns of
-// a slice of the rows.
+// dx of rows whose averages averages_stream has left: a thread takes V neighbouring columns of a
+// slice of the rows.
 template <class T>
 __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backward<T> p,
                                                                          const Acc<T>* averages) {

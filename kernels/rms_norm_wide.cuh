@@ -266,7 +266,7 @@ __global__ __launch_bounds__(kSumThreads, 2) void average_stream(Backward<T> p, 
     if (stream.is_first()) averages[row] = average_of(sums[0], sums[1], r, p.cols_eps);
 }
 
-// Of such rows: a thread takes V neighbouring columns of a slice of them.
+// dx of such rows: a thread takes V neighbouring columns of a slice of them.
 template <class T>
 __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backward<T> p,
                                                                          const Acc<T>* averages) {

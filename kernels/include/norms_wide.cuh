@@ -134,8 +134,8 @@ int64_t backward_threads(int64_t cols) {
     return ceil_div<int64_t>(cols / kVec<T>, kBackwardVectors<T>);
 }
 
-// Of a backward kernel whose blocks stay, take row after row, and leave the sums of their columns.
-// bytes: of shared memory, for each thread.
+// The launch of a backward kernel whose blocks stay, take row after row, and leave the sums of
+// their columns. bytes: of shared memory, for each thread.
 template <class T, class... P>
 RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int bytes) {
     const int64_t needed = backward_threads<T>(cols), blocks = blocks_of(needed, kBackwardThreads);
@@ -152,8 +152,8 @@ RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int 
     const int threads = block.x * block.y;
     bytes *= threads;
     if (!allow(kernel, bytes)) return {};
-    // As many blocks as run at once; where that makes rows begin alike, a multiple of V
-    // (GridStride).
+    // The grid has as many blocks as run at once; where that makes rows begin alike, a multiple of
+    // V (GridStride).
     const int64_t V = cols % kVec<T> == 0 ? 1 : kVec<T>;
     const int64_t wanted = ceil_div<int64_t>(rows, block.y),
                   most = multiprocessors() * at_once(threads);
@@ -237,10 +237,10 @@ struct BackwardPlan {
         if (kernel == cluster) launch.start(kernels.cluster, stream, arguments, launch.blocks);
     }
 
-    // Of each column, as many partial sums are left.
+    // How many partial sums of each column are left.
     int64_t count() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
 
-    // Those take so many rows [cols], and behind them the averages of the rows, [rows, 2].
+    // How many rows [cols] they take, with the averages of the rows, [rows, 2], behind them.
     int64_t partials() const {
         return count() + (kernel == stream ? ceil_div<int64_t>(2 * rows_, cols_) : 0);
     }
