@@ -154,6 +154,8 @@ class Code:
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
+            if sum(path.suffix == ".cu" for path in recipe.sources) > 1:
+                language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
             return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         if not machine.nvccs_host_is_clang():
