@@ -10,7 +10,7 @@ where it ends:
     #undef __CUDA_ARCH__
     }
 
-Whoever does so needs to know the macros of all files of a load: `Macros`.
+That takes knowing the macros of all files that are compiled together: `Load`.
 """
 
 from __future__ import annotations
@@ -29,24 +29,32 @@ VALUE = "900"  # of compute capability 9.0, as cudaGetDeviceProperties says
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\r?\n)*[^\n]*", re.MULTILINE)
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?(.*)", re.DOTALL)
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
+_VARIABLE = r"\b__(?:device|constant|managed)__\b"
+_EXTERNAL = re.compile(rf"\bextern\b[^;(){{}}]*{_VARIABLE}[^;(){{}}]*?(\w+)\s*(?:\[[^;]*)?;")
 
 
 @dataclass(frozen=True)
-class Macros:
-    """What the macros of a load's files stand for.
+class Load:
+    """What is known of all the files that are compiled together.
 
-    device: mark a function as the device's, as `__device__` does.
-    architecture: depend on `__CUDA_ARCH__`; empty where no file of the load speaks of it.
+    device: the macros that mark a function as the device's, as `__device__` does.
+    architecture: those that depend on `__CUDA_ARCH__`; empty where no file speaks of it.
+    several: whether several .cu files are compiled.
+    external: the variables of the device that one file declares for another to define.
     """
 
     device: frozenset[str] = frozenset({"__device__", "__global__"})
     architecture: frozenset[str] = frozenset()
+    several: bool = False
+    external: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Macros:
+    def of(cls, texts: Iterable[str], several: bool = False) -> Load:
         texts = list(texts)
+        declared = (_EXTERNAL.findall(blank(text)) for text in texts if several)
+        external = frozenset(name for names in declared for name in names)
         if not any(ARCHITECTURE in text for text in texts):
-            return cls()
+            return cls(several=several, external=external)
         replaced: dict[str, set[str]] = {}
         for text in texts:
             if "define" in text:
@@ -54,9 +62,8 @@ class Macros:
                     if definition := _DEFINE.match(directive[0]):
                         words = replaced.setdefault(definition[1], set())
                         words.update(_WORD.findall(definition[3]))
-        return cls(
-            _that_lead_to(cls.device, replaced), _that_lead_to({ARCHITECTURE}, replaced)
-        )
+        device = _that_lead_to(cls.device, replaced)
+        return cls(device, _that_lead_to({ARCHITECTURE}, replaced), several, external)
 
 
 def _that_lead_to(words: Iterable[str], replaced: dict[str, set[str]]) -> frozenset[str]:
@@ -80,19 +87,14 @@ class DeviceCode:
     lines: those (from 1) on which it is defined.
     """
 
-    def __init__(self, text: str, code: str, macros: Macros):
+    def __init__(self, text: str, code: str, load: Load):
         self.edits: list[tuple[int, int, str]] = []
         self.lines: set[int] = set()
-        self._text, self._code, self._macros = text, code, macros
-        if not macros.architecture or not macros.device & set(_WORD.findall(code)):
+        self._text, self._code, self._load = text, code, load
+        if not load.architecture or not load.device & set(_WORD.findall(code)):
             return
         self._directives = list(_directives(text, code))
-        # Without directives, so that what stands in a #define opens no function here.
-        parts, end = [], 0
-        for directive in self._directives:
-            parts += code[end : directive.start], _spaces(code[directive.start : directive.end])
-            end = directive.end
-        self._plain = "".join(parts) + code[end:]
+        self._plain = _without(self._directives, code)
         self._line_ends = [match.start() for match in re.finditer("\n", text)]
         self._find()
 
@@ -105,7 +107,7 @@ class DeviceCode:
         for start, end in groups:
             self._define(start, end)
         for function, opened, end in bodies:
-            speaks = self._macros.architecture & set(_WORD.findall(self._code[opened[0] : end]))
+            speaks = self._load.architecture & set(_WORD.findall(self._code[opened[0] : end]))
             includes = re.search(r"^[ \t]*#[ \t]*include\b", self._code[opened[0] : end], re.M)
             in_group = any(start <= function < stop for start, stop in groups)
             if (speaks or includes) and not in_group:
@@ -141,7 +143,7 @@ class DeviceCode:
         """A function that a macro writes: no directive may stand in it, so the value does."""
         words = set(_WORD.findall(self._code[directive.start : directive.end]))
         name = _DEFINE.match(self._text, directive.start)
-        if not (name and words & self._macros.device and ARCHITECTURE in words):
+        if not (name and words & self._load.device and ARCHITECTURE in words):
             return
         for word in re.finditer(rf"\b{ARCHITECTURE}\b", self._code[name.start(3) : directive.end]):
             start = name.start(3) + word.start()
@@ -150,7 +152,7 @@ class DeviceCode:
     def _bodies(self) -> Iterator[tuple[int, list[int], int]]:
         """Of each device function: where it is said to be one, where its body has been opened (at
         several places if branches of #if each open it), and where it has been closed."""
-        words = "|".join(map(re.escape, sorted(self._macros.device)))
+        words = "|".join(map(re.escape, sorted(self._load.device)))
         reached = 0
         for word in re.finditer(rf"\b(?:{words})\b", self._plain):
             if word.start() < reached:
@@ -195,7 +197,7 @@ class DeviceCode:
         """
         waiting: list[tuple[int, bool]] = []
         for directive in self._directives:
-            asks = self._macros.architecture & set(
+            asks = self._load.architecture & set(
                 _WORD.findall(self._code[directive.start : directive.end])
             )
             if directive.word == "if":
@@ -208,7 +210,8 @@ class DeviceCode:
                 if not asked or any(function < start < stop for function, _, stop in bodies):
                     continue
                 within = [(f, stop) for f, _, stop in bodies if start < f and stop <= end]
-                if within and "{" not in self._without(within, start, end):
+                alone = within and "{" not in self._without(within, start, end)
+                if alone and not _in_function(self._plain, start):
                     yield start, end
 
     def _without(self, spans: list[tuple[int, int]], start: int, end: int) -> str:
@@ -217,6 +220,59 @@ class DeviceCode:
             rest.append(self._plain[start:first])
             start = last
         return "".join(rest) + self._plain[start:end]
+
+
+def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tuple[int, int, str]]:
+    """Edits: the variables of the device are each .cu file's own where a load has several.
+
+    nvcc gives each file a copy of a header's, too. Here the templates that use them are the same
+    for all files, and so are they.
+    """
+    if not load.several or not re.search(_VARIABLE, code):
+        return
+    plain = _without(list(_directives(text, code)), code)
+    own = 'inline __attribute__((visibility("hidden"))) ' if is_header else "static "
+    reached = 0
+    for word in re.finditer(_VARIABLE, plain):
+        if word.start() < reached or _in_function(plain, word.start()):
+            continue
+        before = re.split(r"[;{}]", plain[: word.start()][-400:])[-1]
+        behind = re.sub(
+            r"\b(?:__align__|alignas|__attribute__|decltype)\s*\((?:[^()]|\([^()]*\))*\)",
+            lambda match: " " * len(match[0]),
+            plain[word.end() : word.end() + 1000],
+        )
+        end = re.search(r"[;=({]", behind)
+        if end is None or end[0] == "(" or re.search(r"\b(?:using|typedef|template)\b", before):
+            continue
+        reached = word.end() + end.end()
+        name = re.search(r"(\w+)\s*(?:\[[^;=]*)?\Z", behind[: end.start()])
+        declared = before + behind[: end.start()]
+        kept = re.search(r"\b(?:static|extern|inline|constexpr|friend)\b", declared)
+        if name and not kept and name[1] not in load.external:
+            yield word.start(), word.start(), own
+
+
+def _in_function(plain: str, position: int) -> bool:
+    """Whether a brace is open there that is no namespace's and no class's."""
+    opened: list[bool] = []
+    for brace in re.finditer(r"[{}]", plain[:position]):
+        if brace[0] == "{":
+            before = re.split(r"[;{}]", plain[: brace.start()][-400:])[-1]
+            scope = re.search(r"\b(?:namespace|class|struct|union|extern)\b", before)
+            opened.append(not scope or before.rstrip().endswith(")"))
+        elif opened:
+            opened.pop()
+    return any(opened)
+
+
+def _without(directives: list[_Directive], code: str) -> str:
+    """`code` with spaces for directives, so that what stands in a #define opens no function."""
+    parts, end = [], 0
+    for directive in directives:
+        parts += code[end : directive.start], _spaces(code[directive.start : directive.end])
+        end = directive.end
+    return "".join(parts) + code[end:]
 
 
 def _spaces(text: str) -> str:

@@ -12,8 +12,8 @@
     #ifdef __CUDACC__
     #ifdef SIMULATOR_CUDACC
 
-and `__CUDA_ARCH__`, which is defined in device code alone (`simulator.device_code`). Everything else, line breaks included, stays as it is, so the compiler's line numbers are the
-user's.
+and `__CUDA_ARCH__`, which is defined in device code alone (`simulator.device_code`). Everything
+else, line breaks included, stays as it is, so the compiler's line numbers are the user's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simulator.device_code import VALUE, DeviceCode, Macros
+from simulator.device_code import VALUE, DeviceCode, Load, variables
 from simulator.scan import blank, closing
 
 
@@ -38,10 +38,10 @@ class Unsupported(Exception):
         self.message, self.hint = message, hint
 
 
-def rewrite(text: str, path: str, macros: Macros | None = None) -> str:
+def rewrite(text: str, path: str, load: Load | None = None) -> str:
     """The C++ for the `text` of a .cu, .cuh or .h file; errors are reported under the name `path`.
 
-    macros: those of all files that are compiled together; by default this text's alone.
+    load: what is known of all files that are compiled together; by default this is the only one.
 
     Raises Unsupported for inline PTX, wmma, TMA, clusters and libraries that need NVIDIA's
     compiler, unless they stand where the preprocessor drops them here (`#if PLAYGROUND_CUDA`,
@@ -49,10 +49,12 @@ def rewrite(text: str, path: str, macros: Macros | None = None) -> str:
     """
     text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
     code = blank(text)
-    device = DeviceCode(text, code, Macros.of([text]) if macros is None else macros)
+    load = Load.of([text]) if load is None else load
+    device = DeviceCode(text, code, load)
     _refuse(code, path, device.lines)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
     edits += [*_nvccs_names(code), *device.edits]
+    edits += variables(text, code, load, is_header=not path.endswith(".cu"))
     parts, end = [f'#line 1 "{_escape(path)}"\n'], 0
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement

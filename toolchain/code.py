@@ -71,6 +71,11 @@ class Code:
         places = (Path(sources.file_in(p, name)) for p in (*beside, *self.recipe.include))
         return next((place for place in places if place in self.files), None)
 
+    @property
+    def several(self) -> bool:
+        """Whether several .cu files make the library."""
+        return sum(path.suffix == ".cu" for path in self.recipe.sources) > 1
+
     @cached_property
     def own(self) -> tuple[Path, ...]:
         """The sources, and what belongs to them: what they include with quotes, and so on."""
@@ -154,7 +159,7 @@ class Code:
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
-            if sum(path.suffix == ".cu" for path in recipe.sources) > 1:
+            if self.several:
                 language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
             return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 import simulator
-from simulator.device_code import Macros
+from simulator.device_code import Load
 from simulator.rewrite import Unsupported, rewrite
 from toolchain import machine, sources
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
@@ -101,10 +101,10 @@ class _Mirror:
             self._make(folder)
         # Those below SIMULATOR are written for a C++ compiler as they are.
         texts = {p: code.text(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
-        macros = Macros.of(texts.values())
+        load = Load.of(texts.values(), several=code.several)
         for path, text in texts.items():
             try:
-                written = rewrite(text + code.launchers.get(path, ""), label(path), macros)
+                written = rewrite(text + code.launchers.get(path, ""), label(path), load)
             except Unsupported as error:
                 raise CompileError(
                     error.message,
