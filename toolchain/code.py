@@ -111,14 +111,15 @@ class Code:
         from toolchain import launchers
 
         found: dict[str, Any] = {}
-        for path, units in self.units.items():
+        for units in self.units.values():
             for unit in units:
                 exported = sources.exports(unit.text, self.binding)
-                if self.binding == "c":  # a header is there for others too, Python may not be meant
-                    sources_own = sources.exports(unit.of(path), self.binding)
-                    for name in exported.keys() - sources_own.keys():
-                        if obstacle(exported[name]["parameters"], exported[name]["returns"]):
-                            del exported[name]
+                if self.binding == "c":  # not what Python cannot call: `launchers.explanations`
+                    exported = {
+                        name: export
+                        for name, export in exported.items()
+                        if obstacle(export["parameters"], export["returns"]) is None
+                    }
                 found = exported | found
         if self.binding == "c":
             found |= launchers.offered(self.units.values(), found)
