@@ -71,6 +71,11 @@ class Code:
         places = (Path(sources.file_in(p, name)) for p in (*beside, *self.recipe.include))
         return next((place for place in places if place in self.files), None)
 
+    @property
+    def several(self) -> bool:
+        """Whether several .cu files make the library."""
+        return sum(path.suffix == ".cu" for path in self.recipe.sources) > 1
+
     @cached_property
     def own(self) -> tuple[Path, ...]:
         """The sources, and what belongs to them: what they include with quotes, and so on."""
@@ -106,14 +111,15 @@ class Code:
         from toolchain import launchers
 
         found: dict[str, Any] = {}
-        for path, units in self.units.items():
+        for units in self.units.values():
             for unit in units:
                 exported = sources.exports(unit.text, self.binding)
-                if self.binding == "c":  # a header is there for others too, Python may not be meant
-                    sources_own = sources.exports(unit.of(path), self.binding)
-                    for name in exported.keys() - sources_own.keys():
-                        if obstacle(exported[name]["parameters"], exported[name]["returns"]):
-                            del exported[name]
+                if self.binding == "c":  # not what Python cannot call: `launchers.explanations`
+                    exported = {
+                        name: export
+                        for name, export in exported.items()
+                        if obstacle(export["parameters"], export["returns"]) is None
+                    }
                 found = exported | found
         if self.binding == "c":
             found |= launchers.offered(self.units.values(), found)
@@ -154,6 +160,8 @@ class Code:
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
+            if self.several:
+                language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
             return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         if not machine.nvccs_host_is_clang():
