@@ -70,7 +70,7 @@ class Ran:
         except ValueError:
             name = f"signal {-self.status}"
         why = _SIGNALS.get(name)
-        return f"was ended by {name} {took}{why and f': {why}' or ''}"
+        return f"was ended by {name} {took}{(why and f': {why}') or ''}"
 
     @property
     def exit_status(self) -> int:

@@ -35,6 +35,8 @@ def link_flags(code: Code, home: Path | None, work: Path) -> list[str]:
     if sys.platform != "linux":
         return []
     flags = ["-Wl,--as-needed", "-Wl,-Bsymbolic"]
+    if any("-fopenmp" in flag for flag in code.recipe.flags):
+        flags.append("-fopenmp")
     if home is None:
         return flags
     links = work / "libraries"
