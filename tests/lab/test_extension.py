@@ -523,7 +523,7 @@ def test_a_cell_without_a_name_is_told_how_to_name_it(notebook, magic):
     said = captured.stdout + captured.stderr
     assert "name the kernel that this cell becomes, as in: %%cu add" in said
     assert "launch it from Python: add.add[grid, block](x, y, n)" in said
-    assert "Nothing runs main()" in said
+    assert "Or run its main(): %%cu --run" in said
 
 
 def test_vs_code_says_which_notebook_it_is(notebook):
