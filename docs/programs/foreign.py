@@ -3,6 +3,7 @@
     .venv/bin/python -m docs.programs.foreign FOLDER...    tries every .cu in them, and writes both
         --afresh           tries again what is known, too; by default a result is kept as long as
                            the file and the project are as they were
+        --known            tries nothing, and tells of what is known
         --mend             of what is known, tries again all that was not right
         --only WORD        tries those with the word in SOURCE/NAME; writes no page
         --seconds N        for each run of a program (60)
@@ -90,12 +91,21 @@ def main(words: list[str]) -> None:
     target = options.target or default_target()
     found = [case for folder in options.folders for case in cases(folder.resolve())]
     found = [case for case in found if options.only in f"{case.source}/{case.name}"]
-    kept = Kept(options.kept, target, digest_of_project(project), options.afresh, options.mend)
+    kept = Kept(
+        options.kept,
+        target,
+        digest_of_project(project),
+        options.afresh,
+        options.mend,
+        options.known,
+    )
     attempt = Attempt(project, target, options.seconds)
     progress = Progress(len(found))
 
     def try_one(case: Case) -> list[Row]:
         answer = kept.answer(case)
+        if answer is None and options.known and not case.graphics:
+            return []
         if answer is None and not case.graphics:
             kept.keep(case, answer := attempt.answer(case))
         rows = judged(case, answer)
@@ -116,6 +126,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m docs.programs.foreign")
     made.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     made.add_argument("--afresh", action="store_true")
+    made.add_argument("--known", action="store_true")
     made.add_argument("--mend", action="store_true")
     made.add_argument("--only", default="")
     made.add_argument("--seconds", type=float, default=60)
@@ -141,7 +152,10 @@ def digest_of_project(project: Path) -> str:
 class Kept:
     """Results of earlier runs, a file for each case."""
 
-    def __init__(self, folder: Path, target: str, project: str, afresh: bool, mend: bool):
+    def __init__(
+        self, folder: Path, target: str, project: str, afresh: bool, mend: bool, known: bool
+    ):
+        self.known = known
         self.folder, self.project = folder / target, project
         self.afresh, self.mend = afresh, mend
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -157,6 +171,8 @@ class Kept:
         if self.mend:
             good = all(row.verdict in GOOD for row in judged(case, answer))
             return answer if good else None
+        if self.known:
+            return answer
         return answer if project == self.project else None
 
     def keep(self, case: Case, answer: dict) -> None:
@@ -354,11 +370,17 @@ def page(rows: list[Row], folders: list[Path], before: list[Row], other: list[Ro
     named = [f"- {folder.resolve().name}: {commit_of(folder.resolve())}" for folder in folders]
     failing = [row for row in rows if row.verdict not in GOOD]
     meanings = [f"- **{verdict}**: {meaning}." for verdict, meaning in VERDICTS.items()]
+    stopped = [
+        [cause, count, ", ".join(f"{row.source}/{row.file}" for row in found[:4])]
+        for cause, count, found in causes(rows)
+    ]
     parts = [
         f"{time.strftime('%d %B %Y')}, target {default_target()}.",
         totals_table(rows, before),
         "\n".join(meanings),
         joined(rows, other) if other else "",
+        "## What stops them",
+        table(["the line", "files", "as in"], stopped, "lrl"),
         "## What is not right, and why",
         table(
             ["file", "needs", "verdict", "why"],
@@ -369,6 +391,24 @@ def page(rows: list[Row], folders: list[Path], before: list[Row], other: list[Ro
         "\n".join(named),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def causes(rows: list[Row]) -> list[tuple[str, int, list[Row]]]:
+    """What files fail of, the commonest first: the line that says so, how many, and which."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.verdict in GOOD or row.verdict == "left out":
+            continue
+        message = re.sub(
+            r"^.*?\berror: |^\S+:\d+(:\d+)?: |^the program cannot be started: ", "", row.why
+        )
+        message = re.sub(r"\S*/\S+\.so: ", "", message)
+        message = re.sub(r"; did you mean .*|\d+\.\d+ s|0x[0-9a-f]+|\(aka .*?\)", "", message)
+        if row.verdict not in ("no build", "refused"):
+            message = f"{row.verdict}: {message}"
+        found.setdefault(message.strip(), []).append(row)
+    counts = [(what, len({_file(row) for row in each}), each) for what, each in found.items()]
+    return sorted(counts, key=lambda cause: -cause[1])
 
 
 def joined(rows: list[Row], other: list[Row]) -> str:

@@ -220,8 +220,21 @@ def test_the_command_runs_it_where_it_is_called(program, cache):
 
 
 def test_what_stands_in_the_line_goes_where_it_belongs():
-    words = "a.cu -I inc -DN=2 b.cpp --target cpu --timeout=3 8 -- -v c.cu".split()
-    line = programs.Line.parse(words)
+    words = [
+        "a.cu",
+        "-I",
+        "inc",
+        "-DN=2",
+        "b.cpp",
+        "--target",
+        "cpu",
+        "--timeout=3",
+        "8",
+        "--",
+        "-v",
+        "c.cu",
+    ]
+    line = programs.Line.parse(words.split())
     assert line.sources == ["a.cu", "b.cpp"]
     assert line.flags == ["-I", "inc", "-DN=2"]
     assert line.arguments == ["8", "-v", "c.cu"]
