@@ -91,14 +91,8 @@ def main(words: list[str]) -> None:
     target = options.target or default_target()
     found = [case for folder in options.folders for case in cases(folder.resolve())]
     found = [case for case in found if options.only in f"{case.source}/{case.name}"]
-    kept = Kept(
-        options.kept,
-        target,
-        digest_of_project(project),
-        options.afresh,
-        options.mend,
-        options.known,
-    )
+    ways = {"afresh": options.afresh, "mend": options.mend, "known": options.known}
+    kept = Kept(options.kept / target, digest_of_project(project), **ways)
     attempt = Attempt(project, target, options.seconds)
     progress = Progress(len(found))
 
@@ -152,12 +146,9 @@ def digest_of_project(project: Path) -> str:
 class Kept:
     """Results of earlier runs, a file for each case."""
 
-    def __init__(
-        self, folder: Path, target: str, project: str, afresh: bool, mend: bool, known: bool
-    ):
-        self.known = known
-        self.folder, self.project = folder / target, project
-        self.afresh, self.mend = afresh, mend
+    def __init__(self, folder: Path, project: str, afresh: bool, mend: bool, known: bool):
+        self.folder, self.project = folder, project
+        self.afresh, self.mend, self.known = afresh, mend, known
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def answer(self, case: Case) -> dict | None:
@@ -393,16 +384,17 @@ def page(rows: list[Row], folders: list[Path], before: list[Row], other: list[Ro
     return "\n\n".join(filter(None, parts))
 
 
+# What one file's message has before that of all.
+_PLACE = r"^.*?\berror: (\S+\.so: )?|^\S+:\d+(:\d+)?: |^the program cannot be started: \S+: "
+
+
 def causes(rows: list[Row]) -> list[tuple[str, int, list[Row]]]:
     """What files fail of, the commonest first: the line that says so, how many, and which."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         if row.verdict in GOOD or row.verdict == "left out":
             continue
-        message = re.sub(
-            r"^.*?\berror: |^\S+:\d+(:\d+)?: |^the program cannot be started: ", "", row.why
-        )
-        message = re.sub(r"\S*/\S+\.so: ", "", message)
+        message = re.sub(_PLACE, "", row.why)
         message = re.sub(r"; did you mean .*|\d+\.\d+ s|0x[0-9a-f]+|\(aka .*?\)", "", message)
         if row.verdict not in ("no build", "refused"):
             message = f"{row.verdict}: {message}"

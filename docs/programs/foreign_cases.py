@@ -127,11 +127,11 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
     texts = [_code(path) for path in own if not _is_shared(path, include)]
     needs += [what for way, what in _NEXT.items() if any(re.search(way, t) for t in texts)]
     others: list[Path] = []
+    if len(files) == 1:
+        beside = sorted(p for p in first.parent.iterdir() if p.suffix in (".cu", ".cpp", ".cc"))
+        others = [p for p in beside if p != first and not _has_main(p)]
     if any(_has_main(path) for path in files):
         kind = "program"
-        if len(files) == 1:
-            beside = sorted(p for p in first.parent.iterdir() if p.suffix in (".cu", ".cpp", ".cc"))
-            others = [p for p in beside if p != first and not _has_main(p)]
     elif any(_TORCH.match(header) for header in headers):
         kind = "binding"
         places = [first.parent, *first.parents[1:2]]

@@ -39,7 +39,10 @@ def tried(case: dict) -> dict:
     except jitload.CompileError as error:
         # Ours say in one line what is not supported; a compiler's error is none of those.
         found = "refused" if error.log is None else "no build"
-        return {"verdict": found, "why": _first_line(error), "build": _since(started)}
+        said = {"verdict": found, "why": _first_line(error), "build": _since(started)}
+        if case["kind"] == "kernels" and case["others"] and "undefined symbol" in said["why"]:
+            return tried(case | {"files": [*case["files"], *case["others"]], "others": []})
+        return said | {"all": _all_errors(error)}
     except (jitload.MissingTool, OSError, RuntimeError, TypeError, ValueError) as error:
         return {"verdict": "no build", "why": _first_line(error), "build": _since(started)}
     result = {"build": _since(started)}
@@ -81,6 +84,14 @@ def _cpu() -> float:
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def _all_errors(error: jitload.CompileError) -> list[str]:
+    """What else the compiler said, each message once."""
+    if error.log is None or not Path(error.log).is_file():
+        return []
+    text = Path(error.log).read_text(errors="replace")
+    return list(dict.fromkeys(re.findall(r"(?:error|undefined reference to)[: ]+(.*)", text)))[:60]
 
 
 def _since(started: float) -> float:
