@@ -35,6 +35,7 @@ class Recipe:
     debug: bool
     formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
     check: bool = False  # instrumented for lab.check; target is "cpu"
+    program: bool = False  # it has a main(), and nothing in it is for Python
 
     @property
     def identifier(self) -> str:
@@ -45,7 +46,7 @@ class Recipe:
     def key(self) -> str:
         """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
         labels = [label(p) for p in (*self.sources, *self.include)]
-        kind = f"{self.debug}{' check' if self.check else ''}"
+        kind = f"{self.debug}{' check' * self.check}{' program' * self.program}"
         return digest_of(self.name, self.target, kind, *labels, "|", *self.flags)[:16]
 
 
@@ -95,6 +96,8 @@ class Code:
 
     @cached_property
     def binding(self) -> str:
+        if self.recipe.program:
+            return "program"
         found = {sources.binding_of(self._bound(path)) for path in self.own}
         return next(binding for binding in ("module", "ops", "c") if binding in found)
 
@@ -111,6 +114,8 @@ class Code:
         from toolchain import launchers
 
         found: dict[str, Any] = {}
+        if self.recipe.program:
+            return found
         for units in self.units.values():
             for unit in units:
                 exported = sources.exports(unit.text, self.binding)
@@ -145,7 +150,7 @@ class Code:
         shared = []
         if not any(sources.includes_torch(self.text(path)) for path in self.files):
             shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
-        if self.binding != "c":  # extern "C" functions have to stay visible
+        if self.binding not in ("c", "program"):  # extern "C" functions and main stay visible
             shared.append("-fvisibility=hidden")
         ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
         _, cxx = machine.cxx_command()

@@ -17,7 +17,7 @@ import torch
 import simulator
 from simulator.device_code import Load
 from simulator.rewrite import Unsupported, rewrite
-from toolchain import machine, sources
+from toolchain import libraries, machine, sources
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
@@ -188,6 +188,8 @@ def _load_extension(
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
+    if code.recipe.program:
+        link += libraries.link_flags(code, home if for_cuda else None, work)
     taken_over = {
         "_run_ninja_build": run_ninja,
         "_import_module_from_library": lambda *_: None,
