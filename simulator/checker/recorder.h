@@ -73,6 +73,8 @@ class Recorder final : public Watcher {
     bool end_block(const Error* error) override;
     void barrier(const Block& block) override;
     void exchange(const Block& block, unsigned warp, uint32_t lanes, Exchange kind) override;
+    void arrived(uintptr_t barrier, bool is_last) override;
+    void passed(uintptr_t barrier) override;
     void allocated(uintptr_t begin, size_t bytes, size_t pad) override;
     void freed(uintptr_t begin) override;
 
