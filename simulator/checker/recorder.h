@@ -90,7 +90,7 @@ class Recorder final : public Watcher {
             return access_elsewhere<kind>(address, size, pc);
         if (mode == Mode::Bounds || slot.is_private) return;
         const Access access(address, size, slot.id);
-        if (kind == Kind::Atomic && order.is_synchronising(address)) synchronise(address);
+        if (is_atomic(kind) && order.is_synchronising(address)) synchronise(address);
         if (!trace->add(block->rank, access)) inspect_at_once(access);
     }
 

@@ -6,6 +6,19 @@ namespace simulator {
 
 bool in_kernel() { return worker && worker->running; }
 
+bool is_loaded_again(const void* address, uint64_t value) {
+    struct Load {
+        unsigned rank;
+        const void* address;
+        uint64_t value;
+    };
+    thread_local Load last;
+    const Load load = {worker ? worker->rank : 0, address, value};
+    const bool again = last.rank == load.rank && last.address == address && last.value == value;
+    last = load;
+    return again;
+}
+
 void fail_barrier(const char* what, long long arriving, unsigned long long awaited,
                   const char* file, int line) {
     const std::string reason =

@@ -8,6 +8,9 @@ namespace simulator {
 // Whether this is a thread of a kernel: there is host code that uses atomics and barriers, too.
 SIMULATOR_EXPORT bool in_kernel();
 
+// Whether the running thread loads what it loaded last.
+SIMULATOR_EXPORT bool is_loaded_again(const void* address, uint64_t value);
+
 // More threads arrive at a cuda::barrier than it awaits.
 [[noreturn]] SIMULATOR_EXPORT void fail_barrier(const char* what, long long arriving,
                                                 unsigned long long awaited, const char* file,
