@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -141,6 +142,21 @@ class Code:
         return launchers.launchers(units, self.exports)
 
     @cached_property
+    def cccl(self) -> tuple[Path, int] | None:
+        """Where NVIDIA's Thrust and libcu++ are, and their version, if the CPU target needs them.
+
+        Some of their headers are the simulator's own, for threads that wait for each other.
+        """
+        if self.recipe.target != "cpu":
+            return None
+        wanted = any(
+            re.match(r"(thrust|cuda|nv)/", name) and not (simulator.INCLUDE / name).is_file()
+            for path in self.files
+            for _, name in sources.included(self.text(path))
+        )
+        return machine.cccl() if wanted else None
+
+    @cached_property
     def flags(self) -> tuple[list[str], list[str]]:
         """For the C++ compiler, and for nvcc."""
         recipe = self.recipe
@@ -164,6 +180,8 @@ class Code:
             check = simulator.CHECK_FLAGS if recipe.check else []
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
+            if self.cccl:  # to Thrust, too, the device is the CPU
+                cxx.append("-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP")
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
             if self.several:
                 language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for

@@ -184,6 +184,8 @@ def _load_extension(
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
     cxx, nvcc = code.flags
     folders = [f"-I{folder}" for folder in include]
+    if code.cccl:  # after all others: what the simulator has under CUDA's names comes first
+        folders += ["-isystem", str(code.cccl[0])]
     nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     if code.recipe.check:
