@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from simulator import needs
 from simulator.device_code import VALUE, DeviceCode, Load, variables
 from simulator.scan import blank, closing
 
@@ -54,9 +55,10 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     device = DeviceCode(text, code, load)
     _refuse(code, path, device.lines)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
-    edits += [*_nvccs_names(code), *device.edits]
+    edits += [*_nvccs_names(code), *device.edits, *needs.kernel_addresses(code)]
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
-    parts, end = [f'#line 1 "{_escape(path)}"\n'], 0
+    parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
+    parts.append(f'#line 1 "{_escape(path)}"\n')
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
         end = stop
@@ -320,9 +322,24 @@ _UNSUPPORTED = [
         "Split the kernel in two: a launch begins when the one before it has ended.",
     ),
     (
-        r"\bcudaTextureObject_t\b|\btex[123]D\w*\s*<",
-        "the simulator does not run textures",
-        "Read the array itself.",
+        r"\bcuda(?:Mipmapped|MallocMipmapped|CreateMipmapped)\w*|\bcudaResourceTypeMipmappedArray\b",
+        "the simulator has no mipmaps",
+        "Use a CUDA array: it has one level.",
+    ),
+    (
+        r"\bcudaGraphCond\w*|\bcudaGraphSetConditional\b|\bcudaGraphNodeParams\b",
+        "the simulator does not run conditional nodes of graphs",
+        "Decide on the host which graph to launch.",
+    ),
+    (
+        r"\bcuda(?:Graphics|GL|VDPAU|EGL|D3D\d+)[A-Z]\w*|<cuda_gl_interop\.h>",
+        "the simulator does not share memory with graphics",
+        "Keep the results in memory of the device, and copy them to the host.",
+    ),
+    (
+        r"\bcu(?:Module|Link|Library)[A-Z]\w*|\bcuLaunchKernel\w*|\bnvrtc[A-Z]\w*|<nvrtc\.h>",
+        "the simulator does not load code for a GPU (PTX, cubin)",
+        "Launch a kernel of this file: kernel<<<grid, block>>>(...).",
     ),
     (r"<(?:cute|cutlass)/[^>]*>", "the simulator has no CUTLASS", _OWN),
     (

@@ -11,10 +11,13 @@
 #include "include/simulator/cuda/parking.h"
 #include "include/simulator/warp.h"
 
-#include "executor/device_memory.h"
+#include "executor/copies.h"
+#include "executor/graphs.h"
 #include "executor/launches.h"
 #include "executor/parking.h"
+#include "executor/pools.h"
 #include "executor/streams.h"
+#include "executor/textures.h"
 
 #include "checker/bounds.h"
 #include "checker/hooks.h"
