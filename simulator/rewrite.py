@@ -45,11 +45,31 @@ def rewrite(text: str, path: str) -> str:
     code = blank(text)
     _refuse(code, path)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
-    parts, end = [f'#line 1 "{_escape(path)}"\n'], 0
+    parts, end = [*_headers(code), f'#line 1 "{_escape(path)}"\n'], 0
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
         end = stop
     return "".join(parts) + text[end:]
+
+
+# What few files use, so that the others need not wait until the compiler has read it.
+_HEADERS = {
+    "rounding": re.compile(
+        r"\b__(?:[fd](?:add|sub|mul|div|rcp|sqrt)|fma|fmaf|fmaf_ieee"
+        r"|(?:double|u?int|u?ll)2(?:float|double))_(?:r[duz]\b|\s*##)"
+    ),
+    "simd": re.compile(r"\b__v(?:[a-z]+[24]\b|i(?:max|min|addm|bm)\w+)"),
+    "special": re.compile(
+        r"\b(?:rcbrtf?|erfc(?:x|inv)f?|erfinvf?|normcdf(?:inv)?f?|cyl_bessel_i[01]f?|rhypotf?"
+        r"|r?norm[34]df?|(?:sin|cos|sincos)pif?)\b|\b(?:r?normf?|sincos)\s*\("
+    ),
+}
+
+
+def _headers(code: str) -> Iterator[str]:
+    for name, wanted in _HEADERS.items():
+        if wanted.search(code):
+            yield f'#include "simulator/{name}.h"\n'
 
 
 # An edit: from, to, what to put there.
@@ -304,11 +324,14 @@ _UNSUPPORTED = [
         _OWN,
     ),
     (
-        r"<curand\w*\.h>",
-        "the simulator has no cuRAND",
-        "kernels/include/philox.cuh has Philox4x32-10.",
+        r"\bCURAND_RNG_PSEUDO_MTGP32\b|\bCURAND_RNG_PSEUDO_MT19937\b|\bcurandStateMtgp32\w*"
+        r"|\bCURAND_RNG_QUASI_SCRAMBLED_\w+|\bcurand_discrete\w*"
+        r"|\bcurandCreatePoissonDistribution\b|\bcurandGenerateBinomial\w*",
+        "the simulator's cuRAND has XORWOW, Philox4x32-10, MRG32k3a and Sobol's sequences, and of"
+        " the discrete distributions curand_poisson",
+        "CURAND_RNG_PSEUDO_PHILOX4_32_10 and curandStatePhilox4_32_10_t run everywhere.",
     ),
-    (r"<cuda_fp[468]\.h>", "the simulator has no 8-bit or smaller floating point", _KEEP),
+    (r"<cuda_fp[46]\.h>", "the simulator has no 4-bit or 6-bit floating point", _KEEP),
 ]
 
 

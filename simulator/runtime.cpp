@@ -10,6 +10,7 @@
 // What kernels under check call, and others have inlined: waiting for each other.
 #include "include/simulator/warp.h"
 
+#include "executor/clocks.h"
 #include "executor/device_memory.h"
 #include "executor/launches.h"
 #include "executor/streams.h"
