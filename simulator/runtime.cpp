@@ -12,7 +12,9 @@
 
 #include "executor/clocks.h"
 #include "executor/device_memory.h"
+#include "executor/generators.h"
 #include "executor/launches.h"
+#include "executor/skip_ahead.h"
 #include "executor/streams.h"
 
 #include "checker/bounds.h"
