@@ -350,11 +350,14 @@ _UNSUPPORTED = [
         " on the host, too.",
     ),
     (
-        r"<curand\w*\.h>",
-        "the simulator has no cuRAND",
-        "kernels/include/philox.cuh has Philox4x32-10.",
+        r"\bCURAND_RNG_PSEUDO_MTGP32\b|\bCURAND_RNG_PSEUDO_MT19937\b|\bcurandStateMtgp32\w*"
+        r"|\bCURAND_RNG_QUASI_SCRAMBLED_\w+|\bcurand_discrete\w*"
+        r"|\bcurandCreatePoissonDistribution\b|\bcurandGenerateBinomial\w*",
+        "the simulator's cuRAND has XORWOW, Philox4x32-10, MRG32k3a and Sobol's sequences, and of"
+        " the discrete distributions curand_poisson",
+        "CURAND_RNG_PSEUDO_PHILOX4_32_10 and curandStatePhilox4_32_10_t run everywhere.",
     ),
-    (r"<cuda_fp[468]\.h>", "the simulator has no 8-bit or smaller floating point", _KEEP),
+    (r"<cuda_fp[46]\.h>", "the simulator has no 4-bit or 6-bit floating point", _KEEP),
 ]
 
 
