@@ -29,6 +29,13 @@ def recipe(name: str = "simulator", source: Path = simulator.RUNTIME) -> Recipe:
     )
 
 
+def libraries() -> list[Path]:
+    """What a program for the CPU needs opened before it, for all to use, in this order."""
+    build = ensure(recipe())
+    Cache.here().use(build.folder)
+    return [build.library]
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """The library on which kernels for the CPU run."""
