@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from simulator.device_code import VALUE, DeviceCode, Load, variables
@@ -290,6 +291,12 @@ _KEEP = (
     "Put it between #if PLAYGROUND_CUDA and #endif, with plain CUDA C++ for the CPU after #else."
 )
 _OWN = "Write it in plain CUDA C++; kernels/include has reductions, vectors and random numbers."
+_INCLUDE = Path(__file__).with_name("include")
+_HAS = "|".join(
+    re.escape(path.relative_to(_INCLUDE).as_posix())
+    for folder in ("cub", "thrust")
+    for path in sorted((_INCLUDE / folder).rglob("*.*"))
+)
 _UNSUPPORTED = [
     (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
     (
@@ -298,7 +305,7 @@ _UNSUPPORTED = [
         _KEEP,
     ),
     (
-        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/(?:barrier|pipeline|ptx)>|<cuda_pipeline\w*\.h>|<cudaTypedefs\.h>",
+        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/ptx>|<cuda_pipeline\w*\.h>|<cudaTypedefs\.h>",
         "the simulator does not run TMA and asynchronous copies",
         _KEEP,
     ),
@@ -317,10 +324,13 @@ _UNSUPPORTED = [
         "the simulator does not run textures",
         "Read the array itself.",
     ),
+    (r"<(?:cute|cutlass)/[^>]*>", "the simulator has no CUTLASS", _OWN),
     (
-        r"<(?:cub|thrust|cuda|cute|cutlass)/[^>]*>",
-        "the simulator has no CUB, Thrust, libcu++ or CUTLASS",
-        _OWN,
+        rf"<(?!(?:{_HAS})>)(?:cub|thrust/system/cuda)/[^>]*>",
+        "the simulator has none of CUB's and Thrust's headers but those that most people use",
+        "It has cub/cub.cuh, with the collectives of warps and blocks and the device-wide"
+        " reductions, scans, sorts, selections and histograms; and the parts of Thrust that run"
+        " on the host, too.",
     ),
     (
         r"<curand\w*\.h>",

@@ -17,7 +17,7 @@ import torch
 import simulator
 from simulator.device_code import Load
 from simulator.rewrite import Unsupported, rewrite
-from toolchain import machine, sources
+from toolchain import libraries, machine, sources
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
@@ -184,10 +184,14 @@ def _load_extension(
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
     cxx, nvcc = code.flags
     folders = [f"-I{folder}" for folder in include]
+    if code.cccl:  # after all others: what the simulator has under CUDA's names comes first
+        folders += ["-isystem", str(code.cccl[0])]
     nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
+    if code.recipe.program:
+        link += libraries.link_flags(code, home if for_cuda else None, work)
     taken_over = {
         "_run_ninja_build": run_ninja,
         "_import_module_from_library": lambda *_: None,

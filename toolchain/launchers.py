@@ -270,7 +270,10 @@ def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[st
                 " the #if around it: take it out of there, or write a launcher beside it"
             )
     if "main" in found:
-        found["main"] = "nothing runs main: launch its kernels from Python"
+        found["main"] = (
+            "main() is run as a program: by `%%cu --run` in a notebook, and else by"
+            " `python -m jitload run FILE.cu`"
+        )
     return {
         name: f"{name} is in the source, but not in what was compiled of it: look at the macros,"
         " the #if and the unnamed or static scope around it"

@@ -299,6 +299,7 @@ def test_a_flag_comes_through_ninja_and_the_shell_as_it_is(values):
 @example("f(1,2)")
 @example('"a\\"b"')
 @example("\\")
+@example("1 ,")
 def test_a_flag_comes_through_nvccs_own_shell_as_it_is(option, value):
     if "Xcompiler" in option:
         value = value.replace(",", "")  # separates options there

@@ -81,6 +81,7 @@ struct Warp {
     uint32_t exchange;     // waits at a __sync function of the warp
     uint32_t convergence;  // waits at __activemask
     uint32_t pausing;      // spins or sleeps, and lets others go first
+    uint32_t parked;       // waits for a phase of a cuda::barrier to end
     uint8_t source[warp_size];
     uint64_t key[warp_size];  // lanes meet only if they name the same exchange and the same mask
     uint64_t value[warp_size];
@@ -116,6 +117,8 @@ struct SIMULATOR_EXPORT Block {
     [[noreturn]] void fail_for_mask(unsigned rank, uint32_t mask);
     // Thread `rank` has returned.
     void finish(unsigned rank);
+    // A phase of a cuda::barrier has ended: those who wait for one look whether it is theirs.
+    void wake_parked();
 };
 
 // The same as Block::next_fiber, but first another lane of the same warp, whose stacks are still in
