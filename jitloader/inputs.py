@@ -197,7 +197,7 @@ def _folders_named_in(environment: dict[str, str]) -> list[Path]:
 @cache
 def _simulators_digest() -> str:
     """Of what rewrites the sources and of what their kernels run on: one a process, like these."""
-    parts = (p for p in sorted(SIMULATOR.rglob("*.*")) if p.suffix in (".py", ".cpp", ".h"))
+    parts = (p for p in sorted(SIMULATOR.rglob("*.*")) if p.suffix in (".py", ".cpp", ".h", ".cuh"))
     return digest_of(*(part.read_bytes() for part in parts))
 
 

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from simulator import torch_rewrite
 from simulator.scan import blank, closing
 
 
@@ -45,7 +46,8 @@ def rewrite(text: str, path: str) -> str:
     code = blank(text)
     _refuse(code, path)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
-    parts, end = [f'#line 1 "{_escape(path)}"\n'], 0
+    edits += torch_rewrite.edits(text, code)
+    parts, end = [torch_rewrite.header(code), f'#line 1 "{_escape(path)}"\n'], 0
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
         end = stop
@@ -315,7 +317,7 @@ _UNSUPPORTED = [
 def _refuse(code: str, path: str) -> None:
     """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
     found = []
-    for pattern, message, hint in _UNSUPPORTED:
+    for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return
