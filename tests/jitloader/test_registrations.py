@@ -143,6 +143,6 @@ def test_namespaces_of_pytorchs_own_are_refused_and_so_are_two_operators_of_one_
     assert (caught.value.line, caught.value.column) == (2, 26)
     assert "TORCH_EXTENSION_NAME" in caught.value.hint
     for name in ("a", "b"):
-        write(f"{name}.cpp", f'\nTORCH_LIBRARY({name}, m) {{ m.def("f(Tensor x) -> Tensor"); }}')
-    with pytest.raises(jitload.CompileError, match=r"b\.cpp:2:15: .*two operators 'f', of 'a' and"):
+        write(f"{name}.cpp", f'TORCH_LIBRARY({name}, m) {{ m.def("f(Tensor x) -> Tensor"); }}')
+    with pytest.raises(jitload.CompileError, match=r"b\.cpp:1:15: .*two operators 'f', of 'a' and"):
         load("a.cpp", "b.cpp")
