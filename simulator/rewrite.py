@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from simulator import needs
+from simulator import needs, torch_rewrite
 from simulator.device_code import VALUE, DeviceCode, Load, variables
 from simulator.scan import blank, closing
 
@@ -57,8 +57,9 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
     edits += [*_nvccs_names(code), *device.edits, *needs.kernel_addresses(code)]
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
+    edits += torch_rewrite.edits(text, code)
     parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
-    parts.append(f'#line 1 "{_escape(path)}"\n')
+    parts += torch_rewrite.header(code), f'#line 1 "{_escape(path)}"\n'
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
         end = stop
@@ -367,7 +368,7 @@ def _refuse(code: str, path: str, device_lines: set[int]) -> None:
     device_lines: on which `__CUDA_ARCH__` is defined.
     """
     found = []
-    for pattern, message, hint in _UNSUPPORTED:
+    for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return
