@@ -176,14 +176,22 @@ SIMULATOR_BUILT_IN(Block*, current, "simulator_current");
 #pragma GCC visibility pop
 #undef SIMULATOR_BUILT_IN
 #else
-// Of internal linkage, so that the compiler sees every use and can keep them in registers.
-static thread_local uint3 threadIdx;
-static thread_local uint3 blockIdx;
-static thread_local dim3 blockDim;
-static thread_local dim3 gridDim;
+// Of internal linkage, so that the compiler sees every use and can keep them in registers. But a
+// template or an inline function that several .cu files of a library share is one function, and
+// has to find the variables of whichever file launches it: there they are the library's.
+#ifdef SIMULATOR_SEVERAL_SOURCES
+#define SIMULATOR_BUILT_IN inline __attribute__((visibility("hidden"))) __thread
+#else
+#define SIMULATOR_BUILT_IN static thread_local
+#endif
+SIMULATOR_BUILT_IN uint3 threadIdx;
+SIMULATOR_BUILT_IN uint3 blockIdx;
+SIMULATOR_BUILT_IN dim3 blockDim;
+SIMULATOR_BUILT_IN dim3 gridDim;
 namespace simulator {
-static thread_local Block* current;
+SIMULATOR_BUILT_IN Block* current;
 }
+#undef SIMULATOR_BUILT_IN
 #endif
 namespace simulator {
 // The minimum of blocks, and the maximum of a cluster, are of no consequence here.
