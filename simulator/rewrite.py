@@ -55,7 +55,8 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     device = DeviceCode(text, code, load)
     _refuse(code, path, device.lines)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
-    edits += [*_nvccs_names(code), *device.edits, *needs.kernel_addresses(code)]
+    edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
+    edits += needs.kernel_addresses(code)
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
     edits += torch_rewrite.edits(text, code)
     parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
@@ -247,6 +248,21 @@ def _dynamic_shared(code: str) -> Iterator[_Edit]:
         else:
             yield *match.span("extern"), "SIMULATOR_DYNAMIC_SHARED"
             yield *match.span("end"), " SIMULATOR_DYNAMIC_SHARED_NAME"
+
+
+def _shared_alignment(code: str) -> Iterator[_Edit]:
+    """`__shared__ alignas(16) T x[4]`: to a C++ compiler alignas comes first.
+
+    The dynamic shared memory is aligned for all types.
+    """
+    for match in re.finditer(r"(?P<extern>\bextern\s+)?(?P<shared>__shared__\s+)alignas\s*(?=\()", code):
+        end = closing(code, match.end())
+        if end is None:
+            continue
+        alignas = code[match.end("shared") : end]
+        yield match.end("shared"), end, "\n" * alignas.count("\n")
+        if not match["extern"]:
+            yield match.start("shared"), match.start("shared"), f"{' '.join(alignas.split())} "
 
 
 def _in_function(code: str, position: int) -> bool:
