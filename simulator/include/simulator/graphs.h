@@ -3,6 +3,7 @@
 // dependencies allow.
 #pragma once
 #include "kernel_address.h"
+#include "pools.h"
 
 enum cudaGraphNodeType {
     cudaGraphNodeTypeKernel,
@@ -65,6 +66,20 @@ struct cudaHostNodeParams {
     void* userData;
 };
 
+struct cudaMemAllocNodeParams {
+    cudaMemPoolProps poolProps;
+    const cudaMemAccessDesc* accessDescs;
+    size_t accessDescCount, bytesize;
+    void* dptr;
+};
+
+enum cudaGraphMemAttributeType {
+    cudaGraphMemAttrUsedMemCurrent,
+    cudaGraphMemAttrUsedMemHigh,
+    cudaGraphMemAttrReservedMemCurrent,
+    cudaGraphMemAttrReservedMemHigh,
+};
+
 namespace simulator::api {
 #pragma GCC visibility push(default)
 
@@ -104,6 +119,16 @@ cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t* node, cudaGraph_t graph,
                                        cudaGraph_t child);
 cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t* node, cudaGraph_t graph,
                                   const cudaGraphNode_t* needs, size_t count);
+cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t* node, cudaGraph_t graph,
+                                     const cudaGraphNode_t* needs, size_t count,
+                                     cudaMemAllocNodeParams* parameters);
+cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t* node, cudaGraph_t graph,
+                                    const cudaGraphNode_t* needs, size_t count, void* address);
+cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute,
+                                           void* value);
+cudaError_t cudaDeviceSetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute,
+                                           void* value);
+cudaError_t cudaDeviceGraphMemTrim(int device);
 cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t* node, cudaGraph_t graph,
                                         const cudaGraphNode_t* needs, size_t count,
                                         cudaEvent_t event);
