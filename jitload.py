@@ -40,6 +40,12 @@ that no function of theirs launches are launched from Python, with a grid and a 
     kernel.add[(n + 255) // 256, 256](x, y, n)       # of __global__ void add(float* x, ...)
     kernel.add[grid, block, stream, shared](x, y, n)  # shared: bytes of dynamic shared memory
 
+Programs. A file with a main(), as samples are, is compiled and run in a process of its own:
+
+    python -m jitload run FILE.cu [MORE.cu .cpp] [-I.. -D..] [-- ARGUMENTS]     in a shell
+    %%cu --run [ARGUMENTS]                                                     above a cell
+    jitload.Program("FILE.cu").run(["ARGUMENT"])                               in Python
+
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
 `torch.library`'s, replayed for every new build; the gradient works under torch.func too. A graph
 keeps the build and the formulas that it began with: in its backward pass `kernel.backward` is that
@@ -73,8 +79,8 @@ Settings, from the environment:
     TORCH_CUDA_ARCH_LIST   "8.0 9.0+PTX", "Ampere;Hopper"   (default: the GPUs present, or 8.0 9.0)
     CUDA_HOME, CXX         which CUDA toolkit and which C++ compiler: g++, or clang 16 and later
 
-From the shell: `python -m jitload build [NAME...]`, `python -m jitload resources NAME`,
-`python -m jitload doctor`, `python -m jitload prune`.
+From the shell: `python -m jitload build [NAME...]`, `python -m jitload run FILE.cu`,
+`python -m jitload resources NAME`, `python -m jitload doctor`, `python -m jitload prune`.
 """
 
 from __future__ import annotations
