@@ -8,10 +8,12 @@
 #define SIMULATOR_EXECUTOR
 
 // What kernels under check call, and others have inlined: waiting for each other.
+#include "include/simulator/cuda/parking.h"
 #include "include/simulator/warp.h"
 
 #include "executor/device_memory.h"
 #include "executor/launches.h"
+#include "executor/parking.h"
 #include "executor/streams.h"
 
 #include "checker/bounds.h"

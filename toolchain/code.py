@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +73,11 @@ class Code:
         places = (Path(sources.file_in(p, name)) for p in (*beside, *self.recipe.include))
         return next((place for place in places if place in self.files), None)
 
+    @property
+    def several(self) -> bool:
+        """Whether several .cu files make the library."""
+        return sum(path.suffix == ".cu" for path in self.recipe.sources) > 1
+
     @cached_property
     def own(self) -> tuple[Path, ...]:
         """The sources, and what belongs to them: what they include with quotes, and so on."""
@@ -111,14 +117,15 @@ class Code:
         found: dict[str, Any] = {}
         if self.recipe.program:
             return found
-        for path, units in self.units.items():
+        for units in self.units.values():
             for unit in units:
                 exported = sources.exports(unit.text, self.binding)
-                if self.binding == "c":  # a header is there for others too, Python may not be meant
-                    sources_own = sources.exports(unit.of(path), self.binding)
-                    for name in exported.keys() - sources_own.keys():
-                        if obstacle(exported[name]["parameters"], exported[name]["returns"]):
-                            del exported[name]
+                if self.binding == "c":  # not what Python cannot call: `launchers.explanations`
+                    exported = {
+                        name: export
+                        for name, export in exported.items()
+                        if obstacle(export["parameters"], export["returns"]) is None
+                    }
                 found = exported | found
         if self.binding == "c":
             found |= launchers.offered(self.units.values(), found)
@@ -133,6 +140,21 @@ class Code:
             return dict.fromkeys(self.recipe.sources, "")
         units = {path: units[0] for path, units in self.units.items()}
         return launchers.launchers(units, self.exports)
+
+    @cached_property
+    def cccl(self) -> tuple[Path, int] | None:
+        """Where NVIDIA's Thrust and libcu++ are, and their version, if the CPU target needs them.
+
+        Some of their headers are the simulator's own, for threads that wait for each other.
+        """
+        if self.recipe.target != "cpu":
+            return None
+        wanted = any(
+            re.match(r"(thrust|cuda|nv)/", name) and not (simulator.INCLUDE / name).is_file()
+            for path in self.files
+            for _, name in sources.included(self.text(path))
+        )
+        return machine.cccl() if wanted else None
 
     @cached_property
     def flags(self) -> tuple[list[str], list[str]]:
@@ -158,7 +180,11 @@ class Code:
             check = simulator.CHECK_FLAGS if recipe.check else []
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
+            if self.cccl:  # to Thrust, too, the device is the CPU
+                cxx.append("-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP")
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
+            if self.several:
+                language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
             return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         if not machine.nvccs_host_is_clang():

@@ -73,6 +73,8 @@ class Recorder final : public Watcher {
     bool end_block(const Error* error) override;
     void barrier(const Block& block) override;
     void exchange(const Block& block, unsigned warp, uint32_t lanes, Exchange kind) override;
+    void arrived(uintptr_t barrier, bool is_last) override;
+    void passed(uintptr_t barrier) override;
     void allocated(uintptr_t begin, size_t bytes, size_t pad) override;
     void freed(uintptr_t begin) override;
 
@@ -88,7 +90,7 @@ class Recorder final : public Watcher {
             return access_elsewhere<kind>(address, size, pc);
         if (mode == Mode::Bounds || slot.is_private) return;
         const Access access(address, size, slot.id);
-        if (kind == Kind::Atomic && order.is_synchronising(address)) synchronise(address);
+        if (is_atomic(kind) && order.is_synchronising(address)) synchronise(address);
         if (!trace->add(block->rank, access)) inspect_at_once(access);
     }
 
