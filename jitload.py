@@ -117,6 +117,7 @@ __all__ = [
     "Diff",
     "Kernel",
     "MissingTool",
+    "Program",
     "announce",
     "default_target",
     "device",

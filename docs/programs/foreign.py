@@ -4,7 +4,7 @@
         --afresh           tries again what is known, too; by default a result is kept as long as
                            the file and the project are as they were
         --known            tries nothing, and tells of what is known
-        --mend             of what is known, tries again all that was not right
+        --mend             of what is known, tries again all that was not right (or too slow)
         --only WORD        tries those with the word in SOURCE/NAME; writes no page
         --seconds N        for each run of a program (60)
         --jobs N           at once (2)
@@ -165,7 +165,7 @@ class Kept:
         except (OSError, ValueError, KeyError):
             return None
         if self.mend:
-            good = all(row.verdict in GOOD for row in judged(case, answer))
+            good = all(row.verdict in (*GOOD, "slow") for row in judged(case, answer))
             return answer if good else None
         if self.known:
             return answer
