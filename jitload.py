@@ -99,6 +99,7 @@ from jitloader.events import BuildEvent, announce, listen, listeners, unlisten
 from jitloader.functions import Function
 from jitloader.handle import Kernel, handle_for, instrumented, loaded
 from jitloader.opening import OpenBuild
+from jitloader.programs import Program, has_main
 from jitloader.renamed import renamed
 from jitloader.runtime import library as simulator_runtime
 from jitloader.runtime import simulated_launches
@@ -134,8 +135,6 @@ _LATER = {  # and these, which a warm load does without
     "doctor": "jitloader.commands",
     "Parameter": "toolchain.signatures",
     "STREAM": "toolchain.signatures",
-    "Program": "jitloader.programs",
-    "has_main": "jitloader.programs",
     "definitions": "toolchain.launchers",
     "linked": "toolchain.links",
     "LIMITS": "toolchain.resources",
