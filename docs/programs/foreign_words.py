@@ -7,10 +7,10 @@ import re
 WAIVED = 2  # the exit status of a sample that this device does not suit, as NVIDIA's have it
 
 _FAILED = (
-    r"\bFAIL(?:ED|URE|S)?\b|\bfail(?:ed|ure)\b|\bmis-?match(?:es)?\b|\bincorrect\b|\bwrong\b"
-    r"|\b(?:do(?:es)?|did) not match\b|\bdon't match\b|\bnot equal\b|\bnot (?:the )?same\b"
-    r"|\bCUDA (?:Runtime )?[Ee]rror\b|\bCUDA_?ERROR\b|\b(?:ERROR|Error)\b[:!]|\bunmatched\b"
-    r"|\bNot Correct\b|\bNo[,!]? .*(?:not|n't) match"
+    r"(?i:\bfail(?:ed|ures?|s)?\b|\bmis-?match(?:es|ed)?\b|\bincorrect\b|\bwrong\b"
+    r"|\b(?:do(?:es)?|did|is|are)(?:n't| not) (?:match|equal|correct|the same)\b"
+    r"|\bnot (?:equal|(?:the )?same|correct)\b|\bunmatched\b|\bcuda (?:runtime )?_?error\b)"
+    r"|\b(?:ERROR|Error)\b[:!]"
 )
 _PASSED = (
     r"\bPASS(?:ED|ES)?\b|\b[Pp]ass(?:ed|es)?\b|\b[Ss]uccess(?:ful|fully)?\b|\bSUCCESS\w*\b"
@@ -19,7 +19,7 @@ _PASSED = (
 )
 # Words of failure that say that there is none.
 _NONE = (
-    r"\b(?:0|no|zero|without)\b[\w\s]{0,20}\b(?:errors?|mis-?match\w*|failures?|failed|wrong)\b"
+    r"(?i)\b(?:0|no|zero|without)\b[\w\s]{0,20}\b(?:errors?|mis-?match\w*|failures?|failed|wrong)\b"
     r"|\b(?:errors?|mis-?match\w*|failures?|failed|fail|wrong)\b\s*(?:count|rate|s)?\s*[:=]\s*"
     r"(?:0\b(?!\.\d*[1-9])|none|no)|\bif .*\bfail|\btolerance\b"
 )
