@@ -29,14 +29,17 @@ _DEVIATION = re.compile(
     re.IGNORECASE,
 )
 _LARGE = 1e-2
+_ABSENT = "invalid device ordinal"  # as CUDA calls a second GPU where there is one
 _UNASKED = "an error of CUDA that the program did not ask for"
 _USAGE = re.compile(r"^\s*(?:usage|use|syntax)\s*:|\bUsage\b", re.IGNORECASE | re.MULTILINE)
 
 
 def verdict(status: int, said: str) -> tuple[str, str]:
-    """ "right", "runs", "wrong", "waived" or "arguments", and the line that says so."""
+    """Whether "right", "runs", "wrong", "waived" or "arguments", and the line that says so."""
     if _UNASKED in said:
         return "wrong", _line(said, said.index(_UNASKED))
+    if status and (found := re.search(_ABSENT, said)):
+        return "waived", _line(said, found.start())
     for line in said.splitlines():
         if re.search(_FAILED, line) and not re.search(_NONE, line) and not _is_small(line):
             if status == WAIVED:
