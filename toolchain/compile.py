@@ -186,9 +186,9 @@ def _load_extension(
     folders = [f"-I{folder}" for folder in include]
     if code.cccl:  # after all others: what the simulator has under CUDA's names comes first
         folders += ["-isystem", str(code.cccl[0])]
-    nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     if for_cuda and code.recipe.program:
-        nvcc += libraries.include_flags(code, home)
+        folders += libraries.include_flags(code, home)
+    nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS

@@ -55,7 +55,7 @@ def include_flags(code: Code, home: Path) -> list[str]:
     for header in _headers(code):
         if not (home / "include" / header).is_file():
             found += [folder for folder in _wheels("include") if (folder / header).is_file()][:1]
-    return [f"-isystem={folder}" for folder in dict.fromkeys(found)]
+    return [word for folder in dict.fromkeys(found) for word in ("-isystem", str(folder))]
 
 
 def wanted(code: Code) -> list[str]:
