@@ -81,7 +81,7 @@ class Ran:
 
 
 class Program:
-    """Sources with a main(), and its build.
+    """Sources with a main(), built for this target: `jitload.load` says what the arguments are.
 
     Raises:
         CompileError: it does not compile.

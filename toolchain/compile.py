@@ -214,6 +214,8 @@ def _load_extension(
     folders = [f"-I{folder}" for folder in include]
     if code.cccl:  # after all others: what the simulator has under CUDA's names comes first
         folders += ["-isystem", str(code.cccl[0])]
+    if for_cuda and code.recipe.program:
+        folders += libraries.include_flags(code, home)
     nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     link += code.link_flags
