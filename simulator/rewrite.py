@@ -356,6 +356,13 @@ _UNSUPPORTED = [
         "Keep the results in memory of the device, and copy them to the host.",
     ),
     (
+        r"\bcuMem(?:Create|Map|Unmap|Release|SetAccess|Address\w+|Export\w+|Import\w+)\b"
+        r"|\bCUmemAllocationProp\b|\bcuda(?:MemPool(?:Export|Import)|MemPoolPtrExport)\w+"
+        r"|\bcuda(?:Import|Destroy)External\w+|\bcudaExternal(?:Memory|Semaphore)\w+",
+        "the simulator does not map memory into address spaces, or share it among processes",
+        "Allocate with cudaMalloc or cudaMallocAsync.",
+    ),
+    (
         r"\bcu(?:Module|Link|Library)[A-Z]\w*|\bcuLaunchKernel\w*|\bnvrtc[A-Z]\w*|<nvrtc\.h>",
         "the simulator does not load code for a GPU (PTX, cubin)",
         "Launch a kernel of this file: kernel<<<grid, block>>>(...).",
