@@ -8,10 +8,12 @@
 #define SIMULATOR_EXECUTOR
 
 // What kernels under check call, and others have inlined: waiting for each other.
-#include "include/simulator/warp.h"
+#include "include/simulator/grid.h"
+#include "include/simulator/tile.h"
 
 #include "executor/device_memory.h"
 #include "executor/launches.h"
+#include "executor/async_copies.h"
 #include "executor/streams.h"
 
 #include "checker/bounds.h"

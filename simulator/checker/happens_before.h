@@ -20,14 +20,22 @@ class Order {
   public:
     uint32_t now = first_time;
     uint32_t launch_begin = 0, block_begin = 0;
+    uint32_t shared_begin =
+        0;  // when the block began; block_begin: or went on after a grid's barrier
 
-    void begin_launch() {
+    void begin_launch() { begin_phase(); }
+
+    // What came before is ordered before what comes: a launch begins, or all blocks have met.
+    void begin_phase() {
         launch_begin = ++now;
         releases.clear();
         past_fences.clear();
     }
 
-    void begin_block(uint32_t serial) {
+    void begin_block(uint32_t serial) { resume_block(serial, now + 1); }
+
+    void resume_block(uint32_t serial, uint32_t began) {
+        shared_begin = began;
         block_begin = last_barrier = ++now;
         blocks.push_back({now, serial});
         acquires.clear();
@@ -58,6 +66,18 @@ class Order {
             if (lanes >> lane & 1) memcpy(seen[warp * warp_size + lane], joined, sizeof joined);
     }
 
+    // All threads of so many warps have met, and what one of them knows of another all know now.
+    void meeting_of_warps(unsigned first, unsigned count) {
+        now++;
+        uint32_t joined[max_warps] = {};
+        for (unsigned w = first; w < first + count; w++)
+            for (unsigned k = 0; k < max_warps; k++)
+                joined[k] = std::max(joined[k], seen_warps[w][k]);
+        std::fill_n(joined + first, count, now);
+        for (unsigned w = first; w < first + count; w++)
+            memcpy(seen_warps[w], joined, sizeof joined), last_meeting[w] = now;
+    }
+
     void fence() { fences.push_back(now++); }
 
     // Whether an atomic has anything to give, or to take from this address.
@@ -77,6 +97,7 @@ class Order {
         if (before.time >= block_begin) {
             if (before.thread == thread || before.time < last_barrier) return true;
             const unsigned warp = thread / warp_size;
+            if (before.time < seen_warps[warp][before.thread / warp_size]) return true;
             if (before.thread / warp_size == warp &&
                 (before.time < last_meeting[warp] ||
                  before.time < seen[thread][before.thread % warp_size]))
@@ -125,8 +146,10 @@ class Order {
     }
 
     uint32_t last_barrier = 0;
-    uint32_t last_meeting[max_threads / warp_size] = {};  // of all lanes of a warp
-    uint32_t seen[max_threads][warp_size] = {};  // until when a thread knows its warp's lanes
+    static constexpr unsigned max_warps = max_threads / warp_size;
+    uint32_t last_meeting[max_warps] = {};           // of all lanes of a warp
+    uint32_t seen_warps[max_warps][max_warps] = {};  // until when a warp knows another
+    uint32_t seen[max_threads][warp_size] = {};      // until when a thread knows its warp's lanes
     std::vector<Span> blocks;
     std::vector<uint32_t> fences;                                     // of the running block
     std::unordered_map<uint32_t, std::vector<uint32_t>> past_fences;  // of the launch's others

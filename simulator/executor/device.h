@@ -50,6 +50,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->major = 9;
     properties->multiProcessorCount = watcher ? watched_processors : pool->cores;
     properties->l2CacheSize = 1 << 20;
+    properties->cooperativeLaunch = 1;
     properties->managedMemory = properties->unifiedAddressing = 1;
     const unsigned block[] = {largest_block.x, largest_block.y, largest_block.z};
     const unsigned grid[] = {largest_grid.x, largest_grid.y, largest_grid.z};

@@ -152,7 +152,7 @@ UNSUPPORTED = [
     ("#include <cuda/barrier>", "TMA"),
     ("__global__ void __cluster_dims__(2, 1, 1) k();", "cluster"),
     ("auto c = cg::this_cluster();", "cluster"),
-    ("cg::this_grid().sync();", "grid"),
+    ("cg::this_multi_grid().sync();", "one device"),
     ("#include <cub/cub.cuh>", "CUB"),
     ("#include <curand_kernel.h>", "cuRAND"),
 ]

@@ -21,6 +21,7 @@ enum cudaError_t {
     cudaErrorAssert = 710,
     cudaErrorIllegalInstruction = 715,
     cudaErrorLaunchFailure = 719,
+    cudaErrorCooperativeLaunchTooLarge = 720,
     cudaErrorNotSupported = 801,
     cudaErrorUnknown = 999,
 };
