@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from simulator import needs
 from simulator.scan import blank, closing
 
 
@@ -45,7 +46,9 @@ def rewrite(text: str, path: str) -> str:
     code = blank(text)
     _refuse(code, path)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
-    parts, end = [f'#line 1 "{_escape(path)}"\n'], 0
+    edits += needs.kernel_addresses(code)
+    parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
+    parts.append(f'#line 1 "{_escape(path)}"\n')
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
         end = stop
@@ -294,9 +297,24 @@ _UNSUPPORTED = [
         "Launch on one device with cudaLaunchCooperativeKernel, and use this_grid().",
     ),
     (
-        r"\bcudaTextureObject_t\b|\btex[123]D\w*\s*<",
-        "the simulator does not run textures",
-        "Read the array itself.",
+        r"\bcuda(?:Mipmapped|MallocMipmapped|CreateMipmapped)\w*|\bcudaResourceTypeMipmappedArray\b",
+        "the simulator has no mipmaps",
+        "Use a CUDA array: it has one level.",
+    ),
+    (
+        r"\bcudaGraphCond\w*|\bcudaGraphSetConditional\b|\bcudaGraphNodeParams\b",
+        "the simulator does not run conditional nodes of graphs",
+        "Decide on the host which graph to launch.",
+    ),
+    (
+        r"\bcuda(?:Graphics|GL|VDPAU|EGL|D3D\d+)[A-Z]\w*|<cuda_gl_interop\.h>",
+        "the simulator does not share memory with graphics",
+        "Keep the results in memory of the device, and copy them to the host.",
+    ),
+    (
+        r"\bcu(?:Module|Link|Library)[A-Z]\w*|\bcuLaunchKernel\w*|\bnvrtc[A-Z]\w*|<nvrtc\.h>",
+        "the simulator does not load code for a GPU (PTX, cubin)",
+        "Launch a kernel of this file: kernel<<<grid, block>>>(...).",
     ),
     (
         r"<(?:cub|thrust|cuda|cute|cutlass)/[^>]*>",

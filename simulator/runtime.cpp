@@ -11,10 +11,13 @@
 #include "include/simulator/grid.h"
 #include "include/simulator/tile.h"
 
-#include "executor/device_memory.h"
+#include "executor/copies.h"
+#include "executor/graphs.h"
 #include "executor/launches.h"
 #include "executor/async_copies.h"
+#include "executor/pools.h"
 #include "executor/streams.h"
+#include "executor/textures.h"
 
 #include "checker/bounds.h"
 #include "checker/hooks.h"

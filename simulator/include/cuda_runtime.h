@@ -1,6 +1,7 @@
 // CUDA for g++: what a .cu file sees without including anything. See simulator/block.h for how it
 // runs.
 #pragma once
+#define __CUDA_RUNTIME_H__
 #include <stdio.h>
 
 #define __global__
