@@ -127,6 +127,8 @@ _LATER = {  # and these, which a warm load does without
     "doctor": "jitloader.commands",
     "Parameter": "toolchain.signatures",
     "STREAM": "toolchain.signatures",
+    "Program": "jitloader.programs",
+    "has_main": "jitloader.programs",
     "definitions": "toolchain.launchers",
     "linked": "toolchain.links",
     "LIMITS": "toolchain.resources",

@@ -79,6 +79,7 @@ def recipe_of(
     flags: Iterable[str] = (),
     include: Iterable[str | os.PathLike[str]] = (),
     debug: bool | None = None,
+    program: bool = False,
 ) -> Recipe:
     sources = list(sources)
     if not sources:
@@ -118,4 +119,5 @@ def recipe_of(
         target=target,
         debug=debug,
         formulas=formulas,
+        program=program,
     )

@@ -28,7 +28,7 @@ class Build:
         order: counts up with every build of these sources; the clock may go back.
         folder: where it lies; sources/ in it holds what was compiled.
         recipe: the key of what `load` was asked for.
-        binding: how Python reaches its functions: "ops", "module" or "c".
+        binding: how Python reaches its functions: "ops", "module" or "c"; a "program" has none.
         exports: their names; of C functions and kernels, what each takes and returns.
         torch: the version of torch that it was built with.
         kept: the file in sources/ of each source and header of the user's, by its name.

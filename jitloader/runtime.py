@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import simulator
 from jitloader import stops
@@ -24,6 +25,13 @@ def recipe() -> Recipe:
         target="cpu",
         debug=False,
     )
+
+
+def libraries() -> list[Path]:
+    """What a program for the CPU needs opened before it, for all to use, in this order."""
+    build = ensure(recipe())
+    Cache.here().use(build.folder)
+    return [build.library]
 
 
 @functools.cache

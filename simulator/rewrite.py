@@ -9,17 +9,22 @@
     __global__ __launch_bounds__(128) void k(int n) {
     __global__ __launch_bounds__(128) void k(int n) { SIMULATOR_LAUNCH_BOUNDS(128)
 
-Everything else, line breaks included, stays as it is, so the compiler's line numbers are the
-user's.
+    #ifdef __CUDACC__
+    #ifdef SIMULATOR_CUDACC
+
+and `__CUDA_ARCH__`, which is defined in device code alone (`simulator.device_code`). Everything
+else, line breaks included, stays as it is, so the compiler's line numbers are the user's.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from simulator import needs
+from simulator.device_code import VALUE, DeviceCode, Load, variables
 from simulator.scan import blank, closing
 
 
@@ -35,18 +40,23 @@ class Unsupported(Exception):
         self.message, self.hint = message, hint
 
 
-def rewrite(text: str, path: str) -> str:
+def rewrite(text: str, path: str, load: Load | None = None) -> str:
     """The C++ for the `text` of a .cu, .cuh or .h file; errors are reported under the name `path`.
 
+    load: what is known of all files that are compiled together; by default this is the only one.
+
     Raises Unsupported for inline PTX, wmma, TMA, clusters and libraries that need NVIDIA's
-    compiler, unless they stand where the preprocessor drops them for a CPU (`#if PLAYGROUND_CUDA`,
-    `#ifdef __CUDA_ARCH__`).
+    compiler, unless they stand where the preprocessor drops them here (`#if PLAYGROUND_CUDA`,
+    `#if __CUDA_ARCH__ < 900` in a kernel).
     """
     text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
     code = blank(text)
-    _refuse(code, path)
+    load = Load.of([text]) if load is None else load
+    device = DeviceCode(text, code, load)
+    _refuse(code, path, device.lines)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
-    edits += needs.kernel_addresses(code)
+    edits += [*_nvccs_names(code), *device.edits, *needs.kernel_addresses(code)]
+    edits += variables(text, code, load, is_header=not path.endswith(".cu"))
     parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
     parts.append(f'#line 1 "{_escape(path)}"\n')
     for start, stop, replacement in sorted(edits):
@@ -270,10 +280,25 @@ def _noinline(code: str) -> Iterator[_Edit]:
         yield *match.span(), "__attribute__((noinline))"
 
 
+def _nvccs_names(code: str) -> Iterator[_Edit]:
+    """`__CUDACC__` and `__NVCC__`, by which a file asks whether nvcc compiles it: so it is here.
+
+    PyTorch's headers, which are not rewritten, would then include Thrust: they are not to see them.
+    """
+    for match in re.finditer(r"\b__(CUDACC|NVCC)__\b", code):
+        yield *match.span(), f"SIMULATOR_{match[1]}"
+
+
 _KEEP = (
     "Put it between #if PLAYGROUND_CUDA and #endif, with plain CUDA C++ for the CPU after #else."
 )
 _OWN = "Write it in plain CUDA C++; kernels/include has reductions, vectors and random numbers."
+_INCLUDE = Path(__file__).with_name("include")
+_HAS = "|".join(
+    re.escape(path.relative_to(_INCLUDE).as_posix())
+    for folder in ("cub", "thrust")
+    for path in sorted((_INCLUDE / folder).rglob("*.*"))
+)
 _UNSUPPORTED = [
     (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
     (
@@ -282,7 +307,7 @@ _UNSUPPORTED = [
         _KEEP,
     ),
     (
-        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/(?:barrier|pipeline|ptx)>|<cudaTypedefs\.h>",
+        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/ptx>|<cudaTypedefs\.h>",
         "the simulator does not run TMA and asynchronous copies",
         _KEEP,
     ),
@@ -316,10 +341,13 @@ _UNSUPPORTED = [
         "the simulator does not load code for a GPU (PTX, cubin)",
         "Launch a kernel of this file: kernel<<<grid, block>>>(...).",
     ),
+    (r"<(?:cute|cutlass)/[^>]*>", "the simulator has no CUTLASS", _OWN),
     (
-        r"<(?:cub|thrust|cuda|cute|cutlass)/[^>]*>",
-        "the simulator has no CUB, Thrust, libcu++ or CUTLASS",
-        _OWN,
+        rf"<(?!(?:{_HAS})>)(?:cub|thrust/system/cuda)/[^>]*>",
+        "the simulator has none of CUB's and Thrust's headers but those that most people use",
+        "It has cub/cub.cuh, with the collectives of warps and blocks and the device-wide"
+        " reductions, scans, sorts, selections and histograms; and the parts of Thrust that run"
+        " on the host, too.",
     ),
     (
         r"<curand\w*\.h>",
@@ -330,25 +358,30 @@ _UNSUPPORTED = [
 ]
 
 
-def _refuse(code: str, path: str) -> None:
-    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
+def _refuse(code: str, path: str, device_lines: set[int]) -> None:
+    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU.
+
+    device_lines: on which `__CUDA_ARCH__` is defined.
+    """
     found = []
     for pattern, message, hint in _UNSUPPORTED:
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return
-    dropped = _dropped_lines(code)
+    dropped = _dropped_lines(code, device_lines)
     for start, message, hint in sorted(found):
         line = code.count("\n", 0, start) + 1
         if line not in dropped:
             raise Unsupported(path, line, start - code.rfind("\n", 0, start), message, hint)
 
 
-# Macros that are 0 or not defined when the simulator's compiler reads a source.
-_GPU_ONLY = re.compile(r"\b(?:PLAYGROUND_CUDA|__CUDA_ARCH__|__CUDACC__|__NVCC__)\b")
+# What is known of macros when the simulator's compiler reads a source: a value, or that one is
+# not defined.
+_ON_THE_HOST = {"PLAYGROUND_CUDA": "0", "__CUDACC__": "1", "__NVCC__": "1", "__CUDA_ARCH__": None}
+_ON_THE_DEVICE = {**_ON_THE_HOST, "__CUDA_ARCH__": VALUE}
 
 
-def _dropped_lines(code: str) -> set[int]:
+def _dropped_lines(code: str, device_lines: set[int]) -> set[int]:
     """Lines (from 1) in a branch of `#if` that, by the macros above, is not taken for a CPU."""
     dropped: set[int] = set()
     branches: list[
@@ -361,11 +394,12 @@ def _dropped_lines(code: str) -> set[int]:
                 dropped.add(number)
             continue
         word, condition = directive.groups()
+        known = _ON_THE_DEVICE if number in device_lines else _ON_THE_HOST
         if word in ("if", "ifdef", "ifndef"):
             prefix = {"if": "", "ifdef": "defined ", "ifndef": "! defined "}[word]
-            branches.append([_verdict(prefix + condition)])
+            branches.append([_verdict(prefix + condition, known)])
         elif branches and word == "elif":
-            branches[-1].append(_verdict(condition))
+            branches[-1].append(_verdict(condition, known))
         elif branches and word == "else":
             branches[-1].append(True)
         elif branches:
@@ -377,13 +411,16 @@ def _not_taken(verdicts: list[bool | None]) -> bool:
     return verdicts[-1] is False or any(verdicts[:-1])
 
 
-def _verdict(condition: str) -> bool | None:
+def _verdict(condition: str, known: dict[str, str | None]) -> bool | None:
     """Whether a condition of #if holds for a CPU; None if that depends on unknown macros."""
+
+    def is_defined(match: re.Match) -> str:
+        return str(int(known[match[1]] is not None)) if match[1] in known else match[1]
+
     condition = re.sub(r"\bdefined\s*\(\s*(\w+)\s*\)", r"defined \1", condition)
-    condition = re.sub(
-        r"\bdefined\s+(?=(\w+))\1", lambda m: "0" if _GPU_ONLY.fullmatch(m[1]) else m[1], condition
-    )
-    condition = _GPU_ONLY.sub("0", condition)
+    condition = re.sub(r"\bdefined\s+(?=(\w+))\1", is_defined, condition)
+    for name, value in known.items():
+        condition = re.sub(rf"\b{name}\b", value or "0", condition)
     condition = condition.replace("&&", " and ").replace("||", " or ")
     condition = re.sub(r"!(?!=)", " not ", condition)
     values = set()

@@ -8,6 +8,7 @@
 #define SIMULATOR_EXECUTOR
 
 // What kernels under check call, and others have inlined: waiting for each other.
+#include "include/simulator/cuda/parking.h"
 #include "include/simulator/grid.h"
 #include "include/simulator/tile.h"
 
@@ -15,6 +16,7 @@
 #include "executor/graphs.h"
 #include "executor/launches.h"
 #include "executor/async_copies.h"
+#include "executor/parking.h"
 #include "executor/pools.h"
 #include "executor/streams.h"
 #include "executor/textures.h"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,7 @@ class Recipe:
     debug: bool
     formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
     check: bool = False  # instrumented for lab.check; target is "cpu"
+    program: bool = False  # it has a main(), and nothing in it is for Python
 
     @property
     def identifier(self) -> str:
@@ -45,7 +47,7 @@ class Recipe:
     def key(self) -> str:
         """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
         labels = [label(p) for p in (*self.sources, *self.include)]
-        kind = f"{self.debug}{' check' if self.check else ''}"
+        kind = f"{self.debug}{' check' * self.check}{' program' * self.program}"
         return digest_of(self.name, self.target, kind, *labels, "|", *self.flags)[:16]
 
 
@@ -71,6 +73,11 @@ class Code:
         places = (Path(sources.file_in(p, name)) for p in (*beside, *self.recipe.include))
         return next((place for place in places if place in self.files), None)
 
+    @property
+    def several(self) -> bool:
+        """Whether several .cu files make the library."""
+        return sum(path.suffix == ".cu" for path in self.recipe.sources) > 1
+
     @cached_property
     def own(self) -> tuple[Path, ...]:
         """The sources, and what belongs to them: what they include with quotes, and so on."""
@@ -90,6 +97,8 @@ class Code:
 
     @cached_property
     def binding(self) -> str:
+        if self.recipe.program:
+            return "program"
         found = {sources.binding_of(self._bound(path)) for path in self.own}
         return next(binding for binding in ("module", "ops", "c") if binding in found)
 
@@ -106,14 +115,17 @@ class Code:
         from toolchain import launchers
 
         found: dict[str, Any] = {}
-        for path, units in self.units.items():
+        if self.recipe.program:
+            return found
+        for units in self.units.values():
             for unit in units:
                 exported = sources.exports(unit.text, self.binding)
-                if self.binding == "c":  # a header is there for others too, Python may not be meant
-                    sources_own = sources.exports(unit.of(path), self.binding)
-                    for name in exported.keys() - sources_own.keys():
-                        if obstacle(exported[name]["parameters"], exported[name]["returns"]):
-                            del exported[name]
+                if self.binding == "c":  # not what Python cannot call: `launchers.explanations`
+                    exported = {
+                        name: export
+                        for name, export in exported.items()
+                        if obstacle(export["parameters"], export["returns"]) is None
+                    }
                 found = exported | found
         if self.binding == "c":
             found |= launchers.offered(self.units.values(), found)
@@ -130,6 +142,21 @@ class Code:
         return launchers.launchers(units, self.exports)
 
     @cached_property
+    def cccl(self) -> tuple[Path, int] | None:
+        """Where NVIDIA's Thrust and libcu++ are, and their version, if the CPU target needs them.
+
+        Some of their headers are the simulator's own, for threads that wait for each other.
+        """
+        if self.recipe.target != "cpu":
+            return None
+        wanted = any(
+            re.match(r"(thrust|cuda|nv)/", name) and not (simulator.INCLUDE / name).is_file()
+            for path in self.files
+            for _, name in sources.included(self.text(path))
+        )
+        return machine.cccl() if wanted else None
+
+    @cached_property
     def flags(self) -> tuple[list[str], list[str]]:
         """For the C++ compiler, and for nvcc."""
         recipe = self.recipe
@@ -139,7 +166,7 @@ class Code:
         shared = []
         if not any(sources.includes_torch(self.text(path)) for path in self.files):
             shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
-        if self.binding != "c":  # extern "C" functions have to stay visible
+        if self.binding not in ("c", "program"):  # extern "C" functions and main stay visible
             shared.append("-fvisibility=hidden")
         ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
         _, cxx = machine.cxx_command()
@@ -153,7 +180,11 @@ class Code:
             check = simulator.CHECK_FLAGS if recipe.check else []
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
+            if self.cccl:  # to Thrust, too, the device is the CPU
+                cxx.append("-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP")
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
+            if self.several:
+                language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
             return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         if not machine.nvccs_host_is_clang():

@@ -118,7 +118,8 @@ def for_nvcc(flags: Iterable[str]) -> list[str]:
         if kind == "macro":  # nvcc puts it between double quotes
             value = re.sub(r"[\\$`]", r"\\\g<0>", value)
             value = re.sub(r'[\\",]', r"\\\g<0>", value)
-        elif kind == "host":  # nvcc puts it there as it is
+        elif kind == "host":  # nvcc puts it there as it is, but for blanks at an option's end
+            value = re.sub(r" +(?=,|$)", "", value)
             value = re.sub(r"[^\w@%+=:.,/-]", r"\\\g<0>", value)
             value = re.sub(r'[\\"]', r"\\\g<0>", value)
         else:

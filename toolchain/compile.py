@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 
 import simulator
+from simulator.device_code import Load
 from simulator.rewrite import Unsupported, rewrite
-from toolchain import machine, sources
+from toolchain import libraries, machine, sources
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
@@ -98,12 +99,12 @@ class _Mirror:
         include = code.recipe.include
         for folder in include:
             self._make(folder)
-        for path in code.files:
-            if path.is_relative_to(SIMULATOR):  # written for a C++ compiler as it is
-                continue
-            text = code.text(path)
+        # Those below SIMULATOR are written for a C++ compiler as they are.
+        texts = {p: code.text(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
+        load = Load.of(texts.values(), several=code.several)
+        for path, text in texts.items():
             try:
-                written = rewrite(text + code.launchers.get(path, ""), label(path))
+                written = rewrite(text + code.launchers.get(path, ""), label(path), load)
             except Unsupported as error:
                 raise CompileError(
                     error.message,
@@ -112,8 +113,11 @@ class _Mirror:
                     column=error.column,
                     hint=error.hint,
                 ) from None
-            if path.suffix == ".cu":  # nvcc includes this header of itself
-                written = f"#include <cuda_runtime.h>\n{written}"
+            written = self._with_places(written, texts)
+            if path.suffix == ".cu":
+                by_nvcc = path in code.recipe.sources  # else whatever includes it says
+                first = "simulator/nvcc.h" if by_nvcc else "cuda_runtime.h"
+                written = f"#include <{first}>\n{written}"
             self._make(path.parent)
             self.place(path).write_text(written)
             for _, name in sources.included(text):  # a system goes through "sub" to "sub/../x.h"
@@ -121,6 +125,15 @@ class _Mirror:
                     if ".." in name and (way := folder / Path(name).parent).is_dir():
                         self._make(way)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
+
+    def _with_places(self, text: str, texts: dict[Path, str]) -> str:
+        """`text` with an #include of an absolute path leading to the rewritten file."""
+
+        def placed(include: re.Match) -> str:
+            path = Path(sources.file_in("", include[2]))
+            return f"{include[1]}{self.place(path) if path in texts else include[2]}"
+
+        return re.sub(r'(#[ \t]*include(?:_next)?[ \t]*["<])(/[^">\n]+)', placed, text)
 
     def _make(self, folder: Path) -> None:
         """Make the mirrored folder, and a link of every one on the way to it."""
@@ -171,10 +184,14 @@ def _load_extension(
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
     cxx, nvcc = code.flags
     folders = [f"-I{folder}" for folder in include]
+    if code.cccl:  # after all others: what the simulator has under CUDA's names comes first
+        folders += ["-isystem", str(code.cccl[0])]
     nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
+    if code.recipe.program:
+        link += libraries.link_flags(code, home if for_cuda else None, work)
     taken_over = {
         "_run_ninja_build": run_ninja,
         "_import_module_from_library": lambda *_: None,

@@ -101,6 +101,10 @@ HINTS = [
         "Python's headers are missing: install python3-dev (Debian) or use conda's python",
     ),
     (
+        r"\b(thrust|cuda|nv)/[\w/.]+'?:? .*(No such file|not found)",
+        "it is of NVIDIA's CCCL 3: pip install nvidia-cuda-cccl",
+    ),
+    (
         r"No such file or directory|cannot open source file|file not found",
         "headers are looked for beside the source, in load(include=[...]) and in the"
         " include folder of kernels",

@@ -22,7 +22,8 @@ _REGISTRATION = re.compile(
 _NO_TYPE = r"\b(?:inline|__inline__|__forceinline__|__host__)\b"  # before the type that is returned
 _NOT_FOR_PYTHON = r"\b(?:static|__device__|__global__)\b"
 _DEFINITION = re.compile(
-    r"\s*(?P<returns>\w[\w\s:]*?[\s*&]+)(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)\s*\{"
+    r"\s*(?P<returns>\w[\w\s:]*?[\s*&]+)(?P<name>\w+)"
+    r"\s*\((?P<parameters>(?:[^()]|\([^()]*\))*)\)\s*\{"
 )
 
 
@@ -115,6 +116,27 @@ def fixed_name(text: str) -> tuple[str, str, int, int] | None:
     return None
 
 
+_TYPEDEF = re.compile(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*([\w\s:]+?)\s*;")
+
+
+def with_plain_types(declarations: Iterable[str], code: str) -> list[str]:
+    """Declarations of parameters with the types for which a code's typedefs stand."""
+    types: dict[str, str | None] = {}
+    for of_typedef, name, by_using, of_using in _TYPEDEF.findall(code):
+        alias, kind = name or by_using, of_typedef or of_using
+        types[alias] = kind if types.get(alias, kind) == kind else None  # of several scopes
+
+    def plain(declaration: str) -> str:
+        for _ in range(len(types)):
+            first = re.search(r"\b(?!(?:const|volatile|struct)\b)\w+", declaration)
+            if first is None or not (kind := types.get(first[0])):
+                break
+            declaration = declaration[: first.start()] + kind + declaration[first.end() :]
+        return declaration
+
+    return [plain(each) for each in declarations] if types else list(declarations)
+
+
 def exports(text: str, binding: str | None = None) -> dict[str, Any]:
     """The names that a binding registers; of C functions also what they return and take.
 
@@ -139,14 +161,28 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
             found.append(match)
     return {
         match["name"]: {
-            "returns": " ".join(re.sub(_NO_TYPE, "", match["returns"]).split()),
-            "parameters": [
-                p.strip() for p in match["parameters"].split(",") if p.strip() not in ("", "void")
-            ],
+            "returns": with_plain_types(
+                [" ".join(re.sub(_NO_TYPE, "", match["returns"]).split())], plain
+            )[0],
+            "parameters": with_plain_types(
+                (p for p in split(match["parameters"]) if p not in ("", "void")), plain
+            ),
         }
         for match in found
         if not re.search(_NOT_FOR_PYTHON, match["returns"])
     }
+
+
+def split(text: str) -> list[str]:
+    """The parts between those commas that no bracket encloses."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char in "([{<") - (char in ")]}>")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts]
 
 
 def _block(code: str, start: int) -> str:

@@ -78,6 +78,8 @@ class Recorder final : public Watcher {
                       std::initializer_list<Memory> executors) override;
     void grid() override { order.begin_phase(); }
     void resume_block(Block& block, uint64_t n) override;
+    void arrived(uintptr_t barrier, bool is_last) override;
+    void passed(uintptr_t barrier) override;
     void allocated(uintptr_t begin, size_t bytes, size_t pad) override;
     void freed(uintptr_t begin) override;
 
@@ -93,7 +95,7 @@ class Recorder final : public Watcher {
             return access_elsewhere<kind>(address, size, pc);
         if (mode == Mode::Bounds || slot.is_private) return;
         const Access access(address, size, slot.id);
-        if (kind == Kind::Atomic && order.is_synchronising(address)) synchronise(address);
+        if (is_atomic(kind) && order.is_synchronising(address)) synchronise(address);
         if (!trace->add(block->rank, access)) inspect_at_once(access);
     }
 

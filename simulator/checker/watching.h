@@ -236,5 +236,17 @@ void Recorder::exchange(const Block& at, unsigned w, uint32_t lanes, Exchange ki
     });
 }
 
+void Recorder::arrived(uintptr_t barrier, bool is_last) {
+    if (mode != Mode::Full) return;
+    inspect(block->rank / warp_size);
+    order.arrive(barrier, block->rank, block->size, is_last);
+}
+
+void Recorder::passed(uintptr_t barrier) {
+    if (mode != Mode::Full) return;
+    inspect(block->rank / warp_size);
+    order.pass(barrier, block->rank);
+}
+
 }  // namespace
 }  // namespace simulator

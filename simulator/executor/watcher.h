@@ -41,6 +41,11 @@ class Watcher {
     virtual void grid() = 0;
     virtual void resume_block(Block& block, uint64_t n) = 0;
 
+    // The running thread arrives at a cuda::barrier, and the last one ends its phase; and it has
+    // seen a phase end.
+    virtual void arrived(uintptr_t barrier, bool is_last) = 0;
+    virtual void passed(uintptr_t barrier) = 0;
+
     // Memory of the device comes into being, with so many bytes on either side that are nobody's;
     // and its end.
     virtual void allocated(uintptr_t begin, size_t bytes, size_t pad) = 0;

@@ -307,7 +307,7 @@ void Block::track(unsigned rank) {
         else if (first < rank)
             warp.alive &= ~0u << (rank - first);
         warp.ready = warp.barrier = warp.exchange = warp.convergence = warp.pausing = 0;
-        warp.tile = 0;
+        warp.tile = warp.parked = 0;
     }
     if (!order) return;
     for (unsigned w = 0; w * warp_size < size; w++) warps[w].alive = 0;
@@ -358,6 +358,12 @@ Context* Block::complete_tile(unsigned rank) {
     if (!static_cast<Worker&>(*this).try_tile(w)) return simulator::next_fiber(*this, rank);
     warps[w].ready &= ~(1u << rank % warp_size);
     return nullptr;
+}
+
+void Block::wake_parked() {
+    auto& self = static_cast<Worker&>(*this);
+    for (unsigned w = 0; w * warp_size < size; w++)
+        self.set_ready(w, std::exchange(warps[w].parked, 0));
 }
 
 void Block::fail_for_mask(unsigned rank, uint32_t mask) {

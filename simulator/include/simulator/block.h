@@ -87,6 +87,7 @@ struct Warp {
     uint32_t convergence;  // waits at __activemask
     uint32_t pausing;      // spins or sleeps, and lets others go first
     uint32_t tile;         // waits for the other warps of a tile
+    uint32_t parked;       // waits for a phase of a cuda::barrier to end
     uint8_t source[warp_size];
     uint64_t key[warp_size];  // lanes meet only if they name the same exchange and the same mask
     uint64_t value[warp_size];
@@ -125,6 +126,8 @@ struct SIMULATOR_EXPORT Block {
     [[noreturn]] void fail_for_mask(unsigned rank, uint32_t mask);
     // Thread `rank` has returned.
     void finish(unsigned rank);
+    // A phase of a cuda::barrier has ended: those who wait for one look whether it is theirs.
+    void wake_parked();
 };
 
 // The same as Block::next_fiber, but first another lane of the same warp, whose stacks are still in
@@ -185,14 +188,22 @@ SIMULATOR_BUILT_IN(Block*, current, "simulator_current");
 #pragma GCC visibility pop
 #undef SIMULATOR_BUILT_IN
 #else
-// Of internal linkage, so that the compiler sees every use and can keep them in registers.
-static thread_local uint3 threadIdx;
-static thread_local uint3 blockIdx;
-static thread_local dim3 blockDim;
-static thread_local dim3 gridDim;
+// Of internal linkage, so that the compiler sees every use and can keep them in registers. But a
+// template or an inline function that several .cu files of a library share is one function, and
+// has to find the variables of whichever file launches it: there they are the library's.
+#ifdef SIMULATOR_SEVERAL_SOURCES
+#define SIMULATOR_BUILT_IN inline __attribute__((visibility("hidden"))) __thread
+#else
+#define SIMULATOR_BUILT_IN static thread_local
+#endif
+SIMULATOR_BUILT_IN uint3 threadIdx;
+SIMULATOR_BUILT_IN uint3 blockIdx;
+SIMULATOR_BUILT_IN dim3 blockDim;
+SIMULATOR_BUILT_IN dim3 gridDim;
 namespace simulator {
-static thread_local Block* current;
+SIMULATOR_BUILT_IN Block* current;
 }
+#undef SIMULATOR_BUILT_IN
 #endif
 namespace simulator {
 // The minimum of blocks, and the maximum of a cluster, are of no consequence here.

@@ -73,6 +73,13 @@ struct Configured {
     }
 };
 
+template <bool>
+struct Fewer;
+template <>
+struct Fewer<true> {
+    using arguments = void;
+};
+
 // With a kernel's parameters known, arguments convert to them as in any call: 0 and {1, 2} too.
 template <class... Parameters>
 struct Typed {
@@ -82,6 +89,12 @@ struct Typed {
     template <class Call>
     struct Start : Configured<Call> {
         void operator()(Parameters... parameters) { this->start(parameters...); }
+        // The kernel has defaults for those that are not given.
+        template <class... Given>
+        typename Fewer<(sizeof...(Given) < sizeof...(Parameters))>::arguments operator()(
+            Given... given) {
+            this->start(given...);
+        }
     };
 };
 

@@ -1,0 +1,110 @@
+"""What nvcc takes of sources beyond CUDA's own words: several of them, macros, scopes, launches.
+
+Where there is a GPU, the same sources run there as well: what these tests expect is CUDA's doing.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import jitload
+import lab
+
+SOURCES = Path(__file__).parent / "kernels"
+TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
+
+
+def fixture(name: str, *sources: str):
+    @pytest.fixture(scope="module", params=TARGETS, name=name)
+    def kernels(request):
+        paths = [str(SOURCES / source) for source in sources]
+        return jitload.load(*paths, name=f"test_{name}", target=request.param)
+
+    return kernels
+
+
+architecture = fixture("architecture", "architecture.cu")
+launches = fixture("launches", "launches.cu")
+several = fixture("several", "several/first.cu", "several/second.cu")
+
+
+def integers(kernel, count: int) -> torch.Tensor:
+    return torch.zeros(count, dtype=torch.int32, device=kernel.target)
+
+
+# ---- several sources
+
+
+@pytest.mark.parametrize(("name", "value"), [("first", 1), ("second", 10)])
+def test_templates_are_shared_by_the_sources_of_a_load(several, name, value):
+    y = torch.zeros(8, device=several.target)
+    getattr(several, name)(y)
+    assert y.tolist() == [value + i for i in (3, 2, 1, 0, 3, 2, 1, 0)]
+    getattr(several, f"{name}_by_launcher")(y)
+    assert y.tolist() == [value + i for i in (0, 1, 2, 3, 0, 1, 2, 3)]
+
+
+def test_each_source_has_a_copy_of_a_headers_variables(several):
+    for name, value in (("first", 1), ("second", 10)):
+        y = torch.arange(8.0, device=several.target)
+        counts = [getattr(several, f"{name}_turned")(y) for _ in range(2)]
+        assert y.tolist() == [i + 2 * value for i in range(8)]
+        assert counts[1] == counts[0] + 1
+
+
+def test_several_sources_under_the_checker():
+    paths = [str(SOURCES / f"several/{name}.cu") for name in ("first", "second")]
+    kernel = jitload.load(*paths, name="test_several", target="cpu")
+    for name, value in (("first", 1), ("second", 10)):
+        y = torch.zeros(8)
+        assert lab.check(getattr(kernel, name), y).findings.empty
+        assert y.tolist() == [value + i for i in (3, 2, 1, 0, 3, 2, 1, 0)]
+
+
+# ---- __CUDA_ARCH__ and __CUDACC__
+
+
+def test_the_architecture_is_known_in_device_code_alone(architecture):
+    y = integers(architecture, 14)
+    architecture.run_architecture(y)
+    arch = y[6].item()
+    if architecture.target == "cpu":
+        assert arch == 900
+    expected = [1, 2, 3, 4, 5, 6, arch, 80, arch // 2, arch + 5, arch + 5, 11, 12, 14]
+    assert y.tolist() == expected
+    assert architecture.run_host() == 3
+
+
+def test_nvcc_says_that_it_is_nvcc_and_lines_stay(architecture):
+    path = SOURCES / "architecture.cu"
+    lines = path.read_text().splitlines()
+    line = next(n for n, line in enumerate(lines, 1) if "__LINE__" in line)
+    assert architecture.run_nvcc() == 1001 + line
+
+
+# ---- launches
+
+
+def test_defaults_of_kernels(launches):
+    y = integers(launches, 19)
+    launches.run_defaults(y)
+    assert y.tolist() == [2, 4, 6, 8, 2, 4, 6, 0, 0, 1, 0, 0, 5, 0, 0, 0, 4, 6, 7]
+
+
+def test_scopes_and_bounds_of_kernels(launches):
+    y = integers(launches, 128)
+    launches.run_scopes(y)
+    assert y.tolist() == [1, 2, 3, 4] + [5] * 32 + [0] * 28 + [32] * 64
+
+
+def test_kernels_through_pointers_and_parameters(launches):
+    y = integers(launches, 13)
+    launches.run_pointers(y)
+    assert y.tolist() == [1, 2, 3, 4, 4, 1, 6, 8, 10, 11, 12, 13, 1]
+
+
+def test_launches_by_macros(launches):
+    y = integers(launches, 6)
+    launches.run_macros(y)
+    assert y.tolist() == [1, 2, 3, 4, 5, 1]
