@@ -326,7 +326,7 @@ _UNSUPPORTED = [
         _KEEP,
     ),
     (
-        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/ptx>|<cuda_pipeline\w*\.h>|<cudaTypedefs\.h>",
+        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/ptx>|<cudaTypedefs\.h>",
         "the simulator does not run TMA and asynchronous copies",
         _KEEP,
     ),
@@ -336,9 +336,9 @@ _UNSUPPORTED = [
         _KEEP,
     ),
     (
-        r"\bthis_grid\b|\bgrid_group\b|\bcudaLaunchCooperativeKernel\b",
-        "the simulator does not run grid-wide barriers",
-        "Split the kernel in two: a launch begins when the one before it has ended.",
+        r"\bthis_multi_grid\b|\bmulti_grid_group\b|\bcudaLaunchCooperativeKernelMultiDevice\b",
+        "the simulator has one device, and no grid over several, which CUDA 13 has none of either",
+        "Launch on one device with cudaLaunchCooperativeKernel, and use this_grid().",
     ),
     (
         r"\bcuda(?:Mipmapped|MallocMipmapped|CreateMipmapped)\w*|\bcudaResourceTypeMipmappedArray\b",
