@@ -297,6 +297,21 @@ _HAS = "|".join(
     for folder in ("cub", "thrust")
     for path in sorted((_INCLUDE / folder).rglob("*.*"))
 )
+_LIBRARY = (
+    "Of NVIDIA's libraries it has cuBLAS and cuBLASLt. Call PyTorch's routine from Python instead,"
+    " between two kernels."
+)
+_LIBRARIES = {
+    r"cublasXt": "cublasXt",
+    r"cudnn\w*": "cuDNN",
+    r"cufft\w*": "cuFFT",
+    r"cusolver\w*": "cuSOLVER",
+    r"cusparse\w*": "cuSPARSE",
+    r"nccl": "NCCL",
+    r"npp\w*": "NPP",
+    r"nvjpeg": "nvJPEG",
+    r"nvrtc": "NVRTC",
+}
 _UNSUPPORTED = [
     (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
     (
@@ -336,6 +351,10 @@ _UNSUPPORTED = [
         r"<curand\w*\.h>",
         "the simulator has no cuRAND",
         "kernels/include/philox.cuh has Philox4x32-10.",
+    ),
+    *(
+        (rf"<{header}\.h>", f"the simulator has no {it}", _LIBRARY)
+        for header, it in _LIBRARIES.items()
     ),
     (r"<cuda_fp[468]\.h>", "the simulator has no 8-bit or smaller floating point", _KEEP),
 ]
