@@ -59,10 +59,10 @@ def compile_flags(clang: bool) -> list[str]:
 
 
 # Line numbers would triple a library, which is read whole whenever it is opened. And what prints
-# looks whether it is to stop: executor/stops.h.
+# looks whether it is to stop: executor/stops.h. A kernel's clock() is executor/clocks.h's.
 LINK_FLAGS = [
     "-Wl,--compress-debug-sections=zlib",
-    "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk",
+    "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk,--wrap=clock",
 ]
 if sys.platform != "linux":
     LINK_FLAGS = []
