@@ -61,9 +61,15 @@ def announce(wanted: bool) -> bool:
 
 
 @contextlib.contextmanager
-def announced(name: str, target: str, notes: Iterable[str] = ()) -> Iterator[Callable[[str], None]]:
-    """Tell the listeners how a build goes; what is yielded tells them the stage."""
+def announced(
+    name: str, target: str, notes: Iterable[str] = (), expected: str = ""
+) -> Iterator[Callable[[str], None]]:
+    """Tell the listeners how a build goes; what is yielded tells them the stage.
+
+    expected: what makes it take long, said with every stage.
+    """
     started, last = time.perf_counter(), "starting"
+    because = f" ({expected})" if expected else ""
 
     def tell(stage: str, state: str = "building") -> None:
         nonlocal last

@@ -12,8 +12,8 @@ def test_a_build_says_why_it_takes_long_and_at_its_end_what_to_know(capsys):
     line, *notes = capsys.readouterr().err.splitlines()
     assert line.startswith("jitload: building ext for cpu (large headers) ... done in")
     assert notes == ["jitload: ext: one thing", "jitload: ext: another"]
-    with pytest.raises(ValueError), events.announced("ext", "cpu", ["one thing"]):
-        raise ValueError
+    with pytest.raises(ValueError, match="it"), events.announced("ext", "cpu", ["one thing"]):
+        raise ValueError("it")
     assert "one thing" not in capsys.readouterr().err
 
 

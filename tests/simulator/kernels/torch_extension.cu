@@ -52,7 +52,7 @@ __global__ void squares_kernel(const scalar_t* __restrict__ x, scalar_t* __restr
 
 torch::Tensor squares_cuda(torch::Tensor x) {
     auto y = torch::empty_like(x);
-    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.type(), "squares", [&] {
+    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "squares", [&] {
         squares_kernel<scalar_t><<<2, 32, 0, c10::cuda::getCurrentCUDAStream(x.get_device())>>>(
             x.data_ptr<scalar_t>(), y.mutable_data_ptr<scalar_t>(), x.numel());
     });
