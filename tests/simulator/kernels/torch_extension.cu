@@ -71,7 +71,7 @@ torch::Tensor histogram_cuda(torch::Tensor x, int64_t bins) {
     auto total = torch::zeros({bins}, x.options().dtype(torch::kDouble));
     auto count = [&](auto type) {
         using scalar_t = decltype(type);
-        auto counts =
+        torch::Tensor counts =
             torch::zeros({bins}, total.options().dtype(c10::CppTypeToScalarType<scalar_t>::value));
         histogram_kernel<scalar_t><<<(x.numel() + 255) / 256, 256>>>(
             x.data_ptr<int64_t>(), counts.data_ptr<scalar_t>(), x.numel());
