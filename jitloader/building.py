@@ -116,7 +116,7 @@ def _build(inputs: Inputs, alone: bool) -> Build | None:
 
 
 def _build_in(work: Path, inputs: Inputs) -> Build | None:
-    from toolchain.compile import compile_library  # late: a warm load does without
+    from toolchain.compile import compile_library, libraries_called  # late: a warm load needs none
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
@@ -153,6 +153,7 @@ def _build_in(work: Path, inputs: Inputs) -> Build | None:
         torch=torch.__version__,
         kept={label(path): file for path, file in kept.items()},
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},
+        libraries=libraries_called(work) if recipe.target == "cpu" else [],
         library_sha256=hashlib.sha256(library.read_bytes()).hexdigest(),
     )
     build.write(result)

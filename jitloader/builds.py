@@ -36,6 +36,7 @@ class Build:
         torch: the version of torch that it was built with.
         kept: the file in sources/ of each source and header of the user's, by its name.
         inputs: the digest of each file that the compiler read, by its name.
+        libraries: of the simulator's, those that it calls: keys of simulator.LIBRARIES.
         library_sha256: the digest of its library.
     """
 
@@ -53,6 +54,7 @@ class Build:
     torch: str = field(repr=False)
     kept: dict[str, str] = field(repr=False, compare=False)
     inputs: dict[str, str] = field(repr=False, compare=False)
+    libraries: list[str] = field(repr=False, compare=False)
     library_sha256: str = field(repr=False)
 
     @property

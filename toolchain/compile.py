@@ -70,6 +70,12 @@ def compile_library(
     return output, {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
 
 
+def libraries_called(work: Path) -> list[str]:
+    """The headers of simulator.LIBRARIES that the compilers have read in `work`."""
+    read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
+    return [header for header in simulator.LIBRARIES if simulator.INCLUDE / header in read]
+
+
 def _with_launchers(code: Code, path: Path, place: Path) -> Path:
     """The source or, where its kernels need launchers, a file in the new `place` with both."""
     if not (launchers := code.launchers[path]):
