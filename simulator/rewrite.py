@@ -53,7 +53,7 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     code = blank(text)
     load = Load.of([text]) if load is None else load
     device = DeviceCode(text, code, load)
-    _refuse(code, path, device.lines)
+    _refuse(code, path, device)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
     edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
     edits += needs.kernel_addresses(code)
@@ -406,17 +406,16 @@ _UNSUPPORTED = [
 ]
 
 
-def _refuse(code: str, path: str, device_lines: set[int]) -> None:
-    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU.
-
-    device_lines: on which `__CUDA_ARCH__` is defined.
-    """
+def _refuse(code: str, path: str, device: DeviceCode) -> None:
+    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
     found = []
     for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return
-    dropped = _dropped_lines(code, device_lines)
+    dropped = _dropped_lines(code, device.lines)
+    if device.both:
+        dropped -= device.both - _dropped_lines(code, device.lines | device.both)
     for start, message, hint in sorted(found):
         line = code.count("\n", 0, start) + 1
         if line not in dropped:
