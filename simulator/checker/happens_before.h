@@ -62,8 +62,8 @@ class Order {
             if (lanes >> lane & 1) memcpy(seen[warp * warp_size + lane], joined, sizeof joined);
     }
 
-    // A thread, one of so many, gives all that it has done and knows of to a phase of a cuda::barrier;
-    // and takes what was given to the phases that have ended.
+    // A thread, one of so many, gives all that it has done and knows of to a phase of a
+    // cuda::barrier; and takes what was given to the phases that have ended.
     void arrive(uintptr_t barrier, unsigned thread, unsigned threads, bool is_last) {
         Phase& phase = phases[barrier];
         phase.coming.resize(threads);
@@ -174,8 +174,8 @@ class Order {
     uint32_t last_barrier = 0;
     uint32_t last_meeting[max_threads / warp_size] = {};  // of all lanes of a warp
     uint32_t seen[max_threads][warp_size] = {};  // until when a thread knows its warp's lanes
-    // Of the running block, once one of its threads has arrived at a cuda::barrier: the barriers, and
-    // of each thread until when it knows what each other has done.
+    // Of the running block, once one of its threads has arrived at a cuda::barrier: the barriers,
+    // and of each thread until when it knows what each other has done.
     std::unordered_map<uintptr_t, Phase> phases;
     std::vector<uint32_t> known;
     unsigned size = 0;
