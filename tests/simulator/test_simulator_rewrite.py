@@ -126,7 +126,7 @@ def test_dynamic_shared_memory(declaration, expected):
 @pytest.mark.parametrize(
     ("declaration", "expected"),
     [
-        ("__shared__ alignas(8) int a[4];", "alignas(8) __shared__ int a[4];"),
+        ("__shared__ alignas(8) int a[4];", "alignas(8) __shared__  int a[4];"),
         ("  __shared__\n alignas(alignof(float4))\n  T a;", "  alignas(alignof(float4)) __shared__\n \n  T a;"),
         ("alignas(8) __shared__ int a;", "alignas(8) __shared__ int a;"),
     ],
@@ -170,7 +170,9 @@ UNSUPPORTED = [
     ("#include <cub/device/device_topk.cuh>", "CUB"),
     ("#include <thrust/system/cuda/vector.h>", "Thrust"),
     ("#include <cute/tensor.hpp>", "CUTLASS"),
-    ("#include <curand_kernel.h>", "cuRAND"),
+    ("curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_MTGP32);", "cuRAND"),
+    ("curandStateMtgp32 state;", "cuRAND"),
+    ("#include <cuda_fp4.h>", "4-bit"),
 ]
 
 
@@ -311,6 +313,22 @@ def test_what_marks_device_code_may_be_a_macro_of_another_file():
     text = f"HD int f() {{{ARCH}}}"
     assert not device_lines(text)
     assert device_lines(text, "#define D __device__ \\\n inline", "#  define HD __host__ D")
+
+
+@pytest.mark.parametrize(
+    ("code", "header"),
+    [
+        ("y = __fadd_rd(a, b) + __double2float_rz(c);", "rounding"),
+        ("y = __vabsdiffu4(a, b);", "simd"),
+        ("y = __viaddmax_s32_relu(a, b, c);", "simd"),
+        ("y = cospif(x);", "special"),
+        ("sincos(x, &s, &c);", "special"),
+        ("y = __float2int_rd(x); __volatile__ int norm; // sinpi", None),
+    ],
+)
+def test_rare_functions_bring_their_headers(code, header):
+    expected = f"#include <simulator/{header}.h>\n" if header else ""
+    assert rewrite(code, "x.cu") == f'{expected}#line 1 "x.cu"\n{code}'
 
 
 names = st.sampled_from(["k", "ns::k", "k<T>", "k<int, 4>", "k<A<B<int>>>", "A<B>::k", "t[2]"])
