@@ -123,6 +123,18 @@ def test_dynamic_shared_memory(declaration, expected):
     assert rewritten(declaration) == expected
 
 
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        ("__shared__ alignas(8) int a[4];", "alignas(8) __shared__  int a[4];"),
+        ("  __shared__\n alignas(alignof(float4))\n  T a;", "  alignas(alignof(float4)) __shared__\n \n  T a;"),
+        ("alignas(8) __shared__ int a;", "alignas(8) __shared__ int a;"),
+    ],
+)
+def test_alignment_comes_before_shared(declaration, expected):
+    assert rewritten(declaration) == expected
+
+
 def test_launch_bounds_are_said_again_in_the_body():
     bounds = "__launch_bounds__(max(N, 32),\n 2)"
     assert rewritten(f"void {bounds} k(int (*f)(int)) {{}}") == (
@@ -155,7 +167,9 @@ UNSUPPORTED = [
     ("__global__ void __cluster_dims__(2, 1, 1) k();", "cluster"),
     ("auto c = cg::this_cluster();", "cluster"),
     ("cg::this_multi_grid().sync();", "one device"),
-    ("#include <cub/cub.cuh>", "CUB"),
+    ("#include <cub/device/device_topk.cuh>", "CUB"),
+    ("#include <thrust/system/cuda/vector.h>", "Thrust"),
+    ("#include <cute/tensor.hpp>", "CUTLASS"),
     ("curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_MTGP32);", "cuRAND"),
     ("curandStateMtgp32 state;", "cuRAND"),
     ("#include <cuda_fp4.h>", "4-bit"),
