@@ -25,8 +25,9 @@ with the C++ compiler through the simulator (simulator/), so that no GPU is need
 cuda where torch sees a GPU and nvcc is found, else cpu. nvcc is looked for in CUDA_HOME, on PATH,
 in the nvidia-cuda-nvcc wheel and in /usr/local/cuda.
 
-Bindings. A .cpp beside the kernels may bind them in any of these ways; TORCH_EXTENSION_NAME stands
-where the name goes, because every build has a name of its own.
+Bindings. A .cpp beside the kernels, or a .cu, may bind them in any of these ways. Every build has a
+name of its own, for which TORCH_EXTENSION_NAME stands. A fixed name there stands for it, too, and
+torch.ops.my_ops.add is that of the newest build of TORCH_LIBRARY(my_ops, m).
 
     STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)   the stable ABI, 0.7 s to compile: prefer it
     TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)          ATen; same use, several times slower to compile
@@ -45,6 +46,10 @@ Programs. A file with a main(), as samples are, is compiled and run in a process
     python -m jitload run FILE.cu [MORE.cu .cpp] [-I.. -D..] [-- ARGUMENTS]     in a shell
     %%cu --run [ARGUMENTS]                                                     above a cell
     jitload.Program("FILE.cu").run(["ARGUMENT"])                               in Python
+
+Extensions written for CUDA run on "cpu" as they are: there is_cuda() holds for CPU tensors, kCUDA
+is the CPU, and an implementation for CUDA runs in place of one for the CPU, as `kernel.notes` says.
+nvcc's flags are used as far as they mean something there; the others are named.
 
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
 `torch.library`'s, replayed for every new build; the gradient works under torch.func too. A graph

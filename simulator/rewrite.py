@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from simulator import needs, torch_rewrite
 from simulator.device_code import VALUE, DeviceCode, Load, variables
 from simulator.scan import blank, closing
 
@@ -54,9 +55,12 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     device = DeviceCode(text, code, load)
     _refuse(code, path, device.lines)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
-    edits += [*_nvccs_names(code), *device.edits]
+    edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
+    edits += needs.kernel_addresses(code)
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
-    parts, end = [f'#line 1 "{_escape(path)}"\n'], 0
+    edits += torch_rewrite.edits(text, code)
+    parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
+    parts += torch_rewrite.header(code), f'#line 1 "{_escape(path)}"\n'
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
         end = stop
@@ -246,6 +250,21 @@ def _dynamic_shared(code: str) -> Iterator[_Edit]:
             yield *match.span("end"), " SIMULATOR_DYNAMIC_SHARED_NAME"
 
 
+def _shared_alignment(code: str) -> Iterator[_Edit]:
+    """`__shared__ alignas(16) T x[4]`: to a C++ compiler alignas comes first.
+
+    The dynamic shared memory is aligned for all types.
+    """
+    for match in re.finditer(r"(?P<extern>\bextern\s+)?(?P<shared>__shared__\s+)alignas\s*(?=\()", code):
+        end = closing(code, match.end())
+        if end is None:
+            continue
+        alignas = code[match.end("shared") : end]
+        yield match.end("shared"), end, "\n" * alignas.count("\n")
+        if not match["extern"]:
+            yield match.start("shared"), match.start("shared"), f"{' '.join(alignas.split())} "
+
+
 def _in_function(code: str, position: int) -> bool:
     """Whether a brace is open there that is no namespace's and no extern "C"'s."""
     open_braces: list[bool] = []
@@ -320,9 +339,24 @@ _UNSUPPORTED = [
         "Split the kernel in two: a launch begins when the one before it has ended.",
     ),
     (
-        r"\bcudaTextureObject_t\b|\btex[123]D\w*\s*<",
-        "the simulator does not run textures",
-        "Read the array itself.",
+        r"\bcuda(?:Mipmapped|MallocMipmapped|CreateMipmapped)\w*|\bcudaResourceTypeMipmappedArray\b",
+        "the simulator has no mipmaps",
+        "Use a CUDA array: it has one level.",
+    ),
+    (
+        r"\bcudaGraphCond\w*|\bcudaGraphSetConditional\b|\bcudaGraphNodeParams\b",
+        "the simulator does not run conditional nodes of graphs",
+        "Decide on the host which graph to launch.",
+    ),
+    (
+        r"\bcuda(?:Graphics|GL|VDPAU|EGL|D3D\d+)[A-Z]\w*|<cuda_gl_interop\.h>",
+        "the simulator does not share memory with graphics",
+        "Keep the results in memory of the device, and copy them to the host.",
+    ),
+    (
+        r"\bcu(?:Module|Link|Library)[A-Z]\w*|\bcuLaunchKernel\w*|\bnvrtc[A-Z]\w*|<nvrtc\.h>",
+        "the simulator does not load code for a GPU (PTX, cubin)",
+        "Launch a kernel of this file: kernel<<<grid, block>>>(...).",
     ),
     (r"<(?:cute|cutlass)/[^>]*>", "the simulator has no CUTLASS", _OWN),
     (
@@ -333,11 +367,14 @@ _UNSUPPORTED = [
         " on the host, too.",
     ),
     (
-        r"<curand\w*\.h>",
-        "the simulator has no cuRAND",
-        "kernels/include/philox.cuh has Philox4x32-10.",
+        r"\bCURAND_RNG_PSEUDO_MTGP32\b|\bCURAND_RNG_PSEUDO_MT19937\b|\bcurandStateMtgp32\w*"
+        r"|\bCURAND_RNG_QUASI_SCRAMBLED_\w+|\bcurand_discrete\w*"
+        r"|\bcurandCreatePoissonDistribution\b|\bcurandGenerateBinomial\w*",
+        "the simulator's cuRAND has XORWOW, Philox4x32-10, MRG32k3a and Sobol's sequences, and of"
+        " the discrete distributions curand_poisson",
+        "CURAND_RNG_PSEUDO_PHILOX4_32_10 and curandStatePhilox4_32_10_t run everywhere.",
     ),
-    (r"<cuda_fp[468]\.h>", "the simulator has no 8-bit or smaller floating point", _KEEP),
+    (r"<cuda_fp[46]\.h>", "the simulator has no 4-bit or 6-bit floating point", _KEEP),
 ]
 
 
@@ -347,7 +384,7 @@ def _refuse(code: str, path: str, device_lines: set[int]) -> None:
     device_lines: on which `__CUDA_ARCH__` is defined.
     """
     found = []
-    for pattern, message, hint in _UNSUPPORTED:
+    for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return

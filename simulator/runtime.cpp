@@ -11,10 +11,16 @@
 #include "include/simulator/cuda/parking.h"
 #include "include/simulator/warp.h"
 
-#include "executor/device_memory.h"
+#include "executor/clocks.h"
+#include "executor/copies.h"
+#include "executor/generators.h"
+#include "executor/graphs.h"
 #include "executor/launches.h"
 #include "executor/parking.h"
+#include "executor/pools.h"
+#include "executor/skip_ahead.h"
 #include "executor/streams.h"
+#include "executor/textures.h"
 
 #include "checker/bounds.h"
 #include "checker/hooks.h"

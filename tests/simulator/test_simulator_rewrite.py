@@ -156,7 +156,9 @@ UNSUPPORTED = [
     ("auto c = cg::this_cluster();", "cluster"),
     ("cg::this_grid().sync();", "grid"),
     ("#include <cub/cub.cuh>", "CUB"),
-    ("#include <curand_kernel.h>", "cuRAND"),
+    ("curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_MTGP32);", "cuRAND"),
+    ("curandStateMtgp32 state;", "cuRAND"),
+    ("#include <cuda_fp4.h>", "4-bit"),
 ]
 
 
@@ -297,6 +299,22 @@ def test_what_marks_device_code_may_be_a_macro_of_another_file():
     text = f"HD int f() {{{ARCH}}}"
     assert not device_lines(text)
     assert device_lines(text, "#define D __device__ \\\n inline", "#  define HD __host__ D")
+
+
+@pytest.mark.parametrize(
+    ("code", "header"),
+    [
+        ("y = __fadd_rd(a, b) + __double2float_rz(c);", "rounding"),
+        ("y = __vabsdiffu4(a, b);", "simd"),
+        ("y = __viaddmax_s32_relu(a, b, c);", "simd"),
+        ("y = cospif(x);", "special"),
+        ("sincos(x, &s, &c);", "special"),
+        ("y = __float2int_rd(x); __volatile__ int norm; // sinpi", None),
+    ],
+)
+def test_rare_functions_bring_their_headers(code, header):
+    expected = f"#include <simulator/{header}.h>\n" if header else ""
+    assert rewrite(code, "x.cu") == f'{expected}#line 1 "x.cu"\n{code}'
 
 
 names = st.sampled_from(["k", "ns::k", "k<T>", "k<int, 4>", "k<A<B<int>>>", "A<B>::k", "t[2]"])

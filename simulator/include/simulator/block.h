@@ -26,6 +26,8 @@
 #define SIMULATOR_WAIT SIMULATOR_INLINE
 #endif
 
+struct CUstream_st;
+
 namespace simulator {
 
 constexpr unsigned max_threads = 1024;  // per block
@@ -40,10 +42,12 @@ struct Launch {
     int line;
     const void* function;  // the kernel's address, or null for one of several overloads
     dim3 grid, block;
-    size_t shared;                // bytes of dynamic shared memory
+    size_t shared;  // bytes of dynamic shared memory
+    CUstream_st* stream;
     void (*run_threads)(Block&);  // starts the block's threads, from Block::next on
     const void* body;             // the kernel with its arguments
-    bool instrumented;            // for the checker
+    size_t body_bytes;
+    bool instrumented;  // for the checker
 };
 
 // Where a suspended thread waits.

@@ -67,6 +67,7 @@ struct Configured {
     void start(Parameters... parameters) {
         auto body = [call = call, parameters...] { call(parameters...); };
         launch.body = &body;
+        launch.body_bytes = sizeof body;
         launch.run_threads = run_threads<decltype(body)>;
         run(launch);
     }
@@ -123,9 +124,9 @@ struct Kernel {
     const char *name, *file;
     int line;
 
-    auto operator()(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) const {
-        Launch launch{name,   file,    line,    signature.address(), grid, block,
-                      shared, nullptr, nullptr, is_instrumented};
+    auto operator()(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr) const {
+        Launch launch{name,    file,    line, signature.address(), grid, block, shared, stream,
+                      nullptr, nullptr, 0,    is_instrumented};
         return typename Signature::template Start<Call>{{call, launch}};
     }
 };
