@@ -261,7 +261,7 @@ def _judged(case: Case, words: tuple[str, ...], ran: dict, build: float) -> Row:
         if line := foreign_words.passed(said):
             verdict, why = "right", f"{line} (and was stopped later, when its time was over)"
         else:
-            verdict = "slow" if ran["cpu"] > 0.2 * ran["seconds"] else "hung"
+            verdict = "slow" if ran["cpu"] > 0.05 * ran["seconds"] else "hung"
             why = said.strip().splitlines()[-1] if said.strip() else ""
     elif status == 127 and "cannot be started" in said:
         verdict, why = "no build", said.strip().splitlines()[-1]
