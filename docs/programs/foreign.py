@@ -285,7 +285,7 @@ def _row(
     here = f"{case.folder}/"
     return Row(
         source=case.source,
-        file=" ".join([case.name, *words]),
+        file=f"{case.name} [{' '.join(words)}]" if words else case.name,
         digest=case.digest,
         kind=case.kind,
         needs=", ".join(case.needs),
@@ -366,7 +366,7 @@ def _totals(source: str | None, rows: list[Row], before: list[Row]) -> list[obje
 
 
 def _file(row: Row) -> tuple[str, str]:
-    return row.source, row.file.split(" ")[0]
+    return row.source, re.sub(r" \[.*\]$", "", row.file)
 
 
 def _builds(row: Row) -> bool:
