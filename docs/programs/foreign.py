@@ -261,7 +261,7 @@ def _judged(case: Case, words: tuple[str, ...], ran: dict, build: float) -> Row:
         if line := foreign_words.passed(said):
             verdict, why = "right", f"{line} (and was stopped later, when its time was over)"
         else:
-            verdict = "slow" if ran["cpu"] > 0.2 * ran["seconds"] else "hung"
+            verdict = "slow" if ran["cpu"] > 0.05 * ran["seconds"] else "hung"
             why = said.strip().splitlines()[-1] if said.strip() else ""
     elif status == 127 and "cannot be started" in said:
         verdict, why = "no build", said.strip().splitlines()[-1]
@@ -285,7 +285,7 @@ def _row(
     here = f"{case.folder}/"
     return Row(
         source=case.source,
-        file=" ".join([case.name, *words]),
+        file=f"{case.name} [{' '.join(words)}]" if words else case.name,
         digest=case.digest,
         kind=case.kind,
         needs=", ".join(case.needs),
@@ -366,7 +366,7 @@ def _totals(source: str | None, rows: list[Row], before: list[Row]) -> list[obje
 
 
 def _file(row: Row) -> tuple[str, str]:
-    return row.source, row.file.split(" ")[0]
+    return row.source, re.sub(r" \[.*\]$", "", row.file)
 
 
 def _builds(row: Row) -> bool:
