@@ -16,7 +16,8 @@ struct BoundLaunch {
     std::shared_ptr<KeptLaunch> kept;
     Error error;
 
-    BoundLaunch(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared) {
+    BoundLaunch(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
+                bool cooperative = false) {
         Entry entry;
         {
             std::lock_guard<std::mutex> lock(entries_mutex);
@@ -38,6 +39,7 @@ struct BoundLaunch {
         entry.launch.grid = grid;
         entry.launch.block = block;
         entry.launch.shared = shared;
+        entry.launch.cooperative = cooperative;
         entry.launch.body_bytes = entry.body_bytes;
         std::vector<char> body(entry.body_bytes + entry.body_alignment);
         void* place = body.data();
@@ -70,6 +72,12 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
                              size_t shared, cudaStream_t stream) {
     if (const cudaError_t error = broken()) return error;
     return BoundLaunch(kernel, grid, block, arguments, shared).run_in(stream);
+}
+
+cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                        size_t shared, cudaStream_t stream) {
+    if (const cudaError_t error = broken()) return error;
+    return BoundLaunch(kernel, grid, block, arguments, shared, true).run_in(stream);
 }
 
 }  // namespace api
