@@ -54,8 +54,7 @@ struct BoundLaunch {
     cudaError_t run_in(cudaStream_t stream) {
         if (error.code != cudaSuccess) return record(error);
         kept->launch.stream = stream;
-        run(kept->launch);
-        return pending.code;
+        return kept->on_stack(run_or_capture);
     }
 };
 
