@@ -51,3 +51,8 @@ def test_the_checker_sees_launches_that_others_hold_as_any_launch(name):
     host = jitload.load(str(SOURCE), name="test_host", target="cpu")
     report = lab.check(getattr(host, f"run_{name}"))
     assert report.findings.empty, str(report)
+
+
+def test_the_driver_api_beside_the_runtimes():
+    driver = jitload.load(str(SOURCE.with_name("driver.cu")), name="test_driver", target="cpu")
+    assert driver.run_driver() == 0
