@@ -469,6 +469,10 @@ extern "C" int run_capture() {
         cudaGetLastError();
         WANT(info.result ==
              (nodes == 2 ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged));
+        cudaGraphExecUpdateResult result;  // as before CUDA 12
+        cudaGraphExecUpdate(two, other, NULL, &result);
+        cudaGetLastError();
+        WANT(result == info.result);
         OK(cudaGraphLaunch(two, stream));
         OK(cudaStreamSynchronize(stream));
         OK(cudaMemcpy(out, x, 4, cudaMemcpyDeviceToHost));
