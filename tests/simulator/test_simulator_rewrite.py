@@ -222,6 +222,7 @@ def test_what_a_cpu_would_compile_may_not(text):
     ("code", "header"),
     [
         ("y = __fadd_rd(a, b) + __double2float_rz(c);", "rounding"),
+        ("#define DOWN(f) f##_rd", "rounding"),
         ("y = __vabsdiffu4(a, b);", "simd"),
         ("y = __viaddmax_s32_relu(a, b, c);", "simd"),
         ("y = cospif(x);", "special"),
