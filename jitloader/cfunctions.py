@@ -21,6 +21,7 @@ from toolchain.signatures import (
     POINTERS,
     RETURNS,
     STREAM,
+    VECTORS,
     Parameter,
     launcher_of,
 )
@@ -157,7 +158,7 @@ class CFunction:
     def _pointer(self, what: str, kind: str, value: object, place: torch.device) -> ctypes.c_void_p:
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"{what} is a {type(value).__name__}; wanted a tensor")
-        dtype = POINTERS[kind]
+        dtype, count = VECTORS.get(kind) or (POINTERS[kind], 1)
         if dtype is not None and value.dtype != dtype:
             raise TypeError(f"{what} is {value.dtype}; wanted {dtype} ({kind}*)")
         if value.device.type != self.target:
@@ -171,6 +172,16 @@ class CFunction:
             raise ValueError(
                 f"{what} is not contiguous (strides {value.stride()}), and a pointer cannot say so:"
                 " pass .contiguous()"
+            )
+        if value.numel() % count:
+            raise ValueError(
+                f"{what} has {value.numel()} elements; wanted a multiple of {count} ({kind}*)"
+            )
+        aligned = dtype.itemsize * count if count in (2, 4) else 1
+        if value.data_ptr() % min(aligned, 16):
+            raise ValueError(
+                f"{what} begins beside a multiple of {min(aligned, 16)} bytes, and {kind}* cannot:"
+                " pass .clone()"
             )
         return ctypes.c_void_p(value.data_ptr())
 

@@ -1,4 +1,4 @@
-"""python -m jitload: build, resources, doctor, prune."""
+"""python -m jitload: build, run, resources, doctor, prune."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import platform
 import shlex
 import shutil
+import signal
+import sys
 import sysconfig
 import tempfile
 import textwrap
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from jitloader import arguments, runtime
+from jitloader import arguments, programs, runtime
 from jitloader.arguments import recipe_of
 from jitloader.building import ensure
 from jitloader.cache import Cache
@@ -48,6 +50,35 @@ def build(names: list[str], target: str | None = None) -> int:
             cached = "" if made.seconds <= taken else "  (cached)"
             print(f"{taken:6.1f} s{cached}", flush=True)
     return 1 if failed else 0
+
+
+_USAGE = "FILE.cu [MORE.cu .cpp] [--target cpu|cuda] [--timeout SECONDS] [-I.. -D..] [-- ARGUMENTS]"
+
+
+def run(words: list[str]) -> int:
+    """Build a file that has a main(), and run it: on the GPU, or without one on the simulator.
+
+    Its exit status is returned, and 125 where it was not built, 124 after --timeout.
+    """
+    announce(False)
+    try:
+        line = programs.Line.parse(words)
+        if not line.sources:
+            raise ValueError(f"wanted is python -m jitload run {_USAGE}")
+        program = programs.Program(*line.sources, target=line.target, flags=line.flags)
+    except (CompileError, MissingTool, OSError, TypeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return programs.NOT_BUILT
+    except KeyboardInterrupt as stop:
+        print(stop, file=sys.stderr)
+        return 128 + signal.SIGINT
+    try:
+        ran = program.run(line.arguments, timeout=line.timeout)
+    except KeyboardInterrupt as stop:
+        print(stop, file=sys.stderr)
+        return 128 + signal.SIGINT
+    print(f"{program.name} {ran}", file=sys.stderr)
+    return ran.exit_status
 
 
 def resources(name: str) -> int:
@@ -169,12 +200,19 @@ def main(arguments: list[str] | None = None) -> int:
     builder = commands.add_parser("build", help=build.__doc__)
     builder.add_argument("names", nargs="*", metavar="NAME", help="ops in kernels/; default: all")
     builder.add_argument("--target", choices=machine.TARGETS)
+    runner = commands.add_parser(
+        "run", help=run.__doc__.splitlines()[0], usage=f"python -m jitload run {_USAGE}"
+    )
+    runner.add_argument("words", nargs="*")
     shower = commands.add_parser("resources", help=resources.__doc__)
     shower.add_argument("name", metavar="NAME", help="an op in kernels/")
     commands.add_parser("doctor", help=doctor.__doc__)
     pruner = commands.add_parser("prune", help=prune.__doc__.splitlines()[0])
     pruner.add_argument("--gigabytes", type=float, default=2.0)
     pruner.add_argument("--days", type=float, default=30.0)
-    options = vars(parser.parse_args(arguments))
-    programs = {"build": build, "resources": resources, "doctor": doctor, "prune": prune}
-    return programs[options.pop("command")](**options)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["run"] and words[1:2] not in (["-h"], ["--help"]):
+        return run(words[1:])
+    options = vars(parser.parse_args(words))
+    commanded = {"build": build, "resources": resources, "doctor": doctor, "prune": prune}
+    return commanded[options.pop("command")](**options)

@@ -152,6 +152,8 @@ class Inputs(Code):
         tools += [f"{name}={value}" for name, value in self.environment.items()]
         if recipe.target == "cpu":
             tools.append(_simulators_digest())
+        if self.cccl:
+            tools.append(f"CCCL {self.cccl[1]}")
         return digest_of(str(LAYOUT), recipe.key, recipe.formulas, *tools, *files)[:16]
 
     @property
@@ -197,7 +199,8 @@ def _folders_named_in(environment: dict[str, str]) -> list[Path]:
 @cache
 def _simulators_digest() -> str:
     """Of what rewrites the sources and of what their kernels run on: one a process, like these."""
-    parts = (p for p in sorted(SIMULATOR.rglob("*.*")) if p.suffix in (".py", ".cpp", ".h"))
+    suffixes = {".py", ".cpp", ".h", ".cuh", ""}  # <cuda/barrier> has none
+    parts = (p for p in sorted(SIMULATOR.rglob("*")) if p.suffix in suffixes and p.is_file())
     return digest_of(*(part.read_bytes() for part in parts))
 
 

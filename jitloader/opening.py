@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.machinery
 import importlib.util
@@ -71,6 +72,7 @@ def open_build(build: Build) -> OpenBuild:
             check = runtime.check if build.target == "cpu" else None
             if check:
                 runtime.start()
+                runtime.open_libraries(build)
             Cache.here().use(build.folder)
             _opened[build.name] = OpenBuild(build, dict(functions_of(build, check)))
         return _opened[build.name]
@@ -154,9 +156,15 @@ def _checked(function: Callable, check: Check | None) -> Callable:
         return function
 
     def checked(*args: object, **kwargs: object) -> object:
-        result = function(*args, **kwargs)
-        if not torch.compiler.is_compiling():
-            check()
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        try:
+            result = function(*args, **kwargs)
+        except RuntimeError:
+            with contextlib.suppress(RuntimeError):
+                check()  # what it raises is told already; a kernel's failure is over with it
+            raise
+        check()
         return result
 
     return checked

@@ -81,7 +81,7 @@ struct Plan {
     unsigned grid() const { return grid_of(ceil_div<int64_t>(rows, block.y)); }
 
   private:
-    // Of some numbers of iterations, those threads that leave the last one least empty.
+    // The number of threads with which the last of a row's iterations is fullest.
     int64_t fullest(int64_t vectors, LoopShape shape) {
         int64_t best = 0;
         int64_t iterations = ceil_div<int64_t>(vectors, shape.most * shape.ahead);
@@ -99,7 +99,7 @@ struct Plan {
     }
 };
 
-// Of forward, and the kernel that it is of. adds: are the losses added up?
+// A plan of forward, with its kernel. adds: are the losses added up?
 template <class T>
 struct ForwardPlan : Plan<T> {
     decltype(&forward_online<T>) kernel = forward_online<T>;

@@ -187,8 +187,8 @@ __global__ __launch_bounds__(kHalfThreads, 2) void forward_stream(Forward<T> p, 
     if (stream.is_first()) put(of, row, p.mean, p.rstd);
 }
 
-// Of rows of which averages_stream has left the averages: a thread takes V neighbouring columns of
-// a slice of the rows.
+// dx of rows whose averages averages_stream has left: a thread takes V neighbouring columns of a
+// slice of the rows.
 template <class T>
 __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backward<T> p,
                                                                          const Acc<T>* averages) {
@@ -271,29 +271,24 @@ bool launch_forward(const Forward<T>& p, int64_t version, cudaStream_t stream) {
 }
 
 template <class T>
-BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
-                        int64_t cols, int64_t version) {
-    using Plan = BackwardPlan<T>;
-    Plan plan(rows, cols);
+BackwardKernels<Backward<T>> backward_kernels() {
+    BackwardKernels<Backward<T>> kernels;
     if constexpr (kHasVectors<T>) {
-        if (version < kVector || !is_aligned(g, gs, s, weight)) return plan;
-        if (rows_are_aligned<T>(cols, g)) {
-            plan.offer(Plan::vector, backward_launch<T>(
-                                         backward_vector<T, true>, rows, cols, NextRow<T>::kBytes));
-            if constexpr (kMayHaveClusters) {
-                constexpr int kMost = kBackwardThreads;
-                if (version >= kCluster && backward_threads<T>(cols) > kMost) {
-                    plan.offer(Plan::cluster, backward_launch<T>(backward_pipelined<T>, rows, cols,
-                                                                 BackwardQueue<T>::kBytes));
-                }
-            }
-            if (version >= kStream) plan.offer_stream();
-        } else if (may_have_edges<T>(cols, g)) {
-            plan.offer(Plan::edges, backward_launch<T>(
-                                        backward_vector<T, false>, rows, cols, NextRow<T>::kBytes));
+        kernels.vector = backward_vector<T, true>;
+        kernels.edges = backward_vector<T, false>;
+        kernels.bytes = NextRow<T>::kBytes;
+        if constexpr (kMayHaveClusters) {
+            kernels.cluster = backward_pipelined<T>;
+            kernels.cluster_bytes = BackwardQueue<T>::kBytes;
         }
     }
-    return plan;
+    return kernels;
+}
+
+template <class T>
+BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
+                        int64_t cols, int64_t version) {
+    return {backward_kernels<T>(), g, is_aligned(g, gs, s, weight), rows, cols, version};
 }
 
 template <class T>
@@ -307,14 +302,8 @@ void launch_stream(const BackwardPlan<T>& plan, const Backward<T>& p, cudaStream
 
 template <class T>
 void launch_backward(const BackwardPlan<T>& plan, const Backward<T>& p, cudaStream_t stream) {
-    using Plan = BackwardPlan<T>;
+    plan.start(backward_kernels<T>(), stream, p);
     if constexpr (kHasVectors<T>) {
-        if (plan.kernel == Plan::vector) plan.launch.start(backward_vector<T, true>, stream, p);
-        if (plan.kernel == Plan::edges) plan.launch.start(backward_vector<T, false>, stream, p);
-        if (plan.kernel == Plan::stream) launch_stream(plan, p, stream);
-        if constexpr (kMayHaveClusters) {
-            if (plan.kernel == Plan::cluster)
-                plan.launch.start(backward_pipelined<T>, stream, p, plan.launch.blocks);
-        }
+        if (plan.kernel == plan.stream) launch_stream(plan, p, stream);
     }
 }

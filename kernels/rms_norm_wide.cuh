@@ -266,7 +266,7 @@ __global__ __launch_bounds__(kSumThreads, 2) void average_stream(Backward<T> p, 
     if (stream.is_first()) averages[row] = average_of(sums[0], sums[1], r, p.cols_eps);
 }
 
-// Of such rows: a thread takes V neighbouring columns of a slice of them.
+// dx of such rows: a thread takes V neighbouring columns of a slice of them.
 template <class T>
 __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backward<T> p,
                                                                          const Acc<T>* averages) {
@@ -363,31 +363,26 @@ bool launch_forward(const Forward<T>& p, int64_t version, cudaStream_t stream) {
 }
 
 template <class T>
-BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
-                        int64_t cols, int64_t version) {
-    using Plan = BackwardPlan<T>;
-    Plan plan(rows, cols);
+BackwardKernels<Backward<T>> backward_kernels() {
+    BackwardKernels<Backward<T>> kernels;
     if constexpr (kHasVectors<T>) {
-        if (version < kVector || !is_aligned(g, gs, s, weight)) return plan;
-        if (rows_are_aligned<T>(cols, g)) {
-            plan.offer(Plan::vector, backward_launch<T>(
-                                         backward_vector<T, true>, rows, cols, NextRow<T>::kBytes));
-            if constexpr (kMayHaveClusters) {
-                // (Rows of two-byte elements that fill a block, too: as clusters of one.)
-                constexpr int kMost = sizeof(T) == 2 ? kBackwardThreads / 2 : kBackwardThreads;
-                if (version >= kCluster && backward_threads<T>(cols) > kMost) {
-                    plan.offer(
-                        Plan::cluster,
-                        backward_launch<T>(backward_cluster<T>, rows, cols, NextRows<T>::kBytes));
-                }
-            }
-            if (version >= kStream) plan.offer_stream();
-        } else if (may_have_edges<T>(cols, g)) {
-            plan.offer(Plan::edges, backward_launch<T>(
-                                        backward_vector<T, false>, rows, cols, NextRow<T>::kBytes));
+        kernels.vector = backward_vector<T, true>;
+        kernels.edges = backward_vector<T, false>;
+        kernels.bytes = NextRow<T>::kBytes;
+        if constexpr (kMayHaveClusters) {
+            kernels.cluster = backward_cluster<T>;
+            kernels.cluster_bytes = NextRows<T>::kBytes;
+            // (Rows of two-byte elements that fill a block, too: as clusters of one.)
+            if (sizeof(T) == 2) kernels.most = kBackwardThreads / 2;
         }
     }
-    return plan;
+    return kernels;
+}
+
+template <class T>
+BackwardPlan<T> plan_of(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
+                        int64_t cols, int64_t version) {
+    return {backward_kernels<T>(), g, is_aligned(g, gs, s, weight), rows, cols, version};
 }
 
 template <class T>
@@ -400,14 +395,8 @@ void launch_stream(const BackwardPlan<T>& plan, const Backward<T>& p, cudaStream
 
 template <class T>
 void launch_backward(const BackwardPlan<T>& plan, const Backward<T>& p, cudaStream_t stream) {
-    using Plan = BackwardPlan<T>;
+    plan.start(backward_kernels<T>(), stream, p);
     if constexpr (kHasVectors<T>) {
-        if (plan.kernel == Plan::vector) plan.launch.start(backward_vector<T, true>, stream, p);
-        if (plan.kernel == Plan::edges) plan.launch.start(backward_vector<T, false>, stream, p);
-        if (plan.kernel == Plan::stream) launch_stream(plan, p, stream);
-        if constexpr (kMayHaveClusters) {
-            if (plan.kernel == Plan::cluster)
-                plan.launch.start(backward_cluster<T>, stream, p, plan.launch.blocks);
-        }
+        if (plan.kernel == plan.stream) launch_stream(plan, p, stream);
     }
 }

@@ -271,8 +271,8 @@ __global__ __launch_bounds__(kSharedThreads, kSharedBlocks) void backward_vector
 
 // ---- launchers. Rows that a version cannot take go to the one before.
 
-// Of the online kernels. accesses: that a row needs. blocks: of a row, at most. No more threads
-// than there is work for, and no more blocks than have enough of it.
+// The launch of an online kernel for rows of so many accesses, with at most `blocks` blocks a row.
+// It has no more threads than there is work for, and no more blocks than have enough of it.
 inline RowLaunch online_launch(int64_t rows, int64_t accesses, int blocks) {
     int threads = kWarp;
     while (threads < kSharedThreads && threads < accesses) threads *= 2;

@@ -79,7 +79,7 @@ constexpr RowShape kShapes[] = {
     {512, 1, 8},  // 262144
 };
 
-// Of a kernel for which rows of K tensors wait in shared memory.
+// The launch of a kernel for which rows of K tensors wait in shared memory.
 template <class T, int K, class... P>
 RowLaunch waiting_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int64_t version) {
     constexpr int N = kSharedVectors / K;

@@ -9,16 +9,22 @@
     __global__ __launch_bounds__(128) void k(int n) {
     __global__ __launch_bounds__(128) void k(int n) { SIMULATOR_LAUNCH_BOUNDS(128)
 
-Everything else, line breaks included, stays as it is, so the compiler's line numbers are the
-user's.
+    #ifdef __CUDACC__
+    #ifdef SIMULATOR_CUDACC
+
+and `__CUDA_ARCH__`, which is defined in device code alone (`simulator.device_code`). Everything
+else, line breaks included, stays as it is, so the compiler's line numbers are the user's.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+from simulator import needs, torch_rewrite
+from simulator.device_code import VALUE, DeviceCode, Load, variables
 from simulator.scan import blank, closing
 
 
@@ -34,42 +40,31 @@ class Unsupported(Exception):
         self.message, self.hint = message, hint
 
 
-def rewrite(text: str, path: str) -> str:
+def rewrite(text: str, path: str, load: Load | None = None) -> str:
     """The C++ for the `text` of a .cu, .cuh or .h file; errors are reported under the name `path`.
 
+    load: what is known of all files that are compiled together; by default this is the only one.
+
     Raises Unsupported for inline PTX, wmma, TMA, clusters and libraries that need NVIDIA's
-    compiler, unless they stand where the preprocessor drops them for a CPU (`#if PLAYGROUND_CUDA`,
-    `#ifdef __CUDA_ARCH__`).
+    compiler, unless they stand where the preprocessor drops them here (`#if PLAYGROUND_CUDA`,
+    `#if __CUDA_ARCH__ < 900` in a kernel).
     """
     text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
     code = blank(text)
-    _refuse(code, path)
+    load = Load.of([text]) if load is None else load
+    device = DeviceCode(text, code, load)
+    _refuse(code, path, device)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
-    parts, end = [*_headers(code), f'#line 1 "{_escape(path)}"\n'], 0
+    edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
+    edits += needs.kernel_addresses(code)
+    edits += variables(text, code, load, is_header=not path.endswith(".cu"))
+    edits += torch_rewrite.edits(text, code)
+    parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
+    parts += torch_rewrite.header(code), f'#line 1 "{_escape(path)}"\n'
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
         end = stop
     return "".join(parts) + text[end:]
-
-
-# What few files use, so that the others need not wait until the compiler has read it.
-_HEADERS = {
-    "rounding": re.compile(
-        r"\b__(?:[fd](?:add|sub|mul|div|rcp|sqrt)|fma|fmaf|fmaf_ieee"
-        r"|(?:double|u?int|u?ll)2(?:float|double))_(?:r[duz]\b|\s*##)|##\s*_r[duz]\b"
-    ),
-    "simd": re.compile(r"\b__v(?:[a-z]+[24]\b|i(?:max|min|addm|bm)\w+|\s*##)"),
-    "special": re.compile(
-        r"\b(?:rcbrtf?|erfc(?:x|inv)f?|erfinvf?|normcdf(?:inv)?f?|cyl_bessel_i[01]f?|rhypotf?"
-        r"|r?norm[34]df?|(?:sin|cos|sincos)pif?)\b|\b(?:r?normf?|sincos)\s*\("
-    ),
-}
-
-
-def _headers(code: str) -> Iterator[str]:
-    for name, wanted in _HEADERS.items():
-        if wanted.search(code):
-            yield f'#include "simulator/{name}.h"\n'
 
 
 # An edit: from, to, what to put there.
@@ -255,6 +250,22 @@ def _dynamic_shared(code: str) -> Iterator[_Edit]:
             yield *match.span("end"), " SIMULATOR_DYNAMIC_SHARED_NAME"
 
 
+def _shared_alignment(code: str) -> Iterator[_Edit]:
+    """`__shared__ alignas(16) T x[4]`: to a C++ compiler alignas comes first.
+
+    The dynamic shared memory is aligned for all types.
+    """
+    pattern = r"(?P<extern>\bextern\s+)?(?P<shared>__shared__\s+)alignas\s*(?=\()"
+    for match in re.finditer(pattern, code):
+        end = closing(code, match.end())
+        if end is None:
+            continue
+        alignas = code[match.end("shared") : end]
+        yield match.end("shared"), end, "\n" * alignas.count("\n")
+        if not match["extern"]:
+            yield match.start("shared"), match.start("shared"), f"{' '.join(alignas.split())} "
+
+
 def _in_function(code: str, position: int) -> bool:
     """Whether a brace is open there that is no namespace's and no extern "C"'s."""
     open_braces: list[bool] = []
@@ -287,10 +298,40 @@ def _noinline(code: str) -> Iterator[_Edit]:
         yield *match.span(), "__attribute__((noinline))"
 
 
+def _nvccs_names(code: str) -> Iterator[_Edit]:
+    """`__CUDACC__` and `__NVCC__`, by which a file asks whether nvcc compiles it: so it is here.
+
+    PyTorch's headers, which are not rewritten, would then include Thrust: they are not to see them.
+    """
+    for match in re.finditer(r"\b__(CUDACC|NVCC)__\b", code):
+        yield *match.span(), f"SIMULATOR_{match[1]}"
+
+
 _KEEP = (
     "Put it between #if PLAYGROUND_CUDA and #endif, with plain CUDA C++ for the CPU after #else."
 )
 _OWN = "Write it in plain CUDA C++; kernels/include has reductions, vectors and random numbers."
+_INCLUDE = Path(__file__).with_name("include")
+_HAS = "|".join(
+    re.escape(path.relative_to(_INCLUDE).as_posix())
+    for folder in ("cub", "thrust")
+    for path in sorted((_INCLUDE / folder).rglob("*.*"))
+)
+_LIBRARY = (
+    "Of NVIDIA's libraries it has cuBLAS and cuBLASLt. Call PyTorch's routine from Python instead,"
+    " between two kernels."
+)
+_LIBRARIES = {
+    r"cublasXt": "cublasXt",
+    r"cudnn\w*": "cuDNN",
+    r"cufft\w*": "cuFFT",
+    r"cusolver\w*": "cuSOLVER",
+    r"cusparse\w*": "cuSPARSE",
+    r"nccl": "NCCL",
+    r"npp\w*": "NPP",
+    r"nvjpeg": "nvJPEG",
+    r"nvrtc": "NVRTC",
+}
 _UNSUPPORTED = [
     (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
     (
@@ -299,7 +340,7 @@ _UNSUPPORTED = [
         _KEEP,
     ),
     (
-        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/(?:barrier|pipeline|ptx)>|<cuda_pipeline\w*\.h>|<cudaTypedefs\.h>",
+        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/ptx>|<cudaTypedefs\.h>",
         "the simulator does not run TMA and asynchronous copies",
         _KEEP,
     ),
@@ -309,19 +350,44 @@ _UNSUPPORTED = [
         _KEEP,
     ),
     (
-        r"\bthis_grid\b|\bgrid_group\b|\bcudaLaunchCooperativeKernel\b",
-        "the simulator does not run grid-wide barriers",
-        "Split the kernel in two: a launch begins when the one before it has ended.",
+        r"\bthis_multi_grid\b|\bmulti_grid_group\b|\bcudaLaunchCooperativeKernelMultiDevice\b",
+        "the simulator has one device, and no grid over several, which CUDA 13 has none of either",
+        "Launch on one device with cudaLaunchCooperativeKernel, and use this_grid().",
     ),
     (
-        r"\bcudaTextureObject_t\b|\btex[123]D\w*\s*<",
-        "the simulator does not run textures",
-        "Read the array itself.",
+        r"\bcuda(?:Mipmapped|MallocMipmapped|CreateMipmapped)\w*|\bcudaResourceTypeMipmappedArray\b",
+        "the simulator has no mipmaps",
+        "Use a CUDA array: it has one level.",
     ),
     (
-        r"<(?:cub|thrust|cuda|cute|cutlass)/[^>]*>",
-        "the simulator has no CUB, Thrust, libcu++ or CUTLASS",
-        _OWN,
+        r"\bcudaGraphCond\w*|\bcudaGraphSetConditional\b|\bcudaGraphNodeParams\b",
+        "the simulator does not run conditional nodes of graphs",
+        "Decide on the host which graph to launch.",
+    ),
+    (
+        r"\bcuda(?:Graphics|GL|VDPAU|EGL|D3D\d+)[A-Z]\w*|<cuda_gl_interop\.h>",
+        "the simulator does not share memory with graphics",
+        "Keep the results in memory of the device, and copy them to the host.",
+    ),
+    (
+        r"\bcuMem(?:Create|Map|Unmap|Release|SetAccess|Address\w+|Export\w+|Import\w+)\b"
+        r"|\bCUmemAllocationProp\b|\bcuda(?:MemPool(?:Export|Import)|MemPoolPtrExport)\w+"
+        r"|\bcuda(?:Import|Destroy)External\w+|\bcudaExternal(?:Memory|Semaphore)\w+",
+        "the simulator does not map memory into address spaces, or share it among processes",
+        "Allocate with cudaMalloc or cudaMallocAsync.",
+    ),
+    (
+        r"\bcu(?:Module|Link|Library)[A-Z]\w*|\bcuLaunchKernel\w*|\bnvrtc[A-Z]\w*|<nvrtc\.h>",
+        "the simulator does not load code for a GPU (PTX, cubin)",
+        "Launch a kernel of this file: kernel<<<grid, block>>>(...).",
+    ),
+    (r"<(?:cute|cutlass)/[^>]*>", "the simulator has no CUTLASS", _OWN),
+    (
+        rf"<(?!(?:{_HAS})>)(?:cub|thrust/system/cuda)/[^>]*>",
+        "the simulator has none of CUB's and Thrust's headers but those that most people use",
+        "It has cub/cub.cuh, with the collectives of warps and blocks and the device-wide"
+        " reductions, scans, sorts, selections and histograms; and the parts of Thrust that run"
+        " on the host, too.",
     ),
     (
         r"\bCURAND_RNG_PSEUDO_MTGP32\b|\bCURAND_RNG_PSEUDO_MT19937\b|\bcurandStateMtgp32\w*"
@@ -331,29 +397,37 @@ _UNSUPPORTED = [
         " the discrete distributions curand_poisson",
         "CURAND_RNG_PSEUDO_PHILOX4_32_10 and curandStatePhilox4_32_10_t run everywhere.",
     ),
+    *(
+        (rf"<{header}\.h>", f"the simulator has no {it}", _LIBRARY)
+        for header, it in _LIBRARIES.items()
+    ),
     (r"<cuda_fp[46]\.h>", "the simulator has no 4-bit or 6-bit floating point", _KEEP),
 ]
 
 
-def _refuse(code: str, path: str) -> None:
+def _refuse(code: str, path: str, device: DeviceCode) -> None:
     """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
     found = []
-    for pattern, message, hint in _UNSUPPORTED:
+    for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return
-    dropped = _dropped_lines(code)
+    dropped = _dropped_lines(code, device.lines)
+    if device.both:
+        dropped -= device.both - _dropped_lines(code, device.lines | device.both)
     for start, message, hint in sorted(found):
         line = code.count("\n", 0, start) + 1
         if line not in dropped:
             raise Unsupported(path, line, start - code.rfind("\n", 0, start), message, hint)
 
 
-# Macros that are 0 or not defined when the simulator's compiler reads a source.
-_GPU_ONLY = re.compile(r"\b(?:PLAYGROUND_CUDA|__CUDA_ARCH__|__CUDACC__|__NVCC__)\b")
+# What is known of macros when the simulator's compiler reads a source: a value, or that one is
+# not defined.
+_ON_THE_HOST = {"PLAYGROUND_CUDA": "0", "__CUDACC__": "1", "__NVCC__": "1", "__CUDA_ARCH__": None}
+_ON_THE_DEVICE = {**_ON_THE_HOST, "__CUDA_ARCH__": VALUE}
 
 
-def _dropped_lines(code: str) -> set[int]:
+def _dropped_lines(code: str, device_lines: set[int]) -> set[int]:
     """Lines (from 1) in a branch of `#if` that, by the macros above, is not taken for a CPU."""
     dropped: set[int] = set()
     branches: list[
@@ -366,11 +440,12 @@ def _dropped_lines(code: str) -> set[int]:
                 dropped.add(number)
             continue
         word, condition = directive.groups()
+        known = _ON_THE_DEVICE if number in device_lines else _ON_THE_HOST
         if word in ("if", "ifdef", "ifndef"):
             prefix = {"if": "", "ifdef": "defined ", "ifndef": "! defined "}[word]
-            branches.append([_verdict(prefix + condition)])
+            branches.append([_verdict(prefix + condition, known)])
         elif branches and word == "elif":
-            branches[-1].append(_verdict(condition))
+            branches[-1].append(_verdict(condition, known))
         elif branches and word == "else":
             branches[-1].append(True)
         elif branches:
@@ -382,13 +457,16 @@ def _not_taken(verdicts: list[bool | None]) -> bool:
     return verdicts[-1] is False or any(verdicts[:-1])
 
 
-def _verdict(condition: str) -> bool | None:
+def _verdict(condition: str, known: dict[str, str | None]) -> bool | None:
     """Whether a condition of #if holds for a CPU; None if that depends on unknown macros."""
+
+    def is_defined(match: re.Match) -> str:
+        return str(int(known[match[1]] is not None)) if match[1] in known else match[1]
+
     condition = re.sub(r"\bdefined\s*\(\s*(\w+)\s*\)", r"defined \1", condition)
-    condition = re.sub(
-        r"\bdefined\s+(?=(\w+))\1", lambda m: "0" if _GPU_ONLY.fullmatch(m[1]) else m[1], condition
-    )
-    condition = _GPU_ONLY.sub("0", condition)
+    condition = re.sub(r"\bdefined\s+(?=(\w+))\1", is_defined, condition)
+    for name, value in known.items():
+        condition = re.sub(rf"\b{name}\b", value or "0", condition)
     condition = condition.replace("&&", " and ").replace("||", " or ")
     condition = re.sub(r"!(?!=)", " not ", condition)
     values = set()

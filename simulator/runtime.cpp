@@ -8,14 +8,21 @@
 #define SIMULATOR_EXECUTOR
 
 // What kernels under check call, and others have inlined: waiting for each other.
-#include "include/simulator/warp.h"
+#include "include/simulator/cuda/parking.h"
+#include "include/simulator/grid.h"
+#include "include/simulator/tile.h"
 
+#include "executor/async_copies.h"
 #include "executor/clocks.h"
-#include "executor/device_memory.h"
+#include "executor/copies.h"
 #include "executor/generators.h"
+#include "executor/graphs.h"
 #include "executor/launches.h"
+#include "executor/parking.h"
+#include "executor/pools.h"
 #include "executor/skip_ahead.h"
 #include "executor/streams.h"
+#include "executor/textures.h"
 
 #include "checker/bounds.h"
 #include "checker/hooks.h"

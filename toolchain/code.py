@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +13,10 @@ import torch
 
 import simulator
 from toolchain import machine, sources
-from toolchain.errors import CompileError, MissingTool
+from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
+from toolchain.nvccs_flags import Translated, for_cpp
+from toolchain.registrations import Registrations
 from toolchain.signatures import obstacle
 from toolchain.sources import LIBRARY, label
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from toolchain.preprocess import Unit
 
 SIMULATOR = Path(simulator.__file__).resolve().parent
+TORCHS_STANDARD = "c++17"  # the oldest that its headers compile in
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Recipe:
     debug: bool
     formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
     check: bool = False  # instrumented for lab.check; target is "cpu"
+    program: bool = False  # it has a main(), and nothing in it is for Python
 
     @property
     def identifier(self) -> str:
@@ -45,7 +50,7 @@ class Recipe:
     def key(self) -> str:
         """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
         labels = [label(p) for p in (*self.sources, *self.include)]
-        kind = f"{self.debug}{' check' if self.check else ''}"
+        kind = f"{self.debug}{' check' * self.check}{' program' * self.program}"
         return digest_of(self.name, self.target, kind, *labels, "|", *self.flags)[:16]
 
 
@@ -71,6 +76,11 @@ class Code:
         places = (Path(sources.file_in(p, name)) for p in (*beside, *self.recipe.include))
         return next((place for place in places if place in self.files), None)
 
+    @property
+    def several(self) -> bool:
+        """Whether several .cu files make the library."""
+        return sum(path.suffix == ".cu" for path in self.recipe.sources) > 1
+
     @cached_property
     def own(self) -> tuple[Path, ...]:
         """The sources, and what belongs to them: what they include with quotes, and so on."""
@@ -90,6 +100,8 @@ class Code:
 
     @cached_property
     def binding(self) -> str:
+        if self.recipe.program:
+            return "program"
         found = {sources.binding_of(self._bound(path)) for path in self.own}
         return next(binding for binding in ("module", "ops", "c") if binding in found)
 
@@ -106,14 +118,17 @@ class Code:
         from toolchain import launchers
 
         found: dict[str, Any] = {}
-        for path, units in self.units.items():
+        if self.recipe.program:
+            return found
+        for units in self.units.values():
             for unit in units:
                 exported = sources.exports(unit.text, self.binding)
-                if self.binding == "c":  # a header is there for others too, Python may not be meant
-                    sources_own = sources.exports(unit.of(path), self.binding)
-                    for name in exported.keys() - sources_own.keys():
-                        if obstacle(exported[name]["parameters"], exported[name]["returns"]):
-                            del exported[name]
+                if self.binding == "c":  # not what Python cannot call: `launchers.explanations`
+                    exported = {
+                        name: export
+                        for name, export in exported.items()
+                        if obstacle(export["parameters"], export["returns"]) is None
+                    }
                 found = exported | found
         if self.binding == "c":
             found |= launchers.offered(self.units.values(), found)
@@ -130,6 +145,21 @@ class Code:
         return launchers.launchers(units, self.exports)
 
     @cached_property
+    def cccl(self) -> tuple[Path, int] | None:
+        """Where NVIDIA's Thrust and libcu++ are, and their version, if the CPU target needs them.
+
+        Some of their headers are the simulator's own, for threads that wait for each other.
+        """
+        if self.recipe.target != "cpu":
+            return None
+        wanted = any(
+            re.match(r"(thrust|cuda|nv)/", name) and not (simulator.INCLUDE / name).is_file()
+            for path in self.files
+            for _, name in sources.included(self.text(path))
+        )
+        return machine.cccl() if wanted else None
+
+    @cached_property
     def flags(self) -> tuple[list[str], list[str]]:
         """For the C++ compiler, and for nvcc."""
         recipe = self.recipe
@@ -137,13 +167,15 @@ class Code:
         # No symbol may be shared between versions: a template's static would stay the old one.
         no_unique = "-fno-gnu-unique"  # of g++, which alone makes such symbols
         shared = []
-        if not any(sources.includes_torch(self.text(path)) for path in self.files):
+        if not self._includes_torch:
             shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
-        if self.binding != "c":  # extern "C" functions have to stay visible
+        if self.binding not in ("c", "program"):  # extern "C" functions and main stay visible
             shared.append("-fvisibility=hidden")
-        ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
+        macro = f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}"
+        ours = [macro, *recipe.flags]
         _, cxx = machine.cxx_command()
-        cxx = [*cxx, "-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
+        # In columns, a tab is one character.
+        cxx = [*cxx, "-ftabstop=1", *shared, macro, *self._for_cpp.flags]
         if not clang:
             cxx.append(no_unique)
         if recipe.target == "cpu":
@@ -153,7 +185,11 @@ class Code:
             check = simulator.CHECK_FLAGS if recipe.check else []
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
+            if self.cccl:  # to Thrust, too, the device is the CPU
+                cxx.append("-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP")
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
+            if self.several:
+                language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
             return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         if not machine.nvccs_host_is_clang():
@@ -167,20 +203,43 @@ class Code:
             return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
         return cxx, [*nvcc, "-lineinfo", "-Xptxas=-v"]  # the latter for toolchain.resources
 
-    def refuse_fixed_names(self) -> None:
-        """A binding under a literal name works once; its second version would end the process."""
-        for path in self.own:
-            if found := sources.fixed_name(self._bound(path)):
-                macro, name, line, column = found
-                raise CompileError(
-                    f"{macro} under the fixed name {name!r}: a second build of it in one process"
-                    " would abort that process",
-                    path=path,
-                    line=line,
-                    column=column,
-                    hint=f"write {macro}(TORCH_EXTENSION_NAME, m): every build gets a name of its"
-                    " own, and the handle reaches its functions under any",
-                )
+    @property
+    def link_flags(self) -> list[str]:
+        """Those of the caller's flags that are the linker's."""
+        return self._for_cpp.links
+
+    @cached_property
+    def _for_cpp(self) -> Translated:
+        return for_cpp(self.recipe.flags, TORCHS_STANDARD if self._includes_torch else None)
+
+    @cached_property
+    def _includes_torch(self) -> bool:
+        return any(sources.includes_torch(self.text(path)) for path in self.files)
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the sources and the flags means something else here than to nvcc: sentences."""
+        found = []
+        if ops := self.registrations.set_aside:
+            found.append(
+                f"{', '.join(ops)}: the implementation for CUDA runs, on the simulator, in place of"
+                " the one for the CPU"
+            )
+        if self.recipe.target == "cpu" and (flags := self._for_cpp.dropped):
+            found.append(f"the CPU's compiler does without {', '.join(flags)}")
+        return found
+
+    @property
+    def expected(self) -> str:
+        """What will take the compiler long; "" for nothing."""
+        if any(sources.includes_all_of_torch(self.text(path)) for path in self.files):
+            return "PyTorch's headers take it most of a minute"
+        return ""
+
+    @cached_property
+    def registrations(self) -> Registrations:
+        """Raises: CompileError, for names that no build can have."""
+        return Registrations(self)
 
 
 def is_systems(path: Path) -> bool:

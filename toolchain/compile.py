@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 
 import simulator
+from simulator.device_code import Load
 from simulator.rewrite import Unsupported, rewrite
-from toolchain import machine, sources
+from toolchain import libraries, machine, sources
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
@@ -48,6 +49,10 @@ def compile_library(
         mirror = _Mirror(work / "mirror")
         to_compile = mirror.write(code)
         include = [*map(mirror.place, include), *include, simulator.INCLUDE]
+    elif code.registrations.fixed:
+        mirror = _Mirror(work / "mirror")
+        to_compile = mirror.write_for_nvcc(code)
+        include = [*map(mirror.place, include), *include]
     else:
         places = [work / "launchers" / str(number) for number in range(len(to_compile))]
         to_compile = [
@@ -63,6 +68,12 @@ def compile_library(
     if mirror:
         read = set(map(mirror.original, read))
     return output, {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
+
+
+def libraries_called(work: Path) -> list[str]:
+    """The headers of simulator.LIBRARIES that the compilers have read in `work`."""
+    read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
+    return [header for header in simulator.LIBRARIES if simulator.INCLUDE / header in read]
 
 
 def _with_launchers(code: Code, path: Path, place: Path) -> Path:
@@ -95,15 +106,16 @@ class _Mirror:
 
     def write(self, code: Code) -> list[Path]:
         """Rewrite all inputs; return what to compile."""
-        include = code.recipe.include
-        for folder in include:
+        for folder in code.recipe.include:
             self._make(folder)
-        for path in code.files:
-            if path.is_relative_to(SIMULATOR):  # written for a C++ compiler as it is
-                continue
-            text = code.text(path)
+        # Those below SIMULATOR are written for a C++ compiler as they are.
+        texts = {
+            p: code.registrations.text(p) for p in code.files if not p.is_relative_to(SIMULATOR)
+        }
+        load = Load.of(texts.values(), several=code.several)
+        for path, text in texts.items():
             try:
-                written = rewrite(text + code.launchers.get(path, ""), label(path))
+                written = rewrite(text + code.launchers.get(path, ""), label(path), load)
             except Unsupported as error:
                 raise CompileError(
                     error.message,
@@ -112,15 +124,44 @@ class _Mirror:
                     column=error.column,
                     hint=error.hint,
                 ) from None
-            if path.suffix == ".cu":  # nvcc includes this header of itself
-                written = f"#include <cuda_runtime.h>\n{written}"
+            written = self._with_places(written, texts)
+            if path.suffix == ".cu":
+                by_nvcc = path in code.recipe.sources  # else whatever includes it says
+                first = "simulator/nvcc.h" if by_nvcc else "cuda_runtime.h"
+                written = f"#include <{first}>\n{written}"
             self._make(path.parent)
             self.place(path).write_text(written)
-            for _, name in sources.included(text):  # a system goes through "sub" to "sub/../x.h"
-                for folder in (path.parent, *include):
-                    if ".." in name and (way := folder / Path(name).parent).is_dir():
-                        self._make(way)
+            self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
+
+    def write_for_nvcc(self, code: Code) -> list[Path]:
+        """The inputs with the build's name in them, otherwise as they are."""
+        for folder in code.recipe.include:
+            self._make(folder)
+        texts = {path: code.registrations.text(path) for path in code.files}
+        for path, text in texts.items():
+            self._make(path.parent)
+            named = label(path).replace("\\", "\\\\").replace('"', '\\"')
+            written = self._with_places(text.removeprefix("\ufeff"), texts)
+            self.place(path).write_text(f'#line 1 "{named}"\n{written}')
+            self._make_ways(path, code)
+        return list(map(self.place, code.recipe.sources))
+
+    def _make_ways(self, path: Path, code: Code) -> None:
+        """What a system goes through on its way from "sub" to "sub/../x.h"."""
+        for _, name in sources.included(code.text(path)):
+            for folder in (path.parent, *code.recipe.include):
+                if ".." in name and (way := folder / Path(name).parent).is_dir():
+                    self._make(way)
+
+    def _with_places(self, text: str, texts: dict[Path, str]) -> str:
+        """`text` with an #include of an absolute path leading to the rewritten file."""
+
+        def placed(include: re.Match) -> str:
+            path = Path(sources.file_in("", include[2]))
+            return f"{include[1]}{self.place(path) if path in texts else include[2]}"
+
+        return re.sub(r'(#[ \t]*include(?:_next)?[ \t]*["<])(/[^">\n]+)', placed, text)
 
     def _make(self, folder: Path) -> None:
         """Make the mirrored folder, and a link of every one on the way to it."""
@@ -171,10 +212,17 @@ def _load_extension(
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
     cxx, nvcc = code.flags
     folders = [f"-I{folder}" for folder in include]
+    if code.cccl:  # after all others: what the simulator has under CUDA's names comes first
+        folders += ["-isystem", str(code.cccl[0])]
+    if for_cuda and code.recipe.program:
+        folders += libraries.include_flags(code, home)
     nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
+    link += code.link_flags
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
+    if code.recipe.program:
+        link += libraries.link_flags(code, home if for_cuda else None, work)
     taken_over = {
         "_run_ninja_build": run_ninja,
         "_import_module_from_library": lambda *_: None,
@@ -230,6 +278,10 @@ def _with_real_names(text: str, to_compile: list[Path], compiler: list[str]) -> 
     names = {f"source{n}": str(path).replace("$", "$$") for n, path in enumerate(to_compile)}
     text = re.sub(r"(?m)^(build \S+: \w+) /(\d+)\.\w+$", r"\1 $source\2", text)
     text = re.sub(r"(?m)^ *(depfile|deps) = .*\n", "", text)
+    for number, path in enumerate(to_compile):
+        if path.suffix == ".c":  # of a program: as nvcc has it, this one is C
+            edge = rf"(?m)^build \S+: \w+ \$source{number}$"
+            text = re.sub(edge, lambda found: f"{found[0]}\n  cflags = $cflags -x c", text)
     if len(compiler) > 1:
         words = " ".join(map(for_ninja, compiler))
         text = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {words}", text)

@@ -74,7 +74,8 @@ class Definition:
         types = ", ".join(f"decltype({name})" for name in names)
         extents = [f"unsigned jitload_{what}_{i}" for what in ("grid", "block") for i in "xyz"]
         grid, block = (
-            f"dim3({', '.join(f'jitload_{what}_{i}' for i in 'xyz')})" for what in ("grid", "block")
+            f" ::dim3({', '.join(f'jitload_{what}_{i}' for i in 'xyz')})"  # a parameter may be dim3
+            for what in ("grid", "block")
         )
         return (
             f'extern "C" cudaError_t {launcher_of(self.name)}({", ".join(extents)},'
@@ -82,7 +83,7 @@ class Definition:
             # the type tells it from a function of the C library that has the same name
             f" if (jitload_shared > 48 << 10) cudaFuncSetAttribute(static_cast<void (*)({types})>"
             f"({kernel}), cudaFuncAttributeMaxDynamicSharedMemorySize, jitload_shared);"
-            f" {kernel}<<<{grid}, {block}, jitload_shared, jitload_stream>>>({', '.join(names)});"
+            f" {kernel}<<<{grid},{block}, jitload_shared, jitload_stream>>>({', '.join(names)});"
             " return cudaGetLastError(); }"
         )
 
@@ -125,7 +126,7 @@ def _examples_of(template: str) -> dict[str, str]:
     """Arguments for the parameters of a template, by their names: float for a type, 256 for an
     int."""
     found = {}
-    for parameter in filter(None, split(template)):
+    for parameter in filter(None, sources.split(template)):
         declaration, _, default = (part.strip() for part in parameter.partition("="))
         kind, _, name = declaration.rpartition(" ")
         example = {"typename": "float", "class": "float", "bool": "true"}.get(kind, "256")
@@ -147,7 +148,7 @@ def definitions(code: str) -> Iterator[Definition]:
         template = re.search(r"\btemplate\s*<(.*)>", before, re.DOTALL)
         yield Definition(
             name[1],
-            tuple(parameters(code[name.end() : end - 1])),
+            tuple(sources.with_plain_types(parameters(code[name.end() : end - 1]), plain)),
             code.count("\n", 0, name.start(1)) + 1,
             _scope(plain, word.start()),
             " ".join(template[1].split()) if template else None,
@@ -157,20 +158,8 @@ def definitions(code: str) -> Iterator[Definition]:
 def parameters(text: str) -> list[str]:
     """The declarations between the parentheses of a kernel, without their defaults."""
     text = re.sub(r"\b__grid_constant__\b", "", text)  # only a kernel's own may say so
-    found = (" ".join(each.partition("=")[0].split()) for each in split(text))
+    found = (" ".join(each.partition("=")[0].split()) for each in sources.split(text))
     return [each for each in found if each not in ("", "void")]
-
-
-def split(text: str) -> list[str]:
-    """The parts between those commas that no bracket encloses."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char in "([{<") - (char in ")]}>")
-        if char == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return [part.strip() for part in parts]
 
 
 def _scope(plain: str, position: int) -> str:
@@ -281,7 +270,10 @@ def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[st
                 " the #if around it: take it out of there, or write a launcher beside it"
             )
     if "main" in found:
-        found["main"] = "nothing runs main: launch its kernels from Python"
+        found["main"] = (
+            "main() is run as a program: by `%%cu --run` in a notebook, and else by"
+            " `python -m jitload run FILE.cu`"
+        )
     return {
         name: f"{name} is in the source, but not in what was compiled of it: look at the macros,"
         " the #if and the unnamed or static scope around it"

@@ -102,6 +102,30 @@ def cuda_home() -> Path | None:
     return next((home for home in candidates if (home / "bin/nvcc.profile").is_file()), None)
 
 
+OLDEST_CCCL = 3_000_000  # of NVIDIA's Thrust, CUB and libcu++, as they count themselves: 3.0.0
+
+
+@cache
+def cccl() -> tuple[Path, int] | None:
+    """The folder of Thrust's and libcu++'s headers, and their version.
+
+    They come with pip's nvidia-cuda-cccl and with a CUDA toolkit; older ones than OLDEST_CCCL do
+    not count.
+    """
+    wheel = importlib.util.find_spec("nvidia")
+    places = map(Path, wheel.submodule_search_locations or ()) if wheel else ()
+    folders = [folder for place in places for folder in sorted(place.glob("*/include/cccl"))]
+    if home := cuda_home():
+        folders.append(home / "include/cccl")
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            text = (folder / "cuda/std/__cccl/version.h").read_text()
+            version = re.search(r"#\s*define\s+CCCL_VERSION\s+(\d+)", text)
+            if version and int(version[1]) >= OLDEST_CCCL:
+                return folder, int(version[1])
+    return None
+
+
 def compiler_versions(target: str, notes: Path) -> str:
     """What the compilers for a target call themselves.
 

@@ -132,8 +132,7 @@ class _Flat:
         if not (_DECIDES.search(self.text) or self.by_macro):
             return [self.text]
         for_cuda = recipe.target == "cuda"
-        by_nvcc = for_cuda and self.path.suffix == ".cu"
-        macros = ["-D__CUDACC__", "-D__NVCC__"] if by_nvcc else []
+        macros = ["-D__CUDACC__", "-D__NVCC__"] if self.path.suffix == ".cu" else []
         macros.append(f"-DPLAYGROUND_CUDA={int(for_cuda)}")
         flags = [*flags, *recipe.flags]
         macros += [f"-{o}{value}" for o in "DU" for value in values_of(flags, f"-{o}")]

@@ -60,18 +60,60 @@ NUMBERS = {
     "int16_t": ctypes.c_int16,
     "unsigned short": ctypes.c_ushort,
     "uint16_t": ctypes.c_uint16,
+    "char": ctypes.c_int8,
     "signed char": ctypes.c_int8,
     "int8_t": ctypes.c_int8,
     "unsigned char": ctypes.c_uint8,
     "uint8_t": ctypes.c_uint8,
     "bool": ctypes.c_bool,
 }
+# CUDA's vectors, as elements of a tensor: float4* takes a float32 tensor of a multiple of four.
+VECTORS = {
+    f"{name}{count}": (dtype, count)
+    for name, dtype in {
+        "char": torch.int8,
+        "uchar": torch.uint8,
+        "short": torch.int16,
+        "ushort": torch.uint16,
+        "int": torch.int32,
+        "uint": torch.uint32,
+        "long": torch.int64,
+        "longlong": torch.int64,
+        "float": torch.float32,
+        "double": torch.float64,
+    }.items()
+    for count in (1, 2, 3, 4)
+}
+VECTORS |= {"half2": (torch.float16, 2), "__half2": (torch.float16, 2)}
+VECTORS |= {"nv_bfloat162": (torch.bfloat16, 2), "__nv_bfloat162": (torch.bfloat16, 2)}
+# What else the headers of C and of CUDA call these types.
+_ALIASES = {
+    "uchar": "unsigned char",
+    "ushort": "unsigned short",
+    "uint": "unsigned int",
+    "ulong": "unsigned long",
+    "ptrdiff_t": "long",
+    "ssize_t": "long",
+    "intptr_t": "long",
+    "uintptr_t": "unsigned long",
+    "u_int8_t": "uint8_t",
+    "u_int16_t": "uint16_t",
+    "u_int32_t": "uint32_t",
+    "u_int64_t": "uint64_t",
+    "float_t": "float",
+    "double_t": "double",
+    "_Bool": "bool",
+    "CUstream": "cudaStream_t",
+}
+_INTEGER_WORDS = {"signed", "unsigned", "char", "short", "int", "long"}
 STREAM = "cudaStream_t"  # filled in with the current one
 ERROR = "cudaError_t"  # a returned one raises unless it is 0
 
 RETURNS = ("void", ERROR, *NUMBERS)
 
-_QUALIFIERS = r"\b(?:const|volatile|struct|__restrict__|__restrict|__grid_constant__)\b|std::"
+_QUALIFIERS = (
+    r"\b(?:const|volatile|struct|restrict|__restrict__|__restrict|__grid_constant__)\b|std::"
+)
 
 
 def launcher_of(kernel: str) -> str:
@@ -90,13 +132,13 @@ class Parameter:
     @classmethod
     def parse(cls, declaration: str, position: int) -> Parameter:
         text = re.sub(_QUALIFIERS, " ", declaration.partition("=")[0])
-        text = re.sub(r"\[\w*\]", "*", re.sub(r"\b(long|short)\s+int\b", r"\1", text))
+        text = re.sub(r"\[\w*\]", "*", text)
         words, stars = re.findall(r"[\w:]+", text), text.count("*")
-        wanted = {STREAM, *(POINTERS if stars else NUMBERS)}
+        wanted = {*POINTERS, *VECTORS} if stars else {STREAM, *NUMBERS}
         name = f"argument {position}"
-        if " ".join(words) not in wanted and len(words) > 1:
+        if _plain(words) not in wanted and len(words) > 1:
             name = words.pop()
-        kind = " ".join(words)
+        kind = _plain(words)
         if stars > 1 or kind not in wanted or re.search(r"[&()<]", text):
             raise TypeError(
                 f"Python cannot pass the parameter {declaration!r}; wanted a pointer to"
@@ -104,6 +146,16 @@ class Parameter:
                 " For anything else write a binding"
             )
         return cls(name, kind, bool(stars))
+
+
+def _plain(words: list[str]) -> str:
+    """The name by which the tables above know a type: "unsigned long" for long unsigned int."""
+    kind = " ".join(words)
+    if not set(words) <= _INTEGER_WORDS or kind in NUMBERS:
+        return _ALIASES.get(kind, kind)
+    sign = [word for word in words if word == "unsigned" or (word == "signed" and "char" in words)]
+    size = [word for word in words if word in ("char", "short", "long")]
+    return " ".join([*sign, *(size or ["int"])])
 
 
 def obstacle(parameters: Iterable[str], returns: str = "void") -> str | None:

@@ -16,13 +16,11 @@ LIBRARY = ROOT / "kernels/include"  # for everybody's kernels, and with none of 
 _INCLUDE = re.compile(r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]')
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:.*\\\r?\n)*.*", re.MULTILINE)
-_REGISTRATION = re.compile(
-    r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?|PYBIND11_MODULE)\s*\(\s*(\w+)\s*,"
-)
 _NO_TYPE = r"\b(?:inline|__inline__|__forceinline__|__host__)\b"  # before the type that is returned
 _NOT_FOR_PYTHON = r"\b(?:static|__device__|__global__)\b"
 _DEFINITION = re.compile(
-    r"\s*(?P<returns>\w[\w\s:]*?[\s*&]+)(?P<name>\w+)\s*\((?P<parameters>[^()]*)\)\s*\{"
+    r"\s*(?P<returns>\w[\w\s:]*?[\s*&]+)(?P<name>\w+)"
+    r"\s*\((?P<parameters>(?:[^()]|\([^()]*\))*)\)\s*\{"
 )
 
 
@@ -96,6 +94,12 @@ def includes_torch(text: str) -> bool:
     return any(re.match(r"(torch|ATen|c10)/", n) and not ours.match(n) for _, n in included(text))
 
 
+def includes_all_of_torch(text: str) -> bool:
+    """Whether it includes one of the headers that include nearly all others."""
+    whole = {f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch")}
+    return not whole.isdisjoint(name for _, name in included(text))
+
+
 def binding_of(text: str) -> str:
     """How Python reaches the kernels: "module" (pybind11), "ops" (torch.ops) or "c"."""
     for word, binding in (("PYBIND11_MODULE", "module"), ("TORCH_LIBRARY", "ops")):
@@ -104,15 +108,25 @@ def binding_of(text: str) -> str:
     return "c"
 
 
-def fixed_name(text: str) -> tuple[str, str, int, int] | None:
-    """The first registration under a literal name: (macro, name, line, column)."""
-    code = blank(text)
-    for match in _REGISTRATION.finditer(code):
-        if match[2] != "TORCH_EXTENSION_NAME":
-            start = match.start(2)
-            line, column = code.count("\n", 0, start) + 1, start - code.rfind("\n", 0, start)
-            return match[1], match[2], line, column
-    return None
+_TYPEDEF = re.compile(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*([\w\s:]+?)\s*;")
+
+
+def with_plain_types(declarations: Iterable[str], code: str) -> list[str]:
+    """Declarations of parameters with the types for which a code's typedefs stand."""
+    types: dict[str, str | None] = {}
+    for of_typedef, name, by_using, of_using in _TYPEDEF.findall(code):
+        alias, kind = name or by_using, of_typedef or of_using
+        types[alias] = kind if types.get(alias, kind) == kind else None  # of several scopes
+
+    def plain(declaration: str) -> str:
+        for _ in range(len(types)):
+            first = re.search(r"\b(?!(?:const|volatile|struct)\b)\w+", declaration)
+            if first is None or not (kind := types.get(first[0])):
+                break
+            declaration = declaration[: first.start()] + kind + declaration[first.end() :]
+        return declaration
+
+    return [plain(each) for each in declarations] if types else list(declarations)
 
 
 def exports(text: str, binding: str | None = None) -> dict[str, Any]:
@@ -130,7 +144,7 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
         return (match for match in re.finditer(pattern, code) if plain[match.start()] != " ")
 
     if (binding or binding_of(text)) != "c":
-        return dict.fromkeys(match[1] for match in in_code(r'\.\s*def\s*\(\s*"(\w+)'))
+        return dict.fromkeys(match[1] for match in in_code(r'\.\s*def\s*\(\s*"(?:\w+::)?(\w+)'))
     found = []
     for extern in in_code(r'extern\s*"C"\s*(\{)?'):
         if extern[1]:
@@ -139,14 +153,28 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
             found.append(match)
     return {
         match["name"]: {
-            "returns": " ".join(re.sub(_NO_TYPE, "", match["returns"]).split()),
-            "parameters": [
-                p.strip() for p in match["parameters"].split(",") if p.strip() not in ("", "void")
-            ],
+            "returns": with_plain_types(
+                [" ".join(re.sub(_NO_TYPE, "", match["returns"]).split())], plain
+            )[0],
+            "parameters": with_plain_types(
+                (p for p in split(match["parameters"]) if p not in ("", "void")), plain
+            ),
         }
         for match in found
         if not re.search(_NOT_FOR_PYTHON, match["returns"])
     }
+
+
+def split(text: str) -> list[str]:
+    """The parts between those commas that no bracket encloses."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char in "([{<") - (char in ")]}>")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts]
 
 
 def _block(code: str, start: int) -> str:

@@ -63,7 +63,7 @@ __device__ A factor_of(const Dropout<A>& dropout, uint64_t seed, int64_t i) {
 template <int count, int V>
 class Kept {
   public:
-    // Of vector n.
+    // Keeps what was drawn for vector n.
     template <class A>
     __device__ void note(int n, const Draw<V>& draw, const Dropout<A>& dropout) {
         uint32_t bits = 0;

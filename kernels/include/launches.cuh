@@ -82,7 +82,8 @@ inline int64_t blocks_of(int64_t needed, int64_t threads) {
     return blocks <= kClusterBlocks || blocks > kMostBlocks ? blocks : kMostBlocks;
 }
 
-// Of as many threads together as a row needs. bytes: of shared memory, for each thread.
+// The launch of a kernel whose clusters stay: the blocks of one have together as many threads as a
+// row needs. bytes: of shared memory, for each thread.
 template <class... P>
 RowLaunch persistent_launch(void (*kernel)(P...), int blocks, int64_t needed, int64_t rows,
                             int bytes) {
@@ -94,9 +95,10 @@ RowLaunch persistent_launch(void (*kernel)(P...), int blocks, int64_t needed, in
     return {dim3(smaller(rows, at_once) * blocks), threads, blocks, bytes};
 }
 
-// Of a forward kernel in which each thread has N vectors of a row and D rows of K tensors wait: in
-// two blocks of a multiprocessor, which hide each other's waits, or in one twice as large. threads:
-// of a block, at most. most: blocks of a row. Few rows are spread over more blocks than they need.
+// The launch of a forward kernel in which each thread has N vectors of a row and D rows of K
+// tensors wait: in two blocks of a multiprocessor, which hide each other's waits, or in one twice
+// as large. threads: of a block, at most. most: blocks of a row. Few rows are spread over more
+// blocks than they need.
 template <class T, int N, int D, int K = 1, class... P>
 RowLaunch pipelined_launch(void (*kernel)(P...), int threads, int64_t rows, int64_t cols,
                            int most = kMostBlocks) {
@@ -114,7 +116,7 @@ struct StreamLaunch : RowLaunch {
     int kept = 0, left = 0;  // vectors of a thread that find room in shared memory; that do not
 };
 
-// Of a kernel that reads such rows once, with so many threads in each block.
+// The launch of a kernel that reads such rows once, with so many threads in each block.
 template <class... P>
 RowLaunch stream_launch(void (*kernel)(P...), int64_t rows, int threads) {
     const int blocks = has_clusters(kernel) ? kClusterBlocks : 1;

@@ -88,8 +88,8 @@ __device__ __forceinline__ Vec<T, V> shift_and_scale(
 template <class T>
 constexpr bool kMeanIsExact = sizeof(T) == 2;
 
-// Of a row that is spread over threads: each(visit) calls visit(v) for every vector v that the
-// thread has of it. inverse_cols: 1 / cols, so that no thread divides.
+// The moments of a row that is spread over threads: each(visit) calls visit(v) for every vector v
+// that the thread has of it. inverse_cols: 1 / cols, so that no thread divides.
 template <class T, class Each, class Reduce>
 __device__ Moments<Acc<T>> two_pass_moments(Each each, Reduce& reduce, Acc<T> inverse_cols,
                                             Acc<T> eps) {
@@ -142,7 +142,7 @@ struct ShiftedMoments {
         }
     }
 
-    // Of the reduced sums.
+    // The moments that the reduced sums give.
     __device__ static Moments<A> from(Sums<2, A> sums, A shift, A inverse_cols, A eps) {
         const A d = sums[0] * inverse_cols;
         return {shift + d, rsqrt_rn(sums[1] * inverse_cols - d * d + eps)};
@@ -154,7 +154,8 @@ struct ShiftedMoments {
         return d * d < (kMeanIsExact<T> ? 16 : 4);
     }
 
-    // As above, in one product less where the mean is near 0: if it suffices and there is no shift.
+    // The function above does the same; this one needs one product less where there is no shift,
+    // and is as exact where the moments suffice.
     template <int V>
     __device__ static Vec<T, V> shift_and_scale(Vec<T, V> x, Moments<A> of, const Vec<T, V>& weight,
                                                 const Vec<T, V>& bias) {

@@ -57,6 +57,9 @@ __device__ __noinline__ void redo_inexact(
     using Shifted = ShiftedMoments<T>;
     constexpr int V = kVec<T>;
     const Columns<T> column(0, cluster_rank(), blocks);
+    // Two threads have stored each vector that ClampedColumns let both have. The exchange of sums
+    // below then has their stores come before the one of this function.
+    __threadfence();
     for (int row = inexact.first; row <= inexact.last; row += clusters()) {
         const T* in = x + int64_t(row) * cols;
         T* out = y + int64_t(row) * cols;
@@ -131,8 +134,8 @@ int64_t backward_threads(int64_t cols) {
     return ceil_div<int64_t>(cols / kVec<T>, kBackwardVectors<T>);
 }
 
-// Of a backward kernel whose blocks stay, take row after row, and leave the sums of their columns.
-// bytes: of shared memory, for each thread.
+// The launch of a backward kernel whose blocks stay, take row after row, and leave the sums of
+// their columns. bytes: of shared memory, for each thread.
 template <class T, class... P>
 RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int bytes) {
     const int64_t needed = backward_threads<T>(cols), blocks = blocks_of(needed, kBackwardThreads);
@@ -149,8 +152,8 @@ RowLaunch backward_launch(void (*kernel)(P...), int64_t rows, int64_t cols, int 
     const int threads = block.x * block.y;
     bytes *= threads;
     if (!allow(kernel, bytes)) return {};
-    // As many blocks as run at once; where that makes rows begin alike, a multiple of V
-    // (GridStride).
+    // The grid has as many blocks as run at once; where that makes rows begin alike, a multiple of
+    // V (GridStride).
     const int64_t V = cols % kVec<T> == 0 ? 1 : kVec<T>;
     const int64_t wanted = ceil_div<int64_t>(rows, block.y),
                   most = multiprocessors() * at_once(threads);
@@ -185,16 +188,65 @@ Slices vector_slices(int64_t rows, int64_t cols) {
     return {dim3(kSliceThreads), dim3(across, smaller<int64_t>(down < 1 ? 1 : down, 65535))};
 }
 
-// Which kernels backward takes for rows of this width. An op offers those that its version allows,
-// from block on, and the last one that can take such rows has them.
+// The kernels of an op's backward that hold a row in vectors; Arguments is the struct that they
+// take. Where a type has no vectors, or the target no clusters, they are null.
+template <class Arguments>
+struct BackwardKernels {
+    void (*vector)(Arguments) = nullptr;  // of aligned rows that one block holds
+    void (*edges)(Arguments) = nullptr;   // of rows that begin between two boundaries
+    void (*cluster)(Arguments, int blocks) = nullptr;
+    int bytes = 0, cluster_bytes = 0;  // of shared memory, for each thread
+    int most = kBackwardThreads;       // threads of a row that are left to `vector`
+};
+
+// Which kernel backward takes for rows of this width: of those that its version allows, from block
+// on, the last one that can take such rows.
 template <class T>
 struct BackwardPlan {
     enum Kernel { block, vector, edges, cluster, stream } kernel = block;
     Slices slices;          // of block and stream, which read the rows once more for the columns
     RowLaunch launch = {};  // of the others
 
-    BackwardPlan(int64_t rows, int64_t cols) : slices(rows, cols), rows_(rows), cols_(cols) {}
+    // first: a tensor whose rows begin as those of all others do. are_aligned: do all tensors begin
+    // on a boundary?
+    template <class Arguments>
+    BackwardPlan(const BackwardKernels<Arguments>& kernels, const T* first, bool are_aligned,
+                 int64_t rows, int64_t cols, int64_t version)
+        : slices(rows, cols), rows_(rows), cols_(cols) {
+        if (!kHasVectors<T> || version < kVector || !are_aligned) return;
+        const auto launch_of = [&](auto kernel, int bytes) {
+            return backward_launch<T>(kernel, rows, cols, bytes);
+        };
+        if (rows_are_aligned<T>(cols, first)) {
+            offer(vector, launch_of(kernels.vector, kernels.bytes));
+            const bool is_wide = backward_threads<T>(cols) > kernels.most;
+            if (kernels.cluster != nullptr && version >= kCluster && is_wide)
+                offer(cluster, launch_of(kernels.cluster, kernels.cluster_bytes));
+            if (version >= kStream) offer_stream();
+        } else if (may_have_edges<T>(cols, first)) {
+            offer(edges, launch_of(kernels.edges, kernels.bytes));
+        }
+    }
 
+    // Starts the kernel, if it is one of those.
+    template <class Arguments>
+    void start(const BackwardKernels<Arguments>& kernels, cudaStream_t stream,
+               const Arguments& arguments) const {
+        if (kernel == vector) launch.start(kernels.vector, stream, arguments);
+        if (kernel == edges) launch.start(kernels.edges, stream, arguments);
+        if (kernel == cluster) launch.start(kernels.cluster, stream, arguments, launch.blocks);
+    }
+
+    // How many partial sums of each column are left.
+    int64_t count() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
+
+    // How many rows [cols] they take, with the averages of the rows, [rows, 2], behind them.
+    int64_t partials() const {
+        return count() + (kernel == stream ? ceil_div<int64_t>(2 * rows_, cols_) : 0);
+    }
+    Acc<T>* averages(Acc<T>* partials) const { return partials + count() * cols_; }
+
+  private:
     void offer(Kernel offered, const RowLaunch& its) {
         if (its.blocks == 0 || (its.blocks > 1 && offered != cluster)) return;
         kernel = offered;
@@ -206,15 +258,5 @@ struct BackwardPlan {
         slices = vector_slices<T>(rows_, cols_);
     }
 
-    // Of each column, as many partial sums are left.
-    int64_t count() const { return launch.blocks > 0 ? launch.slices() : slices.count(); }
-
-    // Those take so many rows [cols], and behind them the averages of the rows, [rows, 2].
-    int64_t partials() const {
-        return count() + (kernel == stream ? ceil_div<int64_t>(2 * rows_, cols_) : 0);
-    }
-    Acc<T>* averages(Acc<T>* partials) const { return partials + count() * cols_; }
-
-  private:
     int64_t rows_, cols_;
 };

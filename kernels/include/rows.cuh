@@ -178,7 +178,7 @@ bool may_have_edges(int64_t cols, const P*... tensors) {
     return kHasVectors<T> && same_alignment(tensors...) && cols >= 2 * kVec<T> && cols <= 1 << 30;
 }
 
-// Of a row, at least: so no thread has two elements of an edge.
+// A row has at least so many threads: then no thread has two elements of an edge.
 constexpr int kEdgeThreads = 8;
 
 // Where the interior of a row begins and ends. kAligned: the row is known to have no edges.
@@ -205,8 +205,8 @@ struct Interior {
         }
     }
 
-    // Of a tensor [cols], what belongs to the row's vector from column c on; it may stand between
-    // two boundaries.
+    // What a tensor [cols] has for the row's vector from column c on; it may stand between two
+    // boundaries.
     template <class W>
     __device__ Vec<W, kVec<T>> load_unaligned(const W* columns, I c) const {
         return kAligned ? load<kVec<T>>(columns + c) : ::load_unaligned<kVec<T>>(columns + c);

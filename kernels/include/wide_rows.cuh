@@ -50,8 +50,9 @@ class RowQueue {
     static constexpr int V = kVec<T>;
     static constexpr int kBytes = Slots::kBytes;  // of shared memory, for each thread
 
-    // Of tensors [rows, cols]: row `first`, and every `stride`-th after it. (Rows so wide are no
-    // more than an int counts.) A tensor may be null; its vectors are then anything.
+    // A queue of rows of the tensors [rows, cols]: row `first`, and every `stride`-th after it.
+    // (Rows so wide are no more than an int counts.) A tensor may be null; its vectors are then
+    // anything.
     template <class... P>
     __device__ RowQueue(const ClampedColumns<T, N>& column, int first, int stride, int rows,
                         const P*... tensors)

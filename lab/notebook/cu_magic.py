@@ -1,4 +1,5 @@
-"""`%%cu NAME [--target cuda|cpu] [FLAGS]`: a cell of CUDA becomes the kernel NAME.
+"""`%%cu NAME [--target cuda|cpu] [FLAGS]`: a cell of CUDA becomes the kernel NAME; and
+`%%cu [NAME] [--target cuda|cpu] [FLAGS] --run [ARGUMENTS]`: a cell with a main() is run.
 
     %%cu scale -DTHREADS=256
     __global__ void by(const float* x, float* y, int n, float factor) {
@@ -23,6 +24,10 @@ notebook is known), line for line, so that errors and profilers point at the cel
 it, diff its builds, load it elsewhere. Running the cell writes it anew. While one process writes
 there, another that would do so too has a folder of its own inside, session_2.
 
+A whole program, as a sample from the web is one, is compiled and run in a process of its own, in
+the notebook's folder: what it prints stands below the cell as it comes, and how it ended and when
+above. Its arguments are all that stands behind --run. Interrupting the cell ends it.
+
 `%%cuda` is the same magic, under the name that other extensions give theirs.
 
 A binding may stand in the same cell: what follows a line that begins with `// ---- binding` is
@@ -35,11 +40,14 @@ an extension of the page itself, which `make lab` names in JUPYTER_PATH. Shift-T
 parameters as C declares them.
 """
 
+import codecs
 import fcntl
 import itertools
 import os
 import re
 import shlex
+import sys
+import time
 from pathlib import Path
 from typing import IO
 
@@ -101,8 +109,19 @@ class CellKernels(Magics):
 
         A cell may also hold an extern "C" function that launches its kernels: `mine.run(x, y, n)`.
         FLAGS go to the compilers, as in -DROWS=4.
+
+        A whole program, with a main(), is run with what stands behind --run as its arguments:
+
+            %%cu --run 1024
+            #include <cstdio>
+            int main(int argc, char** argv) { printf("%s\\n", argv[1]); }
         """
-        options, flags = _arguments.parse_known_args(shlex.split(line))
+        words = shlex.split(line)
+        cut = words.index("--run") if "--run" in words else len(words)
+        options, flags = _arguments.parse_known_args(words[:cut])
+        if cut < len(words):
+            self.run(options.name or "program", cell, options.target, flags, words[cut + 1 :])
+            return
         name = options.name
         if name is None:
             raise UsageError(how_to_name(cell))
@@ -134,6 +153,43 @@ class CellKernels(Magics):
         self.replaced.discard(kernel)
         self._newest[place] = self.shell.user_ns[name] = kernel
 
+    def run(
+        self, name: str, cell: str, target: str | None, flags: list[str], arguments: list[str]
+    ) -> None:
+        """Build a cell's program, and run it where the notebook lies."""
+        if not name.isidentifier():
+            raise UsageError(f"%%cu: {name!r} is no name; wanted as in: %%cu {name}_1 --run")
+        paths = write(claimed(scratch(self.shell)) / name, cell)
+        shown, started = Line(), time.perf_counter()
+        try:
+            with self.live.shown_in(shown):
+                program = jitload.Program(*paths, target=target, flags=flags, include=[Path.cwd()])
+        except BaseException:
+            shown.tell(name, "not built")
+            raise
+        took = time.perf_counter() - started
+        built = f"built for {program.recipe.target} in {took:.1f} s"
+        shown.tell(name, f"{built}; runs")
+        try:
+            ran = program.run(arguments, output=Output())
+        except KeyboardInterrupt as stop:
+            shown.tell(name, f"{built}; {stop}")
+            raise
+        shown.tell(name, f"{built}; {ran}")
+
+
+class Output:
+    """Puts what a program prints below the cell, as it comes."""
+
+    def __init__(self) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {1: decoder(errors="replace"), 2: decoder(errors="replace")}
+
+    def __call__(self, stream: int, printed: bytes) -> None:
+        to = sys.stdout if stream == 1 else sys.stderr
+        to.write(self._decoders[stream].decode(printed))
+        to.flush()
+
 
 def how_to_name(cell: str) -> str:
     """What to write instead of a %%cu without a name."""
@@ -145,8 +201,8 @@ def how_to_name(cell: str) -> str:
         parsed = (jitload.Parameter.parse(p, i) for i, p in enumerate(kernel.parameters, 1))
         given = ", ".join(parameter.name for parameter in parsed)
         lines.append(f"Then launch it from Python: {name}.{name}[grid, block]({given})")
-    if re.search(r"\bmain\s*\(", code):
-        lines.append("Nothing runs main(): what it does with memory, tensors do in Python.")
+    if jitload.has_main(cell):
+        lines.append("Or run its main(): %%cu --run")
     return "\n".join(lines)
 
 
@@ -206,6 +262,12 @@ def write(place: Path, cell: str) -> list[Path]:
     return paths
 
 
+def main_is_run_by(kernel: jitload.Kernel) -> str:
+    """A word on the main() of a kernel's sources, which loading them does not run."""
+    mains = (path for path in kernel.sources if jitload.has_main(path.read_text()))
+    return f". Its main() is run by: %%cu {kernel.name} --run" if next(mains, None) else ""
+
+
 def signatures(kernel: jitload.Kernel) -> str:
     """What the kernel can be called with, a stream being filled in; or why with nothing."""
     shown = []
@@ -219,7 +281,7 @@ def signatures(kernel: jitload.Kernel) -> str:
         given = ", ".join(p for p in declared["parameters"] if jitload.STREAM not in p)
         shown.append(f"{kernel.name}.{name}{launch}({given})")
     if shown:
-        return "; " + ", ".join(shown)
+        return "; " + ", ".join(shown) + main_is_run_by(kernel)
     reasons = "\n".join(kernel.explanations().values())
     reasons = reasons or 'It defines neither a __global__ kernel nor an extern "C" function.'
     return f"; nothing in it can be called from Python. {reasons}"

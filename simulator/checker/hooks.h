@@ -68,8 +68,9 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
 
 // Atomics. The order that is asked for is the strongest here, as it is for the simulator's own.
 
-#define SIMULATOR_ATOMIC_HOOK(name, T) \
-    recorder.access<Kind::Atomic>(     \
+#define SIMULATOR_ATOMIC_HOOK(name, T) SIMULATOR_ATOMIC_OF_KIND(Atomic, T)
+#define SIMULATOR_ATOMIC_OF_KIND(kind, T) \
+    recorder.access<Kind::kind>(          \
         reinterpret_cast<uintptr_t>(address), sizeof(T), SIMULATOR_CALLED_FROM)
 #define SIMULATOR_FETCH(bits, T, name)                                                       \
     SIMULATOR_HOOK T __tsan_atomic##bits##_fetch_##name(volatile T* address, T value, int) { \
@@ -81,7 +82,7 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
         return __atomic_load_n(address, __ATOMIC_SEQ_CST);                               \
     }                                                                                    \
     SIMULATOR_HOOK void __tsan_atomic##bits##_store(volatile T* address, T value, int) { \
-        SIMULATOR_ATOMIC_HOOK(store, T);                                                 \
+        SIMULATOR_ATOMIC_OF_KIND(Store, T);                                              \
         __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                              \
     }                                                                                    \
     SIMULATOR_HOOK T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) { \
@@ -113,6 +114,7 @@ SIMULATOR_ATOMICS(64, unsigned long)
 #undef SIMULATOR_ATOMICS
 #undef SIMULATOR_FETCH
 #undef SIMULATOR_ATOMIC_HOOK
+#undef SIMULATOR_ATOMIC_OF_KIND
 
 SIMULATOR_HOOK void __tsan_atomic_thread_fence(int) {
     recorder.fence();

@@ -12,8 +12,9 @@
 namespace simulator {
 namespace {
 
-enum class Kind : uint8_t { Read, Write, Atomic };
-constexpr const char* access_names[] = {"read", "write", "atomic"};
+enum class Kind : uint8_t { Read, Write, Atomic, Store };  // Store: an atomic that reads nothing
+constexpr const char* access_names[] = {"read", "write", "atomic", "atomic"};
+constexpr bool is_atomic(Kind kind) { return kind == Kind::Atomic || kind == Kind::Store; }
 
 // Where, of which size, from which site.
 struct Access {

@@ -2,17 +2,20 @@
 #pragma once
 #include <stdarg.h>
 #include <stdio.h>
+#include <atomic>
+#include <mutex>
 #include <string>
 #include "../include/simulator/runtime_api.h"
 
 namespace simulator {
-namespace {
 
 struct Error {
     cudaError_t code = cudaSuccess;
     std::string message;
     bool is_interrupt = false;  // the kernel is not to blame
 };
+
+namespace {
 
 thread_local Error pending;  // what cudaGetLastError is going to return
 thread_local Error
@@ -23,25 +26,9 @@ struct ErrorText {
     const char *name, *text;
 };
 constexpr ErrorText error_texts[] = {
-    {cudaSuccess, "cudaSuccess", "no error"},
-    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
-     "invalid configuration argument"},
-    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection",
-     "invalid copy direction for memcpy"},
-    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
-    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
-     "an illegal memory access was encountered"},
-    {cudaErrorAssert, "cudaErrorAssert", "device-side assert triggered"},
-    {cudaErrorIllegalInstruction, "cudaErrorIllegalInstruction",
-     "an illegal instruction was encountered"},
-    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
-    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
-    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+#define SIMULATOR_ERROR(name, number, text) {name, #name, text},
+#include "../include/simulator/error_codes.h"
+#undef SIMULATOR_ERROR
 };
 
 cudaError_t record(cudaError_t code) {
@@ -51,7 +38,39 @@ cudaError_t record(cudaError_t code) {
     return code;
 }
 
-void record(const Error& error) { pending = detailed = error; }
+cudaError_t record(const Error& error) {
+    if (error.code != cudaSuccess) pending = detailed = error;
+    return error.code;
+}
+
+// A kernel that fails while it runs leaves no usable device to CUDA: from then on every call that
+// needs one returns that error. It is over when Python has raised it.
+struct Breakage {
+    std::atomic<bool> is_there{false};
+    std::mutex mutex;
+    Error error;
+
+    void set(const Error& to) {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (is_there) return;
+        error = to;
+        is_there = true;
+    }
+
+    void mend() {
+        if (!is_there) return;
+        std::lock_guard<std::mutex> lock(mutex);
+        is_there = false;
+    }
+
+    Error get() {
+        std::lock_guard<std::mutex> lock(mutex);
+        return is_there ? error : Error{};
+    }
+} breakage;
+
+// For calls that need the device: what has broken it, or cudaSuccess.
+cudaError_t broken() { return breakage.is_there ? record(breakage.get()) : cudaSuccess; }
 
 __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
     char buffer[2048];
@@ -70,13 +89,15 @@ std::string describe(const Launch& launch) {
 
 namespace api {
 
+cudaError_t cudaPeekAtLastError() {
+    return pending.code == cudaSuccess && breakage.is_there ? breakage.get().code : pending.code;
+}
+
 cudaError_t cudaGetLastError() {
-    const cudaError_t code = pending.code;
+    const cudaError_t code = cudaPeekAtLastError();
     pending = {};
     return code;
 }
-
-cudaError_t cudaPeekAtLastError() { return pending.code; }
 
 const char* cudaGetErrorName(cudaError_t code) {
     for (const ErrorText& error : error_texts)
@@ -94,9 +115,10 @@ const char* cudaGetErrorString(cudaError_t code) {
 }  // namespace api
 }  // namespace simulator
 
-// The message of this host thread's pending error, or null. Clears it.
+// The message of this host thread's pending error, or null. The next launch has a clean slate.
 extern "C" SIMULATOR_EXPORT const char* simulator_take_error() {
     static thread_local std::string message;
+    simulator::breakage.mend();
     if (simulator::pending.code == cudaSuccess) return nullptr;
     message = simulator::pending.message;
     simulator::pending = {};

@@ -1,5 +1,6 @@
 // A launch from CUDA's verdict on it to the error that it leaves; and how a kernel ends its own.
 #pragma once
+#include "copies.h"
 #include "device.h"
 #include "interrupts.h"
 
@@ -11,59 +12,108 @@ bool within(const dim3& extent, const dim3& limit) {
            extent.z - 1 < limit.z;  // 0 - 1 is large
 }
 
-// CUDA's verdict on a launch, with the reason. The codes are those that its documentation names,
-// and that CUDA 12 gives; CUDA 13.0 was seen to say cudaErrorInvalidValue to all of them.
+// CUDA's verdict on a launch, with the reason. It is cudaErrorInvalidValue to all of them, as seen
+// with CUDA 13.0; its documentation, and CUDA 12, say cudaErrorInvalidConfiguration to the first
+// two.
 Error check(const Launch& launch) {
     const dim3 &grid = launch.grid, &block = launch.block;
-    const auto refuse = [&](cudaError_t code, const std::string& reason) {
+    const auto refuse = [&](const std::string& reason) {
         return Error{
-            code, std::string(cudaGetErrorName(code)) + ": " + describe(launch) + ": " + reason};
+            cudaErrorInvalidValue, "cudaErrorInvalidValue: " + describe(launch) + ": " + reason};
     };
     if (!within(grid, largest_grid))
-        return refuse(
-            cudaErrorInvalidConfiguration,
-            text("a grid of (%u, %u, %u) blocks; each extent is at least 1, at most (%u, %u, %u)",
-                 grid.x, grid.y, grid.z, largest_grid.x, largest_grid.y, largest_grid.z));
+        return refuse(text(
+            "a grid of (%u, %u, %u) blocks; each extent is at least 1, at most (%u, %u, %u)",
+            grid.x, grid.y, grid.z, largest_grid.x, largest_grid.y, largest_grid.z));
     if (!within(block, largest_block) || uint64_t(block.x) * block.y * block.z > max_threads)
-        return refuse(cudaErrorInvalidConfiguration,
-                      text("a block of (%u, %u, %u) threads; each extent is at least 1, at most "
-                           "(%u, %u, %u), and "
-                           "their product at most %u",
-                           block.x, block.y, block.z, largest_block.x, largest_block.y,
-                           largest_block.z, max_threads));
+        return refuse(text(
+            "a block of (%u, %u, %u) threads; each extent is at least 1, at most "
+            "(%u, %u, %u), and "
+            "their product at most %u",
+            block.x, block.y, block.z, largest_block.x, largest_block.y, largest_block.z,
+            max_threads));
     if (const size_t allowed = allowed_shared(launch.function); launch.shared > allowed)
-        return refuse(
-            cudaErrorInvalidValue,
-            text("%zu bytes of dynamic shared memory; %zu are allowed, and at most %zu after "
-                 "cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
-                 launch.shared, allowed, most_shared));
+        return refuse(text(
+            "%zu bytes of dynamic shared memory; %zu are allowed, and at most %zu after "
+            "cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
+            launch.shared, allowed, most_shared));
+    if (launch.cooperative) {
+        int fit = 0;
+        api::occupancy(&fit, int(block.x * block.y * block.z), launch.shared);
+        cudaDeviceProp device;
+        api::cudaGetDeviceProperties(&device, 0);
+        const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+        const uint64_t most = uint64_t(fit) * device.multiProcessorCount;
+        if (blocks > most)
+            return {cudaErrorCooperativeLaunchTooLarge,
+                    "cudaErrorCooperativeLaunchTooLarge: " + describe(launch) +
+                        text(": %llu blocks that may wait for each other; %llu of this size run at "
+                             "once, cudaOccupancyMaxActiveBlocksPerMultiprocessor times "
+                             "multiProcessorCount",
+                             (unsigned long long)blocks, (unsigned long long)most)};
+    }
     return {};
 }
 
 std::atomic<uint64_t> launches_so_far;
 
+// Runs a grid that has passed the check. What it leaves broken stays so.
+Error execute(const Launch& launch) {
+    launches_so_far.fetch_add(1, std::memory_order_relaxed);
+    interrupts->enter();
+    Error error = pool->run(launch);
+    interrupts->leave();
+    fflush(stdout);  // what the kernel printed
+    if (error.code != cudaSuccess && !error.is_interrupt) breakage.set(error);
+    if (error.is_interrupt && interrupts->will_raise()) return {};
+    return error;
+}
+
+// A launch that outlives its arguments, which a GPU copies byte by byte.
+struct KeptLaunch {
+    Launch launch;
+    std::shared_ptr<void> body;
+
+    explicit KeptLaunch(const Launch& to_keep) : launch(to_keep) {
+        void* memory = nullptr;
+        if (posix_memalign(&memory, memory_alignment, std::max<size_t>(launch.body_bytes, 1)))
+            throw std::bad_alloc();
+        body = {memory, free};
+        memcpy(memory, to_keep.body, launch.body_bytes);
+        launch.body = memory;
+    }
+
+    Error operator()() const { return execute(launch); }
+};
+
 }  // namespace
 
 void run(const Launch& launch) {
-    launches_so_far.fetch_add(1, std::memory_order_relaxed);
     if (worker && worker->running)
         worker->fail(cudaErrorNotSupported,
                      "it launches " + describe(launch) +
                          ": the simulator does not launch kernels from kernels");
-    Error error = check(launch);
-    if (error.code == cudaSuccess) {
-        interrupts->enter();
-        error = pool->run(launch);
-        interrupts->leave();
-    }
-    fflush(stdout);  // what the kernel printed
-    if (error.is_interrupt && interrupts->will_raise()) return;
-    if (error.code != cudaSuccess) record(error);
+    if (broken() || check_stream(launch.stream)) return;
+    if (const Error refusal = check(launch); refusal.code != cudaSuccess)
+        record(refusal);
+    else if (captures_under_way)
+        submit(launch.stream, cudaGraphNodeTypeKernel, KeptLaunch(launch));
+    else
+        record(execute(launch));
 }
 
 void trap(const char* file, int line) {
     worker->fail(
         cudaErrorLaunchFailure, text("%s:%d: thread %u: __trap", file, line, worker->rank));
+}
+
+void fail(const char* reason, const char* what, const char* file, int line) {
+    if (!worker || !worker->running) {
+        fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, reason);
+        abort();
+    }
+    worker->fail(cudaErrorLaunchFailure,
+                 text("%s:%d: thread %u: %s: %s", file, line, worker->rank, what, reason));
 }
 
 void fail_bounds(unsigned threads, const char* file, int line) {

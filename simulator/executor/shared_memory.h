@@ -29,11 +29,28 @@ size_t allowed_shared(const void* function) {
 namespace api {
 
 cudaError_t set_attribute(const void* function, cudaFuncAttribute attribute, int value) {
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (!function) return record(cudaErrorInvalidDeviceFunction);
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout)  // a hint, in percent
+        return record(value < -1 || value > 100 ? cudaErrorInvalidValue : cudaSuccess);
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        return record(cudaErrorNotSupported);  // clusters
     if (value < 0 || size_t(value) > most_shared) return record(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> lock(allowances_mutex);
     allowances[function] = value;
+    return cudaSuccess;
+}
+
+// A kernel here has no registers of its own: it is said to have as many as full occupancy leaves
+// it. Its static shared memory is unknown.
+cudaError_t get_attributes(cudaFuncAttributes* attributes, const void* function) {
+    if (!attributes) return record(cudaErrorInvalidValue);
+    if (!function) return record(cudaErrorInvalidDeviceFunction);
+    *attributes = {};
+    attributes->maxThreadsPerBlock = max_threads;
+    attributes->numRegs = 32;
+    attributes->ptxVersion = attributes->binaryVersion = 90;
+    attributes->maxDynamicSharedSizeBytes = int(allowed_shared(function));
+    attributes->preferredShmemCarveout = cudaSharedmemCarveoutDefault;
     return cudaSuccess;
 }
 

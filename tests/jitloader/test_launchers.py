@@ -66,6 +66,7 @@ WAYS = """
     }
     __global__ void index(float* y, const int n) { y[0] = n; }
     __global__ void div(float* y) { y[0] = 9; }
+    __global__ void axes(float* y, int dim1, int dim2, int dim3) { y[0] = dim3; }
     __global__ void nothing() {}
     #if PLAYGROUND_CUDA > 1
     __global__ void absent(float* y) {}
@@ -98,6 +99,8 @@ def test_every_way_of_writing_a_kernel(target):
     for bytes in (256, 96 << 10):  # beyond 48 KiB a kernel has to be told
         kernel.shared[1, 64, None, bytes](y)
         assert y[0] == 63
+    kernel.axes[1, 1](y, 1, 2, 3)
+    assert y[0] == 3
     kernel.nothing[1, 1]()
     for bytes in (0, 96 << 10):
         kernel.index[1, 1, None, bytes](y, 7 + bytes)
@@ -427,8 +430,8 @@ def test_a_binding_in_an_included_file_binds():
         """,
     )
     assert load(write("binds.cpp", '#include "bound.inc"')).same(torch.ones(2)).sum() == 2
-    write("bound.inc", "TORCH_LIBRARY(mine, m) {}")
-    with pytest.raises(jitload.CompileError, match=r"bound\.inc:1:15: .* fixed name 'mine'"):
+    write("bound.inc", "TORCH_LIBRARY(aten, m) {}")
+    with pytest.raises(jitload.CompileError, match=r"bound\.inc:1:15: .* own namespace 'aten'"):
         load("binds.cpp")
 
 
@@ -620,3 +623,69 @@ def test_definitions_are_read():
     assert one.parameters == ("int n", "float (*f)[2]")
     assert "float (*f)[2]" in one.obstacle()
     assert (two.name, two.template, two.parameters) == ("two", "typename T, int N = 4", ("T* x",))
+
+
+# What Python can pass, under other names than the tables' own, and what it cannot, beside it.
+TYPES = """
+    #include <stdint.h>
+    typedef unsigned char byte_t;
+    using real = float; typedef real element;
+    struct Pair { int first, second; };
+    extern "C" void integers(uint* a, byte_t* b, size_t* c, ushort* d, long unsigned int* e,
+                             int8_t* f, uint n, unsigned char k, std::size_t m) {
+        a[0] = n; b[0] = k; c[0] = m; d[0] = 4; e[0] = 5; f[0] = -6;
+    }
+    extern "C" {
+    element floats(const element* x, real factor, float4* v) {
+        v[1] = make_float4(x[0], x[1], factor, 1);
+        return x[0];
+    }
+    void by_value(float* x, Pair pair) { x[0] = pair.first; }
+    void callback(float* x, int (*f)(int, float), int n) { x[0] = f(n, 0); }
+    float* returned(float* x) { return x; }
+    void pointers(float** x) {}
+    }
+    __global__ void bare(element* y, uint n) { y[0] = n; }
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_types_are_known_by_what_they_stand_for(target):
+    write("types.cu", TYPES)
+    kernel = jitload.load("types.cu", target=target)
+    assert set(kernel.build.exports) == {"integers", "floats", "bare"}
+    if target == "cpu":  # the functions read them on the host
+        types = [torch.uint32, torch.uint8, torch.uint64, torch.uint16, torch.uint64, torch.int8]
+        tensors = [torch.zeros(1, dtype=dtype) for dtype in types]
+        kernel.integers(*tensors, (1 << 32) - 1, 2, 1 << 40)
+        assert [t.item() for t in tensors] == [(1 << 32) - 1, 2, 1 << 40, 4, 5, -6]
+        v = torch.zeros(2, 4)
+        assert kernel.floats(torch.tensor([7.0, 8.0]), 9, v) == 7
+        assert v[1].tolist() == [7, 8, 9, 1]
+    kernel.bare[1, 1](y := torch.zeros(1, device=target), 3)
+    assert y.item() == 3
+
+
+def test_a_vector_pointer_takes_whole_vectors_where_they_may_stand():
+    write("types.cu", TYPES)
+    kernel = load("types.cu")
+    with pytest.raises(ValueError, match=r"v has 6 elements; wanted a multiple of 4 \(float4\*\)"):
+        kernel.floats(torch.zeros(2), 0, torch.zeros(6))
+    with pytest.raises(ValueError, match=r"v begins beside a multiple of 16 bytes.*\.clone\(\)"):
+        kernel.floats(torch.zeros(2), 0, torch.zeros(9)[1:])
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("by_value", "cannot pass the parameter 'Pair pair'"),
+        ("callback", r"cannot pass the parameter 'int \(\*f\)\(int, float\)'"),
+        ("returned", r"it returns float\*"),
+        ("pointers", r"cannot pass the parameter 'float\*\* x'"),
+    ],
+)
+def test_a_function_that_python_cannot_call_is_left_out_and_says_why(name, why):
+    write("types.cu", TYPES)
+    kernel = load("types.cu")
+    with pytest.raises(AttributeError, match=rf"Python cannot call the function {name}: .*{why}"):
+        getattr(kernel, name)

@@ -7,6 +7,7 @@ import builtins
 import os
 import re
 import shutil
+import signal
 import sys
 import textwrap
 import time
@@ -523,7 +524,54 @@ def test_a_cell_without_a_name_is_told_how_to_name_it(notebook, magic):
     said = captured.stdout + captured.stderr
     assert "name the kernel that this cell becomes, as in: %%cu add" in said
     assert "launch it from Python: add.add[grid, block](x, y, n)" in said
-    assert "Nothing runs main()" in said
+    assert "Or run its main(): %%cu --run" in said
+
+
+PROGRAM = """
+    #include <cstdio>
+    #include <cstdlib>
+    #include <unistd.h>
+    __global__ void hello() { printf("thread %d\\n", threadIdx.x); }
+    int main(int argc, char** argv) {
+        hello<<<1, 2>>>();
+        cudaDeviceSynchronize();
+        if (argc == 1) for (;;) sleep(1);
+        std::FILE* file = std::fopen(argv[1], "r");
+        std::printf("é %s %d\\n", argv[2], file != nullptr);
+        std::fprintf(stderr, "to stderr\\n");
+        return 3;
+    }
+"""
+
+
+def test_a_cell_with_a_main_is_run_where_the_notebook_lies(notebook, monkeypatch):
+    write("data.txt", "")
+    shown = notebook.run("%%cuda --run data.txt -x\n" + textwrap.dedent(PROGRAM))
+    lines = shown.splitlines()
+    assert "thread 0\nthread 1\né -x 1\n" in shown
+    assert re.fullmatch(
+        r"program: built for cpu in \S+ s; ended with exit status 3 after \S+ s", lines[-1]
+    )
+    assert Path("scratch/program.cu").is_file()
+
+    def interrupt(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lab.notebook.cu_magic.Output.__call__", interrupt)
+        started = time.perf_counter()
+        _, error = notebook.attempt("%%cu named --run\n" + textwrap.dedent(PROGRAM))
+    assert isinstance(error, KeyboardInterrupt)
+    assert re.fullmatch(r"named.cu was stopped after \S+ s", str(error))
+    assert time.perf_counter() - started < 30
+    shown = notebook.run("%%cu named\n" + textwrap.dedent(PROGRAM))
+    assert "named.hello[grid, block](). Its main() is run by: %%cu named --run" in shown
+
+
+def test_a_cell_without_a_main_is_not_run(notebook):
+    _, error = notebook.attempt(f"%%cu --run\n{textwrap.dedent(BARE)}")
+    assert isinstance(error, ValueError)
+    assert "program.cu: there is no main() to run" in str(error)
 
 
 def test_vs_code_says_which_notebook_it_is(notebook):

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.device_code import DeviceCode, Load
 from simulator.rewrite import Unsupported, rewrite
+from simulator.scan import blank
 
 
 def rewritten(text: str) -> str:
@@ -121,6 +123,21 @@ def test_dynamic_shared_memory(declaration, expected):
     assert rewritten(declaration) == expected
 
 
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        ("__shared__ alignas(8) int a[4];", "alignas(8) __shared__  int a[4];"),
+        (
+            "  __shared__\n alignas(alignof(float4))\n  T a;",
+            "  alignas(alignof(float4)) __shared__\n \n  T a;",
+        ),
+        ("alignas(8) __shared__ int a;", "alignas(8) __shared__ int a;"),
+    ],
+)
+def test_alignment_comes_before_shared(declaration, expected):
+    assert rewritten(declaration) == expected
+
+
 def test_launch_bounds_are_said_again_in_the_body():
     bounds = "__launch_bounds__(max(N, 32),\n 2)"
     assert rewritten(f"void {bounds} k(int (*f)(int)) {{}}") == (
@@ -149,11 +166,13 @@ UNSUPPORTED = [
     ("nvcuda::wmma::fragment<int> f;", "wmma"),
     ("#include <mma.h>", "wmma"),
     ("const __grid_constant__ CUtensorMap map;", "TMA"),
-    ("#include <cuda/barrier>", "TMA"),
+    ("#include <cuda/ptx>", "TMA"),
     ("__global__ void __cluster_dims__(2, 1, 1) k();", "cluster"),
     ("auto c = cg::this_cluster();", "cluster"),
-    ("cg::this_grid().sync();", "grid"),
-    ("#include <cub/cub.cuh>", "CUB"),
+    ("cg::this_multi_grid().sync();", "one device"),
+    ("#include <cub/device/device_topk.cuh>", "CUB"),
+    ("#include <thrust/system/cuda/vector.h>", "Thrust"),
+    ("#include <cute/tensor.hpp>", "CUTLASS"),
     ("curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_MTGP32);", "cuRAND"),
     ("curandStateMtgp32 state;", "cuRAND"),
     ("#include <cuda_fp4.h>", "4-bit"),
@@ -193,14 +212,44 @@ PTX = 'asm("nop");'
         f"#if __CUDA_ARCH__ >= 800 && FLAG\n#if OTHER\n{PTX}\n#endif\n#endif",
         f"#ifndef __CUDA_ARCH__\nint x;\n#else\n{PTX}\n#endif",
         f"#if !PLAYGROUND_CUDA\nint x;\n#elif FLAG\n{PTX}\n#else\n{PTX}\n#endif",
-        f"#  if  defined __CUDACC__\n#define X {PTX}\n#endif",
+        f"#  if ! defined __CUDACC__\n#define X {PTX}\n#endif",
         f"#if PLAYGROUND_CUDA \\\n  && 1\n{PTX}\n#endif",
         f"// {PTX}",
         "int masm(int); int y = masm(3);",
     ],
 )
 def test_what_the_preprocessor_drops_may_stand(text):
-    assert rewritten(text) == text
+    assert rewritten(text) == text.replace("__CUDACC__", "SIMULATOR_CUDACC")
+
+
+@pytest.mark.parametrize(
+    "branches",
+    [
+        f"#if __CUDA_ARCH__ < 900\n{PTX}\n#endif",
+        f"#ifndef __CUDA_ARCH__\n{PTX}\n#endif",
+        f"#if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800\n{PTX}\n#endif",
+        f"#if __CUDA_ARCH__ >= 800\n#else\n{PTX}\n#endif",
+    ],
+)
+def test_what_the_preprocessor_drops_in_a_kernel_may_stand(branches):
+    rewritten(f"__global__ void k() {{\n{branches}\n}}")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"__global__ void k() {{\n#if __CUDA_ARCH__ >= 800\n{PTX}\n#endif\n}}", 3),
+        (f"__device__ int f() {{\n#ifdef __CUDA_ARCH__\n{PTX}\n#endif\n}}", 3),
+        (f"#define D __device__\nD int f() {{\n#ifdef __CUDA_ARCH__\n{PTX}\n#endif\n}}", 4),
+        (f"#if __CUDA_ARCH__ >= 800\n__device__ int f() {{ {PTX} }}\n#endif", 2),
+        (f"#if defined(__CUDACC__)\n{PTX}\n#endif", 2),
+        (f"#if __CUDA_ARCH__ >= 800\n#define COPY {PTX}\n#else\n#define COPY\n#endif", 2),
+    ],
+)
+def test_ptx_that_the_device_would_run_is_refused_at_its_line(text, line):
+    with pytest.raises(Unsupported, match="inline PTX") as caught:
+        rewrite(text, "x.cu")
+    assert caught.value.line == line
 
 
 @pytest.mark.parametrize(
@@ -218,6 +267,58 @@ def test_what_a_cpu_would_compile_may_not(text):
         rewrite(text, "x.cu")
 
 
+def device_lines(text: str, *others: str) -> set[int]:
+    return DeviceCode(text, blank(text), Load.of([text, *others])).lines
+
+
+ARCH = "\n#if __CUDA_ARCH__ > 1\n#endif\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "__device__ int f() {",
+        "__global__ void __launch_bounds__(f(2, 3)) k(int (*f)(int), A<1, 2> b = {}) {",
+        "struct A { __device__ A() : B<int>{1}, x(2), y{3} {",
+        "__host__ __device__ bool operator==(A b) const noexcept(true) {",
+        "__device__ T& operator()(int i) {",
+        "auto g() -> int; __device__ auto f() -> A<B> {",
+        "[=] __device__ (int i) mutable {",
+        "template <int n> __device__ std::enable_if_t<(n >= 2), int> f() {",
+        "__device__ int x = 1, t[] = {1, 2}; __device__ int f() {",
+        "#if A\n__global__ void k(int a) {\n#else\n__global__ void k() {\n#endif",
+        "__device__ void f() { if (x) {\n#if A\n if (a) {\n#else\n if (b) {\n#endif\n}",
+    ],
+)
+def test_where_device_code_begins_and_ends(before):
+    """In a function's body, and nowhere behind it."""
+    line = before.count("\n") + 2
+    text = f"{before}{ARCH}}} }}\nvoid host() {{{ARCH}}}"
+    lines = device_lines(text)
+    assert {line, line + 1, line + 2} <= lines
+    assert max(lines) == line + 2
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "__device__ int f();\nint g() {",
+        "__device__ int x = 3, y[] = {1};\nint g() {",
+        "// __device__\nint g() {",
+        "#define D(x) __device__ x {\nint g() {",
+        "struct S { __device__ S() = default; int g() {",
+    ],
+)
+def test_what_is_no_device_code(before):
+    assert not device_lines(f"{before}{ARCH}}}")
+
+
+def test_what_marks_device_code_may_be_a_macro_of_another_file():
+    text = f"HD int f() {{{ARCH}}}"
+    assert not device_lines(text)
+    assert device_lines(text, "#define D __device__ \\\n inline", "#  define HD __host__ D")
+
+
 @pytest.mark.parametrize(
     ("code", "header"),
     [
@@ -231,7 +332,7 @@ def test_what_a_cpu_would_compile_may_not(text):
     ],
 )
 def test_rare_functions_bring_their_headers(code, header):
-    expected = f'#include "simulator/{header}.h"\n' if header else ""
+    expected = f"#include <simulator/{header}.h>\n" if header else ""
     assert rewrite(code, "x.cu") == f'{expected}#line 1 "x.cu"\n{code}'
 
 

@@ -209,6 +209,10 @@ def test_exports_of_a_binding_and_of_c_functions():
         ("unsigned int", ("argument 2", "unsigned int", False)),
         ("std::int64_t n", ("n", "int64_t", False)),
         ("cudaStream_t stream", ("stream", "cudaStream_t", False)),
+        ("const uint* n", ("n", "unsigned int", True)),
+        ("long unsigned int n", ("n", "unsigned long", False)),
+        ("short int", ("argument 2", "short", False)),
+        ("const float4 *v", ("v", "float4", True)),
     ],
 )
 def test_a_parameter_is_read_from_its_declaration(declaration, parameter):
@@ -216,7 +220,9 @@ def test_a_parameter_is_read_from_its_declaration(declaration, parameter):
     assert (found.name, found.type, found.pointer) == parameter
 
 
-@pytest.mark.parametrize("declaration", ["float** x", "S s", "float2 v", "const char* text"])
+@pytest.mark.parametrize(
+    "declaration", ["float** x", "S s", "float2 v", "const char* text", "cudaStream_t* s"]
+)
 def test_a_parameter_that_python_cannot_pass_is_refused(declaration):
     with pytest.raises(TypeError, match="write a binding"):
         Parameter.parse(declaration, 1)
@@ -293,6 +299,7 @@ def test_a_flag_comes_through_ninja_and_the_shell_as_it_is(values):
 @example("f(1,2)")
 @example('"a\\"b"')
 @example("\\")
+@example("1 ,")
 def test_a_flag_comes_through_nvccs_own_shell_as_it_is(option, value):
     if "Xcompiler" in option:
         value = value.replace(",", "")  # separates options there

@@ -26,6 +26,8 @@
 #define SIMULATOR_WAIT SIMULATOR_INLINE
 #endif
 
+struct CUstream_st;
+
 namespace simulator {
 
 constexpr unsigned max_threads = 1024;  // per block
@@ -40,10 +42,13 @@ struct Launch {
     int line;
     const void* function;  // the kernel's address, or null for one of several overloads
     dim3 grid, block;
-    size_t shared;                // bytes of dynamic shared memory
+    size_t shared;  // bytes of dynamic shared memory
+    CUstream_st* stream;
     void (*run_threads)(Block&);  // starts the block's threads, from Block::next on
     const void* body;             // the kernel with its arguments
-    bool instrumented;            // for the checker
+    size_t body_bytes;
+    bool instrumented;         // for the checker
+    bool cooperative = false;  // its blocks may wait for each other: all run at once
 };
 
 // Where a suspended thread waits.
@@ -81,6 +86,8 @@ struct Warp {
     uint32_t exchange;     // waits at a __sync function of the warp
     uint32_t convergence;  // waits at __activemask
     uint32_t pausing;      // spins or sleeps, and lets others go first
+    uint32_t tile;         // waits for the other warps of a tile
+    uint32_t parked;       // waits for a phase of a cuda::barrier to end
     uint8_t source[warp_size];
     uint64_t key[warp_size];  // lanes meet only if they name the same exchange and the same mask
     uint64_t value[warp_size];
@@ -99,7 +106,8 @@ struct SIMULATOR_EXPORT Block {
     unsigned arrived;       // threads that wait at __syncthreads
     unsigned votes;         // how many of them brought a predicate that is not 0
     unsigned barrier_alive, barrier_votes;  // the same two when the last barrier opened
-    uint32_t ready;  // the warps that have a ready lane, and perhaps some that had one
+    uint32_t ready;      // the warps that have a ready lane, and perhaps some that had one
+    uint8_t grid_steps;  // what follows when the barrier opens: GridStep
     Warp warps[max_threads / warp_size];
     Thread threads[max_threads + 1];  // the last is never used
 
@@ -112,10 +120,14 @@ struct SIMULATOR_EXPORT Block {
     // Enough lanes of a warp have come for the exchange of thread `rank`. If all mean the same one
     // they get their results, and the answer is null: the thread goes on.
     Context* complete_exchange(unsigned rank);
+    // The same of all living threads of a warp, which wait for the others of a tile.
+    Context* complete_tile(unsigned rank);
     // The mask that thread `rank` gave does not name its lane: an error.
     [[noreturn]] void fail_for_mask(unsigned rank, uint32_t mask);
     // Thread `rank` has returned.
     void finish(unsigned rank);
+    // A phase of a cuda::barrier has ended: those who wait for one look whether it is theirs.
+    void wake_parked();
 };
 
 // The same as Block::next_fiber, but first another lane of the same warp, whose stacks are still in
@@ -147,6 +159,9 @@ SIMULATOR_EXPORT bool next_thread(Block& block);
 // __trap and assert: each ends the running block and with it the launch, with an error. An
 // assertion of the host ends the process, as everywhere.
 [[noreturn]] SIMULATOR_EXPORT void trap(const char* file, int line);
+// What CUDA leaves undefined or traps on, with the reason.
+[[noreturn]] SIMULATOR_EXPORT void fail(const char* reason, const char* what, const char* file,
+                                        int line);
 [[noreturn]] SIMULATOR_EXPORT void fail_assertion(const char* condition, const char* file,
                                                   int line);
 
@@ -173,14 +188,22 @@ SIMULATOR_BUILT_IN(Block*, current, "simulator_current");
 #pragma GCC visibility pop
 #undef SIMULATOR_BUILT_IN
 #else
-// Of internal linkage, so that the compiler sees every use and can keep them in registers.
-static thread_local uint3 threadIdx;
-static thread_local uint3 blockIdx;
-static thread_local dim3 blockDim;
-static thread_local dim3 gridDim;
+// Of internal linkage, so that the compiler sees every use and can keep them in registers. But a
+// template or an inline function that several .cu files of a library share is one function, and
+// has to find the variables of whichever file launches it: there they are the library's.
+#ifdef SIMULATOR_SEVERAL_SOURCES
+#define SIMULATOR_BUILT_IN inline __attribute__((visibility("hidden"))) __thread
+#else
+#define SIMULATOR_BUILT_IN static thread_local
+#endif
+SIMULATOR_BUILT_IN uint3 threadIdx;
+SIMULATOR_BUILT_IN uint3 blockIdx;
+SIMULATOR_BUILT_IN dim3 blockDim;
+SIMULATOR_BUILT_IN dim3 gridDim;
 namespace simulator {
-static thread_local Block* current;
+SIMULATOR_BUILT_IN Block* current;
 }
+#undef SIMULATOR_BUILT_IN
 #endif
 namespace simulator {
 // The minimum of blocks, and the maximum of a cluster, are of no consequence here.

@@ -67,9 +67,17 @@ struct Configured {
     void start(Parameters... parameters) {
         auto body = [call = call, parameters...] { call(parameters...); };
         launch.body = &body;
+        launch.body_bytes = sizeof body;
         launch.run_threads = run_threads<decltype(body)>;
         run(launch);
     }
+};
+
+template <bool>
+struct Fewer;
+template <>
+struct Fewer<true> {
+    using arguments = void;
 };
 
 // With a kernel's parameters known, arguments convert to them as in any call: 0 and {1, 2} too.
@@ -81,6 +89,12 @@ struct Typed {
     template <class Call>
     struct Start : Configured<Call> {
         void operator()(Parameters... parameters) { this->start(parameters...); }
+        // The kernel has defaults for those that are not given.
+        template <class... Given>
+        typename Fewer<(sizeof...(Given) < sizeof...(Parameters))>::arguments operator()(
+            Given... given) {
+            this->start(given...);
+        }
     };
 };
 
@@ -110,9 +124,9 @@ struct Kernel {
     const char *name, *file;
     int line;
 
-    auto operator()(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) const {
-        Launch launch{name,   file,    line,    signature.address(), grid, block,
-                      shared, nullptr, nullptr, is_instrumented};
+    auto operator()(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr) const {
+        Launch launch{name,    file,    line, signature.address(), grid, block, shared, stream,
+                      nullptr, nullptr, 0,    is_instrumented};
         return typename Signature::template Start<Call>{{call, launch}};
     }
 };

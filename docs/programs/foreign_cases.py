@@ -1,0 +1,258 @@
+"""What is tried of a folder of somebody's sources: programs, bindings for PyTorch, lone kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from jitload import blank, without_comments
+
+SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
+_HEADERS = ("Common", "common", "inc", "include", "includes")  # folders that samples share
+_MAIN = re.compile(r"\b(?:int|void|auto)\s+main\s*\(")
+_INCLUDE = re.compile(r'#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
+_TORCH = re.compile(r"(torch|ATen|c10)/")
+
+# What a file needs besides CUDA C++ and its runtime, by the names of headers.
+GRAPHICS = {
+    r"(GL|GLES\d?|EGL|GLFW)/.*|helper_(gl|egl|glut)\w*\.h|rendercheck\w*\.h|cuda_(gl|egl)\w*\.h"
+    r"|.*(glut|glew|glad|gl_helper|gpu_anim|cpu_anim|cpu_bitmap)\w*\.h": "OpenGL",
+    r"vulkan/.*|.*Vulkan\w*\.h|linmath\.h": "Vulkan",
+    r"d3d\w*\.h|.*DirectX\w*\.h|dxgi\w*\.h|[dD]3DX?\w*\.h": "Direct3D",
+    r"FreeImage\.h|.*ImagesCPU\.h|.*ImageIO\.h": "FreeImage",
+    r"opencv2/.*|opencv\w*/.*": "OpenCV",
+    r"mpi\.h": "MPI",
+    r"nvsci\w*\.h|NvSci\w*|nvmedia\w*\.h|.*cudaNvSci.*": "NvSci",
+    r"X11/.*": "X11",
+}
+LIBRARIES = {
+    r"cufft\w*\.h|cufftXt\.h": "cuFFT",
+    r"cusparse\w*\.h": "cuSPARSE",
+    r"cusolver\w*\.h": "cuSOLVER",
+    r"cudnn\w*\.h": "cuDNN",
+    r"cutensor\w*\.h": "cuTENSOR",
+    r"nccl\w*\.h": "NCCL",
+    r"nppi?\w*\.h|npp.*\.h|Exceptions\.h": "NPP",
+    r"nvjpeg\w*\.h": "nvJPEG",
+    r"nvrtc\w*\.h|nvrtc_helper\.h": "NVRTC",
+    r"cuda\.h|helper_cuda_drvapi\.h|cudaProfiler\.h|drvapi_error_string\.h": "the driver's API",
+    r"nvshmem\w*\.h": "NVSHMEM",
+    r"nvml\.h": "NVML",
+    r"nvvm\.h|nvJitLink\.h|nvFatbin\.h": "libNVVM and nvJitLink",
+    r"(cutlass|cute)/.*": "CUTLASS",
+    r"omp\.h": "OpenMP",
+    r"nvbench/.*": "NVBench",
+    r"cudla\.h": "cuDLA",
+    r"gtest/.*|benchmark/benchmark\.h": "Google's test or benchmark",
+    r"(nvtx3/|nvToolsExt).*": "NVTX",
+    r"thunderkittens.*|kittens.*": "ThunderKittens",
+}
+_NEXT = {  # what the simulator does not run yet, and what nobody does
+    r"\basm\s*(?:volatile|__volatile__)?\s*\(|\b__asm__|\basm\s+volatile": "inline PTX",
+    r"\bwmma::|nvcuda::|<mma\.h>": "tensor cores",
+    r"\bCUtensorMap\b|cp_async_bulk|<cuda/ptx>": "TMA",
+    r"\bFIXME\b": "its reader to fill a gap",
+    r"__cluster_dims__|this_cluster|cluster_group|cudaLaunchKernelEx": "clusters",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to try.
+
+    Attributes:
+        source: the name of the folder that was given.
+        name: the path in it of the file, or of the folder of a sample with several.
+        kind: "program", "binding" or "kernels".
+        files: what is compiled together.
+        include: folders of headers.
+        needs: what it needs besides CUDA C++ and its runtime; the next of the simulator, too.
+        graphics: whether that is a library of graphics or the like, which leaves it out.
+        others: sources beside a program that it may need as well.
+        arguments: the program's, one list for each way to run it.
+    """
+
+    source: str
+    name: str
+    kind: str
+    files: tuple[Path, ...]
+    include: tuple[Path, ...] = ()
+    needs: tuple[str, ...] = ()
+    graphics: bool = False
+    others: tuple[Path, ...] = ()
+    arguments: tuple[tuple[str, ...], ...] = ((),)
+    folder: Path = field(default=Path())
+
+    @property
+    def digest(self) -> str:
+        """Of what is compiled, with its own headers."""
+        found = hashlib.sha256()
+        for path in sorted({*self.files, *_own(self.files, self.include)}):
+            found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        return found.hexdigest()[:16]
+
+
+def cases(root: Path) -> list[Case]:
+    """All of a folder, in the order of their names."""
+    paths = sorted(p for p in root.rglob("*") if p.suffix in SOURCES and p.is_file())
+    taken: set[Path] = set()
+    found = []
+    for listing in sorted(root.rglob("CMakeLists.txt")):
+        for name, files in _executables(listing):
+            if any(path.suffix == ".cu" for path in files) and not taken & set(files):
+                taken.update(files)
+                place = listing.parent.relative_to(root).as_posix()
+                own = place if Path(place).name == name or place == "." else f"{place}/{name}"
+                own = name if own == "." else own
+                found.append(_case(root, own, files))
+    kernels = [p for p in paths if p.suffix == ".cu" and p not in taken]
+    included = {name for path in paths for name in _includes(path) if name.endswith(".cu")}
+    included = {Path(name).name for name in included}
+    for path in kernels:
+        if path.name in included and not _has_main(path):
+            continue  # it is tried with what includes it
+        if path.name.startswith("LICENSE"):
+            continue
+        found.append(_case(root, path.relative_to(root).as_posix(), [path]))
+    return sorted(found, key=lambda case: case.name)
+
+
+def _case(root: Path, name: str, files: list[Path]) -> Case:
+    first = next((path for path in files if _has_main(path)), files[0])
+    parents = [p for p in (first.parent, *first.parent.parents) if p == root or root in p.parents]
+    include = [p / h for p in parents for h in _HEADERS if (p / h).is_dir()]
+    include = [*dict.fromkeys(path.parent for path in files), *include]
+    own = _own(tuple(files), tuple(include))
+    headers = {header for path in own for header in _includes(path)}
+    graphics = _needed(GRAPHICS, headers)
+    needs = [*graphics, *_needed(LIBRARIES, headers)]
+    texts = [_code(path) for path in own if not _is_shared(path, include)]
+    needs += [what for way, what in _NEXT.items() if any(re.search(way, t) for t in texts)]
+    others: list[Path] = []
+    if len(files) == 1:
+        folders = dict.fromkeys(path.parent for path in own)
+        beside = [p for folder in folders for p in sorted(folder.iterdir()) if p.suffix in SOURCES]
+        stems = {path.stem for path in own}
+        beside = [p for p in beside if p.parent == first.parent or p.stem in stems]
+        others = [p for p in beside if p not in own and not _has_main(p)]
+    if any(_has_main(path) for path in files):
+        kind = "program"
+    elif any(_TORCH.match(header) for header in headers):
+        kind = "binding"
+        places = [first.parent, *first.parents[1:2]]
+        files = [*files, *(p for place in places for p in sorted(place.glob("*.cpp")) if _binds(p))]
+    else:
+        kind = "kernels"
+    return Case(
+        source=root.name,
+        name=name,
+        kind=kind,
+        files=tuple(files),
+        include=tuple(dict.fromkeys(include)),
+        needs=tuple(dict.fromkeys(needs)),
+        graphics=bool(graphics),
+        others=tuple(others),
+        arguments=_choices(files) if kind == "program" else ((),),
+        folder=first.parent,
+    )
+
+
+def _executables(listing: Path) -> Iterator[tuple[str, list[Path]]]:
+    """The programs of a CMakeLists.txt, as far as it names their sources."""
+    text = re.sub(r"#.*", "", listing.read_text(errors="replace"))
+    variables = {"CMAKE_CURRENT_SOURCE_DIR": str(listing.parent), "PROJECT_NAME": ""}
+    if project := re.search(r"project\s*\(\s*(\w+)", text, re.IGNORECASE):
+        variables["PROJECT_NAME"] = project[1]
+    for name, value in re.findall(r"\bset\s*\(\s*(\w+)\s+([^()]*)\)", text, re.IGNORECASE):
+        variables.setdefault(name, value)
+    text = re.sub(r"\$\{(CMAKE_CURRENT|PROJECT|CMAKE)_SOURCE_DIR\}/?", "", text)
+    for name, value in re.findall(r"\bfile\s*\(\s*GLOB\w*\s+(\w+)\s+([^()]*)\)", text):
+        variables[name] = _globbed(listing.parent, value.replace('"', "").split())
+    for value, name in re.findall(r"\baux_source_directory\s*\(\s*(\S+)\s+(\w+)\s*\)", text):
+        variables[name] = _globbed(listing.parent, [f"{value}/*{suffix}" for suffix in SOURCES])
+    for _ in range(3):
+        text = re.sub(r"\$\{(\w+)\}", lambda m: variables.get(m[1], m[0]), text)
+    for name, listed in re.findall(r"\badd_executable\s*\(\s*([\w.-]+)\s+([^()]*)\)", text):
+        words = [word.strip('"') for word in listed.split()]
+        files = [listing.parent / word for word in words if Path(word).suffix in SOURCES]
+        if files and all(path.is_file() for path in files):
+            yield name, [path.resolve() for path in files]
+
+
+def _globbed(folder: Path, patterns: list[str]) -> str:
+    paths = (path for pattern in patterns for path in folder.glob(pattern.lstrip("/")))
+    return " ".join(sorted(str(path.relative_to(folder)) for path in paths))
+
+
+def _choices(files: list[Path]) -> tuple[tuple[str, ...], ...]:
+    """The numbers of kernels, where a program takes one as its first argument."""
+    codes = [_code(path) for path in files]
+    for code in codes:
+        chosen = re.search(r"(\w+)\s*=\s*(?:std::)?(?:atoi|stoi)\s*\(\s*argv\s*\[\s*1\s*\]", code)
+        if chosen is None:
+            continue
+        for other in codes:
+            switch = re.search(rf"\bswitch\s*\(\s*{chosen[1]}\s*\)\s*\{{", other)
+            if switch:
+                numbers = re.findall(r"\bcase\s+(\d+)\s*:", _block(other, switch.end()))
+                return tuple((number,) for number in dict.fromkeys(numbers)) or ((),)
+    return ((),)
+
+
+def _block(code: str, start: int) -> str:
+    depth = 1
+    for end in range(start, len(code)):
+        depth += {"{": 1, "}": -1}.get(code[end], 0)
+        if depth == 0:
+            return code[start:end]
+    return code[start:]
+
+
+def _needed(table: dict[str, str], headers: set[str]) -> list[str]:
+    return [what for way, what in table.items() if any(re.fullmatch(way, h) for h in headers)]
+
+
+def _is_shared(path: Path, include: list[Path]) -> bool:
+    """Whether a header is one that many samples share, of which each uses a part."""
+    return path.suffix not in SOURCES and any(
+        path.is_relative_to(place) for place in include if place.name in ("Common", "common")
+    )
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace")
+
+
+@cache
+def _code(path: Path) -> str:
+    return blank(without_comments(_text(path)))
+
+
+@cache
+def _includes(path: Path) -> frozenset[str]:
+    return frozenset(_INCLUDE.findall(without_comments(_text(path))))
+
+
+def _has_main(path: Path) -> bool:
+    return "main" in _text(path) and _MAIN.search(_code(path)) is not None
+
+
+def _binds(path: Path) -> bool:
+    return re.search(r"\b(TORCH_LIBRARY\w*|PYBIND11_MODULE)\b", _text(path)) is not None
+
+
+def _own(files: tuple[Path, ...], include: tuple[Path, ...]) -> list[Path]:
+    """The files, and what they include of somebody's own."""
+    found = list(files)
+    for path in found:  # which grows meanwhile
+        for name in sorted(_includes(path)):
+            places = (place / name for place in (path.parent, *include))
+            header = next((place.resolve() for place in places if place.is_file()), None)
+            if header and header not in found:
+                found.append(header)
+    return found

@@ -1,0 +1,96 @@
+"""The process of a whole program: opens its library, and calls its main().
+
+    python -I -S program.py LIBRARY... -- NAME ARGUMENTS...
+
+The last library is the program; those before it are opened first, for all to use. This file is
+started by its path and imports nothing of the project, nor torch, since a program should start as
+fast as any other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+
+CANNOT_OPEN = 127  # the exit status, as of a shell that cannot start a program
+
+
+def main() -> None:
+    split = sys.argv.index("--")
+    *needed, library = sys.argv[1:split]
+    arguments = [*map(os.fsencode, sys.argv[split + 1 :])]
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # which Python handles itself
+        signal.signal(number, signal.SIG_DFL)
+    libc = ctypes.CDLL(None)
+    if sys.platform == "linux":
+        libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with who has started it
+    try:
+        for path in needed:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        program = ctypes.CDLL(library)
+    except OSError as error:
+        print(f"the program cannot be started: {_demangled(str(error))}", file=sys.stderr)
+        os._exit(CANNOT_OPEN)
+    # What it prints is seen at once, also through a pipe.
+    stdout = "__stdoutp" if sys.platform == "darwin" else "stdout"
+    line_buffered = 1  # _IOLBF
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, stdout), None, line_buffered, ctypes.c_size_t(0))
+    last_words = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
+        lambda _: _tell_untaken_error(program, needed, libc)
+    )
+    # A program may call exit(), too, and errors are kept by thread: before those go, we look.
+    _untaken_error(needed)  # makes them
+    if hasattr(libc, "__cxa_thread_atexit_impl"):
+        libc.__cxa_thread_atexit_impl(last_words, None, None)
+    else:
+        libc.__cxa_atexit(last_words, None, None)
+    argv = (ctypes.c_char_p * (len(arguments) + 1))(*arguments, None)
+    environment = ctypes.c_void_p.in_dll(libc, "environ")
+    libc.exit(program.main(len(arguments), argv, environment))
+
+
+def _tell_untaken_error(program: ctypes.CDLL, needed: list[str], libc: ctypes.CDLL) -> None:
+    """One line for an error of CUDA that the program has not asked for."""
+    libc.fflush(None)
+    if said := _untaken_error(needed) if needed else _error_of_gpu(program):
+        text = said.decode(errors="replace").splitlines()[0]
+        os.write(2, f"an error of CUDA that the program did not ask for: {text}\n".encode())
+
+
+def _untaken_error(needed: list[str]) -> bytes | None:
+    """The simulator's."""
+    for path in needed:
+        take = getattr(ctypes.CDLL(path), "simulator_take_error", None)
+        if take is not None:
+            take.restype = ctypes.c_char_p
+            return take()
+    return None
+
+
+def _error_of_gpu(program: ctypes.CDLL) -> bytes | None:
+    """Of the launches that were refused, and of those that went wrong."""
+    try:
+        last, wait, text = (
+            getattr(program, name)
+            for name in ("cudaGetLastError", "cudaDeviceSynchronize", "cudaGetErrorString")
+        )
+    except AttributeError:  # it calls nothing of CUDA's
+        return None
+    text.restype = ctypes.c_char_p
+    code = last() or wait()
+    return text(code) if code else None
+
+
+def _demangled(text: str) -> str:
+    try:
+        run = subprocess.run(["c++filt"], input=text, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):
+        return text
+    return run.stdout.strip() or text
+
+
+if __name__ == "__main__":
+    main()

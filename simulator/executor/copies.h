@@ -1,0 +1,225 @@
+// cudaMemcpy and cudaMemset in all their dimensions, which come down to rows of bytes.
+#pragma once
+#include <string.h>
+#include "arrays.h"
+#include "device_memory.h"
+
+namespace simulator {
+namespace {
+
+// Whether the memory that holds so many rows and slices is there, as far as anybody knows.
+bool holds(const Box& box, const cudaExtent& extent) {
+    const char* last = box.row(extent.height - 1, extent.depth - 1) + extent.width;
+    return allocations.find(box.begin).holds(last - box.begin);
+}
+
+bool is_empty(const cudaExtent& extent) { return !extent.width || !extent.height || !extent.depth; }
+
+// The verdict on a copy. A direction that says the opposite of what the pointers are is an error,
+// as far as it is known what they are.
+cudaError_t check_copy(const Box& to, const Box& from, const cudaExtent& extent,
+                       cudaMemcpyKind kind) {
+    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
+        return cudaErrorInvalidMemcpyDirection;
+    if (is_empty(extent)) return cudaSuccess;
+    if (!to.begin || !from.begin) return cudaErrorInvalidValue;
+    if (extent.height * extent.depth > 1 && (extent.width > to.pitch || extent.width > from.pitch))
+        return cudaErrorInvalidPitchValue;
+    const Allocations::Found there = allocations.find(to.begin),
+                             here = allocations.find(from.begin);
+    const bool is_turned_round =
+        (kind == cudaMemcpyHostToDevice && here.has(cudaMemoryTypeDevice) && !there.is_known) ||
+        (kind == cudaMemcpyDeviceToHost && there.has(cudaMemoryTypeDevice) && !here.is_known);
+    if (is_turned_round || !holds(to, extent) || !holds(from, extent)) return cudaErrorInvalidValue;
+    return cudaSuccess;
+}
+
+void copy(const Box& to, const Box& from, const cudaExtent& extent) {
+    for (size_t z = 0; z < extent.depth; z++)
+        for (size_t y = 0; y < extent.height; y++)
+            memmove(to.row(y, z), from.row(y, z), extent.width);
+}
+
+cudaError_t submit_copy(const Box& to, const Box& from, const cudaExtent& extent,
+                        cudaMemcpyKind kind, cudaStream_t stream) {
+    if (const cudaError_t error = check_copy(to, from, extent, kind)) return record(error);
+    if (is_empty(extent)) return broken();
+    return submit(stream, cudaGraphNodeTypeMemcpy, [=] {
+        copy(to, from, extent);
+        return Error{};
+    });
+}
+
+Box box_of(const void* begin, size_t pitch, size_t rows = 0) {
+    return {static_cast<char*>(const_cast<void*>(begin)), pitch, rows};
+}
+
+// What fills memory: elements of 1, 2 or 4 bytes.
+struct Fill {
+    Box to;
+    cudaExtent extent;  // bytes, rows, slices
+    unsigned value, element;
+
+    void operator()() const {
+        for (size_t z = 0; z < extent.depth; z++)
+            for (size_t y = 0; y < extent.height; y++) {
+                char* row = to.row(y, z);
+                if (element == 1)
+                    memset(row, value, extent.width);
+                else
+                    for (size_t x = 0; x < extent.width; x += element)
+                        memcpy(row + x, &value, element);
+            }
+    }
+
+    cudaError_t check() const {
+        if (element != 1 && element != 2 && element != 4) return cudaErrorInvalidValue;
+        if (is_empty(extent)) return cudaSuccess;
+        if (!to.begin || (extent.height * extent.depth > 1 && extent.width > to.pitch) ||
+            !holds(to, extent))
+            return cudaErrorInvalidValue;
+        return cudaSuccess;
+    }
+};
+
+cudaError_t submit_fill(const Fill& fill, cudaStream_t stream) {
+    if (const cudaError_t error = fill.check()) return record(error);
+    if (is_empty(fill.extent)) return broken();
+    return submit(stream, cudaGraphNodeTypeMemset, [=] {
+        fill();
+        return Error{};
+    });
+}
+
+// A cudaMemcpy3D. Beside an array its x and width count elements, else bytes.
+struct Copy3D {
+    Box to, from;
+    cudaExtent extent;
+    cudaMemcpyKind kind;
+    cudaError_t error = cudaSuccess;
+
+    explicit Copy3D(const cudaMemcpy3DParms* copy) {
+        if (!copy || !(copy->srcArray || copy->srcPtr.ptr) ||
+            !(copy->dstArray || copy->dstPtr.ptr)) {
+            error = cudaErrorInvalidValue;
+            return;
+        }
+        for (const cudaArray* array : {copy->srcArray, copy->dstArray})
+            if (array && !arrays.has(const_cast<cudaArray*>(array))) {
+                error = cudaErrorInvalidResourceHandle;
+                return;
+            }
+        const cudaArray* array = copy->srcArray ? copy->srcArray : copy->dstArray;
+        const size_t unit = array ? array->texel_bytes() : 1;
+        extent = {copy->extent.width * unit, copy->extent.height, copy->extent.depth};
+        kind = copy->kind;
+        if ((copy->srcArray && copy->srcArray->texel_bytes() != unit) ||
+            !place(&to, copy->dstArray, copy->dstPos, copy->dstPtr, unit) ||
+            !place(&from, copy->srcArray, copy->srcPos, copy->srcPtr, unit))
+            error = cudaErrorInvalidValue;
+        else
+            error = check_copy(to, from, extent, kind);
+    }
+
+    bool place(Box* box, cudaArray* array, const cudaPos& at, const cudaPitchedPtr& memory,
+               size_t unit) const {
+        if (array) {
+            *box = array->box();
+            if (!array->holds(at.x * unit, at.y, at.z, extent.width, extent.height, extent.depth))
+                return false;
+        } else {
+            *box = box_of(memory.ptr, memory.pitch, memory.ysize);
+        }
+        box->begin = box->row(at.y, at.z) + at.x * (array ? unit : 1);
+        return true;
+    }
+
+    cudaError_t submit_to(cudaStream_t stream) const {
+        if (error != cudaSuccess) return record(error);
+        return submit_copy(to, from, extent, kind, stream);
+    }
+};
+
+}  // namespace
+
+namespace api {
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    return submit_copy(box_of(to, bytes), box_of(from, bytes), {bytes, 1, 1}, kind, stream);
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+    if (width > to_pitch || width > from_pitch) return record(cudaErrorInvalidPitchValue);
+    return submit_copy(
+        box_of(to, to_pitch), box_of(from, from_pitch), {width, height, 1}, kind, stream);
+}
+
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
+    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
+}
+
+cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* copy, cudaStream_t stream) {
+    return Copy3D(copy).submit_to(stream);
+}
+
+cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* copy) { return cudaMemcpy3DAsync(copy, nullptr); }
+
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+    if (to_device != 0 || from_device != 0) return record(cudaErrorInvalidDevice);
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+}
+
+cudaError_t cudaMemcpyPeer(void* to, int to_device, const void* from, int from_device,
+                           size_t bytes) {
+    return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, nullptr);
+}
+
+cudaError_t copy_symbol(void* symbol, size_t size, bool is_target, void* other, size_t bytes,
+                        size_t offset, cudaMemcpyKind kind, cudaStream_t stream) {
+    if (offset > size || bytes > size - offset) return record(cudaErrorInvalidValue);
+    if (kind == (is_target ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice))
+        return record(cudaErrorInvalidMemcpyDirection);
+    char* inside = static_cast<char*>(symbol) + offset;
+    return is_target ? cudaMemcpyAsync(inside, other, bytes, kind, stream)
+                     : cudaMemcpyAsync(other, inside, bytes, kind, stream);
+}
+
+cudaError_t cudaMemset2DAsync(void* address, size_t pitch, int byte, size_t width, size_t height,
+                              cudaStream_t stream) {
+    return submit_fill(
+        {box_of(address, pitch), {width, height, 1}, unsigned(byte) & 0xff, 1}, stream);
+}
+
+cudaError_t cudaMemset2D(void* address, size_t pitch, int byte, size_t width, size_t height) {
+    return cudaMemset2DAsync(address, pitch, byte, width, height, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void* address, int byte, size_t bytes, cudaStream_t stream) {
+    return cudaMemset2DAsync(address, bytes, byte, bytes, 1, stream);
+}
+
+cudaError_t cudaMemset(void* address, int byte, size_t bytes) {
+    return cudaMemsetAsync(address, byte, bytes, nullptr);
+}
+
+cudaError_t cudaMemset3DAsync(cudaPitchedPtr memory, int byte, cudaExtent extent,
+                              cudaStream_t stream) {
+    return submit_fill(
+        {box_of(memory.ptr, memory.pitch, memory.ysize), extent, unsigned(byte) & 0xff, 1}, stream);
+}
+
+cudaError_t cudaMemset3D(cudaPitchedPtr memory, int byte, cudaExtent extent) {
+    return cudaMemset3DAsync(memory, byte, extent, nullptr);
+}
+
+}  // namespace api
+}  // namespace simulator

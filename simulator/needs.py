@@ -1,0 +1,71 @@
+"""What of CUDA has headers of its own here, which a source gets where it speaks of it.
+
+Every .cu pays for cuda_runtime.h, so it holds what most of them use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# In code without comments and strings.
+_HEADERS = [
+    (
+        r"\bcudaGraph(?!ics)[A-Z_]\w*|\bcudaStream(?:Begin|End)Capture\b"
+        r"|\bcudaStreamGetCaptureInfo\w*|\bcuda(?:Kernel|Host|MemAlloc)NodeParams\b|\bcudaMemsetParams\b"
+        r"|\bcudaThreadExchangeStreamCaptureMode\b|\bcudaDevice(?:[GS]et)?GraphMem\w+",
+        "graphs.h",
+    ),
+    (
+        r"\bcuda(?:AccessP|SyncPolicy|Synchronization|StreamAttr)\w+|\bcudaCtxResetPersisting\w+"
+        r"|\bcudaStream[GS]etAttribute\b",
+        "stream_attributes.h",
+    ),
+    (r"\bcudaLaunch(?:Cooperative)?Kernel\b", "kernel_address.h"),
+    (r"\bcuda(?:MemPool|MallocFromPool|DeviceGet(?:Default)?MemPool|DeviceSetMemPool)", "pools.h"),
+    (
+        r"\bcuda(?:Texture|Surface|Resource|Address|Filter|Read|Boundary)\w*|\btex[123C]\w*"
+        r"|\bsurf[123C]\w*|\bcudaMalloc(?:3D)?Array\b|\bcudaFreeArray\b|\bcudaArrayGetInfo\b"
+        r"|\bcudaMemcpy\w*Array\w*|\bcuda(?:Create|Get)Channel\w*"
+        r"|\bcuda(?:Create|Destroy|Get)(?:Texture|Surface)\w*",
+        "textures.h",
+    ),
+    (
+        r"\b__(?:[fd](?:add|sub|mul|div|rcp|sqrt)|fma|fmaf|fmaf_ieee"
+        r"|(?:double|u?int|u?ll)2(?:float|double))_(?:r[duz]\b|\s*##)|##\s*_r[duz]\b",
+        "rounding.h",
+    ),
+    (r"\b__v(?:[a-z]+[24]\b|i(?:max|min|addm|bm)\w+|\s*##)", "simd.h"),
+    (
+        r"\b(?:rcbrtf?|erfc(?:x|inv)f?|erfinvf?|normcdf(?:inv)?f?|cyl_bessel_i[01]f?|rhypotf?"
+        r"|r?norm[34]df?|(?:sin|cos|sincos)pif?)\b|\b(?:r?normf?|sincos)\s*\(",
+        "special.h",
+    ),
+]
+# Where the address of a kernel is to be known as a kernel's.
+_BY_ADDRESS = re.compile(r"\bcudaLaunch(?:Cooperative)?Kernel\b|\bcuda\w*KernelNode\w*")
+_NAME = r"(?P<name>[A-Za-z_]\w*(?:\s*::\s*\w+)*(?:\s*<[^;(){}]*>)?)"
+_CAST = re.compile(
+    r"\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)\s*&?\s*" + _NAME + r"(?=\s*[,;:)}])"
+    r"|\breinterpret_cast\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>\s*\(\s*&?\s*"
+    + _NAME.replace("name", "operand")
+    + r"\s*\)"
+)
+
+
+def headers(code: str) -> list[str]:
+    """The simulator's headers that this code needs besides cuda_runtime.h, by their names."""
+    return [f"simulator/{header}" for pattern, header in _HEADERS if re.search(pattern, code)]
+
+
+def kernel_addresses(code: str) -> Iterator[tuple[int, int, str]]:
+    """Edits (from, to, replacement) that keep a kernel's type where its name is cast to `void*`.
+
+        params.func = (void*)scale<float>;
+        params.func = SIMULATOR_ADDRESS(scale<float>);
+
+    The macro gives for every other operand what the cast gives.
+    """
+    if _BY_ADDRESS.search(code):
+        for match in _CAST.finditer(code):
+            yield *match.span(), f"SIMULATOR_ADDRESS({match['name'] or match['operand']})"
