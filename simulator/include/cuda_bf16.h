@@ -18,6 +18,7 @@ using __nv_bfloat162_raw = simulator::HalfPairBits<SimulatorBFloat16>;
 using nv_bfloat16 = __nv_bfloat16;
 using nv_bfloat162 = __nv_bfloat162;
 #define __CUDA_BF16_TYPES_EXIST__
+#define __CUDA_BF16_H__
 
 SIMULATOR_HALF_NAMES(bfloat16, __nv_bfloat16, __nv_bfloat162)
 

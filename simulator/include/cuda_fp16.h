@@ -63,6 +63,7 @@ using __nv_half2 = __half2;
 using __nv_half_raw = __half_raw;
 using __nv_half2_raw = __half2_raw;
 #define __CUDA_FP16_TYPES_EXIST__
+#define __CUDA_FP16_H__
 
 SIMULATOR_HALF_NAMES(half, __half, __half2)
 

@@ -14,6 +14,7 @@ typedef unsigned __nv_fp8x4_storage_t;
 enum __nv_saturation_t { __NV_NOSAT, __NV_SATFINITE };
 enum __nv_fp8_interpretation_t { __NV_E4M3, __NV_E5M2 };
 #define __CUDA_FP8_TYPES_EXIST__
+#define __CUDA_FP8_H__
 
 namespace simulator {
 
