@@ -32,10 +32,10 @@ _HEADERS = [
     ),
     (
         r"\b__(?:[fd](?:add|sub|mul|div|rcp|sqrt)|fma|fmaf|fmaf_ieee"
-        r"|(?:double|u?int|u?ll)2(?:float|double))_(?:r[duz]\b|\s*##)",
+        r"|(?:double|u?int|u?ll)2(?:float|double))_(?:r[duz]\b|\s*##)|##\s*_r[duz]\b",
         "rounding.h",
     ),
-    (r"\b__v(?:[a-z]+[24]\b|i(?:max|min|addm|bm)\w+)", "simd.h"),
+    (r"\b__v(?:[a-z]+[24]\b|i(?:max|min|addm|bm)\w+|\s*##)", "simd.h"),
     (
         r"\b(?:rcbrtf?|erfc(?:x|inv)f?|erfinvf?|normcdf(?:inv)?f?|cyl_bessel_i[01]f?|rhypotf?"
         r"|r?norm[34]df?|(?:sin|cos|sincos)pif?)\b|\b(?:r?normf?|sincos)\s*\(",
