@@ -12,6 +12,7 @@ HINT = (
     " Python instead, between two kernels, or take a GPU"
 )
 _OF_HEADERS = {
+    r"cublas\.h": "API of cuBLAS from before CUDA 4, cublas.h, but the one of cublas_v2.h",
     r"cublasXt\.h": "cublasXt",
     r"cudnn\w*\.h": "cuDNN",
     r"cufft\w*\.h": "cuFFT",

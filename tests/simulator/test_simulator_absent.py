@@ -14,6 +14,10 @@ from simulator.absent import absent
         ("cusparse_v2.h: No such file or directory", "cuSPARSE"),
         ("cusolverDn.h: No such file or directory", "cuSOLVER"),
         ("cutlass/gemm/device/gemm.h: No such file or directory", "CUTLASS"),
+        (
+            "cublas.h: No such file or directory",
+            "API of cuBLAS from before CUDA 4, cublas.h, but the one of cublas_v2.h",
+        ),
         ("my_cufft.h: No such file or directory", None),
         ("expected ';' before 'cufft'", None),
     ],
