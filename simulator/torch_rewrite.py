@@ -49,11 +49,6 @@ UNSUPPORTED = [
         "the simulator does not run PyTorch's own CUDA kernels and libraries",
         _LIBRARIES,
     ),
-    (
-        r"<(?:cudnn\w*|cusparse\w*|cusolver\w*|cufft\w*|nccl)\.h>",
-        "the simulator has no cuDNN, cuSPARSE, cuSOLVER, cuFFT and NCCL",
-        _LIBRARIES,
-    ),
 ]
 
 

@@ -71,7 +71,6 @@ def test_what_the_edits_call_is_declared_before():
         ("ATen/cuda/cub.cuh", "wrappers of CUB"),
         ("ATen/native/cuda/Loops.cuh", "own CUDA kernels"),
         ("ATen/cuda/CUDAGraph.h", "own CUDA kernels"),
-        ("cudnn.h", "no cuDNN"),
     ],
 )
 def test_pytorchs_headers_that_have_no_meaning_on_the_cpu_are_named(header, says):
