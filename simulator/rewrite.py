@@ -255,7 +255,9 @@ def _shared_alignment(code: str) -> Iterator[_Edit]:
 
     The dynamic shared memory is aligned for all types.
     """
-    for match in re.finditer(r"(?P<extern>\bextern\s+)?(?P<shared>__shared__\s+)alignas\s*(?=\()", code):
+    for match in re.finditer(
+        r"(?P<extern>\bextern\s+)?(?P<shared>__shared__\s+)alignas\s*(?=\()", code
+    ):
         end = closing(code, match.end())
         if end is None:
             continue
