@@ -25,8 +25,9 @@ with the C++ compiler through the simulator (simulator/), so that no GPU is need
 cuda where torch sees a GPU and nvcc is found, else cpu. nvcc is looked for in CUDA_HOME, on PATH,
 in the nvidia-cuda-nvcc wheel and in /usr/local/cuda.
 
-Bindings. A .cpp beside the kernels may bind them in any of these ways; TORCH_EXTENSION_NAME stands
-where the name goes, because every build has a name of its own.
+Bindings. A .cpp beside the kernels, or a .cu, may bind them in any of these ways. Every build has a
+name of its own, for which TORCH_EXTENSION_NAME stands. A fixed name there stands for it, too, and
+torch.ops.my_ops.add is that of the newest build of TORCH_LIBRARY(my_ops, m).
 
     STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)   the stable ABI, 0.7 s to compile: prefer it
     TORCH_LIBRARY(TORCH_EXTENSION_NAME, m)          ATen; same use, several times slower to compile
@@ -39,6 +40,16 @@ that no function of theirs launches are launched from Python, with a grid and a 
 
     kernel.add[(n + 255) // 256, 256](x, y, n)       # of __global__ void add(float* x, ...)
     kernel.add[grid, block, stream, shared](x, y, n)  # shared: bytes of dynamic shared memory
+
+Extensions written for CUDA run on "cpu" as they are: there is_cuda() holds for CPU tensors, kCUDA
+is the CPU, and an implementation for CUDA runs in place of one for the CPU, as `kernel.notes` says.
+nvcc's flags are used as far as they mean something there; the others are named.
+
+Programs. A file with a main(), as samples are, is compiled and run in a process of its own:
+
+    python -m jitload run FILE.cu [MORE.cu .cpp] [-I.. -D..] [-- ARGUMENTS]     in a shell
+    %%cu --run [ARGUMENTS]                                                     above a cell
+    jitload.Program("FILE.cu").run(["ARGUMENT"])                               in Python
 
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
 `torch.library`'s, replayed for every new build; the gradient works under torch.func too. A graph
@@ -73,8 +84,8 @@ Settings, from the environment:
     TORCH_CUDA_ARCH_LIST   "8.0 9.0+PTX", "Ampere;Hopper"   (default: the GPUs present, or 8.0 9.0)
     CUDA_HOME, CXX         which CUDA toolkit and which C++ compiler: g++, or clang 16 and later
 
-From the shell: `python -m jitload build [NAME...]`, `python -m jitload resources NAME`,
-`python -m jitload doctor`, `python -m jitload prune`.
+From the shell: `python -m jitload build [NAME...]`, `python -m jitload run FILE.cu`,
+`python -m jitload resources NAME`, `python -m jitload doctor`, `python -m jitload prune`.
 """
 
 from __future__ import annotations
@@ -93,6 +104,7 @@ from jitloader.events import BuildEvent, announce, listen, listeners, unlisten
 from jitloader.functions import Function
 from jitloader.handle import Kernel, handle_for, instrumented, loaded
 from jitloader.opening import OpenBuild
+from jitloader.programs import Program, has_main
 from jitloader.renamed import renamed
 from jitloader.runtime import library as simulator_runtime
 from jitloader.runtime import simulated_launches
@@ -111,6 +123,7 @@ __all__ = [
     "Diff",
     "Kernel",
     "MissingTool",
+    "Program",
     "announce",
     "default_target",
     "device",
@@ -127,8 +140,6 @@ _LATER = {  # and these, which a warm load does without
     "doctor": "jitloader.commands",
     "Parameter": "toolchain.signatures",
     "STREAM": "toolchain.signatures",
-    "Program": "jitloader.programs",
-    "has_main": "jitloader.programs",
     "definitions": "toolchain.launchers",
     "linked": "toolchain.links",
     "LIMITS": "toolchain.resources",

@@ -60,7 +60,7 @@ def build_of(inputs: Inputs) -> Build | None:
     if inputs.digest in _failures:
         raise _failures[inputs.digest].with_traceback(None)
     try:
-        inputs.refuse_fixed_names()
+        inputs.registrations  # noqa: B018 - refuses names that no build can have
         inputs.require_compilers()
         with _building, inputs.cache.lock(inputs.name) as alone:
             # Another process may just have built it, or found in doing so what more it reads.
@@ -116,11 +116,12 @@ def _build(inputs: Inputs, alone: bool) -> Build | None:
 
 
 def _build_in(work: Path, inputs: Inputs) -> Build | None:
-    from toolchain.compile import compile_library  # late: a warm load does without
+    from toolchain.compile import compile_library, libraries_called  # late: a warm load needs none
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
-    with announced(f"{recipe.name}{' (for lab.check)' * recipe.check}", recipe.target) as progress:
+    shown = f"{recipe.name}{' (for lab.check)' * recipe.check}"
+    with announced(shown, recipe.target, inputs.notes, inputs.expected) as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
         output, read = compile_library(inputs, name, work, log, progress)
     if unknown := read - inputs.files.keys():
@@ -147,9 +148,12 @@ def _build_in(work: Path, inputs: Inputs) -> Build | None:
         recipe=recipe.key,
         binding=inputs.binding,
         exports=inputs.exports,
+        aliases=inputs.registrations.aliases,
+        notes=inputs.notes,
         torch=torch.__version__,
         kept={label(path): file for path, file in kept.items()},
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},
+        libraries=libraries_called(work) if recipe.target == "cpu" else [],
         library_sha256=hashlib.sha256(library.read_bytes()).hexdigest(),
     )
     build.write(result)

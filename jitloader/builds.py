@@ -30,9 +30,13 @@ class Build:
         recipe: the key of what `load` was asked for.
         binding: how Python reaches its functions: "ops", "module" or "c"; a "program" has none.
         exports: their names; of C functions and kernels, what each takes and returns.
+        aliases: the namespaces that the sources name, each with its operators, which are in the
+            build's own.
+        notes: what means something else there than to nvcc, a sentence each.
         torch: the version of torch that it was built with.
         kept: the file in sources/ of each source and header of the user's, by its name.
         inputs: the digest of each file that the compiler read, by its name.
+        libraries: of the simulator's, those that it calls: keys of simulator.LIBRARIES.
         library_sha256: the digest of its library.
     """
 
@@ -45,9 +49,12 @@ class Build:
     recipe: str = field(repr=False)
     binding: str = field(repr=False)
     exports: dict[str, Any] = field(repr=False, compare=False)
+    aliases: dict[str, list[str]] = field(repr=False, compare=False)
+    notes: list[str] = field(repr=False, compare=False)
     torch: str = field(repr=False)
     kept: dict[str, str] = field(repr=False, compare=False)
     inputs: dict[str, str] = field(repr=False, compare=False)
+    libraries: list[str] = field(repr=False, compare=False)
     library_sha256: str = field(repr=False)
 
     @property

@@ -6,7 +6,7 @@ import builtins
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -16,9 +16,11 @@ class BuildEvent:
 
     Attributes:
         name, target: of the kernel; the name says so of a build that lab.check asks for.
-        stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu".
+        stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu"; and in
+            brackets what of it takes long.
         seconds: since the build began.
         state: "building" (at once, and four times a second), then "done" or "failed".
+        notes: what in the sources and flags means something else for this target than to nvcc.
     """
 
     name: str
@@ -26,6 +28,7 @@ class BuildEvent:
     stage: str
     seconds: float
     state: str
+    notes: tuple[str, ...] = ()
 
 
 BuildEvent.__module__ = "jitload"  # where people find it
@@ -58,14 +61,21 @@ def announce(wanted: bool) -> bool:
 
 
 @contextlib.contextmanager
-def announced(name: str, target: str) -> Iterator[Callable[[str], None]]:
-    """Tell the listeners how a build goes; what is yielded tells them the stage."""
+def announced(
+    name: str, target: str, notes: Iterable[str] = (), expected: str = ""
+) -> Iterator[Callable[[str], None]]:
+    """Tell the listeners how a build goes; what is yielded tells them the stage.
+
+    expected: what makes it take long, said with every stage.
+    """
     started, last = time.perf_counter(), "starting"
+    because = f" ({expected})" if expected else ""
 
     def tell(stage: str, state: str = "building") -> None:
         nonlocal last
         last = stage
-        event = BuildEvent(name, target, stage, time.perf_counter() - started, state)
+        seconds = time.perf_counter() - started
+        event = BuildEvent(name, target, f"{stage}{because}", seconds, state, tuple(notes))
         for listener in list(listeners) or ([_print_line] if _prints else []):
             listener(event)
 
@@ -83,7 +93,11 @@ def _print_line(event: BuildEvent) -> None:
     stream = sys.stdout if hasattr(builtins, "__IPYTHON__") else sys.stderr
     if event.state != "building":
         outcome = {"done": "done in", "failed": "failed after"}[event.state]
-        print(f" {outcome} {event.seconds:.1f} s", file=stream, flush=True)
-    elif event.stage == "starting":
-        text = f"jitload: building {event.name} for {event.target} ..."
+        lines = [f" {outcome} {event.seconds:.1f} s"]
+        notes = event.notes if event.state == "done" else ()
+        lines += [f"jitload: {event.name}: {note}" for note in notes]
+        print(*lines, sep="\n", file=stream, flush=True)
+    elif event.stage.startswith("starting"):
+        because = event.stage.removeprefix("starting")
+        text = f"jitload: building {event.name} for {event.target}{because} ..."
         print(text, end="", file=stream, flush=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from jitloader import arguments, gradients, tracebacks
+from jitloader import aliases, arguments, gradients, tracebacks
 from jitloader.arguments import arguments_for, recipe_of
 from jitloader.building import builds_of, readings
 from jitloader.builds import Build, Builds, Diff
@@ -78,6 +78,7 @@ class Kernel:
             self._functions.newest = build
             if changed or recovered:
                 self._functions.redirect()
+                aliases.offer(build.build, partial(getattr, self))
             if swapped:
                 _tell_dynamo()
             return changed
@@ -300,6 +301,11 @@ class Kernel:
     def build(self) -> Build:
         """The newest, which runs."""
         return self._functions.newest.build
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the sources and flags means something else for this target than to nvcc."""
+        return self.build.notes
 
     @property
     def version(self) -> Build:

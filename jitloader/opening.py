@@ -72,6 +72,7 @@ def open_build(build: Build) -> OpenBuild:
             check = runtime.check if build.target == "cpu" else None
             if check:
                 runtime.start()
+                runtime.open_libraries(build)
             Cache.here().use(build.folder)
             _opened[build.name] = OpenBuild(build, dict(functions_of(build, check)))
         return _opened[build.name]

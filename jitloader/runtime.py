@@ -10,16 +10,18 @@ from pathlib import Path
 import simulator
 from jitloader import stops
 from jitloader.building import ensure
+from jitloader.builds import Build
 from jitloader.cache import Cache
 from toolchain.code import Recipe
+from toolchain.errors import CompileError
 
 _take_error: Callable[[], bytes | None] | None = None
 
 
-def recipe() -> Recipe:
+def recipe(name: str = "simulator", source: Path = simulator.RUNTIME) -> Recipe:
     return Recipe(
-        name="simulator",
-        sources=(simulator.RUNTIME,),
+        name=name,
+        sources=(source,),
         include=(simulator.INCLUDE,),
         flags=("-O2", "-fvisibility=hidden"),  # it marks what kernels call
         target="cpu",
@@ -27,18 +29,66 @@ def recipe() -> Recipe:
     )
 
 
-def libraries() -> list[Path]:
-    """What a program for the CPU needs opened before it, for all to use, in this order."""
+def libraries(program: Build) -> list[Path]:
+    """What a program for the CPU needs opened before it, for all to use, in this order.
+
+    Raises:
+        CompileError: one does not compile here.
+    """
     build = ensure(recipe())
     Cache.here().use(build.folder)
-    return [build.library]
+    return [build.library, *(_build_of(header).library for header in program.libraries)]
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
     """The library on which kernels for the CPU run."""
+    return _opened(recipe())
+
+
+def open_libraries(build: Build) -> None:
+    """Open what a build calls besides: those of simulator.LIBRARIES whose headers it includes.
+
+    Raises:
+        CompileError: one does not compile here.
+    """
+    for header in build.libraries:
+        _library_of(header)
+
+
+@functools.cache
+def _library_of(header: str) -> ctypes.CDLL:
+    _build_of(header)
+    return _opened(_recipe_of(header))
+
+
+def _recipe_of(header: str) -> Recipe:
+    source = simulator.LIBRARIES[header]
+    return recipe(f"simulator_{source.stem}", source)
+
+
+def _build_of(header: str) -> Build:
+    try:
+        build = ensure(_recipe_of(header))
+    except CompileError as error:
+        raise CompileError(
+            f"the simulator's library for <{header}> does not compile here: {error.message}",
+            path=error.path,
+            line=error.line,
+            column=error.column,
+            hint="it is made of PyTorch's routines for the CPU, of torch 2.11 or later, and needs"
+            " the headers that come with torch",
+            log=error.log,
+            of_machine=error.of_machine,
+        ) from None
+    Cache.here().use(build.folder)
+    return build
+
+
+def _opened(recipe: Recipe) -> ctypes.CDLL:
+    """The recipe's library, with global symbols."""
     while True:
-        build = ensure(recipe())
+        build = ensure(recipe)
         Cache.here().use(build.folder)
         try:
             return ctypes.CDLL(str(build.library), mode=ctypes.RTLD_GLOBAL)

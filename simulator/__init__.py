@@ -2,7 +2,8 @@
 
 A source goes through `simulator.rewrite` and is compiled with `compile_flags` and the headers in
 INCLUDE, which are named as CUDA's own. RUNTIME, which puts the executor and the checker together,
-is compiled once and loaded before it, with global symbols.
+is compiled once and loaded before it, with global symbols. So are those of LIBRARIES whose headers
+a source includes.
 include/simulator/block.h says how a block of CUDA threads runs. With CHECK_FLAGS a kernel tells
 RUNTIME of every access it makes; checker/recorder.h says what comes of that.
 """
@@ -13,10 +14,20 @@ import platform
 import sys
 from pathlib import Path
 
-__all__ = ["CHECK_FLAGS", "CHECK_LINK_FLAGS", "INCLUDE", "LINK_FLAGS", "RUNTIME", "compile_flags"]
+__all__ = [
+    "CHECK_FLAGS",
+    "CHECK_LINK_FLAGS",
+    "INCLUDE",
+    "LIBRARIES",
+    "LINK_FLAGS",
+    "RUNTIME",
+    "compile_flags",
+]
 
 INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
+# What carries out the functions that a header declares, by that header's name in INCLUDE.
+LIBRARIES = {"cublas_api.h": Path(__file__).with_name("libraries") / "cublas.cpp"}
 
 # CUDA code reads memory as other types than it was written, expects no errno, and has no
 # floating-point traps. Of what -O2 does beyond -O1 two things matter: vectors are fast, and a
@@ -48,10 +59,10 @@ def compile_flags(clang: bool) -> list[str]:
 
 
 # Line numbers would triple a library, which is read whole whenever it is opened. And what prints
-# looks whether it is to stop: executor/stops.h.
+# looks whether it is to stop: executor/stops.h. A kernel's clock() is executor/clocks.h's.
 LINK_FLAGS = [
     "-Wl,--compress-debug-sections=zlib",
-    "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk",
+    "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk,--wrap=clock",
 ]
 if sys.platform != "linux":
     LINK_FLAGS = []

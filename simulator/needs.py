@@ -1,4 +1,4 @@
-"""What of CUDA's API has headers of its own, which a source gets where it speaks of it.
+"""What of CUDA has headers of its own here, which a source gets where it speaks of it.
 
 Every .cu pays for cuda_runtime.h, so it holds what most of them use.
 """
@@ -12,9 +12,14 @@ from collections.abc import Iterator
 _HEADERS = [
     (
         r"\bcudaGraph(?!ics)[A-Z_]\w*|\bcudaStream(?:Begin|End)Capture\b"
-        r"|\bcudaStreamGetCaptureInfo\w*|\bcuda(?:Kernel|Host)NodeParams\b|\bcudaMemsetParams\b"
-        r"|\bcudaThreadExchangeStreamCaptureMode\b",
+        r"|\bcudaStreamGetCaptureInfo\w*|\bcuda(?:Kernel|Host|MemAlloc)NodeParams\b|\bcudaMemsetParams\b"
+        r"|\bcudaThreadExchangeStreamCaptureMode\b|\bcudaDevice(?:[GS]et)?GraphMem\w+",
         "graphs.h",
+    ),
+    (
+        r"\bcuda(?:AccessP|SyncPolicy|Synchronization|StreamAttr)\w+|\bcudaCtxResetPersisting\w+"
+        r"|\bcudaStream[GS]etAttribute\b",
+        "stream_attributes.h",
     ),
     (r"\bcudaLaunch(?:Cooperative)?Kernel\b", "kernel_address.h"),
     (r"\bcuda(?:MemPool|MallocFromPool|DeviceGet(?:Default)?MemPool|DeviceSetMemPool)", "pools.h"),
@@ -24,6 +29,17 @@ _HEADERS = [
         r"|\bcudaMemcpy\w*Array\w*|\bcuda(?:Create|Get)Channel\w*"
         r"|\bcuda(?:Create|Destroy|Get)(?:Texture|Surface)\w*",
         "textures.h",
+    ),
+    (
+        r"\b__(?:[fd](?:add|sub|mul|div|rcp|sqrt)|fma|fmaf|fmaf_ieee"
+        r"|(?:double|u?int|u?ll)2(?:float|double))_(?:r[duz]\b|\s*##)",
+        "rounding.h",
+    ),
+    (r"\b__v(?:[a-z]+[24]\b|i(?:max|min|addm|bm)\w+)", "simd.h"),
+    (
+        r"\b(?:rcbrtf?|erfc(?:x|inv)f?|erfinvf?|normcdf(?:inv)?f?|cyl_bessel_i[01]f?|rhypotf?"
+        r"|r?norm[34]df?|(?:sin|cos|sincos)pif?)\b|\b(?:r?normf?|sincos)\s*\(",
+        "special.h",
     ),
 ]
 # Where the address of a kernel is to be known as a kernel's.

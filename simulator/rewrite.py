@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from simulator import needs
+from simulator import needs, torch_rewrite
 from simulator.device_code import VALUE, DeviceCode, Load, variables
 from simulator.scan import blank, closing
 
@@ -53,12 +53,14 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     code = blank(text)
     load = Load.of([text]) if load is None else load
     device = DeviceCode(text, code, load)
-    _refuse(code, path, device.lines)
+    _refuse(code, path, device)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
-    edits += [*_nvccs_names(code), *device.edits, *needs.kernel_addresses(code)]
+    edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
+    edits += needs.kernel_addresses(code)
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
+    edits += torch_rewrite.edits(text, code)
     parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
-    parts.append(f'#line 1 "{_escape(path)}"\n')
+    parts += torch_rewrite.header(code), f'#line 1 "{_escape(path)}"\n'
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
         end = stop
@@ -248,6 +250,22 @@ def _dynamic_shared(code: str) -> Iterator[_Edit]:
             yield *match.span("end"), " SIMULATOR_DYNAMIC_SHARED_NAME"
 
 
+def _shared_alignment(code: str) -> Iterator[_Edit]:
+    """`__shared__ alignas(16) T x[4]`: to a C++ compiler alignas comes first.
+
+    The dynamic shared memory is aligned for all types.
+    """
+    pattern = r"(?P<extern>\bextern\s+)?(?P<shared>__shared__\s+)alignas\s*(?=\()"
+    for match in re.finditer(pattern, code):
+        end = closing(code, match.end())
+        if end is None:
+            continue
+        alignas = code[match.end("shared") : end]
+        yield match.end("shared"), end, "\n" * alignas.count("\n")
+        if not match["extern"]:
+            yield match.start("shared"), match.start("shared"), f"{' '.join(alignas.split())} "
+
+
 def _in_function(code: str, position: int) -> bool:
     """Whether a brace is open there that is no namespace's and no extern "C"'s."""
     open_braces: list[bool] = []
@@ -299,6 +317,21 @@ _HAS = "|".join(
     for folder in ("cub", "thrust")
     for path in sorted((_INCLUDE / folder).rglob("*.*"))
 )
+_LIBRARY = (
+    "Of NVIDIA's libraries it has cuBLAS and cuBLASLt. Call PyTorch's routine from Python instead,"
+    " between two kernels."
+)
+_LIBRARIES = {
+    r"cublasXt": "cublasXt",
+    r"cudnn\w*": "cuDNN",
+    r"cufft\w*": "cuFFT",
+    r"cusolver\w*": "cuSOLVER",
+    r"cusparse\w*": "cuSPARSE",
+    r"nccl": "NCCL",
+    r"npp\w*": "NPP",
+    r"nvjpeg": "nvJPEG",
+    r"nvrtc": "NVRTC",
+}
 _UNSUPPORTED = [
     (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
     (
@@ -337,6 +370,13 @@ _UNSUPPORTED = [
         "Keep the results in memory of the device, and copy them to the host.",
     ),
     (
+        r"\bcuMem(?:Create|Map|Unmap|Release|SetAccess|Address\w+|Export\w+|Import\w+)\b"
+        r"|\bCUmemAllocationProp\b|\bcuda(?:MemPool(?:Export|Import)|MemPoolPtrExport)\w+"
+        r"|\bcuda(?:Import|Destroy)External\w+|\bcudaExternal(?:Memory|Semaphore)\w+",
+        "the simulator does not map memory into address spaces, or share it among processes",
+        "Allocate with cudaMalloc or cudaMallocAsync.",
+    ),
+    (
         r"\bcu(?:Module|Link|Library)[A-Z]\w*|\bcuLaunchKernel\w*|\bnvrtc[A-Z]\w*|<nvrtc\.h>",
         "the simulator does not load code for a GPU (PTX, cubin)",
         "Launch a kernel of this file: kernel<<<grid, block>>>(...).",
@@ -350,25 +390,31 @@ _UNSUPPORTED = [
         " on the host, too.",
     ),
     (
-        r"<curand\w*\.h>",
-        "the simulator has no cuRAND",
-        "kernels/include/philox.cuh has Philox4x32-10.",
+        r"\bCURAND_RNG_PSEUDO_MTGP32\b|\bCURAND_RNG_PSEUDO_MT19937\b|\bcurandStateMtgp32\w*"
+        r"|\bCURAND_RNG_QUASI_SCRAMBLED_\w+|\bcurand_discrete\w*"
+        r"|\bcurandCreatePoissonDistribution\b|\bcurandGenerateBinomial\w*",
+        "the simulator's cuRAND has XORWOW, Philox4x32-10, MRG32k3a and Sobol's sequences, and of"
+        " the discrete distributions curand_poisson",
+        "CURAND_RNG_PSEUDO_PHILOX4_32_10 and curandStatePhilox4_32_10_t run everywhere.",
     ),
-    (r"<cuda_fp[468]\.h>", "the simulator has no 8-bit or smaller floating point", _KEEP),
+    *(
+        (rf"<{header}\.h>", f"the simulator has no {it}", _LIBRARY)
+        for header, it in _LIBRARIES.items()
+    ),
+    (r"<cuda_fp[46]\.h>", "the simulator has no 4-bit or 6-bit floating point", _KEEP),
 ]
 
 
-def _refuse(code: str, path: str, device_lines: set[int]) -> None:
-    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU.
-
-    device_lines: on which `__CUDA_ARCH__` is defined.
-    """
+def _refuse(code: str, path: str, device: DeviceCode) -> None:
+    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
     found = []
-    for pattern, message, hint in _UNSUPPORTED:
+    for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return
-    dropped = _dropped_lines(code, device_lines)
+    dropped = _dropped_lines(code, device.lines)
+    if device.both:
+        dropped -= device.both - _dropped_lines(code, device.lines | device.both)
     for start, message, hint in sorted(found):
         line = code.count("\n", 0, start) + 1
         if line not in dropped:

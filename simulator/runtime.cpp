@@ -12,12 +12,15 @@
 #include "include/simulator/grid.h"
 #include "include/simulator/tile.h"
 
+#include "executor/async_copies.h"
+#include "executor/clocks.h"
 #include "executor/copies.h"
+#include "executor/generators.h"
 #include "executor/graphs.h"
 #include "executor/launches.h"
-#include "executor/async_copies.h"
 #include "executor/parking.h"
 #include "executor/pools.h"
+#include "executor/skip_ahead.h"
 #include "executor/streams.h"
 #include "executor/textures.h"
 

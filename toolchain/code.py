@@ -13,8 +13,10 @@ import torch
 
 import simulator
 from toolchain import machine, sources
-from toolchain.errors import CompileError, MissingTool
+from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
+from toolchain.nvccs_flags import Translated, for_cpp
+from toolchain.registrations import Registrations
 from toolchain.signatures import obstacle
 from toolchain.sources import LIBRARY, label
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from toolchain.preprocess import Unit
 
 SIMULATOR = Path(simulator.__file__).resolve().parent
+TORCHS_STANDARD = "c++17"  # the oldest that its headers compile in
 
 
 @dataclass(frozen=True)
@@ -164,13 +167,15 @@ class Code:
         # No symbol may be shared between versions: a template's static would stay the old one.
         no_unique = "-fno-gnu-unique"  # of g++, which alone makes such symbols
         shared = []
-        if not any(sources.includes_torch(self.text(path)) for path in self.files):
+        if not self._includes_torch:
             shared.append("-std=c++17")  # faster by a quarter than torch's default, C++20
         if self.binding not in ("c", "program"):  # extern "C" functions and main stay visible
             shared.append("-fvisibility=hidden")
-        ours = [f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}", *recipe.flags]
+        macro = f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}"
+        ours = [macro, *recipe.flags]
         _, cxx = machine.cxx_command()
-        cxx = [*cxx, "-ftabstop=1", *shared, *ours]  # in columns, a tab is one character
+        # In columns, a tab is one character.
+        cxx = [*cxx, "-ftabstop=1", *shared, macro, *self._for_cpp.flags]
         if not clang:
             cxx.append(no_unique)
         if recipe.target == "cpu":
@@ -198,20 +203,43 @@ class Code:
             return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
         return cxx, [*nvcc, "-lineinfo", "-Xptxas=-v"]  # the latter for toolchain.resources
 
-    def refuse_fixed_names(self) -> None:
-        """A binding under a literal name works once; its second version would end the process."""
-        for path in self.own:
-            if found := sources.fixed_name(self._bound(path)):
-                macro, name, line, column = found
-                raise CompileError(
-                    f"{macro} under the fixed name {name!r}: a second build of it in one process"
-                    " would abort that process",
-                    path=path,
-                    line=line,
-                    column=column,
-                    hint=f"write {macro}(TORCH_EXTENSION_NAME, m): every build gets a name of its"
-                    " own, and the handle reaches its functions under any",
-                )
+    @property
+    def link_flags(self) -> list[str]:
+        """Those of the caller's flags that are the linker's."""
+        return self._for_cpp.links
+
+    @cached_property
+    def _for_cpp(self) -> Translated:
+        return for_cpp(self.recipe.flags, TORCHS_STANDARD if self._includes_torch else None)
+
+    @cached_property
+    def _includes_torch(self) -> bool:
+        return any(sources.includes_torch(self.text(path)) for path in self.files)
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the sources and the flags means something else here than to nvcc: sentences."""
+        found = []
+        if ops := self.registrations.set_aside:
+            found.append(
+                f"{', '.join(ops)}: the implementation for CUDA runs, on the simulator, in place of"
+                " the one for the CPU"
+            )
+        if self.recipe.target == "cpu" and (flags := self._for_cpp.dropped):
+            found.append(f"the CPU's compiler does without {', '.join(flags)}")
+        return found
+
+    @property
+    def expected(self) -> str:
+        """What will take the compiler long; "" for nothing."""
+        if any(sources.includes_all_of_torch(self.text(path)) for path in self.files):
+            return "PyTorch's headers take it most of a minute"
+        return ""
+
+    @cached_property
+    def registrations(self) -> Registrations:
+        """Raises: CompileError, for names that no build can have."""
+        return Registrations(self)
 
 
 def is_systems(path: Path) -> bool:

@@ -12,6 +12,8 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
+from toolchain.nvccs_flags import takes_the_next
+
 _NVCCS_PATHS_LACK = "$`'\"\\,"  # none of these comes through nvcc's own shell in a path
 _NVCCS_OPTIONS = {  # whose values nvcc passes on, and what they are
     "-D": "macro",
@@ -65,7 +67,7 @@ def checked_flags(flags: Iterable[str], target: str) -> tuple[str, ...]:
         if awaited:  # this is the value of the flag before it
             awaited = False
             continue
-        awaited = bool(_TAKE_THE_NEXT.fullmatch(flag))
+        awaited = bool(_TAKE_THE_NEXT.fullmatch(flag)) or takes_the_next(flag)
         if target == "cuda" and _NVCC_TAKES_THE_NEXT.fullmatch(flag):
             awaited = True
         if not flag.startswith(("-", "@")):  # the latter names a file of flags

@@ -49,6 +49,10 @@ def compile_library(
         mirror = _Mirror(work / "mirror")
         to_compile = mirror.write(code)
         include = [*map(mirror.place, include), *include, simulator.INCLUDE]
+    elif code.registrations.fixed:
+        mirror = _Mirror(work / "mirror")
+        to_compile = mirror.write_for_nvcc(code)
+        include = [*map(mirror.place, include), *include]
     else:
         places = [work / "launchers" / str(number) for number in range(len(to_compile))]
         to_compile = [
@@ -64,6 +68,12 @@ def compile_library(
     if mirror:
         read = set(map(mirror.original, read))
     return output, {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
+
+
+def libraries_called(work: Path) -> list[str]:
+    """The headers of simulator.LIBRARIES that the compilers have read in `work`."""
+    read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
+    return [header for header in simulator.LIBRARIES if simulator.INCLUDE / header in read]
 
 
 def _with_launchers(code: Code, path: Path, place: Path) -> Path:
@@ -96,11 +106,12 @@ class _Mirror:
 
     def write(self, code: Code) -> list[Path]:
         """Rewrite all inputs; return what to compile."""
-        include = code.recipe.include
-        for folder in include:
+        for folder in code.recipe.include:
             self._make(folder)
         # Those below SIMULATOR are written for a C++ compiler as they are.
-        texts = {p: code.text(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
+        texts = {
+            p: code.registrations.text(p) for p in code.files if not p.is_relative_to(SIMULATOR)
+        }
         load = Load.of(texts.values(), several=code.several)
         for path, text in texts.items():
             try:
@@ -120,11 +131,28 @@ class _Mirror:
                 written = f"#include <{first}>\n{written}"
             self._make(path.parent)
             self.place(path).write_text(written)
-            for _, name in sources.included(text):  # a system goes through "sub" to "sub/../x.h"
-                for folder in (path.parent, *include):
-                    if ".." in name and (way := folder / Path(name).parent).is_dir():
-                        self._make(way)
+            self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
+
+    def write_for_nvcc(self, code: Code) -> list[Path]:
+        """The inputs with the build's name in them, otherwise as they are."""
+        for folder in code.recipe.include:
+            self._make(folder)
+        texts = {path: code.registrations.text(path) for path in code.files}
+        for path, text in texts.items():
+            self._make(path.parent)
+            named = label(path).replace("\\", "\\\\").replace('"', '\\"')
+            written = self._with_places(text.removeprefix("\ufeff"), texts)
+            self.place(path).write_text(f'#line 1 "{named}"\n{written}')
+            self._make_ways(path, code)
+        return list(map(self.place, code.recipe.sources))
+
+    def _make_ways(self, path: Path, code: Code) -> None:
+        """What a system goes through on its way from "sub" to "sub/../x.h"."""
+        for _, name in sources.included(code.text(path)):
+            for folder in (path.parent, *code.recipe.include):
+                if ".." in name and (way := folder / Path(name).parent).is_dir():
+                    self._make(way)
 
     def _with_places(self, text: str, texts: dict[Path, str]) -> str:
         """`text` with an #include of an absolute path leading to the rewritten file."""
@@ -186,8 +214,11 @@ def _load_extension(
     folders = [f"-I{folder}" for folder in include]
     if code.cccl:  # after all others: what the simulator has under CUDA's names comes first
         folders += ["-isystem", str(code.cccl[0])]
+    if for_cuda and code.recipe.program:
+        folders += libraries.include_flags(code, home)
     nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
+    link += code.link_flags
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
     if code.recipe.program:

@@ -74,7 +74,8 @@ class Definition:
         types = ", ".join(f"decltype({name})" for name in names)
         extents = [f"unsigned jitload_{what}_{i}" for what in ("grid", "block") for i in "xyz"]
         grid, block = (
-            f"dim3({', '.join(f'jitload_{what}_{i}' for i in 'xyz')})" for what in ("grid", "block")
+            f" ::dim3({', '.join(f'jitload_{what}_{i}' for i in 'xyz')})"  # a parameter may be dim3
+            for what in ("grid", "block")
         )
         return (
             f'extern "C" cudaError_t {launcher_of(self.name)}({", ".join(extents)},'
@@ -82,7 +83,7 @@ class Definition:
             # the type tells it from a function of the C library that has the same name
             f" if (jitload_shared > 48 << 10) cudaFuncSetAttribute(static_cast<void (*)({types})>"
             f"({kernel}), cudaFuncAttributeMaxDynamicSharedMemorySize, jitload_shared);"
-            f" {kernel}<<<{grid}, {block}, jitload_shared, jitload_stream>>>({', '.join(names)});"
+            f" {kernel}<<<{grid},{block}, jitload_shared, jitload_stream>>>({', '.join(names)});"
             " return cudaGetLastError(); }"
         )
 

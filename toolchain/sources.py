@@ -16,9 +16,6 @@ LIBRARY = ROOT / "kernels/include"  # for everybody's kernels, and with none of 
 _INCLUDE = re.compile(r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]')
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:.*\\\r?\n)*.*", re.MULTILINE)
-_REGISTRATION = re.compile(
-    r"\b((?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?|PYBIND11_MODULE)\s*\(\s*(\w+)\s*,"
-)
 _NO_TYPE = r"\b(?:inline|__inline__|__forceinline__|__host__)\b"  # before the type that is returned
 _NOT_FOR_PYTHON = r"\b(?:static|__device__|__global__)\b"
 _DEFINITION = re.compile(
@@ -97,23 +94,18 @@ def includes_torch(text: str) -> bool:
     return any(re.match(r"(torch|ATen|c10)/", n) and not ours.match(n) for _, n in included(text))
 
 
+def includes_all_of_torch(text: str) -> bool:
+    """Whether it includes one of the headers that include nearly all others."""
+    whole = {f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch")}
+    return not whole.isdisjoint(name for _, name in included(text))
+
+
 def binding_of(text: str) -> str:
     """How Python reaches the kernels: "module" (pybind11), "ops" (torch.ops) or "c"."""
     for word, binding in (("PYBIND11_MODULE", "module"), ("TORCH_LIBRARY", "ops")):
         if word in text and word in blank(text):  # to look for it in the text takes no time
             return binding
     return "c"
-
-
-def fixed_name(text: str) -> tuple[str, str, int, int] | None:
-    """The first registration under a literal name: (macro, name, line, column)."""
-    code = blank(text)
-    for match in _REGISTRATION.finditer(code):
-        if match[2] != "TORCH_EXTENSION_NAME":
-            start = match.start(2)
-            line, column = code.count("\n", 0, start) + 1, start - code.rfind("\n", 0, start)
-            return match[1], match[2], line, column
-    return None
 
 
 _TYPEDEF = re.compile(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*([\w\s:]+?)\s*;")
@@ -152,7 +144,7 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
         return (match for match in re.finditer(pattern, code) if plain[match.start()] != " ")
 
     if (binding or binding_of(text)) != "c":
-        return dict.fromkeys(match[1] for match in in_code(r'\.\s*def\s*\(\s*"(\w+)'))
+        return dict.fromkeys(match[1] for match in in_code(r'\.\s*def\s*\(\s*"(?:\w+::)?(\w+)'))
     found = []
     for extern in in_code(r'extern\s*"C"\s*(\{)?'):
         if extern[1]:

@@ -66,9 +66,10 @@ class LiveBuilds:
             line.tell(event.name, f"building for {event.target}{stage}, {event.seconds:.1f} s")
         elif not self._given:
             end = f"built for {event.target} in"
+            notes = "".join(f"; {note}" for note in event.notes)
             if event.state == "failed":
-                end = f"build for {event.target} failed after"
-            line.tell(event.name, f"{end} {event.seconds:.1f} s")
+                end, notes = f"build for {event.target} failed after", ""
+            line.tell(event.name, f"{end} {event.seconds:.1f} s{notes}")
             self._own.pop(key, None)
 
 

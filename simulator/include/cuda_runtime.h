@@ -19,7 +19,11 @@
 #else
 #define SIMULATOR_LAUNCH_BOUNDS(...)
 #endif
+#define __maxnreg__(...)
 #define __align__(n) __attribute__((aligned(n)))
+#ifndef __clang__
+#define __builtin_assume(...) ((__VA_ARGS__) ? void() : __builtin_unreachable())
+#endif
 
 // All `extern __shared__` arrays of a process are one, of the runtime's. In a file the rewriter
 // spells `extern __shared__ T name[];` SIMULATOR_DYNAMIC_SHARED T name[]

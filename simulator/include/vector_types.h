@@ -25,6 +25,22 @@ SIMULATOR_VECTORS(float, float, 8, 16)
 SIMULATOR_VECTORS(double, double, 16, 16)
 #undef SIMULATOR_VECTORS
 
+// The names that say how a vector of 32 bytes is aligned.
+#define SIMULATOR_VECTORS(T, name, align)                                        \
+    struct alignas(align) name##4_##align##a { T x, y, z, w; };                  \
+    constexpr name##4_##align##a make_##name##4_##align##a(T x, T y, T z, T w) { \
+        return {x, y, z, w};                                                     \
+    }
+#define SIMULATOR_LONG_VECTORS(T, name) \
+    SIMULATOR_VECTORS(T, name, 16) SIMULATOR_VECTORS(T, name, 32)
+SIMULATOR_LONG_VECTORS(long, long)
+SIMULATOR_LONG_VECTORS(unsigned long, ulong)
+SIMULATOR_LONG_VECTORS(long long, longlong)
+SIMULATOR_LONG_VECTORS(unsigned long long, ulonglong)
+SIMULATOR_LONG_VECTORS(double, double)
+#undef SIMULATOR_LONG_VECTORS
+#undef SIMULATOR_VECTORS
+
 struct dim3 {
     unsigned int x, y, z;
     constexpr dim3(unsigned int x = 1, unsigned int y = 1, unsigned int z = 1) : x(x), y(y), z(z) {}

@@ -536,17 +536,6 @@ def test_cuda_that_the_simulator_cannot_run_is_told_at_its_line():
     assert (caught.value.path, caught.value.line, caught.value.column) == (path, 2, 5)
 
 
-@pytest.mark.parametrize(
-    "macro", ["TORCH_LIBRARY", "STABLE_TORCH_LIBRARY", "TORCH_LIBRARY_FRAGMENT", "PYBIND11_MODULE"]
-)
-def test_a_binding_under_a_fixed_name_is_refused_before_it_can_end_the_process(macro):
-    write("fixed.cpp", f"// {macro}(commented, m)\n  {macro}(mine, m) {{}}\n")
-    with pytest.raises(jitload.CompileError) as caught:
-        load("fixed.cpp")
-    assert (caught.value.line, caught.value.column) == (2, len(macro) + 4)
-    assert "TORCH_EXTENSION_NAME" in caught.value.hint
-
-
 def test_a_deleted_source_is_named():
     path = answer(1, "gone")
     kernel = load("gone.cu")

@@ -66,6 +66,7 @@ WAYS = """
     }
     __global__ void index(float* y, const int n) { y[0] = n; }
     __global__ void div(float* y) { y[0] = 9; }
+    __global__ void axes(float* y, int dim1, int dim2, int dim3) { y[0] = dim3; }
     __global__ void nothing() {}
     #if PLAYGROUND_CUDA > 1
     __global__ void absent(float* y) {}
@@ -98,6 +99,8 @@ def test_every_way_of_writing_a_kernel(target):
     for bytes in (256, 96 << 10):  # beyond 48 KiB a kernel has to be told
         kernel.shared[1, 64, None, bytes](y)
         assert y[0] == 63
+    kernel.axes[1, 1](y, 1, 2, 3)
+    assert y[0] == 3
     kernel.nothing[1, 1]()
     for bytes in (0, 96 << 10):
         kernel.index[1, 1, None, bytes](y, 7 + bytes)
@@ -427,8 +430,8 @@ def test_a_binding_in_an_included_file_binds():
         """,
     )
     assert load(write("binds.cpp", '#include "bound.inc"')).same(torch.ones(2)).sum() == 2
-    write("bound.inc", "TORCH_LIBRARY(mine, m) {}")
-    with pytest.raises(jitload.CompileError, match=r"bound\.inc:1:15: .* fixed name 'mine'"):
+    write("bound.inc", "TORCH_LIBRARY(aten, m) {}")
+    with pytest.raises(jitload.CompileError, match=r"bound\.inc:1:15: .* own namespace 'aten'"):
         load("binds.cpp")
 
 

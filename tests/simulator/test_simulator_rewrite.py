@@ -123,6 +123,18 @@ def test_dynamic_shared_memory(declaration, expected):
     assert rewritten(declaration) == expected
 
 
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        ("__shared__ alignas(8) int a[4];", "alignas(8) __shared__  int a[4];"),
+        ("  __shared__\n alignas(alignof(float4))\n  T a;", "  alignas(alignof(float4)) __shared__\n \n  T a;"),
+        ("alignas(8) __shared__ int a;", "alignas(8) __shared__ int a;"),
+    ],
+)
+def test_alignment_comes_before_shared(declaration, expected):
+    assert rewritten(declaration) == expected
+
+
 def test_launch_bounds_are_said_again_in_the_body():
     bounds = "__launch_bounds__(max(N, 32),\n 2)"
     assert rewritten(f"void {bounds} k(int (*f)(int)) {{}}") == (
@@ -155,8 +167,12 @@ UNSUPPORTED = [
     ("__global__ void __cluster_dims__(2, 1, 1) k();", "cluster"),
     ("auto c = cg::this_cluster();", "cluster"),
     ("cg::this_multi_grid().sync();", "one device"),
-    ("#include <cub/cub.cuh>", "CUB"),
-    ("#include <curand_kernel.h>", "cuRAND"),
+    ("#include <cub/device/device_topk.cuh>", "CUB"),
+    ("#include <thrust/system/cuda/vector.h>", "Thrust"),
+    ("#include <cute/tensor.hpp>", "CUTLASS"),
+    ("curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_MTGP32);", "cuRAND"),
+    ("curandStateMtgp32 state;", "cuRAND"),
+    ("#include <cuda_fp4.h>", "4-bit"),
 ]
 
 
@@ -224,6 +240,7 @@ def test_what_the_preprocessor_drops_in_a_kernel_may_stand(branches):
         (f"#define D __device__\nD int f() {{\n#ifdef __CUDA_ARCH__\n{PTX}\n#endif\n}}", 4),
         (f"#if __CUDA_ARCH__ >= 800\n__device__ int f() {{ {PTX} }}\n#endif", 2),
         (f"#if defined(__CUDACC__)\n{PTX}\n#endif", 2),
+        (f"#if __CUDA_ARCH__ >= 800\n#define COPY {PTX}\n#else\n#define COPY\n#endif", 2),
     ],
 )
 def test_ptx_that_the_device_would_run_is_refused_at_its_line(text, line):
@@ -297,6 +314,22 @@ def test_what_marks_device_code_may_be_a_macro_of_another_file():
     text = f"HD int f() {{{ARCH}}}"
     assert not device_lines(text)
     assert device_lines(text, "#define D __device__ \\\n inline", "#  define HD __host__ D")
+
+
+@pytest.mark.parametrize(
+    ("code", "header"),
+    [
+        ("y = __fadd_rd(a, b) + __double2float_rz(c);", "rounding"),
+        ("y = __vabsdiffu4(a, b);", "simd"),
+        ("y = __viaddmax_s32_relu(a, b, c);", "simd"),
+        ("y = cospif(x);", "special"),
+        ("sincos(x, &s, &c);", "special"),
+        ("y = __float2int_rd(x); __volatile__ int norm; // sinpi", None),
+    ],
+)
+def test_rare_functions_bring_their_headers(code, header):
+    expected = f"#include <simulator/{header}.h>\n" if header else ""
+    assert rewrite(code, "x.cu") == f'{expected}#line 1 "x.cu"\n{code}'
 
 
 names = st.sampled_from(["k", "ns::k", "k<T>", "k<int, 4>", "k<A<B<int>>>", "A<B>::k", "t[2]"])

@@ -26,6 +26,7 @@ def fixture(name: str, *sources: str):
 
 architecture = fixture("architecture", "architecture.cu")
 launches = fixture("launches", "launches.cu")
+dialect = fixture("dialect", "dialect.cu")
 several = fixture("several", "several/first.cu", "several/second.cu")
 
 
@@ -59,6 +60,7 @@ def test_several_sources_under_the_checker():
     for name, value in (("first", 1), ("second", 10)):
         y = torch.zeros(8)
         assert lab.check(getattr(kernel, name), y).findings.empty
+        getattr(kernel.instrumented(), name)(y)
         assert y.tolist() == [value + i for i in (3, 2, 1, 0, 3, 2, 1, 0)]
 
 
@@ -66,21 +68,30 @@ def test_several_sources_under_the_checker():
 
 
 def test_the_architecture_is_known_in_device_code_alone(architecture):
-    y = integers(architecture, 14)
+    y = integers(architecture, 18)
     architecture.run_architecture(y)
     arch = y[6].item()
     if architecture.target == "cpu":
         assert arch == 900
     expected = [1, 2, 3, 4, 5, 6, arch, 80, arch // 2, arch + 5, arch + 5, 11, 12, 14]
-    assert y.tolist() == expected
+    assert y[:14].tolist() == expected
     assert architecture.run_host() == 3
 
 
+def lines_that_hold(text: str) -> list[int]:
+    lines = (SOURCES / "architecture.cu").read_text().splitlines()
+    return [number for number, line in enumerate(lines, 1) if text in line]
+
+
+def test_macros_that_depend_on_the_architecture_are_others_in_device_code(architecture):
+    y = integers(architecture, 18)
+    architecture.run_architecture(y)
+    assert y[14:].tolist() == [4, 8, 2, lines_that_hold("__LINE__")[0]]
+    assert architecture.run_macros() == 121
+
+
 def test_nvcc_says_that_it_is_nvcc_and_lines_stay(architecture):
-    path = SOURCES / "architecture.cu"
-    lines = path.read_text().splitlines()
-    line = next(n for n, line in enumerate(lines, 1) if "__LINE__" in line)
-    assert architecture.run_nvcc() == 1001 + line
+    assert architecture.run_nvcc() == 1001 + lines_that_hold("__LINE__")[1]
 
 
 # ---- launches
@@ -108,3 +119,54 @@ def test_launches_by_macros(launches):
     y = integers(launches, 6)
     launches.run_macros(y)
     assert y.tolist() == [1, 2, 3, 4, 5, 1]
+
+
+# ---- words and forms of CUDA C++
+
+
+def test_variables_of_the_device(dialect):
+    y = torch.zeros(9, device=dialect.target)
+    assert dialect.run_variables(y) == 10
+    assert y.tolist() == [3, 4, 10, 8, 4, 7, 8, 8, 11]
+
+
+def test_shared_memory_of_every_form(dialect):
+    y = torch.zeros(24, device=dialect.target)
+    z = torch.zeros(12, dtype=torch.float64, device=dialect.target)
+    dialect.run_shared(y, z)
+    # thread i adds what thread j = n - 1 - i has stored: j, 2j, j + 1, j + 1, j; and 3 + 4 + 4
+    assert y[:8].tolist() == [6 * j + 13 for j in range(7, -1, -1)]
+    assert z[:4].tolist() == [6 * j + 13 for j in range(3, -1, -1)]
+    assert y[8:16].tolist() == [7] * 8
+    assert z[4:8].tolist() == [3] * 4
+    assert y[16:].tolist() == [i ^ 1 for i in range(8)]
+    assert z[8:].tolist() == [i ^ 1 for i in range(4)]
+
+
+def test_functions_and_hints_of_every_form(dialect):
+    y = integers(dialect, 12)
+    assert dialect.run_functions(y) == 21
+    assert y.tolist() == [120, 7, 11, 24, 7, 7, 9, 17, 8, 9, 2, 8]
+
+
+def test_an_include_by_an_absolute_path_leads_to_the_rewritten_file(tmp_path):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "near.cuh").write_text(
+        "__global__ void near(float* y) { y[threadIdx.x] = 1; }\n"
+        "inline void run_near(float* y) { near<<<1, 2>>>(y); }\n"
+    )
+    (folder / "absolute.cuh").write_text(
+        '#include "near.cuh"\n'
+        "inline void run_absolute(float* y) { run_near(y); near<<<1, 1>>>(y + 2); }\n"
+    )
+    (tmp_path / "other.cu").write_text("void run_other(float* y) { near<<<1, 1>>>(y + 3); }\n")
+    source = tmp_path / "source.cu"
+    source.write_text(
+        f'#include "{folder}/absolute.cuh"\n#include "other.cu"\n'
+        'extern "C" void run(float* y) { run_absolute(y); run_other(y); }\n'
+    )
+    kernel = jitload.load(str(source), target="cpu")
+    y = torch.zeros(4)
+    kernel.run(y)
+    assert y.tolist() == [1] * 4

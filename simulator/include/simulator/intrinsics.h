@@ -1,10 +1,11 @@
 // The functions that CUDA has beyond C's <math.h>: integers, bits, fast and rounded arithmetic,
 // loads and stores with a hint for the cache. A "fast" function is the exact one here, and rounding
-// is always to nearest.
+// is to nearest; rounding.h has the other ways.
 #pragma once
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "block.h"
 #include "runtime_api.h"
 
@@ -92,33 +93,27 @@ SIMULATOR_FUNCTION double max(double a, float b) { return fmax(a, b); }
 SIMULATOR_FUNCTION unsigned umin(unsigned a, unsigned b) { return min(a, b); }
 SIMULATOR_FUNCTION unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 
-// Math functions of CUDA's own.
-#define SIMULATOR_UNARY(name, expression)                           \
-    SIMULATOR_FUNCTION double name(double x) { return expression; } \
-    SIMULATOR_FUNCTION float name##f(float x) { return name(double(x)); }
-constexpr double simulator_pi = 3.14159265358979323846;
+SIMULATOR_FUNCTION long long llmin(long long a, long long b) { return min(a, b); }
+SIMULATOR_FUNCTION long long llmax(long long a, long long b) { return max(a, b); }
+SIMULATOR_FUNCTION unsigned long long ullmin(unsigned long long a, unsigned long long b) {
+    return min(a, b);
+}
+SIMULATOR_FUNCTION unsigned long long ullmax(unsigned long long a, unsigned long long b) {
+    return max(a, b);
+}
+
+// Math functions of CUDA's own; more are in special.h.
 SIMULATOR_FUNCTION double rsqrt(double x) { return 1 / sqrt(x); }
 SIMULATOR_FUNCTION float rsqrtf(float x) { return 1 / sqrtf(x); }
 SIMULATOR_FUNCTION float rsqrt(float x) { return rsqrtf(x); }
-SIMULATOR_UNARY(rcbrt, 1 / cbrt(x))
-SIMULATOR_UNARY(sinpi, sin(simulator_pi* remainder(x, 2)))
-SIMULATOR_UNARY(cospi, cos(simulator_pi* remainder(x, 2)))
-SIMULATOR_UNARY(erfcx, exp(x* x) * erfc(x))
-SIMULATOR_UNARY(normcdf, erfc(-x / sqrt(2.0)) / 2)
-#undef SIMULATOR_UNARY
 #ifdef __APPLE__  // elsewhere <math.h> has it under CUDA's name
 SIMULATOR_FUNCTION double exp10(double x) { return __exp10(x); }
 #endif
 SIMULATOR_FUNCTION float exp10f(float x) { return exp10(double(x)); }
-SIMULATOR_FUNCTION double rhypot(double x, double y) { return 1 / hypot(x, y); }
-SIMULATOR_FUNCTION float rhypotf(float x, float y) { return rhypot(double(x), double(y)); }
-SIMULATOR_FUNCTION double norm3d(double x, double y, double z) {
-    return sqrt(x * x + y * y + z * z);
-}
-SIMULATOR_FUNCTION float norm3df(float x, float y, float z) { return norm3d(x, y, z); }
-SIMULATOR_FUNCTION void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
-SIMULATOR_FUNCTION void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
+SIMULATOR_FUNCTION float exp10(float x) { return exp10f(x); }
 SIMULATOR_FUNCTION float fdividef(float x, float y) { return x / y; }
+SIMULATOR_FUNCTION double fdivide(double x, double y) { return x / y; }
+SIMULATOR_FUNCTION float fdivide(float x, float y) { return x / y; }
 
 // Fast arithmetic.
 SIMULATOR_FUNCTION float __expf(float x) { return expf(x); }
@@ -160,6 +155,7 @@ SIMULATOR_ROUNDED(__ddiv_rn, double, /)
 #undef SIMULATOR_ROUNDED
 #undef SIMULATOR_OPAQUE
 SIMULATOR_FUNCTION float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+SIMULATOR_FUNCTION float __fmaf_ieee_rn(float a, float b, float c) { return fmaf(a, b, c); }
 SIMULATOR_FUNCTION double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 SIMULATOR_FUNCTION float __frcp_rn(float x) { return 1 / x; }
 SIMULATOR_FUNCTION double __drcp_rn(double x) { return 1 / x; }
@@ -260,6 +256,24 @@ SIMULATOR_FUNCTION unsigned __funnelshift_l(unsigned low, unsigned high, unsigne
 SIMULATOR_FUNCTION unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return ((unsigned long long)high << 32 | low) >> (shift & 31);
 }
+SIMULATOR_FUNCTION unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
+    return shift < 32 ? __funnelshift_l(low, high, shift) : low;
+}
+SIMULATOR_FUNCTION unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
+    return shift < 32 ? __funnelshift_r(low, high, shift) : high;
+}
+// Of the bits that are set in mask, the offset-th from the base upwards, or downwards if the offset
+// is negative; with offset 0 that at the base itself.
+SIMULATOR_FUNCTION unsigned __fns(unsigned mask, unsigned base, int offset) {
+    const int step = offset < 0 ? -1 : 1;
+    int left = offset < 0 ? -offset : offset ? offset : 1;
+    for (int bit = int(base); bit >= 0 && bit < 32; bit += step) {
+        left -= mask >> bit & 1;
+        if (left == 0) return bit;
+        if (offset == 0) break;
+    }
+    return ~0u;
+}
 SIMULATOR_FUNCTION int __mulhi(int x, int y) { return (long long)x * y >> 32; }
 SIMULATOR_FUNCTION unsigned __umulhi(unsigned x, unsigned y) {
     return (unsigned long long)x * y >> 32;
@@ -287,10 +301,36 @@ SIMULATOR_FUNCTION unsigned __uhadd(unsigned x, unsigned y) {
 SIMULATOR_FUNCTION unsigned __urhadd(unsigned x, unsigned y) {
     return ((unsigned long long)x + y + 1) >> 1;
 }
-SIMULATOR_FUNCTION int __dp4a(int x, int y, int sum) {
-    for (int shift = 0; shift < 32; shift += 8) sum += int8_t(x >> shift) * int8_t(y >> shift);
+SIMULATOR_FUNCTION int __rhadd(int x, int y) { return ((long long)x + y + 1) >> 1; }
+
+// Dot products of four bytes with four, and of two halves with two of the bytes.
+namespace simulator {
+template <class X, class Y, int count, class Sum, class A, class B>
+SIMULATOR_FUNCTION Sum dot(A a, B b, int first, Sum sum) {
+    static_assert(sizeof(A) == 4 && sizeof(B) == 4);
+    X x[4 / sizeof(X)];
+    Y y[4 / sizeof(Y)];
+    __builtin_memcpy(x, &a, 4);
+    __builtin_memcpy(y, &b, 4);
+    for (int i = 0; i < count; i++) sum += Sum(x[i]) * Sum(y[first + i]);
     return sum;
 }
+}  // namespace simulator
+#define SIMULATOR_DOT(Sum, A, B, X4, X2, Y)                \
+    SIMULATOR_FUNCTION Sum __dp4a(A a, A b, Sum sum) {     \
+        return simulator::dot<Y, Y, 4>(a, b, 0, sum);      \
+    }                                                      \
+    SIMULATOR_FUNCTION Sum __dp2a_lo(X4 a, B b, Sum sum) { \
+        return simulator::dot<X2, Y, 2>(a, b, 0, sum);     \
+    }                                                      \
+    SIMULATOR_FUNCTION Sum __dp2a_hi(X4 a, B b, Sum sum) { \
+        return simulator::dot<X2, Y, 2>(a, b, 2, sum);     \
+    }
+SIMULATOR_DOT(int, int, int, int, int16_t, int8_t)
+SIMULATOR_DOT(unsigned, unsigned, unsigned, unsigned, uint16_t, uint8_t)
+SIMULATOR_DOT(int, char4, char4, short2, int16_t, int8_t)
+SIMULATOR_DOT(unsigned, uchar4, uchar4, ushort2, uint16_t, uint8_t)
+#undef SIMULATOR_DOT
 
 // Time, in ticks of the processor's counter.
 SIMULATOR_FUNCTION long long clock64() {
@@ -303,5 +343,18 @@ SIMULATOR_FUNCTION long long clock64() {
 #endif
 }
 
+SIMULATOR_FUNCTION void __prof_trigger(int) {}  // for a profiler
+
+// A pointer is the same in every state space.
+SIMULATOR_FUNCTION size_t __cvta_generic_to_shared(const void* p) { return size_t(p); }
+SIMULATOR_FUNCTION size_t __cvta_generic_to_global(const void* p) { return size_t(p); }
+SIMULATOR_FUNCTION size_t __cvta_generic_to_local(const void* p) { return size_t(p); }
+SIMULATOR_FUNCTION size_t __cvta_generic_to_constant(const void* p) { return size_t(p); }
+SIMULATOR_FUNCTION void* __cvta_shared_to_generic(size_t p) { return (void*)p; }
+SIMULATOR_FUNCTION void* __cvta_global_to_generic(size_t p) { return (void*)p; }
+SIMULATOR_FUNCTION void* __cvta_local_to_generic(size_t p) { return (void*)p; }
+SIMULATOR_FUNCTION void* __cvta_constant_to_generic(size_t p) { return (void*)p; }
+
+SIMULATOR_INLINE void __brkpt(SIMULATOR_CALLER) { simulator::trap(file, line); }
 SIMULATOR_INLINE void __trap(SIMULATOR_CALLER) { simulator::trap(file, line); }
 #undef SIMULATOR_FUNCTION

@@ -1,4 +1,4 @@
-// What a .cu file finds before its first line: what nvcc says of itself, and the header that it
+// What a .cu file finds before its first line: what nvcc says of itself, and the headers that it
 // includes. (__CUDACC__ and __NVCC__ are spelled otherwise by the rewriter, which says why.)
 #pragma once
 #define SIMULATOR_CUDACC 1
@@ -7,4 +7,6 @@
 #define __CUDACC_VER_MINOR__ 0
 #define __CUDACC_VER_BUILD__ 0
 #define __CUDACC_EXTENDED_LAMBDA__ 1
+#include <assert.h>
+#include <time.h>
 #include "../cuda_runtime.h"

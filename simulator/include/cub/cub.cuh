@@ -1,0 +1,5 @@
+// CUB, as far as the simulator has it.
+#pragma once
+#include "../simulator/cub/block_sort.h"
+#include "../simulator/cub/device.h"
+#include "../simulator/cub/warp_memory.h"

@@ -1,0 +1,2 @@
+#pragma once
+#include "../../simulator/cub/util.h"

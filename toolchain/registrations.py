@@ -1,0 +1,272 @@
+"""What sources register with PyTorch under fixed names, and the names that a build gives it.
+
+    TORCH_LIBRARY(my_ops, m) {                 TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    TORCH_LIBRARY_IMPL(my_ops, CPU, m) {       TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CPU, m) {
+    PYBIND11_MODULE(my_module, m) {            PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+
+A name can be registered once in a process, and the next build of the same sources registers it
+again. So a build has a name of its own, and `jitloader.aliases` leads from the fixed name to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simulator.scan import blank, closing, without_comments
+from toolchain.errors import CompileError
+from toolchain.sources import values_of, without_directives
+
+if TYPE_CHECKING:
+    from toolchain.code import Code
+
+# An edit: from, to, what to put there.
+Edit = tuple[int, int, str]
+
+UNIQUE = "TORCH_EXTENSION_NAME"  # what torch.utils.cpp_extension defines as the build's name
+
+_MACROS = ("TORCH_LIBRARY", "PYBIND11_MODULE")
+_REGISTRATION = re.compile(
+    r"\b(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT|_IMPL)?|PYBIND11_MODULE)"
+    r"\s*\(\s*(?P<name>[A-Za-z_]\w*)\s*,(?:\s*(?P<key>\w+)\s*,)?[^()]*\)"
+)
+_DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+\w+\((?P<parameters>[^()]*)\)")
+_DEF = re.compile(r'\.\s*def\s*\(\s*(?:[\w:]+\s*\(\s*)*"(?:\w+::)?(\w+)')
+_IMPL = re.compile(
+    r'\b(\w+)\s*\.\s*impl\s*\(\s*(?:TORCH_SELECTIVE_NAME\s*\(\s*)?"(?:\w+::)?([\w.]+)"'
+)
+_QUALIFIED = re.compile(r'"(?P<name>[A-Za-z_]\w*)::(?P<op>\w+(?:\.\w+)?)(?P<end>["(])')
+
+# Namespaces of PyTorch's own, in which a name of an operator is taken or means something.
+_PYTORCHS = {"_", "aten", "c10d", "inductor", "prim", "prims", "profiler", "quantized"}
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One of PyTorch's macros with a name in it.
+
+    Attributes:
+        name: as it is written; a macro's where that is what stands there.
+        key: the dispatch key of an implementation, else "".
+        start, end: of the macro's call, in the text of `path`.
+        name_start: where the name stands.
+        ops: what the block behind it defines, or implements.
+    """
+
+    path: Path
+    macro: str
+    name: str
+    key: str
+    start: int
+    end: int
+    name_start: int
+    ops: tuple[str, ...]
+
+    @property
+    def defines(self) -> bool:
+        return self.macro != "PYBIND11_MODULE" and not self.is_implementation
+
+    @property
+    def is_implementation(self) -> bool:
+        return self.macro.endswith("_IMPL")
+
+    @property
+    def cpu_key(self) -> str:
+        """The dispatch key on the CPU: "AutogradCPU" for "AutogradCUDA"."""
+        return re.sub("CUDA$", "CPU", self.key)
+
+
+class Registrations:
+    """Those of all files that belong to the sources of one load.
+
+    Attributes:
+        aliases: the fixed names, and the operators that are defined under each.
+    """
+
+    def __init__(self, code: Code):
+        self.code = code
+        self.all: list[Registration] = []
+        for path in code.own:
+            text = code.text(path)
+            if path not in code.recipe.sources:  # a macro of a header's binds where it is used
+                text = without_directives(text)
+            if any(macro in text for macro in _MACROS):
+                self.all += _found(path, text)
+        self._refuse()
+
+    @cached_property
+    def fixed(self) -> list[Registration]:
+        """What has to be renamed."""
+        names = {r.name for r in self.all if r.defines and r.name != UNIQUE}
+        return [
+            r
+            for r in self.all
+            if r.name in names or (r.macro == "PYBIND11_MODULE" and r.name != UNIQUE)
+        ]
+
+    @cached_property
+    def aliases(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for registration in self.fixed:
+            name = self._value(registration.name)
+            if registration.defines and name != UNIQUE:
+                ops = found.setdefault(name, [])
+                ops += (op for op in registration.ops if op not in ops)
+        return found
+
+    @cached_property
+    def set_aside(self) -> list[str]:
+        """The operators whose implementation for the CPU gives way, on the CPU, to that for CUDA.
+
+        Who loads a kernel wants to see it run.
+        """
+        if self.code.recipe.target != "cpu":
+            return []
+        ops = (op for r in self.all for op in r.ops if self._gives_way(r, op))
+        return list(dict.fromkeys(ops))
+
+    @cached_property
+    def _for_cuda(self) -> set[tuple[str, str, str]]:
+        return {
+            (r.name, r.cpu_key, op)
+            for r in self.all
+            if r.is_implementation and r.key != r.cpu_key
+            for op in r.ops
+        }
+
+    def _gives_way(self, registration: Registration, op: str) -> bool:
+        given = (registration.name, registration.key, op) in self._for_cuda
+        return given and registration.is_implementation
+
+    def text(self, path: Path) -> str:
+        """A file with the build's name, and on the CPU with one implementation for each op."""
+        text, parts, end = self.code.text(path), [], 0
+        for start, stop, replacement in sorted(self._edits(path, text)):
+            parts += text[end:start], replacement
+            end = stop
+        return "".join(parts) + text[end:]
+
+    def _edits(self, path: Path, text: str) -> list[Edit]:
+        result: list[Edit] = []
+        whole = [r for r in self.all if r.macro in ("TORCH_LIBRARY", "STABLE_TORCH_LIBRARY")]
+        whole.sort(key=lambda r: r.name != UNIQUE)
+        for registration in self.fixed:
+            if registration.path == path:
+                start = registration.name_start
+                result.append((start, start + len(registration.name), UNIQUE))
+                if registration in whole[1:]:  # a name is defined once, the others add to it
+                    end = registration.start + len(registration.macro)
+                    result.append((end, end, "_FRAGMENT"))
+        if self.aliases and path in self.code.own:
+            result += self._qualified(text)
+        if self.set_aside:
+            plain, code = blank(text), without_comments(text)
+            for registration in self.all:
+                if registration.path == path:
+                    block = _block(plain, registration.end)
+                    for match in _IMPL.finditer(code, *block):
+                        if self._gives_way(registration, match[2]):
+                            library, opening = match[1], match[0].index("(") + 1
+                            call = f"::simulator::set_aside({library}, "
+                            result.append((match.start(), match.start() + opening, call))
+        return result
+
+    def _qualified(self, text: str) -> Iterator[Edit]:
+        """Names of operators with their namespace, "my_ops::add", and schemas with it."""
+        plain, code = blank(text), without_comments(text)
+        for match in _QUALIFIED.finditer(code):
+            if match["name"] not in self.aliases or plain[match.start()] == code[match.start()]:
+                continue
+            before = code[max(match.start() - 60, 0) : match.start()]
+            start, end = match.start() + 1, match.start("op")
+            if re.search(r"\.\s*(?:def|impl)\s*\(\s*(?:\w+\s*\(\s*)*\Z", before):
+                yield start, end, ""
+            elif match["end"] == '"':
+                yield match.start(), end, f'C10_STRINGIZE({UNIQUE}) "::'
+
+    def _value(self, name: str) -> str:
+        """What a macro is defined as, where a name is one."""
+        for flag in values_of(self.code.recipe.flags, "-D"):
+            if flag.partition("=")[0] == name:
+                return flag.partition("=")[2]
+        for path in self.code.own:
+            define = rf"(?m)^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+(\w+)"
+            if found := re.search(define, self.code.text(path)):
+                return found[1]
+        return name
+
+    def _refuse(self) -> None:
+        """What cannot be renamed.
+
+        Raises:
+            CompileError: with the place, and what to do.
+        """
+        seen: dict[str, str] = {}
+        for registration in self.all:
+            if not registration.defines:
+                continue
+            name = self._value(registration.name)
+            if name in _PYTORCHS:
+                raise self._error(
+                    registration,
+                    f"{registration.macro} defines operators in PyTorch's own namespace {name!r}: a"
+                    " second build of them in one process would abort that process",
+                    f"write {registration.macro}({UNIQUE}, m): every build gets a name of its own,"
+                    " and the handle reaches its functions under any",
+                )
+            for op in registration.ops:
+                if seen.setdefault(op, name) != name:
+                    raise self._error(
+                        registration,
+                        f"two operators {op!r}, of {seen[op]!r} and of {name!r}, in one load",
+                        "the handle has one function of a name: load the sources of each by"
+                        " themselves, or rename one",
+                    )
+
+    def _error(self, at: Registration, message: str, hint: str) -> CompileError:
+        text = self.code.text(at.path)
+        line = text.count("\n", 0, at.name_start) + 1
+        column = at.name_start - text.rfind("\n", 0, at.name_start)
+        return CompileError(message, path=at.path, line=line, column=column, hint=hint)
+
+
+def _found(path: Path, text: str) -> Iterator[Registration]:
+    plain, code = blank(text), without_comments(text)
+    for match in _REGISTRATION.finditer(plain):
+        if match["name"] in _parameters_of_macro(text, plain, match.start()):
+            continue  # it is named where the macro is used
+        is_implementation = match["macro"].endswith("_IMPL")
+        if is_implementation != bool(match["key"]):
+            continue
+        block = _block(plain, match.end())
+        pattern = _IMPL if is_implementation else _DEF
+        ops = (found[found.re.groups] for found in pattern.finditer(code, *block))
+        yield Registration(
+            path=path,
+            macro=match["macro"],
+            name=match["name"],
+            key=match["key"] or "",
+            start=match.start(),
+            end=match.end(),
+            name_start=match.start("name"),
+            ops=tuple(dict.fromkeys(ops)),
+        )
+
+
+def _parameters_of_macro(text: str, plain: str, position: int) -> set[str]:
+    """Of the macro in whose definition a position stands; none where it stands in no such."""
+    line = plain.rfind("\n", 0, position)
+    while line > 0 and text[:line].endswith(("\\", "\\\r")):
+        line = plain.rfind("\n", 0, line)
+    define = _DEFINE.match(plain, line + 1)
+    return {name.strip() for name in define["parameters"].split(",")} if define else set()
+
+
+def _block(plain: str, end: int) -> tuple[int, int]:
+    """The braces that follow; nothing where none do."""
+    brace = re.compile(r"\s*\{").match(plain, end)
+    return (brace.end(), closing(plain, brace.end() - 1) or len(plain)) if brace else (end, end)
