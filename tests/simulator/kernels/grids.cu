@@ -27,7 +27,7 @@ __global__ void rounds(int* y, int* total, int count) {
 }
 
 extern "C" cudaError_t run_rounds(int* y, int* total, int count, int blocks, int threads) {
-    void* arguments[] = {&y, &total, &count};
+    void* arguments[] = {(void*)&y, (void*)&total, (void*)&count};
     return cudaLaunchCooperativeKernel(
         (void*)rounds, blocks, threads, arguments, threads * sizeof(int), 0);
 }
