@@ -185,8 +185,9 @@ class Code:
             check = simulator.CHECK_FLAGS if recipe.check else []
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
-            if self.cccl:  # to Thrust, too, the device is the CPU
+            if self.cccl:  # to Thrust, too, the device is the CPU; and at -O1 it is slow
                 cxx.append("-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP")
+                cxx += [] if clang else ["-O2"]
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
             if self.several:
                 language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
