@@ -137,7 +137,7 @@ def test_a_graph_holds_an_algorithm(run):
 def test_what_goes_wrong_is_an_error_at_its_line():
     library = jitload.load(SOURCE, name="test_cub", target="cpu")
     y = torch.zeros(1, dtype=torch.int32)
-    with pytest.raises(RuntimeError, match="cub::DeviceReduce::Reduce.*illegal memory") as caught:
+    with pytest.raises(RuntimeError, match=r"cub::DeviceReduce::Reduce.*illegal memory") as caught:
         library.run_whole_of_nothing(y, y, 10)
     lines = SOURCE.read_text().splitlines()
     line = next(number for number, line in enumerate(lines, 1) if "// READS" in line)

@@ -127,7 +127,10 @@ def test_dynamic_shared_memory(declaration, expected):
     ("declaration", "expected"),
     [
         ("__shared__ alignas(8) int a[4];", "alignas(8) __shared__  int a[4];"),
-        ("  __shared__\n alignas(alignof(float4))\n  T a;", "  alignas(alignof(float4)) __shared__\n \n  T a;"),
+        (
+            "  __shared__\n alignas(alignof(float4))\n  T a;",
+            "  alignas(alignof(float4)) __shared__\n \n  T a;",
+        ),
         ("alignas(8) __shared__ int a;", "alignas(8) __shared__ int a;"),
     ],
 )
