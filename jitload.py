@@ -41,6 +41,12 @@ that no function of theirs launches are launched from Python, with a grid and a 
     kernel.add[(n + 255) // 256, 256](x, y, n)       # of __global__ void add(float* x, ...)
     kernel.add[grid, block, stream, shared](x, y, n)  # shared: bytes of dynamic shared memory
 
+Programs. A file with a main(), as samples are, is compiled and run in a process of its own:
+
+    python -m jitload run FILE.cu [MORE.cu .cpp] [-I.. -D..] [-- ARGUMENTS]     in a shell
+    %%cu --run [ARGUMENTS]                                                     above a cell
+    jitload.Program("FILE.cu").run(["ARGUMENT"])                               in Python
+
 Extensions written for CUDA run on "cpu" as they are: there is_cuda() holds for CPU tensors, kCUDA
 is the CPU, and an implementation for CUDA runs in place of one for the CPU, as `kernel.notes` says.
 nvcc's flags are used as far as they mean something there; the others are named.
@@ -78,8 +84,8 @@ Settings, from the environment:
     TORCH_CUDA_ARCH_LIST   "8.0 9.0+PTX", "Ampere;Hopper"   (default: the GPUs present, or 8.0 9.0)
     CUDA_HOME, CXX         which CUDA toolkit and which C++ compiler: g++, or clang 16 and later
 
-From the shell: `python -m jitload build [NAME...]`, `python -m jitload resources NAME`,
-`python -m jitload doctor`, `python -m jitload prune`.
+From the shell: `python -m jitload build [NAME...]`, `python -m jitload run FILE.cu`,
+`python -m jitload resources NAME`, `python -m jitload doctor`, `python -m jitload prune`.
 """
 
 from __future__ import annotations
@@ -98,6 +104,7 @@ from jitloader.events import BuildEvent, announce, listen, listeners, unlisten
 from jitloader.functions import Function
 from jitloader.handle import Kernel, handle_for, instrumented, loaded
 from jitloader.opening import OpenBuild
+from jitloader.programs import Program, has_main
 from jitloader.renamed import renamed
 from jitloader.runtime import library as simulator_runtime
 from jitloader.runtime import simulated_launches
@@ -116,6 +123,7 @@ __all__ = [
     "Diff",
     "Kernel",
     "MissingTool",
+    "Program",
     "announce",
     "default_target",
     "device",
@@ -132,8 +140,6 @@ _LATER = {  # and these, which a warm load does without
     "doctor": "jitloader.commands",
     "Parameter": "toolchain.signatures",
     "STREAM": "toolchain.signatures",
-    "Program": "jitloader.programs",
-    "has_main": "jitloader.programs",
     "definitions": "toolchain.launchers",
     "linked": "toolchain.links",
     "LIMITS": "toolchain.resources",

@@ -81,7 +81,7 @@ class Ran:
 
 
 class Program:
-    """Sources with a main(), and its build.
+    """Sources with a main(), built for this target: `jitload.load` says what the arguments are.
 
     Raises:
         CompileError: it does not compile.
@@ -109,7 +109,7 @@ class Program:
             self.recipe = recipe
             self.build: Build = ensure(recipe)
             if recipe.target == "cpu":
-                runtime.libraries()  # which are built now, if they are not yet
+                runtime.libraries(self.build)  # which are built now, if they are not yet
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Program:
         if not self.build.library.exists():  # another process has just pruned it
             self.build = ensure(self.recipe)
         Cache.here().use(self.build.folder)
-        needed = runtime.libraries() if self.recipe.target == "cpu" else []
+        needed = runtime.libraries(self.build) if self.recipe.target == "cpu" else []
         named = f"./{self.recipe.sources[0].stem}"
         paths = [str(path) for path in (*needed, self.build.library)]
         return [sys.executable, "-I", "-S", str(_RUNNER), *paths, "--", named, *arguments]
@@ -254,7 +254,7 @@ def _descendants(pid: int) -> list[int]:
 # ---- from the shell
 
 
-_SOURCES = (".cu", ".cpp", ".cc", ".cxx")
+_SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
 _WITH_VALUES = {"-I", "-D", "-U", "-include", "-isystem", "-Xcompiler", "-Xptxas", "-gencode"}
 _WITH_VALUES |= {"-L", "-l", "-arch", "-code", "-std", "--compiler-options", "--ptxas-options"}
 

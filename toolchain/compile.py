@@ -214,6 +214,8 @@ def _load_extension(
     folders = [f"-I{folder}" for folder in include]
     if code.cccl:  # after all others: what the simulator has under CUDA's names comes first
         folders += ["-isystem", str(code.cccl[0])]
+    if for_cuda and code.recipe.program:
+        folders += libraries.include_flags(code, home)
     nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     link += code.link_flags
@@ -276,6 +278,10 @@ def _with_real_names(text: str, to_compile: list[Path], compiler: list[str]) -> 
     names = {f"source{n}": str(path).replace("$", "$$") for n, path in enumerate(to_compile)}
     text = re.sub(r"(?m)^(build \S+: \w+) /(\d+)\.\w+$", r"\1 $source\2", text)
     text = re.sub(r"(?m)^ *(depfile|deps) = .*\n", "", text)
+    for number, path in enumerate(to_compile):
+        if path.suffix == ".c":  # of a program: as nvcc has it, this one is C
+            edge = rf"(?m)^build \S+: \w+ \$source{number}$"
+            text = re.sub(edge, lambda found: f"{found[0]}\n  cflags = $cflags -x c", text)
     if len(compiler) > 1:
         words = " ".join(map(for_ninja, compiler))
         text = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {words}", text)

@@ -49,9 +49,18 @@ def link_flags(code: Code, home: Path | None, work: Path) -> list[str]:
     return flags
 
 
+def include_flags(code: Code, home: Path) -> list[str]:
+    """Where the headers of those libraries are which CUDA's own folder lacks: a wheel has them."""
+    found = []
+    for header in _headers(code):
+        if not (home / "include" / header).is_file():
+            found += [folder for folder in _wheels("include") if (folder / header).is_file()][:1]
+    return [word for folder in dict.fromkeys(found) for word in ("-isystem", str(folder))]
+
+
 def wanted(code: Code) -> list[str]:
     """The libraries for whose headers a program asks."""
-    headers = {name for path in code.files for _, name in sources.included(code.text(path))}
+    headers = _headers(code)
     return [
         library
         for pattern, library in _OF_HEADERS.items()
@@ -59,13 +68,23 @@ def wanted(code: Code) -> list[str]:
     ]
 
 
+def _headers(code: Code) -> list[str]:
+    """The headers of libraries that a program includes."""
+    names = {name for path in code.files for _, name in sources.included(code.text(path))}
+    return sorted(n for n in names if any(re.fullmatch(way, n) for way in _OF_HEADERS))
+
+
+def _wheels(folder: str) -> list[Path]:
+    """Folders of this name in NVIDIA's wheels, which torch brings along."""
+    return sorted((Path(torch.__file__).parents[1] / "nvidia").glob(f"*/{folder}"))
+
+
 def folders(home: Path) -> list[Path]:
     """Where CUDA's libraries lie: in the toolkit's folder, and in those of the wheels.
 
     The system's loader looks there, too, when a program is started.
     """
-    wheels = Path(torch.__file__).parents[1] / "nvidia"
-    places = [*(home / "lib64", home / "lib"), *sorted(wheels.glob("*/lib"))]
+    places = [home / "lib64", home / "lib", *_wheels("lib")]
     return [place for place in places if place.is_dir()]
 
 

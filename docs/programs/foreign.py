@@ -4,7 +4,7 @@
         --afresh           tries again what is known, too; by default a result is kept as long as
                            the file and the project are as they were
         --known            tries nothing, and tells of what is known
-        --mend             of what is known, tries again all that was not right
+        --mend             of what is known, tries again all that was not right (or too slow)
         --only WORD        tries those with the word in SOURCE/NAME; writes no page
         --seconds N        for each run of a program (60)
         --jobs N           at once (2)
@@ -107,7 +107,12 @@ def main(words: list[str]) -> None:
         return rows
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        rows = [row for each in pool.map(try_one, found) for row in each]
+        try:
+            rows = [row for each in pool.map(try_one, found) for row in each]
+        except KeyboardInterrupt:  # what is known by now is kept
+            pool.shutdown(wait=False, cancel_futures=True)
+            attempt.stop()
+            raise
     print(totals_table(rows, read(options.before)))
     if options.out or not options.only:
         out = options.out or ROOT / "docs/foreign.csv"
@@ -160,7 +165,7 @@ class Kept:
         except (OSError, ValueError, KeyError):
             return None
         if self.mend:
-            good = all(row.verdict in GOOD for row in judged(case, answer))
+            good = all(row.verdict in (*GOOD, "slow") for row in judged(case, answer))
             return answer if good else None
         if self.known:
             return answer
@@ -178,6 +183,11 @@ class Attempt:
 
     def __init__(self, project: Path, target: str, seconds: float):
         self.project, self.target, self.seconds = project, target, seconds
+        self.processes: set[subprocess.Popen] = set()
+
+    def stop(self) -> None:
+        for process in list(self.processes):
+            _end(process)
 
     def answer(self, case: Case) -> dict:
         """What `foreign_try` says."""
@@ -202,15 +212,16 @@ class Attempt:
             env={**os.environ, "PYTHONPATH": str(self.project)},
             start_new_session=True,
         )
+        self.processes.add(process)
         limit = BUILD_SECONDS + (self.seconds + 5) * len(case.arguments)
         try:
             out, errors = process.communicate(json.dumps(asked), timeout=limit)
         except subprocess.TimeoutExpired:
             return {"verdict": "hung", "why": "the build did not end in time"}
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _end(process)
             process.wait()
+            self.processes.discard(process)
         try:
             return json.loads(out.splitlines()[-1])
         except (IndexError, ValueError):
@@ -224,6 +235,12 @@ def flags_for(case: Case, target: str) -> list[str]:
     if "OpenMP" in case.needs:
         return ["-fopenmp" if target == "cpu" else "-Xcompiler=-fopenmp"]
     return []
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End the session that a process leads."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def judged(case: Case, answer: dict | None) -> list[Row]:
@@ -244,7 +261,7 @@ def _judged(case: Case, words: tuple[str, ...], ran: dict, build: float) -> Row:
         if line := foreign_words.passed(said):
             verdict, why = "right", f"{line} (and was stopped later, when its time was over)"
         else:
-            verdict = "slow" if ran["cpu"] > 0.2 * ran["seconds"] else "hung"
+            verdict = "slow" if ran["cpu"] > 0.05 * ran["seconds"] else "hung"
             why = said.strip().splitlines()[-1] if said.strip() else ""
     elif status == 127 and "cannot be started" in said:
         verdict, why = "no build", said.strip().splitlines()[-1]
@@ -268,7 +285,7 @@ def _row(
     here = f"{case.folder}/"
     return Row(
         source=case.source,
-        file=" ".join([case.name, *words]),
+        file=f"{case.name} [{' '.join(words)}]" if words else case.name,
         digest=case.digest,
         kind=case.kind,
         needs=", ".join(case.needs),
@@ -349,7 +366,7 @@ def _totals(source: str | None, rows: list[Row], before: list[Row]) -> list[obje
 
 
 def _file(row: Row) -> tuple[str, str]:
-    return row.source, row.file.split(" ")[0]
+    return row.source, re.sub(r" \[.*\]$", "", row.file)
 
 
 def _builds(row: Row) -> bool:

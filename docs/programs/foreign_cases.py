@@ -45,13 +45,17 @@ LIBRARIES = {
     r"nvvm\.h|nvJitLink\.h|nvFatbin\.h": "libNVVM and nvJitLink",
     r"(cutlass|cute)/.*": "CUTLASS",
     r"omp\.h": "OpenMP",
+    r"nvbench/.*": "NVBench",
+    r"cudla\.h": "cuDLA",
+    r"gtest/.*|benchmark/benchmark\.h": "Google's test or benchmark",
     r"(nvtx3/|nvToolsExt).*": "NVTX",
     r"thunderkittens.*|kittens.*": "ThunderKittens",
 }
-_NEXT = {  # what the simulator does not run yet
+_NEXT = {  # what the simulator does not run yet, and what nobody does
     r"\basm\s*(?:volatile|__volatile__)?\s*\(|\b__asm__|\basm\s+volatile": "inline PTX",
     r"\bwmma::|nvcuda::|<mma\.h>": "tensor cores",
     r"\bCUtensorMap\b|cp_async_bulk|<cuda/ptx>": "TMA",
+    r"\bFIXME\b": "its reader to fill a gap",
     r"__cluster_dims__|this_cluster|cluster_group|cudaLaunchKernelEx": "clusters",
 }
 
@@ -111,6 +115,8 @@ def cases(root: Path) -> list[Case]:
     for path in kernels:
         if path.name in included and not _has_main(path):
             continue  # it is tried with what includes it
+        if path.name.startswith("LICENSE"):
+            continue
         found.append(_case(root, path.relative_to(root).as_posix(), [path]))
     return sorted(found, key=lambda case: case.name)
 
@@ -128,8 +134,11 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
     needs += [what for way, what in _NEXT.items() if any(re.search(way, t) for t in texts)]
     others: list[Path] = []
     if len(files) == 1:
-        beside = sorted(p for p in first.parent.iterdir() if p.suffix in (".cu", ".cpp", ".cc"))
-        others = [p for p in beside if p != first and not _has_main(p)]
+        folders = dict.fromkeys(path.parent for path in own)
+        beside = [p for folder in folders for p in sorted(folder.iterdir()) if p.suffix in SOURCES]
+        stems = {path.stem for path in own}
+        beside = [p for p in beside if p.parent == first.parent or p.stem in stems]
+        others = [p for p in beside if p not in own and not _has_main(p)]
     if any(_has_main(path) for path in files):
         kind = "program"
     elif any(_TORCH.match(header) for header in headers):

@@ -7,10 +7,10 @@ import re
 WAIVED = 2  # the exit status of a sample that this device does not suit, as NVIDIA's have it
 
 _FAILED = (
-    r"\bFAIL(?:ED|URE|S)?\b|\bfail(?:ed|ure)\b|\bmis-?match(?:es)?\b|\bincorrect\b|\bwrong\b"
-    r"|\b(?:do(?:es)?|did) not match\b|\bdon't match\b|\bnot equal\b|\bnot (?:the )?same\b"
-    r"|\bCUDA (?:Runtime )?[Ee]rror\b|\bCUDA_?ERROR\b|\b(?:ERROR|Error)\b[:!]|\bunmatched\b"
-    r"|\bNot Correct\b|\bNo[,!]? .*(?:not|n't) match"
+    r"(?i:\bfail(?:ed|ures?|s)?\b|\bmis-?match(?:es|ed)?\b|\bincorrect\b|\bwrong\b"
+    r"|\b(?:do(?:es)?|did|is|are)(?:n't| not) (?:match|equal|correct|the same)\b"
+    r"|\bnot (?:equal|(?:the )?same|correct)\b|\bunmatched\b|\bcuda (?:runtime )?_?error\b)"
+    r"|\b(?:ERROR|Error)\b[:!]"
 )
 _PASSED = (
     r"\bPASS(?:ED|ES)?\b|\b[Pp]ass(?:ed|es)?\b|\b[Ss]uccess(?:ful|fully)?\b|\bSUCCESS\w*\b"
@@ -19,7 +19,7 @@ _PASSED = (
 )
 # Words of failure that say that there is none.
 _NONE = (
-    r"\b(?:0|no|zero|without)\b[\w\s]{0,20}\b(?:errors?|mis-?match\w*|failures?|failed|wrong)\b"
+    r"(?i)\b(?:0|no|zero|without)\b[\w\s]{0,20}\b(?:errors?|mis-?match\w*|failures?|failed|wrong)\b"
     r"|\b(?:errors?|mis-?match\w*|failures?|failed|fail|wrong)\b\s*(?:count|rate|s)?\s*[:=]\s*"
     r"(?:0\b(?!\.\d*[1-9])|none|no)|\bif .*\bfail|\btolerance\b"
 )
@@ -29,14 +29,17 @@ _DEVIATION = re.compile(
     re.IGNORECASE,
 )
 _LARGE = 1e-2
+_ABSENT = "invalid device ordinal"  # as CUDA calls a second GPU where there is one
 _UNASKED = "an error of CUDA that the program did not ask for"
 _USAGE = re.compile(r"^\s*(?:usage|use|syntax)\s*:|\bUsage\b", re.IGNORECASE | re.MULTILINE)
 
 
 def verdict(status: int, said: str) -> tuple[str, str]:
-    """ "right", "runs", "wrong", "waived" or "arguments", and the line that says so."""
+    """Whether "right", "runs", "wrong", "waived" or "arguments", and the line that says so."""
     if _UNASKED in said:
         return "wrong", _line(said, said.index(_UNASKED))
+    if status and (found := re.search(_ABSENT, said)):
+        return "waived", _line(said, found.start())
     for line in said.splitlines():
         if re.search(_FAILED, line) and not re.search(_NONE, line) and not _is_small(line):
             if status == WAIVED:

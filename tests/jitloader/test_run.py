@@ -243,16 +243,19 @@ def test_what_stands_in_the_line_goes_where_it_belongs():
 
 TWO = """
     int twice(int);
-    int main() { return twice(THREE); }
+    extern "C" int half(int);
+    int main() { return half(twice(twice(THREE))); }
 """
 
 
 def test_more_sources_and_flags(capfd):
     write("main.cu", TWO)
     write("twice.cpp", "int twice(int n) { return 2 * n; }")
-    assert commands.main(["run", "main.cu", "twice.cpp", "-DTHREE=3", "--target", "cpu"]) == 6
+    write("half.c", "int half(int class) { return class / 2; }")
+    sources = ["main.cu", "twice.cpp", "half.c"]
+    assert commands.main(["run", *sources, "-DTHREE=3", "--target", "cpu"]) == 6
     assert "main.cu ended with exit status 6" in capfd.readouterr().err
-    assert commands.main(["run", "main.cu", "-DTHREE=3", "--target=cpu"]) == 127
+    assert commands.main(["run", "main.cu", "half.c", "-DTHREE=3", "--target=cpu"]) == 127
     assert "undefined symbol: twice(int)" in capfd.readouterr().err
 
 

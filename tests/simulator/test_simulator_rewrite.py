@@ -169,7 +169,7 @@ UNSUPPORTED = [
     ("#include <cuda/ptx>", "TMA"),
     ("__global__ void __cluster_dims__(2, 1, 1) k();", "cluster"),
     ("auto c = cg::this_cluster();", "cluster"),
-    ("cg::this_grid().sync();", "grid"),
+    ("cg::this_multi_grid().sync();", "one device"),
     ("#include <cub/device/device_topk.cuh>", "CUB"),
     ("#include <thrust/system/cuda/vector.h>", "Thrust"),
     ("#include <cute/tensor.hpp>", "CUTLASS"),
@@ -243,6 +243,7 @@ def test_what_the_preprocessor_drops_in_a_kernel_may_stand(branches):
         (f"#define D __device__\nD int f() {{\n#ifdef __CUDA_ARCH__\n{PTX}\n#endif\n}}", 4),
         (f"#if __CUDA_ARCH__ >= 800\n__device__ int f() {{ {PTX} }}\n#endif", 2),
         (f"#if defined(__CUDACC__)\n{PTX}\n#endif", 2),
+        (f"#if __CUDA_ARCH__ >= 800\n#define COPY {PTX}\n#else\n#define COPY\n#endif", 2),
     ],
 )
 def test_ptx_that_the_device_would_run_is_refused_at_its_line(text, line):

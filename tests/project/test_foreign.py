@@ -1,0 +1,140 @@
+"""docs.programs.foreign: what is tried of a stranger's folder, and what is said of it."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from jit_cases import write
+
+from docs.programs import foreign, foreign_words
+from docs.programs.foreign_cases import cases
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "verdict"),
+    [
+        (0, "Test PASSED\n", "right"),
+        (0, "All results match. Starting benchmarks.\n", "right"),
+        (0, "Max error: 0.000000\n", "right"),
+        (0, "Max error: 12.5\n", "runs"),
+        (0, "0 errors, success\n", "right"),
+        (0, "COMPLETED SUCCESSFULLY\n", "right"),
+        (0, "C[0] = 4\n", "runs"),
+        (0, "", "runs"),
+        (0, "Test FAILED\n", "wrong"),
+        (0, "Test PASSED\nError at 3: 4 vs 5\nmismatch\n", "wrong"),
+        (0, "Results do not match\n", "wrong"),
+        (0, "an error of CUDA that the program did not ask for: kernel k\nTest PASSED", "wrong"),
+        (1, "Test PASSED\n", "wrong"),
+        (2, "needs two GPUs, waived\n", "waived"),
+        (1, "Usage: a.out N\n", "arguments"),
+    ],
+)
+def test_a_program_is_judged_by_its_status_and_its_words(status, said, verdict):
+    assert foreign_words.verdict(status, said)[0] == verdict
+
+
+CHOOSES = """
+    // switch (kernel_num) { case 9: } is only said here
+    void run(int kernel_num) { switch (kernel_num) { case 1: break; case 3: { break; } } }
+    int main(int argc, char** argv) {
+        int kernel_num = 1;
+        if (argc > 1) kernel_num = atoi(argv[1]);
+        switch (argc) { case 7: break; }
+    }
+"""
+
+
+@pytest.fixture
+def strangers(tmp_path):
+    """A folder with a sample of each kind."""
+    here = tmp_path / "repository"
+    write(f"{here}/sample/main.cpp", "int main() { return half(4); }")
+    write(f"{here}/sample/half.cu", '#include "shared.h"\nint half(int n) { return n / 2; }')
+    write(
+        f"{here}/sample/CMakeLists.txt",
+        "project(sample)\n# add_executable(no no.cu)\nset(SRC half.cu)\n"
+        "add_executable(${PROJECT_NAME} main.cpp ${SRC})\n",
+    )
+    write(f"{here}/Common/shared.h", "int half(int n);")
+    write(f"{here}/many/chooses.cu", CHOOSES)
+    write(f"{here}/many/part.cuh", "")
+    write(f"{here}/many/included.cu", "__global__ void k() {}")
+    write(f"{here}/many/kernels.cu", '#include "included.cu"\n')
+    write(f"{here}/many/window.cu", "#include <GL/gl.h>\nint main() {}")
+    write(f"{here}/many/ptx.cu", '__device__ void f() { asm volatile("nop;"); }')
+    return here
+
+
+def test_what_is_tried_of_a_folder(strangers):
+    found = {case.name: case for case in cases(strangers)}
+    assert list(found) == [
+        "many/chooses.cu",
+        "many/kernels.cu",
+        "many/ptx.cu",
+        "many/window.cu",
+        "sample",
+    ]
+    sample = found["sample"]
+    assert sample.kind == "program"
+    assert [path.name for path in sample.files] == ["main.cpp", "half.cu"]
+    assert strangers / "Common" in sample.include
+    assert found["many/chooses.cu"].arguments == (("1",), ("3",))
+    assert (found["many/kernels.cu"].kind, found["many/ptx.cu"].needs) == (
+        "kernels",
+        ("inline PTX",),
+    )
+    assert found["many/window.cu"].graphics
+    before = sample.digest
+    (strangers / "Common/shared.h").write_text("int half(int);")
+    assert {case.name: case.digest for case in cases(strangers)}["sample"] != before
+
+
+RIGHT = r"""
+    #include <cstdio>
+    __global__ void one(int* x) { *x = 1; }
+    int main() {
+        int x = 0, *y;
+        cudaMalloc(&y, 4);
+        one<<<1, 1>>>(y);
+        cudaMemcpy(&x, y, 4, cudaMemcpyDeviceToHost);
+        std::puts(x == 1 ? "Test PASSED" : "Test FAILED");
+        if (x == SLEEPS) for (;;) sleep(1);
+    }
+"""
+
+
+def test_a_folder_is_tried_and_told_of(in_scratch, tmp_path, capsys):
+    here = tmp_path / "repository"
+    write(f"{here}/right.cu", "#include <unistd.h>\n#define SLEEPS 9\n" + RIGHT)
+    write(f"{here}/hung.cu", "#include <unistd.h>\nint main() { for (;;) sleep(1); }")
+    write(f"{here}/crash.cu", "int main() { *(volatile int*)8 = 1; }")
+    write(f"{here}/broken.cu", "int main() { return unknown; }")
+    write(f"{here}/kernels.cu", "__global__ void k(float* x) { *x = 1; }")
+    write(f"{tmp_path}/COMMITS", "somebody+repository 1234\n")
+    table = tmp_path / "table.csv"
+    options = [str(here), "--target", "cpu", "--out", str(table), "--kept", str(tmp_path / "kept")]
+    foreign.main([*options, "--seconds", "1"])
+    with table.open() as file:
+        rows = {row["file"]: row for row in csv.DictReader(file)}
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "broken.cu": "no build",
+        "crash.cu": "crashed",
+        "hung.cu": "hung",
+        "kernels.cu": "loads",
+        "right.cu": "right",
+    }
+    assert "'unknown' was not declared" in rows["broken.cu"]["why"]
+    assert rows["kernels.cu"]["why"] == "k"
+    assert foreign.commit_of(Path(here)) == "somebody/repository at 1234"
+    assert "| repository | 5 | 1 |" in capsys.readouterr().out
+
+    # Known results are used, and another file's table is joined by name and digest.
+    foreign.main([*options, "--known"])
+    ours = foreign.read(table)
+    assert [row.verdict for row in ours] == [row["verdict"] for row in rows.values()]
+    theirs = [row if row.file != "right.cu" else replace(row, verdict="wrong") for row in ours]
+    page = foreign.page(ours, [here], before=theirs, other=theirs)
+    assert "4 of 5 have the same verdict on a GPU." in page
+    assert "| repository/right.cu | right | wrong | `Test PASSED` |" in page
