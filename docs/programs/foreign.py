@@ -5,6 +5,7 @@
                            the file and the project are as they were
         --known            tries nothing, and tells of what is known
         --mend             of what is known, tries again all that was not right (or too slow)
+        --plain            leaves out what needs another library, or what comes next
         --only WORD        tries those with the word in SOURCE/NAME; writes no page
         --seconds N        for each run of a program (60)
         --jobs N           at once (2)
@@ -90,6 +91,7 @@ def main(words: list[str]) -> None:
     project = options.project.resolve()
     target = options.target or default_target()
     found = [case for folder in options.folders for case in cases(folder.resolve())]
+    found = [case for case in found if not (options.plain and case.needs)]
     found = [case for case in found if options.only in f"{case.source}/{case.name}"]
     ways = {"afresh": options.afresh, "mend": options.mend, "known": options.known}
     kept = Kept(options.kept / target, digest_of_project(project), **ways)
@@ -127,6 +129,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--afresh", action="store_true")
     made.add_argument("--known", action="store_true")
     made.add_argument("--mend", action="store_true")
+    made.add_argument("--plain", action="store_true")
     made.add_argument("--only", default="")
     made.add_argument("--seconds", type=float, default=60)
     made.add_argument("--jobs", type=int, default=2)
@@ -238,8 +241,11 @@ def flags_for(case: Case, target: str) -> list[str]:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """End the session that a process leads."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    """End a process, which ends its compilers first, and the session that it leads."""
+    with contextlib.suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+        if process.poll() is None:
+            process.terminate()
+            process.wait(5)
         os.killpg(process.pid, signal.SIGKILL)
 
 
