@@ -121,7 +121,7 @@ def _build_in(work: Path, inputs: Inputs) -> Build | None:
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
     shown = f"{recipe.name}{' (for lab.check)' * recipe.check}"
-    with announced(shown, recipe.target, inputs.notes) as progress:
+    with announced(shown, recipe.target, inputs.notes, inputs.expected) as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
         output, read = compile_library(inputs, name, work, log, progress)
     if unknown := read - inputs.files.keys():

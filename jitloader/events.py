@@ -16,7 +16,8 @@ class BuildEvent:
 
     Attributes:
         name, target: of the kernel; the name says so of a build that lab.check asks for.
-        stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu".
+        stage: "starting", then what is being compiled, as in "1 of 3: layer_norm.cu"; and in
+            brackets what of it takes long.
         seconds: since the build began.
         state: "building" (at once, and four times a second), then "done" or "failed".
         notes: what in the sources and flags means something else for this target than to nvcc.
@@ -60,15 +61,21 @@ def announce(wanted: bool) -> bool:
 
 
 @contextlib.contextmanager
-def announced(name: str, target: str, notes: Iterable[str] = ()) -> Iterator[Callable[[str], None]]:
-    """Tell the listeners how a build goes; what is yielded tells them the stage."""
+def announced(
+    name: str, target: str, notes: Iterable[str] = (), expected: str = ""
+) -> Iterator[Callable[[str], None]]:
+    """Tell the listeners how a build goes; what is yielded tells them the stage.
+
+    expected: what makes it take long, said with every stage.
+    """
     started, last = time.perf_counter(), "starting"
+    because = f" ({expected})" if expected else ""
 
     def tell(stage: str, state: str = "building") -> None:
         nonlocal last
         last = stage
         seconds = time.perf_counter() - started
-        event = BuildEvent(name, target, stage, seconds, state, tuple(notes))
+        event = BuildEvent(name, target, f"{stage}{because}", seconds, state, tuple(notes))
         for listener in list(listeners) or ([_print_line] if _prints else []):
             listener(event)
 
@@ -90,6 +97,7 @@ def _print_line(event: BuildEvent) -> None:
         notes = event.notes if event.state == "done" else ()
         lines += [f"jitload: {event.name}: {note}" for note in notes]
         print(*lines, sep="\n", file=stream, flush=True)
-    elif event.stage == "starting":
-        text = f"jitload: building {event.name} for {event.target} ..."
+    elif event.stage.startswith("starting"):
+        because = event.stage.removeprefix("starting")
+        text = f"jitload: building {event.name} for {event.target}{because} ..."
         print(text, end="", file=stream, flush=True)

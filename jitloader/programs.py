@@ -109,7 +109,7 @@ class Program:
             self.recipe = recipe
             self.build: Build = ensure(recipe)
             if recipe.target == "cpu":
-                runtime.needed_by(self.build)  # which are built now, if they are not yet
+                runtime.libraries(self.build)  # which are built now, if they are not yet
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Program:
         if not self.build.library.exists():  # another process has just pruned it
             self.build = ensure(self.recipe)
         Cache.here().use(self.build.folder)
-        needed = runtime.needed_by(self.build) if self.recipe.target == "cpu" else []
+        needed = runtime.libraries(self.build) if self.recipe.target == "cpu" else []
         named = f"./{self.recipe.sources[0].stem}"
         paths = [str(path) for path in (*needed, self.build.library)]
         return [sys.executable, "-I", "-S", str(_RUNNER), *paths, "--", named, *arguments]

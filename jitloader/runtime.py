@@ -29,11 +29,15 @@ def recipe(name: str = "simulator", source: Path = simulator.RUNTIME) -> Recipe:
     )
 
 
-def needed_by(build: Build) -> list[Path]:
-    """What has to be opened before a program for the CPU, for all to use, in this order."""
-    own = ensure(recipe())
-    Cache.here().use(own.folder)
-    return [own.library, *libraries_of(build)]
+def libraries(program: Build) -> list[Path]:
+    """What a program for the CPU needs opened before it, for all to use, in this order.
+
+    Raises:
+        CompileError: one does not compile here.
+    """
+    build = ensure(recipe())
+    Cache.here().use(build.folder)
+    return [build.library, *(_build_of(header).library for header in program.libraries)]
 
 
 @functools.cache
@@ -50,11 +54,6 @@ def open_libraries(build: Build) -> None:
     """
     for header in build.libraries:
         _library_of(header)
-
-
-def libraries_of(build: Build) -> list[Path]:
-    """The files of those libraries, built if they are not yet, for who opens them elsewhere."""
-    return [_build_of(header).library for header in build.libraries]
 
 
 @functools.cache

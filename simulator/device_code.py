@@ -20,8 +20,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+from zlib import crc32
 
-from simulator.scan import blank, closing
+from simulator.scan import blank, closing, without_comments
 
 ARCHITECTURE = "__CUDA_ARCH__"
 VALUE = "900"  # of compute capability 9.0, as cudaGetDeviceProperties says
@@ -33,18 +34,74 @@ _VARIABLE = r"\b__(?:device|constant|managed)__\b"
 _EXTERNAL = re.compile(rf"\bextern\b[^;(){{}}]*{_VARIABLE}[^;(){{}}]*?(\w+)\s*(?:\[[^;]*)?;")
 
 
+class Choice(NamedTuple):
+    """An #if outside of functions that asks for the architecture and defines macros, nothing else.
+
+    The host and the device have macros of their own by it: it is asked again where device code
+    begins, and where that ends.
+
+    start, end: where it stands in its file.
+    reach: its names, and the macros that lead to them.
+    """
+
+    names: frozenset[str]
+    text: str
+    start: int
+    end: int
+    reach: frozenset[str] = frozenset()
+
+    @property
+    def mark(self) -> str:
+        """A macro that says that it has been compiled, which depends on where it stands."""
+        return f"SIMULATOR_CHOICE_{crc32(self.text.encode()):x}"
+
+    def again(self) -> str:
+        forgotten = "".join(f"#undef {name}\n" for name in sorted(self.names))
+        return f"#ifdef {self.mark}\n{forgotten}{self.text}\n#endif"
+
+    @classmethod
+    def in_text(cls, text: str, code: str, architecture: frozenset[str]) -> list[Choice]:
+        if not any(word in text for word in architecture):
+            return []
+        directives = list(_directives(text, code))
+        plain, bare = _without(directives, code), without_comments(text)
+        waiting: list[tuple[int, bool]] = []  # of each open #if its index, and whether it asks
+        found: list[Choice] = []
+        for index, directive in enumerate(directives):
+            words = _WORD.findall(code[directive.start : directive.end])
+            asks = not architecture.isdisjoint(words)
+            if directive.word == "if":
+                waiting.append((index, asks))
+            elif directive.word == "elif" and waiting and asks:
+                waiting[-1] = waiting[-1][0], True
+            elif directive.word == "endif" and waiting:
+                first, asked = waiting.pop()
+                start, end = directives[first].start, directive.end
+                within = directives[first:index]
+                names = frozenset(
+                    _DEFINE.match(text, each.start)[1] for each in within if each.word == "define"
+                )
+                alone = not plain[start:end].strip() and all(d.word != "include" for d in within)
+                if asked and names and alone and not _in_function(plain, start, directives):
+                    found = [choice for choice in found if choice.start < start]  # within this one
+                    found.append(cls(names, bare[start:end], start, end))
+        return found
+
+
 @dataclass(frozen=True)
 class Load:
     """What is known of all the files that are compiled together.
 
     device: the macros that mark a function as the device's, as `__device__` does.
     architecture: those that depend on `__CUDA_ARCH__`; empty where no file speaks of it.
+    choices: where macros are defined in one way or another, as it says.
     several: whether several .cu files are compiled.
     external: the variables of the device that one file declares for another to define.
     """
 
     device: frozenset[str] = frozenset({"__device__", "__global__"})
     architecture: frozenset[str] = frozenset()
+    choices: tuple[Choice, ...] = ()
     several: bool = False
     external: frozenset[str] = frozenset()
 
@@ -62,8 +119,18 @@ class Load:
                     if definition := _DEFINE.match(directive[0]):
                         words = replaced.setdefault(definition[1], set())
                         words.update(_WORD.findall(definition[3]))
+        codes = [(text, blank(text)) for text in texts if "#" in text]
+        architecture, found = _that_lead_to({ARCHITECTURE}, replaced), -1
+        while found != len(architecture):  # a choice may depend on another
+            found = len(architecture)
+            choices = [c for text, code in codes for c in Choice.in_text(text, code, architecture)]
+            chosen = (name for choice in choices for name in choice.names)
+            architecture = _that_lead_to({*architecture, *chosen}, replaced)
+        choices = [
+            choice._replace(reach=_that_lead_to(choice.names, replaced)) for choice in choices
+        ]
         device = _that_lead_to(cls.device, replaced)
-        return cls(device, _that_lead_to({ARCHITECTURE}, replaced), several, external)
+        return cls(device, architecture, tuple(choices), several, external)
 
 
 def _that_lead_to(words: Iterable[str], replaced: dict[str, set[str]]) -> frozenset[str]:
@@ -85,18 +152,24 @@ class DeviceCode:
 
     edits: what defines it there: from, to, what to put there.
     lines: those (from 1) on which it is defined.
+    both: those that the host and the device read.
     """
 
     def __init__(self, text: str, code: str, load: Load):
         self.edits: list[tuple[int, int, str]] = []
         self.lines: set[int] = set()
+        self.both: set[int] = set()
         self._text, self._code, self._load = text, code, load
-        if not load.architecture or not load.device & set(_WORD.findall(code)):
+        if not load.architecture:
             return
-        self._directives = list(_directives(text, code))
-        self._plain = _without(self._directives, code)
         self._line_ends = [match.start() for match in re.finditer("\n", text)]
-        self._find()
+        for choice in Choice.in_text(text, code, load.architecture):
+            self.edits.append(self._directives_behind(choice.end, f"#define {choice.mark}"))
+            self.both |= self._lines(choice.start, choice.end)
+        if load.device & set(_WORD.findall(code)):
+            self._directives = list(_directives(text, code))
+            self._plain = _without(self._directives, code)
+            self._find()
 
     def _find(self) -> None:
         bodies = list(self._bodies())
@@ -107,37 +180,50 @@ class DeviceCode:
         for start, end in groups:
             self._define(start, end)
         for function, opened, end in bodies:
-            speaks = self._load.architecture & set(_WORD.findall(self._code[opened[0] : end]))
-            includes = re.search(r"^[ \t]*#[ \t]*include\b", self._code[opened[0] : end], re.M)
+            body = self._code[opened[0] : end]
+            speaks = not self._load.architecture.isdisjoint(_WORD.findall(body))
+            includes = re.search(r"^[ \t]*#[ \t]*include\b", body, re.MULTILINE)
             in_group = any(start <= function < stop for start, stop in groups)
             if (speaks or includes) and not in_group:
-                for start in opened:
-                    self.edits.append(self._directive_at(start, f"#define {ARCHITECTURE} {VALUE}"))
-                self.edits.append(self._directive_at(end - 1, f"#undef {ARCHITECTURE}"))
-                self._count_lines(opened[0], end)
+                begins, ends = self._switches(body)
+                self.edits += [self._directives_at(start, begins) for start in opened]
+                self.edits.append(self._directives_at(end - 1, ends))
+                self.lines |= self._lines(opened[0], end)
         for directive in self._directives:
             if directive.word == "define":
                 self._in_macro(directive)
 
     def _define(self, start: int, end: int) -> None:
         """Define it from the line that begins at `start` to the one that ends at `end`."""
-        first, after = self._line(start), self._line(end) + 1
-        defined = f"#define {ARCHITECTURE} {VALUE}\n#line {first}\n"
-        self.edits.append((start, start, defined))
-        self.edits.append((end, end, f"\n#undef {ARCHITECTURE}\n#line {after - 1}\n"))
-        self._count_lines(start, end)
+        begins, ends = self._switches(self._code[start:end])
+        self.edits.append((start, start, f"{begins}\n#line {self._line(start)}\n"))
+        self.edits.append(self._directives_behind(end, ends))
+        self.lines |= self._lines(start, end)
 
-    def _directive_at(self, position: int, directive: str) -> tuple[int, int, str]:
-        """A directive within a line; what follows keeps its line and its column."""
+    def _switches(self, code: str) -> tuple[str, str]:
+        """The directives before and behind a code of the device."""
+        words = _WORD.findall(code)
+        again = [c.again() for c in self._load.choices if not c.reach.isdisjoint(words)]
+        return (
+            "\n".join([f"#define {ARCHITECTURE} {VALUE}", *again]),
+            "\n".join([f"#undef {ARCHITECTURE}", *again]),
+        )
+
+    def _directives_at(self, position: int, directives: str) -> tuple[int, int, str]:
+        """Directives within a line; what follows keeps its line and its column."""
         line_start = self._code.rfind("\n", 0, position) + 1
         pad = _spaces(self._text[line_start:position])
-        return position, position, f"\n{directive}\n#line {self._line(position)}\n{pad}"
+        return position, position, f"\n{directives}\n#line {self._line(position)}\n{pad}"
+
+    def _directives_behind(self, end: int, directives: str) -> tuple[int, int, str]:
+        """Directives after the line that ends there."""
+        return end, end, f"\n{directives}\n#line {self._line(end)}\n"
 
     def _line(self, position: int) -> int:
         return bisect_left(self._line_ends, position) + 1
 
-    def _count_lines(self, start: int, end: int) -> None:
-        self.lines.update(range(self._line(start), self._line(end) + 1))
+    def _lines(self, start: int, end: int) -> set[int]:
+        return set(range(self._line(start), self._line(end) + 1))
 
     def _in_macro(self, directive: _Directive) -> None:
         """A function that a macro writes: no directive may stand in it, so the value does."""
@@ -211,7 +297,7 @@ class DeviceCode:
                     continue
                 within = [(f, stop) for f, _, stop in bodies if start < f and stop <= end]
                 alone = within and "{" not in self._without(within, start, end)
-                if alone and not _in_function(self._plain, start):
+                if alone and not _in_function(self._plain, start, self._directives):
                     yield start, end
 
     def _without(self, spans: list[tuple[int, int]], start: int, end: int) -> str:
@@ -230,11 +316,12 @@ def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tup
     """
     if not load.several or not re.search(_VARIABLE, code):
         return
-    plain = _without(list(_directives(text, code)), code)
+    directives = list(_directives(text, code))
+    plain = _without(directives, code)
     own = 'inline __attribute__((visibility("hidden"))) ' if is_header else "static "
     reached = 0
     for word in re.finditer(_VARIABLE, plain):
-        if word.start() < reached or _in_function(plain, word.start()):
+        if word.start() < reached or _in_function(plain, word.start(), directives):
             continue
         before = re.split(r"[;{}]", plain[: word.start()][-400:])[-1]
         behind = re.sub(
@@ -253,16 +340,25 @@ def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tup
             yield word.start(), word.start(), own
 
 
-def _in_function(plain: str, position: int) -> bool:
+def _in_function(plain: str, position: int, directives: list[_Directive]) -> bool:
     """Whether a brace is open there that is no namespace's and no class's."""
     opened: list[bool] = []
-    for brace in re.finditer(r"[{}]", plain[:position]):
-        if brace[0] == "{":
-            before = re.split(r"[;{}]", plain[: brace.start()][-400:])[-1]
-            scope = re.search(r"\b(?:namespace|class|struct|union|extern)\b", before)
-            opened.append(not scope or before.rstrip().endswith(")"))
-        elif opened:
-            opened.pop()
+    before: list[list[bool]] = []  # each open #if: another branch opens its own
+    marks = [(d.start, d.word) for d in directives if d.start < position]
+    marks += [(m.start(), m[0]) for m in re.finditer(r"[{}]", plain[:position])]
+    for start, mark in sorted(marks):
+        if mark == "{":
+            declared = re.split(r"[;{}]", plain[:start][-400:])[-1]
+            scope = re.search(r"\b(?:namespace|class|struct|union|extern)\b", declared)
+            opened.append(not scope or declared.rstrip().endswith(")"))
+        elif mark == "}":
+            opened = opened[:-1]
+        elif mark == "if":
+            before.append([*opened])
+        elif mark in ("else", "elif") and before:
+            opened = [*before[-1]]
+        elif mark == "endif" and before:
+            before.pop()
     return any(opened)
 
 

@@ -12,9 +12,14 @@ from collections.abc import Iterator
 _HEADERS = [
     (
         r"\bcudaGraph(?!ics)[A-Z_]\w*|\bcudaStream(?:Begin|End)Capture\b"
-        r"|\bcudaStreamGetCaptureInfo\w*|\bcuda(?:Kernel|Host)NodeParams\b|\bcudaMemsetParams\b"
-        r"|\bcudaThreadExchangeStreamCaptureMode\b",
+        r"|\bcudaStreamGetCaptureInfo\w*|\bcuda(?:Kernel|Host|MemAlloc)NodeParams\b|\bcudaMemsetParams\b"
+        r"|\bcudaThreadExchangeStreamCaptureMode\b|\bcudaDevice(?:[GS]et)?GraphMem\w+",
         "graphs.h",
+    ),
+    (
+        r"\bcuda(?:AccessP|SyncPolicy|Synchronization|StreamAttr)\w+|\bcudaCtxResetPersisting\w+"
+        r"|\bcudaStream[GS]etAttribute\b",
+        "stream_attributes.h",
     ),
     (r"\bcudaLaunch(?:Cooperative)?Kernel\b", "kernel_address.h"),
     (r"\bcuda(?:MemPool|MallocFromPool|DeviceGet(?:Default)?MemPool|DeviceSetMemPool)", "pools.h"),

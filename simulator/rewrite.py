@@ -53,7 +53,7 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     code = blank(text)
     load = Load.of([text]) if load is None else load
     device = DeviceCode(text, code, load)
-    _refuse(code, path, device.lines)
+    _refuse(code, path, device)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
     edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
     edits += needs.kernel_addresses(code)
@@ -255,7 +255,8 @@ def _shared_alignment(code: str) -> Iterator[_Edit]:
 
     The dynamic shared memory is aligned for all types.
     """
-    for match in re.finditer(r"(?P<extern>\bextern\s+)?(?P<shared>__shared__\s+)alignas\s*(?=\()", code):
+    pattern = r"(?P<extern>\bextern\s+)?(?P<shared>__shared__\s+)alignas\s*(?=\()"
+    for match in re.finditer(pattern, code):
         end = closing(code, match.end())
         if end is None:
             continue
@@ -316,6 +317,21 @@ _HAS = "|".join(
     for folder in ("cub", "thrust")
     for path in sorted((_INCLUDE / folder).rglob("*.*"))
 )
+_LIBRARY = (
+    "Of NVIDIA's libraries it has cuBLAS and cuBLASLt. Call PyTorch's routine from Python instead,"
+    " between two kernels."
+)
+_LIBRARIES = {
+    r"cublasXt": "cublasXt",
+    r"cudnn\w*": "cuDNN",
+    r"cufft\w*": "cuFFT",
+    r"cusolver\w*": "cuSOLVER",
+    r"cusparse\w*": "cuSPARSE",
+    r"nccl": "NCCL",
+    r"npp\w*": "NPP",
+    r"nvjpeg": "nvJPEG",
+    r"nvrtc": "NVRTC",
+}
 _UNSUPPORTED = [
     (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
     (
@@ -324,7 +340,7 @@ _UNSUPPORTED = [
         _KEEP,
     ),
     (
-        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/ptx>|<cuda_pipeline\w*\.h>|<cudaTypedefs\.h>",
+        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/ptx>|<cudaTypedefs\.h>",
         "the simulator does not run TMA and asynchronous copies",
         _KEEP,
     ),
@@ -334,9 +350,9 @@ _UNSUPPORTED = [
         _KEEP,
     ),
     (
-        r"\bthis_grid\b|\bgrid_group\b|\bcudaLaunchCooperativeKernel\b",
-        "the simulator does not run grid-wide barriers",
-        "Split the kernel in two: a launch begins when the one before it has ended.",
+        r"\bthis_multi_grid\b|\bmulti_grid_group\b|\bcudaLaunchCooperativeKernelMultiDevice\b",
+        "the simulator has one device, and no grid over several, which CUDA 13 has none of either",
+        "Launch on one device with cudaLaunchCooperativeKernel, and use this_grid().",
     ),
     (
         r"\bcuda(?:Mipmapped|MallocMipmapped|CreateMipmapped)\w*|\bcudaResourceTypeMipmappedArray\b",
@@ -352,6 +368,13 @@ _UNSUPPORTED = [
         r"\bcuda(?:Graphics|GL|VDPAU|EGL|D3D\d+)[A-Z]\w*|<cuda_gl_interop\.h>",
         "the simulator does not share memory with graphics",
         "Keep the results in memory of the device, and copy them to the host.",
+    ),
+    (
+        r"\bcuMem(?:Create|Map|Unmap|Release|SetAccess|Address\w+|Export\w+|Import\w+)\b"
+        r"|\bCUmemAllocationProp\b|\bcuda(?:MemPool(?:Export|Import)|MemPoolPtrExport)\w+"
+        r"|\bcuda(?:Import|Destroy)External\w+|\bcudaExternal(?:Memory|Semaphore)\w+",
+        "the simulator does not map memory into address spaces, or share it among processes",
+        "Allocate with cudaMalloc or cudaMallocAsync.",
     ),
     (
         r"\bcu(?:Module|Link|Library)[A-Z]\w*|\bcuLaunchKernel\w*|\bnvrtc[A-Z]\w*|<nvrtc\.h>",
@@ -374,21 +397,24 @@ _UNSUPPORTED = [
         " the discrete distributions curand_poisson",
         "CURAND_RNG_PSEUDO_PHILOX4_32_10 and curandStatePhilox4_32_10_t run everywhere.",
     ),
+    *(
+        (rf"<{header}\.h>", f"the simulator has no {it}", _LIBRARY)
+        for header, it in _LIBRARIES.items()
+    ),
     (r"<cuda_fp[46]\.h>", "the simulator has no 4-bit or 6-bit floating point", _KEEP),
 ]
 
 
-def _refuse(code: str, path: str, device_lines: set[int]) -> None:
-    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU.
-
-    device_lines: on which `__CUDA_ARCH__` is defined.
-    """
+def _refuse(code: str, path: str, device: DeviceCode) -> None:
+    """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
     found = []
     for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return
-    dropped = _dropped_lines(code, device_lines)
+    dropped = _dropped_lines(code, device.lines)
+    if device.both:
+        dropped -= device.both - _dropped_lines(code, device.lines | device.both)
     for start, message, hint in sorted(found):
         line = code.count("\n", 0, start) + 1
         if line not in dropped:

@@ -9,8 +9,10 @@
 
 // What kernels under check call, and others have inlined: waiting for each other.
 #include "include/simulator/cuda/parking.h"
-#include "include/simulator/warp.h"
+#include "include/simulator/grid.h"
+#include "include/simulator/tile.h"
 
+#include "executor/async_copies.h"
 #include "executor/clocks.h"
 #include "executor/copies.h"
 #include "executor/generators.h"

@@ -18,11 +18,21 @@ from collections.abc import Iterator
 # An edit: from, to, what to put there.
 Edit = tuple[int, int, str]
 
-HEADER = "simulator/torch_cuda.h"  # declares what the edits call
-_NEEDS_HEADER = re.compile(
-    r"\b(?:is_cuda|get_device)\s*\(\s*\)|\bdevice\s*\(\s*\)\s*\.\s*index\s*\(\s*\)"
-    r"|\bsimulator::set_aside\b|\bRestrictPtrTraits\b"
-)
+# What is to be included first, where the code matches: the edits call it, or PyTorch's own headers
+# for CUDA would have declared it.
+_HEADERS = [
+    (
+        r"\b(?:is_cuda|get_device(?:_index)?)\s*\(\s*\)|\bRestrictPtrTraits\b"
+        r"|\bdevice\s*\(\s*\)\s*\.\s*index\s*\(\s*\)|\bsimulator::set_aside\b",
+        "torch_cuda.h",
+    ),
+    (r"\baccelerator\s*::|\baoti_torch_get_current_cuda_stream\b", "torch_stable.h"),
+    (
+        r"\bgetCurrentCUDABlas(?:Lt)?Handle\b"
+        r"|<ATen/cuda/CUDAContext(?:Light)?\.h>[\s\S]*\bcublas(?:Lt)?[A-Z]",
+        "torch_cublas.h",
+    ),
+]
 
 # What has no CPU build in PyTorch, or wants a library that the simulator has not.
 _LIBRARIES = "Write it in plain CUDA C++, or call PyTorch's own operator from the binding."
@@ -33,8 +43,8 @@ UNSUPPORTED = [
         _LIBRARIES,
     ),
     (
-        r"<ATen/(?:native/cuda|cudnn|cuda/tunable|cuda/detail/LazyNVRTC)[^>]*>"
-        r"|<ATen/cuda/(?:CUDAApplyUtils\.cuh|CUDABlas\.h|CUDAGraph\.h|CUDASparse\w*\.h"
+        r"<ATen/(?:native/cuda(?!/KernelUtils\.cuh)|cudnn|cuda/tunable|cuda/detail/LazyNVRTC)[^>]*>"
+        r"|<ATen/cuda/(?:CUDABlas\.h|CUDAGraph\.h|CUDASparse\w*\.h"
         r"|jiterator\w*\.h|MemPool\.h|Sleep\.h|ThrustAllocator\.h|PeerToPeerAccess\.h)>",
         "the simulator does not run PyTorch's own CUDA kernels and libraries",
         _LIBRARIES,
@@ -58,22 +68,28 @@ def edits(text: str, code: str) -> Iterator[Edit]:
         yield *match.span("cuda"), "CPU"
     for match in _CALL.finditer(code):
         yield *match.span("cuda"), "cpu"
+    for match in _ACCELERATOR.finditer(code):
+        yield match.end(), match.end(), "cpu::"
 
 
 def header(code: str) -> str:
-    """What the rewritten text has to include first, as a line; "" for nothing."""
-    return f"#include <{HEADER}>\n" if _NEEDS_HEADER.search(code) else ""
+    """What the rewritten text has to include first, a line each."""
+    found = (f"#include <simulator/{name}>\n" for asks, name in _HEADERS if re.search(asks, code))
+    return "".join(found)
 
 
-_MENTIONS = re.compile(r"cuda\b|CUDA\b|\bget_device\b|\bindex\s*\(\s*\)")
+_MENTIONS = re.compile(r"cuda\b|CUDA\b|\bget_device|\bindex\s*\(\s*\)|\baccelerator\b")
 _REGISTRATION = re.compile(
     r"\b(?:STABLE_)?TORCH_LIBRARY_IMPL\s*\([^,()]*,\s*\w*?(?P<cuda>CUDA)\s*,"
+)
+_ACCELERATOR = re.compile(  # of the stable ABI
+    r"\baccelerator\s*::\s*(?=(?:DeviceGuard|Stream|getCurrent(?:Stream|DeviceIndex))\b)"
 )
 _CALL = re.compile(r"(?:\.|->)\s*(?P<cuda>cuda)\s*\(\s*\)")  # x.cuda()
 
 _QUESTION = re.compile(
-    r"(?P<dot>\.|->)\s*(?:(?P<device>device\s*\(\s*\))\s*\.\s*index|(?P<name>is_cuda|get_device))"
-    r"\s*\(\s*\)"
+    r"(?P<dot>\.|->)\s*(?:(?P<device>device\s*\(\s*\))\s*\.\s*index"
+    r"|(?P<name>is_cuda|get_device|get_device_index))\s*\(\s*\)"
 )
 
 

@@ -229,6 +229,13 @@ class Code:
             found.append(f"the CPU's compiler does without {', '.join(flags)}")
         return found
 
+    @property
+    def expected(self) -> str:
+        """What will take the compiler long; "" for nothing."""
+        if any(sources.includes_all_of_torch(self.text(path)) for path in self.files):
+            return "PyTorch's headers take it most of a minute"
+        return ""
+
     @cached_property
     def registrations(self) -> Registrations:
         """Raises: CompileError, for names that no build can have."""

@@ -105,6 +105,12 @@ HINTS = [
         "it is of NVIDIA's CCCL 3: pip install nvidia-cuda-cccl",
     ),
     (
+        r"\b(cublasXt|cudnn\w*|cufft\w*|cusolver\w*|cusparse\w*|nccl|npp\w*|nvjpeg|nvrtc)\.h"
+        r"'?:? .*(No such file|not found)",
+        "of NVIDIA's libraries the simulator has cuBLAS and cuBLASLt; on a GPU this header comes"
+        " with the library",
+    ),
+    (
         r"No such file or directory|cannot open source file|file not found",
         "headers are looked for beside the source, in load(include=[...]) and in the"
         " include folder of kernels",
@@ -128,6 +134,11 @@ HINTS = [
     (
         rf"(?=.*(?:{_UNKNOWN})).*\b\w*bfloat16\w*",
         "#include <cuda_bf16.h>, which declares __nv_bfloat16",
+    ),
+    (
+        rf"(?=.*(?:{_UNKNOWN})).*\b[Cc][Uu][Bb][Ll][Aa][Ss]\w*",
+        "#include <cublas_v2.h> or <cublasLt.h>; for the CPU these declare what is done with"
+        " vectors and dense matrices alone (simulator/include/cublas_api.h)",
     ),
     (
         _UNKNOWN,

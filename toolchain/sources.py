@@ -94,6 +94,12 @@ def includes_torch(text: str) -> bool:
     return any(re.match(r"(torch|ATen|c10)/", n) and not ours.match(n) for _, n in included(text))
 
 
+def includes_all_of_torch(text: str) -> bool:
+    """Whether it includes one of the headers that include nearly all others."""
+    whole = {f"torch/{name}.h" for name in ("all", "extension", "python", "script", "torch")}
+    return not whole.isdisjoint(name for _, name in included(text))
+
+
 def binding_of(text: str) -> str:
     """How Python reaches the kernels: "module" (pybind11), "ops" (torch.ops) or "c"."""
     for word, binding in (("PYBIND11_MODULE", "module"), ("TORCH_LIBRARY", "ops")):

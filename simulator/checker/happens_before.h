@@ -21,14 +21,22 @@ class Order {
   public:
     uint32_t now = first_time;
     uint32_t launch_begin = 0, block_begin = 0;
+    uint32_t shared_begin =
+        0;  // when the block began; block_begin: or went on after a grid's barrier
 
-    void begin_launch() {
+    void begin_launch() { begin_phase(); }
+
+    // What came before is ordered before what comes: a launch begins, or all blocks have met.
+    void begin_phase() {
         launch_begin = ++now;
         releases.clear();
         past_fences.clear();
     }
 
-    void begin_block(uint32_t serial) {
+    void begin_block(uint32_t serial) { resume_block(serial, now + 1); }
+
+    void resume_block(uint32_t serial, uint32_t began) {
+        shared_begin = began;
         block_begin = last_barrier = ++now;
         blocks.push_back({now, serial});
         acquires.clear();
@@ -62,8 +70,20 @@ class Order {
             if (lanes >> lane & 1) memcpy(seen[warp * warp_size + lane], joined, sizeof joined);
     }
 
-    // A thread, one of so many, gives all that it has done and knows of to a phase of a cuda::barrier;
-    // and takes what was given to the phases that have ended.
+    // All threads of so many warps have met, and what one of them knows of another all know now.
+    void meeting_of_warps(unsigned first, unsigned count) {
+        now++;
+        uint32_t joined[max_warps] = {};
+        for (unsigned w = first; w < first + count; w++)
+            for (unsigned k = 0; k < max_warps; k++)
+                joined[k] = std::max(joined[k], seen_warps[w][k]);
+        std::fill_n(joined + first, count, now);
+        for (unsigned w = first; w < first + count; w++)
+            memcpy(seen_warps[w], joined, sizeof joined), last_meeting[w] = now;
+    }
+
+    // A thread, one of so many, gives all that it has done and knows of to a phase of a
+    // cuda::barrier; and takes what was given to the phases that have ended.
     void arrive(uintptr_t barrier, unsigned thread, unsigned threads, bool is_last) {
         Phase& phase = phases[barrier];
         phase.coming.resize(threads);
@@ -103,6 +123,7 @@ class Order {
         if (before.time >= block_begin) {
             if (before.thread == thread || before.time < last_barrier) return true;
             const unsigned warp = thread / warp_size;
+            if (before.time < seen_warps[warp][before.thread / warp_size]) return true;
             if (before.thread / warp_size == warp &&
                 (before.time < last_meeting[warp] ||
                  before.time < seen[thread][before.thread % warp_size]))
@@ -172,10 +193,12 @@ class Order {
     }
 
     uint32_t last_barrier = 0;
-    uint32_t last_meeting[max_threads / warp_size] = {};  // of all lanes of a warp
-    uint32_t seen[max_threads][warp_size] = {};  // until when a thread knows its warp's lanes
-    // Of the running block, once one of its threads has arrived at a cuda::barrier: the barriers, and
-    // of each thread until when it knows what each other has done.
+    static constexpr unsigned max_warps = max_threads / warp_size;
+    uint32_t last_meeting[max_warps] = {};           // of all lanes of a warp
+    uint32_t seen_warps[max_warps][max_warps] = {};  // until when a warp knows another
+    uint32_t seen[max_threads][warp_size] = {};      // until when a thread knows its warp's lanes
+    // Of the running block, once one of its threads has arrived at a cuda::barrier: the barriers,
+    // and of each thread until when it knows what each other has done.
     std::unordered_map<uintptr_t, Phase> phases;
     std::vector<uint32_t> known;
     unsigned size = 0;

@@ -82,7 +82,7 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
         return __atomic_load_n(address, __ATOMIC_SEQ_CST);                               \
     }                                                                                    \
     SIMULATOR_HOOK void __tsan_atomic##bits##_store(volatile T* address, T value, int) { \
-        SIMULATOR_ATOMIC_OF_KIND(Store, T);                                                 \
+        SIMULATOR_ATOMIC_OF_KIND(Store, T);                                              \
         __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                              \
     }                                                                                    \
     SIMULATOR_HOOK T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) { \

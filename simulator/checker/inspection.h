@@ -153,12 +153,12 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     const bool writes = site.kind != Kind::Read, atomic = is_atomic(site.kind);
     // What was touched before has nothing to do with this launch, or with this block's array.
     const uint32_t begin = region.is_shared() ? order.block_begin : order.launch_begin;
+    const uint32_t array_begin = order.shared_begin;
     const bool was_written = region.last_write >= begin || (writes && !request.apart);
     const bool was_read = writes && region.last_read >= begin;
     const bool must_be_written =
         (site.kind == Kind::Read || site.kind == Kind::Atomic) &&
-        (region.is_shared() || region.type == Region::Fresh) &&
-        !region.written_before;
+        (region.is_shared() || region.type == Region::Fresh) && !region.written_before;
     if (writes)
         region.note_writes(order.now, !is_sampled);
     else
@@ -201,7 +201,7 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
         const size_t first = (address - region.begin) >> region.shift;
         const unsigned thread = first_thread + lane;
         const Touch touch(now, thread, id, atomic);
-        if (must_be_written && !is_any_written(region, first, cells, begin))
+        if (must_be_written && !is_any_written(region, first, cells, array_begin))
             report(at("uninitialised", site, &region, address, request.size, thread));
         for (size_t cell = first; cell < first + cells; cell++) {
             const size_t spot = scattered(cell);

@@ -73,6 +73,11 @@ class Recorder final : public Watcher {
     bool end_block(const Error* error) override;
     void barrier(const Block& block) override;
     void exchange(const Block& block, unsigned warp, uint32_t lanes, Exchange kind) override;
+    void tile(const Block& block, unsigned first, unsigned warps) override;
+    void begin_thread(const Launch& launch, Memory shared,
+                      std::initializer_list<Memory> executors) override;
+    void grid() override { order.begin_phase(); }
+    void resume_block(Block& block, uint64_t n) override;
     void arrived(uintptr_t barrier, bool is_last) override;
     void passed(uintptr_t barrier) override;
     void allocated(uintptr_t begin, size_t bytes, size_t pad) override;
@@ -134,9 +139,15 @@ class Recorder final : public Watcher {
     Spin spins[max_threads] = {};
     unsigned inspected[max_threads] = {};  // accesses of the trace, if not all of a warp's yet
     uint32_t serial = 0;                   // of the running block
-    bool stopped = false;                  // a finding has ended this block
-    uint32_t reported = 0;                 // the last block with a finding of an illegal access
-    bool is_sampled = false;               // not all blocks of this launch are traced
+    struct Started {
+        uint32_t serial, time;
+        Mode mode;
+    };
+    bool is_cooperative = false;
+    std::vector<Started> started;  // the blocks of a cooperative grid, by their turns
+    bool stopped = false;          // a finding has ended this block
+    uint32_t reported = 0;         // the last block with a finding of an illegal access
+    bool is_sampled = false;       // not all blocks of this launch are traced
 
     std::vector<Region*> sorted;
     Slot table[slots] = {};  // of sites, by a hash of their addresses
@@ -191,6 +202,7 @@ class Recorder final : public Watcher {
                 size, region};
     }
     void note_what_the_host_wrote();
+    void add_variables(const Launch& launch, const Library& library, bool are_shared);
     void find_unwritten();
 };
 

@@ -51,13 +51,38 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     std::iota(threads.begin(), threads.end(), 0);
     if (seed) std::shuffle(threads.begin(), threads.end(), std::mt19937(seed + launches.size()));
     order.begin_launch();
+    started.clear();
+    is_cooperative = launch.cooperative;
 
     // What is not a tensor's: the block's shared arrays, and the memory in which threads run. Those
     // of an earlier launch stay for the report alone.
     for (Region& region : regions)
         if (region.type >= Region::Shared) region.end = region.begin;
     sorted.clear();
-    const uintptr_t locals = thread_local_memory(library);
+    for (auto [begin, bytes] : constants(library))
+        add(reinterpret_cast<uintptr_t>(begin), bytes, Region::Private, "");
+    add(reinterpret_cast<uintptr_t>(threads.data()), threads.size() * sizeof threads[0],
+        Region::Private, "");
+    add_variables(launch, library, false);
+    begin_thread(launch, shared, executors);
+
+    note_what_the_host_wrote();
+}
+
+// Its thread-local memory, where shared arrays are, and its stacks.
+void Recorder::begin_thread(const Launch& launch, Memory shared,
+                            std::initializer_list<Memory> executors) {
+    add_variables(launch, library_of(reinterpret_cast<const void*>(launch.run_threads)), true);
+    add(reinterpret_cast<uintptr_t>(shared.first), shared.second, Region::Shared,
+        "dynamic shared memory");
+    for (auto [begin, bytes] : executors)
+        add(reinterpret_cast<uintptr_t>(begin), bytes, Region::Private, "");
+    const auto [begin, bytes] = host_stack();
+    add(reinterpret_cast<uintptr_t>(begin), bytes, Region::Private, "");
+}
+
+void Recorder::add_variables(const Launch& launch, const Library& library, bool are_shared) {
+    const uintptr_t base = are_shared ? thread_local_memory(library) : library.base;
     const std::string kernel = plain_name(launch.name);
     const bool has_arrays = std::any_of(variables.begin(), variables.end(), [&](const auto& it) {
         return it.library == library.path && it.owner == kernel;
@@ -65,23 +90,13 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     for (const Variable& it : variables) {
         // What another kernel declares is out of this one's bounds.
         if (has_arrays && it.is_kernels && it.owner != kernel) continue;
-        if (it.library == library.path)
-            add((it.is_shared ? locals : library.base) + it.offset, it.bytes,
+        if (it.library == library.path && it.is_shared == are_shared)
+            add(base + it.offset, it.bytes,
                 it.name.empty() ? Region::Private
                 : it.is_shared  ? Region::Shared
                                 : Region::Device,
                 it.name);
     }
-    add(reinterpret_cast<uintptr_t>(shared.first), shared.second, Region::Shared,
-        "dynamic shared memory");
-    std::vector<Memory> private_memory = constants(library);
-    private_memory.insert(private_memory.end(), executors);
-    private_memory.push_back(host_stack());
-    private_memory.push_back({threads.data(), threads.size() * sizeof threads[0]});
-    for (auto [begin, bytes] : private_memory)
-        add(reinterpret_cast<uintptr_t>(begin), bytes, Region::Private, "");
-
-    note_what_the_host_wrote();
 }
 
 // Of fresh memory, since it was poisoned, or since a launch of which not all blocks are traced.
@@ -128,6 +143,15 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
     std::fill_n(spins, order_of_threads.size(), Spin());
     stopped = false;
     mode = traced ? Mode::Full : Mode::Bounds;
+    if (is_cooperative) started.push_back({serial, order.now, mode});
+}
+
+void Recorder::resume_block(Block& to_run, uint64_t n) {
+    block = &to_run;
+    std::fill_n(spins, order_of_threads.size(), Spin());
+    serial = started[n].serial;
+    mode = started[n].mode;
+    if (mode == Mode::Full) order.resume_block(serial, started[n].time);
 }
 
 bool Recorder::end_block(const Error* error) {
@@ -178,6 +202,12 @@ void Recorder::barrier(const Block& at) {
             break;
         }
     }
+}
+
+void Recorder::tile(const Block&, unsigned first, unsigned warps) {
+    if (mode != Mode::Full) return;
+    for (unsigned w = first; w < first + warps; w++) flush(w);
+    order.meeting_of_warps(first, warps);
 }
 
 void Recorder::exchange(const Block& at, unsigned w, uint32_t lanes, Exchange kind) {

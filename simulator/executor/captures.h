@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 #include "../include/simulator/graphs.h"
+#include "../include/simulator/stream_attributes.h"
 #include "errors.h"
 
 using simulator::Error;
@@ -58,6 +59,8 @@ struct CUstream_st {
     int priority;
     unsigned long long id;
     std::shared_ptr<simulator::Capture> capture;
+    cudaAccessPolicyWindow window{};
+    cudaSynchronizationPolicy policy = cudaSyncPolicyAuto;
 };
 
 struct CUevent_st {

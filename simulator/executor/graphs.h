@@ -1,6 +1,7 @@
 // Kernels by their addresses, and CUDA graphs: captured or made node by node, and launched.
 #pragma once
 #include "launches.h"
+#include "pools.h"
 
 namespace simulator {
 namespace {
@@ -15,7 +16,8 @@ struct BoundLaunch {
     std::shared_ptr<KeptLaunch> kept;
     Error error;
 
-    BoundLaunch(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared) {
+    BoundLaunch(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
+                bool cooperative = false) {
         Entry entry;
         {
             std::lock_guard<std::mutex> lock(entries_mutex);
@@ -37,6 +39,7 @@ struct BoundLaunch {
         entry.launch.grid = grid;
         entry.launch.block = block;
         entry.launch.shared = shared;
+        entry.launch.cooperative = cooperative;
         entry.launch.body_bytes = entry.body_bytes;
         std::vector<char> body(entry.body_bytes + entry.body_alignment);
         void* place = body.data();
@@ -69,6 +72,12 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** a
                              size_t shared, cudaStream_t stream) {
     if (const cudaError_t error = broken()) return error;
     return BoundLaunch(kernel, grid, block, arguments, shared).run_in(stream);
+}
+
+cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                                        size_t shared, cudaStream_t stream) {
+    if (const cudaError_t error = broken()) return error;
+    return BoundLaunch(kernel, grid, block, arguments, shared, true).run_in(stream);
 }
 
 }  // namespace api
@@ -458,6 +467,53 @@ cudaError_t cudaGraphAddChildGraphNode(cudaGraphNode_t* node, cudaGraph_t graph,
     return error;
 }
 
+cudaError_t cudaGraphAddMemAllocNode(cudaGraphNode_t* node, cudaGraph_t graph,
+                                     const cudaGraphNode_t* needs, size_t count,
+                                     cudaMemAllocNodeParams* parameters) {
+    if (!parameters) return record(cudaErrorInvalidValue);
+    const std::shared_ptr<void> memory = graphs_memory(parameters->bytesize);
+    if (!memory)
+        return record(parameters->bytesize ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
+    parameters->dptr = memory.get();
+    return add_node(
+        node, graph, needs, count, {cudaGraphNodeTypeMemAlloc, [] { return Error{}; }, {}, memory});
+}
+
+cudaError_t cudaGraphAddMemFreeNode(cudaGraphNode_t* node, cudaGraph_t graph,
+                                    const cudaGraphNode_t* needs, size_t count, void* address) {
+    const Allocations::Found found = allocations.find(address);
+    if (!found.is_known || !found.allocation.is_graphs || found.offset)
+        return record(cudaErrorInvalidValue);
+    return add_node(node, graph, needs, count, {cudaGraphNodeTypeMemFree, [] { return Error{}; }});
+}
+
+cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute,
+                                           void* value) {
+    if (device != 0) return record(cudaErrorInvalidDevice);
+    if (!value) return record(cudaErrorInvalidValue);
+    std::lock_guard<std::mutex> lock(graphs_pool.mutex);
+    const bool is_high =
+        attribute == cudaGraphMemAttrUsedMemHigh || attribute == cudaGraphMemAttrReservedMemHigh;
+    *static_cast<unsigned long long*>(value) = is_high ? graphs_pool.used_high : graphs_pool.used;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSetGraphMemAttribute(int device, cudaGraphMemAttributeType attribute,
+                                           void* value) {
+    if (device != 0) return record(cudaErrorInvalidDevice);
+    if (!value || *static_cast<unsigned long long*>(value) ||
+        (attribute != cudaGraphMemAttrUsedMemHigh && attribute != cudaGraphMemAttrReservedMemHigh))
+        return record(cudaErrorInvalidValue);
+    std::lock_guard<std::mutex> lock(graphs_pool.mutex);
+    graphs_pool.used_high = graphs_pool.used;
+    return cudaSuccess;
+}
+
+// A graph that is destroyed has given its memory back.
+cudaError_t cudaDeviceGraphMemTrim(int device) {
+    return record(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
 cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t* node, cudaGraph_t graph,
                                         const cudaGraphNode_t* needs, size_t count,
                                         cudaEvent_t event) {
@@ -486,6 +542,15 @@ cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* f
             return record(cudaErrorInvalidValue);
     for (size_t i = 0; i < count; i++) to[i]->needs.push_back(from[i]);
     return cudaSuccess;
+}
+
+cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t* from,
+                                     const cudaGraphNode_t* to, const cudaGraphEdgeData* edges,
+                                     size_t count) {
+    for (size_t i = 0; edges && i < count; i++)
+        if (edges[i].from_port || edges[i].to_port || edges[i].type)
+            return record(cudaErrorNotSupported);
+    return cudaGraphAddDependencies(graph, from, to, count);
 }
 
 cudaError_t cudaGraphKernelNodeGetParams(cudaGraphNode_t node, cudaKernelNodeParams* parameters) {

@@ -37,6 +37,21 @@ Error check(const Launch& launch) {
             "%zu bytes of dynamic shared memory; %zu are allowed, and at most %zu after "
             "cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
             launch.shared, allowed, most_shared));
+    if (launch.cooperative) {
+        int fit = 0;
+        api::occupancy(&fit, int(block.x * block.y * block.z), launch.shared);
+        cudaDeviceProp device;
+        api::cudaGetDeviceProperties(&device, 0);
+        const uint64_t blocks = uint64_t(grid.x) * grid.y * grid.z;
+        const uint64_t most = uint64_t(fit) * device.multiProcessorCount;
+        if (blocks > most)
+            return {cudaErrorCooperativeLaunchTooLarge,
+                    "cudaErrorCooperativeLaunchTooLarge: " + describe(launch) +
+                        text(": %llu blocks that may wait for each other; %llu of this size run at "
+                             "once, cudaOccupancyMaxActiveBlocksPerMultiprocessor times "
+                             "multiProcessorCount",
+                             (unsigned long long)blocks, (unsigned long long)most)};
+    }
     return {};
 }
 
@@ -90,6 +105,15 @@ void run(const Launch& launch) {
 void trap(const char* file, int line) {
     worker->fail(
         cudaErrorLaunchFailure, text("%s:%d: thread %u: __trap", file, line, worker->rank));
+}
+
+void fail(const char* reason, const char* what, const char* file, int line) {
+    if (!worker || !worker->running) {
+        fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, reason);
+        abort();
+    }
+    worker->fail(cudaErrorLaunchFailure,
+                 text("%s:%d: thread %u: %s: %s", file, line, worker->rank, what, reason));
 }
 
 void fail_bounds(unsigned threads, const char* file, int line) {

@@ -21,10 +21,10 @@ bool is_loaded_again(const void* address, uint64_t value) {
 
 void fail_barrier(const char* what, long long arriving, unsigned long long awaited,
                   const char* file, int line) {
-    const std::string reason =
-        text("%s of %lld at a barrier that awaits %llu: has one thread called init with the number "
-             "of all that arrive, and a barrier followed?",
-             what, arriving, awaited);
+    const std::string reason = text(
+        "%s of %lld at a barrier that awaits %llu: has one thread called init with the number "
+        "of all that arrive, and a barrier followed?",
+        what, arriving, awaited);
     if (in_kernel())
         worker->fail(cudaErrorLaunchFailure,
                      text("%s:%d: thread %u: %s", file, line, worker->rank, reason.c_str()));

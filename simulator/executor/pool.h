@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 #include "shared_memory.h"
@@ -49,7 +50,9 @@ class Pool {
     Error run(const Launch& launch) {
         std::lock_guard<std::mutex> one_launch_at_a_time(launching);
         begin(launch);
-        watcher ? run_watched(launch, *watcher) : spread(launch);
+        launch.cooperative ? run_together(launch)
+        : watcher          ? run_watched(launch, *watcher)
+                           : spread(launch);
         end();
         if (stopping.asked) {
             stopping.tell(describe(launch));
@@ -68,8 +71,11 @@ class Pool {
             if (!stopping.asked) prepare_stop(*launch);
             stopping.asked = true;
             send_stop(host->thread);
-            std::lock_guard<std::mutex> lock(mutex);
-            for (const Worker* helper : helping) send_stop(helper->thread);
+            {
+                std::lock_guard<std::mutex> lock(mutex);
+                for (const Worker* helper : helping) send_stop(helper->thread);
+            }
+            if (launch->cooperative) gathering.give_up();
         }
         is_stopping = false;
     }
@@ -82,6 +88,7 @@ class Pool {
         host = &this_worker();
         stopping.asked = false;
         failure = {};
+        gathering.begin(launch);
         count_change();
         current = &launch;
     }
@@ -95,7 +102,7 @@ class Pool {
     void count_change() { changed.store(changed + 1, std::memory_order_relaxed); }
 
     void spread(const Launch& launch) {
-        blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
+        blocks = count_blocks(launch);
         const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
         // Long enough to be worth the trip to the counter, short enough to leave no core idle at
         // the end.
@@ -108,17 +115,44 @@ class Pool {
             blocks * threads < 2048 || launch.instrumented
                 ? 0
                 : std::min<uint64_t>(cores, blocks) - 1;
-        if (helpers) call(helpers);
+        if (helpers) call(for_cores, cores - 1, helpers);
         work(launch);
-        if (helpers) dismiss();
+        if (helpers) dismiss(for_cores);
+    }
+
+    // As many threads as blocks, for each block may have to wait for all others.
+    void run_together(const Launch& launch) {
+        blocks = count_blocks(launch);
+        next = 0;
+        if (watcher) begin_watched(launch, *watcher);
+        try {
+            if (blocks > 1) call(for_blocks, blocks - 1, blocks - 1);
+        } catch (const std::system_error&) {
+            gathering.give_up();
+            fail({cudaErrorCooperativeLaunchTooLarge,
+                  describe(launch) + text(": the system has no %llu threads for its blocks",
+                                          (unsigned long long)blocks)});
+        }
+        work_together(launch);
+        dismiss(for_blocks);
+        if (watcher) failure = {};  // it is the watcher's to tell
+    }
+
+    static uint64_t count_blocks(const Launch& launch) {
+        return uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
+    }
+
+    static void begin_watched(const Launch& launch, Watcher& watcher) {
+        Worker& self = this_worker();
+        watcher.begin_launch(launch, {simulator_dynamic_shared, launch.shared},
+                             {{&self, sizeof self}, self.stacks.memory()});
     }
 
     // All blocks one after another, on this thread. What fails is the watcher's to tell.
     void run_watched(const Launch& launch, Watcher& watcher) {
         Worker& self = this_worker();
-        watcher.begin_launch(launch, {simulator_dynamic_shared, launch.shared},
-                             {{&self, sizeof self}, self.stacks.memory()});
-        const uint64_t count = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
+        begin_watched(launch, watcher);
+        const uint64_t count = count_blocks(launch);
         for (uint64_t n = 0; n < count; n++) {
             const uint64_t block = watcher.block_in_order(n);
             watcher.begin_block(self, block);
@@ -134,25 +168,32 @@ class Pool {
                 unsigned(rest / launch.grid.y)};
     }
 
-    void call(unsigned helpers) {
+    // Threads that sleep from one launch to the next.
+    struct Crew {
+        explicit Crew(void (Pool::*work)(const Launch&)) : work(work) {}
+
+        void (Pool::* const work)(const Launch&);
+        std::condition_variable wake;
+        unsigned hired = 0, places = 0;
+    };
+
+    void call(Crew& crew, unsigned hands, unsigned helpers) {
         std::lock_guard<std::mutex> lock(mutex);
-        while (hired < cores - 1) {
-            hired++;
-            std::thread([this] { help(); }).detach();
-        }
-        places = helpers;
+        for (; crew.hired < hands; crew.hired++)
+            std::thread([this, &crew] { help(crew); }).detach();
+        crew.places = helpers;
         helping.clear();
-        wake.notify_all();
+        crew.wake.notify_all();
     }
 
     // A helper that has not yet woken is not waited for.
-    void dismiss() {
+    void dismiss(Crew& crew) {
         std::unique_lock<std::mutex> lock(mutex);
-        places = 0;
+        crew.places = 0;
         idle.wait(lock, [this] { return busy == 0; });
     }
 
-    void help() {
+    void help(Crew& crew) {
         sigset_t all;
         sigfillset(&all);  // signals to the process are for the host's own threads
         for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGURG}) sigdelset(&all, own);
@@ -160,13 +201,13 @@ class Pool {
         Worker& self = this_worker();
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {
-            wake.wait(lock, [this] { return places > 0; });
-            places--;
+            crew.wake.wait(lock, [&] { return crew.places > 0; });
+            crew.places--;
             busy++;
             helping.push_back(&self);
             const Launch& launch = *current;
             lock.unlock();
-            work(launch);
+            (this->*crew.work)(launch);
             lock.lock();
             if (--busy == 0) idle.notify_one();
         }
@@ -180,12 +221,43 @@ class Pool {
             const uint64_t end = std::min(first + chunk, blocks);
             for (uint64_t block = first; block < end && !stopping.asked; block++) {
                 if (!self.run_block(launch, index_of(launch, block))) {
-                    next = blocks;  // the launch has failed: no new blocks
-                    std::lock_guard<std::mutex> lock(mutex);
-                    if (failure.code == cudaSuccess) failure = self.error;
+                    fail(self.error);
                     return;
                 }
             }
+        }
+    }
+
+    // No new blocks begin. True for the first failure.
+    bool fail(const Error& error) {
+        next = blocks;
+        std::lock_guard<std::mutex> lock(mutex);
+        if (failure.code != cudaSuccess) return false;
+        failure = error;
+        return true;
+    }
+
+    void work_together(const Launch& launch) {
+        Worker& self = this_worker();
+        bool is_known = &self == host;
+        for (;;) {
+            const uint64_t n = next.fetch_add(1, std::memory_order_relaxed);
+            if (n >= blocks || stopping.asked) return;
+            const uint64_t block = watcher ? watcher->block_in_order(n) : n;
+            const uint3 index = index_of(launch, block);
+            self.number = n;
+            if (!gathering.enter(n, index)) return;
+            if (watcher && !std::exchange(is_known, true))
+                watcher->begin_thread(launch, {simulator_dynamic_shared, launch.shared},
+                                      {{&self, sizeof self}, self.stacks.memory()});
+            if (watcher) watcher->begin_block(self, block);
+            if (!self.run_block(launch, index, watcher)) {
+                const bool is_first = fail(self.error);
+                if (watcher && is_first) watcher->end_block(stopping.asked ? nullptr : &self.error);
+                return gathering.give_up();
+            }
+            if (watcher) watcher->end_block(nullptr);
+            gathering.leave(n);
         }
     }
 
@@ -199,9 +271,10 @@ class Pool {
     Error failure;
 
     std::mutex mutex;
-    std::condition_variable wake, idle;
+    Crew for_cores{&Pool::work}, for_blocks{&Pool::work_together};
+    std::condition_variable idle;
     std::vector<const Worker*> helping;  // since the last launch that called helpers
-    unsigned hired = 0, places = 0, busy = 0;
+    unsigned busy = 0;
 
     friend struct AtLoad;
 };

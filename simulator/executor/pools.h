@@ -30,6 +30,22 @@ std::atomic<CUmemPoolHandle_st*> device_pool{default_pool};
 
 void leave_pool(cudaMemPool_t pool, size_t bytes) { pool->take(bytes); }
 
+// What graphs own: each node that allocates has memory of its own, while there is a graph with it.
+CUmemPoolHandle_st& graphs_pool = *new CUmemPoolHandle_st;
+
+std::shared_ptr<void> graphs_memory(size_t bytes) {
+    void* address = nullptr;
+    Allocation allocation{bytes, cudaMemoryTypeDevice};
+    allocation.is_graphs = true;
+    if (!bytes || allocate(&address, bytes, allocation)) return nullptr;
+    graphs_pool.add(bytes);
+    return std::shared_ptr<void>(address, [bytes](void* it) {
+        graphs_pool.take(bytes);
+        allocations.drop(it);
+        deallocate(it);
+    });
+}
+
 }  // namespace
 
 namespace api {
@@ -40,17 +56,17 @@ cudaError_t cudaMallocFromPoolAsync(void** address, size_t bytes, cudaMemPool_t 
     if (const cudaError_t error = broken()) return error;
     if (const cudaError_t error = check_stream(stream)) return error;
     if (!pools.has(pool)) return record(cudaErrorInvalidValue);
+    if (capture_of(stream)) {
+        const std::shared_ptr<void> memory = graphs_memory(bytes);
+        if (!memory) return record(cudaErrorMemoryAllocation);
+        *address = memory.get();
+        return submit(stream, cudaGraphNodeTypeMemAlloc, [] { return Error{}; }, memory);
+    }
     Allocation allocation{bytes, cudaMemoryTypeDevice};
-    allocation.is_graphs = capture_of(stream);
-    allocation.pool = allocation.is_graphs ? nullptr : pool;
+    allocation.pool = pool;
     if (const cudaError_t error = allocate(address, bytes, allocation)) return record(error);
-    if (allocation.pool) pool->add(bytes);
-    if (!allocation.is_graphs) return cudaSuccess;
-    const auto memory = std::shared_ptr<void>(*address, [](void* it) {
-        allocations.drop(it);
-        deallocate(it);
-    });
-    return submit(stream, cudaGraphNodeTypeMemAlloc, [] { return Error{}; }, memory);
+    pool->add(bytes);
+    return cudaSuccess;
 }
 
 cudaError_t cudaMallocAsync(void** address, size_t bytes, cudaStream_t stream) {

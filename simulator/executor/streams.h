@@ -63,6 +63,47 @@ cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamSetAttribute(cudaStream_t stream, cudaStreamAttrID attribute,
+                                   const cudaStreamAttrValue* value) {
+    if (const cudaError_t error = check_stream(stream)) return error;
+    if (!value) return record(cudaErrorInvalidValue);
+    if (attribute == cudaStreamAttributePriority) {
+        if (is_default(stream)) return record(cudaErrorInvalidValue);
+        stream->priority = value->priority;
+        return cudaSuccess;
+    }
+    if (attribute == cudaStreamAttributeAccessPolicyWindow) {
+        const cudaAccessPolicyWindow& window = value->accessPolicyWindow;
+        if (!(window.hitRatio >= 0 && window.hitRatio <= 1) ||
+            window.missProp == cudaAccessPropertyPersisting)
+            return record(cudaErrorInvalidValue);
+        if (!is_default(stream)) stream->window = window;
+        return cudaSuccess;
+    }
+    if (attribute != cudaStreamAttributeSynchronizationPolicy ||
+        value->syncPolicy < cudaSyncPolicyAuto || value->syncPolicy > cudaSyncPolicyBlockingSync)
+        return record(cudaErrorInvalidValue);
+    if (!is_default(stream)) stream->policy = value->syncPolicy;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetAttribute(cudaStream_t stream, cudaStreamAttrID attribute,
+                                   cudaStreamAttrValue* value) {
+    if (const cudaError_t error = check_stream(stream)) return error;
+    if (!value || is_default(stream)) return record(cudaErrorInvalidValue);
+    if (attribute == cudaStreamAttributePriority)
+        value->priority = stream->priority;
+    else if (attribute == cudaStreamAttributeAccessPolicyWindow)
+        value->accessPolicyWindow = stream->window;
+    else if (attribute == cudaStreamAttributeSynchronizationPolicy)
+        value->syncPolicy = stream->policy;
+    else
+        return record(cudaErrorInvalidValue);
+    return cudaSuccess;
+}
+
+cudaError_t cudaCtxResetPersistingL2Cache() { return broken(); }
+
 // On the thread that asks for it.
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
     if (!function) return record(cudaErrorInvalidValue);

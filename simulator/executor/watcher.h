@@ -30,6 +30,16 @@ class Watcher {
     // each other.
     virtual void barrier(const Block& block) = 0;
     virtual void exchange(const Block& block, unsigned warp, uint32_t lanes, Exchange kind) = 0;
+    // All living threads of so many warps have come, from the first on.
+    virtual void tile(const Block& block, unsigned first, unsigned warps) = 0;
+
+    // Where the blocks of a cooperative grid take turns, each on a thread of its own: the first
+    // block of such a thread begins; all blocks have come to where they wait for each other; and
+    // one goes on after that.
+    virtual void begin_thread(const Launch& launch, Memory shared,
+                              std::initializer_list<Memory> executors) = 0;
+    virtual void grid() = 0;
+    virtual void resume_block(Block& block, uint64_t n) = 0;
 
     // The running thread arrives at a cuda::barrier, and the last one ends its phase; and it has
     // seen a phase end.

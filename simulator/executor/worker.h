@@ -12,6 +12,7 @@
 #include <vector>
 #include "errors.h"
 #include "exchanges.h"
+#include "gathering.h"
 #include "stacks.h"
 #include "watcher.h"
 
@@ -24,7 +25,10 @@ class Worker : public Block {
     bool run_block(const Launch& launch, uint3 index, Watcher* watcher = nullptr);
 
     [[noreturn]] void fail(cudaError_t code, const std::string& message);
+    [[noreturn]] void give_up(const Error& why);
     bool try_exchange(unsigned warp, uint64_t key);
+    bool try_tile(unsigned warp);
+    void step_grid();
     void set_ready(unsigned warp, uint32_t lanes);
     bool converge();
     bool wake_pausing();
@@ -35,6 +39,9 @@ class Worker : public Block {
     const pthread_t thread = pthread_self();  // that it is of
     bool running = false;
     Watcher* watched_by = nullptr;
+    uint64_t blocks_run = 0;
+    size_t number = 0;                      // of the block, in a cooperative grid
+    uint64_t grid_round = 0;                // for which it waits there
     unsigned alive_before = 0, rounds = 0;  // at the last round of waking those who pause
     Error error;
     Stacks stacks;
@@ -43,6 +50,7 @@ class Worker : public Block {
 
   private:
     static void run_fiber();
+    void set_built_ins();
     [[noreturn]] void leave(Context* next);
 
     Context starting;  // what fresh() has made
@@ -60,17 +68,21 @@ bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     watched_by = watcher;
     order = watcher ? watcher->threads_in_order() : nullptr;
     tracked = false;
+    grid_steps = 0;
     error.code = cudaSuccess;
     running = true;
-    if (launch->instrumented) {
-        current = this;
-        blockIdx = at;
-        blockDim = launch->block;
-        gridDim = launch->grid;
-    }
+    blocks_run++;
+    if (launch->instrumented) set_built_ins();
     switch_fiber(&native, fresh());
     running = false;
     return error.code == cudaSuccess;
+}
+
+void Worker::set_built_ins() {
+    current = this;
+    blockIdx = index;
+    blockDim = launch->block;
+    gridDim = launch->grid;
 }
 
 Context* Worker::fresh() {
@@ -101,8 +113,12 @@ void Worker::leave(Context* next) {
 // Gives the block up: its stacks are taken from under its threads, and the worker goes on where it
 // started the block.
 void Worker::fail(cudaError_t code, const std::string& message) {
-    error = {code, text("%s, block (%u, %u, %u): %s", describe(*launch).c_str(), index.x, index.y,
-                        index.z, message.c_str())};
+    give_up({code, text("%s, block (%u, %u, %u): %s", describe(*launch).c_str(), index.x, index.y,
+                        index.z, message.c_str())});
+}
+
+void Worker::give_up(const Error& why) {
+    error = why;
     stacks.reset();
     leave(&native);
 }
@@ -163,6 +179,56 @@ bool Worker::try_exchange(unsigned w, uint64_t key) {
     warp.exchange &= ~lanes;
     set_ready(w, lanes);
     return true;
+}
+
+// If the living threads of all warps of the tile that this warp is of wait for each other, gives
+// each the value that it has asked for and makes them ready. A warp that has returned never comes.
+bool Worker::try_tile(unsigned w) {
+    const auto key_of = [&](unsigned warp, unsigned lane) { return warps[warp].key[lane]; };
+    const unsigned threads = uint32_t(key_of(w, __builtin_ctz(warps[w].tile)));
+    const unsigned count = threads / warp_size, first = w & ~(count - 1);
+    if ((first + count) * warp_size > size) return false;
+    for (unsigned v = first; v < first + count; v++) {
+        if (!warps[v].alive || warps[v].tile != warps[v].alive) return false;
+        bool same = true;
+        for_each_lane(
+            warps[v].tile, [&](unsigned lane) { same &= uint32_t(key_of(v, lane)) == threads; });
+        if (!same) return false;
+    }
+    if (watched_by) watched_by->tile(*this, first, count);
+    for (unsigned v = first; v < first + count; v++) {
+        for_each_lane(warps[v].tile, [&](unsigned lane) {
+            const unsigned source = key_of(v, lane) >> 32;
+            const Warp& from = warps[first + source / warp_size];
+            warps[v].result[lane] = from.value[source % warp_size];
+        });
+        set_ready(v, std::exchange(warps[v].tile, 0));
+    }
+    return true;
+}
+
+// ---- The grid
+
+// All threads of the block have come to where it tells the others of the grid, or waits for them.
+void Worker::step_grid() {
+    const unsigned steps = std::exchange(grid_steps, 0);
+    if (steps & GridArrive && gathering.arrive(grid_round) && watched_by) watched_by->grid();
+    if (!(steps & GridWait)) return;
+    unsigned some = rank;
+    for (unsigned w = 0; w * warp_size < size; w++)
+        if (warps[w].barrier) some = w * warp_size + __builtin_ctz(warps[w].barrier);
+    // What is instrumented has these in common.
+    const uint3 thread = threadIdx;
+    const auto outcome = gathering.wait(number, grid_round, threads[some]);
+    if (outcome == Gathering::Outcome::GivenUp)
+        give_up({cudaErrorLaunchFailure, describe(*launch) + ": it was interrupted"});
+    if (outcome == Gathering::Outcome::Deadlock)
+        give_up({cudaErrorLaunchFailure, gathering.describe_deadlock()});
+    if (launch->instrumented) {
+        set_built_ins();
+        threadIdx = thread;
+    }
+    if (watched_by) watched_by->resume_block(*this, number);
 }
 
 // ---- Deadlock
@@ -241,7 +307,7 @@ void Block::track(unsigned rank) {
         else if (first < rank)
             warp.alive &= ~0u << (rank - first);
         warp.ready = warp.barrier = warp.exchange = warp.convergence = warp.pausing = 0;
-        warp.parked = 0;
+        warp.tile = warp.parked = 0;
     }
     if (!order) return;
     for (unsigned w = 0; w * warp_size < size; w++) warps[w].alive = 0;
@@ -269,6 +335,7 @@ Context* Block::next_fiber() {
 void Block::open_barrier() {
     auto& self = static_cast<Worker&>(*this);
     if (self.watched_by) self.watched_by->barrier(*this);
+    if (grid_steps) self.step_grid();
     barrier_alive = alive;
     barrier_votes = votes;
     arrived = votes = 0;
@@ -283,6 +350,13 @@ Context* Block::complete_exchange(unsigned rank) {
     if (!self.try_exchange(rank / warp_size, warp.key[lane]))
         return simulator::next_fiber(*this, rank);
     warp.ready &= ~(1u << lane);
+    return nullptr;
+}
+
+Context* Block::complete_tile(unsigned rank) {
+    const unsigned w = rank / warp_size;
+    if (!static_cast<Worker&>(*this).try_tile(w)) return simulator::next_fiber(*this, rank);
+    warps[w].ready &= ~(1u << rank % warp_size);
     return nullptr;
 }
 
@@ -331,6 +405,7 @@ void Block::finish(unsigned rank) {
     if (--alive == arrived && arrived) open_barrier();
     for (uint32_t waiting = warp.exchange; waiting; waiting &= warp.exchange & (waiting - 1))
         self.try_exchange(rank / warp_size, warp.key[__builtin_ctz(waiting)]);
+    if (warp.tile) self.try_tile(rank / warp_size);
 }
 
 }  // namespace simulator

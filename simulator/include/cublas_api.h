@@ -4,6 +4,7 @@
 // What is not declared here, such as band and packed matrices, the simulator does not have.
 #pragma once
 #define CUBLAS_API_H_
+#include "cuComplex.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
 #include "cuda_runtime.h"
@@ -162,8 +163,7 @@ cublasStatus_t cublasSetMatrixAsync(int rows, int cols, int size, const void* a,
 cublasStatus_t cublasGetMatrixAsync(int rows, int cols, int size, const void* a, int lda, void* b,
                                     int ldb, cudaStream_t stream);
 
-// Of each type, which has a letter in the functions' names. CUDA's headers say cuComplex and
-// cuDoubleComplex for float2 and double2.
+// Of each type, which has a letter in the functions' names.
 #define SIMULATOR_HANDLE cublasHandle_t handle
 #define SIMULATOR_SIDE cublasSideMode_t side, cublasFillMode_t uplo
 #define SIMULATOR_TRIANGLE cublasFillMode_t uplo, cublasOperation_t trans, cublasDiagType_t diag
@@ -292,29 +292,31 @@ cublasStatus_t cublasGetMatrixAsync(int rows, int cols, int size, const void* a,
 
 SIMULATOR_BLAS(S, float)
 SIMULATOR_BLAS(D, double)
-SIMULATOR_BLAS(C, float2)
-SIMULATOR_BLAS(Z, double2)
+SIMULATOR_BLAS(C, cuComplex)
+SIMULATOR_BLAS(Z, cuDoubleComplex)
 SIMULATOR_BLAS_GEMM(H, __half)
 SIMULATOR_BLAS_REAL(S, float)
 SIMULATOR_BLAS_REAL(D, double)
-SIMULATOR_BLAS_COMPLEX(C, float2, float)
-SIMULATOR_BLAS_COMPLEX(Z, double2, double)
+SIMULATOR_BLAS_COMPLEX(C, cuComplex, float)
+SIMULATOR_BLAS_COMPLEX(Z, cuDoubleComplex, double)
 SIMULATOR_BLAS_MEASURES(cublasIsamax, cublasIsamin, cublasSasum, cublasSnrm2, float, float)
 SIMULATOR_BLAS_MEASURES(cublasIdamax, cublasIdamin, cublasDasum, cublasDnrm2, double, double)
-SIMULATOR_BLAS_MEASURES(cublasIcamax, cublasIcamin, cublasScasum, cublasScnrm2, float2, float)
-SIMULATOR_BLAS_MEASURES(cublasIzamax, cublasIzamin, cublasDzasum, cublasDznrm2, double2, double)
+SIMULATOR_BLAS_MEASURES(cublasIcamax, cublasIcamin, cublasScasum, cublasScnrm2, cuComplex, float)
+SIMULATOR_BLAS_MEASURES(cublasIzamax, cublasIzamin, cublasDzasum, cublasDznrm2, cuDoubleComplex,
+                        double)
 SIMULATOR_BLAS_ROT(cublasSrot, float, float, float)
 SIMULATOR_BLAS_ROT(cublasDrot, double, double, double)
-SIMULATOR_BLAS_ROT(cublasCrot, float2, float, float2)
-SIMULATOR_BLAS_ROT(cublasZrot, double2, double, double2)
-SIMULATOR_BLAS_ROT(cublasCsrot, float2, float, float)
-SIMULATOR_BLAS_ROT(cublasZdrot, double2, double, double)
+SIMULATOR_BLAS_ROT(cublasCrot, cuComplex, float, cuComplex)
+SIMULATOR_BLAS_ROT(cublasZrot, cuDoubleComplex, double, cuDoubleComplex)
+SIMULATOR_BLAS_ROT(cublasCsrot, cuComplex, float, float)
+SIMULATOR_BLAS_ROT(cublasZdrot, cuDoubleComplex, double, double)
 SIMULATOR_BLAS_ROTG(cublasSrotg, float, float)
 SIMULATOR_BLAS_ROTG(cublasDrotg, double, double)
-SIMULATOR_BLAS_ROTG(cublasCrotg, float2, float)
-SIMULATOR_BLAS_ROTG(cublasZrotg, double2, double)
-cublasStatus_t cublasCsscal(SIMULATOR_HANDLE, int n, const float* alpha, float2* x, int incx);
-cublasStatus_t cublasZdscal(SIMULATOR_HANDLE, int n, const double* alpha, double2* x, int incx);
+SIMULATOR_BLAS_ROTG(cublasCrotg, cuComplex, float)
+SIMULATOR_BLAS_ROTG(cublasZrotg, cuDoubleComplex, double)
+cublasStatus_t cublasCsscal(SIMULATOR_HANDLE, int n, const float* alpha, cuComplex* x, int incx);
+cublasStatus_t cublasZdscal(SIMULATOR_HANDLE, int n, const double* alpha, cuDoubleComplex* x,
+                            int incx);
 #undef SIMULATOR_BLAS_ROTG
 #undef SIMULATOR_BLAS_ROT
 #undef SIMULATOR_BLAS_MEASURES

@@ -3,6 +3,7 @@
 #pragma once
 #include "cuda_runtime.h"
 
+#define __cuda_cuda_h__
 #define CUDA_VERSION 13000
 #define CUDAAPI
 

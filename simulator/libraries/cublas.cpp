@@ -33,7 +33,7 @@ cublasStatus_t cublasGetProperty(libraryPropertyType type, int* value) {
                                      : CUBLAS_VER_PATCH;
     return CUBLAS_STATUS_SUCCESS;
 }
-size_t cublasGetCudartVersion() { return 13000; }
+size_t cublasGetCudartVersion() { return CUDART_VERSION; }
 
 const char* cublasGetStatusName(cublasStatus_t status) {
     switch (status) {

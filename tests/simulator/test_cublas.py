@@ -779,6 +779,13 @@ def test_a_product_between_kernels(blas):
     near(c.mT, (before.mT + 1) @ wide(b).mT + 1, 8)
 
 
+def test_a_graph_of_cublas(blas):
+    a, c = random(8), random(8)
+    before = wide(c)
+    assert blas.run_captured(a, c, 8) == 0
+    near(c, before + 4 * wide(a))
+
+
 def test_the_checker_knows_what_the_library_writes(blas):
     a, b = random(8, 8), random(8, 8)
     report = lab.check(lambda a, b: _product_in_new_memory(blas, a, b), a, b)

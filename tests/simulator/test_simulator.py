@@ -5,50 +5,14 @@ these tests expect is what the hardware does.
 """
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from random123 import PHILOX
+from simulated import Kernels, fixture
 
-import jitload
-
-SOURCES = Path(__file__).parent / "kernels"
-TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
 LANES = range(32)
-
-# PyTorch's builds take their operators and conversions from CUDA's half types; plain nvcc does not.
-TAKEN = ["HALF_OPERATORS", "HALF_CONVERSIONS", "HALF2_OPERATORS", "BFLOAT16_CONVERSIONS"]
-PLAIN_CUDA = [f"-U__CUDA_NO_{name}__" for name in TAKEN]
-
-
-class Kernels:
-    """A source of this folder, and where its tensors live."""
-
-    def __init__(self, name: str, target: str):
-        self.device = torch.device(target)
-        self.library = jitload.load(
-            str(SOURCES / f"{name}.cu"), name=f"test_{name}", target=target, flags=PLAIN_CUDA
-        )
-
-    def __getattr__(self, function: str):
-        return getattr(self.library, f"run_{function}")
-
-    def tensor(self, values, dtype=torch.int32) -> torch.Tensor:
-        return torch.as_tensor(values, dtype=dtype, device=self.device)
-
-    def zeros(self, *shape: int, dtype=torch.int32) -> torch.Tensor:
-        return torch.zeros(shape, dtype=dtype, device=self.device)
-
-
-def fixture(name: str):
-    @pytest.fixture(scope="module", params=TARGETS, name=name)
-    def kernels(request):
-        return Kernels(name, request.param)
-
-    return kernels
-
 
 threads, warp, atomics = fixture("threads"), fixture("warp"), fixture("atomics")
 language, halves, groups = fixture("language"), fixture("halves"), fixture("groups")

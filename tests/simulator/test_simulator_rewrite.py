@@ -123,6 +123,21 @@ def test_dynamic_shared_memory(declaration, expected):
     assert rewritten(declaration) == expected
 
 
+@pytest.mark.parametrize(
+    ("declaration", "expected"),
+    [
+        ("__shared__ alignas(8) int a[4];", "alignas(8) __shared__  int a[4];"),
+        (
+            "  __shared__\n alignas(alignof(float4))\n  T a;",
+            "  alignas(alignof(float4)) __shared__\n \n  T a;",
+        ),
+        ("alignas(8) __shared__ int a;", "alignas(8) __shared__ int a;"),
+    ],
+)
+def test_alignment_comes_before_shared(declaration, expected):
+    assert rewritten(declaration) == expected
+
+
 def test_launch_bounds_are_said_again_in_the_body():
     bounds = "__launch_bounds__(max(N, 32),\n 2)"
     assert rewritten(f"void {bounds} k(int (*f)(int)) {{}}") == (
@@ -151,11 +166,13 @@ UNSUPPORTED = [
     ("nvcuda::wmma::fragment<int> f;", "wmma"),
     ("#include <mma.h>", "wmma"),
     ("const __grid_constant__ CUtensorMap map;", "TMA"),
-    ("#include <cuda/barrier>", "TMA"),
+    ("#include <cuda/ptx>", "TMA"),
     ("__global__ void __cluster_dims__(2, 1, 1) k();", "cluster"),
     ("auto c = cg::this_cluster();", "cluster"),
-    ("cg::this_grid().sync();", "grid"),
-    ("#include <cub/cub.cuh>", "CUB"),
+    ("cg::this_multi_grid().sync();", "one device"),
+    ("#include <cub/device/device_topk.cuh>", "CUB"),
+    ("#include <thrust/system/cuda/vector.h>", "Thrust"),
+    ("#include <cute/tensor.hpp>", "CUTLASS"),
     ("curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_MTGP32);", "cuRAND"),
     ("curandStateMtgp32 state;", "cuRAND"),
     ("#include <cuda_fp4.h>", "4-bit"),
@@ -226,6 +243,7 @@ def test_what_the_preprocessor_drops_in_a_kernel_may_stand(branches):
         (f"#define D __device__\nD int f() {{\n#ifdef __CUDA_ARCH__\n{PTX}\n#endif\n}}", 4),
         (f"#if __CUDA_ARCH__ >= 800\n__device__ int f() {{ {PTX} }}\n#endif", 2),
         (f"#if defined(__CUDACC__)\n{PTX}\n#endif", 2),
+        (f"#if __CUDA_ARCH__ >= 800\n#define COPY {PTX}\n#else\n#define COPY\n#endif", 2),
     ],
 )
 def test_ptx_that_the_device_would_run_is_refused_at_its_line(text, line):

@@ -68,21 +68,30 @@ def test_several_sources_under_the_checker():
 
 
 def test_the_architecture_is_known_in_device_code_alone(architecture):
-    y = integers(architecture, 14)
+    y = integers(architecture, 18)
     architecture.run_architecture(y)
     arch = y[6].item()
     if architecture.target == "cpu":
         assert arch == 900
     expected = [1, 2, 3, 4, 5, 6, arch, 80, arch // 2, arch + 5, arch + 5, 11, 12, 14]
-    assert y.tolist() == expected
+    assert y[:14].tolist() == expected
     assert architecture.run_host() == 3
 
 
+def lines_that_hold(text: str) -> list[int]:
+    lines = (SOURCES / "architecture.cu").read_text().splitlines()
+    return [number for number, line in enumerate(lines, 1) if text in line]
+
+
+def test_macros_that_depend_on_the_architecture_are_others_in_device_code(architecture):
+    y = integers(architecture, 18)
+    architecture.run_architecture(y)
+    assert y[14:].tolist() == [4, 8, 2, lines_that_hold("__LINE__")[0]]
+    assert architecture.run_macros() == 121
+
+
 def test_nvcc_says_that_it_is_nvcc_and_lines_stay(architecture):
-    path = SOURCES / "architecture.cu"
-    lines = path.read_text().splitlines()
-    line = next(n for n, line in enumerate(lines, 1) if "__LINE__" in line)
-    assert architecture.run_nvcc() == 1001 + line
+    assert architecture.run_nvcc() == 1001 + lines_that_hold("__LINE__")[1]
 
 
 # ---- launches

@@ -23,6 +23,11 @@ def rewritten(text: str) -> str:
             "#define C(x) \\\n    CHECK(::simulator::is_cuda((x)), #x)",
         ),
         ("Guard g(x.get_device());", "Guard g(::simulator::get_device(x));"),
+        ("x.get_device_index()", "::simulator::get_device_index(x)"),
+        (
+            "using torch::stable::accelerator::DeviceGuard;",
+            "using torch::stable::accelerator::cpu::DeviceGuard;",
+        ),
         ("x.device().index()", "::simulator::device_index(x.device())"),
         ("x.index({0})", "x.index({0})"),
         ("bool is_cuda() const;", "bool is_cuda() const;"),
@@ -55,6 +60,9 @@ def test_cuda_means_the_cpu_in_what_an_extension_says_of_its_tensors(text, expec
 def test_what_the_edits_call_is_declared_before():
     assert rewrite("x.is_cuda()", "x.h").startswith("#include <simulator/torch_cuda.h>\n#line 1 ")
     assert rewrite("x.size(0)", "x.h").startswith("#line 1 ")
+    blas = "#include <ATen/cuda/CUDAContext.h>\ncublasSgemm();"
+    assert rewrite(blas, "x.h").startswith("#include <simulator/torch_cublas.h>\n")
+    assert rewrite("getCurrentCUDAStream();", "x.h").startswith("#line 1 ")
 
 
 @pytest.mark.parametrize(

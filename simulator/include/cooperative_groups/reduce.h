@@ -1,32 +1,36 @@
-// cooperative_groups::reduce over a tile or over coalesced threads.
+// cooperative_groups::reduce over a tile or over coalesced threads, in the order that CUDA has:
+// what is rounded, or depends on the order otherwise, comes out the same.
 #pragma once
-#include "../cooperative_groups.h"
+#include "../simulator/collectives.h"
 
 namespace cooperative_groups {
 
-#define SIMULATOR_OPERATION(name, expression)               \
-    template <class T>                                      \
-    struct name {                                           \
-        T operator()(T a, T b) const { return expression; } \
-    };
-SIMULATOR_OPERATION(plus, a + b)
-SIMULATOR_OPERATION(less, b < a ? b : a)
-SIMULATOR_OPERATION(greater, a < b ? b : a)
-SIMULATOR_OPERATION(bit_and, a& b)
-SIMULATOR_OPERATION(bit_or, a | b)
-SIMULATOR_OPERATION(bit_xor, a ^ b)
-#undef SIMULATOR_OPERATION
-
-// Every thread of the group gets the same value: that of combining their values in the order of
-// their ranks, pair by pair.
+// Every thread of the group gets the combination of all their values.
 template <class Group, class T, class Operation>
-T reduce(const Group& group, T value, Operation operation, SIMULATOR_CALLER) {
-    const unsigned rank = group.thread_rank(), size = group.num_threads();
-    for (unsigned step = 1; step < size; step *= 2) {
-        const T other = group.shfl_down(value, step, file, line);
-        if (rank % (2 * step) == 0 && rank + step < size) value = operation(value, other);
-    }
-    return group.shfl(value, 0, file, line);
+auto reduce(const Group& group, T&& value, Operation&& operation, SIMULATOR_CALLER)
+    -> decltype(operation(value, value)) {
+    details::check_collective<Group, T, decltype(operation(value, value))>();
+    return details::reduce(group, details::plain<T>(value), operation, file, line);
+}
+
+// And one of them writes it, or lets a cuda::atomic take it up.
+template <class Group, class T, class Value, class Operation>
+void reduce_store_async(const Group& group, T* to, Value&& value, Operation&& operation,
+                        SIMULATOR_CALLER) {
+    const T result = reduce(group, value, operation, file, line);
+    if (group.thread_rank() == 0) *to = result;
+}
+template <class Group, class Atomic, class Value, class Operation>
+auto reduce_store_async(const Group& group, Atomic&& to, Value&& value, Operation&& operation,
+                        SIMULATOR_CALLER) -> decltype(to.store(operation(value, value))) {
+    const auto result = reduce(group, value, operation, file, line);
+    if (group.thread_rank() == 0) to.store(result);
+}
+template <class Group, class Atomic, class Value, class Operation>
+auto reduce_update_async(const Group& group, Atomic&& to, Value&& value, Operation&& operation,
+                         SIMULATOR_CALLER) -> decltype(void(to.load())) {
+    const auto result = reduce(group, value, operation, file, line);
+    if (group.thread_rank() == 0) details::update(to, result, operation);
 }
 
 }  // namespace cooperative_groups

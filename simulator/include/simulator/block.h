@@ -47,7 +47,8 @@ struct Launch {
     void (*run_threads)(Block&);  // starts the block's threads, from Block::next on
     const void* body;             // the kernel with its arguments
     size_t body_bytes;
-    bool instrumented;  // for the checker
+    bool instrumented;         // for the checker
+    bool cooperative = false;  // its blocks may wait for each other: all run at once
 };
 
 // Where a suspended thread waits.
@@ -85,6 +86,7 @@ struct Warp {
     uint32_t exchange;     // waits at a __sync function of the warp
     uint32_t convergence;  // waits at __activemask
     uint32_t pausing;      // spins or sleeps, and lets others go first
+    uint32_t tile;         // waits for the other warps of a tile
     uint32_t parked;       // waits for a phase of a cuda::barrier to end
     uint8_t source[warp_size];
     uint64_t key[warp_size];  // lanes meet only if they name the same exchange and the same mask
@@ -104,7 +106,8 @@ struct SIMULATOR_EXPORT Block {
     unsigned arrived;       // threads that wait at __syncthreads
     unsigned votes;         // how many of them brought a predicate that is not 0
     unsigned barrier_alive, barrier_votes;  // the same two when the last barrier opened
-    uint32_t ready;  // the warps that have a ready lane, and perhaps some that had one
+    uint32_t ready;      // the warps that have a ready lane, and perhaps some that had one
+    uint8_t grid_steps;  // what follows when the barrier opens: GridStep
     Warp warps[max_threads / warp_size];
     Thread threads[max_threads + 1];  // the last is never used
 
@@ -117,6 +120,8 @@ struct SIMULATOR_EXPORT Block {
     // Enough lanes of a warp have come for the exchange of thread `rank`. If all mean the same one
     // they get their results, and the answer is null: the thread goes on.
     Context* complete_exchange(unsigned rank);
+    // The same of all living threads of a warp, which wait for the others of a tile.
+    Context* complete_tile(unsigned rank);
     // The mask that thread `rank` gave does not name its lane: an error.
     [[noreturn]] void fail_for_mask(unsigned rank, uint32_t mask);
     // Thread `rank` has returned.
@@ -154,6 +159,9 @@ SIMULATOR_EXPORT bool next_thread(Block& block);
 // __trap and assert: each ends the running block and with it the launch, with an error. An
 // assertion of the host ends the process, as everywhere.
 [[noreturn]] SIMULATOR_EXPORT void trap(const char* file, int line);
+// What CUDA leaves undefined or traps on, with the reason.
+[[noreturn]] SIMULATOR_EXPORT void fail(const char* reason, const char* what, const char* file,
+                                        int line);
 [[noreturn]] SIMULATOR_EXPORT void fail_assertion(const char* condition, const char* file,
                                                   int line);
 

@@ -76,5 +76,16 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 bloc
         know(kernel, "by its address", file, line), grid, block, arguments, shared, stream);
 }
 
+SIMULATOR_EXPORT cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block,
+                                                         void** arguments, size_t shared = 0,
+                                                         cudaStream_t stream = nullptr);
+template <class... Parameters>
+cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                        void** arguments, size_t shared = 0,
+                                        cudaStream_t stream = nullptr, SIMULATOR_CALLER) {
+    return cudaLaunchCooperativeKernel(
+        know(kernel, "by its address", file, line), grid, block, arguments, shared, stream);
+}
+
 }  // namespace api
 }  // namespace simulator

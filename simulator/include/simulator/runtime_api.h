@@ -180,6 +180,9 @@ template <class T>
 cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned flags) {
     return cudaHostGetDevicePointer((void**)device, host, flags);
 }
+inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned flags) {
+    return cudaEventCreateWithFlags(event, flags);
+}
 template <class T>
 cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, T* address, size_t bytes = 0,
                                      unsigned flags = cudaMemAttachSingle) {

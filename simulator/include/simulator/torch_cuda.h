@@ -38,6 +38,14 @@ template <class T>
 auto get_device(T&& x, ...) -> decltype(x.get_device()) {
     return x.get_device();
 }
+template <class T>
+auto get_device_index(T&& x, int) -> decltype(x.get_device_index() % 1) {
+    return x.get_device_index() < 0 ? 0 : x.get_device_index();
+}
+template <class T>
+auto get_device_index(T&& x, ...) -> decltype(x.get_device_index()) {
+    return x.get_device_index();
+}
 }  // namespace asked
 
 template <class T>
@@ -47,6 +55,10 @@ auto is_cuda(T&& x) -> decltype(asked::is_cuda(x, 0)) {
 template <class T>
 auto get_device(T&& x) -> decltype(asked::get_device(x, 0)) {
     return asked::get_device(x, 0);
+}
+template <class T>
+auto get_device_index(T&& x) -> decltype(asked::get_device_index(x, 0)) {
+    return asked::get_device_index(x, 0);
 }
 template <class Device>
 auto device_index(Device&& device) {

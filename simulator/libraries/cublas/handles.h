@@ -98,10 +98,17 @@ cublasStatus_t attempt(const Work& work) {
     }
 }
 
-// Work of a stream. Every stream is idle, so it is done at once.
+// Work of a stream: done at once or, while the stream is captured, whenever the graph is launched.
 template <class Work>
-cublasStatus_t enqueue(cudaStream_t, const Work& work) {
-    return attempt(work);
+cublasStatus_t enqueue(cudaStream_t stream, const Work& work) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (stream && cudaStreamIsCapturing(stream, &status)) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if (status == cudaStreamCaptureStatusNone) return attempt(work);
+    const cudaHostFn_t run = [](void* kept) { attempt(*static_cast<const Work*>(kept)); };
+    auto* kept = new (std::nothrow) Work(work);  // for ever: nobody tells of a graph's end
+    if (!kept) return CUBLAS_STATUS_ALLOC_FAILED;
+    return cudaLaunchHostFunc(stream, run, kept) ? CUBLAS_STATUS_EXECUTION_FAILED
+                                                 : CUBLAS_STATUS_SUCCESS;
 }
 
 template <class... Conditions>

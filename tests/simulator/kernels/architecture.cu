@@ -63,6 +63,15 @@ __global__ void branches(int* y) {
 
 WRITES(by_macro, 5)
 
+__global__ void macros(int* y) {
+    y[0] = WIDTH;
+    y[1] = TWICE_THE_WIDTH;
+#ifdef FAST
+    y[2] = PATHS(1, 2);
+#endif
+    y[3] = __LINE__;
+}
+
 template <class F>
 __global__ void call(int* y, F f) {
     y[0] = f();
@@ -98,6 +107,7 @@ extern "C" void run_architecture(int* y) {
 #else
     call<<<1, 1>>>(y + 13, [=] __device__() { return 14; });
 #endif
+    macros<<<1, 1>>>(y + 14);
     cudaDeviceSynchronize();
 }
 
@@ -109,5 +119,12 @@ extern "C" int run_host() {
 #endif
 }
 
-// Lines stay where they are: the next one is 109.
+extern "C" int run_macros() {
+#ifdef FAST
+    return -1;
+#else
+    return 100 * WIDTH + 10 * TWICE_THE_WIDTH + PATHS(1, 2);
+#endif
+}
+
 extern "C" int run_nvcc() { return 1000 * BY_NVCC + (__CUDACC_VER_MAJOR__ > 11) + __LINE__; }

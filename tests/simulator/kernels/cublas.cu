@@ -269,6 +269,30 @@ extern "C" int run_between_kernels(float* a, const float* b, float* c, int n) {
     return status;
 }
 
+// In a graph that is launched twice: c += 2 a, the factor being read when it is captured.
+extern "C" int run_captured(const float* a, float* c, int n) {
+    cublasHandle_t handle;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    if (cublasCreate(&handle) || cudaStreamCreate(&stream)) return 1;
+    if (cublasSetStream(handle, stream)) return 2;
+    if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal)) return 3;
+    float factor = 2;
+    if (cublasSaxpy(handle, n, &factor, a, 1, c, 1)) return 4;
+    factor = 100;
+    if (cudaStreamEndCapture(stream, &graph)) return 5;
+    if (cudaGraphInstantiate(&executable, graph, 0)) return 6;
+    for (int i = 0; i < 2; i++)
+        if (cudaGraphLaunch(executable, stream)) return 7;
+    if (cudaStreamSynchronize(stream)) return 8;
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
+    cublasDestroy(handle);
+    cudaStreamDestroy(stream);
+    return 0;
+}
+
 // What a handle is and is not, and how it is set: the number of the first thing that is wrong.
 extern "C" int run_handles(float* x) {
     const float one = 1;

@@ -52,7 +52,7 @@ __global__ void squares_kernel(const scalar_t* __restrict__ x, scalar_t* __restr
 
 torch::Tensor squares_cuda(torch::Tensor x) {
     auto y = torch::empty_like(x);
-    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.type(), "squares", [&] {
+    AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "squares", [&] {
         squares_kernel<scalar_t><<<2, 32, 0, c10::cuda::getCurrentCUDAStream(x.get_device())>>>(
             x.data_ptr<scalar_t>(), y.mutable_data_ptr<scalar_t>(), x.numel());
     });
@@ -71,7 +71,7 @@ torch::Tensor histogram_cuda(torch::Tensor x, int64_t bins) {
     auto total = torch::zeros({bins}, x.options().dtype(torch::kDouble));
     auto count = [&](auto type) {
         using scalar_t = decltype(type);
-        auto counts =
+        torch::Tensor counts =
             torch::zeros({bins}, total.options().dtype(c10::CppTypeToScalarType<scalar_t>::value));
         histogram_kernel<scalar_t><<<(x.numel() + 255) / 256, 256>>>(
             x.data_ptr<int64_t>(), counts.data_ptr<scalar_t>(), x.numel());

@@ -112,8 +112,7 @@ class BlockScan {
     void ExclusiveSum(T (&in)[N], T (&out)[N], T& aggregate, SIMULATOR_CALLER) {
         ExclusiveScan(in, out, T{}, cub::Sum(), aggregate, file, line);
     }
-    template <int N, class Prefix,
-              class = decltype(::std::declval<Prefix&>()(::std::declval<T>()))>
+    template <int N, class Prefix, class = decltype(::std::declval<Prefix&>()(::std::declval<T>()))>
     void ExclusiveSum(T (&in)[N], T (&out)[N], Prefix& prefix, SIMULATOR_CALLER) {
         ExclusiveScan(in, out, cub::Sum(), prefix, file, line);
     }
@@ -136,8 +135,7 @@ class BlockScan {
     void InclusiveSum(T (&in)[N], T (&out)[N], T& aggregate, SIMULATOR_CALLER) {
         InclusiveScan(in, out, cub::Sum(), aggregate, file, line);
     }
-    template <int N, class Prefix,
-              class = decltype(::std::declval<Prefix&>()(::std::declval<T>()))>
+    template <int N, class Prefix, class = decltype(::std::declval<Prefix&>()(::std::declval<T>()))>
     void InclusiveSum(T (&in)[N], T (&out)[N], Prefix& prefix, SIMULATOR_CALLER) {
         InclusiveScan(in, out, cub::Sum(), prefix, file, line);
     }
@@ -157,9 +155,8 @@ class BlockScan {
     }
     template <class Op>
     void ExclusiveScan(T in, T& out, T initial, Op op, T& aggregate, SIMULATOR_CALLER) {
-        one(in, out, [&](auto& i, auto& o) {
-            ExclusiveScan(i, o, initial, op, aggregate, file, line);
-        });
+        one(in, out,
+            [&](auto& i, auto& o) { ExclusiveScan(i, o, initial, op, aggregate, file, line); });
     }
     template <class Op, class Prefix,
               class = decltype(::std::declval<Prefix&>()(::std::declval<T>()))>
@@ -301,13 +298,14 @@ class BlockExchange {
     BlockExchange() : storage(simulated::own<TempStorage>()) {}
     BlockExchange(TempStorage& storage) : storage(storage) {}
 
-#define SIMULATOR_EXCHANGE(name, from, to)                                          \
-    template <class Out>                                                            \
-    void name(const T (&in)[N], Out (&out)[N], SIMULATOR_CALLER) {                  \
-        exchange(in, out, [](int r, int i) { return from; },                        \
-                 [](int r, int i) { return to; }, file, line);                      \
-    }                                                                               \
-    void name(T (&items)[N], SIMULATOR_CALLER) { name(items, items, file, line); }
+#define SIMULATOR_EXCHANGE(name, from, to)                                                     \
+    template <class Out>                                                                       \
+    void name(const T(&in)[N], Out(&out)[N], SIMULATOR_CALLER) {                               \
+        exchange(                                                                              \
+            in, out, [](int r, int i) { return from; }, [](int r, int i) { return to; }, file, \
+            line);                                                                             \
+    }                                                                                          \
+    void name(T(&items)[N], SIMULATOR_CALLER) { name(items, items, file, line); }
 #define SIMULATOR_BLOCKED r* N + i
 #define SIMULATOR_STRIPED r + i* threads
 #define SIMULATOR_WARP_STRIPED warp_striped(r, i)
@@ -318,15 +316,16 @@ class BlockExchange {
 #undef SIMULATOR_EXCHANGE
 
     // Each item goes where its rank says.
-#define SIMULATOR_SCATTER(name, to)                                                            \
-    template <class Out, class Rank>                                                           \
-    void name(const T (&in)[N], Out (&out)[N], Rank (&ranks)[N], SIMULATOR_CALLER) {           \
-        exchange(in, out, [&](int, int i) { return int(ranks[i]); },                           \
-                 [](int r, int i) { return to; }, file, line);                                 \
-    }                                                                                          \
-    template <class Rank>                                                                      \
-    void name(T (&items)[N], Rank (&ranks)[N], SIMULATOR_CALLER) {                             \
-        name(items, items, ranks, file, line);                                                 \
+#define SIMULATOR_SCATTER(name, to)                                                              \
+    template <class Out, class Rank>                                                             \
+    void name(const T(&in)[N], Out(&out)[N], Rank(&ranks)[N], SIMULATOR_CALLER) {                \
+        exchange(                                                                                \
+            in, out, [&](int, int i) { return int(ranks[i]); }, [](int r, int i) { return to; }, \
+            file, line);                                                                         \
+    }                                                                                            \
+    template <class Rank>                                                                        \
+    void name(T(&items)[N], Rank(&ranks)[N], SIMULATOR_CALLER) {                                 \
+        name(items, items, ranks, file, line);                                                   \
     }
     SIMULATOR_SCATTER(ScatterToBlocked, SIMULATOR_BLOCKED)
     SIMULATOR_SCATTER(ScatterToStriped, SIMULATOR_STRIPED)
@@ -425,8 +424,8 @@ class BlockLoad {
     static constexpr int threads = BLOCK_DIM_X * BLOCK_DIM_Y * BLOCK_DIM_Z;
     static constexpr int N = ITEMS_PER_THREAD;
     static constexpr bool transposes = ALGORITHM >= BLOCK_LOAD_TRANSPOSE;
-    using Exchange = BlockExchange<T, BLOCK_DIM_X, transposes ? N : 1, false, BLOCK_DIM_Y,
-                                   BLOCK_DIM_Z>;
+    using Exchange =
+        BlockExchange<T, BLOCK_DIM_X, transposes ? N : 1, false, BLOCK_DIM_Y, BLOCK_DIM_Z>;
 
   public:
     struct TempStorage {
@@ -475,8 +474,8 @@ class BlockStore {
     static constexpr int threads = BLOCK_DIM_X * BLOCK_DIM_Y * BLOCK_DIM_Z;
     static constexpr int N = ITEMS_PER_THREAD;
     static constexpr bool transposes = ALGORITHM >= BLOCK_STORE_TRANSPOSE;
-    using Exchange = BlockExchange<T, BLOCK_DIM_X, transposes ? N : 1, false, BLOCK_DIM_Y,
-                                   BLOCK_DIM_Z>;
+    using Exchange =
+        BlockExchange<T, BLOCK_DIM_X, transposes ? N : 1, false, BLOCK_DIM_Y, BLOCK_DIM_Z>;
 
   public:
     struct TempStorage {
@@ -558,8 +557,8 @@ class BlockDiscontinuity {
         flag_tails(tails, in, op, nullptr);
     }
     template <int N, class Flag, class Op>
-    void FlagHeadsAndTails(Flag (&heads)[N], T before, Flag (&tails)[N], T after, T (&in)[N],
-                           Op op, SIMULATOR_CALLER) {
+    void FlagHeadsAndTails(Flag (&heads)[N], T before, Flag (&tails)[N], T after, T (&in)[N], Op op,
+                           SIMULATOR_CALLER) {
         share(in, file, line);
         flag_heads(heads, in, op, &before);
         flag_tails(tails, in, op, &after);

@@ -77,13 +77,13 @@ class BlockRadixSort {
     BlockRadixSort() : storage(simulated::own<TempStorage>()) {}
     BlockRadixSort(TempStorage& storage) : storage(storage) {}
 
-#define SIMULATOR_SORT(name, descending, striped)                                             \
-    void name(Key (&keys)[N], int begin_bit = 0, int end_bit = all, SIMULATOR_CALLER) {       \
-        sort(keys, nullptr, {begin_bit, end_bit, descending}, striped, file, line);           \
-    }                                                                                         \
-    void name(Key (&keys)[N], Value (&values)[N], int begin_bit = 0, int end_bit = all,       \
-              SIMULATOR_CALLER) {                                                             \
-        sort(keys, values, {begin_bit, end_bit, descending}, striped, file, line);            \
+#define SIMULATOR_SORT(name, descending, striped)                                      \
+    void name(Key(&keys)[N], int begin_bit = 0, int end_bit = all, SIMULATOR_CALLER) { \
+        sort(keys, nullptr, {begin_bit, end_bit, descending}, striped, file, line);    \
+    }                                                                                  \
+    void name(Key(&keys)[N], Value(&values)[N], int begin_bit = 0, int end_bit = all,  \
+              SIMULATOR_CALLER) {                                                      \
+        sort(keys, values, {begin_bit, end_bit, descending}, striped, file, line);     \
     }
     SIMULATOR_SORT(Sort, false, false)
     SIMULATOR_SORT(SortDescending, true, false)
@@ -92,35 +92,35 @@ class BlockRadixSort {
 #undef SIMULATOR_SORT
 
   private:
-    void sort(Key (&keys)[N], Value* values, simulated::ByBits less, bool striped,
-              const char* file, int line) {
+    void sort(Key (&keys)[N], Value* values, simulated::ByBits less, bool striped, const char* file,
+              int line) {
         const int rank = simulated::rank_in_block<threads>(file, line);
-        storage.room.sort(rank, keys, values, less, threads * N, striped,
-                          [&] { __syncthreads(file, line); });
+        storage.room.sort(
+            rank, keys, values, less, threads * N, striped, [&] { __syncthreads(file, line); });
     }
 
     TempStorage& storage;
 };
 
-#define SIMULATOR_MERGE_SORT(name)                                                            \
-    template <class Less>                                                                     \
-    void name(Key (&keys)[N], Less less, SIMULATOR_CALLER) {                                  \
-        sort(keys, nullptr, less, count, file, line);                                         \
-    }                                                                                         \
-    template <class Less>                                                                     \
-    void name(Key (&keys)[N], Less less, int valid, Key others, SIMULATOR_CALLER) {           \
-        fill(keys, valid, others);                                                            \
-        sort(keys, nullptr, less, valid, file, line);                                         \
-    }                                                                                         \
-    template <class Less>                                                                     \
-    void name(Key (&keys)[N], Value (&values)[N], Less less, SIMULATOR_CALLER) {              \
-        sort(keys, values, less, count, file, line);                                          \
-    }                                                                                         \
-    template <class Less>                                                                     \
-    void name(Key (&keys)[N], Value (&values)[N], Less less, int valid, Key others,           \
-              SIMULATOR_CALLER) {                                                             \
-        fill(keys, valid, others);                                                            \
-        sort(keys, values, less, valid, file, line);                                          \
+#define SIMULATOR_MERGE_SORT(name)                                                              \
+    template <class Less>                                                                       \
+    void name(Key(&keys)[N], Less less, SIMULATOR_CALLER) {                                     \
+        sort(keys, nullptr, less, count, file, line);                                           \
+    }                                                                                           \
+    template <class Less>                                                                       \
+    void name(Key(&keys)[N], Less less, int valid, Key others, SIMULATOR_CALLER) {              \
+        fill(keys, valid, others);                                                              \
+        sort(keys, nullptr, less, valid, file, line);                                           \
+    }                                                                                           \
+    template <class Less>                                                                       \
+    void name(Key(&keys)[N], Value(&values)[N], Less less, SIMULATOR_CALLER) {                  \
+        sort(keys, values, less, count, file, line);                                            \
+    }                                                                                           \
+    template <class Less>                                                                       \
+    void name(                                                                                  \
+        Key(&keys)[N], Value(&values)[N], Less less, int valid, Key others, SIMULATOR_CALLER) { \
+        fill(keys, valid, others);                                                              \
+        sort(keys, values, less, valid, file, line);                                            \
     }
 
 template <class Key, int BLOCK_DIM_X, int ITEMS_PER_THREAD, class Value = NullType,

@@ -22,7 +22,7 @@ struct Call {
 // A kernel's body is constant, and what it calls may change its own copy.
 template <class Body>
 struct OnCopy : Body {
-    void operator()() const { Body(*this)(); }
+    void operator()() const { Body (*this)(); }
 };
 
 template <class Body>
@@ -110,8 +110,8 @@ template <class Keys, class Less>
 ::std::vector<int64_t> sorted_order(Keys keys, int64_t begin, int64_t end, Less less) {
     ::std::vector<int64_t> order(end - begin);
     ::std::iota(order.begin(), order.end(), begin);
-    ::std::stable_sort(order.begin(), order.end(),
-                       [&](int64_t a, int64_t b) { return less(keys[a], keys[b]); });
+    ::std::stable_sort(
+        order.begin(), order.end(), [&](int64_t a, int64_t b) { return less(keys[a], keys[b]); });
     return order;
 }
 template <class From, class To>
@@ -155,8 +155,7 @@ int64_t runs(In in, int64_t count, Same same, Write write) {
 // stream and, unseen, the line that calls them.
 #define SIMULATOR_STORAGE void *storage, size_t &bytes
 #define SIMULATOR_STREAM cudaStream_t = nullptr, SIMULATOR_CALLER
-#define SIMULATOR_CALL(name) \
-    { storage, bytes, "cub::" name, file, line }
+#define SIMULATOR_CALL(name) {storage, bytes, "cub::" name, file, line}
 
 struct DeviceReduce {
     template <class In, class Out, class Op, class T>
@@ -184,15 +183,13 @@ struct DeviceReduce {
 
     // Into a pair of the index and the value, or into a value and an index.
     template <class In, class Out>
-    static cudaError_t ArgMin(SIMULATOR_STORAGE, In in, Out out, int64_t count,
-                              SIMULATOR_STREAM) {
+    static cudaError_t ArgMin(SIMULATOR_STORAGE, In in, Out out, int64_t count, SIMULATOR_STREAM) {
         return simulated::carry_out(SIMULATOR_CALL("DeviceReduce::ArgMin"), [=]() mutable {
             *out = simulated::best(in, 0, count, simulated::Lesser());
         });
     }
     template <class In, class Out>
-    static cudaError_t ArgMax(SIMULATOR_STORAGE, In in, Out out, int64_t count,
-                              SIMULATOR_STREAM) {
+    static cudaError_t ArgMax(SIMULATOR_STORAGE, In in, Out out, int64_t count, SIMULATOR_STREAM) {
         return simulated::carry_out(SIMULATOR_CALL("DeviceReduce::ArgMax"), [=]() mutable {
             *out = simulated::best(in, 0, count, simulated::Greater());
         });
@@ -219,8 +216,7 @@ struct DeviceReduce {
     template <class In, class Out, class Op, class Transform, class T>
     static cudaError_t TransformReduce(SIMULATOR_STORAGE, In in, Out out, int64_t count, Op op,
                                        Transform transform, T initial, SIMULATOR_STREAM) {
-        return simulated::carry_out(SIMULATOR_CALL("DeviceReduce::TransformReduce"),
-                                    [=]() mutable {
+        return simulated::carry_out(SIMULATOR_CALL("DeviceReduce::TransformReduce"), [=]() mutable {
             simulated::Result<Op, T, decltype(transform(in[0]))> sum = initial;
             for (int64_t i = 0; i < count; i++) sum = op(sum, transform(in[i]));
             *out = sum;
@@ -246,8 +242,7 @@ struct DeviceSegmentedReduce {
     template <class In, class Out, class Begin, class End, class Op, class T>
     static cudaError_t Reduce(SIMULATOR_STORAGE, In in, Out out, int64_t segments, Begin begin,
                               End end, Op op, T initial, SIMULATOR_STREAM) {
-        return simulated::carry_out(SIMULATOR_CALL("DeviceSegmentedReduce::Reduce"),
-                                    [=]() mutable {
+        return simulated::carry_out(SIMULATOR_CALL("DeviceSegmentedReduce::Reduce"), [=]() mutable {
             for (int64_t s = 0; s < segments; s++)
                 out[s] = simulated::reduce(in, begin[s], end[s], op, initial);
         });
@@ -277,8 +272,7 @@ struct DeviceSegmentedReduce {
     template <class In, class Out, class Begin, class End>
     static cudaError_t ArgMin(SIMULATOR_STORAGE, In in, Out out, int64_t segments, Begin begin,
                               End end, SIMULATOR_STREAM) {
-        return simulated::carry_out(SIMULATOR_CALL("DeviceSegmentedReduce::ArgMin"),
-                                    [=]() mutable {
+        return simulated::carry_out(SIMULATOR_CALL("DeviceSegmentedReduce::ArgMin"), [=]() mutable {
             for (int64_t s = 0; s < segments; s++)
                 out[s] = simulated::best(in, begin[s], end[s], simulated::Lesser());
         });
@@ -286,8 +280,7 @@ struct DeviceSegmentedReduce {
     template <class In, class Out, class Begin, class End>
     static cudaError_t ArgMax(SIMULATOR_STORAGE, In in, Out out, int64_t segments, Begin begin,
                               End end, SIMULATOR_STREAM) {
-        return simulated::carry_out(SIMULATOR_CALL("DeviceSegmentedReduce::ArgMax"),
-                                    [=]() mutable {
+        return simulated::carry_out(SIMULATOR_CALL("DeviceSegmentedReduce::ArgMax"), [=]() mutable {
             for (int64_t s = 0; s < segments; s++)
                 out[s] = simulated::best(in, begin[s], end[s], simulated::Greater());
         });
@@ -309,10 +302,9 @@ struct DeviceScan {
         });
     }
     template <class Data, class Op, class T>
-    static cudaError_t ExclusiveScan(SIMULATOR_STORAGE, Data data, Op op, T initial,
-                                     int64_t count, SIMULATOR_STREAM) {
-        return ExclusiveScan(
-            storage, bytes, data, data, op, initial, count, nullptr, file, line);
+    static cudaError_t ExclusiveScan(SIMULATOR_STORAGE, Data data, Op op, T initial, int64_t count,
+                                     SIMULATOR_STREAM) {
+        return ExclusiveScan(storage, bytes, data, data, op, initial, count, nullptr, file, line);
     }
     template <class In, class Out>
     static cudaError_t ExclusiveSum(SIMULATOR_STORAGE, In in, Out out, int64_t count,
@@ -321,8 +313,7 @@ struct DeviceScan {
                              nullptr, file, line);
     }
     template <class Data>
-    static cudaError_t ExclusiveSum(SIMULATOR_STORAGE, Data data, int64_t count,
-                                    SIMULATOR_STREAM) {
+    static cudaError_t ExclusiveSum(SIMULATOR_STORAGE, Data data, int64_t count, SIMULATOR_STREAM) {
         return ExclusiveSum(storage, bytes, data, data, count, nullptr, file, line);
     }
     template <class In, class Out, class Op>
@@ -338,8 +329,7 @@ struct DeviceScan {
     template <class In, class Out, class Op, class T>
     static cudaError_t InclusiveScanInit(SIMULATOR_STORAGE, In in, Out out, Op op, T initial,
                                          int64_t count, SIMULATOR_STREAM) {
-        return simulated::carry_out(SIMULATOR_CALL("DeviceScan::InclusiveScanInit"),
-                                    [=]() mutable {
+        return simulated::carry_out(SIMULATOR_CALL("DeviceScan::InclusiveScanInit"), [=]() mutable {
             simulated::Result<Op, T, simulated::Value<In>> sum = initial;
             for (int64_t i = 0; i < count; i++) out[i] = sum = op(sum, in[i]);
         });
@@ -347,12 +337,10 @@ struct DeviceScan {
     template <class In, class Out>
     static cudaError_t InclusiveSum(SIMULATOR_STORAGE, In in, Out out, int64_t count,
                                     SIMULATOR_STREAM) {
-        return InclusiveScan(
-            storage, bytes, in, out, cub::Sum(), count, nullptr, file, line);
+        return InclusiveScan(storage, bytes, in, out, cub::Sum(), count, nullptr, file, line);
     }
     template <class Data>
-    static cudaError_t InclusiveSum(SIMULATOR_STORAGE, Data data, int64_t count,
-                                    SIMULATOR_STREAM) {
+    static cudaError_t InclusiveSum(SIMULATOR_STORAGE, Data data, int64_t count, SIMULATOR_STREAM) {
         return InclusiveSum(storage, bytes, data, data, count, nullptr, file, line);
     }
 
@@ -361,36 +349,36 @@ struct DeviceScan {
     static cudaError_t ExclusiveScanByKey(SIMULATOR_STORAGE, Keys keys, In in, Out out, Op op,
                                           T initial, int64_t count, Same same = {},
                                           SIMULATOR_STREAM) {
-        return simulated::carry_out(SIMULATOR_CALL("DeviceScan::ExclusiveScanByKey"),
-                                    [=]() mutable {
-            simulated::Result<Op, T, simulated::Value<In>> sum = initial;
-            for (int64_t i = 0; i < count; i++) {
-                if (i && !same(keys[i - 1], keys[i])) sum = initial;
-                const auto next = op(sum, in[i]);
-                out[i] = sum;
-                sum = next;
-            }
-        });
+        return simulated::carry_out(
+            SIMULATOR_CALL("DeviceScan::ExclusiveScanByKey"), [=]() mutable {
+                simulated::Result<Op, T, simulated::Value<In>> sum = initial;
+                for (int64_t i = 0; i < count; i++) {
+                    if (i && !same(keys[i - 1], keys[i])) sum = initial;
+                    const auto next = op(sum, in[i]);
+                    out[i] = sum;
+                    sum = next;
+                }
+            });
     }
     template <class Keys, class In, class Out, class Op, class Same = Equality>
     static cudaError_t InclusiveScanByKey(SIMULATOR_STORAGE, Keys keys, In in, Out out, Op op,
                                           int64_t count, Same same = {}, SIMULATOR_STREAM) {
-        return simulated::carry_out(SIMULATOR_CALL("DeviceScan::InclusiveScanByKey"),
-                                    [=]() mutable {
-            if (count < 1) return;
-            simulated::Value<In> sum = in[0];
-            out[0] = sum;
-            for (int64_t i = 1; i < count; i++) {
-                const simulated::Value<In> item = in[i];
-                out[i] = sum = same(keys[i - 1], keys[i]) ? op(sum, item) : item;
-            }
-        });
+        return simulated::carry_out(
+            SIMULATOR_CALL("DeviceScan::InclusiveScanByKey"), [=]() mutable {
+                if (count < 1) return;
+                simulated::Value<In> sum = in[0];
+                out[0] = sum;
+                for (int64_t i = 1; i < count; i++) {
+                    const simulated::Value<In> item = in[i];
+                    out[i] = sum = same(keys[i - 1], keys[i]) ? op(sum, item) : item;
+                }
+            });
     }
     template <class Keys, class In, class Out, class Same = Equality>
     static cudaError_t ExclusiveSumByKey(SIMULATOR_STORAGE, Keys keys, In in, Out out,
                                          int64_t count, Same same = {}, SIMULATOR_STREAM) {
-        return ExclusiveScanByKey(storage, bytes, keys, in, out, cub::Sum(),
-                                  simulated::Value<In>{}, count, same, nullptr, file, line);
+        return ExclusiveScanByKey(storage, bytes, keys, in, out, cub::Sum(), simulated::Value<In>{},
+                                  count, same, nullptr, file, line);
     }
     template <class Keys, class In, class Out, class Same = Equality>
     static cudaError_t InclusiveSumByKey(SIMULATOR_STORAGE, Keys keys, In in, Out out,
@@ -401,84 +389,81 @@ struct DeviceScan {
 };
 
 struct DeviceRadixSort {
-#define SIMULATOR_SORT(keys_name, pairs_name, descending)                                        \
-    template <class Key>                                                                         \
-    static cudaError_t keys_name(SIMULATOR_STORAGE, const Key* in, Key* out, int64_t count,      \
-                                 int begin_bit = 0, int end_bit = 8 * sizeof(Key),               \
-                                 SIMULATOR_STREAM) {                                             \
-        return simulated::carry_out(SIMULATOR_CALL("DeviceRadixSort::" #keys_name), [=] {        \
-            const simulated::ByBits order{begin_bit, end_bit, descending};                       \
-            const simulated::NoValues none;                                                      \
-            simulated::sort_segment(in, out, none, none, 0, count, order);                       \
-        });                                                                                      \
-    }                                                                                            \
-    template <class Key>                                                                         \
-    static cudaError_t keys_name(SIMULATOR_STORAGE, DoubleBuffer<Key>& keys, int64_t count,      \
-                                 int begin_bit = 0, int end_bit = 8 * sizeof(Key),               \
-                                 SIMULATOR_STREAM) {                                             \
-        return keys_name(storage, bytes, keys.Current(), keys.Current(), count, begin_bit,       \
-                         end_bit, nullptr, file, line);                                          \
-    }                                                                                            \
-    template <class Key, class T>                                                                \
-    static cudaError_t pairs_name(SIMULATOR_STORAGE, const Key* in, Key* out, const T* values,   \
-                                  T* values_out, int64_t count, int begin_bit = 0,               \
-                                  int end_bit = 8 * sizeof(Key), SIMULATOR_STREAM) {             \
-        return simulated::carry_out(SIMULATOR_CALL("DeviceRadixSort::" #pairs_name), [=] {       \
-            const simulated::ByBits order{begin_bit, end_bit, descending};                       \
-            simulated::sort_segment(in, out, values, values_out, 0, count, order);               \
-        });                                                                                      \
-    }                                                                                            \
-    template <class Key, class T>                                                                \
-    static cudaError_t pairs_name(SIMULATOR_STORAGE, DoubleBuffer<Key>& keys,                    \
-                                  DoubleBuffer<T>& values, int64_t count, int begin_bit = 0,     \
-                                  int end_bit = 8 * sizeof(Key), SIMULATOR_STREAM) {             \
-        return pairs_name(storage, bytes, keys.Current(), keys.Current(), values.Current(),      \
-                          values.Current(), count, begin_bit, end_bit, nullptr, file, line);     \
+#define SIMULATOR_SORT(keys_name, pairs_name, descending)                                          \
+    template <class Key>                                                                           \
+    static cudaError_t keys_name(                                                                  \
+        SIMULATOR_STORAGE, const Key* in, Key* out, int64_t count, int begin_bit = 0,              \
+        int end_bit = 8 * sizeof(Key), SIMULATOR_STREAM) {                                         \
+        return simulated::carry_out(SIMULATOR_CALL("DeviceRadixSort::" #keys_name), [=] {          \
+            const simulated::ByBits order{begin_bit, end_bit, descending};                         \
+            const simulated::NoValues none;                                                        \
+            simulated::sort_segment(in, out, none, none, 0, count, order);                         \
+        });                                                                                        \
+    }                                                                                              \
+    template <class Key>                                                                           \
+    static cudaError_t keys_name(                                                                  \
+        SIMULATOR_STORAGE, DoubleBuffer<Key>& keys, int64_t count, int begin_bit = 0,              \
+        int end_bit = 8 * sizeof(Key), SIMULATOR_STREAM) {                                         \
+        return keys_name(storage, bytes, keys.Current(), keys.Current(), count, begin_bit,         \
+                         end_bit, nullptr, file, line);                                            \
+    }                                                                                              \
+    template <class Key, class T>                                                                  \
+    static cudaError_t pairs_name(                                                                 \
+        SIMULATOR_STORAGE, const Key* in, Key* out, const T* values, T* values_out, int64_t count, \
+        int begin_bit = 0, int end_bit = 8 * sizeof(Key), SIMULATOR_STREAM) {                      \
+        return simulated::carry_out(SIMULATOR_CALL("DeviceRadixSort::" #pairs_name), [=] {         \
+            const simulated::ByBits order{begin_bit, end_bit, descending};                         \
+            simulated::sort_segment(in, out, values, values_out, 0, count, order);                 \
+        });                                                                                        \
+    }                                                                                              \
+    template <class Key, class T>                                                                  \
+    static cudaError_t pairs_name(                                                                 \
+        SIMULATOR_STORAGE, DoubleBuffer<Key>& keys, DoubleBuffer<T>& values, int64_t count,        \
+        int begin_bit = 0, int end_bit = 8 * sizeof(Key), SIMULATOR_STREAM) {                      \
+        return pairs_name(storage, bytes, keys.Current(), keys.Current(), values.Current(),        \
+                          values.Current(), count, begin_bit, end_bit, nullptr, file, line);       \
     }
     SIMULATOR_SORT(SortKeys, SortPairs, false)
     SIMULATOR_SORT(SortKeysDescending, SortPairsDescending, true)
 #undef SIMULATOR_SORT
 };
 
-#define SIMULATOR_SORT(keys_name, pairs_name, descending)                                        \
-    template <class Key, class Begin, class End>                                                 \
-    static cudaError_t keys_name(SIMULATOR_STORAGE, const Key* in, Key* out, int64_t,            \
-                                 int64_t segments, Begin begin, End end,                         \
-                                 SIMULATOR_BITS SIMULATOR_STREAM) {                              \
-        return simulated::carry_out(                                                             \
-            SIMULATOR_CALL("segmented " #keys_name), [=]() mutable {                             \
-                const simulated::ByBits order{begin_bit, end_bit, descending};                   \
-                const simulated::NoValues none;                                                  \
-                for (int64_t s = 0; s < segments; s++)                                           \
-                    simulated::sort_segment(in, out, none, none, begin[s], end[s], order);       \
-            });                                                                                  \
-    }                                                                                            \
-    template <class Key, class Begin, class End>                                                 \
-    static cudaError_t keys_name(SIMULATOR_STORAGE, DoubleBuffer<Key>& keys, int64_t count,      \
-                                 int64_t segments, Begin begin, End end,                         \
-                                 SIMULATOR_BITS SIMULATOR_STREAM) {                              \
-        return keys_name(storage, bytes, keys.Current(), keys.Current(), count, segments, begin, \
-                         end, SIMULATOR_PASS_BITS nullptr, file, line);                          \
-    }                                                                                            \
-    template <class Key, class T, class Begin, class End>                                        \
-    static cudaError_t pairs_name(SIMULATOR_STORAGE, const Key* in, Key* out, const T* values,   \
-                                  T* values_out, int64_t, int64_t segments, Begin begin,         \
-                                  End end, SIMULATOR_BITS SIMULATOR_STREAM) {                    \
-        return simulated::carry_out(                                                             \
-            SIMULATOR_CALL("segmented " #pairs_name), [=]() mutable {                            \
-                const simulated::ByBits order{begin_bit, end_bit, descending};                   \
-                for (int64_t s = 0; s < segments; s++)                                           \
-                    simulated::sort_segment(                                                     \
-                        in, out, values, values_out, begin[s], end[s], order);                   \
-            });                                                                                  \
-    }                                                                                            \
-    template <class Key, class T, class Begin, class End>                                        \
-    static cudaError_t pairs_name(SIMULATOR_STORAGE, DoubleBuffer<Key>& keys,                    \
-                                  DoubleBuffer<T>& values, int64_t count, int64_t segments,      \
-                                  Begin begin, End end, SIMULATOR_BITS SIMULATOR_STREAM) {       \
-        return pairs_name(storage, bytes, keys.Current(), keys.Current(), values.Current(),      \
-                          values.Current(), count, segments, begin, end,                         \
-                          SIMULATOR_PASS_BITS nullptr, file, line);                              \
+#define SIMULATOR_SORT(keys_name, pairs_name, descending)                                         \
+    template <class Key, class Begin, class End>                                                  \
+    static cudaError_t keys_name(                                                                 \
+        SIMULATOR_STORAGE, const Key* in, Key* out, int64_t, int64_t segments, Begin begin,       \
+        End end, SIMULATOR_BITS SIMULATOR_STREAM) {                                               \
+        return simulated::carry_out(SIMULATOR_CALL("segmented " #keys_name), [=]() mutable {      \
+            const simulated::ByBits order{begin_bit, end_bit, descending};                        \
+            const simulated::NoValues none;                                                       \
+            for (int64_t s = 0; s < segments; s++)                                                \
+                simulated::sort_segment(in, out, none, none, begin[s], end[s], order);            \
+        });                                                                                       \
+    }                                                                                             \
+    template <class Key, class Begin, class End>                                                  \
+    static cudaError_t keys_name(                                                                 \
+        SIMULATOR_STORAGE, DoubleBuffer<Key>& keys, int64_t count, int64_t segments, Begin begin, \
+        End end, SIMULATOR_BITS SIMULATOR_STREAM) {                                               \
+        return keys_name(storage, bytes, keys.Current(), keys.Current(), count, segments, begin,  \
+                         end, SIMULATOR_PASS_BITS nullptr, file, line);                           \
+    }                                                                                             \
+    template <class Key, class T, class Begin, class End>                                         \
+    static cudaError_t pairs_name(                                                                \
+        SIMULATOR_STORAGE, const Key* in, Key* out, const T* values, T* values_out, int64_t,      \
+        int64_t segments, Begin begin, End end, SIMULATOR_BITS SIMULATOR_STREAM) {                \
+        return simulated::carry_out(SIMULATOR_CALL("segmented " #pairs_name), [=]() mutable {     \
+            const simulated::ByBits order{begin_bit, end_bit, descending};                        \
+            for (int64_t s = 0; s < segments; s++)                                                \
+                simulated::sort_segment(in, out, values, values_out, begin[s], end[s], order);    \
+        });                                                                                       \
+    }                                                                                             \
+    template <class Key, class T, class Begin, class End>                                         \
+    static cudaError_t pairs_name(                                                                \
+        SIMULATOR_STORAGE, DoubleBuffer<Key>& keys, DoubleBuffer<T>& values, int64_t count,       \
+        int64_t segments, Begin begin, End end, SIMULATOR_BITS SIMULATOR_STREAM) {                \
+        return pairs_name(                                                                        \
+            storage, bytes, keys.Current(), keys.Current(), values.Current(), values.Current(),   \
+            count, segments, begin, end, SIMULATOR_PASS_BITS nullptr, file, line);                \
     }
 
 struct DeviceSegmentedRadixSort {
@@ -519,8 +504,8 @@ struct DeviceMergeSort {
         return SortKeysCopy(storage, bytes, keys, keys, count, less, nullptr, file, line);
     }
     template <class Keys, class Out, class Less>
-    static cudaError_t SortKeysCopy(SIMULATOR_STORAGE, Keys keys, Out out, int64_t count,
-                                    Less less, SIMULATOR_STREAM) {
+    static cudaError_t SortKeysCopy(SIMULATOR_STORAGE, Keys keys, Out out, int64_t count, Less less,
+                                    SIMULATOR_STREAM) {
         return simulated::carry_out(SIMULATOR_CALL("DeviceMergeSort::SortKeys"), [=]() mutable {
             const simulated::NoValues none;
             simulated::sort_segment(keys, out, none, none, 0, count, less);
@@ -566,8 +551,7 @@ struct DeviceSelect {
     template <class Data, class Flags, class Selected>
     static cudaError_t Flagged(SIMULATOR_STORAGE, Data data, Flags flags, Selected selected,
                                int64_t count, SIMULATOR_STREAM) {
-        return Flagged(
-            storage, bytes, data, flags, data, selected, count, nullptr, file, line);
+        return Flagged(storage, bytes, data, flags, data, selected, count, nullptr, file, line);
     }
     template <class In, class Out, class Selected, class Op>
     static cudaError_t If(SIMULATOR_STORAGE, In in, Out out, Selected selected, int64_t count,
@@ -588,9 +572,8 @@ struct DeviceSelect {
     static cudaError_t Unique(SIMULATOR_STORAGE, In in, Out out, Selected selected, int64_t count,
                               SIMULATOR_STREAM) {
         return simulated::carry_out(SIMULATOR_CALL("DeviceSelect::Unique"), [=]() mutable {
-            *selected = simulated::runs(in, count, Equality(), [&](auto run, auto begin, auto) {
-                out[run] = in[begin];
-            });
+            *selected = simulated::runs(
+                in, count, Equality(), [&](auto run, auto begin, auto) { out[run] = in[begin]; });
         });
     }
     template <class Keys, class In, class KeysOut, class Out, class Selected>
@@ -631,8 +614,7 @@ struct DeviceRunLengthEncode {
     template <class In, class Unique, class Lengths, class Runs>
     static cudaError_t Encode(SIMULATOR_STORAGE, In in, Unique unique, Lengths lengths, Runs runs,
                               int64_t count, SIMULATOR_STREAM) {
-        return simulated::carry_out(SIMULATOR_CALL("DeviceRunLengthEncode::Encode"),
-                                    [=]() mutable {
+        return simulated::carry_out(SIMULATOR_CALL("DeviceRunLengthEncode::Encode"), [=]() mutable {
             const auto write = [&](int64_t run, int64_t begin, int64_t end) {
                 unique[run] = in[begin];
                 lengths[run] = end - begin;
@@ -644,16 +626,16 @@ struct DeviceRunLengthEncode {
     template <class In, class Offsets, class Lengths, class Runs>
     static cudaError_t NonTrivialRuns(SIMULATOR_STORAGE, In in, Offsets offsets, Lengths lengths,
                                       Runs runs, int64_t count, SIMULATOR_STREAM) {
-        return simulated::carry_out(SIMULATOR_CALL("DeviceRunLengthEncode::NonTrivialRuns"),
-                                    [=]() mutable {
-            int64_t kept = 0;
-            simulated::runs(in, count, Equality(), [&](int64_t, int64_t begin, int64_t end) {
-                if (end - begin < 2) return;
-                offsets[kept] = begin;
-                lengths[kept++] = end - begin;
+        return simulated::carry_out(
+            SIMULATOR_CALL("DeviceRunLengthEncode::NonTrivialRuns"), [=]() mutable {
+                int64_t kept = 0;
+                simulated::runs(in, count, Equality(), [&](int64_t, int64_t begin, int64_t end) {
+                    if (end - begin < 2) return;
+                    offsets[kept] = begin;
+                    lengths[kept++] = end - begin;
+                });
+                *runs = kept;
             });
-            *runs = kept;
-        });
     }
 };
 
@@ -694,10 +676,9 @@ struct DeviceHistogram {
 
     // Of the first channels of those that a pixel has.
     template <int Channels, int Active, class In, class Counter, class Level>
-    static cudaError_t MultiHistogramEven(SIMULATOR_STORAGE, In in, Counter* histograms[Active],
-                                          const int levels[Active], const Level lower[Active],
-                                          const Level upper[Active], int64_t pixels,
-                                          SIMULATOR_STREAM) {
+    static cudaError_t MultiHistogramEven(
+        SIMULATOR_STORAGE, In in, Counter* histograms[Active], const int levels[Active],
+        const Level lower[Active], const Level upper[Active], int64_t pixels, SIMULATOR_STREAM) {
         return MultiHistogramEven<Channels, Active>(
             storage, bytes, in, histograms, levels, lower, upper, pixels, 1,
             size_t(pixels) * Channels * sizeof(simulated::Value<In>), nullptr, file, line);
@@ -705,8 +686,8 @@ struct DeviceHistogram {
     template <int Channels, int Active, class In, class Counter, class Level>
     static cudaError_t MultiHistogramEven(SIMULATOR_STORAGE, In in, Counter* histograms[Active],
                                           const int levels[Active], const Level lower[Active],
-                                          const Level upper[Active], int64_t columns,
-                                          int64_t rows, size_t row_bytes, SIMULATOR_STREAM) {
+                                          const Level upper[Active], int64_t columns, int64_t rows,
+                                          size_t row_bytes, SIMULATOR_STREAM) {
         struct Channel {
             Counter* histogram;
             int bins;
@@ -727,10 +708,9 @@ struct DeviceHistogram {
                                columns, rows, row_bytes, bin_of);
     }
     template <int Channels, int Active, class In, class Counter, class Level>
-    static cudaError_t MultiHistogramRange(SIMULATOR_STORAGE, In in, Counter* histograms[Active],
-                                           const int levels[Active],
-                                           const Level* const bounds[Active], int64_t pixels,
-                                           SIMULATOR_STREAM) {
+    static cudaError_t MultiHistogramRange(
+        SIMULATOR_STORAGE, In in, Counter* histograms[Active], const int levels[Active],
+        const Level* const bounds[Active], int64_t pixels, SIMULATOR_STREAM) {
         return MultiHistogramRange<Channels, Active>(
             storage, bytes, in, histograms, levels, bounds, pixels, 1,
             size_t(pixels) * Channels * sizeof(simulated::Value<In>), nullptr, file, line);
@@ -785,16 +765,14 @@ struct DeviceFor {
     }
     template <class It, class Op>
     static cudaError_t ForEachN(It begin, int64_t count, Op op, SIMULATOR_STREAM) {
-        return Bulk(
-            count, [=](int64_t i) mutable { op(begin[i]); }, nullptr, file, line);
+        return Bulk(count, [=](int64_t i) mutable { op(begin[i]); }, nullptr, file, line);
     }
     template <class Index, class Op>
     static cudaError_t Bulk(Index count, Op op, SIMULATOR_STREAM) {
         size_t bytes = 1;
-        return simulated::carry_out({&bytes, bytes, "cub::DeviceFor", file, line},
-                                    [=]() mutable {
-                                        for (Index i = 0; i < count; i++) op(i);
-                                    });
+        return simulated::carry_out({&bytes, bytes, "cub::DeviceFor", file, line}, [=]() mutable {
+            for (Index i = 0; i < count; i++) op(i);
+        });
     }
     template <class It, class Op>
     static cudaError_t ForEach(SIMULATOR_STORAGE, It begin, It end, Op op, SIMULATOR_STREAM) {

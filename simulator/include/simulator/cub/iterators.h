@@ -82,9 +82,8 @@ class TransformInputIterator
 // Each value with its index.
 template <class It, class Offset = ptrdiff_t,
           class T = typename ::std::iterator_traits<It>::value_type>
-class ArgIndexInputIterator
-    : public simulated::RandomAccess<ArgIndexInputIterator<It, Offset, T>, KeyValuePair<Offset, T>,
-                                     ptrdiff_t> {
+class ArgIndexInputIterator : public simulated::RandomAccess<ArgIndexInputIterator<It, Offset, T>,
+                                                             KeyValuePair<Offset, T>, ptrdiff_t> {
   public:
     ArgIndexInputIterator(It from) : from(from) {}
     KeyValuePair<Offset, T> value_at(ptrdiff_t n) const { return {Offset(n), T(from[n])}; }

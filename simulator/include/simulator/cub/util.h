@@ -213,8 +213,8 @@ Storage& own() {
 template <int Threads>
 unsigned rank_in_block(const char* file, int line) {
     if (simulator::current->size != Threads)
-        simulator::fail_assertion("the block has as many threads as the template of CUB's collective says",
-                                  file, line);
+        simulator::fail_assertion(
+            "the block has as many threads as the template of CUB's collective says", file, line);
     return simulator::current->rank;
 }
 
@@ -233,8 +233,8 @@ T from_lane(unsigned mask, const T& value, unsigned lane, const char* what, cons
 }
 
 template <class Op, class A, class B>
-using Result = ::std::decay_t<decltype(::std::declval<Op&>()(::std::declval<A>(),
-                                                              ::std::declval<B>()))>;
+using Result =
+    ::std::decay_t<decltype(::std::declval<Op&>()(::std::declval<A>(), ::std::declval<B>()))>;
 template <class Iterator>
 using Value = typename ::std::iterator_traits<Iterator>::value_type;
 // What an iterator of an output holds; of one that takes anything, `Else`.

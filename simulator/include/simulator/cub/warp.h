@@ -20,9 +20,8 @@ T reduce(T value, Op op, unsigned end, const char* what, const char* file, int l
     const Part<Lanes> part;
     for (unsigned step = 1; step < Lanes; step *= 2) {
         const unsigned source = part.lane + step;
-        const T other = from_lane(part.mask, value,
-                                  part.first + (source < Lanes ? source : part.lane), what, file,
-                                  line);
+        const T other = from_lane(
+            part.mask, value, part.first + (source < Lanes ? source : part.lane), what, file, line);
         if (source < end) value = op(value, other);
     }
     return value;
@@ -62,11 +61,13 @@ class WarpReduce {
 
     template <class Op>
     T Reduce(T value, Op op, SIMULATOR_CALLER) {
-        return simulated::reduce<lanes>(value, op, lanes, "cub::WarpReduce: shuffle down", file, line);
+        return simulated::reduce<lanes>(
+            value, op, lanes, "cub::WarpReduce: shuffle down", file, line);
     }
     template <class Op>
     T Reduce(T value, Op op, int valid, SIMULATOR_CALLER) {
-        return simulated::reduce<lanes>(value, op, valid, "cub::WarpReduce: shuffle down", file, line);
+        return simulated::reduce<lanes>(
+            value, op, valid, "cub::WarpReduce: shuffle down", file, line);
     }
     T Sum(T value, SIMULATOR_CALLER) { return Reduce(value, cub::Sum(), file, line); }
     T Sum(T value, int valid, SIMULATOR_CALLER) {
@@ -78,12 +79,14 @@ class WarpReduce {
     template <class Flag, class Op>
     T HeadSegmentedReduce(T value, Flag flag, Op op, SIMULATOR_CALLER) {
         const unsigned end = simulated::segment_end<lanes, true>(flag, file, line);
-        return simulated::reduce<lanes>(value, op, end, "cub::WarpReduce: shuffle down", file, line);
+        return simulated::reduce<lanes>(
+            value, op, end, "cub::WarpReduce: shuffle down", file, line);
     }
     template <class Flag, class Op>
     T TailSegmentedReduce(T value, Flag flag, Op op, SIMULATOR_CALLER) {
         const unsigned end = simulated::segment_end<lanes, false>(flag, file, line);
-        return simulated::reduce<lanes>(value, op, end, "cub::WarpReduce: shuffle down", file, line);
+        return simulated::reduce<lanes>(
+            value, op, end, "cub::WarpReduce: shuffle down", file, line);
     }
     template <class Flag>
     T HeadSegmentedSum(T value, Flag flag, SIMULATOR_CALLER) {

@@ -61,7 +61,8 @@ struct Step<T*> {
 // What an atomic object and a reference to one can do. `Self` knows the address.
 template <class Self, class T>
 class AtomicOperations {
-    static_assert(__is_trivially_copyable(T), "cuda::atomic holds types that are copied bit by bit");
+    static_assert(__is_trivially_copyable(T),
+                  "cuda::atomic holds types that are copied bit by bit");
     static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8,
                   "the simulator has cuda::atomic for types of 1, 2, 4 and 8 bytes");
     using Bits = typename AtomicBits<sizeof(T)>::type;
@@ -99,8 +100,8 @@ class AtomicOperations {
                                  SIMULATOR_CALLER) const {
         before_release(success);
         Bits found = bit_cast<Bits>(expected);
-        if (__atomic_compare_exchange_n(word(), &found, bit_cast<Bits>(value), false,
-                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        if (__atomic_compare_exchange_n(
+                word(), &found, bit_cast<Bits>(value), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
             return true;
         expected = bit_cast<T>(found);
         let_others_go("cuda::atomic::compare_exchange", file, line);
@@ -257,9 +258,7 @@ using atomic_flag = simulator_flag<thread_scope_system>;
 SIMULATOR_INLINE void atomic_thread_fence(memory_order, thread_scope = thread_scope_system) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
-SIMULATOR_INLINE void atomic_signal_fence(memory_order) {
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-}
+SIMULATOR_INLINE void atomic_signal_fence(memory_order) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
 namespace std {
 
@@ -269,9 +268,7 @@ template <class T>
 using atomic_ref = ::cuda::atomic_ref<T, thread_scope_system>;
 using atomic_flag = ::cuda::atomic_flag;
 using ::cuda::atomic_signal_fence;
-SIMULATOR_INLINE void atomic_thread_fence(memory_order) {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
+SIMULATOR_INLINE void atomic_thread_fence(memory_order) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 }  // namespace std
 }  // namespace cuda

@@ -56,8 +56,8 @@ SIMULATOR_INLINE void check_alignment(const void* to, const void* from,
                                       const char* file, int line) {
     const uintptr_t bits = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
     if ((bits | shape.value) % Alignment)
-        fail_assertion("cuda::memcpy_async: memory and size are as cuda::aligned_size_t says",
-                       file, line);
+        fail_assertion(
+            "cuda::memcpy_async: memory and size are as cuda::aligned_size_t says", file, line);
 }
 
 }  // namespace simulator
@@ -83,16 +83,16 @@ struct simulator_one_thread {
     static constexpr unsigned size() { return 1; }
 };
 
-#define SIMULATOR_MEMCPY_ASYNC(To, From, Sync, ...)                                               \
-    template <class Shape, __VA_ARGS__>                                                           \
-    async_contract_fulfillment memcpy_async(To* to, const From* from, Shape shape, Sync& sync,    \
-                                            SIMULATOR_CALLER) {                                   \
-        return simulator_copy(simulator_one_thread(), to, from, shape, sync, file, line);         \
-    }                                                                                             \
-    template <class Group, class Shape, __VA_ARGS__>                                              \
-    async_contract_fulfillment memcpy_async(const Group& group, To* to, const From* from,         \
-                                            Shape shape, Sync& sync, SIMULATOR_CALLER) {          \
-        return simulator_copy(group, to, from, shape, sync, file, line);                          \
+#define SIMULATOR_MEMCPY_ASYNC(To, From, Sync, ...)                                                \
+    template <class Shape, __VA_ARGS__>                                                            \
+    async_contract_fulfillment memcpy_async(                                                       \
+        To* to, const From* from, Shape shape, Sync& sync, SIMULATOR_CALLER) {                     \
+        return simulator_copy(simulator_one_thread(), to, from, shape, sync, file, line);          \
+    }                                                                                              \
+    template <class Group, class Shape, __VA_ARGS__>                                               \
+    async_contract_fulfillment memcpy_async(                                                       \
+        const Group& group, To* to, const From* from, Shape shape, Sync& sync, SIMULATOR_CALLER) { \
+        return simulator_copy(group, to, from, shape, sync, file, line);                           \
     }
 #define SIMULATOR_BARRIER barrier<Scope, Completion>
 SIMULATOR_MEMCPY_ASYNC(T, T, SIMULATOR_BARRIER, class T, thread_scope Scope, class Completion)

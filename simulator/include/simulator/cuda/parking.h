@@ -12,9 +12,8 @@ SIMULATOR_EXPORT bool in_kernel();
 SIMULATOR_EXPORT bool is_loaded_again(const void* address, uint64_t value);
 
 // More threads arrive at a cuda::barrier than it awaits.
-[[noreturn]] SIMULATOR_EXPORT void fail_barrier(const char* what, long long arriving,
-                                                unsigned long long awaited, const char* file,
-                                                int line);
+[[noreturn]] SIMULATOR_EXPORT void fail_barrier(
+    const char* what, long long arriving, unsigned long long awaited, const char* file, int line);
 
 #if defined(SIMULATOR_EXECUTOR) || defined(__SANITIZE_THREAD__)
 // For the checker: the running thread arrives at a cuda::barrier, and perhaps ends its phase; and

@@ -39,8 +39,12 @@ class pipeline {
     explicit pipeline(pipeline_shared_state<Scope, Stages>& state)
         : stages(state.stages), users(&state.users), count(Stages) {}
     pipeline(pipeline&& other)
-        : stages(other.stages), users(other.users), count(other.count), head(other.head),
-          tail(other.tail), consumed_parity(other.consumed_parity),
+        : stages(other.stages),
+          users(other.users),
+          count(other.count),
+          head(other.head),
+          tail(other.tail),
+          consumed_parity(other.consumed_parity),
           produced_parity(other.produced_parity) {
         other.users = nullptr;
     }

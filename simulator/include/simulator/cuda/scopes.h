@@ -1,6 +1,7 @@
 // cuda::thread_scope and cuda::memory_order. Where NVIDIA's own headers are on the include path
 // these are theirs, so that both can be used in one file.
 #pragma once
+#include <new>
 #include "../../cuda_runtime.h"
 
 #if __has_include(<cuda/std/__atomic/scopes.h>)

@@ -1,0 +1,42 @@
+"""Sources of tests/simulator/kernels, built for the simulator and, where there is one, the GPU."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import jitload
+
+SOURCES = Path(__file__).parents[1] / "simulator" / "kernels"
+TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
+
+# PyTorch's builds take their operators and conversions from CUDA's half types; plain nvcc does not.
+TAKEN = ["HALF_OPERATORS", "HALF_CONVERSIONS", "HALF2_OPERATORS", "BFLOAT16_CONVERSIONS"]
+PLAIN_CUDA = [f"-U__CUDA_NO_{name}__" for name in TAKEN]
+
+
+class Kernels:
+    """A source of tests/simulator/kernels, and where its tensors live."""
+
+    def __init__(self, name: str, target: str):
+        self.device = torch.device(target)
+        self.library = jitload.load(
+            str(SOURCES / f"{name}.cu"), name=f"test_{name}", target=target, flags=PLAIN_CUDA
+        )
+
+    def __getattr__(self, function: str):
+        return getattr(self.library, f"run_{function}")
+
+    def tensor(self, values, dtype=torch.int32) -> torch.Tensor:
+        return torch.as_tensor(values, dtype=dtype, device=self.device)
+
+    def zeros(self, *shape: int, dtype=torch.int32) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+
+def fixture(name: str):
+    @pytest.fixture(scope="module", params=TARGETS, name=name)
+    def kernels(request):
+        return Kernels(name, request.param)
+
+    return kernels

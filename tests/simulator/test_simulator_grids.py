@@ -1,0 +1,108 @@
+"""Cooperative grids: blocks that run at once, wait for each other, and go wrong together."""
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from simulated import fixture
+
+SOURCE = Path(__file__).parent / "kernels" / "grids.cu"
+grids = fixture("grids")
+
+
+def line_of(code: str) -> str:
+    """`grids.cu:LINE` of the only line that has this code."""
+    lines = [n for n, line in enumerate(SOURCE.read_text().splitlines(), 1) if code in line]
+    assert len(lines) == 1
+    return f"grids.cu:{lines[0]}"
+
+
+def message_of(function, *arguments) -> str:
+    with pytest.raises(RuntimeError) as caught:
+        function(*arguments)
+    return str(caught.value)
+
+
+def on_simulator_alone(grids):
+    if grids.device.type == "cuda":
+        pytest.skip("ends in an error that a GPU does not tell, or in no end")
+
+
+@pytest.mark.parametrize(("blocks", "threads"), [(1, 32), (2, 33), (8, 128), (12, 64)])
+def test_blocks_wait_for_each_other(grids, blocks, threads):
+    y, total = grids.zeros(blocks * threads), grids.zeros(1)
+    for _ in range(3):
+        grids.rounds(y, total, 4, blocks, threads)
+    assert y.eq(2**4).all()
+    assert total.item() == 3 * 2**4 * blocks * threads
+
+
+def test_a_block_may_arrive_and_wait_later(grids):
+    y = grids.zeros(4 * 64)
+    grids.split(y, 4, 64)
+    expected = [(block + 2) * 10 + 1 for block in range(4) for _ in range(64)]
+    assert y.tolist() == expected
+
+
+def test_a_grid_knows_its_shape(grids):
+    y = grids.zeros(72, 6)
+    grids.shape(y)
+    expected = []
+    for block in range(12):
+        bx, by, bz = block % 2, block // 2 % 3, block // 6
+        for thread in range(6):
+            x, row = bx * 3 + thread % 3, by * 2 + thread // 3
+            expected.append([block, x + 100 * row + 10000 * bz, 6 + 600 + 20000, 1272, by + 30, 0])
+    assert y.tolist() == expected
+
+
+def test_only_as_many_blocks_as_run_at_once(grids):
+    yes, most = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+    grids.cooperates(yes)
+    grids.most(most, 1024)
+    assert yes.item() == 1
+    y, total = grids.zeros((most.item() + 1) * 1024), grids.zeros(1)
+    grids.rounds(y, total, 1, most.item(), 1024)
+    assert total.item() == 2 * most.item() * 1024
+    message = message_of(grids.rounds, y, total, 1, most.item() + 1, 1024)
+    assert "too many blocks" in message or f"{most.item() + 1} blocks" in message
+
+
+def test_a_barrier_of_a_grid_that_was_not_launched_for_it(grids):
+    on_simulator_alone(grids)
+    message = message_of(grids.plain, grids.zeros(1))
+    assert line_of("// plain") in message
+    assert "cudaLaunchCooperativeKernel" in message
+
+
+@pytest.mark.parametrize("who", [0, 2])
+def test_a_block_that_has_returned_is_told(grids, who):
+    on_simulator_alone(grids)
+    message = message_of(grids.returns, grids.zeros(4), who, 4)
+    assert "kernel returns" in message
+    assert "3 of 4 blocks wait" in message
+    assert f"{line_of('for those that returned')}: grid_group::sync: 3 blocks" in message
+    assert f"returned: 1 block (({who}, 0, 0))" in message
+    grids.split(grids.zeros(256), 4, 64)
+
+
+def test_a_block_that_fails_ends_the_waiting(grids):
+    on_simulator_alone(grids)
+    message = message_of(grids.fails, grids.zeros(4))
+    assert "block (1, 0, 0)" in message
+    assert "__trap" in message
+
+
+def test_an_interrupt_finds_the_block_that_runs(grids):
+    on_simulator_alone(grids)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    begin = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        grids.spins(grids.zeros(1))
+    assert time.monotonic() - begin < 20
+    assert "block (0, 0, 0)" in str(caught.value)
+    grids.split(grids.zeros(256), 4, 64)

@@ -1,0 +1,45 @@
+"""CUDA's runtime API as whole programs use it: kernels/host.cu says line by line what is wanted.
+
+Where there is a GPU, the same source is compiled by nvcc too and must pass there as well.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import jitload
+
+SOURCE = Path(__file__).parent / "kernels" / "host.cu"
+TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
+FUNCTIONS = [
+    "refused_launches",
+    "taken_errors",
+    "frees",
+    "sizes",
+    "kinds_of_memory",
+    "boxes",
+    "symbols",
+    "pools",
+    "streams",
+    "device",
+    "by_address",
+    "capture",
+    "nodes",
+]
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def host(request):
+    return jitload.load(str(SOURCE), name="test_host", target=request.param)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_it_is_as_cuda_has_it(host, name):
+    assert getattr(host, f"run_{name}")() == 0, "the line of kernels/host.cu that is not"
+
+
+def test_a_kernels_failure_stays_for_the_rest_of_the_call():
+    """On a GPU it would for the rest of the process; a notebook lives on."""
+    host = jitload.load(str(SOURCE), name="test_host", target="cpu")
+    assert host.run_sticky_errors() == 0
+    assert host.run_refused_launches() == 0
