@@ -21,7 +21,7 @@ _PASSED = (
 _NONE = (
     r"(?i)\b(?:0|no|zero|without)\b[\w\s]{0,20}\b(?:errors?|mis-?match\w*|failures?|failed|wrong)\b"
     r"|\b(?:errors?|mis-?match\w*|failures?|failed|fail|wrong)\b\s*(?:count|rate|s)?\s*[:=]\s*"
-    r"(?:0\b(?!\.\d*[1-9])|none|no)|\bif .*\bfail|\btolerance\b"
+    r"(?:0\b(?!\.\d*[1-9])|none|no)|\bif .*\bfail|\btolerance\b|\bas expected\b"
 )
 _DEVIATION = re.compile(
     r"\b(?:err(?:or)?|diff(?:erence)?|deviation|residual|norm)\b[\w\s()'-]{0,24}?(?:is\b|[:=])\s*"

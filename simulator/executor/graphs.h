@@ -55,6 +55,7 @@ struct BoundLaunch {
         if (error.code != cudaSuccess) return record(error);
         kept->launch.stream = stream;
         run(kept->launch);
+        untold = {};
         return pending.code;
     }
 };

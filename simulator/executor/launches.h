@@ -93,13 +93,13 @@ void run(const Launch& launch) {
         worker->fail(cudaErrorNotSupported,
                      "it launches " + describe(launch) +
                          ": the simulator does not launch kernels from kernels");
-    if (broken() || check_stream(launch.stream)) return;
-    if (const Error refusal = check(launch); refusal.code != cudaSuccess)
-        record(refusal);
-    else if (captures_under_way)
-        submit(launch.stream, cudaGraphNodeTypeKernel, KeptLaunch(launch));
-    else
-        record(execute(launch));
+    if (breakage.is_there) return void(record(breakage.get()));
+    if (check_stream(launch.stream)) return;
+    Error error = check(launch);
+    if (error.code == cudaSuccess && captures_under_way)
+        return void(submit(launch.stream, cudaGraphNodeTypeKernel, KeptLaunch(launch)));
+    if (error.code == cudaSuccess) error = execute(launch);
+    if (record(error) != cudaSuccess) untold = std::move(error);
 }
 
 void trap(const char* file, int line) {

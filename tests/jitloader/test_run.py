@@ -65,6 +65,11 @@ SOURCE = r"""
             add<<<1, 5000>>>(nullptr, 0);
             std::printf("%d\n", cudaGetLastError() != cudaSuccess);
         }
+        if (is("returned")) {
+            add<<<1, 4>>>(nullptr, 4);
+            std::printf("%d\n", cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+        }
+        if (is("unrelated")) std::printf("%d\n", cudaSetDevice(99) != cudaSuccess);
         if (is("segfault")) *reinterpret_cast<volatile int*>(8) = 1;
         if (is("abort")) throw std::runtime_error("nobody catches this");
         if (is("endless")) {
@@ -137,19 +142,21 @@ def test_files_are_those_of_the_working_directory(run, tmp_path):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("refused", "did not ask for: cudaErrorInvalidConfiguration: kernel add"),
-        ("illegal", "did not ask for: kernel add, launched at"),
+        ("refused", "a block of (5000, 1, 1) threads"),
+        ("illegal", "illegal memory access"),
     ],
 )
 def test_an_error_of_cuda_that_nobody_asked_for_is_told_at_the_end(run, what, said):
     ran, _, errors = run(what)
     assert ran.status == 0
+    assert "an error of CUDA that the program did not ask for: " in errors
     assert said in errors
     assert errors.count("\n") == 1
 
 
-def test_an_error_that_the_program_asked_for_is_its_own(run):
-    assert run("asked")[1:] == ("1\ndestroyed\n", "")
+@pytest.mark.parametrize("what", ["asked", "returned", "unrelated"])
+def test_an_error_that_the_program_was_told_of_is_its_own(run, what):
+    assert run(what)[1:] == ("1\ndestroyed\n", "")
 
 
 @pytest.mark.parametrize(
@@ -292,4 +299,4 @@ def test_on_a_gpu(program):
     assert heard.out == b"1 1 1 1\ndestroyed\n"
     on_gpu.run(["refused"], output=heard)
     on_gpu.run(["illegal"], output=heard)
-    assert heard.errors.count(b"did not ask for") == 2
+    assert heard.errors.count(b"CUDA's last error when the program ended") == 2
