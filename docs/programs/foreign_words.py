@@ -14,7 +14,8 @@ _FAILED = (
 )
 _PASSED = (
     r"\bPASS(?:ED|ES)?\b|\b[Pp]ass(?:ed|es)?\b|\b[Ss]uccess(?:ful|fully)?\b|\bSUCCESS\w*\b"
-    r"|\b(?:results?|arrays?|answers?|matri\w+|outputs?)\b.{0,40}\b(?:identical(?! iter)|same|equal)\b"
+    r"|\b(?:results?|arrays?|answers?|matri\w+|outputs?)\b.{0,40}"
+    r"\b(?:identical(?! iter)|same|equal)\b"
     r"|\b(?:match(?:es|ed)?|correct(?:ly)?|CORRECT|verified|Verified|VERIFIED|OK)\b|\bno errors?\b"
 )
 # Words of failure that say that there is none.
