@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 SIMULATOR = Path(simulator.__file__).resolve().parent
 TORCHS_STANDARD = "c++17"  # the oldest that its headers compile in
 
+# torch's build takes the operators and conversions of __half and __nv_bfloat16 away, for they would
+# stand beside those of at::Half. Where nothing includes torch, a file finds what nvcc alone gives.
+_HALF_AS_NVCC_HAS_IT = [
+    "-U__CUDA_NO_HALF_OPERATORS__",
+    "-U__CUDA_NO_HALF_CONVERSIONS__",
+    "-U__CUDA_NO_HALF2_OPERATORS__",
+    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+]
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -195,7 +204,8 @@ class Code:
         if not machine.nvccs_host_is_clang():
             shared.append(no_unique)
         host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
-        nvcc = ["--extended-lambda", *host, *ours]
+        half = [] if self._includes_torch else _HALF_AS_NVCC_HAS_IT
+        nvcc = ["--extended-lambda", *host, *half, *ours]
         nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
         if machine.nvcc_release(self.compilers) >= (12, 1):
             nvcc.append("--split-compile=0")  # the same code, made by all cores
