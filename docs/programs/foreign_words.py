@@ -7,7 +7,7 @@ import re
 WAIVED = 2  # the exit status of a sample that this device does not suit, as NVIDIA's have it
 
 _FAILED = (
-    r"(?i:\bfail(?:ed|ures?|s)?\b|\bmis-?match(?:es|ed)?\b|\bincorrect\b|\bwrong\b"
+    r"(?i:\bfail(?:ed|ure|s)?\b|\bmis-?match(?:es|ed)?\b|\bincorrect\b|\bwrong\b"
     r"|\b(?:do(?:es)?|did|is|are)(?:n't| not) (?:match|equal|correct|the same)\b"
     r"|\bnot (?:equal|(?:the )?same|correct)\b|\bunmatched\b|\bcuda (?:runtime )?_?error\b)"
     r"|\b(?:ERROR|Error)\b[:!]"

@@ -59,6 +59,16 @@ SOURCE = r"""
             int number = -1;
             std::printf("%d\n", std::scanf("%d", &number) + number);
         }
+        if (is("addresses")) {  // of a kernel, and of its arguments
+            int* x;
+            int y[4], n = 4;
+            cudaMalloc(&x, sizeof y);
+            cudaMemset(x, 0, sizeof y);
+            void* arguments[] = {(void*)&x, reinterpret_cast<void*>(&n)};
+            cudaLaunchKernel((void*)&add, dim3(1), dim3(32), arguments, 0, nullptr);
+            cudaMemcpy(y, x, sizeof y, cudaMemcpyDeviceToHost);
+            std::printf("%d %d\n", y[0], y[3]);
+        }
         if (is("refused")) add<<<1, 5000>>>(nullptr, 0);
         if (is("illegal")) add<<<1, 4>>>(nullptr, 4);
         if (is("asked")) {
@@ -129,6 +139,11 @@ def test_main_gets_its_arguments_and_says_its_status(run, monkeypatch):
 def test_its_kernels_run_and_exit_ends_it(run):
     ran, out, errors = run("kernel")
     assert (ran.status, out, errors) == (0, "1 1 1 1\ndestroyed\n", "")
+
+
+def test_a_kernel_and_its_arguments_are_given_by_their_addresses(run):
+    ran, out, errors = run("addresses")
+    assert (ran.status, out, errors) == (0, "1 1\ndestroyed\n", "")
 
 
 def test_files_are_those_of_the_working_directory(run, tmp_path):
