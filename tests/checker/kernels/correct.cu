@@ -2,6 +2,7 @@
 // function takes (const float* x, float* y, int n) with n = 1000.
 
 #include <cooperative_groups.h>
+#include <curand_kernel.h>
 
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
@@ -256,4 +257,23 @@ __global__ void copied(const float* x, float* y, int n) {
 }
 extern "C" void memcpy_in_a_kernel(const float* x, float* y, int n) {
     copied<<<1, kThreads>>>(x, y, n);
+}
+
+// States of a generator in memory, from one kernel to the next; and numbers rounded down.
+__global__ void seed(curandState* states, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) curand_init(1234, i, 5, &states[i]);
+}
+
+__global__ void draw(curandState* states, const float* x, float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = __fadd_rd(x[i], curand_uniform(&states[i])) + curand_normal(&states[i]);
+}
+
+extern "C" void random_numbers(const float* x, float* y, int n) {
+    curandState* states;
+    cudaMalloc(&states, n * sizeof *states);
+    seed<<<(n + 127) / 128, 128>>>(states, n);
+    draw<<<(n + 127) / 128, 128>>>(states, x, y, n);
+    cudaFree(states);
 }
