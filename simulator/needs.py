@@ -44,10 +44,10 @@ _HEADERS = [
 ]
 # Where the address of a kernel is to be known as a kernel's.
 _BY_ADDRESS = re.compile(r"\bcudaLaunch(?:Cooperative)?Kernel\b|\bcuda\w*KernelNode\w*")
-_NAME = r"(?P<name>[A-Za-z_]\w*(?:\s*::\s*\w+)*(?:\s*<[^;(){}]*>)?)"
+_NAME = r"(?P<name>&?\s*[A-Za-z_]\w*(?:\s*::\s*\w+)*(?:\s*<[^;(){}]*>)?)"
 _CAST = re.compile(
-    r"\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)\s*&?\s*" + _NAME + r"(?=\s*[,;:)}])"
-    r"|\breinterpret_cast\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>\s*\(\s*&?\s*"
+    r"\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)\s*" + _NAME + r"(?=\s*[,;:)}])"
+    r"|\breinterpret_cast\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>\s*\(\s*"
     + _NAME.replace("name", "operand")
     + r"\s*\)"
 )

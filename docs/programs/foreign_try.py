@@ -20,7 +20,7 @@ from pathlib import Path
 import jitload
 
 CANNOT_OPEN = 127  # the exit status of a program that a function is missing for
-MEMORY = 12 << 30  # bytes of address space for a program
+MEMORY = 12 << 30  # bytes of address space for a program on the simulator
 
 
 def tried(case: dict) -> dict:
@@ -63,7 +63,8 @@ def _ran(program: jitload.Program, words: list[str], case: dict) -> dict:
             said.extend(chunk)
 
     before = _cpu()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    if case["target"] == "cpu":  # CUDA reserves far more addresses than it has memory
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ran = program.run(words, timeout=case["seconds"], cwd=case["folder"], output=note)
     return {
