@@ -76,3 +76,34 @@ def test_what_pytorch_says_of_the_device(extension):
         *("the guard's device", "a device", "warps of 32", "blocks of 1024", "mathematics"),
         *("the guard's stream", "its end", "events", "memory", "a device by its name"),
     ]
+
+
+PRODUCT = """
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+// Of row-major a [m, k] and b [k, n], which are column-major b^T a^T.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+    TORCH_CHECK(a.is_cuda() && b.is_cuda(), "a and b must be CUDA tensors");
+    const int m = a.size(0), k = a.size(1), n = b.size(1);
+    auto c = at::empty({m, n}, a.options());
+    const float one = 1, zero = 0;
+    TORCH_CUDABLAS_CHECK(cublasSgemm(at::cuda::getCurrentCUDABlasHandle(), CUBLAS_OP_N,
+                                     CUBLAS_OP_N, n, m, k, &one, b.data_ptr<float>(), n,
+                                     a.data_ptr<float>(), k, &zero, c.data_ptr<float>(), n));
+    return c;
+}
+
+TORCH_LIBRARY(products_of_tests, m) { m.def("product(Tensor a, Tensor b) -> Tensor"); }
+TORCH_LIBRARY_IMPL(products_of_tests, CUDA, m) { m.impl("product", &product); }
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_cublas_by_pytorchs_handle(target, in_scratch):
+    Path("product.cu").write_text(PRODUCT)
+    jitload.load("product.cu", target=target, flags=["-O0", "-lcublas"])
+    a, b = torch.randn(5, 7, device=target), torch.randn(7, 3, device=target)
+    torch.testing.assert_close(torch.ops.products_of_tests.product(a, b), a @ b)

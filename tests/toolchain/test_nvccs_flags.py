@@ -66,16 +66,16 @@ def test_a_standard_too_old_for_pytorchs_headers_is_dropped_and_other_libraries_
 
 
 def test_a_kernel_takes_nvccs_flags_and_names_those_that_it_does_without(in_scratch):
-    source = write("nvccs.cu", 'extern "C" int answer() { return A + B; }')
+    source = write("nvccs.cu", 'extern "C" int answer() { return FIRST + SECOND; }')
     flags = [
         "-O3",
         "-arch=sm_90",
         "--use_fast_math",
         "-Xptxas",
         "-v",
-        "-DA=1",
+        "-DFIRST=1",
         "-Xcompiler",
-        "-DB=2",
+        "-DSECOND=2",
     ]
     kernel = load(source, flags=flags)
     assert kernel.answer() == 3
