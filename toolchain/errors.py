@@ -105,12 +105,6 @@ HINTS = [
         "it is of NVIDIA's CCCL 3: pip install nvidia-cuda-cccl",
     ),
     (
-        r"\b(cublasXt|cudnn\w*|cufft\w*|cusolver\w*|cusparse\w*|nccl|npp\w*|nvjpeg|nvrtc)\.h"
-        r"'?:? .*(No such file|not found)",
-        "of NVIDIA's libraries the simulator has cuBLAS and cuBLASLt; on a GPU this header comes"
-        " with the library",
-    ),
-    (
         r"No such file or directory|cannot open source file|file not found",
         "headers are looked for beside the source, in load(include=[...]) and in the"
         " include folder of kernels",

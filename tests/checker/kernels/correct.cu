@@ -2,6 +2,10 @@
 // function takes (const float* x, float* y, int n) with n = 1000.
 
 #include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cuda_pipeline.h>
+
+namespace cg = cooperative_groups;
 
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
@@ -169,7 +173,6 @@ __global__ void locked(const float* x, float* y, int n) {
 extern "C" void spin_lock(const float* x, float* y, int n) { locked<<<4, kThreads>>>(x, y, n); }
 
 __global__ void groups(const float* x, float* y, int n) {
-    namespace cg = cooperative_groups;
     const auto block = cg::this_thread_block();
     const auto tile = cg::tiled_partition<8>(block);
     __shared__ float sums[kThreads / 8];
@@ -256,4 +259,42 @@ __global__ void copied(const float* x, float* y, int n) {
 }
 extern "C" void memcpy_in_a_kernel(const float* x, float* y, int n) {
     copied<<<1, kThreads>>>(x, y, n);
+}
+
+// Half a block waits for itself, and for its copies; and reduces in a tile of two warps.
+__global__ void halves_of_a_block(const float* x, float* y, int n) {
+    __shared__ float stage[2][64];
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    const auto half = cg::tiled_partition<64>(cg::this_thread_block());
+    float* const mine = stage[half.meta_group_rank()];
+    const int rank = half.thread_rank(), first = i - rank, count = min(64, n - first);
+    if (rank < count) __pipeline_memcpy_async(&mine[rank], &x[i], sizeof(float));
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    half.sync();
+    const float sum = cg::reduce(half, rank < count ? mine[rank] : 0, cg::plus<float>());
+    if (rank < count) y[i] = mine[count - 1 - rank] / sum;
+}
+extern "C" void tiles_of_two_warps(const float* x, float* y, int n) {
+    halves_of_a_block<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// Each block keeps its part in shared memory while it reads the others' and writes there.
+__global__ void neighbours(const float* x, float* y, int n) {
+    __shared__ float mine[kThreads];
+    const auto grid = cg::this_grid();
+    const int i = grid.thread_rank(), t = threadIdx.x;
+    mine[t] = i < n ? x[i] : 0;
+    if (i < n) y[i] = mine[t];
+    for (int round = 0; round < 3; round++) {
+        grid.sync();
+        const float other = i < n ? y[(i + kThreads) % n] : 0;
+        grid.sync();
+        if (i < n) y[i] = other + mine[kThreads - 1 - t] - mine[t];
+    }
+}
+extern "C" void a_cooperative_grid(const float* x, float* y, int n) {
+    void* arguments[] = {&x, &y, &n};
+    cudaLaunchCooperativeKernel(
+        (void*)neighbours, (n + kThreads - 1) / kThreads, kThreads, arguments);
 }
