@@ -34,9 +34,11 @@ torch.ops.my_ops.add is that of the newest build of TORCH_LIBRARY(my_ops, m).
     PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)        a Python module
     no binding at all                               the .cu's extern "C" functions take tensors
 
-Without a binding, `float*` takes a float32 tensor (and so on for every type), numbers are passed as
-declared, a `cudaStream_t` is filled in, and a returned cudaError_t other than 0 raises. Kernels
-that no function of theirs launches are launched from Python, with a grid and a block in brackets:
+Without a binding, `float*` takes a float32 tensor (and so on for every type; `float4*` one of whole
+vectors), numbers are passed as declared, a `cudaStream_t` is filled in, and a returned cudaError_t
+other than 0 raises. A function that takes anything else is left out, and says so when it is asked
+for. Kernels that no function of theirs launches are launched from Python, with a grid and a block
+in brackets:
 
     kernel.add[(n + 255) // 256, 256](x, y, n)       # of __global__ void add(float* x, ...)
     kernel.add[grid, block, stream, shared](x, y, n)  # shared: bytes of dynamic shared memory
