@@ -41,15 +41,15 @@ that no function of theirs launches are launched from Python, with a grid and a 
     kernel.add[(n + 255) // 256, 256](x, y, n)       # of __global__ void add(float* x, ...)
     kernel.add[grid, block, stream, shared](x, y, n)  # shared: bytes of dynamic shared memory
 
-Extensions written for CUDA run on "cpu" as they are: there is_cuda() holds for CPU tensors, kCUDA
-is the CPU, and an implementation for CUDA runs in place of one for the CPU, as `kernel.notes` says.
-nvcc's flags are used as far as they mean something there; the others are named.
-
 Programs. A file with a main(), as samples are, is compiled and run in a process of its own:
 
     python -m jitload run FILE.cu [MORE.cu .cpp] [-I.. -D..] [-- ARGUMENTS]     in a shell
     %%cu --run [ARGUMENTS]                                                     above a cell
     jitload.Program("FILE.cu").run(["ARGUMENT"])                               in Python
+
+Extensions written for CUDA run on "cpu" as they are: there is_cuda() holds for CPU tensors, kCUDA
+is the CPU, and an implementation for CUDA runs in place of one for the CPU, as `kernel.notes` says.
+nvcc's flags are used as far as they mean something there; the others are named.
 
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
 `torch.library`'s, replayed for every new build; the gradient works under torch.func too. A graph

@@ -100,7 +100,7 @@ def recipe_of(
         for path in paths:
             if (why := _why_no_file(path)) is not None:
                 raise FileNotFoundError(": ".join(filter(None, [f"no source {path}", why])))
-            if path.suffix not in (".cu", ".cpp", ".cc", ".cxx"):
+            if path.suffix not in (".cu", ".cpp", ".cc", ".cxx", *[".c"] * program):
                 raise ValueError(f"{path}: wanted a .cu or .cpp (headers are found by #include)")
     stem = re.sub(r"\W", "_", name or paths[0].stem, flags=re.ASCII)[:LONGEST_NAME]
     target = machine.checked_target(target, "target") if target else default_target()

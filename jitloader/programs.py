@@ -254,7 +254,7 @@ def _descendants(pid: int) -> list[int]:
 # ---- from the shell
 
 
-_SOURCES = (".cu", ".cpp", ".cc", ".cxx")
+_SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
 _WITH_VALUES = {"-I", "-D", "-U", "-include", "-isystem", "-Xcompiler", "-Xptxas", "-gencode"}
 _WITH_VALUES |= {"-L", "-l", "-arch", "-code", "-std", "--compiler-options", "--ptxas-options"}
 

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 SIMULATOR = Path(simulator.__file__).resolve().parent
 TORCHS_STANDARD = "c++17"  # the oldest that its headers compile in
 
+# torch's build takes the operators and conversions of __half and __nv_bfloat16 away, for they would
+# stand beside those of at::Half. Where nothing includes torch, a file finds what nvcc alone gives.
+_HALF_AS_NVCC_HAS_IT = [
+    "-U__CUDA_NO_HALF_OPERATORS__",
+    "-U__CUDA_NO_HALF_CONVERSIONS__",
+    "-U__CUDA_NO_HALF2_OPERATORS__",
+    "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+]
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -185,8 +194,9 @@ class Code:
             check = simulator.CHECK_FLAGS if recipe.check else []
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
-            if self.cccl:  # to Thrust, too, the device is the CPU
-                cxx.append("-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP")
+            if self.cccl:  # to Thrust, too, the device is the CPU; and at -O1 it is slow
+                cxx += ["-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_NVTX"]
+                cxx += [] if clang else ["-O2"]
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
             if self.several:
                 language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
@@ -195,7 +205,8 @@ class Code:
         if not machine.nvccs_host_is_clang():
             shared.append(no_unique)
         host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
-        nvcc = ["--extended-lambda", *host, *ours]
+        half = [] if self._includes_torch else _HALF_AS_NVCC_HAS_IT
+        nvcc = ["--extended-lambda", *host, *half, *ours]
         nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
         if machine.nvcc_release(self.compilers) >= (12, 1):
             nvcc.append("--split-compile=0")  # the same code, made by all cores

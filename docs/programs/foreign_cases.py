@@ -45,6 +45,9 @@ LIBRARIES = {
     r"nvvm\.h|nvJitLink\.h|nvFatbin\.h": "libNVVM and nvJitLink",
     r"(cutlass|cute)/.*": "CUTLASS",
     r"omp\.h": "OpenMP",
+    r"nvbench/.*": "NVBench",
+    r"cudla\.h": "cuDLA",
+    r"gtest/.*|benchmark/benchmark\.h": "Google's test or benchmark",
     r"(nvtx3/|nvToolsExt).*": "NVTX",
     r"thunderkittens.*|kittens.*": "ThunderKittens",
 }
@@ -69,6 +72,8 @@ class Case:
         include: folders of headers.
         needs: what it needs besides CUDA C++ and its runtime; the next of the simulator, too.
         graphics: whether that is a library of graphics or the like, which leaves it out.
+        folder: where a program runs.
+        root: the folder that was given.
         others: sources beside a program that it may need as well.
         arguments: the program's, one list for each way to run it.
     """
@@ -83,6 +88,7 @@ class Case:
     others: tuple[Path, ...] = ()
     arguments: tuple[tuple[str, ...], ...] = ((),)
     folder: Path = field(default=Path())
+    root: Path = field(default=Path())
 
     @property
     def digest(self) -> str:
@@ -112,6 +118,8 @@ def cases(root: Path) -> list[Case]:
     for path in kernels:
         if path.name in included and not _has_main(path):
             continue  # it is tried with what includes it
+        if path.name.startswith("LICENSE"):
+            continue
         found.append(_case(root, path.relative_to(root).as_posix(), [path]))
     return sorted(found, key=lambda case: case.name)
 
@@ -129,8 +137,11 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
     needs += [what for way, what in _NEXT.items() if any(re.search(way, t) for t in texts)]
     others: list[Path] = []
     if len(files) == 1:
-        beside = sorted(p for p in first.parent.iterdir() if p.suffix in (".cu", ".cpp", ".cc"))
-        others = [p for p in beside if p != first and not _has_main(p)]
+        folders = dict.fromkeys(path.parent for path in own)
+        beside = [p for folder in folders for p in sorted(folder.iterdir()) if p.suffix in SOURCES]
+        stems = {path.stem for path in own}
+        beside = [p for p in beside if p.parent == first.parent or p.stem in stems]
+        others = [p for p in beside if p not in own and not _has_main(p)]
     if any(_has_main(path) for path in files):
         kind = "program"
     elif any(_TORCH.match(header) for header in headers):
@@ -150,6 +161,7 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
         others=tuple(others),
         arguments=_choices(files) if kind == "program" else ((),),
         folder=first.parent,
+        root=root,
     )
 
 

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from pathlib import Path
 import jitload
 
 CANNOT_OPEN = 127  # the exit status of a program that a function is missing for
-MEMORY = 12 << 30  # bytes of address space for a program
+MEMORY = 12 << 30  # bytes of address space for a program on the simulator
 
 
 def tried(case: dict) -> dict:
@@ -63,7 +64,8 @@ def _ran(program: jitload.Program, words: list[str], case: dict) -> dict:
             said.extend(chunk)
 
     before = _cpu()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    if case["target"] == "cpu":  # CUDA reserves far more addresses than it has memory
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ran = program.run(words, timeout=case["seconds"], cwd=case["folder"], output=note)
     return {
@@ -99,6 +101,7 @@ def _since(started: float) -> float:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and what it has started ends
     out = os.dup(1)
     os.dup2(2, 1)  # what is printed meanwhile is no answer
     answer = tried(json.load(sys.stdin))

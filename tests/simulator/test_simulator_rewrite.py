@@ -127,7 +127,10 @@ def test_dynamic_shared_memory(declaration, expected):
     ("declaration", "expected"),
     [
         ("__shared__ alignas(8) int a[4];", "alignas(8) __shared__  int a[4];"),
-        ("  __shared__\n alignas(alignof(float4))\n  T a;", "  alignas(alignof(float4)) __shared__\n \n  T a;"),
+        (
+            "  __shared__\n alignas(alignof(float4))\n  T a;",
+            "  alignas(alignof(float4)) __shared__\n \n  T a;",
+        ),
         ("alignas(8) __shared__ int a;", "alignas(8) __shared__ int a;"),
     ],
 )
@@ -320,6 +323,7 @@ def test_what_marks_device_code_may_be_a_macro_of_another_file():
     ("code", "header"),
     [
         ("y = __fadd_rd(a, b) + __double2float_rz(c);", "rounding"),
+        ("#define DOWN(f) f##_rd", "rounding"),
         ("y = __vabsdiffu4(a, b);", "simd"),
         ("y = __viaddmax_s32_relu(a, b, c);", "simd"),
         ("y = cospif(x);", "special"),
