@@ -8,7 +8,6 @@ namespace simulator {
 namespace {
 
 constexpr size_t shared_per_processor = 228 << 10, reserved_shared = 1 << 10;
-constexpr int threads_per_processor = 2048, blocks_per_processor = 32;
 // Kernels size their grids by the number of multiprocessors: that is the number of cores, but for a
 // watcher this, lest what it sees depend on the machine.
 constexpr int watched_processors = 2;

@@ -151,6 +151,7 @@ class Interrupts {
     bool is_there_any() const { return in_main || in_others; }
 
     void look_around() {
+        pool->relieve(400 / tick);
         std::lock_guard<std::mutex> lock(mutex);
         const bool is_idle = pool->changes() == seen && !is_there_any();
         seen = pool->changes();

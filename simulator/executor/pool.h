@@ -30,6 +30,9 @@ unsigned count_cores() {
     return std::max(1u, std::thread::hardware_concurrency());
 }
 
+// What may be resident on a multiprocessor at once, of which each core is one.
+constexpr int threads_per_processor = 2048, blocks_per_processor = 32;
+
 // Threads of the pool keep their worker for ever; another host thread has one from its first launch
 // to its end.
 Worker& this_worker() {
@@ -80,6 +83,36 @@ class Pool {
         is_stopping = false;
     }
 
+    // For the same thread to call now and then. A launch that has begun no block for so many calls,
+    // and could, may be one whose blocks wait for each other: a GPU would run them at once. It gets
+    // twice as many threads, up to as many blocks as would be resident there.
+    void relieve(unsigned patience) {
+        is_stopping = true;
+        const Launch* launch = current;
+        if (!launch || next != next_before || changed != changed_before) {
+            next_before = next, changed_before = changed;
+            calls = 0;
+        } else if (++calls % patience == 0 && !launch->instrumented && !launch->cooperative) {
+            const unsigned threads = launch->block.x * launch->block.y * launch->block.z;
+            const unsigned resident =
+                cores * std::min<unsigned>(blocks_per_processor, threads_per_processor / threads);
+            std::lock_guard<std::mutex> lock(mutex);
+            const uint64_t begun = next;
+            if (begun < blocks && busy + 1 < resident && !stopping.asked) {
+                relieved = true;
+                const unsigned more =
+                    std::min<uint64_t>({busy + 1, blocks - begun, resident - busy - 1});
+                try {
+                    hire(for_relief, for_relief.busy + more);
+                    for_relief.places = more;
+                    for_relief.wake.notify_all();
+                } catch (const std::system_error&) {  // there are no more threads
+                }
+            }
+        }
+        is_stopping = false;
+    }
+
     // How often a launch has begun or ended.
     uint64_t changes() const { return changed; }
 
@@ -94,9 +127,12 @@ class Pool {
     }
 
     void end() {
+        if (relieved) dismiss(for_relief);
+        next = ~uint64_t(0) / 2;  // nothing to relieve
         count_change();
         current = nullptr;
         while (is_stopping) std::this_thread::yield();  // it speaks to this thread still
+        if (relieved.exchange(false)) dismiss(for_relief);
     }
 
     void count_change() { changed.store(changed + 1, std::memory_order_relaxed); }
@@ -105,9 +141,11 @@ class Pool {
         blocks = count_blocks(launch);
         const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
         // Long enough to be worth the trip to the counter, short enough to leave no core idle at
-        // the end.
-        chunk =
-            std::clamp<uint64_t>(blocks / (cores * 16), 1, std::max<uint64_t>(1, 65536 / threads));
+        // the end. Blocks that may all be resident, and wait for each other, are taken one by one.
+        chunk = blocks <= cores * blocks_per_processor
+                    ? 1
+                    : std::clamp<uint64_t>(
+                          blocks / (cores * 16), 1, std::max<uint64_t>(1, 65536 / threads));
         next = 0;
         // It takes longer to wake a helper than to run a few thousand threads.
         // What is instrumented runs alone, even outside a check.
@@ -174,13 +212,17 @@ class Pool {
 
         void (Pool::* const work)(const Launch&);
         std::condition_variable wake;
-        unsigned hired = 0, places = 0;
+        unsigned hired = 0, places = 0, busy = 0;
     };
+
+    void hire(Crew& crew, unsigned hands) {
+        for (; crew.hired < hands; crew.hired++)
+            std::thread([this, &crew] { help(crew); }).detach();
+    }
 
     void call(Crew& crew, unsigned hands, unsigned helpers) {
         std::lock_guard<std::mutex> lock(mutex);
-        for (; crew.hired < hands; crew.hired++)
-            std::thread([this, &crew] { help(crew); }).detach();
+        hire(crew, hands);
         crew.places = helpers;
         helping.clear();
         crew.wake.notify_all();
@@ -203,12 +245,14 @@ class Pool {
         for (;;) {
             crew.wake.wait(lock, [&] { return crew.places > 0; });
             crew.places--;
-            busy++;
+            const Launch* launch = current;
+            if (!launch) continue;  // it has ended meanwhile
+            busy++, crew.busy++;
             helping.push_back(&self);
-            const Launch& launch = *current;
             lock.unlock();
-            (this->*crew.work)(launch);
+            (this->*crew.work)(*launch);
             lock.lock();
+            crew.busy--;
             if (--busy == 0) idle.notify_one();
         }
     }
@@ -271,10 +315,14 @@ class Pool {
     Error failure;
 
     std::mutex mutex;
-    Crew for_cores{&Pool::work}, for_blocks{&Pool::work_together};
+    Crew for_cores{&Pool::work}, for_blocks{&Pool::work_together}, for_relief{&Pool::work};
     std::condition_variable idle;
     std::vector<const Worker*> helping;  // since the last launch that called helpers
     unsigned busy = 0;
+
+    std::atomic<bool> relieved{false};  // the launch that runs
+    uint64_t next_before = 0, changed_before = 0;
+    unsigned calls = 0;  // of relieve() in which neither has changed
 
     friend struct AtLoad;
 };

@@ -59,6 +59,12 @@ def test_a_grid_knows_its_shape(grids):
     assert y.tolist() == expected
 
 
+def test_blocks_that_wait_for_each_other_in_any_launch(grids):
+    y = grids.zeros(12)
+    grids.by_hand(y, 6)
+    assert y.tolist() == [0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 0]
+
+
 def test_only_as_many_blocks_as_run_at_once(grids):
     yes, most = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
     grids.cooperates(yes)

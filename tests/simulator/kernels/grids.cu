@@ -68,6 +68,27 @@ extern "C" cudaError_t run_shape(int* y) {
     return cudaGetLastError();
 }
 
+// A barrier of the grid made by hand, without a cooperative launch.
+__device__ unsigned arrived;
+
+__global__ void by_hand(int* y) {
+    if (threadIdx.x == 0) {
+        y[blockIdx.x] = blockIdx.x;
+        __threadfence();
+        atomicAdd(&arrived, 1u);
+        while (*(volatile unsigned*)&arrived < gridDim.x) {
+        }
+        y[gridDim.x + blockIdx.x] = ((volatile int*)y)[(blockIdx.x + 1) % gridDim.x];
+    }
+}
+
+extern "C" cudaError_t run_by_hand(int* y, int blocks) {
+    const unsigned none = 0;
+    cudaMemcpyToSymbol(arrived, &none, sizeof none);
+    by_hand<<<blocks, 128>>>(y);
+    return cudaGetLastError();
+}
+
 // ---- What goes wrong
 
 __global__ void plain(int* y) {
