@@ -44,7 +44,8 @@ def main() -> None:
     # A program may call exit(), too, and errors are kept by thread: before those go, we look.
     _untaken_error(needed)  # makes them
     if hasattr(libc, "__cxa_thread_atexit_impl"):
-        libc.__cxa_thread_atexit_impl(last_words, None, None)
+        here = ctypes.cast(program.main, ctypes.c_void_p)  # newer glibc looks whose it is
+        libc.__cxa_thread_atexit_impl(last_words, None, here)
     else:
         libc.__cxa_atexit(last_words, None, None)
     argv = (ctypes.c_char_p * (len(arguments) + 1))(*arguments, None)
@@ -53,17 +54,26 @@ def main() -> None:
 
 
 def _tell_untaken_error(program: ctypes.CDLL, needed: list[str], libc: ctypes.CDLL) -> None:
-    """One line for an error of CUDA that the program has not asked for."""
+    """One line for an error of a launch that the program has not asked for.
+
+    Of a GPU, for CUDA's last error: nothing tells whether a call has returned it already.
+    """
     libc.fflush(None)
-    if said := _untaken_error(needed) if needed else _error_of_gpu(program):
-        text = said.decode(errors="replace").splitlines()[0]
-        os.write(2, f"an error of CUDA that the program did not ask for: {text}\n".encode())
+    if said := _untaken_error(needed):
+        _tell("an error of CUDA that the program did not ask for", said)
+    elif not needed and (said := _error_of_gpu(program)):
+        _tell("CUDA's last error when the program ended", said)
+
+
+def _tell(what: str, said: bytes) -> None:
+    text = said.decode(errors="replace").splitlines()[0]
+    os.write(2, f"{what}: {text}\n".encode())
 
 
 def _untaken_error(needed: list[str]) -> bytes | None:
     """The simulator's."""
     for path in needed:
-        take = getattr(ctypes.CDLL(path), "simulator_take_error", None)
+        take = getattr(ctypes.CDLL(path), "simulator_untold_error", None)
         if take is not None:
             take.restype = ctypes.c_char_p
             return take()

@@ -5,6 +5,7 @@
                            the file and the project are as they were
         --known            tries nothing, and tells of what is known
         --mend             of what is known, tries again all that was not right (or too slow)
+        --plain            leaves out what needs another library, or what comes next
         --only WORD        tries those with the word in SOURCE/NAME; writes no page
         --seconds N        for each run of a program (60)
         --jobs N           at once (2)
@@ -90,6 +91,7 @@ def main(words: list[str]) -> None:
     project = options.project.resolve()
     target = options.target or default_target()
     found = [case for folder in options.folders for case in cases(folder.resolve())]
+    found = [case for case in found if not (options.plain and case.needs)]
     found = [case for case in found if options.only in f"{case.source}/{case.name}"]
     ways = {"afresh": options.afresh, "mend": options.mend, "known": options.known}
     kept = Kept(options.kept / target, digest_of_project(project), **ways)
@@ -118,7 +120,11 @@ def main(words: list[str]) -> None:
         out = options.out or ROOT / "docs/foreign.csv"
         write(out, rows)
         if out == ROOT / "docs/foreign.csv":
-            PART.write(page(rows, options.folders, read(options.before), read(options.csv)))
+            text = page(rows, options.folders, read(options.before), read(options.csv))
+            if kept.earlier:
+                known = f"{kept.earlier} of these were tried with an earlier state of the project."
+                text = f"{known}\n\n{text}"
+            PART.write(text)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -127,6 +133,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--afresh", action="store_true")
     made.add_argument("--known", action="store_true")
     made.add_argument("--mend", action="store_true")
+    made.add_argument("--plain", action="store_true")
     made.add_argument("--only", default="")
     made.add_argument("--seconds", type=float, default=60)
     made.add_argument("--jobs", type=int, default=2)
@@ -153,6 +160,7 @@ class Kept:
 
     def __init__(self, folder: Path, project: str, afresh: bool, mend: bool, known: bool):
         self.folder, self.project = folder, project
+        self.earlier = 0  # how many answers are told that an earlier state of the project gave
         self.afresh, self.mend, self.known = afresh, mend, known
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -166,10 +174,14 @@ class Kept:
             return None
         if self.mend:
             good = all(row.verdict in (*GOOD, "slow") for row in judged(case, answer))
-            return answer if good else None
+            return self._told(answer, project) if good else None
         if self.known:
-            return answer
-        return answer if project == self.project else None
+            return self._told(answer, project)
+        return self._told(answer, project) if project == self.project else None
+
+    def _told(self, answer: dict, project: str) -> dict:
+        self.earlier += project != self.project
+        return answer
 
     def keep(self, case: Case, answer: dict) -> None:
         self._file(case).write_text(json.dumps({"project": self.project, "answer": answer}))
@@ -238,8 +250,11 @@ def flags_for(case: Case, target: str) -> list[str]:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """End the session that a process leads."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    """End a process, which ends its compilers first, and the session that it leads."""
+    with contextlib.suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+        if process.poll() is None:
+            process.terminate()
+            process.wait(5)
         os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -282,7 +297,9 @@ def _row(
     build: float | None = None,
     seconds: float | None = None,
 ) -> Row:
-    here = f"{case.folder}/"
+    why = re.sub(r"\S*/\S+\.so: ", "", why)  # no paths of this machine
+    for place in (case.folder, case.root, case.root.parent):
+        why = why.replace(f"{place}/", "")
     return Row(
         source=case.source,
         file=f"{case.name} [{' '.join(words)}]" if words else case.name,
@@ -292,7 +309,7 @@ def _row(
         verdict=verdict,
         build="" if build is None else f"{build:.1f}",
         seconds="" if seconds is None else f"{seconds:.1f}",
-        why=re.sub(r"[^\x20-\x7e]", "?", why.replace(here, "").translate(_PLAIN))[:240],
+        why=re.sub(r"[^\x20-\x7e]", "?", why.translate(_PLAIN))[:240],
     )
 
 
@@ -414,7 +431,7 @@ def causes(rows: list[Row]) -> list[tuple[str, int, list[Row]]]:
         message = re.sub(_PLACE, "", row.why)
         message = re.sub(r"; did you mean .*|\d+\.\d+ s|0x[0-9a-f]+|\(aka .*?\)", "", message)
         if row.verdict not in ("no build", "refused"):
-            message = f"{row.verdict}: {message}"
+            message = f"{row.verdict}: {message}" if message.strip() else row.verdict
         found.setdefault(message.strip(), []).append(row)
     counts = [(what, len({_file(row) for row in each}), each) for what, each in found.items()]
     return sorted(counts, key=lambda cause: -cause[1])

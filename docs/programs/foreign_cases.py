@@ -72,6 +72,8 @@ class Case:
         include: folders of headers.
         needs: what it needs besides CUDA C++ and its runtime; the next of the simulator, too.
         graphics: whether that is a library of graphics or the like, which leaves it out.
+        folder: where a program runs.
+        root: the folder that was given.
         others: sources beside a program that it may need as well.
         arguments: the program's, one list for each way to run it.
     """
@@ -86,6 +88,7 @@ class Case:
     others: tuple[Path, ...] = ()
     arguments: tuple[tuple[str, ...], ...] = ((),)
     folder: Path = field(default=Path())
+    root: Path = field(default=Path())
 
     @property
     def digest(self) -> str:
@@ -158,6 +161,7 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
         others=tuple(others),
         arguments=_choices(files) if kind == "program" else ((),),
         folder=first.parent,
+        root=root,
     )
 
 

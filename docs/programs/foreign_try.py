@@ -13,6 +13,7 @@ import json
 import os
 import re
 import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -100,6 +101,7 @@ def _since(started: float) -> float:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and what it has started ends
     out = os.dup(1)
     os.dup2(2, 1)  # what is printed meanwhile is no answer
     answer = tried(json.load(sys.stdin))

@@ -7,21 +7,22 @@ import re
 WAIVED = 2  # the exit status of a sample that this device does not suit, as NVIDIA's have it
 
 _FAILED = (
-    r"(?i:\bfail(?:ed|ures?|s)?\b|\bmis-?match(?:es|ed)?\b|\bincorrect\b|\bwrong\b"
+    r"(?i:\bfail(?:ed|ure|s)?\b|\bmis-?match(?:es|ed)?\b|\bincorrect\b|\bwrong\b"
     r"|\b(?:do(?:es)?|did|is|are)(?:n't| not) (?:match|equal|correct|the same)\b"
     r"|\bnot (?:equal|(?:the )?same|correct)\b|\bunmatched\b|\bcuda (?:runtime )?_?error\b)"
     r"|\b(?:ERROR|Error)\b[:!]"
 )
 _PASSED = (
     r"\bPASS(?:ED|ES)?\b|\b[Pp]ass(?:ed|es)?\b|\b[Ss]uccess(?:ful|fully)?\b|\bSUCCESS\w*\b"
-    r"|\b(?:results?|arrays?|answers?|matri\w+|outputs?)\b.{0,40}\b(?:match(?:es)?|correct|identical|same|equal)\b"
+    r"|\b(?:results?|arrays?|answers?|matri\w+|outputs?)\b.{0,40}"
+    r"\b(?:identical(?! iter)|same|equal)\b"
     r"|\b(?:match(?:es|ed)?|correct(?:ly)?|CORRECT|verified|Verified|VERIFIED|OK)\b|\bno errors?\b"
 )
 # Words of failure that say that there is none.
 _NONE = (
     r"(?i)\b(?:0|no|zero|without)\b[\w\s]{0,20}\b(?:errors?|mis-?match\w*|failures?|failed|wrong)\b"
     r"|\b(?:errors?|mis-?match\w*|failures?|failed|fail|wrong)\b\s*(?:count|rate|s)?\s*[:=]\s*"
-    r"(?:0\b(?!\.\d*[1-9])|none|no)|\bif .*\bfail|\btolerance\b"
+    r"(?:0\b(?!\.\d*[1-9])|none|no)|\bif .*\bfail|\btolerance\b|\bas expected\b"
 )
 _DEVIATION = re.compile(
     r"\b(?:err(?:or)?|diff(?:erence)?|deviation|residual|norm)\b[\w\s()'-]{0,24}?(?:is\b|[:=])\s*"

@@ -21,6 +21,9 @@ thread_local Error pending;  // what cudaGetLastError is going to return
 thread_local Error
     detailed;  // the last one that came with a message of its own, for cudaGetErrorString
 
+// That of a launch which no call has returned yet: a launch itself returns nothing.
+thread_local Error untold;
+
 struct ErrorText {
     cudaError_t code;
     const char *name, *text;
@@ -70,7 +73,11 @@ struct Breakage {
 } breakage;
 
 // For calls that need the device: what has broken it, or cudaSuccess.
-cudaError_t broken() { return breakage.is_there ? record(breakage.get()) : cudaSuccess; }
+cudaError_t broken() {
+    if (!breakage.is_there) return cudaSuccess;
+    untold = {};
+    return record(breakage.get());
+}
 
 __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
     char buffer[2048];
@@ -90,7 +97,10 @@ std::string describe(const Launch& launch) {
 namespace api {
 
 cudaError_t cudaPeekAtLastError() {
-    return pending.code == cudaSuccess && breakage.is_there ? breakage.get().code : pending.code;
+    const bool is_broken = pending.code == cudaSuccess && breakage.is_there;
+    const cudaError_t code = is_broken ? breakage.get().code : pending.code;
+    if (code != cudaSuccess) untold = {};
+    return code;
 }
 
 cudaError_t cudaGetLastError() {
@@ -119,8 +129,17 @@ const char* cudaGetErrorString(cudaError_t code) {
 extern "C" SIMULATOR_EXPORT const char* simulator_take_error() {
     static thread_local std::string message;
     simulator::breakage.mend();
+    simulator::untold = {};
     if (simulator::pending.code == cudaSuccess) return nullptr;
     message = simulator::pending.message;
     simulator::pending = {};
     return message.c_str();
+}
+
+// The message of an error that a launch of this host thread ended in and that the program was never
+// told of, or null: for the end of a program.
+extern "C" SIMULATOR_EXPORT const char* simulator_untold_error() {
+    static thread_local std::string message;
+    message = simulator::untold.message;
+    return simulator::untold.code == cudaSuccess ? nullptr : message.c_str();
 }

@@ -59,12 +59,27 @@ SOURCE = r"""
             int number = -1;
             std::printf("%d\n", std::scanf("%d", &number) + number);
         }
+        if (is("addresses")) {  // of a kernel, and of its arguments
+            int* x;
+            int y[4], n = 4;
+            cudaMalloc(&x, sizeof y);
+            cudaMemset(x, 0, sizeof y);
+            void* arguments[] = {(void*)&x, reinterpret_cast<void*>(&n)};
+            cudaLaunchKernel((void*)&add, dim3(1), dim3(32), arguments, 0, nullptr);
+            cudaMemcpy(y, x, sizeof y, cudaMemcpyDeviceToHost);
+            std::printf("%d %d\n", y[0], y[3]);
+        }
         if (is("refused")) add<<<1, 5000>>>(nullptr, 0);
         if (is("illegal")) add<<<1, 4>>>(nullptr, 4);
         if (is("asked")) {
             add<<<1, 5000>>>(nullptr, 0);
             std::printf("%d\n", cudaGetLastError() != cudaSuccess);
         }
+        if (is("returned")) {
+            add<<<1, 4>>>(nullptr, 4);
+            std::printf("%d\n", cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+        }
+        if (is("unrelated")) std::printf("%d\n", cudaSetDevice(99) != cudaSuccess);
         if (is("segfault")) *reinterpret_cast<volatile int*>(8) = 1;
         if (is("abort")) throw std::runtime_error("nobody catches this");
         if (is("endless")) {
@@ -126,6 +141,11 @@ def test_its_kernels_run_and_exit_ends_it(run):
     assert (ran.status, out, errors) == (0, "1 1 1 1\ndestroyed\n", "")
 
 
+def test_a_kernel_and_its_arguments_are_given_by_their_addresses(run):
+    ran, out, errors = run("addresses")
+    assert (ran.status, out, errors) == (0, "1 1\ndestroyed\n", "")
+
+
 def test_files_are_those_of_the_working_directory(run, tmp_path):
     Path("numbers.txt").write_text("11")
     assert run("file")[1].startswith("11\n")
@@ -137,19 +157,21 @@ def test_files_are_those_of_the_working_directory(run, tmp_path):
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("refused", "did not ask for: cudaErrorInvalidConfiguration: kernel add"),
-        ("illegal", "did not ask for: kernel add, launched at"),
+        ("refused", "a block of (5000, 1, 1) threads"),
+        ("illegal", "illegal memory access"),
     ],
 )
 def test_an_error_of_cuda_that_nobody_asked_for_is_told_at_the_end(run, what, said):
     ran, _, errors = run(what)
     assert ran.status == 0
+    assert "an error of CUDA that the program did not ask for: " in errors
     assert said in errors
     assert errors.count("\n") == 1
 
 
-def test_an_error_that_the_program_asked_for_is_its_own(run):
-    assert run("asked")[1:] == ("1\ndestroyed\n", "")
+@pytest.mark.parametrize("what", ["asked", "returned", "unrelated"])
+def test_an_error_that_the_program_was_told_of_is_its_own(run, what):
+    assert run(what)[1:] == ("1\ndestroyed\n", "")
 
 
 @pytest.mark.parametrize(
@@ -202,9 +224,13 @@ def test_an_interrupt_ends_it_with_its_children(program):
         heard.something.wait(10)  # it is told what is printed at once
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt, match=r"sample.cu was stopped after \d+\.\d\d s"):
-        program.run(["endless"], output=heard)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt, match=r"sample.cu was stopped after \d+\.\d\d s"):
+            program.run(["endless"], output=heard, timeout=60)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert is_gone(int(heard.out.split()[1]))
 
 
@@ -234,7 +260,7 @@ def test_what_stands_in_the_line_goes_where_it_belongs():
         "-v",
         "c.cu",
     ]
-    line = programs.Line.parse(words.split())
+    line = programs.Line.parse(words)
     assert line.sources == ["a.cu", "b.cpp"]
     assert line.flags == ["-I", "inc", "-DN=2"]
     assert line.arguments == ["8", "-v", "c.cu"]
@@ -292,4 +318,4 @@ def test_on_a_gpu(program):
     assert heard.out == b"1 1 1 1\ndestroyed\n"
     on_gpu.run(["refused"], output=heard)
     on_gpu.run(["illegal"], output=heard)
-    assert heard.errors.count(b"did not ask for") == 2
+    assert heard.errors.count(b"CUDA's last error when the program ended") == 2

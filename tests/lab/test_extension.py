@@ -557,10 +557,12 @@ def test_a_cell_with_a_main_is_run_where_the_notebook_lies(notebook, monkeypatch
     def interrupt(*_):
         os.kill(os.getpid(), signal.SIGINT)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     with monkeypatch.context() as patch:
         patch.setattr("lab.notebook.cu_magic.Output.__call__", interrupt)
         started = time.perf_counter()
         _, error = notebook.attempt("%%cu named --run\n" + textwrap.dedent(PROGRAM))
+    signal.signal(signal.SIGINT, before)
     assert isinstance(error, KeyboardInterrupt)
     assert re.fullmatch(r"named.cu was stopped after \S+ s", str(error))
     assert time.perf_counter() - started < 30

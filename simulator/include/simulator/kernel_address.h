@@ -56,6 +56,7 @@ void* know(void (*kernel)(Parameters...), const char* name, const char* file, in
 // What a cast to `void*` gives.
 template <class... Parameters>
 void* address(const char* name, void (*kernel)(Parameters...), SIMULATOR_CALLER) {
+    while (*name == '&' || *name == ' ') name++;
     return know(kernel, name, file, line);
 }
 template <class T>

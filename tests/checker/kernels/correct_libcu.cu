@@ -14,15 +14,16 @@ __global__ void stages(const float* x, float* y, int n) {
     auto block = cooperative_groups::this_thread_block();
     const bool produces = threadIdx.x < kWarp;
     auto pipe = cuda::make_pipeline(block, &state, kWarp);
-    for (int turn = 0; turn < n / kWarp; turn++) {
+    for (int turn = 0; turn < (n + kWarp - 1) / kWarp; turn++) {
         const int at = turn * kWarp + threadIdx.x % kWarp;
         if (produces) {
             pipe.producer_acquire();
-            cuda::memcpy_async(&tile[turn % 2][threadIdx.x], &x[at], sizeof(float), pipe);
+            if (at < n)
+                cuda::memcpy_async(&tile[turn % 2][threadIdx.x], &x[at], sizeof(float), pipe);
             pipe.producer_commit();
         } else {
             pipe.consumer_wait();
-            if (threadIdx.x < 2 * kWarp) y[at] = tile[turn % 2][kWarp - 1 - threadIdx.x % kWarp];
+            if (threadIdx.x < 2 * kWarp && at < n) y[at] = tile[turn % 2][threadIdx.x % kWarp];
             pipe.consumer_release();
         }
     }
