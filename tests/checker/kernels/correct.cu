@@ -260,8 +260,6 @@ __global__ void copied(const float* x, float* y, int n) {
 extern "C" void memcpy_in_a_kernel(const float* x, float* y, int n) {
     copied<<<1, kThreads>>>(x, y, n);
 }
-<<<<<<< HEAD
-=======
 
 // Half a block waits for itself, and for its copies; and reduces in a tile of two warps.
 __global__ void halves_of_a_block(const float* x, float* y, int n) {
@@ -363,4 +361,3 @@ extern "C" void a_cooperative_grid(const float* x, float* y, int n) {
     extern "C" void atomic_of_the_last_block(const float* x, float* y, int n) {
         last_block_adds<<<8, kThreads>>>(x, y, n);
     }
->>>>>>> main
