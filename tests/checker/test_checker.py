@@ -18,7 +18,11 @@ PLANTED = [
     for number, line in enumerate(path.read_text().splitlines(), 1)
     if (match := MARK.search(line))
 ]
-CORRECT = re.findall(r'^extern "C" void (\w+)\(', (FOLDER / "correct.cu").read_text(), re.MULTILINE)
+CORRECT = [
+    (path.name, function)
+    for path in sorted(FOLDER.glob("correct*.cu"))
+    for function in re.findall(r'^extern "C" void (\w+)\(', path.read_text(), re.MULTILINE)
+]
 
 SHAPES = [(5, 257), (33, 64)]  # rows that are no whole vectors, and rows that are
 
@@ -47,15 +51,16 @@ def test_a_planted_bug_is_found_at_its_line(file, function, kind, line):
     assert Path(found["file"][0]).name == file
 
 
-@pytest.mark.parametrize("function", CORRECT)
-def test_nothing_is_found_in_a_correct_kernel(function):
-    report = checked(getattr(kernels("correct.cu"), function))
+@pytest.mark.parametrize(("file", "function"), CORRECT)
+def test_nothing_is_found_in_a_correct_kernel(file, function):
+    report = checked(getattr(kernels(file), function))
     assert report.findings.empty, str(report)
 
 
 def test_every_function_is_planted_or_correct():
     exported = {name for file in FOLDER.glob("*.cu") for name in exports(file)}
-    assert exported == {*CORRECT, *(function for _, function, _, _ in PLANTED)}
+    planted = {function for _, function, _, _ in PLANTED}
+    assert exported == {function for _, function in CORRECT} | planted
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])

@@ -25,10 +25,10 @@ __global__ void one_barrier(const float* x, float* y, int n) {
     const int t = threadIdx.x;
     if (t == 0) init(&filled, kThreads);
     __syncthreads();
-    for (int first = 0; first + kThreads <= n; first += kThreads) {
-        tile[t] = x[first + t];  // BUG barrier_of_one_phase: race
+    for (int first = 0; first < n; first += kThreads) {
+        tile[t] = first + t < n ? x[first + t] : 0;  // BUG barrier_of_one_phase: race
         filled.arrive_and_wait();
-        y[first + t] = tile[(t + 1) % kThreads];
+        if (first + t < n) y[first + t] = tile[(t + 1) % kThreads];
     }
 }
 extern "C" void barrier_of_one_phase(const float* x, float* y, int n) {
