@@ -32,10 +32,10 @@ _HEADERS = [
     ),
     (
         r"\b__(?:[fd](?:add|sub|mul|div|rcp|sqrt)|fma|fmaf|fmaf_ieee"
-        r"|(?:double|u?int|u?ll)2(?:float|double))_(?:r[duz]\b|\s*##)",
+        r"|(?:double|u?int|u?ll)2(?:float|double))_(?:r[duz]\b|\s*##)|##\s*_r[duz]\b",
         "rounding.h",
     ),
-    (r"\b__v(?:[a-z]+[24]\b|i(?:max|min|addm|bm)\w+)", "simd.h"),
+    (r"\b__v(?:[a-z]+[24]\b|i(?:max|min|addm|bm)\w+|\s*##)", "simd.h"),
     (
         r"\b(?:rcbrtf?|erfc(?:x|inv)f?|erfinvf?|normcdf(?:inv)?f?|cyl_bessel_i[01]f?|rhypotf?"
         r"|r?norm[34]df?|(?:sin|cos|sincos)pif?)\b|\b(?:r?normf?|sincos)\s*\(",
@@ -44,7 +44,7 @@ _HEADERS = [
 ]
 # Where the address of a kernel is to be known as a kernel's.
 _BY_ADDRESS = re.compile(r"\bcudaLaunch(?:Cooperative)?Kernel\b|\bcuda\w*KernelNode\w*")
-_NAME = r"(?P<name>(?:&\s*)?[A-Za-z_]\w*(?:\s*::\s*\w+)*(?:\s*<[^;(){}]*>)?)"
+_NAME = r"(?P<name>&?\s*[A-Za-z_]\w*(?:\s*::\s*\w+)*(?:\s*<[^;(){}]*>)?)"
 _CAST = re.compile(
     r"\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)\s*" + _NAME + r"(?=\s*[,;:)}])"
     r"|\breinterpret_cast\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>\s*\(\s*"

@@ -317,21 +317,6 @@ _HAS = "|".join(
     for folder in ("cub", "thrust")
     for path in sorted((_INCLUDE / folder).rglob("*.*"))
 )
-_LIBRARY = (
-    "Of NVIDIA's libraries it has cuBLAS and cuBLASLt. Call PyTorch's routine from Python instead,"
-    " between two kernels."
-)
-_LIBRARIES = {
-    r"cublasXt": "cublasXt",
-    r"cudnn\w*": "cuDNN",
-    r"cufft\w*": "cuFFT",
-    r"cusolver\w*": "cuSOLVER",
-    r"cusparse\w*": "cuSPARSE",
-    r"nccl": "NCCL",
-    r"npp\w*": "NPP",
-    r"nvjpeg": "nvJPEG",
-    r"nvrtc": "NVRTC",
-}
 _UNSUPPORTED = [
     (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
     (
@@ -396,10 +381,6 @@ _UNSUPPORTED = [
         "the simulator's cuRAND has XORWOW, Philox4x32-10, MRG32k3a and Sobol's sequences, and of"
         " the discrete distributions curand_poisson",
         "CURAND_RNG_PSEUDO_PHILOX4_32_10 and curandStatePhilox4_32_10_t run everywhere.",
-    ),
-    *(
-        (rf"<{header}\.h>", f"the simulator has no {it}", _LIBRARY)
-        for header, it in _LIBRARIES.items()
     ),
     (r"<cuda_fp[46]\.h>", "the simulator has no 4-bit or 6-bit floating point", _KEEP),
 ]

@@ -22,7 +22,7 @@ Edit = tuple[int, int, str]
 # for CUDA would have declared it.
 _HEADERS = [
     (
-        r"\b(?:is_cuda|get_device(?:_index)?)\s*\(\s*\)|\bRestrictPtrTraits\b"
+        r"\b(?:is_cuda|cuda|get_device(?:_index)?)\s*\(\s*\)|\bRestrictPtrTraits\b"
         r"|\bdevice\s*\(\s*\)\s*\.\s*index\s*\(\s*\)|\bsimulator::set_aside\b",
         "torch_cuda.h",
     ),
@@ -49,11 +49,6 @@ UNSUPPORTED = [
         "the simulator does not run PyTorch's own CUDA kernels and libraries",
         _LIBRARIES,
     ),
-    (
-        r"<(?:cudnn\w*|cusparse\w*|cusolver\w*|cufft\w*|nccl)\.h>",
-        "the simulator has no cuDNN, cuSPARSE, cuSOLVER, cuFFT and NCCL",
-        _LIBRARIES,
-    ),
 ]
 
 
@@ -66,8 +61,6 @@ def edits(text: str, code: str) -> Iterator[Edit]:
     yield from _names_of_devices(text, code)
     for match in _REGISTRATION.finditer(code):
         yield *match.span("cuda"), "CPU"
-    for match in _CALL.finditer(code):
-        yield *match.span("cuda"), "cpu"
     for match in _ACCELERATOR.finditer(code):
         yield match.end(), match.end(), "cpu::"
 
@@ -85,27 +78,29 @@ _REGISTRATION = re.compile(
 _ACCELERATOR = re.compile(  # of the stable ABI
     r"\baccelerator\s*::\s*(?=(?:DeviceGuard|Stream|getCurrent(?:Stream|DeviceIndex))\b)"
 )
-_CALL = re.compile(r"(?:\.|->)\s*(?P<cuda>cuda)\s*\(\s*\)")  # x.cuda()
 
 _QUESTION = re.compile(
     r"(?P<dot>\.|->)\s*(?:(?P<device>device\s*\(\s*\))\s*\.\s*index"
-    r"|(?P<name>is_cuda|get_device|get_device_index))\s*\(\s*\)"
+    r"|(?P<name>is_cuda|cuda|get_device|get_device_index))\s*\(\s*\)"
 )
 
 
 def _questions(text: str, code: str) -> Iterator[Edit]:
-    """x.is_cuda(), x.get_device() and x.device().index()."""
+    """x.is_cuda(), x.cuda(), x.get_device() and x.device().index() become functions of x."""
+    calls: dict[int, str] = {}  # by where their operands begin, the outer ones first
     for match in _QUESTION.finditer(code):
         start = _operand(code, match.start(), _body_of_macro(text, code, match.start()))
         if start is None:
             continue
-        pointer = "*" if match["dot"] == "->" else ""
         if match["device"]:
-            yield start, start, "::simulator::device_index("
+            call = "::simulator::device_index("
             yield match.end("device"), match.end(), ")"
         else:
-            yield start, start, f"::simulator::{match['name']}({pointer}"
+            call = f"::simulator::{match['name']}({'*' if match['dot'] == '->' else ''}"
             yield match.start(), match.end(), ")"
+        calls[start] = call + calls.get(start, "")
+    for start, call in calls.items():
+        yield start, start, call
 
 
 def _body_of_macro(text: str, code: str, position: int) -> int:

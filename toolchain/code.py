@@ -194,8 +194,9 @@ class Code:
             check = simulator.CHECK_FLAGS if recipe.check else []
             if recipe.check and clang:
                 raise MissingTool("lab.check instruments kernels with g++, not clang: set CXX=g++")
-            if self.cccl:  # to Thrust, too, the device is the CPU
-                cxx.append("-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP")
+            if self.cccl:  # to Thrust, too, the device is the CPU; and at -O1 it is slow
+                cxx += ["-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP", "-DCCCL_DISABLE_NVTX"]
+                cxx += [] if clang else ["-O2"]
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
             if self.several:
                 language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 import simulator
+from simulator.absent import HINT, absent
 from simulator.device_code import Load
 from simulator.rewrite import Unsupported, rewrite
 from toolchain import libraries, machine, sources
@@ -63,11 +64,19 @@ def compile_library(
         output = _load_extension(code, name, to_compile, include, work, progress)
     except _Failed as failed:
         publish(log, str(failed))
-        raise first_error(str(failed), set(code.files), log) from None
+        error = first_error(str(failed), set(code.files), log)
+        if recipe.target == "cpu" and (library := absent(error.message)):
+            raise _refused(error, f"the simulator has no {library}", HINT) from None
+        raise error from None
     read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
     if mirror:
         read = set(map(mirror.original, read))
     return output, {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
+
+
+def _refused(error: CompileError, message: str, hint: str) -> CompileError:
+    """Of the same place; the compiler's own words would add nothing."""
+    return CompileError(message, path=error.path, line=error.line, column=error.column, hint=hint)
 
 
 def libraries_called(work: Path) -> list[str]:

@@ -105,12 +105,6 @@ HINTS = [
         "it is of NVIDIA's CCCL 3: pip install nvidia-cuda-cccl",
     ),
     (
-        r"\b(cublasXt|cudnn\w*|cufft\w*|cusolver\w*|cusparse\w*|nccl|npp\w*|nvjpeg|nvrtc)\.h"
-        r"'?:? .*(No such file|not found)",
-        "of NVIDIA's libraries the simulator has cuBLAS and cuBLASLt; on a GPU this header comes"
-        " with the library",
-    ),
-    (
         r"No such file or directory|cannot open source file|file not found",
         "headers are looked for beside the source, in load(include=[...]) and in the"
         " include folder of kernels",
@@ -186,6 +180,14 @@ _ELSE = (  # errors of later stages, which have no line
 _CONSEQUENCE = r"variable or field .* declared void"
 
 
+# What g++ says of a launch on the simulator whose arguments are not the kernel's.
+_LAUNCH = r"no match for call to .\(simulator::Typed<(.*)>::Start<.*>\) \((.*)\)."
+
+
+def _in_users_words(message: str) -> str:
+    return re.sub(_LAUNCH, r"the kernel takes (\1), and is launched with (\2)", message)
+
+
 def _errors_and_ways_back(names: Iterable[str]) -> tuple[str, list[str]]:
     """Patterns: of an error, and from one inside a header to the user's line, the better first.
 
@@ -224,7 +226,7 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
                 if place is match and column is None:
                     column = _column(output[match.end() + 1 :], path, line)
                 return CompileError(
-                    match["message"],
+                    _in_users_words(match["message"]),
                     path=path,
                     line=line,
                     column=column,

@@ -63,6 +63,12 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
         add(reinterpret_cast<uintptr_t>(begin), bytes, Region::Private, "");
     add(reinterpret_cast<uintptr_t>(threads.data()), threads.size() * sizeof threads[0],
         Region::Private, "");
+    // On the stack; but on the heap if the kernel is launched by its address.
+    const Memory stack = host_stack();
+    for (const Memory& it :
+         {Memory(&launch, sizeof launch), Memory(launch.body, launch.body_bytes)})
+        if (uintptr_t(it.first) - uintptr_t(stack.first) >= stack.second)
+            add(uintptr_t(it.first), it.second, Region::Private, "");
     add_variables(launch, library, false);
     begin_thread(launch, shared, executors);
 

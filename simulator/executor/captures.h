@@ -143,6 +143,16 @@ cudaError_t ready_for_default_stream(cudaError_t code) {
     return record(code);
 }
 
+// The streams that have joined in are free again.
+void end_capture(Capture& capture) {
+    for (auto& [stream, last] : capture.last)
+        if (streams.has(stream) && stream->capture.get() == &capture && stream != capture.origin)
+            stream->capture = nullptr;
+    captures_under_way--;
+    std::lock_guard<std::mutex> lock(blocking_captures_mutex);
+    blocking_captures.erase(&capture);
+}
+
 // For calls that wait for the device, or allocate.
 cudaError_t ready_for_unsafe_call() {
     if (const cudaError_t error = broken()) return error;

@@ -94,8 +94,10 @@ class Gathering {
         }
         for (const Member& block : blocks)
             if (block.state == State::Ended) add("returned", block.index);
-        std::string message = text("%s: %zu of %zu blocks wait for others that never come",
-                                   describe(*launch).c_str(), waiting, blocks.size());
+        const dim3& grid = launch->grid;
+        std::string message =
+            text("%s, grid (%u, %u, %u): %zu of %zu blocks wait for others that never come",
+                 describe(*launch).c_str(), grid.x, grid.y, grid.z, waiting, blocks.size());
         for (const auto& [name, first, count] : places)
             message += text(
                 "\n  %s: %zu block%s (%s(%u, %u, %u))", name.c_str(), count, count == 1 ? "" : "s",

@@ -54,9 +54,7 @@ struct BoundLaunch {
     cudaError_t run_in(cudaStream_t stream) {
         if (error.code != cudaSuccess) return record(error);
         kept->launch.stream = stream;
-        run(kept->launch);
-        untold = {};
-        return pending.code;
+        return kept->on_stack(run_or_capture);
     }
 };
 
@@ -266,13 +264,6 @@ cudaError_t set_step(cudaGraphExec_t exec, cudaGraphNode_t node, Parameters para
     return set_work(exec->step_of(node), work_of(parameters));
 }
 
-void end_capture(Capture* capture) {
-    for (auto& [stream, last] : capture->last)
-        if (stream != capture->origin && streams.has(stream)) stream->capture = nullptr;
-    std::lock_guard<std::mutex> lock(blocking_captures_mutex);
-    blocking_captures.erase(capture);
-}
-
 // Whether every node leads to those that the origin's next node would need.
 bool is_joined(const Capture& capture) {
     std::set<const CUgraphNode_st*> reached;
@@ -330,8 +321,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     if (!capture_of(stream)) return record(cudaErrorIllegalState);
     if (stream->capture->origin != stream) return record(cudaErrorStreamCaptureUnmatched);
     const std::shared_ptr<Capture> capture = std::exchange(stream->capture, nullptr);
-    end_capture(capture.get());
-    captures_under_way--;
+    end_capture(*capture);
     if (!capture->is_valid) return record(cudaErrorStreamCaptureInvalidated);
     if (!is_joined(*capture)) return record(cudaErrorStreamCaptureUnjoined);
     *graph = graphs.add(capture->graph.release());

@@ -1,5 +1,6 @@
 // A launch from CUDA's verdict on it to the error that it leaves; and how a kernel ends its own.
 #pragma once
+#include <alloca.h>
 #include "copies.h"
 #include "device.h"
 #include "interrupts.h"
@@ -83,23 +84,38 @@ struct KeptLaunch {
         launch.body = memory;
     }
 
-    Error operator()() const { return execute(launch); }
+    // Its arguments lie on the stack, as other launches' do: there the checker knows whose they
+    // are.
+    template <class Start>
+    auto on_stack(Start start) const {
+        const size_t room = launch.body_bytes + memory_alignment;
+        const uintptr_t begin = reinterpret_cast<uintptr_t>(alloca(room));
+        Launch to_start = launch;
+        to_start.body = reinterpret_cast<void*>(round_up(begin, memory_alignment));
+        memcpy(const_cast<void*>(to_start.body), launch.body, launch.body_bytes);
+        return start(to_start);
+    }
+
+    Error operator()() const { return on_stack(execute); }
 };
 
-}  // namespace
-
-void run(const Launch& launch) {
+cudaError_t run_or_capture(const Launch& launch) {
     if (worker && worker->running)
         worker->fail(cudaErrorNotSupported,
                      "it launches " + describe(launch) +
                          ": the simulator does not launch kernels from kernels");
-    if (breakage.is_there) return void(record(breakage.get()));
-    if (check_stream(launch.stream)) return;
-    Error error = check(launch);
-    if (error.code == cudaSuccess && captures_under_way)
-        return void(submit(launch.stream, cudaGraphNodeTypeKernel, KeptLaunch(launch)));
-    if (error.code == cudaSuccess) error = execute(launch);
-    if (record(error) != cudaSuccess) untold = std::move(error);
+    if (const cudaError_t error = broken()) return error;
+    if (const cudaError_t error = check_stream(launch.stream)) return error;
+    if (const Error refusal = check(launch); refusal.code != cudaSuccess) return record(refusal);
+    if (captures_under_way)
+        return submit(launch.stream, cudaGraphNodeTypeKernel, KeptLaunch(launch));
+    return record(execute(launch));
+}
+
+}  // namespace
+
+void run(const Launch& launch) {
+    if (run_or_capture(launch) != cudaSuccess) untold = pending;
 }
 
 void trap(const char* file, int line) {

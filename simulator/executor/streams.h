@@ -27,7 +27,8 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWith
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     if (is_default(stream)) return record(cudaErrorInvalidResourceHandle);
     if (const cudaError_t error = check_stream(stream)) return error;
-    if (Capture* capture = capture_of(stream)) capture->is_valid = false;
+    if (Capture* capture = capture_of(stream); capture && capture->origin == stream)
+        end_capture(*capture);
     return record(streams.destroy(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 

@@ -6,11 +6,14 @@
 #pragma once
 #include <math.h>
 #include <string.h>
+#include <limits>
 #include "copies.h"
 #include "worker.h"
 
 namespace simulator {
 namespace {
+
+using Read = void (*)(const char* at, int count, uint32_t* channels);
 
 struct Texture {
     static constexpr uint64_t valid = 0x7465787475726573;
@@ -23,6 +26,8 @@ struct Texture {
     long extent[3];
     long layers = 1;
     bool reads_floats;
+    int channels;
+    Read read;
 };
 
 struct Surface {
@@ -55,33 +60,55 @@ float half_to_float(uint16_t bits) {
     return bits & 0x8000 ? -size : size;
 }
 
-// A channel as a number: an integer format's in [0, 1] or [-1, 1].
-float number(const char* at, int bits, cudaChannelFormatKind kind) {
-    const auto get = [&](auto value) {
-        memcpy(&value, at, sizeof value);
-        return value;
-    };
-    if (kind == cudaChannelFormatKindFloat)
-        return bits == 32 ? get(0.0f) : half_to_float(get(uint16_t()));
-    if (kind == cudaChannelFormatKindUnsigned)
-        return bits == 8 ? get(uint8_t()) / 255.0f : get(uint16_t()) / 65535.0f;
-    return std::max(-1.0f, bits == 8 ? get(int8_t()) / 127.0f : get(int16_t()) / 32767.0f);
-}
-
-uint32_t integer(const char* at, int bits, cudaChannelFormatKind kind) {
-    const auto get = [&](auto value) {
-        memcpy(&value, at, sizeof value);
-        return uint32_t(int32_t(value));
-    };
-    if (kind == cudaChannelFormatKindSigned && bits < 32)
-        return bits == 8 ? get(int8_t()) : get(int16_t());
-    return bits == 8 ? get(uint8_t()) : bits == 16 ? get(uint16_t()) : get(uint32_t());
-}
-
 uint32_t bits_of(float number) {
     uint32_t bits;
     memcpy(&bits, &number, 4);
     return bits;
+}
+
+float as_float(uint32_t bits) {
+    float number;
+    memcpy(&number, &bits, 4);
+    return number;
+}
+
+// Reads the channels of a texel, as they are.
+template <class T>
+void read_channels(const char* at, int count, uint32_t* channels) {
+    T values[4];
+    memcpy(values, at, count * sizeof(T));
+    for (int i = 0; i < count; i++)
+        if constexpr (std::is_same_v<T, float>)
+            channels[i] = bits_of(values[i]);
+        else
+            channels[i] = uint32_t(int32_t(values[i]));
+}
+
+// As floats, of which the format's integers are fractions: in [0, 1] or [-1, 1].
+template <class T>
+void read_fractions(const char* at, int count, uint32_t* channels) {
+    T values[4];
+    memcpy(values, at, count * sizeof(T));
+    constexpr float most = std::numeric_limits<T>::max();
+    for (int i = 0; i < count; i++) channels[i] = bits_of(std::max(-1.0f, values[i] / most));
+}
+
+void read_halves(const char* at, int count, uint32_t* channels) {
+    uint16_t values[4];
+    memcpy(values, at, count * 2);
+    for (int i = 0; i < count; i++) channels[i] = bits_of(half_to_float(values[i]));
+}
+
+Read reader_of(const cudaChannelFormatDesc& format, bool as_fractions) {
+    const bool is_signed = format.f == cudaChannelFormatKindSigned;
+    if (format.f == cudaChannelFormatKindFloat)
+        return format.x == 32 ? read_channels<float> : read_halves;
+    if (as_fractions && format.x == 8)
+        return is_signed ? read_fractions<int8_t> : read_fractions<uint8_t>;
+    if (as_fractions) return is_signed ? read_fractions<int16_t> : read_fractions<uint16_t>;
+    if (format.x == 8) return is_signed ? read_channels<int8_t> : read_channels<uint8_t>;
+    if (format.x == 16) return is_signed ? read_channels<int16_t> : read_channels<uint16_t>;
+    return read_channels<int32_t>;
 }
 
 int channels_of(const cudaChannelFormatDesc& format) {
@@ -107,8 +134,13 @@ struct Taps {
     int count;
 };
 
-// Far outside every texel is the edge's, or the border's: no index may overflow.
-long to_index(float x) { return x == x ? long(std::min(std::max(x, -1e9f), 1e9f)) : 0; }
+// The whole number below. Far outside every texel is the edge's, or the border's: none may
+// overflow.
+long whole_below(float x) {
+    x = x > -1e9f ? x < 1e9f ? x : 1e9f : -1e9f;
+    const long i = long(x);
+    return i - (x < float(i));
+}
 
 Taps taps(const Texture& texture, int axis, float x) {
     const long n = texture.extent[axis];
@@ -116,10 +148,10 @@ Taps taps(const Texture& texture, int axis, float x) {
     const cudaTextureAddressMode mode = texture.how.addressMode[axis];
     if (is_normalized) x *= n;
     if (texture.how.filterMode == cudaFilterModePoint)
-        return {{resolve(to_index(floorf(x)), n, mode, is_normalized), 0}, {1, 0}, 1};
+        return {{resolve(whole_below(x), n, mode, is_normalized), 0}, {1, 0}, 1};
     x -= 0.5f;
-    const float below = floorf(x), fraction = roundf((x - below) * 256) / 256;
-    const long i = to_index(below);
+    const long i = whole_below(x);
+    const float fraction = int((x - i) * 256 + 0.5f) / 256.0f;
     return {{resolve(i, n, mode, is_normalized), resolve(i + 1, n, mode, is_normalized)},
             {1 - fraction, fraction},
             2};
@@ -128,25 +160,16 @@ Taps taps(const Texture& texture, int axis, float x) {
 // One texel as it stands, or the border's.
 Texel stored(const Texture& texture, long x, long y, long z) {
     Texel texel{};
-    const bool is_border = x < 0 || y < 0 || z < 0;
-    const int count = channels_of(texture.format), bits = texture.format.x;
-    const char* at = is_border ? nullptr : texture.texels.row(y, z) + x * texture.texel_bytes;
-    for (int i = 0; i < count; i++) {
-        const char* channel = at + i * bits / 8;
-        if (texture.reads_floats)
-            texel.channels[i] = bits_of(
-                is_border ? texture.how.borderColor[i] : number(channel, bits, texture.format.f));
-        else
-            texel.channels[i] = is_border ? uint32_t(texture.how.borderColor[i])
-                                          : integer(channel, bits, texture.format.f);
+    if (x >= 0 && y >= 0 && z >= 0) {
+        const char* at = texture.texels.row(y, z) + x * texture.texel_bytes;
+        texture.read(at, texture.channels, texel.channels);
+    } else {
+        const float* border = texture.how.borderColor;
+        for (int i = 0; i < texture.channels; i++)
+            texel.channels[i] =
+                texture.reads_floats ? bits_of(border[i]) : uint32_t(int32_t(border[i]));
     }
     return texel;
-}
-
-float as_float(uint32_t bits) {
-    float number;
-    memcpy(&number, &bits, 4);
-    return number;
 }
 
 Texel filtered(const Texture& texture, unsigned dimensions, float x, float y, float z, long slice) {
@@ -163,7 +186,8 @@ Texel filtered(const Texture& texture, unsigned dimensions, float x, float y, fl
                 const float weight = xs.weight[i] * ys.weight[j] * zs.weight[k];
                 if (weight == 0) continue;
                 const Texel texel = stored(texture, xs.at[i], ys.at[j], zs.at[k]);
-                for (int c = 0; c < 4; c++) sums[c] += weight * as_float(texel.channels[c]);
+                for (int c = 0; c < texture.channels; c++)
+                    sums[c] += weight * as_float(texel.channels[c]);
             }
     return {{bits_of(sums[0]), bits_of(sums[1]), bits_of(sums[2]), bits_of(sums[3])}};
 }
@@ -300,6 +324,8 @@ cudaError_t cudaCreateTextureObject(cudaTextureObject_t* object, const cudaResou
         return record(cudaErrorInvalidNormSetting);
     if (how->filterMode == cudaFilterModeLinear && !texture->reads_floats)
         return record(cudaErrorInvalidFilterSetting);
+    texture->channels = channels_of(texture->format);
+    texture->read = reader_of(texture->format, texture->reads_floats);
     *object = reinterpret_cast<cudaTextureObject_t>(textures.add(texture.release()));
     return cudaSuccess;
 }

@@ -26,7 +26,7 @@ using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
 using cublasLtMatrixTransformDesc_t = cublasLtMatrixTransformDescOpaque_t*;
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
 
-enum cublasLtPointerMode_t {
+enum cublasLtPointerMode_t : int {
     CUBLASLT_POINTER_MODE_HOST = CUBLAS_POINTER_MODE_HOST,
     CUBLASLT_POINTER_MODE_DEVICE = CUBLAS_POINTER_MODE_DEVICE,
     CUBLASLT_POINTER_MODE_DEVICE_VECTOR = 2,
@@ -34,7 +34,7 @@ enum cublasLtPointerMode_t {
     CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST = 4,
 };
 
-enum cublasLtOrder_t {
+enum cublasLtOrder_t : int {
     CUBLASLT_ORDER_COL = 0,
     CUBLASLT_ORDER_ROW = 1,
     CUBLASLT_ORDER_COL32 = 2,
@@ -42,7 +42,7 @@ enum cublasLtOrder_t {
     CUBLASLT_ORDER_COL32_2R_4R4 = 4,
 };
 
-enum cublasLtMatrixLayoutAttribute_t {
+enum cublasLtMatrixLayoutAttribute_t : int {
     CUBLASLT_MATRIX_LAYOUT_TYPE = 0,
     CUBLASLT_MATRIX_LAYOUT_ORDER = 1,
     CUBLASLT_MATRIX_LAYOUT_ROWS = 2,
@@ -54,7 +54,7 @@ enum cublasLtMatrixLayoutAttribute_t {
     CUBLASLT_MATRIX_LAYOUT_BATCH_MODE = 8,
 };
 
-enum cublasLtMatmulDescAttributes_t {
+enum cublasLtMatmulDescAttributes_t : int {
     CUBLASLT_MATMUL_DESC_COMPUTE_TYPE = 0,
     CUBLASLT_MATMUL_DESC_SCALE_TYPE = 1,
     CUBLASLT_MATMUL_DESC_POINTER_MODE = 2,
@@ -82,14 +82,14 @@ enum cublasLtMatmulDescAttributes_t {
     CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26,
 };
 
-enum cublasLtMatrixTransformDescAttributes_t {
+enum cublasLtMatrixTransformDescAttributes_t : int {
     CUBLASLT_MATRIX_TRANSFORM_DESC_SCALE_TYPE = 0,
     CUBLASLT_MATRIX_TRANSFORM_DESC_POINTER_MODE = 1,
     CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSA = 2,
     CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSB = 3,
 };
 
-enum cublasLtReductionScheme_t {
+enum cublasLtReductionScheme_t : int {
     CUBLASLT_REDUCTION_SCHEME_NONE = 0,
     CUBLASLT_REDUCTION_SCHEME_INPLACE = 1,
     CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,
@@ -98,7 +98,7 @@ enum cublasLtReductionScheme_t {
 };
 
 // Sums of what is asked for: BIAS 4, RELU 2, GELU 32, AUX 128, BGRAD 16 and so on.
-enum cublasLtEpilogue_t {
+enum cublasLtEpilogue_t : int {
     CUBLASLT_EPILOGUE_DEFAULT = 1,
     CUBLASLT_EPILOGUE_RELU = 2,
     CUBLASLT_EPILOGUE_RELU_AUX = 2 | 128,
@@ -117,12 +117,12 @@ enum cublasLtEpilogue_t {
     CUBLASLT_EPILOGUE_BGRADB = 512,
 };
 
-enum cublasLtMatmulSearch_t {
+enum cublasLtMatmulSearch_t : int {
     CUBLASLT_SEARCH_BEST_FIT = 0,
     CUBLASLT_SEARCH_LIMITED_BY_ALGO_ID = 1,
 };
 
-enum cublasLtMatmulPreferenceAttributes_t {
+enum cublasLtMatmulPreferenceAttributes_t : int {
     CUBLASLT_MATMUL_PREF_SEARCH_MODE = 0,
     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
     CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,

@@ -18,7 +18,7 @@
 #define CUBLASWINAPI
 #define CUBLASAPI
 
-enum cublasStatus_t {
+enum cublasStatus_t : int {
     CUBLAS_STATUS_SUCCESS = 0,
     CUBLAS_STATUS_NOT_INITIALIZED = 1,
     CUBLAS_STATUS_ALLOC_FAILED = 3,
@@ -31,25 +31,25 @@ enum cublasStatus_t {
     CUBLAS_STATUS_LICENSE_ERROR = 16,
 };
 
-enum cublasFillMode_t {
+enum cublasFillMode_t : int {
     CUBLAS_FILL_MODE_LOWER = 0,
     CUBLAS_FILL_MODE_UPPER = 1,
     CUBLAS_FILL_MODE_FULL = 2,
 };
-enum cublasDiagType_t { CUBLAS_DIAG_NON_UNIT = 0, CUBLAS_DIAG_UNIT = 1 };
-enum cublasSideMode_t { CUBLAS_SIDE_LEFT = 0, CUBLAS_SIDE_RIGHT = 1 };
-enum cublasOperation_t {
+enum cublasDiagType_t : int { CUBLAS_DIAG_NON_UNIT = 0, CUBLAS_DIAG_UNIT = 1 };
+enum cublasSideMode_t : int { CUBLAS_SIDE_LEFT = 0, CUBLAS_SIDE_RIGHT = 1 };
+enum cublasOperation_t : int {
     CUBLAS_OP_N = 0,
     CUBLAS_OP_T = 1,
     CUBLAS_OP_C = 2,
     CUBLAS_OP_HERMITAN = 2,
     CUBLAS_OP_CONJG = 3,
 };
-enum cublasPointerMode_t { CUBLAS_POINTER_MODE_HOST = 0, CUBLAS_POINTER_MODE_DEVICE = 1 };
-enum cublasAtomicsMode_t { CUBLAS_ATOMICS_NOT_ALLOWED = 0, CUBLAS_ATOMICS_ALLOWED = 1 };
+enum cublasPointerMode_t : int { CUBLAS_POINTER_MODE_HOST = 0, CUBLAS_POINTER_MODE_DEVICE = 1 };
+enum cublasAtomicsMode_t : int { CUBLAS_ATOMICS_NOT_ALLOWED = 0, CUBLAS_ATOMICS_ALLOWED = 1 };
 
 // Whichever is asked for, a sum is taken by the CPU's own routine, in float at least.
-enum cublasGemmAlgo_t {
+enum cublasGemmAlgo_t : int {
     CUBLAS_GEMM_DFALT = -1,
     CUBLAS_GEMM_DEFAULT = -1,
     CUBLAS_GEMM_ALGO0 = 0,
@@ -97,7 +97,7 @@ enum cublasGemmAlgo_t {
     CUBLAS_GEMM_AUTOTUNE = 999,
 };
 
-enum cublasMath_t {
+enum cublasMath_t : int {
     CUBLAS_DEFAULT_MATH = 0,
     CUBLAS_TENSOR_OP_MATH = 1,
     CUBLAS_PEDANTIC_MATH = 2,
@@ -107,7 +107,7 @@ enum cublasMath_t {
     CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16,
 };
 
-enum cublasComputeType_t {
+enum cublasComputeType_t : int {
     CUBLAS_COMPUTE_16F = 64,
     CUBLAS_COMPUTE_16F_PEDANTIC = 65,
     CUBLAS_COMPUTE_32F = 68,

@@ -7,6 +7,7 @@
 // distribution of them. Sobol's sequences have up to 20 dimensions. The orderings
 // CURAND_ORDERING_PSEUDO_DYNAMIC and _BEST are the default one; _SEEDED is refused.
 #pragma once
+#define CURAND_H_
 #ifdef SIMULATOR_EXECUTOR
 #include "simulator/runtime_api.h"
 #else

@@ -6,6 +6,7 @@
 // from a GPU's. curand_poisson gives CUDA's numbers where lambda is below 64 or above 4000; between
 // the two it draws by another method, and its numbers are others of the same distribution.
 #pragma once
+#define CURAND_KERNEL_H_
 #include "curand.h"
 #include "simulator/intrinsics.h"
 #include "simulator/skip_ahead.h"

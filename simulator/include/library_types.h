@@ -1,7 +1,7 @@
 // The types of elements by which NVIDIA's libraries are told what a pointer points to.
 #pragma once
 
-enum cudaDataType_t {
+enum cudaDataType_t : int {
     CUDA_R_32F = 0,
     CUDA_R_64F = 1,
     CUDA_R_16F = 2,
@@ -40,5 +40,5 @@ enum cudaDataType_t {
 };
 using cudaDataType = cudaDataType_t;
 
-enum libraryPropertyType_t { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL };
+enum libraryPropertyType_t : int { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL };
 using libraryPropertyType = libraryPropertyType_t;

@@ -11,6 +11,7 @@ TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
 # Written for CUDA by the stable ABI, with implementations for both: the CPU's gives zeros.
 PLUS = """
 #include <cuda_runtime.h>
+#include <torch/csrc/stable/accelerator.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -25,6 +26,7 @@ __global__ void plus_kernel(const float* x, float* y, int n) {
 Tensor plus_cuda(const Tensor& x) {
     STD_TORCH_CHECK(x.is_cuda(), "x must be a CUDA tensor");
     STD_TORCH_CHECK(x.device().is_cuda() && x.get_device() >= 0 && x.device().index() >= 0);
+    torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
     Tensor y = torch::stable::empty_like(x);
     int n = int(x.numel());
     plus_kernel<<<(n + 127) / 128, 128>>>((const float*)x.const_data_ptr(),

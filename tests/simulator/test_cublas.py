@@ -798,6 +798,30 @@ def _product_in_new_memory(blas: jitload.Kernel, a: torch.Tensor, b: torch.Tenso
     return c
 
 
+def test_a_program_calls_it(tmp_path):
+    source = tmp_path / "program.cu"
+    source.write_text(PROGRAM)
+    said: list[bytes] = []
+    ran = jitload.Program(source, target="cpu").run(output=lambda _, text: said.append(text))
+    assert (b"".join(said), ran.status) == (b"11 status 0\n", 0)
+
+
+PROGRAM = """
+#include <cublas_v2.h>
+#include <stdio.h>
+int main() {
+    float values[] = {1, 2, 3, 4}, *x, result = 0;
+    cudaMalloc(&x, sizeof values);
+    cudaMemcpy(x, values, sizeof values, cudaMemcpyHostToDevice);
+    cublasHandle_t handle;
+    cublasCreate(&handle);
+    const cublasStatus_t status = cublasSdot(handle, 2, x, 1, x + 2, 1, &result);
+    cublasDestroy(handle);
+    printf("%g status %d\\n", result, status);
+}
+"""
+
+
 def test_only_a_source_that_includes_it_opens_the_library(blas):
     assert blas.build.libraries == ["cublas_api.h"]
     assert jitload.load("square", target="cpu").build.libraries == []

@@ -106,3 +106,33 @@ def test_an_interrupt_finds_the_block_that_runs(grids):
     assert time.monotonic() - begin < 20
     assert "block (0, 0, 0)" in str(caught.value)
     grids.split(grids.zeros(256), 4, 64)
+
+
+def test_a_tile_waits_for_its_warps_and_not_for_threads_that_returned(grids):
+    y = grids.zeros(128)
+    grids.leaves_a_tile(y, -1)
+    assert y.tolist() == [0 if i in (70, 71) else 1 for i in range(128)]
+
+
+def test_a_warp_that_has_returned_never_comes_to_its_tile(grids):
+    on_simulator_alone(grids)
+    message = message_of(grids.leaves_a_tile, grids.zeros(128), 1)
+    assert "32 of 128 threads wait" in message
+    assert f"{line_of('// two warps')}: thread_block_tile::sync: 32 threads (0-31)" in message
+
+
+def test_tiles_of_three_threads(grids):
+    on_simulator_alone(grids)
+    message = message_of(grids.thirds, grids.zeros(1))
+    assert f"{line_of('// of three')}: thread 0: tiled_partition" in message
+    assert "1, 2, 4, 8, 16 or 32" in message
+
+
+@pytest.mark.parametrize(("at", "size", "word"), [(1, 8, "multiples"), (0, 12, "4, 8 or 16")])
+def test_what_is_not_copied_asynchronously(grids, at, size, word):
+    on_simulator_alone(grids)
+    y = grids.zeros(8)
+    grids.copies(y, 1, 4)
+    message = message_of(grids.copies, y, at, size)
+    assert f"{line_of('// wherever')}: thread 0: __pipeline_memcpy_async" in message
+    assert word in message

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import jitload
+import lab
 
 SOURCE = Path(__file__).parent / "kernels" / "host.cu"
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
@@ -43,3 +44,15 @@ def test_a_kernels_failure_stays_for_the_rest_of_the_call():
     host = jitload.load(str(SOURCE), name="test_host", target="cpu")
     assert host.run_sticky_errors() == 0
     assert host.run_refused_launches() == 0
+
+
+@pytest.mark.parametrize("name", ["by_address", "capture", "nodes"])
+def test_the_checker_sees_launches_that_others_hold_as_any_launch(name):
+    host = jitload.load(str(SOURCE), name="test_host", target="cpu")
+    report = lab.check(getattr(host, f"run_{name}"))
+    assert report.findings.empty, str(report)
+
+
+def test_the_driver_api_beside_the_runtimes():
+    driver = jitload.load(str(SOURCE.with_name("driver.cu")), name="test_driver", target="cpu")
+    assert driver.run_driver() == 0

@@ -323,6 +323,7 @@ def test_what_marks_device_code_may_be_a_macro_of_another_file():
     ("code", "header"),
     [
         ("y = __fadd_rd(a, b) + __double2float_rz(c);", "rounding"),
+        ("#define DOWN(f) f##_rd", "rounding"),
         ("y = __vabsdiffu4(a, b);", "simd"),
         ("y = __viaddmax_s32_relu(a, b, c);", "simd"),
         ("y = cospif(x);", "special"),

@@ -170,3 +170,24 @@ def test_an_include_by_an_absolute_path_leads_to_the_rewritten_file(tmp_path):
     y = torch.zeros(4)
     kernel.run(y)
     assert y.tolist() == [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("y", r"too few arguments to function .void k\(int\*, int, int\)"),
+        ("y, 1, 2, 3", r"the kernel takes \(int\*, int, int\), and is launched with \(int\*&, int"),
+        ("x, 1", "cannot convert"),
+    ],
+)
+def test_arguments_that_a_kernel_does_not_take_are_an_error_at_the_launch(
+    tmp_path, arguments, message
+):
+    source = tmp_path / "source.cu"
+    source.write_text(
+        "__global__ void k(int* y, int n, int more = 0) {}\n"
+        f'extern "C" void run(int* y, float* x) {{\n    k<<<1, 1>>>({arguments});\n}}\n'
+    )
+    with pytest.raises(jitload.CompileError, match=message) as caught:
+        jitload.load(str(source), target="cpu")
+    assert caught.value.line == 3

@@ -39,7 +39,8 @@ def rewritten(text: str) -> str:
         ("using namespace at; f(kCUDA);", "using namespace at; f(kCPU);"),
         ('torch::Device d("cuda:0");', 'torch::Device d("cpu");'),
         ('o.device("cuda") + "cuda"', 'o.device("cpu") + "cuda"'),
-        ("x = x.cuda();", "x = x.cpu();"),
+        ("x = x.cuda();", "x = ::simulator::cuda(x);"),
+        ("p->cuda().is_cuda()", "::simulator::is_cuda(::simulator::cuda(*p))"),
         ("cuda();", "cuda();"),
         ("TORCH_LIBRARY_IMPL(ops, CUDA, m) {}", "TORCH_LIBRARY_IMPL(ops, CPU, m) {}"),
         (
@@ -71,7 +72,6 @@ def test_what_the_edits_call_is_declared_before():
         ("ATen/cuda/cub.cuh", "wrappers of CUB"),
         ("ATen/native/cuda/Loops.cuh", "own CUDA kernels"),
         ("ATen/cuda/CUDAGraph.h", "own CUDA kernels"),
-        ("cudnn.h", "no cuDNN"),
     ],
 )
 def test_pytorchs_headers_that_have_no_meaning_on_the_cpu_are_named(header, says):

@@ -93,6 +93,7 @@ SIMULATOR_ATOMIC_INTEGERS(unsigned long long)
     SIMULATOR_ATOMIC_BUILTIN(atomicXor, T, __atomic_fetch_xor)
 SIMULATOR_ATOMIC_BITS(int)
 SIMULATOR_ATOMIC_BITS(unsigned)
+SIMULATOR_ATOMIC_BITS(long long)
 SIMULATOR_ATOMIC_BITS(unsigned long long)
 #undef SIMULATOR_ATOMIC_BITS
 #undef SIMULATOR_ATOMIC_INTEGERS
@@ -105,16 +106,70 @@ SIMULATOR_INLINE T atomicAdd(T* address, T value) {
     return simulator::atomic_update(address, [=](T old) -> T { return old + value; });
 }
 
+// Vectors of float, part by part, as on compute capability 9.0.
+SIMULATOR_INLINE float2 atomicAdd(float2* address, float2 value) {
+    return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y)};
+}
+SIMULATOR_INLINE float4 atomicAdd(float4* address, float4 value) {
+    return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y),
+            atomicAdd(&address->z, value.z), atomicAdd(&address->w, value.w)};
+}
+template <class T, class = decltype(atomicAdd((T*)nullptr, T()))>
+SIMULATOR_INLINE T atomicAdd_block(T* address, T value) {
+    return atomicAdd(address, value);
+}
+template <class T, class = decltype(atomicAdd((T*)nullptr, T()))>
+SIMULATOR_INLINE T atomicAdd_system(T* address, T value) {
+    return atomicAdd(address, value);
+}
+
 // A thread whose exchange fails may be spinning on a lock that another thread of its block holds.
-#define SIMULATOR_ATOMIC_CAS(T)                                                       \
-    SIMULATOR_INLINE T atomicCAS(T* address, T compare, T value, SIMULATOR_CALLER) {  \
+#define SIMULATOR_ATOMIC_CAS(name, T)                                                 \
+    SIMULATOR_INLINE T name(T* address, T compare, T value, SIMULATOR_CALLER) {       \
         if (!__atomic_compare_exchange_n(                                             \
                 address, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) \
             simulator::pause("atomicCAS", file, line);                                \
         return compare;                                                               \
     }
-SIMULATOR_ATOMIC_CAS(int)
-SIMULATOR_ATOMIC_CAS(unsigned)
-SIMULATOR_ATOMIC_CAS(unsigned long long)
-SIMULATOR_ATOMIC_CAS(unsigned short)
+#define SIMULATOR_ATOMIC_CASES(T)            \
+    SIMULATOR_ATOMIC_CAS(atomicCAS, T)       \
+    SIMULATOR_ATOMIC_CAS(atomicCAS_block, T) \
+    SIMULATOR_ATOMIC_CAS(atomicCAS_system, T)
+SIMULATOR_ATOMIC_CASES(int)
+SIMULATOR_ATOMIC_CASES(unsigned)
+SIMULATOR_ATOMIC_CASES(unsigned long long)
+SIMULATOR_ATOMIC_CASES(unsigned short)
+#undef SIMULATOR_ATOMIC_CASES
 #undef SIMULATOR_ATOMIC_CAS
+
+// Of any type of 16 bytes, as on compute capability 9.0.
+namespace simulator {
+template <class T>
+using If16 = typename If<__is_trivially_copyable(T) && sizeof(T) == 16 && alignof(T) == 16>::type;
+template <class T>
+SIMULATOR_INLINE T compare_and_swap(T* address, T compare, T value) {
+    using Bits = unsigned __int128;
+    return bit_cast<T>(__sync_val_compare_and_swap(
+        reinterpret_cast<Bits*>(address), bit_cast<Bits>(compare), bit_cast<Bits>(value)));
+}
+}  // namespace simulator
+#define SIMULATOR_ATOMIC_16(scope)                                                           \
+    template <class T, class = simulator::If16<T>>                                           \
+    SIMULATOR_INLINE T atomicCAS##scope(T* address, T compare, T value, SIMULATOR_CALLER) {  \
+        const T old = simulator::compare_and_swap(address, compare, value);                  \
+        if (__builtin_memcmp(&old, &compare, 16)) simulator::pause("atomicCAS", file, line); \
+        return old;                                                                          \
+    }                                                                                        \
+    template <class T, class = simulator::If16<T>>                                           \
+    SIMULATOR_INLINE T atomicExch##scope(T* address, T value) {                              \
+        T expected = *address, old = simulator::compare_and_swap(address, expected, value);  \
+        while (__builtin_memcmp(&old, &expected, 16)) {                                      \
+            expected = old;                                                                  \
+            old = simulator::compare_and_swap(address, expected, value);                     \
+        }                                                                                    \
+        return old;                                                                          \
+    }
+SIMULATOR_ATOMIC_16()
+SIMULATOR_ATOMIC_16(_block)
+SIMULATOR_ATOMIC_16(_system)
+#undef SIMULATOR_ATOMIC_16

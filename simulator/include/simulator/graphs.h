@@ -159,6 +159,16 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
                                 cudaGraphExecUpdateResultInfo* info);
+// As before CUDA 12.
+inline cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
+                                       cudaGraphNode_t* culprit,
+                                       cudaGraphExecUpdateResult* result) {
+    cudaGraphExecUpdateResultInfo info{};
+    const cudaError_t error = cudaGraphExecUpdate(exec, graph, &info);
+    if (culprit) *culprit = info.errorNode;
+    if (result) *result = info.result;
+    return error;
+}
 cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,
                                              const cudaKernelNodeParams* parameters);
 cudaError_t cudaGraphExecMemcpyNodeSetParams(cudaGraphExec_t exec, cudaGraphNode_t node,

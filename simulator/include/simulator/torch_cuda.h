@@ -29,6 +29,15 @@ auto is_cuda(T&& x, ...) -> decltype(x.is_cuda()) {  // no type of PyTorch's
     return x.is_cuda();
 }
 
+template <class T>
+auto cuda(T&& x, int) -> decltype(x.cpu()) {
+    return x.cpu();
+}
+template <class T>
+auto cuda(T&& x, ...) -> decltype(x.cuda()) {
+    return x.cuda();
+}
+
 // For what is on the CPU PyTorch says -1.
 template <class T>
 auto get_device(T&& x, int) -> decltype(x.get_device() % 1) {
@@ -51,6 +60,10 @@ auto get_device_index(T&& x, ...) -> decltype(x.get_device_index()) {
 template <class T>
 auto is_cuda(T&& x) -> decltype(asked::is_cuda(x, 0)) {
     return asked::is_cuda(x, 0);
+}
+template <class T>
+auto cuda(T&& x) -> decltype(asked::cuda(x, 0)) {
+    return asked::cuda(x, 0);
 }
 template <class T>
 auto get_device(T&& x) -> decltype(asked::get_device(x, 0)) {

@@ -112,7 +112,8 @@ cublasStatus_t on_vectors(cublasHandle_t handle, int n, T* x, int incx, U* y, in
     SIMULATOR_CUBLAS_HANDLE(handle);
     if (n <= 0) return CUBLAS_STATUS_SUCCESS;
     SIMULATOR_CUBLAS_VALID(x, y);
-    auto *const from = numbers(x), *const to = numbers(y);
+    auto* const from = numbers(x);
+    auto* const to = numbers(y);
     return enqueue(handle->stream, [=] { work(Vector(from, n, incx), Vector(to, n, incy)); });
 }
 

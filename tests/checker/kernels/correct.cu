@@ -2,6 +2,14 @@
 // function takes (const float* x, float* y, int n) with n = 1000.
 
 #include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cuda_pipeline.h>
+
+namespace cg = cooperative_groups;
+
+#include <cub/block/block_reduce.cuh>
+#include <cuda/atomic>
+#include <cuda/pipeline>
 
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
@@ -169,7 +177,6 @@ __global__ void locked(const float* x, float* y, int n) {
 extern "C" void spin_lock(const float* x, float* y, int n) { locked<<<4, kThreads>>>(x, y, n); }
 
 __global__ void groups(const float* x, float* y, int n) {
-    namespace cg = cooperative_groups;
     const auto block = cg::this_thread_block();
     const auto tile = cg::tiled_partition<8>(block);
     __shared__ float sums[kThreads / 8];
@@ -257,3 +264,104 @@ __global__ void copied(const float* x, float* y, int n) {
 extern "C" void memcpy_in_a_kernel(const float* x, float* y, int n) {
     copied<<<1, kThreads>>>(x, y, n);
 }
+
+// Half a block waits for itself, and for its copies; and reduces in a tile of two warps.
+__global__ void halves_of_a_block(const float* x, float* y, int n) {
+    __shared__ float stage[2][64];
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    const auto half = cg::tiled_partition<64>(cg::this_thread_block());
+    float* const mine = stage[half.meta_group_rank()];
+    const int rank = half.thread_rank(), first = i - rank, count = min(64, n - first);
+    if (rank < count) __pipeline_memcpy_async(&mine[rank], &x[i], sizeof(float));
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    half.sync();
+    const float sum = cg::reduce(half, rank < count ? mine[rank] : 0, cg::plus<float>());
+    if (rank < count) y[i] = mine[count - 1 - rank] / sum;
+}
+extern "C" void tiles_of_two_warps(const float* x, float* y, int n) {
+    halves_of_a_block<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// Each block keeps its part in shared memory while it reads the others' and writes there.
+__global__ void neighbours(const float* x, float* y, int n) {
+    __shared__ float mine[kThreads];
+    const auto grid = cg::this_grid();
+    const int i = grid.thread_rank(), t = threadIdx.x;
+    mine[t] = i < n ? x[i] : 0;
+    if (i < n) y[i] = mine[t];
+    for (int round = 0; round < 3; round++) {
+        grid.sync();
+        const float other = i < n ? y[(i + kThreads) % n] : 0;
+        grid.sync();
+        if (i < n) y[i] = other + mine[kThreads - 1 - t] - mine[t];
+    }
+}
+extern "C" void a_cooperative_grid(const float* x, float* y, int n) {
+    void* arguments[] = {&x, &y, &n};
+    cudaLaunchCooperativeKernel(
+        (void*)neighbours, (n + kThreads - 1) / kThreads, kThreads, arguments);
+
+    // The first warp fills two stages in turn, and the others take from them.
+    __global__ void stages(const float* x, float* y, int n) {
+        __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+        __shared__ float tile[2][kWarp];
+        auto block = cooperative_groups::this_thread_block();
+        const bool produces = threadIdx.x < kWarp;
+        auto pipe = cuda::make_pipeline(block, &state, kWarp);
+        for (int turn = 0; turn < n / kWarp; turn++) {
+            const int at = turn * kWarp + threadIdx.x % kWarp;
+            if (produces) {
+                pipe.producer_acquire();
+                cuda::memcpy_async(&tile[turn % 2][threadIdx.x], &x[at], sizeof(float), pipe);
+                pipe.producer_commit();
+            } else {
+                pipe.consumer_wait();
+                if (threadIdx.x < 2 * kWarp)
+                    y[at] = tile[turn % 2][kWarp - 1 - threadIdx.x % kWarp];
+                pipe.consumer_release();
+            }
+        }
+    }
+    extern "C" void pipeline_of_stages(const float* x, float* y, int n) {
+        stages<<<1, kThreads>>>(x, y, n);
+    }
+
+    // One lane arrives for its warp, and one waits for it.
+    __global__ void lanes_that_arrive(const float* x, float* y, int n) {
+        __shared__ cuda::barrier<cuda::thread_scope_block> filled;
+        __shared__ float tile[kThreads];
+        const int t = threadIdx.x, lane = t % kWarp;
+        if (t == 0) init(&filled, kThreads / kWarp);
+        __syncthreads();
+        tile[t] = x[t];
+        __syncwarp();
+        if (lane == 0) filled.arrive_and_wait();
+        __syncwarp();
+        y[t] = tile[kThreads - 1 - t];
+    }
+    extern "C" void barrier_of_warps(const float* x, float* y, int n) {
+        lanes_that_arrive<<<1, kThreads>>>(x, y, n);
+    }
+
+    // A flag is handed over by release and acquire, and the last block adds what the others left.
+    __device__ float partial[8];
+    __device__ cuda::atomic<int, cuda::thread_scope_device> blocks_done;
+    __global__ void last_block_adds(const float* x, float* y, int n) {
+        using Reduce = cub::BlockReduce<float, kThreads>;
+        __shared__ typename Reduce::TempStorage storage;
+        __shared__ bool is_last;
+        const int i = blockIdx.x * kThreads + threadIdx.x;
+        const float sum = Reduce(storage).Sum(i < n ? x[i] : 0);
+        if (threadIdx.x == 0) {
+            partial[blockIdx.x] = sum;
+            is_last = blocks_done.fetch_add(1, cuda::memory_order_acq_rel) == int(gridDim.x) - 1;
+        }
+        __syncthreads();
+        if (!is_last) return;
+        if (threadIdx.x < gridDim.x) y[threadIdx.x] = partial[threadIdx.x];
+        if (threadIdx.x == 0) blocks_done.store(0, cuda::memory_order_relaxed);
+    }
+    extern "C" void atomic_of_the_last_block(const float* x, float* y, int n) {
+        last_block_adds<<<8, kThreads>>>(x, y, n);
+    }

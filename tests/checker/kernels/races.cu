@@ -1,6 +1,8 @@
 // Planted races. Every function takes (const float* x, float* y, int n) with n = 1000 elements; a
 // line that is wrong ends with BUG, the function and what the checker must say of it there.
 
+#include <cuda/barrier>
+
 constexpr int kThreads = 128;
 constexpr int kWarp = 32;
 
@@ -13,6 +15,40 @@ __global__ void shift(const float* x, float* y, int n) {
 }
 extern "C" void missing_barrier(const float* x, float* y, int n) {
     shift<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// A thread fills its place in the tile anew once it has its own neighbour's value; whoever wants
+// that place has only arrived.
+__global__ void one_barrier(const float* x, float* y, int n) {
+    __shared__ cuda::barrier<cuda::thread_scope_block> filled;
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x;
+    if (t == 0) init(&filled, kThreads);
+    __syncthreads();
+    for (int first = 0; first + kThreads <= n; first += kThreads) {
+        tile[t] = x[first + t];  // BUG barrier_of_one_phase: race
+        filled.arrive_and_wait();
+        y[first + t] = tile[(t + 1) % kThreads];
+    }
+}
+extern "C" void barrier_of_one_phase(const float* x, float* y, int n) {
+    one_barrier<<<1, kThreads>>>(x, y, n);
+}
+
+// Between arrival and wait nobody knows what the others have done.
+__global__ void too_early(const float* x, float* y, int n) {
+    __shared__ cuda::barrier<cuda::thread_scope_block> filled;
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x;
+    if (t == 0) init(&filled, kThreads);
+    __syncthreads();
+    tile[t] = x[t];
+    auto token = filled.arrive();
+    y[t] = tile[(t + 1) % kThreads];  // BUG read_before_the_wait: race
+    filled.wait(std::move(token));
+}
+extern "C" void read_before_the_wait(const float* x, float* y, int n) {
+    too_early<<<1, kThreads>>>(x, y, n);
 }
 
 // The tree needs a barrier for each of its levels, not one for all.

@@ -1,5 +1,6 @@
 // Cooperative grids: their blocks run at once, and wait for each other.
 #include <cooperative_groups.h>
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 namespace cg = cooperative_groups;
@@ -27,7 +28,7 @@ __global__ void rounds(int* y, int* total, int count) {
 }
 
 extern "C" cudaError_t run_rounds(int* y, int* total, int count, int blocks, int threads) {
-    void* arguments[] = {&y, &total, &count};
+    void* arguments[] = {(void*)&y, (void*)&total, (void*)&count};
     return cudaLaunchCooperativeKernel(
         (void*)rounds, blocks, threads, arguments, threads * sizeof(int), 0);
 }
@@ -111,6 +112,41 @@ __global__ void spins(int* y) {
 extern "C" cudaError_t run_spins(int* y) {
     void* arguments[] = {&y};
     return cudaLaunchCooperativeKernel((void*)spins, 4, 64, arguments);
+}
+
+// One warp of the first tile has returned, and two threads of the second.
+__global__ void leaves_a_tile(int* y, int warp) {
+    const auto tile = cg::tiled_partition<64>(cg::this_thread_block());
+    if (threadIdx.x / 32 == warp || threadIdx.x == 70 || threadIdx.x == 71) return;
+    tile.sync();  // two warps
+    y[threadIdx.x] = 1;
+}
+
+extern "C" cudaError_t run_leaves_a_tile(int* y, int warp) {
+    leaves_a_tile<<<1, 128>>>(y, warp);
+    return cudaGetLastError();
+}
+
+__global__ void thirds(int* y) {
+    y[0] = int(cg::tiled_partition(cg::this_thread_block(), 3).size());  // of three
+}
+
+extern "C" cudaError_t run_thirds(int* y) {
+    thirds<<<1, 96>>>(y);
+    return cudaGetLastError();
+}
+
+__global__ void copies(int* y, int at, int size) {
+    __shared__ int stage[8];
+    __pipeline_memcpy_async(&stage[at], &y[at], size);  // wherever
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    y[0] = stage[at];
+}
+
+extern "C" cudaError_t run_copies(int* y, int at, int size) {
+    copies<<<1, 1>>>(y, at, size);
+    return cudaGetLastError();
 }
 
 extern "C" cudaError_t run_most(int* blocks, int threads) {

@@ -388,7 +388,7 @@ extern "C" int run_by_address() {
     int n = 3, not_a_kernel = 0;
     OK(cudaMalloc(&x, sizeof out));
     OK(cudaMemcpy(x, out, sizeof out, cudaMemcpyHostToDevice));
-    void* arguments[] = {&x, &n, &by};
+    void* arguments[] = {(void*)&x, (void*)&n, reinterpret_cast<void*>(&by)};
     OK(cudaLaunchKernel((void*)scale<float>, dim3(1), dim3(32), arguments, 0, 0));
     OK(cudaLaunchKernel((const void*)&scale<float>, 1, 32, arguments, 0, cudaStreamPerThread));
     OK(cudaLaunchKernel(scale<float>, 1, 32, arguments));
@@ -469,6 +469,10 @@ extern "C" int run_capture() {
         cudaGetLastError();
         WANT(info.result ==
              (nodes == 2 ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged));
+        cudaGraphExecUpdateResult result;  // as before CUDA 12
+        cudaGraphExecUpdate(two, other, NULL, &result);
+        cudaGetLastError();
+        WANT(result == info.result);
         OK(cudaGraphLaunch(two, stream));
         OK(cudaStreamSynchronize(stream));
         OK(cudaMemcpy(out, x, 4, cudaMemcpyDeviceToHost));
@@ -476,6 +480,30 @@ extern "C" int run_capture() {
         OK(cudaGraphExecDestroy(two));
         OK(cudaGraphDestroy(other));
     }
+
+    // A stream that has joined in may go before the capture ends.
+    cudaStream_t guest;
+    OK(cudaStreamCreateWithFlags(&guest, cudaStreamNonBlocking));
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    OK(cudaEventRecord(fork, stream));
+    OK(cudaStreamWaitEvent(guest, fork, 0));
+    int* owned;
+    OK(cudaMallocAsync(&owned, 4, guest));
+    OK(cudaMemsetAsync(owned, 0, 4, guest));
+    add<<<1, 1, 0, guest>>>(owned, 1, 5);
+    OK(cudaMemcpyAsync(out, owned, 4, cudaMemcpyDeviceToHost, guest));
+    OK(cudaFreeAsync(owned, guest));
+    OK(cudaEventRecord(join, guest));
+    OK(cudaStreamWaitEvent(stream, join, 0));
+    OK(cudaStreamDestroy(guest));
+    OK(cudaStreamEndCapture(stream, &other));
+    cudaGraphExec_t borrowed;
+    OK(cudaGraphInstantiate(&borrowed, other, 0));
+    OK(cudaGraphDestroy(other));
+    OK(cudaGraphLaunch(borrowed, stream));
+    OK(cudaStreamSynchronize(stream));
+    WANT(out[0] == 5);
+    OK(cudaGraphExecDestroy(borrowed));
 
     // What cannot be captured.
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));

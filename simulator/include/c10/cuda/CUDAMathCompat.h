@@ -1,6 +1,7 @@
 // CUDA's mathematical functions under one name for float and double.
 #pragma once
 #include <cuda_runtime.h>
+#include "../../simulator/special.h"
 
 namespace c10::cuda::compat {
 #define SIMULATOR_TORCH_MATH_1(name)                                        \

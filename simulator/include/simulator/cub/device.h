@@ -15,6 +15,7 @@ namespace simulated {
 struct Call {
     void* storage;
     size_t& bytes;
+    cudaStream_t stream;
     const char *name, *file;
     int line;
 };
@@ -40,7 +41,9 @@ cudaError_t carry_out(Call call, const Body& body) {
     launch.file = call.file;
     launch.line = call.line;
     launch.grid = launch.block = {1, 1, 1};
+    launch.stream = call.stream;
     launch.body = &body;
+    launch.body_bytes = sizeof body;
     launch.run_threads = simulator::run_threads<OnCopy<Body>>;
     simulator::run(launch);
     return cudaPeekAtLastError();
@@ -154,8 +157,8 @@ int64_t runs(In in, int64_t count, Same same, Write write) {
 // What all these functions take first and last: where their storage is and how large; and the
 // stream and, unseen, the line that calls them.
 #define SIMULATOR_STORAGE void *storage, size_t &bytes
-#define SIMULATOR_STREAM cudaStream_t = nullptr, SIMULATOR_CALLER
-#define SIMULATOR_CALL(name) {storage, bytes, "cub::" name, file, line}
+#define SIMULATOR_STREAM cudaStream_t stream = nullptr, SIMULATOR_CALLER
+#define SIMULATOR_CALL(name) {storage, bytes, stream, "cub::" name, file, line}
 
 struct DeviceReduce {
     template <class In, class Out, class Op, class T>
@@ -168,17 +171,17 @@ struct DeviceReduce {
     template <class In, class Out>
     static cudaError_t Sum(SIMULATOR_STORAGE, In in, Out out, int64_t count, SIMULATOR_STREAM) {
         using T = simulated::ValueOr<Out, simulated::Value<In>>;
-        return Reduce(storage, bytes, in, out, count, cub::Sum(), T{}, nullptr, file, line);
+        return Reduce(storage, bytes, in, out, count, cub::Sum(), T{}, stream, file, line);
     }
     template <class In, class Out>
     static cudaError_t Min(SIMULATOR_STORAGE, In in, Out out, int64_t count, SIMULATOR_STREAM) {
         const auto none = simulated::highest_of<simulated::Value<In>>();
-        return Reduce(storage, bytes, in, out, count, cub::Min(), none, nullptr, file, line);
+        return Reduce(storage, bytes, in, out, count, cub::Min(), none, stream, file, line);
     }
     template <class In, class Out>
     static cudaError_t Max(SIMULATOR_STORAGE, In in, Out out, int64_t count, SIMULATOR_STREAM) {
         const auto none = simulated::lowest_of<simulated::Value<In>>();
-        return Reduce(storage, bytes, in, out, count, cub::Max(), none, nullptr, file, line);
+        return Reduce(storage, bytes, in, out, count, cub::Max(), none, stream, file, line);
     }
 
     // Into a pair of the index and the value, or into a value and an index.
@@ -252,21 +255,21 @@ struct DeviceSegmentedReduce {
                            End end, SIMULATOR_STREAM) {
         using T = simulated::ValueOr<Out, simulated::Value<In>>;
         return Reduce(
-            storage, bytes, in, out, segments, begin, end, cub::Sum(), T{}, nullptr, file, line);
+            storage, bytes, in, out, segments, begin, end, cub::Sum(), T{}, stream, file, line);
     }
     template <class In, class Out, class Begin, class End>
     static cudaError_t Min(SIMULATOR_STORAGE, In in, Out out, int64_t segments, Begin begin,
                            End end, SIMULATOR_STREAM) {
         const auto none = simulated::highest_of<simulated::Value<In>>();
         return Reduce(
-            storage, bytes, in, out, segments, begin, end, cub::Min(), none, nullptr, file, line);
+            storage, bytes, in, out, segments, begin, end, cub::Min(), none, stream, file, line);
     }
     template <class In, class Out, class Begin, class End>
     static cudaError_t Max(SIMULATOR_STORAGE, In in, Out out, int64_t segments, Begin begin,
                            End end, SIMULATOR_STREAM) {
         const auto none = simulated::lowest_of<simulated::Value<In>>();
         return Reduce(
-            storage, bytes, in, out, segments, begin, end, cub::Max(), none, nullptr, file, line);
+            storage, bytes, in, out, segments, begin, end, cub::Max(), none, stream, file, line);
     }
     // Into pairs of the index within the segment and the value.
     template <class In, class Out, class Begin, class End>
@@ -304,17 +307,17 @@ struct DeviceScan {
     template <class Data, class Op, class T>
     static cudaError_t ExclusiveScan(SIMULATOR_STORAGE, Data data, Op op, T initial, int64_t count,
                                      SIMULATOR_STREAM) {
-        return ExclusiveScan(storage, bytes, data, data, op, initial, count, nullptr, file, line);
+        return ExclusiveScan(storage, bytes, data, data, op, initial, count, stream, file, line);
     }
     template <class In, class Out>
     static cudaError_t ExclusiveSum(SIMULATOR_STORAGE, In in, Out out, int64_t count,
                                     SIMULATOR_STREAM) {
-        return ExclusiveScan(storage, bytes, in, out, cub::Sum(), simulated::Value<In>{}, count,
-                             nullptr, file, line);
+        return ExclusiveScan(
+            storage, bytes, in, out, cub::Sum(), simulated::Value<In>{}, count, stream, file, line);
     }
     template <class Data>
     static cudaError_t ExclusiveSum(SIMULATOR_STORAGE, Data data, int64_t count, SIMULATOR_STREAM) {
-        return ExclusiveSum(storage, bytes, data, data, count, nullptr, file, line);
+        return ExclusiveSum(storage, bytes, data, data, count, stream, file, line);
     }
     template <class In, class Out, class Op>
     static cudaError_t InclusiveScan(SIMULATOR_STORAGE, In in, Out out, Op op, int64_t count,
@@ -337,11 +340,11 @@ struct DeviceScan {
     template <class In, class Out>
     static cudaError_t InclusiveSum(SIMULATOR_STORAGE, In in, Out out, int64_t count,
                                     SIMULATOR_STREAM) {
-        return InclusiveScan(storage, bytes, in, out, cub::Sum(), count, nullptr, file, line);
+        return InclusiveScan(storage, bytes, in, out, cub::Sum(), count, stream, file, line);
     }
     template <class Data>
     static cudaError_t InclusiveSum(SIMULATOR_STORAGE, Data data, int64_t count, SIMULATOR_STREAM) {
-        return InclusiveSum(storage, bytes, data, data, count, nullptr, file, line);
+        return InclusiveSum(storage, bytes, data, data, count, stream, file, line);
     }
 
     // Anew for each run of equal keys.
@@ -378,13 +381,13 @@ struct DeviceScan {
     static cudaError_t ExclusiveSumByKey(SIMULATOR_STORAGE, Keys keys, In in, Out out,
                                          int64_t count, Same same = {}, SIMULATOR_STREAM) {
         return ExclusiveScanByKey(storage, bytes, keys, in, out, cub::Sum(), simulated::Value<In>{},
-                                  count, same, nullptr, file, line);
+                                  count, same, stream, file, line);
     }
     template <class Keys, class In, class Out, class Same = Equality>
     static cudaError_t InclusiveSumByKey(SIMULATOR_STORAGE, Keys keys, In in, Out out,
                                          int64_t count, Same same = {}, SIMULATOR_STREAM) {
         return InclusiveScanByKey(
-            storage, bytes, keys, in, out, cub::Sum(), count, same, nullptr, file, line);
+            storage, bytes, keys, in, out, cub::Sum(), count, same, stream, file, line);
     }
 };
 
@@ -405,7 +408,7 @@ struct DeviceRadixSort {
         SIMULATOR_STORAGE, DoubleBuffer<Key>& keys, int64_t count, int begin_bit = 0,              \
         int end_bit = 8 * sizeof(Key), SIMULATOR_STREAM) {                                         \
         return keys_name(storage, bytes, keys.Current(), keys.Current(), count, begin_bit,         \
-                         end_bit, nullptr, file, line);                                            \
+                         end_bit, stream, file, line);                                             \
     }                                                                                              \
     template <class Key, class T>                                                                  \
     static cudaError_t pairs_name(                                                                 \
@@ -421,7 +424,7 @@ struct DeviceRadixSort {
         SIMULATOR_STORAGE, DoubleBuffer<Key>& keys, DoubleBuffer<T>& values, int64_t count,        \
         int begin_bit = 0, int end_bit = 8 * sizeof(Key), SIMULATOR_STREAM) {                      \
         return pairs_name(storage, bytes, keys.Current(), keys.Current(), values.Current(),        \
-                          values.Current(), count, begin_bit, end_bit, nullptr, file, line);       \
+                          values.Current(), count, begin_bit, end_bit, stream, file, line);        \
     }
     SIMULATOR_SORT(SortKeys, SortPairs, false)
     SIMULATOR_SORT(SortKeysDescending, SortPairsDescending, true)
@@ -445,7 +448,7 @@ struct DeviceRadixSort {
         SIMULATOR_STORAGE, DoubleBuffer<Key>& keys, int64_t count, int64_t segments, Begin begin, \
         End end, SIMULATOR_BITS SIMULATOR_STREAM) {                                               \
         return keys_name(storage, bytes, keys.Current(), keys.Current(), count, segments, begin,  \
-                         end, SIMULATOR_PASS_BITS nullptr, file, line);                           \
+                         end, SIMULATOR_PASS_BITS stream, file, line);                            \
     }                                                                                             \
     template <class Key, class T, class Begin, class End>                                         \
     static cudaError_t pairs_name(                                                                \
@@ -463,7 +466,7 @@ struct DeviceRadixSort {
         int64_t segments, Begin begin, End end, SIMULATOR_BITS SIMULATOR_STREAM) {                \
         return pairs_name(                                                                        \
             storage, bytes, keys.Current(), keys.Current(), values.Current(), values.Current(),   \
-            count, segments, begin, end, SIMULATOR_PASS_BITS nullptr, file, line);                \
+            count, segments, begin, end, SIMULATOR_PASS_BITS stream, file, line);                 \
     }
 
 struct DeviceSegmentedRadixSort {
@@ -501,7 +504,7 @@ struct DeviceMergeSort {
     template <class Keys, class Less>
     static cudaError_t SortKeys(SIMULATOR_STORAGE, Keys keys, int64_t count, Less less,
                                 SIMULATOR_STREAM) {
-        return SortKeysCopy(storage, bytes, keys, keys, count, less, nullptr, file, line);
+        return SortKeysCopy(storage, bytes, keys, keys, count, less, stream, file, line);
     }
     template <class Keys, class Out, class Less>
     static cudaError_t SortKeysCopy(SIMULATOR_STORAGE, Keys keys, Out out, int64_t count, Less less,
@@ -515,7 +518,7 @@ struct DeviceMergeSort {
     static cudaError_t SortPairs(SIMULATOR_STORAGE, Keys keys, Values values, int64_t count,
                                  Less less, SIMULATOR_STREAM) {
         return SortPairsCopy(
-            storage, bytes, keys, values, keys, values, count, less, nullptr, file, line);
+            storage, bytes, keys, values, keys, values, count, less, stream, file, line);
     }
     template <class Keys, class Values, class Out, class ValuesOut, class Less>
     static cudaError_t SortPairsCopy(SIMULATOR_STORAGE, Keys keys, Values values, Out out,
@@ -528,12 +531,12 @@ struct DeviceMergeSort {
     template <class Keys, class Less>
     static cudaError_t StableSortKeys(SIMULATOR_STORAGE, Keys keys, int64_t count, Less less,
                                       SIMULATOR_STREAM) {
-        return SortKeys(storage, bytes, keys, count, less, nullptr, file, line);
+        return SortKeys(storage, bytes, keys, count, less, stream, file, line);
     }
     template <class Keys, class Values, class Less>
     static cudaError_t StableSortPairs(SIMULATOR_STORAGE, Keys keys, Values values, int64_t count,
                                        Less less, SIMULATOR_STREAM) {
-        return SortPairs(storage, bytes, keys, values, count, less, nullptr, file, line);
+        return SortPairs(storage, bytes, keys, values, count, less, stream, file, line);
     }
 };
 
@@ -551,7 +554,7 @@ struct DeviceSelect {
     template <class Data, class Flags, class Selected>
     static cudaError_t Flagged(SIMULATOR_STORAGE, Data data, Flags flags, Selected selected,
                                int64_t count, SIMULATOR_STREAM) {
-        return Flagged(storage, bytes, data, flags, data, selected, count, nullptr, file, line);
+        return Flagged(storage, bytes, data, flags, data, selected, count, stream, file, line);
     }
     template <class In, class Out, class Selected, class Op>
     static cudaError_t If(SIMULATOR_STORAGE, In in, Out out, Selected selected, int64_t count,
@@ -566,7 +569,7 @@ struct DeviceSelect {
     template <class Data, class Selected, class Op>
     static cudaError_t If(SIMULATOR_STORAGE, Data data, Selected selected, int64_t count, Op op,
                           SIMULATOR_STREAM) {
-        return If(storage, bytes, data, data, selected, count, op, nullptr, file, line);
+        return If(storage, bytes, data, data, selected, count, op, stream, file, line);
     }
     template <class In, class Out, class Selected>
     static cudaError_t Unique(SIMULATOR_STORAGE, In in, Out out, Selected selected, int64_t count,
@@ -640,12 +643,19 @@ struct DeviceRunLengthEncode {
 };
 
 struct DeviceHistogram {
+  private:
+    template <class Channel, int Count>
+    struct Channels {
+        Channel of[Count];
+    };
+
+  public:
     // `levels` bounds make one bin less of equal width, or of the widths that they say.
     template <class In, class Counter, class Level>
     static cudaError_t HistogramEven(SIMULATOR_STORAGE, In in, Counter* histogram, int levels,
                                      Level lower, Level upper, int64_t count, SIMULATOR_STREAM) {
         return HistogramEven(storage, bytes, in, histogram, levels, lower, upper, count, 1,
-                             size_t(count) * sizeof(simulated::Value<In>), nullptr, file, line);
+                             size_t(count) * sizeof(simulated::Value<In>), stream, file, line);
     }
     template <class In, class Counter, class Level>
     static cudaError_t HistogramEven(SIMULATOR_STORAGE, In in, Counter* histogram, int levels,
@@ -655,13 +665,13 @@ struct DeviceHistogram {
         const int all_levels[1] = {levels};
         const Level lowers[1] = {lower}, uppers[1] = {upper};
         return MultiHistogramEven<1, 1>(storage, bytes, in, histograms, all_levels, lowers, uppers,
-                                        columns, rows, row_bytes, nullptr, file, line);
+                                        columns, rows, row_bytes, stream, file, line);
     }
     template <class In, class Counter, class Level>
     static cudaError_t HistogramRange(SIMULATOR_STORAGE, In in, Counter* histogram, int levels,
                                       const Level* bounds, int64_t count, SIMULATOR_STREAM) {
         return HistogramRange(storage, bytes, in, histogram, levels, bounds, count, 1,
-                              size_t(count) * sizeof(simulated::Value<In>), nullptr, file, line);
+                              size_t(count) * sizeof(simulated::Value<In>), stream, file, line);
     }
     template <class In, class Counter, class Level>
     static cudaError_t HistogramRange(SIMULATOR_STORAGE, In in, Counter* histogram, int levels,
@@ -671,31 +681,33 @@ struct DeviceHistogram {
         const int all_levels[1] = {levels};
         const Level* all_bounds[1] = {bounds};
         return MultiHistogramRange<1, 1>(storage, bytes, in, histograms, all_levels, all_bounds,
-                                         columns, rows, row_bytes, nullptr, file, line);
+                                         columns, rows, row_bytes, stream, file, line);
     }
 
     // Of the first channels of those that a pixel has.
-    template <int Channels, int Active, class In, class Counter, class Level>
+    template <int NUM_CHANNELS, int NUM_ACTIVE_CHANNELS, class In, class Counter, class Level>
     static cudaError_t MultiHistogramEven(
-        SIMULATOR_STORAGE, In in, Counter* histograms[Active], const int levels[Active],
-        const Level lower[Active], const Level upper[Active], int64_t pixels, SIMULATOR_STREAM) {
-        return MultiHistogramEven<Channels, Active>(
+        SIMULATOR_STORAGE, In in, Counter* histograms[NUM_ACTIVE_CHANNELS],
+        const int levels[NUM_ACTIVE_CHANNELS], const Level lower[NUM_ACTIVE_CHANNELS],
+        const Level upper[NUM_ACTIVE_CHANNELS], int64_t pixels, SIMULATOR_STREAM) {
+        return MultiHistogramEven<NUM_CHANNELS, NUM_ACTIVE_CHANNELS>(
             storage, bytes, in, histograms, levels, lower, upper, pixels, 1,
-            size_t(pixels) * Channels * sizeof(simulated::Value<In>), nullptr, file, line);
+            size_t(pixels) * NUM_CHANNELS * sizeof(simulated::Value<In>), stream, file, line);
     }
-    template <int Channels, int Active, class In, class Counter, class Level>
-    static cudaError_t MultiHistogramEven(SIMULATOR_STORAGE, In in, Counter* histograms[Active],
-                                          const int levels[Active], const Level lower[Active],
-                                          const Level upper[Active], int64_t columns, int64_t rows,
-                                          size_t row_bytes, SIMULATOR_STREAM) {
+    template <int NUM_CHANNELS, int NUM_ACTIVE_CHANNELS, class In, class Counter, class Level>
+    static cudaError_t MultiHistogramEven(
+        SIMULATOR_STORAGE, In in, Counter* histograms[NUM_ACTIVE_CHANNELS],
+        const int levels[NUM_ACTIVE_CHANNELS], const Level lower[NUM_ACTIVE_CHANNELS],
+        const Level upper[NUM_ACTIVE_CHANNELS], int64_t columns, int64_t rows, size_t row_bytes,
+        SIMULATOR_STREAM) {
         struct Channel {
             Counter* histogram;
             int bins;
             Level lower, upper;
         };
-        ::std::vector<Channel> channels;
-        for (int c = 0; c < Active; c++)
-            channels.push_back({histograms[c], levels[c] - 1, lower[c], upper[c]});
+        Channels<Channel, NUM_ACTIVE_CHANNELS> channels;
+        for (int c = 0; c < NUM_ACTIVE_CHANNELS; c++)
+            channels.of[c] = {histograms[c], levels[c] - 1, lower[c], upper[c]};
         const auto bin_of = [](const Channel& it, const auto& sample) {
             const auto value = Level(sample);
             if (!(value >= it.lower && value < it.upper)) return -1;
@@ -704,52 +716,53 @@ struct DeviceHistogram {
             else
                 return int((value - it.lower) * (Level(it.bins) / (it.upper - it.lower)));
         };
-        return count<Channels>(SIMULATOR_CALL("DeviceHistogram::HistogramEven"), in, channels,
-                               columns, rows, row_bytes, bin_of);
+        return count<NUM_CHANNELS>(SIMULATOR_CALL("DeviceHistogram::HistogramEven"), in, channels,
+                                   columns, rows, row_bytes, bin_of);
     }
-    template <int Channels, int Active, class In, class Counter, class Level>
+    template <int NUM_CHANNELS, int NUM_ACTIVE_CHANNELS, class In, class Counter, class Level>
     static cudaError_t MultiHistogramRange(
-        SIMULATOR_STORAGE, In in, Counter* histograms[Active], const int levels[Active],
-        const Level* const bounds[Active], int64_t pixels, SIMULATOR_STREAM) {
-        return MultiHistogramRange<Channels, Active>(
+        SIMULATOR_STORAGE, In in, Counter* histograms[NUM_ACTIVE_CHANNELS],
+        const int levels[NUM_ACTIVE_CHANNELS], const Level* const bounds[NUM_ACTIVE_CHANNELS],
+        int64_t pixels, SIMULATOR_STREAM) {
+        return MultiHistogramRange<NUM_CHANNELS, NUM_ACTIVE_CHANNELS>(
             storage, bytes, in, histograms, levels, bounds, pixels, 1,
-            size_t(pixels) * Channels * sizeof(simulated::Value<In>), nullptr, file, line);
+            size_t(pixels) * NUM_CHANNELS * sizeof(simulated::Value<In>), stream, file, line);
     }
-    template <int Channels, int Active, class In, class Counter, class Level>
-    static cudaError_t MultiHistogramRange(SIMULATOR_STORAGE, In in, Counter* histograms[Active],
-                                           const int levels[Active],
-                                           const Level* const bounds[Active], int64_t columns,
-                                           int64_t rows, size_t row_bytes, SIMULATOR_STREAM) {
+    template <int NUM_CHANNELS, int NUM_ACTIVE_CHANNELS, class In, class Counter, class Level>
+    static cudaError_t MultiHistogramRange(
+        SIMULATOR_STORAGE, In in, Counter* histograms[NUM_ACTIVE_CHANNELS],
+        const int levels[NUM_ACTIVE_CHANNELS], const Level* const bounds[NUM_ACTIVE_CHANNELS],
+        int64_t columns, int64_t rows, size_t row_bytes, SIMULATOR_STREAM) {
         struct Channel {
             Counter* histogram;
             int bins;
             const Level* bounds;
         };
-        ::std::vector<Channel> channels;
-        for (int c = 0; c < Active; c++)
-            channels.push_back({histograms[c], levels[c] - 1, bounds[c]});
+        Channels<Channel, NUM_ACTIVE_CHANNELS> channels;
+        for (int c = 0; c < NUM_ACTIVE_CHANNELS; c++)
+            channels.of[c] = {histograms[c], levels[c] - 1, bounds[c]};
         const auto bin_of = [](const Channel& it, const auto& sample) {
             const Level* end = it.bounds + it.bins + 1;
             const int above = ::std::upper_bound(it.bounds, end, Level(sample)) - it.bounds;
             return above <= it.bins ? above - 1 : -1;
         };
-        return count<Channels>(SIMULATOR_CALL("DeviceHistogram::HistogramRange"), in, channels,
-                               columns, rows, row_bytes, bin_of);
+        return count<NUM_CHANNELS>(SIMULATOR_CALL("DeviceHistogram::HistogramRange"), in, channels,
+                                   columns, rows, row_bytes, bin_of);
     }
 
   private:
-    template <int Channels, class In, class Channel, class BinOf>
-    static cudaError_t count(simulated::Call call, In in, const ::std::vector<Channel>& channels,
+    template <int NUM_CHANNELS, class In, class Channel, int Count, class BinOf>
+    static cudaError_t count(simulated::Call call, In in, const Channels<Channel, Count>& channels,
                              int64_t columns, int64_t rows, size_t row_bytes, BinOf bin_of) {
         return simulated::carry_out(call, [=]() mutable {
             const int64_t row_items = row_bytes / sizeof(simulated::Value<In>);
-            for (size_t c = 0; c < channels.size(); c++) {
-                const Channel& channel = channels[c];
+            for (size_t c = 0; c < size_t(Count); c++) {
+                const Channel& channel = channels.of[c];
                 ::std::fill_n(channel.histogram, channel.bins, 0);
                 for (int64_t row = 0; row < rows; row++)
                     for (int64_t i = 0; i < columns; i++) {
                         const int bin =
-                            bin_of(channel, in[row * row_items + i * Channels + int64_t(c)]);
+                            bin_of(channel, in[row * row_items + i * NUM_CHANNELS + int64_t(c)]);
                         if (bin >= 0 && bin < channel.bins) channel.histogram[bin]++;
                     }
             }
@@ -761,28 +774,29 @@ struct DeviceHistogram {
 struct DeviceFor {
     template <class It, class Op>
     static cudaError_t ForEach(It begin, It end, Op op, SIMULATOR_STREAM) {
-        return ForEachN(begin, end - begin, op, nullptr, file, line);
+        return ForEachN(begin, end - begin, op, stream, file, line);
     }
     template <class It, class Op>
     static cudaError_t ForEachN(It begin, int64_t count, Op op, SIMULATOR_STREAM) {
-        return Bulk(count, [=](int64_t i) mutable { op(begin[i]); }, nullptr, file, line);
+        return Bulk(count, [=](int64_t i) mutable { op(begin[i]); }, stream, file, line);
     }
     template <class Index, class Op>
     static cudaError_t Bulk(Index count, Op op, SIMULATOR_STREAM) {
         size_t bytes = 1;
-        return simulated::carry_out({&bytes, bytes, "cub::DeviceFor", file, line}, [=]() mutable {
-            for (Index i = 0; i < count; i++) op(i);
-        });
+        return simulated::carry_out(
+            {&bytes, bytes, stream, "cub::DeviceFor", file, line}, [=]() mutable {
+                for (Index i = 0; i < count; i++) op(i);
+            });
     }
     template <class It, class Op>
     static cudaError_t ForEach(SIMULATOR_STORAGE, It begin, It end, Op op, SIMULATOR_STREAM) {
         if (!storage) return bytes = 1, cudaSuccess;
-        return ForEach(begin, end, op, nullptr, file, line);
+        return ForEach(begin, end, op, stream, file, line);
     }
     template <class Index, class Op>
     static cudaError_t Bulk(SIMULATOR_STORAGE, Index count, Op op, SIMULATOR_STREAM) {
         if (!storage) return bytes = 1, cudaSuccess;
-        return Bulk(count, op, nullptr, file, line);
+        return Bulk(count, op, stream, file, line);
     }
 };
 

@@ -1,0 +1,35 @@
+"""Libraries of NVIDIA's that the simulator does not have, told by what a compiler says of them.
+
+Whether a header is asked for, its preprocessor knows alone: many ask only if a macro is defined.
+"""
+
+from __future__ import annotations
+
+import re
+
+HINT = (
+    "of NVIDIA's libraries it has cuBLAS, cuBLASLt and cuRAND: call a routine of PyTorch from"
+    " Python instead, between two kernels, or take a GPU"
+)
+_OF_HEADERS = {
+    r"cublas\.h": "API of cuBLAS from before CUDA 4, cublas.h, but the one of cublas_v2.h",
+    r"cublasXt\.h": "cublasXt",
+    r"cudnn\w*\.h": "cuDNN",
+    r"cufft\w*\.h": "cuFFT",
+    r"cusolver\w*\.h": "cuSOLVER",
+    r"cusparse\w*\.h": "cuSPARSE",
+    r"(?:cute|cutlass)/[\w/]*\.\w+": "CUTLASS",
+    r"nccl\.h": "NCCL",
+    r"npp\w*\.h": "NPP",
+    r"nvjpeg\.h": "nvJPEG",
+    r"nvml\.h": "NVML",
+    r"nvrtc\.h": "NVRTC",
+    r"nvshmem\w*\.h": "NVSHMEM",
+}
+
+
+def absent(message: str) -> str | None:
+    """The library whose header a compiler has not found, if that is what it says."""
+    found = re.search(r"([\w/]+\.\w+)'?:? (?:No such file|file not found)", message)
+    names = (name for header, name in _OF_HEADERS.items() if re.fullmatch(header, found[1]))
+    return next(names, None) if found else None
