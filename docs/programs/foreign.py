@@ -431,7 +431,8 @@ def causes(rows: list[Row]) -> list[tuple[str, int, list[Row]]]:
         message = re.sub(_PLACE, "", row.why)
         message = re.sub(r"; did you mean .*|\d+\.\d+ s|0x[0-9a-f]+|\(aka .*?\)", "", message)
         if row.verdict not in ("no build", "refused"):
-            message = f"{row.verdict}: {message}" if message.strip() else row.verdict
+            told = row.verdict not in ("slow", "hung") and message.strip()
+            message = f"{row.verdict}: {message}" if told else row.verdict
         found.setdefault(message.strip(), []).append(row)
     counts = [(what, len({_file(row) for row in each}), each) for what, each in found.items()]
     return sorted(counts, key=lambda cause: -cause[1])
