@@ -239,7 +239,7 @@ class Pool {
         sigset_t all;
         sigfillset(&all);  // signals to the process are for the host's own threads
         for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGURG}) sigdelset(&all, own);
-        pthread_sigmask(SIG_BLOCK, &all, nullptr);
+        pthread_sigmask(SIG_SETMASK, &all, nullptr);
         Worker& self = this_worker();
         std::unique_lock<std::mutex> lock(mutex);
         for (;;) {

@@ -2,9 +2,9 @@
 // thrust::system_error, and thrust::cuda::par, which may name a stream. On the simulator work is
 // done when it is asked for.
 #pragma once
+#include_next <thrust/system/cpp/detail/execution_policy.h>
 #include <thrust/system_error.h>
 #include "../../../../cuda_runtime.h"
-#include_next <thrust/system/cpp/detail/execution_policy.h>
 #if __has_include(<thrust/system/cpp/detail/par.h>)
 #include <thrust/system/cpp/detail/par.h>
 #endif
