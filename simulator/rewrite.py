@@ -393,9 +393,9 @@ def _refuse(code: str, path: str, device: DeviceCode) -> None:
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
         return
-    dropped = _dropped_lines(code, device.lines)
+    dropped = dropped_lines(code, device.lines)
     if device.both:
-        dropped -= device.both - _dropped_lines(code, device.lines | device.both)
+        dropped -= device.both - dropped_lines(code, device.lines | device.both)
     for start, message, hint in sorted(found):
         line = code.count("\n", 0, start) + 1
         if line not in dropped:
@@ -408,7 +408,7 @@ _ON_THE_HOST = {"PLAYGROUND_CUDA": "0", "__CUDACC__": "1", "__NVCC__": "1", "__C
 _ON_THE_DEVICE = {**_ON_THE_HOST, "__CUDA_ARCH__": VALUE}
 
 
-def _dropped_lines(code: str, device_lines: set[int]) -> set[int]:
+def dropped_lines(code: str, device_lines: set[int]) -> set[int]:
     """Lines (from 1) in a branch of `#if` that, by the macros above, is not taken for a CPU."""
     dropped: set[int] = set()
     branches: list[

@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simulator.rewrite import dropped_lines
 from simulator.scan import blank, closing, without_comments
 from toolchain.errors import CompileError
 from toolchain.sources import values_of, without_directives
@@ -95,8 +96,16 @@ class Registrations:
             if path not in code.recipe.sources:  # a macro of a header's binds where it is used
                 text = without_directives(text)
             if any(macro in text for macro in _MACROS):
-                self.all += _found(path, text)
+                self.all += filter(self._is_compiled, _found(path, text))
         self._refuse()
+
+    def _is_compiled(self, registration: Registration) -> bool:
+        """Whether it stands outside of what the preprocessor drops for a CPU."""
+        text = self.code.text(registration.path)
+        if self.code.recipe.target != "cpu" or "PLAYGROUND_CUDA" not in text:
+            return True
+        line = text.count("\n", 0, registration.start) + 1
+        return line not in dropped_lines(blank(text), set())
 
     @cached_property
     def fixed(self) -> list[Registration]:
@@ -225,6 +234,18 @@ class Registrations:
                         f"two operators {op!r}, of {seen[op]!r} and of {name!r}, in one load",
                         "the handle has one function of a name: load the sources of each by"
                         " themselves, or rename one",
+                    )
+
+        if UNIQUE not in seen.values():
+            for registration in self.all:
+                lost = [op for op in registration.ops if op in seen]
+                if registration.is_implementation and registration.name == UNIQUE and lost:
+                    raise self._error(
+                        registration,
+                        f"{registration.macro} implements {lost[0]!r} under {UNIQUE}, the build's"
+                        f" own name, and it is defined under {seen[lost[0]]!r}: as they stand, the"
+                        " operator has no implementation",
+                        "write the same name in both: a fixed one, too, becomes the build's own",
                     )
 
     def _error(self, at: Registration, message: str, hint: str) -> CompileError:

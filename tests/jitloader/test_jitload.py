@@ -685,7 +685,7 @@ def test_a_c_function_that_python_cannot_call_says_which_parameter():
     write("odd.cu", 'struct S {};\nextern "C" void odd(S* s) {}')
     kernel = load("odd.cu")
     with pytest.raises(AttributeError, match=r"parameter 'S\* s'"):
-        kernel.odd
+        kernel.odd(torch.ones(1))
 
 
 # ---- formulas

@@ -148,3 +148,13 @@ def test_namespaces_of_pytorchs_own_are_refused_and_so_are_two_operators_of_one_
         write(f"{name}.cpp", f'TORCH_LIBRARY({name}, m) {{ m.def("f(Tensor x) -> Tensor"); }}')
     with pytest.raises(jitload.CompileError, match=r"b\.cpp:1:15: .*two operators 'f', of 'a' and"):
         load("a.cpp", "b.cpp")
+
+
+def test_operators_defined_under_one_name_and_implemented_under_another_are_refused(in_scratch):
+    write(
+        "torn.cpp",
+        'TORCH_LIBRARY(mine, m) { m.def("f(Tensor x) -> Tensor"); }\n'
+        'TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CPU, m) { m.impl("f", &f); }\n',
+    )
+    with pytest.raises(jitload.CompileError, match=r"torn\.cpp:2:20: .*implements 'f' under"):
+        load("torn.cpp")

@@ -68,3 +68,14 @@ def test_on_the_cpu_an_implementation_gives_way_to_that_for_cuda():
     assert registrations(text).set_aside == ["f"]
     assert renamed(text, "cuda") == text
     assert registrations(text, "cuda").set_aside == []
+
+
+def test_an_implementation_that_is_not_compiled_sets_none_aside(tmp_path):
+    text = (
+        'TORCH_LIBRARY(ops, m) { m.def("f() -> ()"); }\n'
+        "#if PLAYGROUND_CUDA\nTORCH_LIBRARY_IMPL(ops, CUDA, m) {\n"
+        "#else\nTORCH_LIBRARY_IMPL(ops, CPU, m) {\n#endif\n"
+        '    m.impl("f", &f);\n}\n'
+    )
+    assert registrations(text).set_aside == []
+    assert registrations(text.replace("PLAYGROUND_CUDA", "1")).set_aside == ["f"]
