@@ -56,7 +56,7 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     _refuse(code, path, device)
     edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
     edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
-    edits += needs.kernel_addresses(code)
+    edits += [*_called_through_pointers(code), *needs.kernel_addresses(code)]
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
     edits += torch_rewrite.edits(text, code)
     parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
@@ -287,6 +287,17 @@ def _launch_bounds(code: str) -> Iterator[_Edit]:
         if body:
             bounds = " ".join(code[match.end() : bounds_end].split())
             yield body.end(), body.end(), f" SIMULATOR_LAUNCH_BOUNDS{bounds}"
+
+
+def _called_through_pointers(code: str) -> Iterator[_Edit]:
+    """`__forceinline__` of functions that are handed on, as in `cg::reduce(warp, x, larger)`.
+
+    g++ refuses a function that it must inline and that is called through a pointer.
+    """
+    for match in re.finditer(r"\b__forceinline__\b[^;{}()#]*?\b(?P<name>\w+)\s*\(", code):
+        if re.search(rf"(?<![\w.>:]){match['name']}\s*[,)]", code):
+            begin = match.start()
+            yield begin, begin + len("__forceinline__"), "inline"
 
 
 def _noinline(code: str) -> Iterator[_Edit]:

@@ -367,3 +367,11 @@ def test_any_text_keeps_its_lines(text):
     assert after.count("\n") == text.count("\n")
     plain = re.sub(r"SIMULATOR_KERNEL\(|SIMULATOR_DYNAMIC_SHARED(_NAME)?", "", after)
     assert re.sub(r"[<>()]", "", plain) == re.sub(r"[<>()]", "", text)
+
+
+def test_a_function_that_is_handed_on_need_not_be_inlined():
+    larger = "__device__ __forceinline__ float larger(float a, float b) { return a > b ? a : b; }\n"
+    called = "float y = larger(a, (b));\n"
+    assert rewrite(larger + called, "x.cuh").endswith(larger + called)
+    handed = "y = cg::reduce(warp, y, larger);"
+    assert "__device__ inline float larger" in rewrite(larger + called + handed, "x.cuh")
