@@ -116,14 +116,14 @@ def _build(inputs: Inputs, alone: bool) -> Build | None:
 
 
 def _build_in(work: Path, inputs: Inputs) -> Build | None:
-    from toolchain.compile import compile_library, libraries_called  # late: a warm load needs none
+    from toolchain.compile import compile_library  # late: a warm load does without
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
     shown = f"{recipe.name}{' (for lab.check)' * recipe.check}"
     with announced(shown, recipe.target, inputs.notes, inputs.expected) as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
-        output, read = compile_library(inputs, name, work, log, progress)
+        output, read, libraries = compile_library(inputs, name, work, log, progress)
     if unknown := read - inputs.files.keys():
         inputs.note(unknown)
         if Inputs.read(recipe, inputs.cache).digest != inputs.digest:
@@ -153,7 +153,7 @@ def _build_in(work: Path, inputs: Inputs) -> Build | None:
         torch=torch.__version__,
         kept={label(path): file for path, file in kept.items()},
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},
-        libraries=libraries_called(work) if recipe.target == "cpu" else [],
+        libraries=libraries,
         library_sha256=hashlib.sha256(library.read_bytes()).hexdigest(),
     )
     build.write(result)

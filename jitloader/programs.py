@@ -25,6 +25,7 @@ from jitloader.cache import Cache
 from simulator.scan import blank, without_comments
 from toolchain import libraries, machine
 from toolchain.code import Recipe
+from toolchain.command_line import awaits_value
 from toolchain.errors import MissingTool
 
 NOT_BUILT, TIMED_OUT = 125, 124  # exit statuses, as timeout(1) has them
@@ -255,8 +256,6 @@ def _descendants(pid: int) -> list[int]:
 
 
 _SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
-_WITH_VALUES = {"-I", "-D", "-U", "-include", "-isystem", "-Xcompiler", "-Xptxas", "-gencode"}
-_WITH_VALUES |= {"-L", "-l", "-arch", "-code", "-std", "--compiler-options", "--ptxas-options"}
 
 
 @dataclass
@@ -288,7 +287,7 @@ class Line:
                     line.timeout = _seconds(value)
             elif word.startswith("-") and word != "-":
                 line.flags.append(word)
-                if word in _WITH_VALUES:
+                if awaits_value(word):
                     line.flags += [next(left, "")]
             elif not line.arguments and Path(word).suffix in _SOURCES:
                 line.sources.append(word)

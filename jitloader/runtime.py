@@ -35,15 +35,14 @@ def libraries(program: Build) -> list[Path]:
     Raises:
         CompileError: one does not compile here.
     """
-    build = ensure(recipe())
-    Cache.here().use(build.folder)
-    return [build.library, *(_build_of(header).library for header in program.libraries)]
+    needed = [_runtime(), *map(_build_of, program.libraries)]
+    return [build.library for build in needed]
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
     """The library on which kernels for the CPU run."""
-    return _opened(recipe())
+    return _opened(_runtime)
 
 
 def open_libraries(build: Build) -> None:
@@ -58,18 +57,19 @@ def open_libraries(build: Build) -> None:
 
 @functools.cache
 def _library_of(header: str) -> ctypes.CDLL:
-    _build_of(header)
-    return _opened(_recipe_of(header))
+    return _opened(functools.partial(_build_of, header))
 
 
-def _recipe_of(header: str) -> Recipe:
-    source = simulator.LIBRARIES[header]
-    return recipe(f"simulator_{source.stem}", source)
+def _runtime() -> Build:
+    build = ensure(recipe())
+    Cache.here().use(build.folder)
+    return build
 
 
 def _build_of(header: str) -> Build:
+    source = simulator.LIBRARIES[header]
     try:
-        build = ensure(_recipe_of(header))
+        build = ensure(recipe(f"simulator_{source.stem}", source))
     except CompileError as error:
         raise CompileError(
             f"the simulator's library for <{header}> does not compile here: {error.message}",
@@ -85,11 +85,10 @@ def _build_of(header: str) -> Build:
     return build
 
 
-def _opened(recipe: Recipe) -> ctypes.CDLL:
-    """The recipe's library, with global symbols."""
+def _opened(built: Callable[[], Build]) -> ctypes.CDLL:
+    """The library of a build, with global symbols."""
     while True:
-        build = ensure(recipe)
-        Cache.here().use(build.folder)
+        build = built()
         try:
             return ctypes.CDLL(str(build.library), mode=ctypes.RTLD_GLOBAL)
         except OSError:

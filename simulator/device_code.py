@@ -22,12 +22,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
+from simulator.directives import (
+    ARCHITECTURE,
+    DIRECTIVE,
+    VALUE,
+    Directive,
+    directives_of,
+    in_function,
+    spaces,
+    without,
+)
 from simulator.scan import blank, closing, without_comments
 
-ARCHITECTURE = "__CUDA_ARCH__"
-VALUE = "900"  # of compute capability 9.0, as cudaGetDeviceProperties says
-
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\r?\n)*[^\n]*", re.MULTILINE)
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?(.*)", re.DOTALL)
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 _VARIABLE = r"\b__(?:device|constant|managed)__\b"
@@ -63,8 +69,8 @@ class Choice(NamedTuple):
     def in_text(cls, text: str, code: str, architecture: frozenset[str]) -> list[Choice]:
         if not any(word in text for word in architecture):
             return []
-        directives = list(_directives(text, code))
-        plain, bare = _without(directives, code), without_comments(text)
+        directives = list(directives_of(text, code))
+        plain, bare = without(directives, code), without_comments(text)
         waiting: list[tuple[int, bool]] = []  # of each open #if its index, and whether it asks
         found: list[Choice] = []
         for index, directive in enumerate(directives):
@@ -82,7 +88,7 @@ class Choice(NamedTuple):
                     _DEFINE.match(text, each.start)[1] for each in within if each.word == "define"
                 )
                 alone = not plain[start:end].strip() and all(d.word != "include" for d in within)
-                if asked and names and alone and not _in_function(plain, start, directives):
+                if asked and names and alone and not in_function(plain, start, directives):
                     found = [choice for choice in found if choice.start < start]  # within this one
                     found.append(cls(names, bare[start:end], start, end))
         return found
@@ -115,7 +121,7 @@ class Load:
         replaced: dict[str, set[str]] = {}
         for text in texts:
             if "define" in text:
-                for directive in _DIRECTIVE.finditer(text):
+                for directive in DIRECTIVE.finditer(text):
                     if definition := _DEFINE.match(directive[0]):
                         words = replaced.setdefault(definition[1], set())
                         words.update(_WORD.findall(definition[3]))
@@ -141,12 +147,6 @@ def _that_lead_to(words: Iterable[str], replaced: dict[str, set[str]]) -> frozen
     return frozenset(found)
 
 
-class _Directive(NamedTuple):
-    start: int
-    end: int
-    word: str  # "if" and "endif", "else" and "elif"; others as they are
-
-
 class DeviceCode:
     """The device code of one text in which `__CUDA_ARCH__` is to be known.
 
@@ -167,8 +167,8 @@ class DeviceCode:
             self.edits.append(self._directives_behind(choice.end, f"#define {choice.mark}"))
             self.both |= self._lines(choice.start, choice.end)
         if load.device & set(_WORD.findall(code)):
-            self._directives = list(_directives(text, code))
-            self._plain = _without(self._directives, code)
+            self._directives = list(directives_of(text, code))
+            self._plain = without(self._directives, code)
             self._find()
 
     def _find(self) -> None:
@@ -212,7 +212,7 @@ class DeviceCode:
     def _directives_at(self, position: int, directives: str) -> tuple[int, int, str]:
         """Directives within a line; what follows keeps its line and its column."""
         line_start = self._code.rfind("\n", 0, position) + 1
-        pad = _spaces(self._text[line_start:position])
+        pad = spaces(self._text[line_start:position])
         return position, position, f"\n{directives}\n#line {self._line(position)}\n{pad}"
 
     def _directives_behind(self, end: int, directives: str) -> tuple[int, int, str]:
@@ -225,7 +225,7 @@ class DeviceCode:
     def _lines(self, start: int, end: int) -> set[int]:
         return set(range(self._line(start), self._line(end) + 1))
 
-    def _in_macro(self, directive: _Directive) -> None:
+    def _in_macro(self, directive: Directive) -> None:
         """A function that a macro writes: no directive may stand in it, so the value does."""
         words = set(_WORD.findall(self._code[directive.start : directive.end]))
         name = _DEFINE.match(self._text, directive.start)
@@ -297,7 +297,7 @@ class DeviceCode:
                     continue
                 within = [(f, stop) for f, _, stop in bodies if start < f and stop <= end]
                 alone = within and "{" not in self._without(within, start, end)
-                if alone and not _in_function(self._plain, start, self._directives):
+                if alone and not in_function(self._plain, start, self._directives):
                     yield start, end
 
     def _without(self, spans: list[tuple[int, int]], start: int, end: int) -> str:
@@ -316,12 +316,12 @@ def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tup
     """
     if not load.several or not re.search(_VARIABLE, code):
         return
-    directives = list(_directives(text, code))
-    plain = _without(directives, code)
+    directives = list(directives_of(text, code))
+    plain = without(directives, code)
     own = 'inline __attribute__((visibility("hidden"))) ' if is_header else "static "
     reached = 0
     for word in re.finditer(_VARIABLE, plain):
-        if word.start() < reached or _in_function(plain, word.start(), directives):
+        if word.start() < reached or in_function(plain, word.start(), directives):
             continue
         before = re.split(r"[;{}]", plain[: word.start()][-400:])[-1]
         behind = re.sub(
@@ -338,50 +338,6 @@ def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tup
         kept = re.search(r"\b(?:static|extern|inline|constexpr|friend)\b", declared)
         if name and not kept and name[1] not in load.external:
             yield word.start(), word.start(), own
-
-
-def _in_function(plain: str, position: int, directives: list[_Directive]) -> bool:
-    """Whether a brace is open there that is no namespace's and no class's."""
-    opened: list[bool] = []
-    before: list[list[bool]] = []  # each open #if: another branch opens its own
-    marks = [(d.start, d.word) for d in directives if d.start < position]
-    marks += [(m.start(), m[0]) for m in re.finditer(r"[{}]", plain[:position])]
-    for start, mark in sorted(marks):
-        if mark == "{":
-            declared = re.split(r"[;{}]", plain[:start][-400:])[-1]
-            scope = re.search(r"\b(?:namespace|class|struct|union|extern)\b", declared)
-            opened.append(not scope or declared.rstrip().endswith(")"))
-        elif mark == "}":
-            opened = opened[:-1]
-        elif mark == "if":
-            before.append([*opened])
-        elif mark in ("else", "elif") and before:
-            opened = [*before[-1]]
-        elif mark == "endif" and before:
-            before.pop()
-    return any(opened)
-
-
-def _without(directives: list[_Directive], code: str) -> str:
-    """`code` with spaces for directives, so that what stands in a #define opens no function."""
-    parts, end = [], 0
-    for directive in directives:
-        parts += code[end : directive.start], _spaces(code[directive.start : directive.end])
-        end = directive.end
-    return "".join(parts) + code[end:]
-
-
-def _spaces(text: str) -> str:
-    return re.sub(r"[^\n\t]", " ", text)
-
-
-def _directives(text: str, code: str) -> Iterator[_Directive]:
-    for match in _DIRECTIVE.finditer(text):
-        mark = match.start() + match[0].index("#")
-        if code[mark] != "#":
-            continue  # in a comment or a string
-        word = re.match(r"#[ \t]*(\w*)", match[0][mark - match.start() :])[1]
-        yield _Directive(match.start(), match.end(), re.sub(r"^ifn?def$", "if", word))
 
 
 _STEP = re.compile(r"::|\boperator\s*(?:\(\s*\)|[^\s\w(]+)|[=!<>]=|[(){};:=]")

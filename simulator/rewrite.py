@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simulator import needs, torch_rewrite
-from simulator.device_code import VALUE, DeviceCode, Load, variables
+from simulator.device_code import DeviceCode, Load, variables
+from simulator.directives import directives_of, dropped_lines, in_function
 from simulator.scan import blank, closing
 
 
@@ -54,13 +55,18 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     load = Load.of([text]) if load is None else load
     device = DeviceCode(text, code, load)
     _refuse(code, path, device)
-    edits = [*_launches(code), *_dynamic_shared(code), *_launch_bounds(code), *_noinline(code)]
+    edits = [
+        *_launches(code),
+        *_dynamic_shared(text, code),
+        *_launch_bounds(code),
+        *_noinline(code),
+    ]
     edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
     edits += [*_called_through_pointers(code), *needs.kernel_addresses(code)]
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
     edits += torch_rewrite.edits(text, code)
     parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
-    parts += torch_rewrite.header(code), f'#line 1 "{_escape(path)}"\n'
+    parts += torch_rewrite.header(code), line_one(path)
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
         end = stop
@@ -237,10 +243,12 @@ _DYNAMIC_SHARED = re.compile(
 )
 
 
-def _dynamic_shared(code: str) -> Iterator[_Edit]:
-    for match in _DYNAMIC_SHARED.finditer(code):
+def _dynamic_shared(text: str, code: str) -> Iterator[_Edit]:
+    matches = list(_DYNAMIC_SHARED.finditer(code))
+    directives = list(directives_of(text, code)) if matches else []
+    for match in matches:
         yield *match.span("shared"), ""
-        if _in_function(code, match.start()):
+        if in_function(code, match.start(), directives):
             name = match["name"]
             yield *match.span("extern"), "typedef"
             yield *match.span("name"), f"simulator_{name}"
@@ -264,18 +272,6 @@ def _shared_alignment(code: str) -> Iterator[_Edit]:
         yield match.end("shared"), end, "\n" * alignas.count("\n")
         if not match["extern"]:
             yield match.start("shared"), match.start("shared"), f"{' '.join(alignas.split())} "
-
-
-def _in_function(code: str, position: int) -> bool:
-    """Whether a brace is open there that is no namespace's and no extern "C"'s."""
-    open_braces: list[bool] = []
-    for brace in re.finditer(r"[{}]", code[:position]):
-        if brace[0] == "{":
-            before = code[max(brace.start() - 200, 0) : brace.start()]
-            open_braces.append(not re.search(r"(\bnamespace\b[\w\s:]*|\bextern\s+)\Z", before))
-        elif open_braces:
-            open_braces.pop()
-    return any(open_braces)
 
 
 def _launch_bounds(code: str) -> Iterator[_Edit]:
@@ -413,67 +409,7 @@ def _refuse(code: str, path: str, device: DeviceCode) -> None:
             raise Unsupported(path, line, start - code.rfind("\n", 0, start), message, hint)
 
 
-# What is known of macros when the simulator's compiler reads a source: a value, or that one is
-# not defined.
-_ON_THE_HOST = {"PLAYGROUND_CUDA": "0", "__CUDACC__": "1", "__NVCC__": "1", "__CUDA_ARCH__": None}
-_ON_THE_DEVICE = {**_ON_THE_HOST, "__CUDA_ARCH__": VALUE}
-
-
-def dropped_lines(code: str, device_lines: set[int]) -> set[int]:
-    """Lines (from 1) in a branch of `#if` that, by the macros above, is not taken for a CPU."""
-    dropped: set[int] = set()
-    branches: list[
-        list[bool | None]
-    ] = []  # of each open #if: the verdicts so far; None: it depends on other things
-    for number, line in enumerate(code.split("\n"), 1):
-        directive = re.match(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)", line)
-        if directive is None:
-            if any(_not_taken(verdicts) for verdicts in branches):
-                dropped.add(number)
-            continue
-        word, condition = directive.groups()
-        known = _ON_THE_DEVICE if number in device_lines else _ON_THE_HOST
-        if word in ("if", "ifdef", "ifndef"):
-            prefix = {"if": "", "ifdef": "defined ", "ifndef": "! defined "}[word]
-            branches.append([_verdict(prefix + condition, known)])
-        elif branches and word == "elif":
-            branches[-1].append(_verdict(condition, known))
-        elif branches and word == "else":
-            branches[-1].append(True)
-        elif branches:
-            branches.pop()
-    return dropped
-
-
-def _not_taken(verdicts: list[bool | None]) -> bool:
-    return verdicts[-1] is False or any(verdicts[:-1])
-
-
-def _verdict(condition: str, known: dict[str, str | None]) -> bool | None:
-    """Whether a condition of #if holds for a CPU; None if that depends on unknown macros."""
-
-    def is_defined(match: re.Match) -> str:
-        return str(int(known[match[1]] is not None)) if match[1] in known else match[1]
-
-    condition = re.sub(r"\bdefined\s*\(\s*(\w+)\s*\)", r"defined \1", condition)
-    condition = re.sub(r"\bdefined\s+(?=(\w+))\1", is_defined, condition)
-    for name, value in known.items():
-        condition = re.sub(rf"\b{name}\b", value or "0", condition)
-    condition = condition.replace("&&", " and ").replace("||", " or ")
-    condition = re.sub(r"!(?!=)", " not ", condition)
-    values = set()
-    for unknown in ("0", "999999"):
-        expression = re.sub(
-            r"\b(?!and\b|or\b|not\b)[A-Za-z_]\w*(?:\([^()]*\))?", unknown, condition
-        )
-        if not re.fullmatch(r"(?:[\d\s()<>=!+*/%&|-]|and|or|not)*", expression):
-            return None
-        try:
-            values.add(bool(eval(expression, {"__builtins__": {}})))  # digits and operators alone
-        except (SyntaxError, ArithmeticError, TypeError):
-            return None
-    return values.pop() if len(values) == 1 else None
-
-
-def _escape(path: str) -> str:
-    return path.replace("\\", "\\\\").replace('"', '\\"')
+def line_one(path: str) -> str:
+    """The directive by which compilers name a rewritten file as its original."""
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'#line 1 "{escaped}"\n'

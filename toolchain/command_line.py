@@ -48,6 +48,13 @@ _NVCC_TAKES_THE_NEXT = re.compile(
 )
 
 
+def awaits_value(flag: str, target: str = "cpu") -> bool:
+    """Whether a flag takes the next argument as its value; nvcc's do for either target."""
+    if _TAKE_THE_NEXT.fullmatch(flag) or takes_the_next(flag):
+        return True
+    return target == "cuda" and _NVCC_TAKES_THE_NEXT.fullmatch(flag) is not None
+
+
 def checked_flags(flags: Iterable[str], target: str) -> tuple[str, ...]:
     """`flags` as `load` takes them: each is one argument of the compiler.
 
@@ -67,9 +74,7 @@ def checked_flags(flags: Iterable[str], target: str) -> tuple[str, ...]:
         if awaited:  # this is the value of the flag before it
             awaited = False
             continue
-        awaited = bool(_TAKE_THE_NEXT.fullmatch(flag)) or takes_the_next(flag)
-        if target == "cuda" and _NVCC_TAKES_THE_NEXT.fullmatch(flag):
-            awaited = True
+        awaited = awaits_value(flag, target)
         if not flag.startswith(("-", "@")):  # the latter names a file of flags
             raise ValueError(
                 f"flags[{number}] is {flag!r}, which is not a flag, for it does not begin with -,"

@@ -17,7 +17,7 @@ import torch
 import simulator
 from simulator.absent import HINT, absent
 from simulator.device_code import Load
-from simulator.rewrite import Unsupported, rewrite
+from simulator.rewrite import Unsupported, line_one, rewrite
 from toolchain import libraries, machine, sources
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
@@ -36,8 +36,11 @@ class _Failed(Exception):
 
 def compile_library(
     code: Code, name: str, work: Path, log: Path, progress: Callable[[str], None]
-) -> tuple[str, set[Path]]:
-    """Compile to `work`/`name`.so; return the compilers' output and the user's files they read.
+) -> tuple[str, set[Path], list[str]]:
+    """Compile to `work`/`name`.so.
+
+    Returns the compilers' output, the user's files that they read, and those headers of
+    simulator.LIBRARIES which they read for the CPU.
 
     Meanwhile `progress` is told the stage, as in "1 of 3: layer_norm.cu", four times a second.
 
@@ -69,20 +72,16 @@ def compile_library(
             raise _refused(error, f"the simulator has no {library}", HINT) from None
         raise error from None
     read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
+    called = [header for header in simulator.LIBRARIES if simulator.INCLUDE / header in read]
     if mirror:
         read = set(map(mirror.original, read))
-    return output, {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
+    users = {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
+    return output, users, called if recipe.target == "cpu" else []
 
 
 def _refused(error: CompileError, message: str, hint: str) -> CompileError:
     """Of the same place; the compiler's own words would add nothing."""
     return CompileError(message, path=error.path, line=error.line, column=error.column, hint=hint)
-
-
-def libraries_called(work: Path) -> list[str]:
-    """The headers of simulator.LIBRARIES that the compilers have read in `work`."""
-    read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
-    return [header for header in simulator.LIBRARIES if simulator.INCLUDE / header in read]
 
 
 def _with_launchers(code: Code, path: Path, place: Path) -> Path:
@@ -150,9 +149,8 @@ class _Mirror:
         texts = {path: code.registrations.text(path) for path in code.files}
         for path, text in texts.items():
             self._make(path.parent)
-            named = label(path).replace("\\", "\\\\").replace('"', '\\"')
             written = self._with_places(text.removeprefix("\ufeff"), texts)
-            self.place(path).write_text(f'#line 1 "{named}"\n{written}')
+            self.place(path).write_text(line_one(label(path)) + written)
             self._make_ways(path, code)
         return list(map(self.place, code.recipe.sources))
 

@@ -46,15 +46,7 @@ _SAME: dict[str, Callable[[str], list[str]]] = {
     "--Werror": lambda value: ["-Werror"] if "all-warnings" in value else [],
     "--machine": lambda value: [f"-m{value}"],
 }
-_VALUES = {
-    "-Xcompiler",
-    "--compiler-options",
-    "--include-path",
-    "--system-include",
-    "--pre-include",
-}
-_VALUES |= {"--define-macro", "--undefine-macro", "--optimize", "--std", "-std", "-fmad", "--fmad"}
-_VALUES |= {"--Werror", "--machine"}
+_VALUES = _SAME.keys() - {"--debug", "--disable-warnings"}
 
 # Of nvcc's other options those with a value, which may be the next argument, and those without.
 _DROPPED_WITH_VALUE = re.compile(

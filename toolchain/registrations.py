@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.rewrite import dropped_lines
+from simulator.directives import dropped_lines
 from simulator.scan import blank, closing, without_comments
 from toolchain.errors import CompileError
 from toolchain.sources import values_of, without_directives
@@ -96,16 +96,16 @@ class Registrations:
             if path not in code.recipe.sources:  # a macro of a header's binds where it is used
                 text = without_directives(text)
             if any(macro in text for macro in _MACROS):
-                self.all += filter(self._is_compiled, _found(path, text))
+                self.all += self._compiled(path, _found(path, text))
         self._refuse()
 
-    def _is_compiled(self, registration: Registration) -> bool:
-        """Whether it stands outside of what the preprocessor drops for a CPU."""
-        text = self.code.text(registration.path)
+    def _compiled(self, path: Path, found: Iterator[Registration]) -> Iterator[Registration]:
+        """Those outside of what the preprocessor drops for a CPU."""
+        text = self.code.text(path)
         if self.code.recipe.target != "cpu" or "PLAYGROUND_CUDA" not in text:
-            return True
-        line = text.count("\n", 0, registration.start) + 1
-        return line not in dropped_lines(blank(text), set())
+            return found
+        dropped = dropped_lines(blank(text), set())
+        return (r for r in found if text.count("\n", 0, r.start) + 1 not in dropped)
 
     @cached_property
     def fixed(self) -> list[Registration]:

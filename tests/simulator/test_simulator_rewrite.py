@@ -375,3 +375,9 @@ def test_a_function_that_is_handed_on_need_not_be_inlined():
     assert rewrite(larger + called, "x.cuh").endswith(larger + called)
     handed = "y = cg::reduce(warp, y, larger);"
     assert "__device__ inline float larger" in rewrite(larger + called + handed, "x.cuh")
+
+
+def test_branches_that_open_one_function_each_leave_none_open():
+    branches = "#if A\nvoid f() {\n#else\nvoid g() {\n#endif\n}\n"
+    shared = rewrite(f"{branches}extern __shared__ int s[];\n", "x.cu")
+    assert "SIMULATOR_DYNAMIC_SHARED  int s[] SIMULATOR_DYNAMIC_SHARED_NAME;" in shared

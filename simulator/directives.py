@@ -1,0 +1,127 @@
+"""What the preprocessor's directives say of a C++ text: what it drops, and where functions are.
+
+`code` is always a `text` whose comments and strings are blank (`simulator.scan.blank`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+ARCHITECTURE = "__CUDA_ARCH__"
+VALUE = "900"  # of compute capability 9.0, as cudaGetDeviceProperties says
+
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\r?\n)*[^\n]*", re.MULTILINE)
+
+
+class Directive(NamedTuple):
+    start: int
+    end: int
+    word: str  # "if" and "endif", "else" and "elif"; others as they are
+
+
+def in_function(plain: str, position: int, directives: list[Directive]) -> bool:
+    """Whether a brace is open there that is no namespace's and no class's."""
+    opened: list[bool] = []
+    before: list[list[bool]] = []  # each open #if: another branch opens its own
+    marks = [(d.start, d.word) for d in directives if d.start < position]
+    marks += [(m.start(), m[0]) for m in re.finditer(r"[{}]", plain[:position])]
+    for start, mark in sorted(marks):
+        if mark == "{":
+            declared = re.split(r"[;{}]", plain[:start][-400:])[-1]
+            scope = re.search(r"\b(?:namespace|class|struct|union|extern)\b", declared)
+            opened.append(not scope or declared.rstrip().endswith(")"))
+        elif mark == "}":
+            opened = opened[:-1]
+        elif mark == "if":
+            before.append([*opened])
+        elif mark in ("else", "elif") and before:
+            opened = [*before[-1]]
+        elif mark == "endif" and before:
+            before.pop()
+    return any(opened)
+
+
+def without(directives: list[Directive], code: str) -> str:
+    """`code` with spaces for directives, so that what stands in a #define opens no function."""
+    parts, end = [], 0
+    for directive in directives:
+        parts += code[end : directive.start], spaces(code[directive.start : directive.end])
+        end = directive.end
+    return "".join(parts) + code[end:]
+
+
+def spaces(text: str) -> str:
+    return re.sub(r"[^\n\t]", " ", text)
+
+
+def directives_of(text: str, code: str) -> Iterator[Directive]:
+    for match in DIRECTIVE.finditer(text):
+        mark = match.start() + match[0].index("#")
+        if code[mark] != "#":
+            continue  # in a comment or a string
+        word = re.match(r"#[ \t]*(\w*)", match[0][mark - match.start() :])[1]
+        yield Directive(match.start(), match.end(), re.sub(r"^ifn?def$", "if", word))
+
+
+# What is known of macros when the simulator's compiler reads a source: a value, or that one is
+# not defined.
+_ON_THE_HOST = {"PLAYGROUND_CUDA": "0", "__CUDACC__": "1", "__NVCC__": "1", "__CUDA_ARCH__": None}
+_ON_THE_DEVICE = {**_ON_THE_HOST, "__CUDA_ARCH__": VALUE}
+
+
+def dropped_lines(code: str, device_lines: set[int]) -> set[int]:
+    """Lines (from 1) in a branch of `#if` that, by the macros above, is not taken for a CPU."""
+    dropped: set[int] = set()
+    branches: list[
+        list[bool | None]
+    ] = []  # of each open #if: the verdicts so far; None: it depends on other things
+    for number, line in enumerate(code.split("\n"), 1):
+        directive = re.match(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)", line)
+        if directive is None:
+            if any(_not_taken(verdicts) for verdicts in branches):
+                dropped.add(number)
+            continue
+        word, condition = directive.groups()
+        known = _ON_THE_DEVICE if number in device_lines else _ON_THE_HOST
+        if word in ("if", "ifdef", "ifndef"):
+            prefix = {"if": "", "ifdef": "defined ", "ifndef": "! defined "}[word]
+            branches.append([_verdict(prefix + condition, known)])
+        elif branches and word == "elif":
+            branches[-1].append(_verdict(condition, known))
+        elif branches and word == "else":
+            branches[-1].append(True)
+        elif branches:
+            branches.pop()
+    return dropped
+
+
+def _not_taken(verdicts: list[bool | None]) -> bool:
+    return verdicts[-1] is False or any(verdicts[:-1])
+
+
+def _verdict(condition: str, known: dict[str, str | None]) -> bool | None:
+    """Whether a condition of #if holds for a CPU; None if that depends on unknown macros."""
+
+    def is_defined(match: re.Match) -> str:
+        return str(int(known[match[1]] is not None)) if match[1] in known else match[1]
+
+    condition = re.sub(r"\bdefined\s*\(\s*(\w+)\s*\)", r"defined \1", condition)
+    condition = re.sub(r"\bdefined\s+(?=(\w+))\1", is_defined, condition)
+    for name, value in known.items():
+        condition = re.sub(rf"\b{name}\b", value or "0", condition)
+    condition = condition.replace("&&", " and ").replace("||", " or ")
+    condition = re.sub(r"!(?!=)", " not ", condition)
+    values = set()
+    for unknown in ("0", "999999"):
+        expression = re.sub(
+            r"\b(?!and\b|or\b|not\b)[A-Za-z_]\w*(?:\([^()]*\))?", unknown, condition
+        )
+        if not re.fullmatch(r"(?:[\d\s()<>=!+*/%&|-]|and|or|not)*", expression):
+            return None
+        try:
+            values.add(bool(eval(expression, {"__builtins__": {}})))  # digits and operators alone
+        except (SyntaxError, ArithmeticError, TypeError):
+            return None
+    return values.pop() if len(values) == 1 else None
