@@ -76,8 +76,8 @@ def _build_of(header: str) -> Build:
             path=error.path,
             line=error.line,
             column=error.column,
-            hint="it is made of PyTorch's routines for the CPU, of torch 2.11 or later, and needs"
-            " the headers that come with torch",
+            hint="such a library calls PyTorch's routines for the CPU, of torch 2.11 or later, and"
+            " needs the headers that come with torch",
             log=error.log,
             of_machine=error.of_machine,
         ) from None

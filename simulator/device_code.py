@@ -243,7 +243,7 @@ class DeviceCode:
         for word in re.finditer(rf"\b(?:{words})\b", self._plain):
             if word.start() < reached:
                 continue
-            opening = _body(self._plain, word.end())
+            opening = body_of(self._plain, word.end())
             if opening is not None:
                 opened, reached = self._closed(opening)
                 yield word.start(), opened, reached
@@ -343,7 +343,7 @@ def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tup
 _STEP = re.compile(r"::|\boperator\s*(?:\(\s*\)|[^\s\w(]+)|[=!<>]=|[(){};:=]")
 
 
-def _body(plain: str, position: int) -> int | None:
+def body_of(plain: str, position: int) -> int | None:
     """The brace that opens the body of the function which is declared from there on; None where it
     is only declared, or is no function."""
     parameters = initializers = False

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simulator import needs, torch_rewrite
-from simulator.device_code import DeviceCode, Load, variables
+from simulator.device_code import DeviceCode, Load, body_of, variables
 from simulator.directives import directives_of, dropped_lines, in_function
 from simulator.scan import blank, closing
 
@@ -46,9 +46,9 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
 
     load: what is known of all files that are compiled together; by default this is the only one.
 
-    Raises Unsupported for inline PTX, wmma, TMA, clusters and libraries that need NVIDIA's
-    compiler, unless they stand where the preprocessor drops them here (`#if PLAYGROUND_CUDA`,
-    `#if __CUDA_ARCH__ < 900` in a kernel).
+    Raises Unsupported for inline PTX, wmma, TMA, clusters, launches from device code and libraries
+    that need NVIDIA's compiler, unless they stand where the preprocessor drops them here
+    (`#if PLAYGROUND_CUDA`, `#if __CUDA_ARCH__ < 900` in a kernel).
     """
     text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
     code = blank(text)
@@ -364,7 +364,8 @@ _UNSUPPORTED = [
     (
         r"\bcuMem(?:Create|Map|Unmap|Release|SetAccess|Address\w+|Export\w+|Import\w+)\b"
         r"|\bCUmemAllocationProp\b|\bcuda(?:MemPool(?:Export|Import)|MemPoolPtrExport)\w+"
-        r"|\bcuda(?:Import|Destroy)External\w+|\bcudaExternal(?:Memory|Semaphore)\w+",
+        r"|\bcuda(?:Import|Destroy)External\w+|\bcudaExternal(?:Memory|Semaphore)\w+"
+        r"|\bcudaIpc(?:Get|Open|Close)\w+|\bcudaIpc(?:Mem|Event)Handle_t\b",
         "the simulator does not map memory into address spaces, or share it among processes",
         "Allocate with cudaMalloc or cudaMallocAsync.",
     ),
@@ -391,11 +392,28 @@ _UNSUPPORTED = [
     ),
     (r"<cuda_fp[46]\.h>", "the simulator has no 4-bit or 6-bit floating point", _KEEP),
 ]
+_NESTED = (
+    "the simulator does not launch kernels from device code",
+    "Launch from the host, a level after the other, or have the threads of one kernel loop.",
+)
+
+
+def _launches_of_kernels(code: str) -> Iterator[int]:
+    """Where device code launches a kernel."""
+    launches = [start for start, _, put in _launches(code) if put == ")("]
+    if not launches:
+        return
+    for word in re.finditer(r"\b__(?:global|device)__\b", code):
+        opening = body_of(code, word.end())
+        before = code[max(code.rfind(mark, 0, word.start()) for mark in ";}") + 1 : word.start()]
+        if opening is not None and "__host__" not in before + code[word.end() : opening]:
+            end = closing(code, opening) or len(code)
+            yield from (start for start in launches if opening < start < end)
 
 
 def _refuse(code: str, path: str, device: DeviceCode) -> None:
     """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
-    found = []
+    found = [(start, *_NESTED) for start in _launches_of_kernels(code)]
     for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:

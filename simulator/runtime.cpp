@@ -15,12 +15,10 @@
 #include "executor/async_copies.h"
 #include "executor/clocks.h"
 #include "executor/copies.h"
-#include "executor/generators.h"
 #include "executor/graphs.h"
 #include "executor/launches.h"
 #include "executor/parking.h"
 #include "executor/pools.h"
-#include "executor/skip_ahead.h"
 #include "executor/streams.h"
 #include "executor/textures.h"
 

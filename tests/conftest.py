@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+# Side by side, each process has a core. PyTorch's threads wait for each other spinning, and two on
+# a core wait for most of the time: the tests of the ops took 386 s, with one thread each 64 s.
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import jitload
 from notebooks import publish
 

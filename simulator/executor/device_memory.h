@@ -205,14 +205,5 @@ cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, void* address, size_t 
                       : cudaErrorInvalidValue);
 }
 
-// Memory of another process cannot be had here.
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*) {
-    return record(cudaErrorNotSupported);
-}
-cudaError_t cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned) {
-    return record(cudaErrorNotSupported);
-}
-cudaError_t cudaIpcCloseMemHandle(void*) { return record(cudaErrorNotSupported); }
-
 }  // namespace api
 }  // namespace simulator

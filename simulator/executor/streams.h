@@ -204,12 +204,4 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     return cudaSuccess;
 }
 
-// Events of another process cannot be had here.
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t*, cudaEvent_t) {
-    return record(cudaErrorNotSupported);
-}
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t*, cudaIpcEventHandle_t) {
-    return record(cudaErrorNotSupported);
-}
-
 }  // namespace simulator::api

@@ -1,5 +1,5 @@
 // cuRAND's host API: XORWOW, Philox4x32-10, MRG32k3a and Sobol's sequences, for memory of the host
-// and the device, which are the same here. executor/generators.h has what it does.
+// and the device, which are the same here. libraries/curand.cpp carries them out.
 //
 // curandGenerate and uniform, normal and log-normal numbers come in cuRAND's own order and are its
 // own numbers, with the reservation that curand_kernel.h has for normal ones.
@@ -8,11 +8,7 @@
 // CURAND_ORDERING_PSEUDO_DYNAMIC and _BEST are the default one; _SEEDED is refused.
 #pragma once
 #define CURAND_H_
-#ifdef SIMULATOR_EXECUTOR
-#include "simulator/runtime_api.h"
-#else
 #include "cuda_runtime.h"
-#endif
 
 #define CURAND_VER_MAJOR 10
 #define CURAND_VER_MINOR 4

@@ -335,14 +335,6 @@ struct cudaMemcpy3DParms {
     enum cudaMemcpyKind kind;
 };
 
-struct cudaIpcEventHandle_t {
-    char reserved[64];
-};
-
-struct cudaIpcMemHandle_t {
-    char reserved[64];
-};
-
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
 typedef struct CUgraph_st* cudaGraph_t;
@@ -394,7 +386,6 @@ typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, vo
 #define cudaArrayCubemap 4
 #define cudaArrayTextureGather 8
 #define cudaArrayColorAttachment 0x20
-#define cudaIpcMemLazyEnablePeerAccess 1
 #define cudaMemAttachGlobal 1
 #define cudaMemAttachHost 2
 #define cudaMemAttachSingle 4

@@ -176,6 +176,9 @@ UNSUPPORTED = [
     ("curandCreateGenerator(&generator, CURAND_RNG_PSEUDO_MTGP32);", "cuRAND"),
     ("curandStateMtgp32 state;", "cuRAND"),
     ("#include <cuda_fp4.h>", "4-bit"),
+    ("cudaIpcMemHandle_t handle;", "among processes"),
+    ("__global__ void k() { k<<<1, 1>>>(); }", "from device code"),
+    ("__device__ void f() { if (x) k<int><<<1, 1, 0, 0>>>(); }", "from device code"),
 ]
 
 
@@ -192,6 +195,10 @@ def test_what_cannot_run_names_its_place(code, word):
     assert word in error.message
     assert error.hint
     assert str(error).startswith(f"kernels/x.cu:3:{error.column}: ")
+
+
+def test_code_of_the_host_and_the_device_may_launch():
+    rewrite("__host__ __device__ void f() { k<<<1, 1>>>(); }\n__global__ void k();", "x.cu")
 
 
 def test_the_column_is_that_of_the_code():

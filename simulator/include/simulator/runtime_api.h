@@ -50,9 +50,6 @@ cudaError_t cudaMemPrefetchAsync(const void* address, size_t bytes, int device,
                                  cudaStream_t stream = nullptr);
 cudaError_t cudaMemPrefetchAsync(const void* address, size_t bytes, cudaMemLocation location,
                                  unsigned flags, cudaStream_t stream = nullptr);
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* address);
-cudaError_t cudaIpcOpenMemHandle(void** address, cudaIpcMemHandle_t handle, unsigned flags);
-cudaError_t cudaIpcCloseMemHandle(void* address);
 
 // ---- Copies
 
@@ -135,8 +132,6 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream = nu
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event);
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle);
 
 // ---- What the templates below come down to
 

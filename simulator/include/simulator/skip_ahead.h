@@ -1,5 +1,5 @@
-// How the generators of curand_kernel.h go ahead by any number of steps: the runtime has the powers
-// of their recurrences, once for the process.
+// How the generators of curand_kernel.h go ahead by any number of steps: libraries/curand.cpp has
+// the powers of their recurrences, once for the process.
 #pragma once
 #include "block.h"
 

@@ -110,7 +110,8 @@ extern "C" cudaError_t run_throw() {
     return cudaGetLastError();
 }
 
-__global__ void nested(int* y) { fill<<<1, 1>>>(y); }
+__host__ __device__ void launch_fill(int* y) { fill<<<1, 1>>>(y); }
+__global__ void nested(int* y) { launch_fill(y); }
 
 extern "C" cudaError_t run_nested(int* y) {
     nested<<<1, 1>>>(y);

@@ -4,7 +4,7 @@
 #pragma once
 #include <array>
 #include <memory>
-#include "../include/simulator/skip_ahead.h"
+#include "../../include/simulator/skip_ahead.h"
 
 namespace simulator {
 namespace {
