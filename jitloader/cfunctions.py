@@ -197,7 +197,8 @@ class CFunction:
         if self.check:
             self.check()
         else:
-            code = code or self.library.cudaGetLastError()
+            pending = self.library.cudaGetLastError()  # taken in any case: PyTorch would raise it
+            code = code or pending
         if code:
             raise RuntimeError(f"{self.__name__}: {self._say(code)}")
 
