@@ -88,7 +88,7 @@ def _tokens(code: str) -> list[_Token]:
 
 
 def _launches(code: str) -> Iterator[_Edit]:
-    if "<<<" not in code:
+    if not re.search(r"<<\s*<", code):
         return
     tokens = _tokens(code)
     for i in range(len(tokens)):
@@ -98,19 +98,19 @@ def _launches(code: str) -> Iterator[_Edit]:
         closing = _configuration_end(tokens, i + 3)
         if callee is None or closing is None:
             continue  # not a launch: the compiler will say what it is
-        opening, end = tokens[i].start, tokens[closing].start
         yield tokens[callee].start, tokens[callee].start, "SIMULATOR_KERNEL("
-        yield opening, opening + 3, ")("
-        yield end, end + 3, ")"
+        yield tokens[i].start, tokens[i + 2].start + 1, ")("
+        yield tokens[closing].start, tokens[closing + 2].start + 1, ")"
 
 
 def _is_triple(tokens: list[_Token], i: int, bracket: str) -> bool:
-    """Whether a `<<<` or `>>>` of exactly three begins at token `i`."""
+    """Whether a `<<<` or `>>>` of exactly three begins at token `i`; nvcc takes `<< <`, too."""
     run = 0
     while i + run < len(tokens) and tokens[i + run] == (bracket, tokens[i].start + run):
         run += 1
     starts_here = i == 0 or tokens[i - 1] != (bracket, tokens[i].start - 1)
-    return run == 3 and starts_here
+    apart = run == 2 and tokens[i + 2 : i + 3] and tokens[i + 2].text == bracket
+    return starts_here and (run == 3 or bool(apart))
 
 
 _WORDS = {

@@ -205,7 +205,7 @@ def offered(units: Iterable[tuple[Unit, ...]], functions: Iterable[str]) -> dict
 
 def is_launched(name: str, plain: str) -> bool:
     """Whether a code without comments and strings launches the kernel of this name."""
-    launch = rf"\b{name}\s*(?:<[^;{{}}]*?>\s*)?<<<|\bcudaLaunch\w*\s*\([^;]*\b{name}\b"
+    launch = rf"\b{name}\s*(?:<[^;{{}}]*?>\s*)?<<\s*<|\bcudaLaunch\w*\s*\([^;]*\b{name}\b"
     return re.search(launch, plain) is not None
 
 

@@ -38,6 +38,8 @@ LAUNCHES = {
     "n ? k<<<g, b>>>(x) : j<<<h, c>>>(y)": (
         "n ? SIMULATOR_KERNEL(k)(g, b)(x) : SIMULATOR_KERNEL(j)(h, c)(y)"
     ),
+    "k << <g, b >> > (x)": "SIMULATOR_KERNEL(k )(g, b ) (x)",
+    "k<T> << <n >> 2, f(1) << 5 >> >(x)": "SIMULATOR_KERNEL(k<T> )(n >> 2, f(1) << 5 )(x)",
     "k<<<n >> 2, 1 << 5>>>(x)": "SIMULATOR_KERNEL(k)(n >> 2, 1 << 5)(x)",
     "k<<<(n > 2), f(a < b)>>>(x)": "SIMULATOR_KERNEL(k)((n > 2), f(a < b))(x)",
     "k<<<n < 3 ? n : 3, 32>>>(x)": "SIMULATOR_KERNEL(k)(n < 3 ? n : 3, 32)(x)",
