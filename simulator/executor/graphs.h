@@ -23,7 +23,7 @@ struct BoundLaunch {
             std::lock_guard<std::mutex> lock(entries_mutex);
             const auto found = entries.find(kernel);
             if (found == entries.end()) {
-                error = {cudaErrorInvalidDeviceFunction,
+                error = {kernel ? cudaErrorInvalidResourceHandle : cudaErrorInvalidDeviceFunction,
                          "the address of a launch is not known as a kernel's: write the cast where "
                          "the kernel's name stands, (void*)kernel"};
                 return;

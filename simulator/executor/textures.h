@@ -174,7 +174,9 @@ Texel stored(const Texture& texture, long x, long y, long z) {
 
 Texel filtered(const Texture& texture, unsigned dimensions, float x, float y, float z, long slice) {
     const Taps none{{0, 0}, {1, 0}, 1};
-    const Taps xs = taps(texture, 0, x), ys = dimensions > 1 ? taps(texture, 1, y) : none;
+    // A GPU reads one dimension at 0 of a second one: where that has a border, half of it is read.
+    const bool is_row = dimensions == 1 && texture.how.addressMode[1] != cudaAddressModeBorder;
+    const Taps xs = taps(texture, 0, x), ys = is_row ? none : taps(texture, 1, y);
     Taps zs = dimensions > 2 ? taps(texture, 2, z) : none;
     if (dimensions < 3) zs.at[0] = slice;
     if (texture.how.filterMode == cudaFilterModePoint)

@@ -1,5 +1,5 @@
-// cuRAND for kernels that run on the CPU: what include/curand.h declares, and what curand_kernel.h's
-// generators skip ahead by. Compiled once, like the simulator's runtime, and opened when a kernel
+// cuRAND for kernels that run on the CPU: what include/curand.h declares, and how the generators of
+// curand_kernel.h skip ahead. Compiled once, like the simulator's runtime, and opened when a kernel
 // includes one of them.
 #include "curand/generators.h"
 #include "curand/skip_ahead.h"

@@ -45,7 +45,7 @@ def test_a_kernel_without_a_launcher_is_launched_with_a_grid_and_a_block(target)
 WAYS = """
     #include <cuda_fp16.h>
     #include <cstdint>
-    extern "C" __global__ void cupy(float* y) { y[threadIdx.x] = threadIdx.y; }
+    extern "C" __global__ void cupy(float* y) { y[threadIdx.x + 4 * threadIdx.y] = threadIdx.y; }
     extern "C" { __global__ void in_block(unsigned* y, unsigned long int n) { y[0] = n; } }
     namespace { __global__ __launch_bounds__(64) void hidden(float *y, bool b) { y[0] = b; } }
     namespace a::b {
@@ -80,7 +80,7 @@ def test_every_way_of_writing_a_kernel(target):
     kernel = jitload.load("ways.cu", target=target)
     y = torch.zeros(64, device=target)
     kernel.cupy[1, (4, 2)](y)
-    assert y[:4].tolist() == [1, 1, 1, 1]
+    assert y[:8].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     count = torch.zeros(1, dtype=torch.uint32, device=target)
     kernel.in_block[1, 1](count, (1 << 32) - 1)
     assert count.tolist() == [(1 << 32) - 1]

@@ -26,11 +26,13 @@ def test_which_library_a_compiler_misses(message, library):
     assert absent(message) == library
 
 
-@pytest.mark.parametrize("header", ["<cudnn_frontend.h>", '"cudnn.h"'])
-def test_a_library_is_refused_where_its_header_is_included(in_scratch, tmp_path, header):
+@pytest.mark.parametrize(
+    ("header", "library"), [("<cudnn_frontend.h>", "cuDNN"), ('"cusparse.h"', "cuSPARSE")]
+)
+def test_a_library_is_refused_where_its_header_is_included(in_scratch, tmp_path, header, library):
     source = tmp_path / "asks.cu"
     source.write_text(f"#define WITH 1\n#if WITH\n#include {header}\n#endif\n")
-    with pytest.raises(jitload.CompileError, match="the simulator has no cuDNN") as error:
+    with pytest.raises(jitload.CompileError, match=f"the simulator has no {library}") as error:
         jitload.load(source, target="cpu")
     assert (error.value.path, error.value.line, error.value.log) == (source, 3, None)
 

@@ -117,7 +117,7 @@ def test_kernels_through_pointers_and_parameters(launches):
 
 def test_launches_by_macros(launches):
     y = integers(launches, 6)
-    launches.run_macros(y)
+    launches.run_macros(y, 0)
     assert y.tolist() == [1, 2, 3, 4, 5, 1]
 
 

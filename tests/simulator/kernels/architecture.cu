@@ -3,8 +3,15 @@
 
 #define ARCHITECTURE (__CUDA_ARCH__ + 0)
 #define AT_LEAST(n) (__CUDA_ARCH__ >= (n))
+// nvcc parses kernels for the host, too, where it knows no __CUDA_ARCH__; no directive can stand
+// in a macro.
+#if PLAYGROUND_CUDA
+#define WRITES(name, value) \
+    __global__ void name(int* y) { y[0] = (value) + 900; }
+#else
 #define WRITES(name, value) \
     __global__ void name(int* y) { y[0] = (value) + __CUDA_ARCH__; }
+#endif
 
 #if __CUDA_ARCH__ >= 700
 static int of_host = 1;
@@ -52,10 +59,12 @@ __global__ void branches(int* y) {
 #elif defined __CUDA_ARCH__
     y[4] = 5;
 #endif
+#ifdef __CUDA_ARCH__
     if (__CUDA_ARCH__ >= 900) {
         y[5] = 6;
     }
     y[6] = ARCHITECTURE;
+#endif
     y[7] = newest();
     y[8] = halves(1);
     y[9] = Counter(4)(1);
@@ -102,7 +111,7 @@ extern "C" void run_architecture(int* y) {
 #endif
     });
     held<<<1, 1>>>(y + 12);
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && !PLAYGROUND_CUDA  // CUDA forbids that this depends on it
     call<<<1, 1>>>(y + 13, [=] __device__() { return -1; });
 #else
     call<<<1, 1>>>(y + 13, [=] __device__() { return 14; });

@@ -177,7 +177,7 @@ extern "C" cudaError_t run_collectives(const float* x, float* y, int* z, int cou
 __global__ void copies(const int* x, int* y, int n) {
     extern __shared__ int stage[];
     const auto block = cg::this_thread_block();
-    stage[block.thread_rank()] = -1;
+    for (int i = block.thread_rank(); i < 2 * n; i += block.size()) stage[i] = -1;
     block.sync();
     // The second copy is under way while the first is used.
     cg::memcpy_async(block, stage, x, sizeof(int) * n);

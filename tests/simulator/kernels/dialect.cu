@@ -1,4 +1,5 @@
 // Words and forms of CUDA C++ that C++ does not have, as people write them.
+#include <assert.h>
 #include "dialect.h"
 
 using namespace std;

@@ -53,12 +53,11 @@ extern "C" cudaError_t run_split(int* y, int blocks, int threads) {
 __global__ void shape(int* y) {
     const auto grid = cg::this_grid();
     const dim3 at = grid.thread_index(), threads = grid.dim_threads();
-    const cg::thread_group group = grid;
-    int* out = y + group.thread_rank() * 6;
+    int* out = y + grid.thread_rank() * 6;
     out[0] = grid.block_rank();
     out[1] = at.x + 100 * at.y + 10000 * at.z;
     out[2] = threads.x + 100 * threads.y + 10000 * threads.z;
-    out[3] = int(grid.num_blocks()) * 100 + int(group.size());
+    out[3] = int(grid.num_blocks()) * 100 + int(grid.size());
     out[4] = grid.block_index().y + 10 * grid.dim_blocks().y;
     out[5] = grid.is_valid();
 }
@@ -170,14 +169,16 @@ extern "C" cudaError_t run_copies(int* y, int at, int size) {
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t run_most(int* blocks, int threads) {
-    int processors;
+extern "C" int run_most(int threads) {
+    int processors, blocks;
+    const size_t shared = threads * sizeof(int);
     cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0);
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, rounds, threads, 0)
-               ? cudaErrorUnknown
-               : (*blocks *= processors, cudaSuccess);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, rounds, threads, shared);
+    return blocks * processors;
 }
 
-extern "C" cudaError_t run_cooperates(int* yes) {
-    return cudaDeviceGetAttribute(yes, cudaDevAttrCooperativeLaunch, 0);
+extern "C" int run_cooperates() {
+    int yes;
+    cudaDeviceGetAttribute(&yes, cudaDevAttrCooperativeLaunch, 0);
+    return yes;
 }

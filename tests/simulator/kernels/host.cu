@@ -397,8 +397,10 @@ extern "C" int run_by_address() {
     OK(cudaDeviceSynchronize());
     OK(cudaMemcpy(out, x, sizeof out, cudaMemcpyDeviceToHost));
     WANT(out[0] == 256 && out[1] == 512 && out[2] == 768);
-    REFUSED(cudaErrorInvalidDeviceFunction,
+    REFUSED(cudaErrorInvalidResourceHandle,
             cudaLaunchKernel((void*)&not_a_kernel, dim3(1), dim3(32), arguments, 0, 0));
+    REFUSED(cudaErrorInvalidDeviceFunction,
+            cudaLaunchKernel((void*)nullptr, dim3(1), dim3(32), arguments, 0, 0));
     REFUSED(cudaErrorInvalidValue,
             cudaLaunchKernel((void*)scale<float>, dim3(1), dim3(2000), arguments, 0, 0));
     OK(cudaFree(x));
@@ -529,7 +531,7 @@ extern "C" int run_capture() {
 
 extern "C" int run_nodes() {
     cudaGraph_t graph, child, copy;
-    cudaGraphNode_t set, kernel, home, call, inner, nested, twin;
+    cudaGraphNode_t set, kernel, home, call, inner, nested, twins[2];
     cudaGraphExec_t exec;
     cudaGraphNodeType type;
     cudaStream_t stream;
@@ -572,7 +574,8 @@ extern "C" int run_nodes() {
     OK(cudaGraphAddChildGraphNode(&nested, graph, &call, 1, child));
     OK(cudaGraphDestroy(child));
     OK(cudaGraphClone(&copy, graph));
-    OK(cudaGraphNodeFindInClone(&twin, set, copy));
+    OK(cudaGraphNodeFindInClone(&twins[0], set, copy));
+    OK(cudaGraphNodeFindInClone(&twins[1], kernel, copy));
     OK(cudaGraphInstantiate(&exec, copy, 0));
     OK(cudaGraphDestroy(graph));
 
@@ -582,9 +585,8 @@ extern "C" int run_nodes() {
     WANT(calls.size() == 2);
 
     fill.value = 0;
-    OK(cudaGraphExecMemsetNodeSetParams(exec, twin, &fill));
-    OK(cudaGraphNodeFindInClone(&twin, kernel, copy));
-    OK(cudaGraphExecKernelNodeSetParams(exec, twin, &launch));
+    OK(cudaGraphExecMemsetNodeSetParams(exec, twins[0], &fill));
+    OK(cudaGraphExecKernelNodeSetParams(exec, twins[1], &launch));
     OK(cudaGraphLaunch(exec, stream));
     OK(cudaStreamSynchronize(stream));
     for (int i = 0; i < 5; i++) WANT(out[i] == 1000);

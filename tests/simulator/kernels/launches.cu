@@ -149,13 +149,13 @@ extern "C" void run_pointers(int* y) {
         number<n + 1><<<1, 1, 0, 0>>>(y, n); \
         break
 
-extern "C" void run_macros(int* y) {
+extern "C" void run_macros(int* y, int which) {
     LAUNCH(number<1>, 1, 1, y++, 0);
     LAUNCH((number<2>), 1, 1, y++, 0);
     LAUNCH_OF(number, 3);
     NAME(4)<<<1, 1>>>(y++, 0);
     number<5><<<GRID>>>(y++, 0);
-    switch (*y) {
+    switch (which) {
         CASE(0);
         CASE(1);
     }

@@ -45,9 +45,10 @@ extern "C" cudaError_t run_error(int* y, int) {
     try {
         throw thrust::system_error(1, thrust::generic_category());
     } catch (thrust::system_error& error) {
-        y[0] = error.code().value();
+        const int value = error.code().value();
+        return cudaMemcpy(y, &value, sizeof value, cudaMemcpyDefault);
     }
-    return cudaSuccess;
+    return cudaErrorUnknown;
 }
 
 // libcu++ and CUB within a kernel, and a barrier that waits.
