@@ -358,7 +358,7 @@ SHOWN = ("right", "runs", "loads", "slow", "refused", "no build", "wrong", "cras
 def totals_table(rows: list[Row], before: list[Row]) -> str:
     """A line for each source, and one for all."""
     sources = list(dict.fromkeys(row.source for row in rows))
-    head = ["source", "files", *SHOWN, "other", "builds", "built before"]
+    head = ["source", "files", *SHOWN, "other", "builds", *(["built before"] if before else [])]
     lines = [_totals(source, rows, before) for source in sources]
     return table(head, [*lines, _totals(None, rows, before)], "lr")
 
@@ -378,7 +378,7 @@ def _totals(source: str | None, rows: list[Row], before: list[Row]) -> list[obje
         *(counts[verdict] or "" for verdict in SHOWN),
         others or "",
         len(built),
-        len(known) if before else "",
+        *([len(known)] if before else []),
     ]
 
 
