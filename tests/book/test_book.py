@@ -196,7 +196,7 @@ def browse():
 
 @pytest.mark.browser
 @needs_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse, scheme):
     a_readers = {f"{path.stem}.html" for path in publish.chapters() if publish.edited(path)}
     paths = [path for path in site.rglob("*.html") if "_static" not in path.parts]

@@ -105,6 +105,7 @@ RIGHT = r"""
 """
 
 
+@pytest.mark.slow
 def test_a_folder_is_tried_and_told_of(in_scratch, tmp_path, capsys):
     here = tmp_path / "repository"
     write(f"{here}/right.cu", "#include <unistd.h>\n#define SLEEPS 9\n" + RIGHT)
