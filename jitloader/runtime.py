@@ -76,8 +76,7 @@ def _build_of(header: str) -> Build:
             path=error.path,
             line=error.line,
             column=error.column,
-            hint="such a library calls PyTorch's routines for the CPU, of torch 2.11 or later, and"
-            " needs the headers that come with torch",
+            hint="such a library is compiled with the headers that come with torch, 2.11 or later",
             log=error.log,
             of_machine=error.of_machine,
         ) from None

@@ -26,11 +26,9 @@ __all__ = [
 
 INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
+_LIBRARIES = Path(__file__).with_name("libraries")
 # What carries out the functions that a header declares, by that header's name in INCLUDE.
-_CALLED = {"cublas_api.h": "cublas.cpp", "curand.h": "curand.cpp"}
-LIBRARIES = {
-    header: Path(__file__).with_name("libraries") / source for header, source in _CALLED.items()
-}
+LIBRARIES = {"cublas_api.h": _LIBRARIES / "cublas.cpp", "curand.h": _LIBRARIES / "curand.cpp"}
 
 # CUDA code reads memory as other types than it was written, expects no errno, and has no
 # floating-point traps. Of what -O2 does beyond -O1 two things matter: vectors are fast, and a

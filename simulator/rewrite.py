@@ -54,9 +54,10 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     code = blank(text)
     load = Load.of([text]) if load is None else load
     device = DeviceCode(text, code, load)
-    _refuse(code, path, device)
+    launches = list(_launches(code))
+    _refuse(code, path, device, launches)
     edits = [
-        *_launches(code),
+        *launches,
         *_dynamic_shared(text, code),
         *_launch_bounds(code),
         *_noinline(code),
@@ -109,8 +110,8 @@ def _is_triple(tokens: list[_Token], i: int, bracket: str) -> bool:
     while i + run < len(tokens) and tokens[i + run] == (bracket, tokens[i].start + run):
         run += 1
     starts_here = i == 0 or tokens[i - 1] != (bracket, tokens[i].start - 1)
-    apart = run == 2 and tokens[i + 2 : i + 3] and tokens[i + 2].text == bracket
-    return starts_here and (run == 3 or bool(apart))
+    apart = run == 2 and [token.text for token in tokens[i + 2 : i + 3]] == [bracket]
+    return starts_here and (run == 3 or apart)
 
 
 _WORDS = {
@@ -365,7 +366,7 @@ _UNSUPPORTED = [
         r"\bcuMem(?:Create|Map|Unmap|Release|SetAccess|Address\w+|Export\w+|Import\w+)\b"
         r"|\bCUmemAllocationProp\b|\bcuda(?:MemPool(?:Export|Import)|MemPoolPtrExport)\w+"
         r"|\bcuda(?:Import|Destroy)External\w+|\bcudaExternal(?:Memory|Semaphore)\w+"
-        r"|\bcudaIpc(?:Get|Open|Close)\w+|\bcudaIpc(?:Mem|Event)Handle_t\b",
+        r"|\bcudaIpc[A-Z]\w*",
         "the simulator does not map memory into address spaces, or share it among processes",
         "Allocate with cudaMalloc or cudaMallocAsync.",
     ),
@@ -398,22 +399,22 @@ _NESTED = (
 )
 
 
-def _launches_of_kernels(code: str) -> Iterator[int]:
+def _launches_of_kernels(code: str, launches: list[_Edit]) -> Iterator[int]:
     """Where device code launches a kernel."""
-    launches = [start for start, _, put in _launches(code) if put == ")("]
     if not launches:
         return
+    opened = [start for start, _, put in launches if put == ")("]
     for word in re.finditer(r"\b__(?:global|device)__\b", code):
         opening = body_of(code, word.end())
         before = code[max(code.rfind(mark, 0, word.start()) for mark in ";}") + 1 : word.start()]
         if opening is not None and "__host__" not in before + code[word.end() : opening]:
             end = closing(code, opening) or len(code)
-            yield from (start for start in launches if opening < start < end)
+            yield from (start for start in opened if opening < start < end)
 
 
-def _refuse(code: str, path: str, device: DeviceCode) -> None:
+def _refuse(code: str, path: str, device: DeviceCode, launches: list[_Edit]) -> None:
     """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
-    found = [(start, *_NESTED) for start in _launches_of_kernels(code)]
+    found = [(start, *_NESTED) for start in _launches_of_kernels(code, launches)]
     for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:
