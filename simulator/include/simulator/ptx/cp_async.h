@@ -1,0 +1,27 @@
+// cp.async: copies of 4, 8 or 16 bytes from global to shared memory, for which a thread waits.
+#pragma once
+#include "../async_copy.h"
+#include "memory.h"
+
+namespace simulator::ptx {
+
+// Of `size` bytes so many are read; the rest is zeros.
+SIMULATOR_INLINE void copy_async(char* to, uint64_t from, unsigned size, unsigned read,
+                                 SIMULATOR_CALLER) {
+    if (size != 4 && size != 8 && size != 16)
+        fail("it copies 4, 8 or 16 bytes", "cp.async", file, line);
+    if (read > size) read = size;
+    if ((reinterpret_cast<uintptr_t>(to) | (read ? from : 0)) & (size - 1))
+        fail("both addresses are multiples of the size", "cp.async", file, line);
+    const bool is_whole = read == size;
+    add_copy({to, generic(from), is_whole ? 1 : read, is_whole ? size : 1,
+              static_cast<uint8_t>(is_whole ? size : 1), static_cast<uint8_t>(size - read)});
+}
+
+// All that the thread has asked for, committed or not.
+SIMULATOR_INLINE void wait_for_all_copies() {
+    commit_copies();
+    wait_for_copies(0);
+}
+
+}  // namespace simulator::ptx

@@ -1,0 +1,36 @@
+// wgmma: products that a warpgroup of four warps asks for, and waits for later. Each warp has the
+// 16 rows of its own. The four go on together: of many kernels one thread tells for all that a
+// buffer is free.
+//
+// A product is carried out when it is waited for, in the registers where they then are: the
+// accumulators are variables of the kernel, of which the addresses are kept.
+#pragma once
+#include "../tensor_cores.h"
+#include "../tile.h"
+#include "meeting.h"
+#include "memory.h"
+
+namespace simulator::ptx {
+
+using tensor_cores::Type;
+
+SIMULATOR_INLINE void wgmma(const tensor_cores::WarpgroupTile& tile, const uint32_t* a,
+                            uint64_t descriptor_a, uint64_t descriptor_b, bool accumulates,
+                            void* const* d, int count, SIMULATOR_CALLER) {
+    if (current->size % 128 && current->rank / 128 == current->size / 128)
+        fail("a warpgroup is four whole warps", "wgmma.mma_async", file, line);
+    tensor_cores::ask(tile, a, descriptor_a, descriptor_b, accumulates, d, count, file, line);
+}
+
+SIMULATOR_INLINE void wgmma_commit() { tensor_cores::commit(); }
+
+SIMULATOR_INLINE void wgmma_wait(unsigned prior, SIMULATOR_CALLER) {
+    tensor_cores::Wait mine;
+    mine.run = tensor_cores::carry_out;
+    mine.prior = prior;
+    mine.thread = current->rank;
+    meet(mine, "wgmma.wait_group", file, line);
+    simulator::meet(128, 0, current->rank % 128, "wgmma.wait_group", file, line);
+}
+
+}  // namespace simulator::ptx

@@ -1,0 +1,69 @@
+// The addresses of shared memory: what `__cvta_generic_to_shared` gives, and PTX takes.
+//
+//     bits 24 to 31   the block's rank in its cluster
+//     bits  0 to 23   where in the block's shared memory: its dynamic one from 1 KB on, which is
+//                     what the system keeps on a GPU; what is declared `__shared__` far behind
+//
+// Descriptors of matrices have the lowest 18 bits alone, 256 KB. So the static part begins where,
+// in those bits, the dynamic one has ended.
+#pragma once
+#include "block.h"
+
+namespace simulator {
+
+constexpr uint32_t first_shared = 1 << 10, window = 1 << 18, static_window = 1 << 23;
+
+// What no address of shared memory is, for a pointer to other memory.
+constexpr uint32_t no_shared = 0xffffff00;
+
+// What is declared `__shared__` lies around a variable that each library has, in no order.
+SIMULATOR_INLINE uint32_t first_static(const Block& block) {
+    const uint32_t end = first_shared + uint32_t(block.launch->shared);
+    return static_window + (end + 1023) / 1024 * 1024;
+}
+
+SIMULATOR_INLINE bool find_in(Block& block, const char* p, uint32_t& address) {
+    const ptrdiff_t dynamic = p - block.dynamic_shared, fixed = p - block.static_shared;
+    if (dynamic >= 0 && size_t(dynamic) <= block.launch->shared)
+        address = first_shared + uint32_t(dynamic);
+    else if (fixed > -ptrdiff_t(static_window / 2) && fixed < ptrdiff_t(static_window / 2))
+        address = block.last_static = uint32_t(first_static(block) + fixed);
+    else
+        return false;
+    address |= block.cluster_rank << 24;
+    return true;
+}
+
+SIMULATOR_EXPORT unsigned count_cluster(const Block& block);
+
+SIMULATOR_INLINE uint32_t shared_address(const void* pointer) {
+    const auto p = static_cast<const char*>(pointer);
+    uint32_t address = no_shared;
+    if (find_in(*current, p, address) || !current->cluster) return address;
+    for (unsigned rank = 0, count = count_cluster(*current); rank < count; rank++)
+        if (find_in(*current->cluster[rank], p, address)) break;
+    return address;
+}
+
+// Of this block, or of another of its cluster.
+SIMULATOR_INLINE char* shared_pointer_in(const Block& block, uint32_t offset) {
+    if (offset < window) return block.dynamic_shared + offset - first_shared;
+    return block.static_shared + (int32_t(offset) - int32_t(first_static(block)));
+}
+
+[[noreturn]] SIMULATOR_EXPORT void fail_address(uint64_t address);
+
+SIMULATOR_INLINE char* shared_pointer(uint64_t address) {
+    const uint32_t rank = uint32_t(address) >> 24, offset = address & 0xffffff;
+    const Block& block = *current;
+    if (rank == block.cluster_rank && offset) return shared_pointer_in(block, offset);
+    if (!block.cluster || rank >= count_cluster(block) || !offset) fail_address(address);
+    return shared_pointer_in(*block.cluster[rank], offset);
+}
+
+// The block that an address leads to.
+SIMULATOR_INLINE Block& block_of(uint32_t address) {
+    return current->cluster ? *current->cluster[address >> 24] : *current;
+}
+
+}  // namespace simulator

@@ -1,0 +1,22 @@
+"""Inline PTX to C++: what a C++ compiler is given in place of an `asm` statement.
+
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %1, 0; @p mov.b32 %0, 7; }" : "+r"(x) : "r"(n));
+
+    do {
+        auto&& simulator_lvalue0 = (x);
+        const uint32_t simulator_1 = ::simulator::ptx::bits<uint32_t>(n);
+        uint32_t simulator_0 = ::simulator::ptx::bits<uint32_t>(simulator_lvalue0);
+        bool simulator_p;
+        simulator_p = ::simulator::ptx::compare<uint32_t>(NotEqual, simulator_1, 0);
+        if (simulator_p) simulator_0 = 7;
+        ::simulator::ptx::put(simulator_lvalue0, simulator_0);
+    } while (0);
+
+`statement` finds the parts of a statement, `language` reads PTX, `instructions` knows what each
+instruction becomes, and `translate` puts it together. What the C++ calls is in
+include/simulator/ptx.
+"""
+
+from simulator.ptx.translate import Refused, Translation, translations
+
+__all__ = ["Refused", "Translation", "translations"]

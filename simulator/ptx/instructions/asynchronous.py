@@ -1,0 +1,234 @@
+"""mbarrier, copies in bulk and of tensors, stores to the shared memory of other blocks."""
+
+from __future__ import annotations
+
+import re
+
+from simulator.ptx.language import NotPtx
+from simulator.ptx.rules import Rule, Use
+
+_SEM = r"(?:\.(?:release|acquire|relaxed))?(?:\.(?:cta|cluster))?"
+_SHARED = r"(?P<space>\.shared(?:::cta|::cluster)?)?"
+
+
+def _barrier(use: Use, index: int) -> str:
+    function = "shared" if use.groups.get("space") else "generic"
+    return f"${function}({use[index]})"
+
+
+def _init(use: Use) -> str:
+    return f"::simulator::mbarrier_init($barrier_at({_barrier(use, 0)}), {use[1]});"
+
+
+def _arrive(function: str) -> object:
+    """`state, [barrier], more`; a state is not given where the barrier is another block's."""
+
+    def code(use: Use) -> str:
+        has_state = use.operand(0).kind != "address"
+        at = int(has_state)
+        more = "".join(f", {use[index]}" for index in range(at + 1, len(use)))
+        call = f"${function}({_barrier(use, at)}{more});"
+        return f"{use[0]} = {call}" if has_state else call
+
+    return code
+
+
+def _simple(function: str) -> object:
+    def code(use: Use) -> str:
+        more = "".join(f", {use[index]}" for index in range(1, len(use)))
+        return f"${function}({_barrier(use, 0)}{more});"
+
+    return code
+
+
+def _wait(use: Use) -> str:
+    function = "wait" if use.groups["kind"] == "try_wait" else "test"
+    by = "parity" if use.groups["parity"] else "state"
+    barrier = f"$barrier_at({_barrier(use, 1)})"
+    return f"{use[0]} = ::simulator::mbarrier_{function}_{by}({barrier}, {use[2]});"
+
+
+_TYPES = {
+    "u32": "U32",
+    "s32": "S32",
+    "u64": "U64",
+    "s64": "S64",
+    "b32": "U32",
+    "b64": "U64",
+    "f16": "F16",
+    "bf16": "BF16",
+    "f32": "F32",
+    "f64": "F64",
+}
+
+
+def _reduction(name: str | None) -> str:
+    return f"::simulator::Reduction::{(name or 'none').capitalize()}"
+
+
+def _tensor_type(name: str | None) -> str:
+    return f"::simulator::TensorType::{_TYPES[name or 'u32']}"
+
+
+def _to_shared(use: Use) -> str:
+    """`[to], [from], bytes, [barrier]{, mask}{, policy}`."""
+    source = "generic" if use.groups["source"] == "global" else "shared"
+    mask = use[4] if use.groups["multicast"] else "0"
+    return f"$copy_bulk({use[0]}, ${source}({use[1]}), {use[2]}, {use[3]}, {mask});"
+
+
+def _to_global(use: Use) -> str:
+    op, type_ = use.groups.get("op"), use.groups.get("type")
+    return (
+        f"$copy_bulk_global($generic({use[0]}), $shared({use[1]}), {use[2]}, {_reduction(op)},"
+        f" {_tensor_type(type_)});"
+    )
+
+
+def _reduce_shared(use: Use) -> str:
+    return (
+        f"$reduce_bulk_shared({use[0]}, $shared({use[1]}), {use[2]}, {use[3]},"
+        f" {_reduction(use.groups['op'])}, {_tensor_type(use.groups['type'])});"
+    )
+
+
+def _box(use: Use, index: int) -> str:
+    rank = int(use.groups["rank"])
+    operand = use.operand(index)
+    if len(operand.parts) != 2:
+        raise NotPtx(f"the tensor's coordinates in {use.instruction.text}")
+    count = len(operand.parts[1].parts) if operand.parts[1].kind == "vector" else 1
+    if count != rank:
+        raise NotPtx(f"{count} coordinates in {use.instruction.text}")
+    return f"$Box{{{use[index]}}}, {rank}"
+
+
+def _box_to_shared(use: Use) -> str:
+    mask = use[3] if use.groups["multicast"] else "0"
+    return f"$copy_box({use[0]}, {_box(use, 1)}, {use[2]}, {mask});"
+
+
+def _box_to_global(use: Use) -> str:
+    return (
+        f"$copy_box_global({_box(use, 0)}, $shared({use[1]}), {_reduction(use.groups.get('op'))});"
+    )
+
+
+def _store(use: Use) -> str:
+    values = use.vector(1)
+    type_ = re.sub("^[fs]", "b", use.groups["type"])
+    listed = ", ".join(f"${type_}({value})" for value in values)
+    op = use.groups.get("op")
+    return (
+        f"$store_async({use[0]}, $Vector<${type_}, {len(values)}>{{{{{listed}}}}}, {use[2]},"
+        f" {_reduction(op)}, {_tensor_type(use.groups['type'] if op else None)});"
+    )
+
+
+_TELLS = r"\.mbarrier::complete_tx::bytes"
+_OP = r"\.(?P<op>add|min|max|inc|dec|and|or|xor)"
+_HINT = r"(?:\.L2::cache_hint)?"
+_MULTICAST = r"(?P<multicast>\.multicast::cluster)?"
+_B64 = r"\.b64"
+_H = "mbarriers.h"
+_BULK = "bulk_copies.h"
+
+RULES = [
+    Rule(rf"mbarrier\.init{_SHARED}{_B64}", _init, _H),
+    Rule(rf"mbarrier\.inval{_SHARED}{_B64}", _simple("mbarrier_inval"), _H),
+    Rule(rf"mbarrier\.expect_tx{_SEM}{_SHARED}{_B64}", _simple("mbarrier_expect"), _H),
+    Rule(rf"mbarrier\.complete_tx{_SEM}{_SHARED}{_B64}", _simple("mbarrier_complete"), _H),
+    Rule(
+        rf"mbarrier\.arrive(?:\.noComplete)?{_SEM}{_SHARED}{_B64}", _arrive("mbarrier_arrive"), _H
+    ),
+    Rule(
+        rf"mbarrier\.arrive\.expect_tx{_SEM}{_SHARED}{_B64}", _arrive("mbarrier_arrive_expect"), _H
+    ),
+    Rule(
+        rf"mbarrier\.arrive_drop(?:\.noComplete)?{_SEM}{_SHARED}{_B64}",
+        _arrive("mbarrier_arrive_drop"),
+        _H,
+    ),
+    Rule(
+        rf"mbarrier\.arrive_drop\.expect_tx{_SEM}{_SHARED}{_B64}",
+        _arrive("mbarrier_drop_expect"),
+        _H,
+    ),
+    Rule(
+        rf"mbarrier\.(?P<kind>test_wait|try_wait)(?P<parity>\.parity)?{_SEM}{_SHARED}{_B64}",
+        _wait,
+        _H,
+    ),
+    Rule(r"mbarrier\.pending_count\.b64", "{0} = $mbarrier_pending({1});", _H),
+    Rule(
+        rf"cp\.async\.mbarrier\.arrive\.noinc{_SHARED}{_B64}",
+        lambda use: f"$arrive_after_copies({_barrier(use, 0)}, true);",
+        "cp_async_mbarrier.h",
+    ),
+    Rule(
+        rf"cp\.async\.mbarrier\.arrive{_SHARED}{_B64}",
+        lambda use: f"$arrive_after_copies({_barrier(use, 0)}, false);",
+        "cp_async_mbarrier.h",
+    ),
+    Rule(
+        rf"cp\.async\.bulk\.shared::(?:cluster|cta)\.(?P<source>global|shared::cta){_TELLS}"
+        rf"{_MULTICAST}{_HINT}",
+        _to_shared,
+        _BULK,
+    ),
+    Rule(rf"cp\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}", _to_global, _BULK),
+    Rule(
+        rf"cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group{_HINT}{_OP}(?:\.noftz)?"
+        rf"\.(?P<type>[usb](?:32|64)|b?f16|f32|f64)",
+        _to_global,
+        _BULK,
+    ),
+    Rule(
+        rf"cp\.reduce\.async\.bulk\.shared::cluster\.shared::cta{_TELLS}{_OP}"
+        rf"\.(?P<type>[usb](?:32|64))",
+        _reduce_shared,
+        _BULK,
+    ),
+    Rule(r"cp\.async\.bulk\.commit_group", "::simulator::commit_group();", _BULK),
+    Rule(r"cp\.async\.bulk\.wait_group(?:\.read)?", "::simulator::wait_for_groups({0});", _BULK),
+    Rule(r"cp\.async\.bulk\.prefetch\.[\w.:]+", ";", "values.h"),
+    Rule(
+        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.shared::(?:cluster|cta)\.global(?:\.tile)?"
+        rf"{_TELLS}{_MULTICAST}(?:\.cta_group::1)?{_HINT}",
+        _box_to_shared,
+        _BULK,
+    ),
+    Rule(
+        rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group{_HINT}",
+        _box_to_global,
+        _BULK,
+    ),
+    Rule(
+        rf"cp\.reduce\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.global\.shared::cta{_OP}(?:\.tile)?"
+        rf"\.bulk_group{_HINT}",
+        _box_to_global,
+        _BULK,
+    ),
+    Rule(
+        rf"st\.async(?:\.weak)?(?:\.shared::cluster)?{_TELLS}(?:\.v[24])?\.(?P<type>[busf](?:32|64))",
+        _store,
+        _BULK,
+    ),
+    Rule(
+        rf"red\.async\.relaxed\.cluster(?:\.shared::cluster)?{_TELLS}{_OP}\.(?P<type>[usb](?:32|64))",
+        _store,
+        _BULK,
+    ),
+    Rule(
+        r"mapa(?P<space>\.shared::cluster)\.u(?:32|64)",
+        "{0} = $mapa({1}, {2});",
+        "clusters.h",
+    ),
+    Rule(r"mapa\.u64", "{0} = $mapa_generic({1}, {2});", "clusters.h"),
+    Rule(r"getctarank\.shared::cluster\.u(?:32|64)", "{0} = {1} >> 24;", "clusters.h"),
+    Rule(
+        r"getctarank\.u(?:32|64)",
+        "{0} = ::simulator::shared_address($generic({1})) >> 24;",
+        "clusters.h",
+    ),
+]

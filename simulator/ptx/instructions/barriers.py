@@ -1,0 +1,53 @@
+"""Barriers of a block and of a cluster, and grids that depend on each other."""
+
+from __future__ import annotations
+
+from simulator.ptx.rules import Rule, Use
+
+_BAR = r"(?:bar(?:\.cta)?|barrier(?:\.cta)?)"
+
+
+def _call(function: str) -> object:
+    def code(use: Use) -> str:
+        return f"${function}({', '.join(use[index] for index in range(len(use)))});"
+
+    return code
+
+
+def _reduce(use: Use) -> str:
+    """`d, a, b, p` or `d, a, p`: a sum, or whether all or any have a predicate."""
+    vote, count = use[-1], use[2] if len(use) == 4 else "0"
+    of = {
+        "popc": "simulator_voted.result",
+        "and": "simulator_voted.result == simulator_voted.all_result",
+        "or": "simulator_voted.result != 0",
+    }[use.groups["op"]]
+    return (
+        f"{{ const auto simulator_voted = $bar_red({use[1]}, {count}, {vote}); {use[0]} = {of}; }}"
+    )
+
+
+def _both(pattern: str, code: object) -> list[Rule]:
+    return [
+        Rule(rf"bar(?:\.cta)?\.{pattern}", code, "barriers.h"),
+        Rule(rf"barrier(?:\.cta)?\.{pattern}", code, "barriers.h"),
+    ]
+
+
+RULES = [
+    *_both(r"sync(?:\.aligned)?", _call("bar_sync")),
+    *_both(r"arrive(?:\.aligned)?", _call("bar_arrive")),
+    *_both(r"red\.(?P<op>popc|and|or)(?:\.aligned)?\.(?:u32|pred)", _reduce),
+    Rule(
+        r"barrier\.cluster\.arrive(?:\.(?:release|relaxed))?(?:\.aligned)?",
+        "$cluster_barrier_arrive();",
+        "clusters.h",
+    ),
+    Rule(
+        r"barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?",
+        "$cluster_barrier_wait();",
+        "clusters.h",
+    ),
+    # Kernels run one after another, so what a secondary one waits for has ended.
+    Rule(r"griddepcontrol\.(?:launch_dependents|wait)", ";", "values.h"),
+]

@@ -1,0 +1,126 @@
+"""Matrices of a warp: ldmatrix, stmatrix, movmatrix, and mma.sync."""
+
+from __future__ import annotations
+
+import re
+
+from simulator.ptx.language import NotPtx
+from simulator.ptx.rules import Rule, Use
+
+_MATRICES = r"(?P<rest>(?:\.(?:sync|aligned|m8n8|x[124]|trans|shared(?:::cta)?|b16))+)"
+
+
+def _shape(use: Use) -> tuple[int, str]:
+    words = use.groups["rest"].split(".")
+    if not {"sync", "aligned", "m8n8", "b16"} <= set(words):
+        raise NotPtx(use.instruction.mnemonic)
+    count = next((int(word[1]) for word in words if re.fullmatch("x[124]", word)), 0)
+    if count == 0:
+        raise NotPtx(f"{use.instruction.mnemonic}, which says x1, x2 or x4")
+    return count, "true" if "trans" in words else "false"
+
+
+def _load(use: Use) -> str:
+    count, transposed = _shape(use)
+    targets = use.vector(0)
+    if len(targets) != count:
+        raise NotPtx(f"{len(targets)} registers in {use.instruction.text}")
+    code = f"{{ const auto simulator_rows = $load_matrices<{count}, {transposed}>({use[1]}); "
+    code += "".join(f"{t} = simulator_rows.words[{i}]; " for i, t in enumerate(targets))
+    return code + "}"
+
+
+def _store(use: Use) -> str:
+    count, transposed = _shape(use)
+    values = use.vector(1)
+    if len(values) != count:
+        raise NotPtx(f"{len(values)} registers in {use.instruction.text}")
+    code = "{ $MatrixRows simulator_rows; "
+    code += "".join(f"simulator_rows.words[{i}] = {value}; " for i, value in enumerate(values))
+    return code + f"$store_matrices<{count}, {transposed}>({use[0]}, simulator_rows); }}"
+
+
+_BITS = {"b1": 1, "s4": 4, "u4": 4, "f64": 64, "tf32": 32, "f16": 16, "bf16": 16}
+# Of the tiles that PTX has for elements of so many bits: m and k.
+_TILES = {
+    1: {(8, 128), (16, 128), (16, 256)},
+    4: {(8, 32), (16, 32), (16, 64)},
+    8: {(8, 16), (16, 16), (16, 32)},
+    16: {(8, 4), (16, 8), (16, 16)},
+    32: {(16, 4), (16, 8)},
+    64: {(8, 4), (16, 4), (16, 8), (16, 16)},
+}
+
+
+def array(name: str, values: list[str], word: str) -> str:
+    return f"{word} {name}[] = {{{', '.join(f'{word}({value})' for value in values)}}}; "
+
+
+def _mma(use: Use) -> str:
+    groups = use.groups
+    a, b, d = groups["a"], groups["b"], groups["d"]
+    m, k = int(groups["m"]), int(groups["k"])
+    bits = _BITS.get(a, 8)
+    eight = a.startswith("e")
+    result = {"f": ("f16", "f32"), "b": ("f32", "s32"), "t": ("f32",), "e": ("f16", "f32")}
+    allowed = ("f64",) if a == "f64" else ("s32",) if a[0] in "su" else result[a[0]]
+    if (
+        (m, k) not in _TILES[bits]
+        or _BITS.get(b, 8) != bits
+        or (b != a and not (eight or a[0] in "su"))
+        or d not in allowed
+        or groups["c"] != d
+        or (eight and (m, k) == (8, 16))
+        or (a == "bf16" and (m, k) == (8, 4))
+        or (a == "bf16" and d != "f32")
+        or ((groups["x"], groups["y"]) != ("row", "col") and not (a == "f16" and k == 4))
+    ):
+        raise NotPtx(use.instruction.mnemonic)
+    word = "uint64_t" if a == "f64" else "uint32_t"
+    tile = f"${{Type}}::{a.upper()}, ${{Type}}::{b.upper()}, ${{Type}}::{d.upper()}, {m}, 8, {k}"
+    tile = tile.replace("${Type}", "$Type")
+    sum_ = "TwoHalves" if eight else "Exact25"
+    flags = [
+        f"::simulator::tensor_cores::Sum::{sum_}",
+        "true" if groups["satfinite"] else "false",
+        "true" if groups["bits"] == ".and.popc" else "false",
+        "1, 1",
+        "true" if groups["x"] == "col" else "false",
+        "true" if groups["y"] == "row" else "false",
+    ]
+    vectors = [use.vector(index) for index in range(4)]
+    rows = m // 8
+    units = k * bits // (4 * (64 if bits == 64 else 32))
+    counts = [rows * (1 if d == "f16" else 2), rows * units, units, rows * (1 if d == "f16" else 2)]
+    if (m, k, bits) == (8, 4, 16):
+        counts = [4 if d == "f16" else 8, 2, 2, 4 if d == "f16" else 8]
+    if [len(vector) for vector in vectors] != counts:
+        raise NotPtx(
+            f"{use.instruction.mnemonic} has {', '.join(map(str, counts))} registers, and here"
+            f" {', '.join(str(len(vector)) for vector in vectors)}"
+        )
+    code = "{ "
+    for name, vector in zip("abd", (vectors[1], vectors[2], vectors[3]), strict=True):
+        code += array(f"simulator_of_{name}", vector, word)
+    code += f"static constexpr ::simulator::tensor_cores::Tile simulator_tile{{{tile}, "
+    code += f"{', '.join(flags)}}}; "
+    code += "$mma(simulator_tile, simulator_of_a, simulator_of_b, simulator_of_d); "
+    code += "".join(f"{t} = simulator_of_d[{i}]; " for i, t in enumerate(vectors[0]))
+    return code + "}"
+
+
+RULES = [
+    Rule(rf"ldmatrix{_MATRICES}", _load, "matrices.h"),
+    Rule(rf"stmatrix{_MATRICES}", _store, "matrices.h"),
+    Rule(
+        r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16", "{0} = $transpose_matrix({1});", "matrices.h"
+    ),
+    Rule(
+        r"mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.(?P<x>row|col)\.(?P<y>row|col)"
+        r"(?P<satfinite>\.satfinite)?\.(?P<d>f16|f32|f64|s32)"
+        r"\.(?P<a>b1|[su][48]|f16|bf16|tf32|f64|e4m3|e5m2)\.(?P<b>b1|[su][48]|f16|bf16|tf32|f64|e4m3|e5m2)"
+        r"\.(?P<c>f16|f32|f64|s32)(?P<bits>\.(?:xor|and)\.popc)?",
+        _mma,
+        "mma.h",
+    ),
+]

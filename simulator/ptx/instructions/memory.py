@@ -1,0 +1,103 @@
+"""Loads and stores in all state spaces, addresses, hints for caches."""
+
+from __future__ import annotations
+
+import re
+
+from simulator.ptx.language import NotPtx
+from simulator.ptx.rules import Rule, Use
+
+SPACE = r"(?:\.(?P<space>global|shared(?:::cta|::cluster)?|const|local|param(?:::entry|::func)?))?"
+_WEAK = r"(?:\.(?P<order>weak))?"
+_ORDER = r"\.(?P<order>volatile|relaxed|acquire|release|mmio\.relaxed)"
+SCOPE = r"(?:\.(?:cta|cluster|gpu|sys))?"
+_CACHE = r"(?:\.(?:ca|cg|cs|lu|cv|wb|wt|nc|L1::\w+|L2::evict_\w+|L2::cache_hint|L2::\d+B|unified))*"
+_TYPE = r"(?:\.(?P<vector>v[248]))?\.(?P<type>[busf](?:8|16|32|64)|b128)"
+
+
+def pointer(use: Use, index: int) -> str:
+    """The address that operand `index` is, as a pointer."""
+    space = use.groups.get("space") or ""
+    return f"${'shared' if space.startswith('shared') else 'generic'}({use[index]})"
+
+
+def _load(use: Use) -> str:
+    targets, type_ = use.vector(0), use.groups["type"]
+    count = int((use.groups["vector"] or "v1")[1:])
+    if len(targets) != count:
+        raise NotPtx(f"{len(targets)} registers in {use.instruction.text}")
+    order = use.groups["order"]
+    function = "load" if order in (None, "weak") else "load_ordered"
+    code = f"{{ const auto simulator_values = ${function}<${type_}, {count}>({pointer(use, 1)}); "
+    for index, target in enumerate(targets):
+        value = f"simulator_values.values[{index}]"
+        if type_[0] == "f":
+            value = f"$word({value})"
+        code += f"{target} = {value}; "
+    return code + "}"
+
+
+def _store(use: Use) -> str:
+    values, type_ = use.vector(1), use.groups["type"]
+    count = int((use.groups["vector"] or "v1")[1:])
+    if len(values) != count:
+        raise NotPtx(f"{len(values)} registers in {use.instruction.text}")
+    type_ = re.sub(r"^[fs]", "b", type_)
+    listed = ", ".join(f"${type_}({value})" for value in values)
+    order = use.groups["order"]
+    function = "store" if order in (None, "weak") else "store_ordered"
+    return f"${function}({pointer(use, 0)}, $Vector<${type_}, {count}>{{{{{listed}}}}});"
+
+
+def _to(space: str) -> str:
+    return (
+        "{0} = ::simulator::shared_address($generic({1}));" if space == "shared" else "{0} = {1};"
+    )
+
+
+RULES = [
+    Rule(rf"ld{_WEAK}{SPACE}{_CACHE}{_TYPE}", _load, "memory.h"),
+    Rule(rf"ld{_ORDER}{SCOPE}{SPACE}{_CACHE}{_TYPE}", _load, "memory_order.h"),
+    Rule(rf"ld{SPACE}{_ORDER}{SCOPE}{_CACHE}{_TYPE}", _load, "memory_order.h"),
+    Rule(rf"ldu(?:\.(?P<order>weak))?{SPACE}{_TYPE}", _load, "memory.h"),
+    Rule(rf"st{_WEAK}{SPACE}{_CACHE}{_TYPE}", _store, "memory.h"),
+    Rule(rf"st{_ORDER}{SCOPE}{SPACE}{_CACHE}{_TYPE}", _store, "memory_order.h"),
+    Rule(rf"st{SPACE}{_ORDER}{SCOPE}{_CACHE}{_TYPE}", _store, "memory_order.h"),
+    Rule(
+        r"cvta\.shared(?:::cta|::cluster)?\.u(?:32|64)",
+        "{0} = uint64_t(uintptr_t($shared({1})));",
+        "memory.h",
+    ),
+    Rule(r"cvta\.to\.shared(?:::cta|::cluster)?\.u(?:32|64)", _to("shared"), "memory.h"),
+    Rule(r"cvta(?:\.to)?\.(?:global|const|local|param)\.u(?:32|64)", _to("global"), "memory.h"),
+    Rule(
+        r"isspacep\.(?P<space>shared(?:::cta|::cluster)?)",
+        "{0} = ::simulator::shared_address($generic({1})) != ::simulator::no_shared;",
+        "memory.h",
+    ),
+    Rule(
+        r"isspacep\.global",
+        "{0} = ::simulator::shared_address($generic({1})) == ::simulator::no_shared;",
+        "memory.h",
+    ),
+    # What says how to cache, and not what to read.
+    Rule(r"prefetchu\.L1", ";", "values.h"),
+    Rule(r"prefetch(?:\.(?:global|local|const|param))?(?:\.tensormap)?[\w.:]*", ";", "values.h"),
+    Rule(r"(?:discard|applypriority)(?:\.global)?\.L2(?:::\w+)?", ";", "values.h"),
+    Rule(r"createpolicy\.(?:fractional|range|cvt)[\w.:]*\.b64", "{0} = 0;", "values.h"),
+    # Orders what is carried out in order here.
+    Rule(r"membar\.(?:cta|gl|sys)", "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "values.h"),
+    Rule(
+        r"fence(?:\.(?:sc|acq_rel|acquire|release))?\.(?:sync_restrict::shared::\w+\.)?"
+        r"(?:cta|cluster|gpu|sys)",
+        "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
+        "values.h",
+    ),
+    Rule(
+        r"fence\.(?:mbarrier_init\.release\.cluster|proxy\.alias"
+        r"|proxy\.async(?:\.(?:global|shared(?:::\w+)?))?"
+        r"|proxy\.tensormap::generic\.\w+\.\w+|proxy\.tensormap::generic\.[\w.]+)",
+        "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
+        "values.h",
+    ),
+]

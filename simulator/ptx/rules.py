@@ -1,0 +1,81 @@
+"""How a rule says what an instruction becomes.
+
+    Rule(r"(?:add|sub)\\.(?P<type>u32)", "{0} = $add<${type}>({1}, {2});", "arithmetic.h")
+
+A rule is for all mnemonics that its pattern matches as a whole. Its code is C++ with the operands
+as {0}, {1} and so on, the pattern's groups by their names, and `$` for the namespace
+`simulator::ptx`; its header is one of include/simulator/ptx. Where a sentence of C++ does not say
+it, the code is a function of an `Use`, which returns it.
+
+Every register is a word of plain bits of its width (bool for a predicate): the functions take them
+and give them back, and know by their types what the bits mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simulator.ptx.language import Instruction, NotPtx, Operand
+
+
+@dataclass(frozen=True)
+class Use:
+    """An instruction where it is used.
+
+    groups: those of the rule's pattern.
+    rendered: each operand in C++: a vector's as a list.
+    """
+
+    instruction: Instruction
+    groups: dict[str, str | None]
+    rendered: list[str | list[str]]
+
+    def __getitem__(self, index: int) -> str:
+        """The C++ of operand `index`; negative from the end."""
+        try:
+            value = self.rendered[index]
+        except IndexError:
+            raise NotPtx(f"an operand is missing in {self.instruction.text}") from None
+        return value if isinstance(value, str) else ", ".join(value)
+
+    def vector(self, index: int) -> list[str]:
+        """The parts of operand `index`: of one that is no vector, itself."""
+        value = self.rendered[index]
+        return [value] if isinstance(value, str) else value
+
+    def operand(self, index: int) -> Operand:
+        return self.instruction.operands[index]
+
+    def __len__(self) -> int:
+        return len(self.rendered)
+
+
+class Rule(NamedTuple):
+    pattern: str
+    code: str | Callable[[Use], str]
+    header: str
+
+    @property
+    def firsts(self) -> list[str]:
+        """The first parts of the mnemonics that it is for."""
+        first = re.match(r"(?:\(\?(?:P<\w+>|:))?([\w|]+)", self.pattern)
+        return first[1].split("|")
+
+    @property
+    def shown(self) -> str:
+        """The pattern for people, as in `(add|sub).{s,u}32`."""
+        return re.sub(r"\(\?(?:P<\w+>|:)", "(", self.pattern).replace("\\.", ".")
+
+    def match(self, mnemonic: str) -> dict[str, str | None] | None:
+        found = re.fullmatch(self.pattern, mnemonic)
+        return None if found is None else found.groupdict()
+
+    def cpp(self, use: Use) -> str:
+        code = self.code if isinstance(self.code, str) else self.code(use)
+        if isinstance(self.code, str):
+            code = re.sub(r"\{(\d+)\}", lambda m: use[int(m[1])], code)
+            code = re.sub(r"\{([a-z]\w*)\}", lambda m: use.groups[m[1]] or "", code)
+        return code.replace("$", "::simulator::ptx::")

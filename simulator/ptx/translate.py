@@ -1,0 +1,312 @@
+"""The edits of a text that replace its `asm` statements by C++."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from simulator.ptx import statement
+from simulator.ptx.instructions import RULES, SPECIAL_REGISTERS, known_like
+from simulator.ptx.language import Block, Instruction, Label, NotPtx, Operand, read
+from simulator.ptx.rules import Rule, Use
+from simulator.ptx.statement import Statement, statements
+
+_WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64, "q": 128}
+_KINDS = {"pred": "bool", "b128": "unsigned __int128"}
+_SPECIAL = "special_registers.h"
+
+
+class Refused(NamedTuple):
+    """Why a statement cannot be translated."""
+
+    message: str
+    hint: str
+
+
+class Translation(NamedTuple):
+    """What becomes of one statement, from `start` to `end`.
+
+    edits: (from, to, replacement), in order; those of operands' expressions are left as they are.
+    headers: of include/simulator/ptx, that it needs.
+    """
+
+    start: int
+    end: int
+    edits: list[tuple[int, int, str]]
+    headers: frozenset[str]
+    refused: Refused | None
+
+
+def translations(text: str, code: str) -> Iterator[Translation]:
+    """Of each `asm` statement of a text; `code` is the text with comments and strings blank."""
+    for found in statements(text, code):
+        translator = _Translator(text, code, found)
+        try:
+            yield translator.translation()
+        except NotPtx as error:
+            message, hint = f"inline PTX that the simulator does not know: {error}", _hint(found)
+            if _is_in_macro(text, found.start):
+                yield translator.failure(message)
+            else:
+                refused = Refused(message, hint)
+                yield Translation(found.start, found.end, [], frozenset(), refused)
+
+
+def _is_in_macro(text: str, position: int) -> bool:
+    """Whether that is within a #define, which may never be used."""
+    start = text.rfind("\n", 0, position) + 1
+    while start > 1 and text[:start].rstrip("\r\n").endswith("\\"):
+        start = text.rfind("\n", 0, start - 1) + 1
+    return re.match(r"[ \t]*#[ \t]*define\b", text[start:position]) is not None
+
+
+class _Unknown(NotPtx):
+    pass
+
+
+def _hint(found: Statement) -> str:
+    words = re.findall(r"\b[a-z]\w*(?:\.\w+(?:::\w+)*)+", found.template)
+    like = next((near for word in words if not _rule(word) and (near := known_like(word))), "")
+    return f"It knows {like}." if like else "docs/ptx.md lists the instructions that it knows."
+
+
+def _rule(mnemonic: str) -> tuple[Rule, dict[str, str | None]] | None:
+    for rule in RULES.get(mnemonic.split(".")[0], ()):
+        groups = rule.match(mnemonic)
+        if groups is not None:
+            return rule, groups
+    return None
+
+
+class _Translator:
+    def __init__(self, text: str, code: str, found: Statement):
+        self._text, self._code, self._found = text, code, found
+        self._headers = {"values.h"}
+        self._in_place: set[int] = set()  # outputs that instructions write where they are
+        self._sinks = 0
+        self._has_carry = False
+
+    def translation(self) -> Translation:
+        found = self._found
+        if found.composed:
+            raise NotPtx(f"its text is put together by macros ({' '.join(found.composed[:3])})")
+        if re.search(r"^[ \t]*#[ \t]*(?:if|else|elif|endif)", self._inner(), re.MULTILINE):
+            raise NotPtx("a directive stands within the statement")
+        template = found.template if self._has_operands else found.template.replace("%%", "%")
+        block = read(template.replace("%=", "0"))
+        body = " ".join(self._step(step) for step in block.steps)
+        return Translation(
+            found.start, found.end, self._edits(block, body), frozenset(self._headers), None
+        )
+
+    def failure(self, message: str) -> Translation:
+        """What ends a kernel that uses it, and says why."""
+        found = self._found
+        quoted = message.replace("\\", " ").replace('"', "'")
+        code = f'do {{ ::simulator::ptx::unknown("{quoted}"); }} while (0)'
+        edit = self._edit(found.start, found.end, code)
+        return Translation(found.start, found.end, [edit], frozenset({"values.h"}), None)
+
+    @property
+    def _has_operands(self) -> bool:
+        return bool(self._found.operands)
+
+    def _inner(self) -> str:
+        return self._code[self._found.start : self._found.end]
+
+    # ---- The statement
+
+    def _edits(self, block: Block, body: str) -> list[tuple[int, int, str]]:
+        operands = self._found.operands
+        edits, position = [], self._found.start
+        before = "do { " + "".join(f"__label__ {label}; " for label in block.labels)
+        for index, operand in enumerate(operands):
+            edits.append(self._edit(position, operand.start, before + self._opening(index)))
+            before, position = "; ", operand.end
+        if not operands:
+            edits.append(self._edit(position, self._found.end, before + self._tail(block, body)))
+        else:
+            tail = "; " + self._tail(block, body)
+            edits.append(self._edit(position, self._found.end, tail))
+        return edits
+
+    def _edit(self, start: int, end: int, replacement: str) -> tuple[int, int, str]:
+        """Lines stay lines, in a macro too."""
+        breaks = "".join(re.findall(r"\\?\r?\n", self._text[start:end]))
+        return start, end, f"{replacement}{breaks}"
+
+    def _opening(self, index: int) -> str:
+        operand = self._found.operands[index]
+        if operand.is_output:
+            return f"auto&& simulator_lvalue{index} = "
+        if operand.letter == "n":
+            return f"const auto simulator_{index} = ::simulator::ptx::immediate"
+        word = self._word(operand)
+        return f"const {word} simulator_{index} = ::simulator::ptx::bits<{word}>"
+
+    def _word(self, operand: statement.Operand) -> str:
+        letter = operand.letter[:1]
+        if letter not in _WIDTHS:
+            raise NotPtx(f'the constraint "{operand.constraint}"')
+        width = _WIDTHS[letter]
+        return "unsigned __int128" if width == 128 else f"uint{width}_t"
+
+    def _tail(self, block: Block, body: str) -> str:
+        parts, put = [], []
+        for index, operand in enumerate(self._found.operands):
+            if not operand.is_output or index in self._in_place:
+                continue
+            word = self._word(operand)
+            initial = (
+                f"::simulator::ptx::bits<{word}>(simulator_lvalue{index})"
+                if operand.is_read
+                else f"{word}()"
+            )
+            parts.append(f"{word} simulator_{index} = {initial};")
+            put.append(f"::simulator::ptx::put(simulator_lvalue{index}, simulator_{index});")
+        for register in block.registers:
+            parts.append(f"[[maybe_unused]] {_type_of(register.kind)} {register.name};")
+        parts += [f"::simulator::ptx::Sink simulator_sink{n};" for n in range(self._sinks)]
+        parts += ["[[maybe_unused]] bool simulatorCarry = false;"] if self._has_carry else []
+        return " ".join([*parts, body, *put, "} while (0)"])
+
+    # ---- Its instructions
+
+    def _step(self, step: Instruction | Label) -> str:
+        if isinstance(step, Label):
+            return f"{step.name}:;"
+        code = self._instruction(step)
+        if step.guard is None:
+            return code
+        return f"if ({self._render(step.guard, step)}) {{ {code} }}"
+
+    def _instruction(self, step: Instruction) -> str:
+        if step.mnemonic in ("bra", "bra.uni"):
+            if len(step.operands) != 1 or step.operands[0].kind != "label":
+                raise NotPtx(f"{step.text}: no such label in the statement")
+            return f"goto {step.operands[0].value};"
+        found = _rule(step.mnemonic)
+        if found is None:
+            raise _Unknown(step.mnemonic)
+        rule, groups = found
+        self._headers.add(rule.header)
+        rendered: list[str | list[str]] = []
+        for operand in step.operands:
+            if operand.kind == "vector":
+                rendered.append([self._render(part, step) for part in operand.parts])
+            elif operand.kind == "pair":
+                rendered += [self._render(part, step) for part in operand.parts]
+            else:
+                rendered.append(self._render(operand, step))
+        use = Use(step, groups, rendered)
+        try:
+            code = rule.cpp(use)
+        except IndexError:
+            raise NotPtx(f"an operand is missing in {step.text}") from None
+        return re.sub(r"@(\d+)@", self._lvalue, self._with_carry(code, step))
+
+    def _with_carry(self, code: str, step: Instruction) -> str:
+        """The carry flag is the statement's own: between two there is none to rely on."""
+        if "@carry@" not in code:
+            return code
+        if not self._has_carry and step.mnemonic.split(".")[0] in ("addc", "subc", "madc"):
+            raise NotPtx(f"{step.text}: it needs the carry flag that another statement left")
+        self._has_carry = True
+        return code.replace("@carry@", "simulatorCarry")
+
+    def _lvalue(self, match: re.Match) -> str:
+        """An output that an instruction writes later, when it is waited for."""
+        self._in_place.add(int(match[1]))
+        return f"simulator_lvalue{match[1]}"
+
+    def _index(self, operand: Operand) -> int:
+        if operand.value.isdigit():
+            index = int(operand.value)
+        else:
+            names = [each.name for each in self._found.operands]
+            index = names.index(operand.value) if operand.value in names else len(names)
+        if index >= len(self._found.operands):
+            raise NotPtx(
+                f"%{operand.value}: the statement has {len(self._found.operands)} operands"
+            )
+        return index
+
+    def _render(self, operand: Operand, step: Instruction) -> str:
+        match operand.kind:
+            case "register":
+                return f"!{operand.value}" if operand.negated else operand.value
+            case "operand":
+                name = f"simulator_{self._index(operand)}"
+                return f"!{name}" if operand.negated else name
+            case "number":
+                return _number(operand, step.mnemonic)
+            case "sink":
+                self._sinks += 1
+                return f"simulator_sink{self._sinks - 1}"
+            case "special":
+                return self._special(operand.value)
+            case "address":
+                base = self._render(operand.parts[0], step)
+                terms = "".join(
+                    f" {'-' if term.negated else '+'} "
+                    + self._render(replace(term, negated=False), step)
+                    for term in operand.offset
+                )
+                rest = [self._coordinates(part, step) for part in operand.parts[1:]]
+                return ", ".join([f"{base}{terms}", *rest])
+            case "name" if operand.value == "WARP_SZ":
+                return "32u"
+            case "name":
+                raise NotPtx(f"{operand.value} in {step.text} is not declared in the statement")
+        raise NotPtx(step.text)
+
+    def _coordinates(self, operand: Operand, step: Instruction) -> str:
+        """Of a box in a tensor."""
+        parts = operand.parts if operand.kind == "vector" else (operand,)
+        return "{" + ", ".join(f"int32_t({self._render(part, step)})" for part in parts) + "}"
+
+    def _special(self, name: str) -> str:
+        self._headers.add(_SPECIAL)
+        plain = name.replace(".", "_")
+        if name not in SPECIAL_REGISTERS:
+            raise NotPtx(f"the special register %{name}")
+        return f"::simulator::ptx::special::{plain}()"
+
+
+def _type_of(kind: str) -> str:
+    if kind in _KINDS:
+        return _KINDS[kind]
+    if re.fullmatch(r"[bsuf](?:8|16|32|64)|f16x2|bf16x2", kind):
+        return {"f16x2": "uint32_t", "bf16x2": "uint32_t"}.get(kind) or f"uint{kind[1:]}_t"
+    raise NotPtx(f".reg .{kind}")
+
+
+def _number(operand: Operand, mnemonic: str) -> str:
+    text, sign = operand.value, "-" if operand.negated else ""
+    if match := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", text):
+        flipped = int(match[1], 16) ^ (0x80000000 if operand.negated else 0)
+        return f"{flipped:#x}u"
+    if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", text):
+        flipped = int(match[1], 16) ^ (1 << 63 if operand.negated else 0)
+        return f"{flipped:#x}ull"
+    kinds = re.findall(r"\.([a-z]+\d+)", mnemonic)
+    is_double = bool(kinds) and kinds[-1] == "f64"
+    is_float = bool(kinds) and kinds[-1] == "f32"
+    if "." in text or (re.search(r"[eE]", text) and not text.lower().startswith("0x")):
+        suffix = "" if is_double else "f"
+        word = "uint64_t" if is_double else "uint32_t"
+        return f"::simulator::ptx::bits<{word}>({sign}{text}{suffix})"
+    if (is_double or is_float) and not text.lower().startswith("0x"):
+        word, of = ("uint64_t", "double") if is_double else ("uint32_t", "float")
+        return f"::simulator::ptx::bits<{word}>({of}({sign}{text.rstrip('U')}))"
+    plain = text.rstrip("U").lower()
+    base = {"0b": 2, "0x": 16}.get(plain[:2], 10)
+    value = int(plain, base) * (-1 if operand.negated else 1)
+    if value < 0:
+        return f"({value})"
+    suffix = (
+        "" if value < 1 << 31 else "u" if value < 1 << 32 else "ll" if value < 1 << 63 else "ull"
+    )
+    return f"{value}{suffix}"
