@@ -28,7 +28,11 @@ INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
 _LIBRARIES = Path(__file__).with_name("libraries")
 # What carries out the functions that a header declares, by that header's name in INCLUDE.
-LIBRARIES = {"cublas_api.h": _LIBRARIES / "cublas.cpp", "curand.h": _LIBRARIES / "curand.cpp"}
+LIBRARIES = {
+    "cublas_api.h": _LIBRARIES / "cublas.cpp",
+    "curand.h": _LIBRARIES / "curand.cpp",
+    "simulator/tensor_cores.h": _LIBRARIES / "tensor_cores.cpp",
+}
 
 # CUDA code reads memory as other types than it was written, expects no errno, and has no
 # floating-point traps. Of what -O2 does beyond -O1 two things matter: vectors are fast, and a

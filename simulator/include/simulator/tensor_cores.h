@@ -1,0 +1,65 @@
+// What a tensor core computes: D = A B + C for one tile, bit for bit as on compute capability 9.0.
+// libraries/tensor_cores.cpp says how it rounds.
+#pragma once
+#include "block.h"
+
+namespace simulator::tensor_cores {
+
+enum class Type : uint8_t { F16, BF16, TF32, E4M3, E5M2, F64, S8, U8, S4, U4, B1, F32, S32 };
+
+// How the products of floating-point types are summed.
+enum class Sum : uint8_t {
+    Exact25,   // of all k at once, with 25 bits behind the largest exponent's
+    Exact13,   // the same with 13 bits: what wgmma does with 8-bit types
+    TwoHalves  // what mma.sync does with 8-bit types: pairs of k by turns, C last
+};
+
+// Elements lie densely: A as m rows of k, B as n columns of k, C and D as m rows of n. Those of
+// less than a byte are packed, the first in the lowest bits.
+struct Tile {
+    Type a, b, d;
+    uint8_t m;
+    uint16_t n, k;
+    Sum sum = Sum::Exact25;
+    bool saturate = false;            // integers
+    bool is_and = false;              // single bits: `and`, else `xor`, before they are counted
+    int8_t scale_a = 1, scale_b = 1;  // 1 or -1
+    bool a_is_column = false, b_is_row = false;  // of m8n8k4 alone
+};
+
+// d holds C before, and D afterwards.
+SIMULATOR_EXPORT void multiply(const Tile& tile, const void* a, const void* b, void* d);
+
+// The words in which one lane has its elements of a tile, as PTX's chapter on mma.sync shows.
+struct Fragments : Meeting {
+    const Tile* tile;
+    const void *a, *b;
+    void* d;
+};
+
+// What lanes do when they meet: with Fragments, and with the MatrixRows of ptx/matrices.h.
+SIMULATOR_EXPORT void multiply_fragments(Meeting* const* lanes, uint32_t which);
+SIMULATOR_EXPORT void distribute_rows(Meeting* const* lanes, uint32_t which);
+SIMULATOR_EXPORT void collect_rows(Meeting* const* lanes, uint32_t which);
+SIMULATOR_EXPORT void transpose(Meeting* const* lanes, uint32_t which);
+
+// A product of a warpgroup: 64 rows of A, from registers or, as B, from shared memory.
+struct WarpgroupTile {
+    Tile tile;  // of one warp: m is 16
+    bool a_in_registers;
+    bool a_is_transposed, b_is_transposed;  // in shared memory: m or n is contiguous, not k
+};
+
+// What all lanes of a warp ask for, one by one: D is where its accumulators lie.
+SIMULATOR_EXPORT void ask(const WarpgroupTile& tile, const uint32_t* a, uint64_t descriptor_a,
+                          uint64_t descriptor_b, bool accumulates, void* const* d, int count,
+                          const char* file, int line);
+SIMULATOR_EXPORT void commit();
+
+// And what they wait for: all groups but the last `prior`.
+struct Wait : Meeting {
+    unsigned prior, thread;
+};
+SIMULATOR_EXPORT void carry_out(Meeting* const* lanes, uint32_t which);
+
+}  // namespace simulator::tensor_cores

@@ -1,0 +1,398 @@
+// Tensor cores on a CPU. Compiled once, like the simulator's runtime, and opened when a kernel
+// includes simulator/tensor_cores.h.
+//
+// How they round was measured on an H100, and is what Fasi, Higham, Mikaitis and Pranesh (2021,
+// "Numerical behavior of NVIDIA tensor cores") found on earlier ones, with other widths. The
+// products of a tile's row and column are exact. They and C are aligned to the largest exponent
+// among them, where bits further behind than so many are cut off, and summed without rounding. A
+// float32 result is cut off, a float16 result is rounded to nearest. Which exponents count is
+// decided before the multiplication: that of a product is the sum of the factors'.
+#include "../include/simulator/tensor_cores.h"
+#include <math.h>
+#include <string.h>
+#include <algorithm>
+#include <vector>
+#ifndef __clang__
+#pragma GCC optimize("O3")
+#endif
+
+namespace simulator::tensor_cores {
+namespace {
+
+// The binary format of a type: 1 sign, so many bits of exponent and of fraction.
+struct Format {
+    int exponent, fraction, bits, dropped = 0;  // dropped: low bits of its word that do not count
+    bool has_infinity = true;
+    int bias() const { return (1 << (exponent - 1)) - 1; }
+};
+
+Format format_of(Type type) {
+    switch (type) {
+        case Type::F16:
+            return {5, 10, 16};
+        case Type::BF16:
+            return {8, 7, 16};
+        case Type::TF32:
+            return {8, 10, 32, 13};
+        case Type::E4M3:
+            return {4, 3, 8, 0, false};
+        case Type::E5M2:
+            return {5, 2, 8};
+        default:
+            return {8, 23, 32};
+    }
+}
+
+constexpr int none = -1000;  // the exponent of zero
+
+// A number as an integer times a power of two.
+struct Parts {
+    int magnitude, exponent, sign;  // value: magnitude * 2^(exponent - fraction); sign: 0 or -1
+    enum : uint8_t { Finite, Infinite, NaN } kind;
+};
+
+Parts parts_of(uint32_t word, const Format& format) {
+    word >>= format.dropped;
+    const int most = (1 << format.exponent) - 1;
+    const int fraction = word & ((1u << format.fraction) - 1);
+    const int exponent = word >> format.fraction & most;
+    const int sign = -int(word >> (format.exponent + format.fraction) & 1);
+    Parts parts{fraction, std::max(exponent, 1) - format.bias(), sign, Parts::Finite};
+    if (exponent) parts.magnitude |= 1 << format.fraction;
+    if (exponent == most && format.has_infinity)
+        parts.kind = fraction ? Parts::NaN : Parts::Infinite;
+    if (exponent == most && !format.has_infinity && fraction == (1 << format.fraction) - 1)
+        parts.kind = Parts::NaN;
+    if (parts.magnitude == 0 || parts.kind != Parts::Finite) parts.exponent = none;
+    if (parts.kind != Parts::Finite) parts.magnitude = 0;
+    return parts;
+}
+
+uint32_t word_at(const void* words, size_t i, int bits) {
+    switch (bits) {
+        case 8:
+            return static_cast<const uint8_t*>(words)[i];
+        case 16:
+            return static_cast<const uint16_t*>(words)[i];
+        default:
+            return static_cast<const uint32_t*>(words)[i];
+    }
+}
+
+constexpr int most_k = 32;  // of one sum
+
+// A number of so many columns, which are computed together.
+template <int wide>
+using Columns = int32_t[wide];
+
+// B of a tile, taken apart once.
+template <int wide>
+struct Factors {
+    Columns<wide> magnitude[most_k], exponent[most_k], sign[most_k];
+};
+
+// What is the same for all sums of a tile.
+struct Rounding {
+    int kept;      // bits behind the largest exponent's
+    int products;  // bits of fraction that a product has
+    int c;         // and C
+    bool is_half;  // D is float16
+    int result;    // bits of fraction of a float32 result
+};
+
+template <int wide>
+void sum_columns(int k, const Parts* a, const Factors<wide>& b, const Columns<wide>& c_magnitude,
+                 const Columns<wide>& c_exponent, const Columns<wide>& c_sign,
+                 const Rounding& rounding, double* totals) {
+    alignas(64) Columns<wide> top, low = {}, high = {};
+    for (int n = 0; n < wide; n++) top[n] = c_exponent[n];
+    for (int i = 0; i < k; i++) {
+        const int exponent = a[i].exponent;
+        for (int n = 0; n < wide; n++) top[n] = std::max(top[n], exponent + b.exponent[i][n]);
+    }
+    // A sum of eight products and C has less than 31 bits, so two of them are enough for 16.
+    const int shift = rounding.kept - rounding.products, half = (k + 1) / 2;
+    const auto add = [&](int i, Columns<wide>& to) {
+        const int magnitude = a[i].magnitude, exponent = a[i].exponent, sign = a[i].sign;
+        for (int n = 0; n < wide; n++) {
+            const uint32_t product = uint32_t(magnitude * b.magnitude[i][n]) << shift;
+            const int behind = std::min(top[n] - (exponent + b.exponent[i][n]), 31);
+            const int negative = sign ^ b.sign[i][n];
+            to[n] += (int32_t(product >> behind) ^ negative) - negative;
+        }
+    };
+    for (int i = 0; i < half; i++) add(i, low);
+    for (int i = half; i < k; i++) add(i, high);
+    const int up = std::max(rounding.kept - rounding.c, 0);
+    const int down = std::max(rounding.c - rounding.kept, 0);
+    for (int n = 0; n < wide; n++) {
+        const uint32_t magnitude = uint32_t(c_magnitude[n]) << up >> down;
+        const int behind = std::min(top[n] - c_exponent[n], 31);
+        low[n] += (int32_t(magnitude >> behind) ^ c_sign[n]) - c_sign[n];
+    }
+    for (int n = 0; n < wide; n++) {
+        const int64_t scale = int64_t(std::max(top[n], -500) - rounding.kept + 1023) << 52;
+        double power;
+        memcpy(&power, &scale, sizeof power);
+        totals[n] = (double(low[n]) + double(high[n])) * power;
+    }
+}
+
+// Cut off to so many bits of fraction, and to multiples of the smallest subnormal number.
+float float32_of(double exact, int fraction) {
+    if (fabs(exact) < 0x1p-126) return float(trunc(exact * 0x1p149) * 0x1p-149);
+    int64_t bits;
+    memcpy(&bits, &exact, sizeof bits);
+    bits &= -1ll << (52 - fraction);
+    memcpy(&exact, &bits, sizeof exact);
+    return float(exact);  // what is too large is infinite
+}
+
+uint16_t float16_of(double exact) {
+    int64_t bits;
+    memcpy(&bits, &exact, sizeof bits);
+    const int exponent = std::max(int(bits >> 52 & 0x7ff) - 1023, -14);
+    const double unit = ldexp(1.0, exponent - 10);
+    const double rounded = nearbyint(exact / unit) * unit;
+    if (rounded == 0) return 0;
+    const uint16_t sign = rounded < 0 ? 0x8000 : 0;
+    const double size = fabs(rounded);
+    if (size > 65504) return sign | 0x7c00;
+    int power;
+    const double part = frexp(size, &power);  // part in [0.5, 1)
+    if (power - 1 < -14) return sign | uint16_t(size * 0x1p24);
+    return sign | uint16_t((power - 1 + 15) << 10) | (uint16_t(part * 2048) & 0x3ff);
+}
+
+// The sum where a factor or C is no finite number: NaN, infinity, or nothing special (0).
+struct Special {
+    bool nan = false, plus = false, minus = false;
+
+    void add(const Parts& a, const Parts& b) {
+        const bool negative = a.sign != b.sign;
+        if (a.kind == Parts::NaN || b.kind == Parts::NaN) {
+            nan = true;
+        } else if (a.kind == Parts::Infinite || b.kind == Parts::Infinite) {
+            const bool is_zero = (a.kind == Parts::Finite && a.magnitude == 0) ||
+                                 (b.kind == Parts::Finite && b.magnitude == 0);
+            (is_zero ? nan : negative ? minus : plus) = true;
+        }
+    }
+    void add(const Parts& c) {
+        if (c.kind == Parts::NaN) nan = true;
+        if (c.kind == Parts::Infinite) (c.sign ? minus : plus) = true;
+    }
+    bool any() const { return nan || plus || minus; }
+    bool is_nan() const { return nan || (plus && minus); }
+};
+
+// D += A B of so many rows, columns and k, for the k of a list.
+template <int wide>
+void multiply_by_columns(const Tile& tile, const void* a, const void* b, void* d, const int* ks,
+                         int count, const Rounding& rounding) {
+    const Format of_a = format_of(tile.a), of_b = format_of(tile.b);
+    const Format of_d = rounding.is_half ? format_of(Type::F16) : format_of(Type::F32);
+    thread_local std::vector<Parts> rows;
+    rows.resize(size_t(tile.m) * count);
+    bool is_plain = true;
+    for (int m = 0; m < tile.m; m++) {
+        for (int i = 0; i < count; i++) {
+            Parts& parts = rows[m * count + i];
+            parts = parts_of(word_at(a, size_t(m) * tile.k + ks[i], of_a.bits), of_a);
+            if (tile.scale_a < 0) parts.sign = ~parts.sign;
+            is_plain &= parts.kind == Parts::Finite;
+        }
+    }
+    alignas(64) Factors<wide> factors;
+    Parts columns[wide][most_k];
+    for (int first = 0; first < tile.n; first += wide) {
+        const int width = std::min<int>(wide, tile.n - first);
+        bool columns_are_plain = is_plain;
+        for (int n = 0; n < wide; n++) {
+            for (int i = 0; i < count; i++) {
+                Parts parts{0, none, 0, Parts::Finite};
+                if (n < width) {
+                    const size_t at = size_t(first + n) * tile.k + ks[i];
+                    parts = parts_of(word_at(b, at, of_b.bits), of_b);
+                    if (tile.scale_b < 0) parts.sign = ~parts.sign;
+                }
+                columns_are_plain &= parts.kind == Parts::Finite;
+                columns[n][i] = parts;
+                factors.magnitude[i][n] = parts.magnitude;
+                factors.exponent[i][n] = parts.exponent;
+                factors.sign[i][n] = parts.sign;
+            }
+        }
+        for (int m = 0; m < tile.m; m++) {
+            const size_t row = size_t(m) * tile.n + first;
+            alignas(64) Columns<wide> magnitude, exponent, sign;
+            Parts c[wide];
+            bool row_is_plain = columns_are_plain;
+            for (int n = 0; n < wide; n++) {
+                c[n] = n < width ? parts_of(word_at(d, row + n, of_d.bits), of_d)
+                                 : Parts{0, none, 0, Parts::Finite};
+                row_is_plain &= c[n].kind == Parts::Finite;
+                magnitude[n] = c[n].magnitude;
+                exponent[n] = c[n].exponent;
+                sign[n] = c[n].sign;
+            }
+            alignas(64) double totals[wide];
+            sum_columns(
+                count, &rows[m * count], factors, magnitude, exponent, sign, rounding, totals);
+            for (int n = 0; n < width; n++) {
+                Special special;
+                if (!row_is_plain) {
+                    for (int i = 0; i < count; i++) special.add(rows[m * count + i], columns[n][i]);
+                    special.add(c[n]);
+                }
+                if (rounding.is_half)
+                    static_cast<uint16_t*>(d)[row + n] =
+                        special.is_nan() ? 0x7fff
+                        : special.plus   ? 0x7c00
+                        : special.minus  ? 0xfc00
+                                         : float16_of(totals[n]);
+                else if (special.any())
+                    static_cast<uint32_t*>(d)[row + n] =
+                        special.is_nan() ? 0x7fffffff
+                        : special.plus   ? 0x7f800000
+                                         : 0xff800000;
+                else
+                    static_cast<float*>(d)[row + n] = float32_of(totals[n], rounding.result);
+            }
+        }
+    }
+}
+
+void multiply_floats(const Tile& tile, const void* a, const void* b, void* d, const int* ks,
+                     int count, const Rounding& rounding) {
+    (tile.n <= 8 ? multiply_by_columns<8>
+                 : multiply_by_columns<16>)(tile, a, b, d, ks, count, rounding);
+}
+
+float float_of_half(uint16_t word) {
+    const Parts parts = parts_of(word, format_of(Type::F16));
+    if (parts.kind == Parts::NaN) return NAN;
+    const float size =
+        parts.kind == Parts::Infinite ? INFINITY : ldexpf(parts.magnitude, parts.exponent - 10);
+    return parts.sign ? -size : size;
+}
+
+void multiply_floats(const Tile& tile, const void* a, const void* b, void* d) {
+    const Format of_a = format_of(tile.a), of_b = format_of(tile.b);
+    const bool is_half = tile.d == Type::F16;
+    Rounding rounding{25, of_a.fraction + of_b.fraction, is_half ? 10 : 23, is_half, 23};
+    int ks[most_k];
+    const int k = tile.k;
+    if (tile.sum != Sum::TwoHalves) {
+        if (tile.sum == Sum::Exact13) rounding.kept = rounding.result = 13;
+        for (int i = 0; i < k; i++) ks[i] = i;
+        return multiply_floats(tile, a, b, d, ks, k, rounding);
+    }
+    // As float16, in two products that begin with zero. C is added as anywhere.
+    const size_t count = size_t(tile.m) * tile.n;
+    std::vector<uint32_t> words(is_half ? (count + 1) / 2 : count);
+    for (int part = 0; part < 2; part++) {
+        int taken = 0;
+        for (int i = 0; i < k; i++)
+            if (i % 4 / 2 == part) ks[taken++] = i;
+        multiply_floats(tile, a, b, words.data(), ks, taken, rounding);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (is_half) {
+            auto& c = static_cast<uint16_t*>(d)[i];
+            const float sum =
+                float_of_half(c) + float_of_half(reinterpret_cast<uint16_t*>(words.data())[i]);
+            c = sum != sum ? 0x7fff : isinf(sum) ? (sum < 0 ? 0xfc00 : 0x7c00) : float16_of(sum);
+        } else {
+            auto& c = static_cast<float*>(d)[i];
+            float product;
+            memcpy(&product, &words[i], sizeof product);
+            const float sum = c + product;
+            const uint32_t nan = 0x7fffffff;
+            memcpy(&c, sum == sum ? static_cast<const void*>(&sum) : &nan, sizeof c);
+        }
+    }
+}
+
+void multiply_doubles(const Tile& tile, const double* a, const double* b, double* d) {
+    for (int m = 0; m < tile.m; m++) {
+        for (int n = 0; n < tile.n; n++) {
+            double sum = d[m * tile.n + n];
+            for (int k = 0; k < tile.k; k++) sum = fma(a[m * tile.k + k], b[n * tile.k + k], sum);
+            d[m * tile.n + n] = sum;
+        }
+    }
+}
+
+int integer_at(const void* words, size_t i, Type type) {
+    const auto bytes = static_cast<const uint8_t*>(words);
+    switch (type) {
+        case Type::S8:
+            return int8_t(bytes[i]);
+        case Type::U8:
+            return bytes[i];
+        case Type::U4:
+            return bytes[i / 2] >> i % 2 * 4 & 15;
+        default:
+            return int8_t(bytes[i / 2] >> i % 2 * 4 << 4) >> 4;
+    }
+}
+
+void multiply_integers(const Tile& tile, const void* a, const void* b, int32_t* d) {
+    thread_local std::vector<int> rows, columns;
+    const auto take_apart = [&](std::vector<int>& to, const void* from, int count, Type type) {
+        to.resize(size_t(count) * tile.k);
+        for (size_t i = 0; i < to.size(); i++) to[i] = integer_at(from, i, type);
+    };
+    take_apart(rows, a, tile.m, tile.a);
+    take_apart(columns, b, tile.n, tile.b);
+    for (int m = 0; m < tile.m; m++) {
+        for (int n = 0; n < tile.n; n++) {
+            int64_t sum = d[m * tile.n + n];
+            int products = 0;  // at most 256 of 16 bits
+            for (int k = 0; k < tile.k; k++)
+                products += rows[m * tile.k + k] * columns[n * tile.k + k];
+            sum += products;
+            if (tile.saturate) sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
+            d[m * tile.n + n] = int32_t(sum);
+        }
+    }
+}
+
+void multiply_bits(const Tile& tile, const uint32_t* a, const uint32_t* b, int32_t* d) {
+    const int words = tile.k / 32;
+    for (int m = 0; m < tile.m; m++) {
+        for (int n = 0; n < tile.n; n++) {
+            for (int i = 0; i < words; i++) {
+                const uint32_t x = a[m * words + i], y = b[n * words + i];
+                d[m * tile.n + n] += __builtin_popcount(tile.is_and ? x & y : x ^ y);
+            }
+        }
+    }
+}
+
+}  // namespace
+
+void multiply(const Tile& tile, const void* a, const void* b, void* d) {
+    switch (tile.a) {
+        case Type::F64:
+            return multiply_doubles(tile, static_cast<const double*>(a),
+                                    static_cast<const double*>(b), static_cast<double*>(d));
+        case Type::S8:
+        case Type::U8:
+        case Type::S4:
+        case Type::U4:
+            return multiply_integers(tile, a, b, static_cast<int32_t*>(d));
+        case Type::B1:
+            return multiply_bits(tile, static_cast<const uint32_t*>(a),
+                                 static_cast<const uint32_t*>(b), static_cast<int32_t*>(d));
+        default:
+            return multiply_floats(tile, a, b, d);
+    }
+}
+
+}  // namespace simulator::tensor_cores
+
+#include "tensor_cores/fragments.h"
+#include "tensor_cores/warpgroups.h"
+#include "tensor_cores/wmma.h"
