@@ -229,7 +229,7 @@ __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backwar
 // Where forward_vector's launch would take the most threads that a cluster has.
 template <class T>
 bool launch_pipelined(const Forward<T>& p, const RowLaunch& of_vector, cudaStream_t stream) {
-    if constexpr (kMayHaveClusters && sizeof(T) == 4) {
+    if constexpr (sizeof(T) == 4) {
         if (of_vector.blocks * of_vector.block.x != kClusterBlocks * kSharedThreads) return false;
         const RowLaunch launch = pipelined_launch<T, kQueueVectors, kQueueDepth, 2>(
             forward_pipelined<T>, kWideThreads, p.rows, p.cols);
@@ -277,10 +277,8 @@ BackwardKernels<Backward<T>> backward_kernels() {
         kernels.vector = backward_vector<T, true>;
         kernels.edges = backward_vector<T, false>;
         kernels.bytes = NextRow<T>::kBytes;
-        if constexpr (kMayHaveClusters) {
-            kernels.cluster = backward_pipelined<T>;
-            kernels.cluster_bytes = BackwardQueue<T>::kBytes;
-        }
+        kernels.cluster = backward_pipelined<T>;
+        kernels.cluster_bytes = BackwardQueue<T>::kBytes;
     }
     return kernels;
 }

@@ -220,22 +220,19 @@ __global__ __launch_bounds__(kSliceThreads, kSliceBlocks) void dx_slices(Backwar
 
 template <class T>
 bool launch_cluster(const Forward<T>& p, cudaStream_t stream) {
-    if constexpr (kMayHaveClusters) {
-        RowLaunch launch;
-        const bool is_short = p.cols <= kShortCols<T>;
-        const auto kernel = is_short ? forward_pipelined<T, 2, 3> : forward_pipelined<T, 4, 2>;
-        if (is_short) {
-            launch = pipelined_launch<T, 2, 3>(kernel, kWideThreads, p.rows, p.cols);
-        } else {
-            launch =
-                pipelined_launch<T, 4, 2>(kernel, kWideThreads / 2, p.rows, p.cols, kClusterBlocks);
-            if (launch.blocks == 0)
-                launch = pipelined_launch<T, 4, 2>(kernel, kWideThreads, p.rows, p.cols);
-        }
-        if (launch.blocks > 0) launch.start(kernel, stream, p, launch.blocks);
-        return launch.blocks > 0;
+    RowLaunch launch;
+    const bool is_short = p.cols <= kShortCols<T>;
+    const auto kernel = is_short ? forward_pipelined<T, 2, 3> : forward_pipelined<T, 4, 2>;
+    if (is_short) {
+        launch = pipelined_launch<T, 2, 3>(kernel, kWideThreads, p.rows, p.cols);
+    } else {
+        launch =
+            pipelined_launch<T, 4, 2>(kernel, kWideThreads / 2, p.rows, p.cols, kClusterBlocks);
+        if (launch.blocks == 0)
+            launch = pipelined_launch<T, 4, 2>(kernel, kWideThreads, p.rows, p.cols);
     }
-    return false;
+    if (launch.blocks > 0) launch.start(kernel, stream, p, launch.blocks);
+    return launch.blocks > 0;
 }
 
 template <class T>
@@ -274,12 +271,10 @@ BackwardKernels<Backward<T>> backward_kernels() {
         kernels.vector = backward_vector<T, true>;
         kernels.edges = backward_vector<T, false>;
         kernels.bytes = NextRow<T>::kBytes;
-        if constexpr (kMayHaveClusters) {
-            kernels.cluster = backward_pipelined<T>;
-            kernels.cluster_bytes = BackwardQueue<T>::kBytes;
-            // (Rows of two-byte elements that fill a block, too: as clusters of one.)
-            if (sizeof(T) == 2) kernels.most = kBackwardThreads / 2;
-        }
+        kernels.cluster = backward_pipelined<T>;
+        kernels.cluster_bytes = BackwardQueue<T>::kBytes;
+        // (Rows of two-byte elements that fill a block, too: as clusters of one.)
+        if (sizeof(T) == 2) kernels.most = kBackwardThreads / 2;
     }
     return kernels;
 }

@@ -313,14 +313,12 @@ constexpr int kWaitingCols = kClusterBlocks * kSharedThreads / 2 * kSharedVector
 template <class T>
 bool launch_cluster(const Forward<T>& p, cudaStream_t stream) {
     const bool adds = p.residual != nullptr;
-    if constexpr (kMayHaveClusters) {
-        if (!adds && p.cols > kWaitingCols<T>) {
-            const RowLaunch launch = pipelined_launch<T, kQueueVectors, kQueueDepth>(
-                forward_pipelined<T>, kWideThreads, p.rows, p.cols);
-            if (launch.blocks > 0) {
-                launch.start(forward_pipelined<T>, stream, p, launch.blocks);
-                return true;
-            }
+    if (!adds && p.cols > kWaitingCols<T>) {
+        const RowLaunch launch = pipelined_launch<T, kQueueVectors, kQueueDepth>(
+            forward_pipelined<T>, kWideThreads, p.rows, p.cols);
+        if (launch.blocks > 0) {
+            launch.start(forward_pipelined<T>, stream, p, launch.blocks);
+            return true;
         }
     }
     const auto kernel = adds ? forward_cluster<T, 2> : forward_cluster<T, 1>;
@@ -369,12 +367,10 @@ BackwardKernels<Backward<T>> backward_kernels() {
         kernels.vector = backward_vector<T, true>;
         kernels.edges = backward_vector<T, false>;
         kernels.bytes = NextRow<T>::kBytes;
-        if constexpr (kMayHaveClusters) {
-            kernels.cluster = backward_cluster<T>;
-            kernels.cluster_bytes = NextRows<T>::kBytes;
-            // (Rows of two-byte elements that fill a block, too: as clusters of one.)
-            if (sizeof(T) == 2) kernels.most = kBackwardThreads / 2;
-        }
+        kernels.cluster = backward_cluster<T>;
+        kernels.cluster_bytes = NextRows<T>::kBytes;
+        // (Rows of two-byte elements that fill a block, too: as clusters of one.)
+        if (sizeof(T) == 2) kernels.most = kBackwardThreads / 2;
     }
     return kernels;
 }

@@ -22,6 +22,15 @@ _HEADERS = [
         "stream_attributes.h",
     ),
     (r"\bcudaLaunch(?:Cooperative)?Kernel\b", "kernel_address.h"),
+    (
+        r"\bcudaLaunch(?:KernelEx\w*|Config_t|Attribute\w*)\b|\bcudaOccupancyMax\w*Cluster\w*",
+        "launch_ex.h",
+    ),
+    (r"\b__cluster[A-Z_]\w*\s*\(", "cluster.h"),
+    (
+        r"\bCUtensorMap\w*|\bcuTensorMap\w+|\bcudaGetDriverEntryPoint\w*|\bcuGetProcAddress\b",
+        "tensor_map_encode.h",
+    ),
     (r"\bcuda(?:MemPool|MallocFromPool|DeviceGet(?:Default)?MemPool|DeviceSetMemPool)", "pools.h"),
     (
         r"\bcuda(?:Texture|Surface|Resource|Address|Filter|Read|Boundary)\w*|\btex[123C]\w*"
@@ -43,7 +52,9 @@ _HEADERS = [
     ),
 ]
 # Where the address of a kernel is to be known as a kernel's.
-_BY_ADDRESS = re.compile(r"\bcudaLaunch(?:Cooperative)?Kernel\b|\bcuda\w*KernelNode\w*")
+_BY_ADDRESS = re.compile(
+    r"\bcudaLaunch(?:Cooperative)?Kernel\b|\bcudaLaunchKernelExC\b|\bcuda\w*KernelNode\w*"
+)
 _NAME = r"(?P<name>(?:&\s*)?[A-Za-z_]\w*(?:\s*::\s*\w+)*(?:\s*<[^;(){}]*>)?)"
 _CAST = re.compile(
     r"\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)\s*" + _NAME + r"(?=\s*[,;:)}])"

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from simulator import needs, torch_rewrite
+from simulator import needs, ptx, torch_rewrite
 from simulator.device_code import DeviceCode, Load, body_of, variables
 from simulator.directives import directives_of, dropped_lines, in_function
 from simulator.scan import blank, closing
@@ -55,9 +55,11 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     load = Load.of([text]) if load is None else load
     device = DeviceCode(text, code, load)
     launches = list(_launches(code))
-    _refuse(code, path, device, launches)
+    assembly = list(ptx.translations(text, code))
+    _refuse(code, path, device, launches, assembly)
     edits = [
         *launches,
+        *(edit for each in assembly for edit in each.edits),
         *_dynamic_shared(text, code),
         *_launch_bounds(code),
         *_noinline(code),
@@ -66,7 +68,9 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     edits += [*_called_through_pointers(code), *needs.kernel_addresses(code)]
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
     edits += torch_rewrite.edits(text, code)
-    parts, end = [f"#include <{header}>\n" for header in needs.headers(code)], 0
+    headers = needs.headers(code)
+    headers += sorted({f"simulator/ptx/{name}" for each in assembly for name in each.headers})
+    parts, end = [f"#include <{header}>\n" for header in headers], 0
     parts += torch_rewrite.header(code), line_one(path)
     for start, stop, replacement in sorted(edits):
         parts += text[end:start], replacement
@@ -276,14 +280,15 @@ def _shared_alignment(code: str) -> Iterator[_Edit]:
 
 
 def _launch_bounds(code: str) -> Iterator[_Edit]:
-    for match in re.finditer(r"\b__launch_bounds__\s*(?=\()", code):
+    """What stands before a kernel's parameters, as the first thing in its body."""
+    for match in re.finditer(r"\b__(?P<what>launch_bounds|cluster_dims)__\s*(?=\()", code):
         bounds_end = closing(code, match.end())
         parameters = bounds_end and code.find("(", bounds_end)
         end = parameters and parameters > 0 and closing(code, parameters)
         body = end and re.compile(r"\s*\{").match(code, end)
         if body:
             bounds = " ".join(code[match.end() : bounds_end].split())
-            yield body.end(), body.end(), f" SIMULATOR_LAUNCH_BOUNDS{bounds}"
+            yield body.end(), body.end(), f" SIMULATOR_{match['what'].upper()}{bounds}"
 
 
 def _called_through_pointers(code: str) -> Iterator[_Edit]:
@@ -326,22 +331,12 @@ _HAS = "|".join(
     for path in sorted((_INCLUDE / folder).rglob("*.*"))
 )
 _UNSUPPORTED = [
-    (r"\b(?:__asm__|__asm|asm)\b", "the simulator does not run inline PTX", _KEEP),
     (
-        r"\bwmma\s*::|\bnvcuda\s*::|<mma\.h>",
-        "the simulator does not run wmma (tensor cores)",
+        r"\bcuTensorMapEncodeIm2col\w*",
+        "the simulator's tensor maps are tiled: it has none for images (im2col)",
         _KEEP,
     ),
-    (
-        r"\bCUtensorMap\b|\bcp_async_bulk\w*|<cuda/ptx>|<cudaTypedefs\.h>",
-        "the simulator does not run TMA and asynchronous copies",
-        _KEEP,
-    ),
-    (
-        r"\b__cluster_dims__\b|\bthis_cluster\b|\bcluster_group\b|\bcudaLaunchKernelEx\w*",
-        "the simulator does not run thread block clusters",
-        _KEEP,
-    ),
+    (r"<cuda/ptx>", "the simulator does not have <cuda/ptx>", "Write the instruction as asm."),
     (
         r"\bthis_multi_grid\b|\bmulti_grid_group\b|\bcudaLaunchCooperativeKernelMultiDevice\b",
         "the simulator has one device, and no grid over several, which CUDA 13 has none of either",
@@ -412,9 +407,16 @@ def _launches_of_kernels(code: str, launches: list[_Edit]) -> Iterator[int]:
             yield from (start for start in opened if opening < start < end)
 
 
-def _refuse(code: str, path: str, device: DeviceCode, launches: list[_Edit]) -> None:
+def _refuse(
+    code: str,
+    path: str,
+    device: DeviceCode,
+    launches: list[_Edit],
+    assembly: list[ptx.Translation],
+) -> None:
     """Raises Unsupported for the first thing that cannot run and is compiled for a CPU."""
     found = [(start, *_NESTED) for start in _launches_of_kernels(code, launches)]
+    found += [(each.start, *each.refused) for each in assembly if each.refused]
     for pattern, message, hint in (*_UNSUPPORTED, *torch_rewrite.UNSUPPORTED):
         found += [(m.start(), message, hint) for m in re.finditer(pattern, code)]
     if not found:

@@ -10,13 +10,17 @@
 // What kernels under check call, and others have inlined: waiting for each other.
 #include "include/simulator/cuda/parking.h"
 #include "include/simulator/grid.h"
+#include "include/simulator/named_barriers.h"
 #include "include/simulator/tile.h"
 
 #include "executor/async_copies.h"
+#include "executor/bulk_copies.h"
 #include "executor/clocks.h"
 #include "executor/copies.h"
 #include "executor/graphs.h"
+#include "executor/launch_ex.h"
 #include "executor/launches.h"
+#include "executor/named_barriers.h"
 #include "executor/parking.h"
 #include "executor/pools.h"
 #include "executor/streams.h"

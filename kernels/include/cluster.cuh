@@ -9,10 +9,7 @@
 constexpr int kClusterBlocks = 8;  // of a cluster, at most, on every GPU with clusters
 constexpr int kMostBlocks = 16;    // on those that have more for a kernel that asks, as an H200
 
-// The simulator has none: a kernel that needs them is not compiled for it.
-constexpr bool kMayHaveClusters = PLAYGROUND_CUDA;
-
-#if PLAYGROUND_CUDA && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 // The mbarrier of PTX: a block waits at it for bytes from the blocks of its cluster. It completes
 // a phase when the bytes that were expected have come, and is then there for the next ones. Waiting
@@ -194,8 +191,6 @@ class RowReduce : public BlockReduce<kWarps * kBlocks> {
     int blocks_;
 };
 
-#if PLAYGROUND_CUDA
-
 // May this kernel be launched in clusters, on the current device and as it was compiled?
 template <class Kernel>
 bool has_clusters(Kernel* kernel) {
@@ -250,20 +245,3 @@ int clusters_at_once(void (*kernel)(Parameters...), int blocks, dim3 block, int 
     cudaGetLastError();  // not of the launch to come
     return 0;
 }
-
-#else
-
-template <class Kernel>
-bool has_clusters(Kernel*) {
-    return false;
-}
-template <class... Parameters, class... Arguments>
-void launch_clusters(void (*)(Parameters...), int, unsigned, dim3, int, cudaStream_t,
-                     Arguments...) {}
-
-template <class... Parameters>
-int clusters_at_once(void (*)(Parameters...), int, dim3, int) {
-    return 0;
-}
-
-#endif

@@ -5,6 +5,7 @@
 // commits the copies that it has started as a group, and waits for its own groups alone.
 #pragma once
 
+#include <cuda_pipeline_primitives.h>
 #include "vec.cuh"
 
 // What shared memory for copies consists of: they are fastest when they begin with a line of it.
@@ -12,10 +13,6 @@
 struct alignas(128) CacheLine {
     char at[128];
 };
-
-#if PLAYGROUND_CUDA
-
-#include <cuda_pipeline_primitives.h>
 
 // N elements, which have 4, 8 or 16 bytes together and stand on a multiple of that. 16 bytes are
 // read as `load_once` reads them.
@@ -39,15 +36,3 @@ template <int pending>
 __device__ void cp_async_wait() {
     __pipeline_wait_prior(pending);
 }
-
-#else  // the simulator copies at once
-
-template <int N, class T>
-__device__ void cp_async(T* shared, const T* global) {
-    store(shared, load<N>(global));
-}
-__device__ inline void cp_async_commit() {}
-template <int pending>
-__device__ void cp_async_wait() {}
-
-#endif

@@ -8,8 +8,6 @@
 
 #include "cluster.cuh"
 
-#if PLAYGROUND_CUDA
-
 __device__ inline void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");
@@ -38,18 +36,3 @@ void launch_secondary(void (*kernel)(Parameters...), int blocks, unsigned grid, 
     }
     cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
-
-#else
-
-__device__ inline void launch_dependents() {}
-template <class T>
-__device__ T* grid_dependency_wait(T* left) {
-    return left;
-}
-template <class... Parameters, class... Arguments>
-void launch_secondary(void (*kernel)(Parameters...), int, unsigned grid, dim3 block,
-                      cudaStream_t stream, Arguments... arguments) {
-    kernel<<<grid, block, 0, stream>>>(arguments...);
-}
-
-#endif

@@ -22,7 +22,6 @@ __device__ Vec<T, N> load(const T* p) {
     return *reinterpret_cast<const Vec<T, N>*>(p);
 }
 
-#if PLAYGROUND_CUDA
 // L2 gives up the lines that are read with this policy after all others. Then what a kernel writes
 // leaves for memory first, which is worth up to 5% of its time (docs/cache.md).
 __device__ inline uint64_t evict_last() {
@@ -30,7 +29,6 @@ __device__ inline uint64_t evict_last() {
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     return policy;
 }
-#endif
 
 // load, with that policy, of what a kernel reads once and does not write: nvcc may move it. Where
 // nothing is there, it is `nothing`.

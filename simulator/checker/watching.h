@@ -52,7 +52,7 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     if (seed) std::shuffle(threads.begin(), threads.end(), std::mt19937(seed + launches.size()));
     order.begin_launch();
     started.clear();
-    is_cooperative = launch.cooperative;
+    is_cooperative = launch.cooperative || launch.in_clusters();
 
     // What is not a tensor's: the block's shared arrays, and the memory in which threads run. Those
     // of an earlier launch stay for the report alone.

@@ -21,10 +21,10 @@ struct AsyncCopies {
 AsyncCopies& copies_of_thread() {
     thread_local std::unique_ptr<AsyncCopies[]> of_threads(new AsyncCopies[max_threads]);
     AsyncCopies& mine = of_threads[worker->rank];
-    if (mine.block != worker->blocks_run) {
+    if (mine.block != worker->serial) {
         mine.copies.clear();
         mine.done = mine.batches = 0;
-        mine.block = worker->blocks_run;
+        mine.block = worker->serial;
     }
     return mine;
 }

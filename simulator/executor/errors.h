@@ -13,6 +13,7 @@ struct Error {
     cudaError_t code = cudaSuccess;
     std::string message;
     bool is_interrupt = false;  // the kernel is not to blame
+    uint3 wanted = {0, 0, 0};   // the clusters in which the kernel is to be launched
 };
 
 namespace {

@@ -74,6 +74,13 @@ void deliver(Warp& warp, uint32_t lanes, Exchange exchange) {
             return reduce<uint32_t>(warp, lanes, [](auto a, auto b) { return a | b; });
         case Exchange::Xor:
             return reduce<uint32_t>(warp, lanes, [](auto a, auto b) { return a ^ b; });
+        case Exchange::Meet: {
+            Meeting* meetings[warp_size] = {};
+            for_each_lane(lanes, [&](unsigned lane) {
+                meetings[lane] = reinterpret_cast<Meeting*>(warp.value[lane]);
+            });
+            return meetings[__builtin_ctz(lanes)]->run(meetings, lanes);
+        }
     }
 }
 

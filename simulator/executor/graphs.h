@@ -17,7 +17,11 @@ struct BoundLaunch {
     Error error;
 
     BoundLaunch(const void* kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
-                bool cooperative = false) {
+                bool cooperative = false)
+        : BoundLaunch(kernel, configured(grid, block, shared, cooperative), arguments) {}
+
+    // As `wanted` says of extents, shared memory and clusters.
+    BoundLaunch(const void* kernel, const Launch& wanted, void** arguments) {
         Entry entry;
         {
             std::lock_guard<std::mutex> lock(entries_mutex);
@@ -36,10 +40,11 @@ struct BoundLaunch {
                           entry.parameters)};
             return;
         }
-        entry.launch.grid = grid;
-        entry.launch.block = block;
-        entry.launch.shared = shared;
-        entry.launch.cooperative = cooperative;
+        entry.launch.grid = wanted.grid;
+        entry.launch.block = wanted.block;
+        entry.launch.shared = wanted.shared;
+        entry.launch.cooperative = wanted.cooperative;
+        entry.launch.cluster = wanted.cluster;
         entry.launch.body_bytes = entry.body_bytes;
         std::vector<char> body(entry.body_bytes + entry.body_alignment);
         void* place = body.data();
@@ -49,6 +54,15 @@ struct BoundLaunch {
         entry.launch.body = place;
         kept = std::make_shared<KeptLaunch>(entry.launch);
         error = check(kept->launch);
+    }
+
+    static Launch configured(dim3 grid, dim3 block, size_t shared, bool cooperative) {
+        Launch launch{};
+        launch.grid = grid;
+        launch.block = block;
+        launch.shared = shared;
+        launch.cooperative = cooperative;
+        return launch;
     }
 
     cudaError_t run_in(cudaStream_t stream) {

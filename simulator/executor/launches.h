@@ -13,6 +13,31 @@ bool within(const dim3& extent, const dim3& limit) {
            extent.z - 1 < limit.z;  // 0 - 1 is large
 }
 
+// The blocks that a cluster may have: more than 8 if the kernel has been allowed them.
+int largest_cluster(const void* function) { return allows_large_clusters(function) ? 16 : 8; }
+
+Error check_cluster(const Launch& launch) {
+    const dim3 &grid = launch.grid, &of = launch.cluster;
+    const auto refuse = [&](cudaError_t code, const std::string& reason) {
+        return Error{code, describe(launch) + ": " + reason};
+    };
+    if (of.x == 0 && of.y == 0 && of.z == 0) return {};
+    const uint64_t size = uint64_t(of.x) * of.y * of.z;
+    const uint64_t most = largest_cluster(launch.function);
+    if (size == 0 || size > most)
+        return refuse(
+            cudaErrorInvalidClusterSize,
+            text("a cluster of (%u, %u, %u) blocks; it has at least 1 and at most 8, or 16 after "
+                 "cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1)",
+                 of.x, of.y, of.z));
+    if (grid.x % of.x || grid.y % of.y || grid.z % of.z)
+        return refuse(cudaErrorInvalidClusterSize,
+                      text("a grid of (%u, %u, %u) blocks is not divisible into clusters of "
+                           "(%u, %u, %u)",
+                           grid.x, grid.y, grid.z, of.x, of.y, of.z));
+    return {};
+}
+
 // CUDA's verdict on a launch, with the reason. It is cudaErrorInvalidValue to all of them, as seen
 // with CUDA 13.0; its documentation, and CUDA 12, say cudaErrorInvalidConfiguration to the first
 // two.
@@ -38,6 +63,7 @@ Error check(const Launch& launch) {
             "%zu bytes of dynamic shared memory; %zu are allowed, and at most %zu after "
             "cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
             launch.shared, allowed, most_shared));
+    if (const Error refusal = check_cluster(launch); refusal.code != cudaSuccess) return refusal;
     if (launch.cooperative) {
         int fit = 0;
         api::occupancy(&fit, int(block.x * block.y * block.z), launch.shared);
@@ -63,6 +89,12 @@ Error execute(const Launch& launch) {
     launches_so_far.fetch_add(1, std::memory_order_relaxed);
     interrupts->enter();
     Error error = pool->run(launch);
+    if (error.code == cudaErrorInvalidClusterSize && error.wanted.x) {
+        Launch in_clusters = launch;
+        in_clusters.cluster = {error.wanted.x, error.wanted.y, error.wanted.z};
+        error = check(in_clusters);
+        if (error.code == cudaSuccess) error = pool->run(in_clusters);
+    }
     interrupts->leave();
     fflush(stdout);  // what the kernel printed
     if (error.code != cudaSuccess && !error.is_interrupt) breakage.set(error);
@@ -130,6 +162,17 @@ void fail(const char* reason, const char* what, const char* file, int line) {
     }
     worker->fail(cudaErrorLaunchFailure,
                  text("%s:%d: thread %u: %s: %s", file, line, worker->rank, what, reason));
+}
+
+// The first thing that any thread of such a kernel does: nothing has been done yet.
+void want_clusters(unsigned x, unsigned y, unsigned z) {
+    Error error{cudaErrorInvalidClusterSize,
+                describe(*worker->launch) +
+                    text(": the kernel is compiled for clusters of (%u, %u, %u), and launched in "
+                         "others",
+                         x, y, z)};
+    if (!worker->launch->in_clusters()) error.wanted = {x, y, z};
+    worker->give_up(error);
 }
 
 void fail_bounds(unsigned threads, const char* file, int line) {

@@ -10,6 +10,8 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+#include "bulk_copies.h"
+#include "clusters.h"
 #include "shared_memory.h"
 #include "stops.h"
 #ifdef __linux__
@@ -53,9 +55,10 @@ class Pool {
     Error run(const Launch& launch) {
         std::lock_guard<std::mutex> one_launch_at_a_time(launching);
         begin(launch);
-        launch.cooperative ? run_together(launch)
-        : watcher          ? run_watched(launch, *watcher)
-                           : spread(launch);
+        launch.cooperative     ? run_together(launch)
+        : launch.in_clusters() ? run_clusters(launch)
+        : watcher              ? run_watched(launch, *watcher)
+                               : spread(launch);
         end();
         if (stopping.asked) {
             stopping.tell(describe(launch));
@@ -79,6 +82,7 @@ class Pool {
                 for (const Worker* helper : helping) send_stop(helper->thread);
             }
             if (launch->cooperative) gathering.give_up();
+            if (launch->in_clusters()) cluster.give_up();
         }
         is_stopping = false;
     }
@@ -92,7 +96,8 @@ class Pool {
         if (!launch || next != next_before || changed != changed_before) {
             next_before = next, changed_before = changed;
             calls = 0;
-        } else if (++calls % patience == 0 && !launch->instrumented && !launch->cooperative) {
+        } else if (++calls % patience == 0 && !launch->instrumented && !launch->cooperative &&
+                   !launch->in_clusters()) {
             const unsigned threads = launch->block.x * launch->block.y * launch->block.z;
             const unsigned resident =
                 cores * std::min<unsigned>(blocks_per_processor, threads_per_processor / threads);
@@ -174,6 +179,70 @@ class Pool {
         work_together(launch);
         dismiss(for_blocks);
         if (watcher) failure = {};  // it is the watcher's to tell
+    }
+
+    // As many threads as a cluster has blocks, which run one cluster after another.
+    void run_clusters(const Launch& launch) {
+        blocks = count_blocks(launch);
+        next = 0;
+        cluster.begin(launch);
+        if (watcher) begin_watched(launch, *watcher);
+        const size_t size = cluster.blocks.size();
+        try {
+            if (size > 1) call(for_clusters, size - 1, size - 1);
+        } catch (const std::system_error&) {
+            cluster.give_up();
+            fail({cudaErrorCooperativeLaunchTooLarge,
+                  describe(launch) + text(": the system has no %zu threads for its blocks", size)});
+        }
+        work_in_cluster(launch);
+        dismiss(for_clusters);
+        if (watcher) failure = {};  // it is the watcher's to tell
+    }
+
+    // The n-th block of a cluster, x first.
+    static uint64_t block_in_cluster(const Launch& launch, uint64_t number, unsigned rank) {
+        const dim3 &grid = launch.grid, &of = launch.cluster;
+        const uint64_t across = grid.x / of.x, down = grid.y / of.y;
+        const uint64_t x = number % across * of.x + rank % of.x;
+        const uint64_t y = number / across % down * of.y + rank / of.x % of.y;
+        const uint64_t z = number / across / down * of.z + rank / of.x / of.y;
+        return (z * grid.y + y) * grid.x + x;
+    }
+
+    void work_in_cluster(const Launch& launch) {
+        Worker& self = this_worker();
+        const unsigned rank = unsigned(next.fetch_add(1, std::memory_order_relaxed));
+        const uint64_t size = cluster.blocks.size();
+        if (rank >= size) return;
+        bool is_known = &self == host;
+        copies_of(self);
+        self.team = &cluster;
+        self.cluster_rank = rank;
+        self.cluster_extent = launch.cluster;
+        for (uint64_t n = 0; n * size < blocks; n++) {
+            if (stopping.asked) cluster.give_up();
+            if (!cluster.gather(rank, self)) break;
+            self.cluster = cluster.blocks.data();
+            self.changes_seen = cluster.changes();
+            const uint64_t block = block_in_cluster(launch, n, rank);
+            self.number = n * size + rank;
+            if (watcher && !std::exchange(is_known, true))
+                watcher->begin_thread(launch, {simulator_dynamic_shared, launch.shared},
+                                      {{&self, sizeof self}, self.stacks.memory()});
+            if (watcher) watcher->begin_block(self, block);
+            if (!self.run_block(launch, index_of(launch, block), watcher)) {
+                const bool is_first = fail(self.error);
+                if (watcher && is_first) watcher->end_block(stopping.asked ? nullptr : &self.error);
+                cluster.give_up();
+                break;
+            }
+            if (watcher) watcher->end_block(nullptr);
+            cluster.leave(rank);
+        }
+        self.team = nullptr;
+        self.cluster = nullptr;
+        self.cluster_rank = 0;
     }
 
     static uint64_t count_blocks(const Launch& launch) {
@@ -315,7 +384,9 @@ class Pool {
     Error failure;
 
     std::mutex mutex;
-    Crew for_cores{&Pool::work}, for_blocks{&Pool::work_together}, for_relief{&Pool::work};
+    Crew for_cores{&Pool::work}, for_blocks{&Pool::work_together}, for_relief{&Pool::work},
+        for_clusters{&Pool::work_in_cluster};
+    Cluster cluster;
     std::condition_variable idle;
     std::vector<const Worker*> helping;  // since the last launch that called helpers
     unsigned busy = 0;

@@ -16,6 +16,15 @@ constexpr size_t most_shared =
 std::mutex allowances_mutex;
 std::map<const void*, size_t> allowances;
 
+// The kernels that may have clusters of more than 8 blocks.
+std::map<const void*, bool> large_clusters;
+
+bool allows_large_clusters(const void* function) {
+    std::lock_guard<std::mutex> lock(allowances_mutex);
+    const auto found = large_clusters.find(function);
+    return found != large_clusters.end() && found->second;
+}
+
 size_t allowed_shared(const void* function) {
     std::lock_guard<std::mutex> lock(allowances_mutex);
     size_t allowed = default_shared;
@@ -32,8 +41,14 @@ cudaError_t set_attribute(const void* function, cudaFuncAttribute attribute, int
     if (!function) return record(cudaErrorInvalidDeviceFunction);
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout)  // a hint, in percent
         return record(value < -1 || value > 100 ? cudaErrorInvalidValue : cudaSuccess);
+    if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) {
+        std::lock_guard<std::mutex> lock(allowances_mutex);
+        large_clusters[function] = value != 0;
+        return cudaSuccess;
+    }
+    if (attribute == cudaFuncAttributeClusterSchedulingPolicyPreference) return cudaSuccess;
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
-        return record(cudaErrorNotSupported);  // clusters
+        return record(cudaErrorNotSupported);  // a cluster's size that a kernel requires
     if (value < 0 || size_t(value) > most_shared) return record(cudaErrorInvalidValue);
     std::lock_guard<std::mutex> lock(allowances_mutex);
     allowances[function] = value;

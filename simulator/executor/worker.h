@@ -13,11 +13,21 @@
 #include "errors.h"
 #include "exchanges.h"
 #include "gathering.h"
+#include "shared_memory.h"
 #include "stacks.h"
 #include "watcher.h"
 
 namespace simulator {
 namespace {
+
+class Cluster;
+}  // namespace
+struct BulkCopies;
+namespace {
+class Worker;
+void finish_copies(Worker& block);
+void forget_copies(Worker& block);
+std::string describe_mbarrier(Worker& block, unsigned rank);
 
 class Worker : public Block {
   public:
@@ -33,16 +43,24 @@ class Worker : public Block {
     bool converge();
     bool wake_pausing();
     bool is_stuck();
+    bool wait_in_cluster();
+    void come_to_cluster();
+    void leave_cluster_barrier(unsigned rank);
+    void open_named(unsigned id);
     void report_deadlock();
+    std::string describe_deadlock();
     Context* fresh();
 
     const pthread_t thread = pthread_self();  // that it is of
     bool running = false;
     Watcher* watched_by = nullptr;
-    uint64_t blocks_run = 0;
-    size_t number = 0;                      // of the block, in a cooperative grid
-    uint64_t grid_round = 0;                // for which it waits there
-    unsigned alive_before = 0, rounds = 0;  // at the last round of waking those who pause
+    size_t number = 0;                       // of the block, in a cooperative grid
+    uint64_t grid_round = 0;                 // for which it waits there
+    Cluster* team = nullptr;                 // the blocks of its cluster
+    uint64_t changes_seen = 0;               // of theirs
+    BulkCopies* bulk_copies = nullptr;       // that are to be carried out; made once
+    uint64_t barriers_awaited[max_threads];  // of the cluster, by each thread
+    unsigned alive_before = 0, rounds = 0;   // at the last round of waking those who pause
     Error error;
     Stacks stacks;
 
@@ -69,11 +87,13 @@ bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     order = watcher ? watcher->threads_in_order() : nullptr;
     tracked = false;
     grid_steps = 0;
+    dynamic_shared = simulator_dynamic_shared;
     error.code = cudaSuccess;
     running = true;
-    blocks_run++;
+    serial++;
     if (launch->instrumented) set_built_ins();
     switch_fiber(&native, fresh());
+    error.code == cudaSuccess ? finish_copies(*this) : forget_copies(*this);
     running = false;
     return error.code == cudaSuccess;
 }
@@ -123,6 +143,10 @@ void Worker::give_up(const Error& why) {
     leave(&native);
 }
 
+}  // namespace
+Block& running_block() { return *worker; }
+namespace {
+
 void stop_block(const char* message) { worker->fail(cudaErrorIllegalAddress, message); }
 
 // ---- Threads that can go on
@@ -165,6 +189,17 @@ bool Worker::wake_pausing() {
     return ready != 0;
 }
 
+// Whether what the lanes do together is the same for all.
+bool is_one_instruction(const Warp& warp, uint32_t lanes) {
+    const auto run_of = [&](unsigned lane) {
+        return reinterpret_cast<const Meeting*>(warp.value[lane])->run;
+    };
+    const auto first = run_of(__builtin_ctz(lanes));
+    bool same = true;
+    for_each_lane(lanes, [&](unsigned lane) { same &= run_of(lane) == first; });
+    return same;
+}
+
 // If all living lanes of the key's mask wait with this key, gives them their results and makes them
 // ready.
 bool Worker::try_exchange(unsigned w, uint64_t key) {
@@ -173,7 +208,8 @@ bool Worker::try_exchange(unsigned w, uint64_t key) {
     if ((warp.exchange & lanes) != lanes) return false;
     bool same = true;
     for_each_lane(lanes, [&](unsigned lane) { same &= warp.key[lane] == key; });
-    if (!same) return false;
+    if (!same || (Exchange(key >> 32) == Exchange::Meet && !is_one_instruction(warp, lanes)))
+        return false;
     if (watched_by) watched_by->exchange(*this, w, lanes, Exchange(key >> 32));
     deliver(warp, lanes, Exchange(key >> 32));
     warp.exchange &= ~lanes;
@@ -264,8 +300,13 @@ class Ranges {
     std::string written;
 };
 
-// One line for each place at which threads wait.
 void Worker::report_deadlock() {
+    error = {cudaErrorLaunchFailure, describe_deadlock()};
+    stacks.reset();
+}
+
+// One line for each place at which threads wait.
+std::string Worker::describe_deadlock() {
     std::vector<std::pair<std::string, Ranges>> places;
     for (unsigned rank = 0; rank < size; rank++) {
         const Warp& it = warps[rank / warp_size];
@@ -273,6 +314,14 @@ void Worker::report_deadlock() {
         if (!(it.alive >> lane & 1)) continue;
         const Thread& thread = threads[rank];
         std::string place = text("%s:%d: %s", thread.file, thread.line, thread.what);
+        if ((it.parked | it.pausing) >> lane & 1 && strstr(thread.what, "mbarrier"))
+            place += describe_mbarrier(*this, rank);
+        if (it.named >> lane & 1) {
+            const NamedBarrier& barrier = named[it.key[lane]];
+            place += text(
+                " (barrier %llu: %u of %u threads have come)", (unsigned long long)it.key[lane],
+                barrier.arrived, barrier.expected ? barrier.expected : alive);
+        }
         if (it.exchange >> lane & 1) place += text(" (mask 0x%08x)", uint32_t(it.key[lane]));
         size_t i = 0;
         while (i < places.size() && places[i].first != place) i++;
@@ -285,8 +334,7 @@ void Worker::report_deadlock() {
     for (auto& [place, ranks] : places)
         message += text("\n  %s: %u thread%s (%s)", place.c_str(), ranks.count,
                         ranks.count == 1 ? "" : "s", ranks.str().c_str());
-    error = {cudaErrorLaunchFailure, message};
-    stacks.reset();
+    return message;
 }
 
 }  // namespace
@@ -297,8 +345,9 @@ void Worker::report_deadlock() {
 void Block::track(unsigned rank) {
     tracked = true;
     alive = size - (next - 1);
-    arrived = votes = 0;
+    arrived = votes = in_cluster = 0;
     ready = 0;
+    memset(named, 0, sizeof named);
     for (unsigned w = 0, first = 0; first < size; w++, first += warp_size) {
         Warp& warp = warps[w];
         warp.alive = size - first >= warp_size ? ~0u : (1u << (size - first)) - 1;
@@ -307,7 +356,7 @@ void Block::track(unsigned rank) {
         else if (first < rank)
             warp.alive &= ~0u << (rank - first);
         warp.ready = warp.barrier = warp.exchange = warp.convergence = warp.pausing = 0;
-        warp.tile = warp.parked = 0;
+        warp.tile = warp.parked = warp.named = warp.in_cluster = 0;
     }
     if (!order) return;
     for (unsigned w = 0; w * warp_size < size; w++) warps[w].alive = 0;
@@ -325,7 +374,8 @@ Context* Block::next_fiber() {
                 return simulator::next_fiber(*this, warp * warp_size);
         if (next < size) return self.fresh();
         if (alive == 0) return &self.native;
-        if (!self.converge() && (self.is_stuck() || !self.wake_pausing())) {
+        if (self.converge() || (self.team && self.wait_in_cluster())) continue;
+        if (self.is_stuck() || !self.wake_pausing()) {
             self.report_deadlock();
             return &self.native;
         }
@@ -403,6 +453,10 @@ void Block::finish(unsigned rank) {
     Warp& warp = warps[rank / warp_size];
     warp.alive &= ~(1u << rank % warp_size);
     if (--alive == arrived && arrived) open_barrier();
+    if (self.team) self.leave_cluster_barrier(rank);
+    for (unsigned id = 0; id < 16; id++)
+        if (named[id].arrived && !named[id].expected && named[id].arrived >= alive)
+            self.open_named(id);
     for (uint32_t waiting = warp.exchange; waiting; waiting &= warp.exchange & (waiting - 1))
         self.try_exchange(rank / warp_size, warp.key[__builtin_ctz(waiting)]);
     if (warp.tile) self.try_tile(rank / warp_size);

@@ -5,6 +5,7 @@
 #pragma once
 #include <type_traits>
 #include "cuda_runtime.h"
+#include "simulator/cluster.h"
 #include "simulator/grid.h"
 #include "simulator/tile.h"
 
@@ -58,7 +59,7 @@ class thread_group {
     unsigned long long size() const { return num_threads(); }
 
   protected:
-    enum class Type : uint8_t { Grid, Block, Lanes };
+    enum class Type : uint8_t { Grid, Cluster, Block, Lanes };
 
     explicit thread_group(Type type) : type(type) {}
     thread_group(unsigned mask, bool is_tile, unsigned meta_rank, unsigned meta_size)
@@ -120,6 +121,56 @@ class grid_group : public thread_group {
 };
 
 inline grid_group this_grid() { return {}; }
+
+// ---- The cluster, of which a block is the only one where none has been asked for
+
+class cluster_group : public thread_group {
+  public:
+    struct arrival_token {};
+
+    cluster_group() : thread_group(Type::Cluster) {}
+
+    static void sync(SIMULATOR_CALLER) {
+        simulator::cluster_arrive("cluster_group::sync", file, line);
+        simulator::cluster_wait("cluster_group::sync", file, line);
+    }
+    static arrival_token barrier_arrive(SIMULATOR_CALLER) {
+        simulator::cluster_arrive("cluster_group::barrier_arrive", file, line);
+        return {};
+    }
+    static void barrier_wait(arrival_token&& = {}, SIMULATOR_CALLER) {
+        simulator::cluster_wait("cluster_group::barrier_wait", file, line);
+    }
+
+    static unsigned query_shared_rank(const void* address) {
+        return __cluster_query_shared_rank(address);
+    }
+    template <class T>
+    static T* map_shared_rank(T* address, int rank, SIMULATOR_CALLER) {
+        return simulator::map_shared(address, unsigned(rank), file, line);
+    }
+
+    static dim3 dim_blocks() { return __clusterDim(); }
+    static unsigned num_blocks() { return simulator::cluster_size(); }
+    static dim3 block_index() { return __clusterRelativeBlockIdx(); }
+    static unsigned block_rank() { return simulator::current->cluster_rank; }
+    static dim3 dim_threads() {
+        const dim3 blocks = dim_blocks();
+        return {blocks.x * blockDim.x, blocks.y * blockDim.y, blocks.z * blockDim.z};
+    }
+    static dim3 thread_index() {
+        const dim3 block = block_index();
+        return {block.x * blockDim.x + threadIdx.x, block.y * blockDim.y + threadIdx.y,
+                block.z * blockDim.z + threadIdx.z};
+    }
+    static unsigned num_threads() { return num_blocks() * simulator::current->size; }
+    static unsigned size() { return num_threads(); }
+    static unsigned thread_rank() {
+        return block_rank() * simulator::current->size + simulator::current->rank;
+    }
+};
+
+inline cluster_group this_cluster() { return {}; }
 
 // ---- The block
 
@@ -434,9 +485,9 @@ inline thread_group tiled_partition(const thread_group& parent, unsigned size, S
     if (!details::is_power_of_two(size) || size > 32)
         simulator::fail("a tile of a size given at run time has 1, 2, 4, 8, 16 or 32 threads",
                         "tiled_partition", file, line);
-    if (parent.type == Type::Grid)
-        simulator::fail(
-            "it cuts blocks and their tiles, and no grid", "tiled_partition", file, line);
+    if (parent.type == Type::Grid || parent.type == Type::Cluster)
+        simulator::fail("it cuts blocks and their tiles, and no grid or cluster", "tiled_partition",
+                        file, line);
     const unsigned rank = parent.thread_rank(), threads = parent.num_threads();
     const unsigned count = (threads + size - 1) / size;
     if (parent.type == Type::Lanes && threads <= size) return parent;
@@ -462,6 +513,8 @@ void thread_group::sync(const char* file, int line) const {
     switch (type) {
         case Type::Grid:
             return grid_group::sync(file, line);
+        case Type::Cluster:
+            return cluster_group::sync(file, line);
         case Type::Block:
             return thread_block::sync(file, line);
         case Type::Lanes:
@@ -473,6 +526,8 @@ unsigned long long thread_group::num_threads() const {
     switch (type) {
         case Type::Grid:
             return grid_group::num_threads();
+        case Type::Cluster:
+            return cluster_group::num_threads();
         case Type::Block:
             return thread_block::num_threads();
         case Type::Lanes:
@@ -485,6 +540,8 @@ unsigned long long thread_group::thread_rank() const {
     switch (type) {
         case Type::Grid:
             return grid_group::thread_rank();
+        case Type::Cluster:
+            return cluster_group::thread_rank();
         case Type::Block:
             return thread_block::thread_rank();
         case Type::Lanes:

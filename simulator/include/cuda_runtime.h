@@ -19,6 +19,10 @@
 #else
 #define SIMULATOR_LAUNCH_BOUNDS(...)
 #endif
+// The cluster's dimensions, in the kernel's body.
+#define __cluster_dims__(...)
+#define SIMULATOR_CLUSTER_DIMS(...) ::simulator::hold_cluster(__VA_ARGS__);
+#define __block_size__(...)
 #define __maxnreg__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #ifndef __clang__

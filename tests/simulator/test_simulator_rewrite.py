@@ -163,14 +163,13 @@ def test_a_path_with_quotes():
 
 
 UNSUPPORTED = [
-    ('asm volatile("bar.sync 0;");', "PTX"),
-    ('__asm__("mov.u32 %0, %laneid;" : "=r"(x));', "PTX"),
-    ("nvcuda::wmma::fragment<int> f;", "wmma"),
-    ("#include <mma.h>", "wmma"),
-    ("const __grid_constant__ CUtensorMap map;", "TMA"),
-    ("#include <cuda/ptx>", "TMA"),
-    ("__global__ void __cluster_dims__(2, 1, 1) k();", "cluster"),
-    ("auto c = cg::this_cluster();", "cluster"),
+    ('asm volatile("tcgen05.wait::ld.sync.aligned;");', "tcgen05.wait::ld.sync.aligned"),
+    ('__asm__("mov.u32 %0, %nothing;" : "=r"(x));', "nothing"),
+    ('asm("ld." SPACE ".u32 %0, [%1];" : "=r"(x) : "l"(p));', "macros (SPACE)"),
+    ('asm("add.s32 %0, %1, 1;" : OUT(x) : "r"(y));', "macros (OUT)"),
+    ('asm("mov.u32 %0, %3;" : "=r"(x) : "r"(y));', "2 operands"),
+    ('asm("bra there;");', "no such label"),
+    ("#include <cuda/ptx>", "cuda/ptx"),
     ("cg::this_multi_grid().sync();", "one device"),
     ("#include <cub/device/device_topk.cuh>", "CUB"),
     ("#include <thrust/system/cuda/vector.h>", "Thrust"),
@@ -221,7 +220,7 @@ PTX = 'asm("nop");'
         f"#if __CUDA_ARCH__ >= 800 && FLAG\n#if OTHER\n{PTX}\n#endif\n#endif",
         f"#ifndef __CUDA_ARCH__\nint x;\n#else\n{PTX}\n#endif",
         f"#if !PLAYGROUND_CUDA\nint x;\n#elif FLAG\n{PTX}\n#else\n{PTX}\n#endif",
-        f"#  if ! defined __CUDACC__\n#define X {PTX}\n#endif",
+        f"#  if ! defined __CUDACC__\n{PTX}\n#endif",
         f"#if PLAYGROUND_CUDA \\\n  && 1\n{PTX}\n#endif",
         f"// {PTX}",
         "int masm(int); int y = masm(3);",
@@ -252,13 +251,17 @@ def test_what_the_preprocessor_drops_in_a_kernel_may_stand(branches):
         (f"#define D __device__\nD int f() {{\n#ifdef __CUDA_ARCH__\n{PTX}\n#endif\n}}", 4),
         (f"#if __CUDA_ARCH__ >= 800\n__device__ int f() {{ {PTX} }}\n#endif", 2),
         (f"#if defined(__CUDACC__)\n{PTX}\n#endif", 2),
-        (f"#if __CUDA_ARCH__ >= 800\n#define COPY {PTX}\n#else\n#define COPY\n#endif", 2),
     ],
 )
 def test_ptx_that_the_device_would_run_is_refused_at_its_line(text, line):
     with pytest.raises(Unsupported, match="inline PTX") as caught:
         rewrite(text, "x.cu")
     assert caught.value.line == line
+
+
+def test_ptx_in_a_macro_is_refused_where_the_macro_is_used():
+    text = rewrite(f"#define COPY \\\n  {PTX}\nint x;", "x.cu")
+    assert '::simulator::ptx::unknown("inline PTX that the simulator does not know: nop")' in text
 
 
 @pytest.mark.parametrize(

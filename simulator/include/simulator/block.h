@@ -49,6 +49,8 @@ struct Launch {
     size_t body_bytes;
     bool instrumented;         // for the checker
     bool cooperative = false;  // its blocks may wait for each other: all run at once
+    dim3 cluster{0, 0, 0};     // blocks in a cluster; 0 if it has none
+    bool in_clusters() const { return cluster.x != 0; }
 };
 
 // Where a suspended thread waits.
@@ -75,6 +77,12 @@ enum class Exchange : uint32_t {
     And,
     Or,
     Xor,
+    Meet,  // what the Meeting of each does, to which its value points
+};
+
+// What lanes do together when the last of them arrives, with what each has on its stack.
+struct Meeting {
+    void (*run)(Meeting* const* lanes, uint32_t which);  // lanes: 32, of which these have come
 };
 
 // 32 lanes; a set of lanes is a bit mask.
@@ -87,11 +95,20 @@ struct Warp {
     uint32_t convergence;  // waits at __activemask
     uint32_t pausing;      // spins or sleeps, and lets others go first
     uint32_t tile;         // waits for the other warps of a tile
-    uint32_t parked;       // waits for a phase of a cuda::barrier to end
+    uint32_t parked;       // waits for a phase of a barrier in memory to end, or for the cluster
+    uint32_t named;        // waits at a named barrier
+    uint32_t in_cluster;   // no such set: has come to the cluster's barrier
     uint8_t source[warp_size];
     uint64_t key[warp_size];  // lanes meet only if they name the same exchange and the same mask
     uint64_t value[warp_size];
     uint64_t result[warp_size];
+};
+
+// The 16 barriers of a block that have numbers, for some of its warps.
+struct NamedBarrier {
+    unsigned expected;  // threads; 0: all that live
+    unsigned arrived, votes, all_votes;
+    unsigned result, all_result;  // of the votes when it last opened
 };
 
 struct SIMULATOR_EXPORT Block {
@@ -100,14 +117,23 @@ struct SIMULATOR_EXPORT Block {
     unsigned size;          // threads
     unsigned next;          // how many threads have been started
     const uint16_t* order;  // in which they are, while the checker looks on; else null: ascending
+    uint64_t serial;        // counts the blocks of this operating-system thread
     unsigned rank;          // the running one: x + y * blockDim.x + z * blockDim.x * blockDim.y
     bool tracked;           // a thread has waited: from here on the fields below are kept
     unsigned alive;         // threads that have not returned
+    unsigned in_cluster;    // of them, those that have come to the cluster's barrier
     unsigned arrived;       // threads that wait at __syncthreads
     unsigned votes;         // how many of them brought a predicate that is not 0
     unsigned barrier_alive, barrier_votes;  // the same two when the last barrier opened
-    uint32_t ready;      // the warps that have a ready lane, and perhaps some that had one
-    uint8_t grid_steps;  // what follows when the barrier opens: GridStep
+    uint32_t ready;         // the warps that have a ready lane, and perhaps some that had one
+    uint8_t grid_steps;     // what follows when the barrier opens: GridStep
+    char* dynamic_shared;   // where its shared memory begins: see shared_window.h
+    char* static_shared;    // and where what is declared `__shared__` lies nearby
+    uint32_t last_static;   // the address in that part which was asked for last
+    unsigned cluster_rank;  // among the blocks of its cluster, which are these; null: it is one
+    Block* const* cluster;
+    dim3 cluster_extent;
+    NamedBarrier named[16];
     Warp warps[max_threads / warp_size];
     Thread threads[max_threads + 1];  // the last is never used
 
@@ -124,6 +150,9 @@ struct SIMULATOR_EXPORT Block {
     Context* complete_tile(unsigned rank);
     // The mask that thread `rank` gave does not name its lane: an error.
     [[noreturn]] void fail_for_mask(unsigned rank, uint32_t mask);
+    // Thread `rank` comes to a named barrier, which may be the one of `count` threads that opens
+    // it. True if it is to wait.
+    bool come_to_named(unsigned rank, unsigned id, unsigned count, bool waits, bool vote);
     // Thread `rank` has returned.
     void finish(unsigned rank);
     // A phase of a cuda::barrier has ended: those who wait for one look whether it is theirs.
@@ -148,6 +177,9 @@ SIMULATOR_INLINE Context* next_fiber(Block& block, unsigned rank) {
 // Runs a grid to its end. Errors are recorded for cudaGetLastError.
 SIMULATOR_EXPORT void run(const Launch& launch);
 
+// The block of the running thread, for libraries of the simulator's.
+SIMULATOR_EXPORT Block& running_block();
+
 // The loop over a block's threads, for the checker: the first, and the next after one has returned,
 // in its order. False if none is left.
 SIMULATOR_EXPORT bool start_thread(Block& block);
@@ -155,6 +187,9 @@ SIMULATOR_EXPORT bool next_thread(Block& block);
 
 // A kernel whose __launch_bounds__ allow so many threads a block has more.
 [[noreturn]] SIMULATOR_EXPORT void fail_bounds(unsigned threads, const char* file, int line);
+
+// A kernel whose __cluster_dims__ say so is launched without clusters, or in others.
+[[noreturn]] SIMULATOR_EXPORT void want_clusters(unsigned x, unsigned y, unsigned z);
 
 // __trap and assert: each ends the running block and with it the launch, with an error. An
 // assertion of the host ends the process, as everywhere.
@@ -210,6 +245,10 @@ namespace simulator {
 SIMULATOR_INLINE void hold_bounds(const char* file, int line, unsigned threads, unsigned = 1,
                                   unsigned = 1) {
     if (blockDim.x * blockDim.y * blockDim.z > threads) fail_bounds(threads, file, line);
+}
+SIMULATOR_INLINE void hold_cluster(unsigned x, unsigned y = 1, unsigned z = 1) {
+    const dim3& extent = current->launch->cluster;
+    if (extent.x != x || extent.y != y || extent.z != z) want_clusters(x, y, z);
 }
 }  // namespace simulator
 constexpr int warpSize = simulator::warp_size;

@@ -8,6 +8,7 @@
 #include <time.h>
 #include "block.h"
 #include "runtime_api.h"
+#include "shared_window.h"
 
 #define SIMULATOR_FUNCTION SIMULATOR_INLINE
 
@@ -346,11 +347,13 @@ SIMULATOR_FUNCTION long long clock64() {
 SIMULATOR_FUNCTION void __prof_trigger(int) {}  // for a profiler
 
 // A pointer is the same in every state space.
-SIMULATOR_FUNCTION size_t __cvta_generic_to_shared(const void* p) { return size_t(p); }
+SIMULATOR_FUNCTION size_t __cvta_generic_to_shared(const void* p) {
+    return simulator::shared_address(p);
+}
 SIMULATOR_FUNCTION size_t __cvta_generic_to_global(const void* p) { return size_t(p); }
 SIMULATOR_FUNCTION size_t __cvta_generic_to_local(const void* p) { return size_t(p); }
 SIMULATOR_FUNCTION size_t __cvta_generic_to_constant(const void* p) { return size_t(p); }
-SIMULATOR_FUNCTION void* __cvta_shared_to_generic(size_t p) { return (void*)p; }
+SIMULATOR_FUNCTION void* __cvta_shared_to_generic(size_t p) { return simulator::shared_pointer(p); }
 SIMULATOR_FUNCTION void* __cvta_global_to_generic(size_t p) { return (void*)p; }
 SIMULATOR_FUNCTION void* __cvta_local_to_generic(size_t p) { return (void*)p; }
 SIMULATOR_FUNCTION void* __cvta_constant_to_generic(size_t p) { return (void*)p; }

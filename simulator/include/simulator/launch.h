@@ -18,12 +18,22 @@ template <class Body>
 constexpr bool is_instrumented = false;
 #endif
 
+// Somewhere among the `__shared__` variables of the kernel library: shared_window.h says what for.
+// With its alignment the others have the same addresses in all blocks, but for multiples of 1 KB.
+#ifdef SIMULATOR_SEVERAL_SOURCES
+inline __attribute__((visibility("hidden"))) thread_local char static_shared
+    __attribute__((aligned(1024)));
+#else
+static thread_local char static_shared __attribute__((aligned(1024)));
+#endif
+
 // The loop over a block's threads. It runs on a fiber, and the kernel is inlined into it. As long
 // as no thread waits, it is a plain loop that calls nothing, so the compiler may keep the built-in
 // variables in registers.
 template <class Body>
 [[gnu::flatten]] void run_threads(Block& block) {
     const Body body = *static_cast<const Body*>(block.launch->body);
+    block.static_shared = &static_shared;
 #ifdef __SANITIZE_THREAD__
     for (bool more = start_thread(block); more; more = next_thread(block)) run_thread(body);
 #else

@@ -1,5 +1,6 @@
-// Attributes of streams: hints about the L2 cache, which the processor manages alone, priorities,
-// and how to wait. The rewriter includes this where a source speaks of them.
+// Attributes of streams and of launches: hints about the L2 cache, which the processor manages
+// alone, priorities, how to wait, and clusters. The rewriter includes this where a source speaks of
+// them.
 #pragma once
 #include "../cuda_runtime.h"
 
@@ -23,17 +24,60 @@ enum cudaSynchronizationPolicy {
     cudaSyncPolicyBlockingSync,
 };
 
-enum cudaStreamAttrID {
-    cudaStreamAttributeAccessPolicyWindow = 1,
-    cudaStreamAttributeSynchronizationPolicy = 3,
-    cudaStreamAttributePriority = 8,
+enum cudaClusterSchedulingPolicy {
+    cudaClusterSchedulingPolicyDefault,
+    cudaClusterSchedulingPolicySpread,
+    cudaClusterSchedulingPolicyLoadBalancing,
 };
 
-union cudaStreamAttrValue {
-    cudaAccessPolicyWindow accessPolicyWindow;
-    enum cudaSynchronizationPolicy syncPolicy;
-    int priority;
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeIgnore = 0,
+    cudaLaunchAttributeAccessPolicyWindow = 1,
+    cudaLaunchAttributeCooperative = 2,
+    cudaLaunchAttributeSynchronizationPolicy = 3,
+    cudaLaunchAttributeClusterDimension = 4,
+    cudaLaunchAttributeClusterSchedulingPolicyPreference = 5,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+    cudaLaunchAttributeProgrammaticEvent = 7,
+    cudaLaunchAttributePriority = 8,
+    cudaLaunchAttributeMemSyncDomainMap = 9,
+    cudaLaunchAttributeMemSyncDomain = 10,
+    cudaLaunchAttributePreferredClusterDimension = 11,
+    cudaLaunchAttributeLaunchCompletionEvent = 12,
+    cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
 };
+
+union cudaLaunchAttributeValue {
+    char pad[64];
+    cudaAccessPolicyWindow accessPolicyWindow;
+    int cooperative;
+    enum cudaSynchronizationPolicy syncPolicy;
+    struct {
+        unsigned x, y, z;
+    } clusterDim, preferredClusterDim;
+    enum cudaClusterSchedulingPolicy clusterSchedulingPolicyPreference;
+    int programmaticStreamSerializationAllowed;
+    struct {
+        cudaEvent_t event;
+        int flags, triggerAtBlockStart;
+    } programmaticEvent;
+    int priority;
+    unsigned sharedMemCarveout;
+};
+
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    char pad[8 - sizeof(cudaLaunchAttributeID)];
+    cudaLaunchAttributeValue val;
+};
+
+using cudaStreamAttrID = cudaLaunchAttributeID;
+using cudaStreamAttrValue = cudaLaunchAttributeValue;
+constexpr cudaLaunchAttributeID cudaStreamAttributeAccessPolicyWindow =
+    cudaLaunchAttributeAccessPolicyWindow;
+constexpr cudaLaunchAttributeID cudaStreamAttributeSynchronizationPolicy =
+    cudaLaunchAttributeSynchronizationPolicy;
+constexpr cudaLaunchAttributeID cudaStreamAttributePriority = cudaLaunchAttributePriority;
 
 namespace simulator::api {
 #pragma GCC visibility push(default)

@@ -1,0 +1,246 @@
+// The blocks of a cluster. Each has an operating-system thread of its own, on which it sleeps while
+// all its threads wait for other blocks: at the cluster's barrier, or for what those are to write.
+//
+// The same threads run one cluster after another, each always the block of its rank. What is
+// instrumented runs one block at a time: a block that waits hands its turn to the next.
+#pragma once
+#include <sched.h>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+#include "../include/simulator/cluster.h"
+#include "worker.h"
+
+namespace simulator {
+namespace {
+
+class Cluster {
+  public:
+    enum class Outcome { Changed, Deadlock, GivenUp };
+
+    std::vector<Block*> blocks;
+
+    void begin(const Launch& to_run) {
+        launch = &to_run;
+        const dim3& extent = launch->cluster;
+        blocks.assign(size_t(extent.x) * extent.y * extent.z, nullptr);
+        members.assign(blocks.size(), {});
+        come = 0;
+        given_up = false;
+    }
+
+    // The next cluster begins when all have come, who may still have looked at the shared memory of
+    // the one before. False if none is to begin any more.
+    bool gather(unsigned rank, Block& block) {
+        std::unique_lock<std::mutex> lock(mutex);
+        blocks[rank] = &block;
+        const uint64_t mine = clusters_begun;
+        if (++come == blocks.size()) {
+            come = 0;
+            clusters_begun++;
+            alive = unsigned(blocks.size());
+            arrived = asleep = turn = 0;
+            members.assign(blocks.size(), {});
+            changed.notify_all();
+        }
+        changed.wait(lock, [&] { return clusters_begun != mine || given_up; });
+        take_turn(lock, rank);
+        return !given_up;
+    }
+
+    // A block has ended: it counts as one that has come to every barrier.
+    void leave(unsigned rank) {
+        std::lock_guard<std::mutex> lock(mutex);
+        members[rank].state = State::Ended;
+        alive--;
+        open_if_all_have_come();
+        note_change();
+        pass_turn(rank);
+    }
+
+    // All living threads of a block have come to the barrier.
+    void arrive() {
+        std::lock_guard<std::mutex> lock(mutex);
+        arrived++;
+        open_if_all_have_come();
+        note_change();
+    }
+    uint64_t barriers_opened() const { return opened.load(std::memory_order_acquire); }
+
+    // Something has changed for which another block may wait.
+    void change() {
+        std::lock_guard<std::mutex> lock(mutex);
+        note_change();
+    }
+    uint64_t changes() const { return changes_so_far.load(std::memory_order_acquire); }
+
+    // All threads of the block wait for others to change something, of which it has seen so much.
+    Outcome sleep(unsigned rank, uint64_t seen) {
+        std::unique_lock<std::mutex> lock(mutex);
+        if (given_up) return Outcome::GivenUp;
+        if (changes_so_far != seen) return Outcome::Changed;
+        members[rank].state = State::Asleep;
+        if (++asleep == alive) {
+            is_deadlocked = true;
+            return Outcome::Deadlock;
+        }
+        pass_turn(rank);
+        changed.wait(lock, [&] { return changes_so_far != seen || given_up; });
+        if (given_up) return Outcome::GivenUp;
+        take_turn(lock, rank);
+        return given_up ? Outcome::GivenUp : Outcome::Changed;
+    }
+
+    // The threads of the block spin: others go first. False if the launch is to end.
+    bool yield(unsigned rank) {
+        std::unique_lock<std::mutex> lock(mutex);
+        pass_turn(rank);
+        take_turn(lock, rank);
+        return !given_up;
+    }
+
+    void give_up() {
+        std::lock_guard<std::mutex> lock(mutex);
+        given_up = true;
+        changed.notify_all();
+    }
+
+  private:
+    enum class State : uint8_t { Running, Asleep, Ended };
+    struct Member {
+        State state = State::Running;
+    };
+
+    void open_if_all_have_come() {
+        if (arrived == 0 || arrived < alive) return;
+        arrived = 0;
+        opened++;
+    }
+
+    void note_change() {
+        changes_so_far++;
+        asleep = 0;
+        for (Member& member : members)
+            if (member.state == State::Asleep) member.state = State::Running;
+        changed.notify_all();
+    }
+
+    void pass_turn(unsigned rank) {
+        if (!launch->instrumented) return;
+        for (size_t k = 1; k <= members.size(); k++) {
+            turn = unsigned((rank + k) % members.size());
+            if (members[turn].state == State::Running) break;
+        }
+        changed.notify_all();
+    }
+
+    void take_turn(std::unique_lock<std::mutex>& lock, unsigned rank) {
+        if (launch->instrumented) changed.wait(lock, [&] { return turn == rank || given_up; });
+    }
+
+    std::mutex mutex;
+    std::condition_variable changed;
+    const Launch* launch = nullptr;
+    std::vector<Member> members;
+    uint64_t clusters_begun = 0;
+    std::atomic<uint64_t> changes_so_far{0}, opened{0};
+    unsigned come, alive, arrived, asleep, turn;
+    bool given_up = false, is_deadlocked = false;
+};
+
+// All threads of the block wait. True if some can go on, for another block has changed something.
+bool Worker::wait_in_cluster() {
+    const auto go_on = [&] {
+        changes_seen = team->changes();
+        if (launch->instrumented) {
+            set_built_ins();
+            if (watched_by) watched_by->resume_block(*this, number);
+        }
+        wake_parked();
+        wake_pausing();
+        return ready != 0;
+    };
+    bool is_spinning = false;
+    for (unsigned w = 0; w * warp_size < size; w++) is_spinning |= warps[w].pausing != 0;
+    if (is_spinning && !(launch->instrumented && is_stuck())) {
+        if (!launch->instrumented) sched_yield();
+        if (!team->yield(cluster_rank))
+            give_up({cudaErrorLaunchFailure, describe(*launch) + ": another block has failed"});
+        return go_on();
+    }
+    if (changes_seen != team->changes() && go_on()) return true;
+    for (;;) {
+        switch (team->sleep(cluster_rank, changes_seen)) {
+            case Cluster::Outcome::Changed:
+                if (go_on()) return true;
+                break;
+            case Cluster::Outcome::GivenUp:
+                give_up({cudaErrorLaunchFailure, describe(*launch) + ": it was interrupted"});
+            case Cluster::Outcome::Deadlock: {
+                std::string message;
+                for (Block* block : team->blocks) {
+                    const auto& other = static_cast<Worker&>(*block);
+                    if (other.running && other.alive)
+                        message += (message.empty() ? "" : "\n") +
+                                   static_cast<Worker&>(*block).describe_deadlock();
+                }
+                give_up({cudaErrorLaunchFailure, message});
+            }
+        }
+    }
+}
+
+// A thread has come to the cluster's barrier, or returned.
+void Worker::come_to_cluster() {
+    if (in_cluster == 0 || in_cluster < alive) return;
+    in_cluster = 0;
+    for (unsigned w = 0; w * warp_size < size; w++) warps[w].in_cluster = 0;
+    team->arrive();
+    wake_parked();
+}
+void Worker::leave_cluster_barrier(unsigned rank) {
+    uint32_t& lanes = warps[rank / warp_size].in_cluster;
+    if (lanes >> rank % warp_size & 1) {
+        lanes &= ~(1u << rank % warp_size);
+        in_cluster--;
+    }
+    if (alive) come_to_cluster();
+}
+
+}  // namespace
+
+void arrive_in_cluster(const char* what, const char* file, int line) {
+    Worker& self = *worker;
+    if (!self.team) return;
+    if (!self.tracked) self.track(self.rank);
+    uint32_t& lanes = self.warps[self.rank / warp_size].in_cluster;
+    if (lanes >> self.rank % warp_size & 1)
+        fail("the thread has come to this barrier before, and not waited", what, file, line);
+    lanes |= 1u << self.rank % warp_size;
+    self.in_cluster++;
+    self.barriers_awaited[self.rank] = self.team->barriers_opened();
+    arrived(self.cluster, false);
+    self.come_to_cluster();
+}
+
+bool cluster_has_arrived() {
+    const Worker& self = *worker;
+    return !self.team || self.team->barriers_opened() != self.barriers_awaited[self.rank];
+}
+
+void tell_cluster() {
+    if (worker->team) worker->team->change();
+}
+
+unsigned count_cluster(const Block& block) {
+    const dim3& extent = block.cluster_extent;
+    return extent.x * extent.y * extent.z;
+}
+
+void fail_address(uint64_t address) {
+    worker->fail(cudaErrorIllegalAddress,
+                 text("thread %u: 0x%llx is no address of its shared memory", worker->rank,
+                      (unsigned long long)address));
+}
+
+}  // namespace simulator

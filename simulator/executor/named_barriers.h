@@ -1,0 +1,52 @@
+// Who comes to a block's named barriers. Each warp counts as 32 threads, also where a block ends
+// within it.
+#pragma once
+#include "worker.h"
+
+namespace simulator {
+
+bool Block::come_to_named(unsigned rank, unsigned id, unsigned count, bool waits, bool vote) {
+    auto& self = static_cast<Worker&>(*this);
+    NamedBarrier& barrier = named[id];
+    Warp& warp = warps[rank / warp_size];
+    const unsigned lane = rank % warp_size;
+    if (barrier.arrived == 0) {
+        barrier.expected = count;
+        barrier.votes = barrier.all_votes = 0;
+    }
+    if (barrier.expected != count)
+        self.fail(cudaErrorLaunchFailure,
+                  text("%s:%d: thread %u expects %u threads at barrier %u, and others %u",
+                       threads[rank].file, threads[rank].line, rank, count, id, barrier.expected));
+    barrier.votes += vote;
+    barrier.all_votes++;
+    barrier.arrived++;
+    if (count && lane == unsigned(__builtin_ctz(warp.alive)))
+        barrier.arrived += warp_size - __builtin_popcount(warp.alive);
+    if (self.watched_by) self.watched_by->arrived(uintptr_t(&barrier), false);
+    if (waits) {
+        warp.named |= 1u << lane;
+        warp.key[lane] = id;
+    }
+    if (barrier.arrived < (count ? count : alive)) return waits;
+    self.open_named(id);
+    warp.ready &= ~(1u << lane);
+    return false;
+}
+
+void Worker::open_named(unsigned id) {
+    NamedBarrier& barrier = named[id];
+    barrier.result = barrier.votes;
+    barrier.all_result = barrier.all_votes;
+    barrier.arrived = 0;
+    for (unsigned w = 0; w * warp_size < size; w++) {
+        Warp& warp = warps[w];
+        uint32_t those = 0;
+        for_each_lane(
+            warp.named, [&](unsigned lane) { those |= uint32_t(warp.key[lane] == id) << lane; });
+        warp.named &= ~those;
+        set_ready(w, those);
+    }
+}
+
+}  // namespace simulator

@@ -1,0 +1,211 @@
+// Copies in bulk between global and shared memory: of bytes in a row, and of the boxes of a tensor
+// ("TMA"). Each is carried out as late as it may be: by a thread that waits for the mbarrier which
+// is to be told, or that waits for its own groups of copies.
+#pragma once
+#include "block.h"
+#include "tensor_map.h"
+
+namespace simulator {
+
+enum class Reduction : uint8_t { None, Add, Min, Max, And, Or, Xor, Inc, Dec };
+
+struct BulkCopy {
+    enum Kind : uint8_t { Bytes, BoxToShared, BoxToGlobal, Word } kind;
+    Reduction reduction = Reduction::None;
+    TensorType type = TensorType::U8;  // of what is reduced
+    uint32_t arrivals = 0;             // at the mbarrier, when it is carried out
+    uint64_t bytes = 0, transaction = 0;
+    char* shared = nullptr;  // or where bytes are to go
+    const char* from = nullptr;
+    uint64_t* barrier = nullptr;
+    TensorMap map;  // of a box, and where it begins
+    int32_t at[5];
+    uint64_t words[2];  // Word: the value that is written or added
+};
+
+// Of the running thread: a copy for which a barrier of block `of` is told.
+SIMULATOR_EXPORT void add_copy(Block& of, const BulkCopy& copy);
+// The next that is due at a barrier of this block. False if there is none.
+SIMULATOR_EXPORT bool take_due_copy(const uint64_t* barrier, BulkCopy& copy);
+
+// And one that belongs to a group of the running thread's: what is not in a group yet becomes one,
+// and the next of those due, if all but the last `prior` groups are to be complete.
+SIMULATOR_EXPORT void add_to_group(const BulkCopy& copy);
+SIMULATOR_EXPORT void commit_group();
+SIMULATOR_EXPORT bool take_due_of_group(size_t prior, BulkCopy& copy);
+
+// A copy is carried out by the kernel's own code, in which the checker sees it.
+template <class T, class Combine>
+SIMULATOR_INLINE void combine_at(char* to, const char* from, Combine combine) {
+    using Bits = typename UnsignedOf<sizeof(T)>::type;
+    T value;
+    __builtin_memcpy(static_cast<void*>(&value), from, sizeof(T));
+    const auto place = reinterpret_cast<Bits*>(to);
+    Bits old = __atomic_load_n(place, __ATOMIC_RELAXED), next;
+    do {
+        T before;
+        __builtin_memcpy(static_cast<void*>(&before), &old, sizeof(T));
+        const T after = combine(before, value);
+        __builtin_memcpy(&next, &after, sizeof(T));
+    } while (
+        !__atomic_compare_exchange_n(place, &old, next, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+}
+
+template <class T>
+SIMULATOR_INLINE void reduce_number(Reduction reduction, char* to, const char* from) {
+    switch (reduction) {
+        case Reduction::Add:
+            return combine_at<T>(to, from, [](T a, T b) -> T { return a + b; });
+        case Reduction::Min:
+            return combine_at<T>(to, from, [](T a, T b) { return b < a ? b : a; });
+        case Reduction::Max:
+            return combine_at<T>(to, from, [](T a, T b) { return a < b ? b : a; });
+        default:
+            break;
+    }
+    if constexpr (!__is_class(T) && !__is_same(T, float) && !__is_same(T, double)) {
+        switch (reduction) {
+            case Reduction::And:
+                return combine_at<T>(to, from, [](T a, T b) { return T(a & b); });
+            case Reduction::Or:
+                return combine_at<T>(to, from, [](T a, T b) { return T(a | b); });
+            case Reduction::Xor:
+                return combine_at<T>(to, from, [](T a, T b) { return T(a ^ b); });
+            case Reduction::Inc:
+                return combine_at<T>(to, from, [](T a, T b) { return a >= b ? T(0) : T(a + 1); });
+            default:
+                return combine_at<T>(
+                    to, from, [](T a, T b) { return a == 0 || a > b ? b : T(a - 1); });
+        }
+    }
+}
+
+SIMULATOR_INLINE void reduce_element(TensorType type, Reduction reduction, char* to,
+                                     const char* from) {
+    switch (type) {
+        case TensorType::U32:
+            return reduce_number<uint32_t>(reduction, to, from);
+        case TensorType::S32:
+            return reduce_number<int32_t>(reduction, to, from);
+        case TensorType::U64:
+            return reduce_number<uint64_t>(reduction, to, from);
+        case TensorType::S64:
+            return reduce_number<int64_t>(reduction, to, from);
+        case TensorType::F32:
+            return reduce_number<float>(reduction, to, from);
+        case TensorType::F64:
+            return reduce_number<double>(reduction, to, from);
+        case TensorType::F16:
+            return reduce_number<Half16<false>>(reduction, to, from);
+        case TensorType::BF16:
+            return reduce_number<Half16<true>>(reduction, to, from);
+        default:
+            return reduce_number<uint16_t>(reduction, to, from);
+    }
+}
+
+SIMULATOR_INLINE void move_bytes(char* to, const char* from, size_t bytes) {
+    struct alignas(16) Sixteen {
+        uint64_t words[2];
+    };
+    const uintptr_t all = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
+    size_t done = 0;
+    if (all % 16 == 0)
+        for (; done + 16 <= bytes; done += 16)
+            *reinterpret_cast<Sixteen*>(to + done) = *reinterpret_cast<const Sixteen*>(from + done);
+    if (all % 4 == 0)
+        for (; done + 4 <= bytes; done += 4)
+            *reinterpret_cast<uint32_t*>(to + done) =
+                *reinterpret_cast<const uint32_t*>(from + done);
+    for (; done < bytes; done++) to[done] = from[done];
+}
+
+SIMULATOR_INLINE void move_or_reduce(const BulkCopy& copy, char* to, const char* from,
+                                     size_t bytes) {
+    if (copy.reduction == Reduction::None) return move_bytes(to, from, bytes);
+    const size_t size = size_of(copy.type);
+    for (size_t i = 0; i < bytes; i += size)
+        reduce_element(copy.type, copy.reduction, to + i, from + i);
+}
+
+// A box by its rows, and each of these by what lies together in shared memory: 16 bytes, where it
+// is swizzled.
+inline void carry_out_box(const BulkCopy& copy) {
+    const TensorMap& map = copy.map;
+    const size_t size = size_of(map.type);
+    unsigned count[5] = {1, 1, 1, 1, 1};
+    size_t rows = 1;
+    for (unsigned d = 0; d < map.rank; d++) {
+        count[d] = (map.box[d] + map.steps[d] - 1) / map.steps[d];
+        if (d) rows *= count[d];
+    }
+    const size_t row_bytes = count[0] * size;
+    const size_t together = map.swizzle ? 16 : row_bytes;
+    for (size_t row = 0; row < rows; row++) {
+        const char* global = static_cast<const char*>(map.base);
+        bool is_inside = true;
+        size_t rest = row;
+        for (unsigned d = 1; d < map.rank; d++) {
+            const int64_t index = copy.at[d] + int64_t(rest % count[d]) * map.steps[d];
+            rest /= count[d];
+            is_inside &= index >= 0 && uint64_t(index) < map.extent[d];
+            global += index * int64_t(map.stride[d - 1]);
+        }
+        for (size_t begin = 0; begin < row_bytes; begin += together) {
+            const size_t end = begin + together < row_bytes ? begin + together : row_bytes;
+            char* const shared = swizzled(copy.shared + row * row_bytes + begin, map.swizzle);
+            // Elements of this piece that lie in the tensor.
+            const int64_t first = begin / size, last = end / size;
+            int64_t from = first, to = last;
+            if (map.steps[0] == 1) {
+                const int64_t extent = int64_t(map.extent[0]);
+                if (copy.at[0] + from < 0) from = -int64_t(copy.at[0]) < last ? -copy.at[0] : last;
+                if (copy.at[0] + to > extent)
+                    to = extent - copy.at[0] > from ? extent - copy.at[0] : from;
+            }
+            if (!is_inside) from = to = first;
+            const bool is_load = copy.kind == BulkCopy::BoxToShared;
+            if (map.steps[0] == 1) {
+                char* const there = const_cast<char*>(global) + (copy.at[0] + from) * int64_t(size);
+                char* const here = shared + (from - first) * int64_t(size);
+                const size_t bytes = size_t(to - from) * size;
+                if (is_load)
+                    move_bytes(here, there, bytes);
+                else
+                    move_or_reduce(copy, there, here, bytes);
+            } else {
+                for (int64_t i = from; i < to; i++) {
+                    const int64_t index = copy.at[0] + i * map.steps[0];
+                    char* const here = shared + (i - first) * int64_t(size);
+                    char* const there = const_cast<char*>(global) + index * int64_t(size);
+                    const bool inside = index >= 0 && uint64_t(index) < map.extent[0];
+                    if (!is_load && inside) move_or_reduce(copy, there, here, size);
+                    if (is_load && inside) move_bytes(here, there, size);
+                    if (is_load && !inside) fill_outside(here, size, map);
+                }
+            }
+            if (is_load) {
+                fill_outside(shared, size_t(from - first) * size, map);
+                fill_outside(shared + (to - first) * int64_t(size), size_t(last - to) * size, map);
+            }
+        }
+    }
+}
+
+inline void carry_out(const BulkCopy& copy) {
+    switch (copy.kind) {
+        case BulkCopy::Bytes:
+            return move_or_reduce(copy, copy.shared, copy.from, copy.bytes);
+        case BulkCopy::Word:
+            return move_or_reduce(
+                copy, copy.shared, reinterpret_cast<const char*>(copy.words), copy.bytes);
+        default:
+            return carry_out_box(copy);
+    }
+}
+
+SIMULATOR_INLINE void wait_for_groups(size_t prior) {
+    for (BulkCopy copy; take_due_of_group(prior, copy);) carry_out(copy);
+}
+
+}  // namespace simulator
