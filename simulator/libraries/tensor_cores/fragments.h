@@ -99,7 +99,7 @@ void multiply_fragments(Meeting* const* lanes, uint32_t which) {
     const auto mine = [&](int lane) { return static_cast<Fragments*>(lanes[lane]); };
     if (which != ~0u) return;  // undefined: some lanes have returned
     if (tile.a == Type::F16 && tile.k == 4) return multiply_quad_pairs(lanes, tile);
-    alignas(64) char bytes_of_a[16 * 64], bytes_of_b[8 * 64], bytes_of_d[16 * 8 * 8];
+    alignas(64) char bytes_of_a[16 * 128], bytes_of_b[8 * 128], bytes_of_d[16 * 8 * 8];
     const int bits = bits_of(tile.a), size = bits == 64 ? 8 : 4, of_d = bits_of(tile.d);
     const Dense a{bytes_of_a, size_t(tile.k) * bits / 8}, b{bytes_of_b, a.row};
     const Dense d{bytes_of_d, size_t(tile.n) * of_d / 8};
