@@ -66,8 +66,13 @@ class Rule(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The pattern for people, as in `(add|sub).{s,u}32`."""
-        return re.sub(r"\(\?(?:P<\w+>|:)", "(", self.pattern).replace("\\.", ".")
+        """The pattern for people, as in `(add|sub).([us]32)`."""
+        plain = re.sub(r"\(\?(?:P<\w+>|:)", "(", self.pattern)
+        plain = (
+            plain.replace("(?P=to)", "(the same)").replace(r"\d+", "N").replace(r"[\w.:]*", "...")
+        )
+        plain = plain.replace(r"[\w.:]+", "...").replace(r"\w+", "...").replace("\\.", ".")
+        return re.sub(r"\(([\w.]+)\)(?![?*+])", r"\1", plain)
 
     def match(self, mnemonic: str) -> dict[str, str | None] | None:
         found = re.fullmatch(self.pattern, mnemonic)

@@ -69,7 +69,8 @@ class _Unknown(NotPtx):
 def _hint(found: Statement) -> str:
     words = re.findall(r"\b[a-z]\w*(?:\.\w+(?:::\w+)*)+", found.template)
     like = next((near for word in words if not _rule(word) and (near := known_like(word))), "")
-    return f"It knows {like}." if like else "docs/ptx.md lists the instructions that it knows."
+    where = "docs/ptx.md lists the instructions that it knows"
+    return f"It knows {like}; {where}." if 0 < len(like) < 300 else f"{where}."
 
 
 def _rule(mnemonic: str) -> tuple[Rule, dict[str, str | None]] | None:

@@ -22,9 +22,9 @@ from simulator.ptx.instructions import (
 from simulator.ptx.instructions.special_registers import SPECIAL_REGISTERS
 from simulator.ptx.rules import Rule
 
-__all__ = ["RULES", "SPECIAL_REGISTERS", "known_like"]
+__all__ = ["FAMILIES", "RULES", "SPECIAL_REGISTERS", "known_like"]
 
-_FAMILIES = (
+FAMILIES = (
     scalar,
     memory,
     atomics,
@@ -38,7 +38,7 @@ _FAMILIES = (
 
 # By the first part of their mnemonics.
 RULES: dict[str, list[Rule]] = {}
-for _family in _FAMILIES:
+for _family in FAMILIES:
     for _rule in _family.RULES:
         for _first in _rule.firsts:
             RULES.setdefault(_first, []).append(_rule)
