@@ -3,6 +3,9 @@
     k<T><<<grid, block, bytes>>>(x, n)
     SIMULATOR_KERNEL(k<T>)(grid, block, bytes)(x, n)
 
+    asm("add.u32 %0, %1, 1;" : "=r"(y) : "r"(x));
+    do { ... } while (0);  // simulator.ptx
+
     extern __shared__ float tile[];
     SIMULATOR_DYNAMIC_SHARED float tile[] SIMULATOR_DYNAMIC_SHARED_NAME;
 
@@ -46,8 +49,8 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
 
     load: what is known of all files that are compiled together; by default this is the only one.
 
-    Raises Unsupported for inline PTX, wmma, TMA, clusters, launches from device code and libraries
-    that need NVIDIA's compiler, unless they stand where the preprocessor drops them here
+    Raises Unsupported for PTX that is not known, launches from device code and libraries that need
+    NVIDIA's compiler, unless they stand where the preprocessor drops them here
     (`#if PLAYGROUND_CUDA`, `#if __CUDA_ARCH__ < 900` in a kernel).
     """
     text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
