@@ -39,7 +39,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from docs.programs import foreign_words
-from docs.programs.foreign_cases import Case, cases
+from docs.programs.foreign_cases import MODERN, Case, cases
 from docs.programs.page import ROOT, Part, table
 from jitload import default_target
 from toolchain.notes import digest_of
@@ -390,6 +390,10 @@ def _builds(row: Row) -> bool:
     return row.verdict not in ("no build", "refused", "left out") and bool(row.build)
 
 
+def is_modern(row: Row) -> bool:
+    return any(need in row.needs.split(", ") for need in MODERN)
+
+
 def page(rows: list[Row], folders: list[Path], before: list[Row], other: list[Row]) -> str:
     """Totals, then all that is not right, with the line that says why."""
     named = [f"- {folder.resolve().name}: {commit_of(folder.resolve())}" for folder in folders]
@@ -403,6 +407,9 @@ def page(rows: list[Row], folders: list[Path], before: list[Row], other: list[Ro
         f"{time.strftime('%d %B %Y')}, target {default_target()}.",
         totals_table(rows, before),
         "\n".join(meanings),
+        "## Tensor cores, asynchronous copies, TMA, clusters",
+        "Those of the files above that use one of these:",
+        totals_table([row for row in rows if is_modern(row)], []),
         joined(rows, other) if other else "",
         "## What stops them",
         table(["the line", "files", "as in"], stopped, "lrl"),

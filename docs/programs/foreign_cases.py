@@ -51,13 +51,16 @@ LIBRARIES = {
     r"(nvtx3/|nvToolsExt).*": "NVTX",
     r"thunderkittens.*|kittens.*": "ThunderKittens",
 }
-_NEXT = {  # what the simulator does not run yet, and what nobody does
+_WAYS = {  # what of CUDA it needs that not every simulator would run
     r"\basm\s*(?:volatile|__volatile__)?\s*\(|\b__asm__|\basm\s+volatile": "inline PTX",
-    r"\bwmma::|nvcuda::|<mma\.h>": "tensor cores",
-    r"\bCUtensorMap\b|cp_async_bulk|<cuda/ptx>": "TMA",
+    r"\bwmma::|nvcuda::|<mma\.h>|\b(?:mma|wmma\.mma)\.sync\b|\bwgmma\.": "tensor cores",
+    r"\bcp\.async\b|__pipeline_memcpy_async|\bmemcpy_async\b|\bmbarrier\.": "asynchronous copies",
+    r"\bCUtensorMap\b|cp_async_bulk|cp\.async\.bulk|<cuda/ptx>": "TMA",
+    r"__cluster_dims__|this_cluster|cluster_group|cudaLaunchKernelEx|::cluster\b": "clusters",
+    r"\btcgen05\.": "Blackwell's tensor cores",
     r"\bFIXME\b": "its reader to fill a gap",
-    r"__cluster_dims__|this_cluster|cluster_group|cudaLaunchKernelEx": "clusters",
 }
+MODERN = ("tensor cores", "asynchronous copies", "TMA", "clusters")  # of these
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Case:
         kind: "program", "binding" or "kernels".
         files: what is compiled together.
         include: folders of headers.
-        needs: what it needs besides CUDA C++ and its runtime; the next of the simulator, too.
+        needs: what it needs besides CUDA C++ and its runtime, and which of _WAYS.
         graphics: whether that is a library of graphics or the like, which leaves it out.
         folder: where a program runs.
         root: the folder that was given.
@@ -101,7 +104,7 @@ class Case:
 
 def cases(root: Path) -> list[Case]:
     """All of a folder, in the order of their names."""
-    paths = sorted(p for p in root.rglob("*") if p.suffix in SOURCES and p.is_file())
+    paths = sorted(filter(_is_source, root.rglob("*")))
     taken: set[Path] = set()
     found = []
     for listing in sorted(root.rglob("CMakeLists.txt")):
@@ -124,6 +127,10 @@ def cases(root: Path) -> list[Case]:
     return sorted(found, key=lambda case: case.name)
 
 
+def _is_source(path: Path) -> bool:
+    return path.suffix in SOURCES and path.is_file()
+
+
 def _case(root: Path, name: str, files: list[Path]) -> Case:
     first = next((path for path in files if _has_main(path)), files[0])
     parents = [p for p in (first.parent, *first.parent.parents) if p == root or root in p.parents]
@@ -133,12 +140,12 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
     headers = {header for path in own for header in _includes(path)}
     graphics = _needed(GRAPHICS, headers)
     needs = [*graphics, *_needed(LIBRARIES, headers)]
-    texts = [_code(path) for path in own if not _is_shared(path, include)]
-    needs += [what for way, what in _NEXT.items() if any(re.search(way, t) for t in texts)]
+    texts = [without_comments(_text(path)) for path in own if not _is_shared(path, include)]
+    needs += [what for way, what in _WAYS.items() if any(re.search(way, t) for t in texts)]
     others: list[Path] = []
     if len(files) == 1:
         folders = dict.fromkeys(path.parent for path in own)
-        beside = [p for folder in folders for p in sorted(folder.iterdir()) if p.suffix in SOURCES]
+        beside = [p for folder in folders for p in sorted(folder.iterdir()) if _is_source(p)]
         stems = {path.stem for path in own}
         beside = [p for p in beside if p.parent == first.parent or p.stem in stems]
         others = [p for p in beside if p not in own and not _has_main(p)]
@@ -146,8 +153,16 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
         kind = "program"
     elif any(_TORCH.match(header) for header in headers):
         kind = "binding"
-        places = [first.parent, *first.parents[1:2]]
-        files = [*files, *(p for place in places for p in sorted(place.glob("*.cpp")) if _binds(p))]
+        places = [p for p in first.parents[:2] if p == root or root in p.parents]
+        files = [
+            *files,
+            *(
+                p
+                for place in places
+                for p in sorted(place.glob("*.cpp"))
+                if _is_source(p) and _binds(p)
+            ),
+        ]
     else:
         kind = "kernels"
     return Case(

@@ -530,8 +530,8 @@ def test_what_a_kernel_did_wrong_is_raised_although_nobody_asked():
 
 
 def test_cuda_that_the_simulator_cannot_run_is_told_at_its_line():
-    path = write("ptx.cu", '__global__ void k() {\n    asm("trap;");\n}\n')
-    with pytest.raises(jitload.CompileError) as caught:
+    path = write("ptx.cu", '__global__ void k() {\n    asm("frobnicate.u32;");\n}\n')
+    with pytest.raises(jitload.CompileError, match=r"frobnicate\.u32") as caught:
         load("ptx.cu")
     assert (caught.value.path, caught.value.line, caught.value.column) == (path, 2, 5)
 
