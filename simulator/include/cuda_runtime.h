@@ -9,7 +9,8 @@
 #define __host__
 #define __constant__
 #define __managed__
-#define __shared__ thread_local
+// With nvcc arrays begin at multiples of 16 bytes, and kernels move so many at once.
+#define __shared__ __attribute__((aligned(16))) thread_local
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)

@@ -85,10 +85,41 @@ constexpr int most_k = 32;  // of one sum
 template <int wide>
 using Columns = int32_t[wide];
 
-// B of a tile, taken apart once.
-template <int wide>
-struct Factors {
-    Columns<wide> magnitude[most_k], exponent[most_k], sign[most_k];
+// Numbers taken apart, as Parts: many at once, so none of them may be infinite or no number.
+template <int count>
+struct Apart {
+    alignas(64) int32_t magnitude[count], exponent[count], sign[count];
+
+    // False if one is.
+    template <class Word>
+    bool take(const Word* words, int some, const Format& format) {
+        const int most = (1 << format.exponent) - 1, bias = format.bias();
+        const int of_fraction = (1 << format.fraction) - 1, fraction_bits = format.fraction;
+        const int sign_at = format.exponent + format.fraction, dropped = format.dropped;
+        // The least that is no finite number, without its sign.
+        const int limit = most << fraction_bits | (format.has_infinity ? 0 : of_fraction);
+        int special = 0;
+        for (int i = 0; i < some; i++) {
+            const uint32_t word = uint32_t(words[i]) >> dropped;
+            const int size = word & ((1u << sign_at) - 1), exponent_bits = size >> fraction_bits;
+            const int fraction = size & of_fraction;
+            special |= size >= limit;
+            magnitude[i] = exponent_bits ? fraction | 1 << fraction_bits : fraction;
+            exponent[i] = size ? (exponent_bits ? exponent_bits : 1) - bias : none;
+            sign[i] = -int(word >> sign_at & 1);
+        }
+        return !special;
+    }
+    bool take(const void* words, int some, const Format& format) {
+        switch (format.bits) {
+            case 8:
+                return take(static_cast<const uint8_t*>(words), some, format);
+            case 16:
+                return take(static_cast<const uint16_t*>(words), some, format);
+            default:
+                return take(static_cast<const uint32_t*>(words), some, format);
+        }
+    }
 };
 
 // What is the same for all sums of a tile.
@@ -100,24 +131,25 @@ struct Rounding {
     int result;    // bits of fraction of a float32 result
 };
 
+// Of one row of A with `wide` columns of B: those of a k lie side by side.
 template <int wide>
-void sum_columns(int k, const Parts* a, const Factors<wide>& b, const Columns<wide>& c_magnitude,
-                 const Columns<wide>& c_exponent, const Columns<wide>& c_sign,
-                 const Rounding& rounding, double* totals) {
+void sum_columns(int k, const int32_t* a_magnitude, const int32_t* a_exponent,
+                 const int32_t* a_sign, const int32_t* b_magnitude, const int32_t* b_exponent,
+                 const int32_t* b_sign, const int32_t* c_magnitude, const int32_t* c_exponent,
+                 const int32_t* c_sign, const Rounding& rounding, double* totals) {
     alignas(64) Columns<wide> top, low = {}, high = {};
     for (int n = 0; n < wide; n++) top[n] = c_exponent[n];
-    for (int i = 0; i < k; i++) {
-        const int exponent = a[i].exponent;
-        for (int n = 0; n < wide; n++) top[n] = std::max(top[n], exponent + b.exponent[i][n]);
-    }
+    for (int i = 0; i < k; i++)
+        for (int n = 0; n < wide; n++)
+            top[n] = std::max(top[n], a_exponent[i] + b_exponent[i * wide + n]);
     // A sum of eight products and C has less than 31 bits, so two of them are enough for 16.
     const int shift = rounding.kept - rounding.products, half = (k + 1) / 2;
     const auto add = [&](int i, Columns<wide>& to) {
-        const int magnitude = a[i].magnitude, exponent = a[i].exponent, sign = a[i].sign;
+        const int magnitude = a_magnitude[i], exponent = a_exponent[i], sign = a_sign[i];
         for (int n = 0; n < wide; n++) {
-            const uint32_t product = uint32_t(magnitude * b.magnitude[i][n]) << shift;
-            const int behind = std::min(top[n] - (exponent + b.exponent[i][n]), 31);
-            const int negative = sign ^ b.sign[i][n];
+            const uint32_t product = uint32_t(magnitude * b_magnitude[i * wide + n]) << shift;
+            const int behind = std::min(top[n] - (exponent + b_exponent[i * wide + n]), 31);
+            const int negative = sign ^ b_sign[i * wide + n];
             to[n] += (int32_t(product >> behind) ^ negative) - negative;
         }
     };
@@ -143,9 +175,25 @@ float float32_of(double exact, int fraction) {
     if (fabs(exact) < 0x1p-126) return float(trunc(exact * 0x1p149) * 0x1p-149);
     int64_t bits;
     memcpy(&bits, &exact, sizeof bits);
-    bits &= -1ll << (52 - fraction);
+    bits &= -(1ll << (52 - fraction));
     memcpy(&exact, &bits, sizeof exact);
     return float(exact);  // what is too large is infinite
+}
+
+void float32s_of(const double* exact, int count, int fraction, float* to) {
+    const int64_t kept = -(1ll << (52 - fraction));
+    int small = 0;
+    for (int n = 0; n < count; n++) {
+        int64_t bits;
+        memcpy(&bits, &exact[n], sizeof bits);
+        small |= fabs(exact[n]) < 0x1p-126 && exact[n] != 0;
+        bits &= kept;
+        double cut;
+        memcpy(&cut, &bits, sizeof cut);
+        to[n] = float(cut);
+    }
+    if (small)
+        for (int n = 0; n < count; n++) to[n] = float32_of(exact[n], fraction);
 }
 
 uint16_t float16_of(double exact) {
@@ -186,87 +234,120 @@ struct Special {
     bool is_nan() const { return nan || (plus && minus); }
 };
 
-// D += A B of so many rows, columns and k, for the k of a list.
-template <int wide>
-void multiply_by_columns(const Tile& tile, const void* a, const void* b, void* d, const int* ks,
-                         int count, const Rounding& rounding) {
+// D += A B where a factor or C is infinite or no number, one result after another.
+void multiply_specials(const Tile& tile, const void* a, const void* b, void* d, const int* ks,
+                       int count, const Rounding& rounding) {
     const Format of_a = format_of(tile.a), of_b = format_of(tile.b);
-    const Format of_d = rounding.is_half ? format_of(Type::F16) : format_of(Type::F32);
-    thread_local std::vector<Parts> rows;
-    rows.resize(size_t(tile.m) * count);
-    bool is_plain = true;
+    const Format of_d = format_of(tile.d);
     for (int m = 0; m < tile.m; m++) {
-        for (int i = 0; i < count; i++) {
-            Parts& parts = rows[m * count + i];
-            parts = parts_of(word_at(a, size_t(m) * tile.k + ks[i], of_a.bits), of_a);
-            if (tile.scale_a < 0) parts.sign = ~parts.sign;
-            is_plain &= parts.kind == Parts::Finite;
-        }
-    }
-    alignas(64) Factors<wide> factors;
-    Parts columns[wide][most_k];
-    for (int first = 0; first < tile.n; first += wide) {
-        const int width = std::min<int>(wide, tile.n - first);
-        bool columns_are_plain = is_plain;
-        for (int n = 0; n < wide; n++) {
+        for (int n = 0; n < tile.n; n++) {
+            Parts x[most_k], y[most_k];
+            Special special;
             for (int i = 0; i < count; i++) {
-                Parts parts{0, none, 0, Parts::Finite};
-                if (n < width) {
-                    const size_t at = size_t(first + n) * tile.k + ks[i];
-                    parts = parts_of(word_at(b, at, of_b.bits), of_b);
-                    if (tile.scale_b < 0) parts.sign = ~parts.sign;
-                }
-                columns_are_plain &= parts.kind == Parts::Finite;
-                columns[n][i] = parts;
-                factors.magnitude[i][n] = parts.magnitude;
-                factors.exponent[i][n] = parts.exponent;
-                factors.sign[i][n] = parts.sign;
+                x[i] = parts_of(word_at(a, m * tile.k + ks[i], of_a.bits), of_a);
+                y[i] = parts_of(word_at(b, n * tile.k + ks[i], of_b.bits), of_b);
+                if (tile.scale_a < 0) x[i].sign = ~x[i].sign;
+                if (tile.scale_b < 0) y[i].sign = ~y[i].sign;
+                special.add(x[i], y[i]);
             }
-        }
-        for (int m = 0; m < tile.m; m++) {
-            const size_t row = size_t(m) * tile.n + first;
-            alignas(64) Columns<wide> magnitude, exponent, sign;
-            Parts c[wide];
-            bool row_is_plain = columns_are_plain;
-            for (int n = 0; n < wide; n++) {
-                c[n] = n < width ? parts_of(word_at(d, row + n, of_d.bits), of_d)
-                                 : Parts{0, none, 0, Parts::Finite};
-                row_is_plain &= c[n].kind == Parts::Finite;
-                magnitude[n] = c[n].magnitude;
-                exponent[n] = c[n].exponent;
-                sign[n] = c[n].sign;
+            const size_t at = size_t(m) * tile.n + n;
+            const Parts c = parts_of(word_at(d, at, of_d.bits), of_d);
+            special.add(c);
+            int32_t of_x[3][most_k], of_y[3][most_k];
+            for (int i = 0; i < count; i++) {
+                of_x[0][i] = x[i].magnitude, of_x[1][i] = x[i].exponent, of_x[2][i] = x[i].sign;
+                of_y[0][i] = y[i].magnitude, of_y[1][i] = y[i].exponent, of_y[2][i] = y[i].sign;
             }
-            alignas(64) double totals[wide];
-            sum_columns(
-                count, &rows[m * count], factors, magnitude, exponent, sign, rounding, totals);
-            for (int n = 0; n < width; n++) {
-                Special special;
-                if (!row_is_plain) {
-                    for (int i = 0; i < count; i++) special.add(rows[m * count + i], columns[n][i]);
-                    special.add(c[n]);
-                }
-                if (rounding.is_half)
-                    static_cast<uint16_t*>(d)[row + n] =
-                        special.is_nan() ? 0x7fff
-                        : special.plus   ? 0x7c00
-                        : special.minus  ? 0xfc00
-                                         : float16_of(totals[n]);
-                else if (special.any())
-                    static_cast<uint32_t*>(d)[row + n] =
-                        special.is_nan() ? 0x7fffffff
-                        : special.plus   ? 0x7f800000
-                                         : 0xff800000;
-                else
-                    static_cast<float*>(d)[row + n] = float32_of(totals[n], rounding.result);
-            }
+            double total;
+            sum_columns<1>(count, of_x[0], of_x[1], of_x[2], of_y[0], of_y[1], of_y[2],
+                           &c.magnitude, &c.exponent, &c.sign, rounding, &total);
+            if (rounding.is_half)
+                static_cast<uint16_t*>(d)[at] =
+                    special.is_nan() ? 0x7fff
+                    : special.plus   ? 0x7c00
+                    : special.minus  ? 0xfc00
+                                     : float16_of(total);
+            else if (special.any())
+                static_cast<uint32_t*>(d)[at] =
+                    special.is_nan() ? 0x7fffffff
+                    : special.plus   ? 0x7f800000
+                                     : 0xff800000;
+            else
+                static_cast<float*>(d)[at] = float32_of(total, rounding.result);
         }
     }
 }
 
+// The words of a matrix's rows at the k of a list, `wide` rows side by side for each k. Rows that
+// are not there are zeros.
+template <int wide, class Word>
+void set_side_by_side(const Word* words, int k, int rows, const int* ks, int count, Word* to) {
+    for (int i = 0; i < count; i++)
+        for (int n = 0; n < wide; n++) to[i * wide + n] = n < rows ? words[n * k + ks[i]] : Word(0);
+}
+
+template <int wide, class Word>
+bool multiply_numbers(const Tile& tile, const Word* a, const Word* b, void* d, const int* ks,
+                      int count, const Rounding& rounding) {
+    const Format of_a = format_of(tile.a), of_b = format_of(tile.b), of_d = format_of(tile.d);
+    alignas(64) Word words[64 * most_k];
+    Apart<64 * most_k> rows;
+    for (int m = 0; m < tile.m; m++)
+        for (int i = 0; i < count; i++) words[m * count + i] = a[m * tile.k + ks[i]];
+    if (!rows.take(words, tile.m * count, of_a)) return false;
+    const bool negates = (tile.scale_a < 0) != (tile.scale_b < 0);
+    if (negates)
+        for (int i = 0; i < tile.m * count; i++) rows.sign[i] = ~rows.sign[i];
+    Apart<wide * most_k> columns;
+    Apart<wide> c;
+    for (int first = 0; first < tile.n; first += wide) {
+        const int width = std::min<int>(wide, tile.n - first);
+        set_side_by_side<wide>(b + size_t(first) * tile.k, tile.k, width, ks, count, words);
+        if (!columns.take(words, wide * count, of_b)) return false;
+        for (int m = 0; m < tile.m; m++) {
+            const size_t at = size_t(m) * tile.n + first;
+            alignas(64) uint32_t before[wide] = {};
+            memcpy(before, static_cast<char*>(d) + at * of_d.bits / 8, width * of_d.bits / 8);
+            if (!c.take(static_cast<const void*>(before), wide, of_d)) return false;
+            alignas(64) double totals[wide];
+            const int i = m * count;
+            sum_columns<wide>(
+                count, rows.magnitude + i, rows.exponent + i, rows.sign + i, columns.magnitude,
+                columns.exponent, columns.sign, c.magnitude, c.exponent, c.sign, rounding, totals);
+            if (rounding.is_half) {
+                for (int n = 0; n < width; n++)
+                    static_cast<uint16_t*>(d)[at + n] = float16_of(totals[n]);
+                continue;
+            }
+            alignas(64) float results[wide];
+            float32s_of(totals, wide, rounding.result, results);
+            memcpy(static_cast<float*>(d) + at, results, width * sizeof(float));
+        }
+    }
+    return true;
+}
+
+// D += A B of so many rows, columns and k, for the k of a list.
 void multiply_floats(const Tile& tile, const void* a, const void* b, void* d, const int* ks,
                      int count, const Rounding& rounding) {
-    (tile.n <= 8 ? multiply_by_columns<8>
-                 : multiply_by_columns<16>)(tile, a, b, d, ks, count, rounding);
+    // What has been written of D by the time that something special is found is computed again.
+    thread_local std::vector<char> before;
+    const size_t bytes = size_t(tile.m) * tile.n * (rounding.is_half ? 2 : 4);
+    const bool is_narrow = tile.n <= 8;
+    const auto in_words = [&](auto word) {
+        using Word = decltype(word);
+        const auto x = static_cast<const Word*>(a), y = static_cast<const Word*>(b);
+        return (is_narrow ? multiply_numbers<8, Word>
+                          : multiply_numbers<16, Word>)(tile, x, y, d, ks, count, rounding);
+    };
+    before.assign(static_cast<char*>(d), static_cast<char*>(d) + bytes);
+    const int bits = format_of(tile.a).bits;
+    const bool done = bits == 8    ? in_words(uint8_t())
+                      : bits == 16 ? in_words(uint16_t())
+                                   : in_words(uint32_t());
+    if (done) return;
+    memcpy(d, before.data(), bytes);
+    multiply_specials(tile, a, b, d, ks, count, rounding);
 }
 
 float float_of_half(uint16_t word) {
