@@ -7,6 +7,7 @@ off to `kept_of_result` bits of fraction, a float16 result is rounded to nearest
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -131,3 +132,22 @@ def summed(
     if is_half:
         return to_float16(Fraction(total) * Fraction(2) ** unit)
     return to_float32(total, unit, result)
+
+
+KINDS = ("near", "wide", "any", "special")
+
+
+def random_word(rng: random.Random, name: str, kind: str) -> int:
+    """Near one, of widely spread sizes, any finite bits, or now and then a special."""
+    form = FORMATS[name]
+    most = (1 << form.exponent) - 1
+    bias = most >> 1
+    low, high = {"near": (-3, 1), "wide": (-14, 14), "any": (-bias, bias)}.get(kind, (-3, 3))
+    exponent = min(max(bias + rng.randint(low, high), 0), most - 1)
+    if kind == "special" and rng.random() < 0.05:
+        exponent = rng.choice((0, most))
+    fraction = rng.choice((0, (1 << form.fraction) - 1, rng.getrandbits(form.fraction)))
+    word = (
+        rng.getrandbits(1) << form.exponent + form.fraction | exponent << form.fraction | fraction
+    )
+    return word << form.dropped | rng.getrandbits(form.dropped or 1) * (form.dropped > 0)

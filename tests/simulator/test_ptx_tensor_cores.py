@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import jitload
-from tests.helpers.tensor_cores import FORMATS, summed
+from tests.helpers.tensor_cores import FORMATS, KINDS, random_word, summed
 
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
 
@@ -199,25 +199,6 @@ def unpacked(it: Product, words: list[list[int]]) -> dict[tuple[int, int], int]:
 def tensor(tiles: list[list[list[int]]]) -> torch.Tensor:
     flat = [word - (1 << 32) if word >> 31 else word for t in tiles for lane in t for word in lane]
     return torch.tensor(flat, dtype=torch.int32).view(len(tiles), 32, -1)
-
-
-def random_word(rng: random.Random, name: str, kind: str) -> int:
-    """Of a float: near one, of widely spread sizes, any finite bits, or now and then a special."""
-    form = FORMATS[name]
-    most = (1 << form.exponent) - 1
-    bias = most >> 1
-    low, high = {"near": (-3, 1), "wide": (-14, 14), "any": (-bias, bias)}.get(kind, (-3, 3))
-    exponent = min(max(bias + rng.randint(low, high), 0), most - 1)
-    if kind == "special" and rng.random() < 0.05:
-        exponent = rng.choice((0, most))
-    fraction = rng.choice((0, (1 << form.fraction) - 1, rng.getrandbits(form.fraction)))
-    word = (
-        rng.getrandbits(1) << form.exponent + form.fraction | exponent << form.fraction | fraction
-    )
-    return word << form.dropped | rng.getrandbits(form.dropped or 1) * (form.dropped > 0)
-
-
-KINDS = ("near", "wide", "any", "special")
 
 
 def float32(word: int) -> float:

@@ -4,8 +4,8 @@
 //     bits  0 to 23   where in the block's shared memory: its dynamic one from 1 KB on, which is
 //                     what the system keeps on a GPU; what is declared `__shared__` far behind
 //
-// Descriptors of matrices have the lowest 18 bits alone, 256 KB. So the static part begins where,
-// in those bits, the dynamic one has ended.
+// Descriptors of matrices have the lowest 18 bits alone, 256 KB. So the static part lies, in those
+// bits, where the dynamic one does not.
 #pragma once
 #include "block.h"
 
@@ -16,10 +16,11 @@ constexpr uint32_t first_shared = 1 << 10, window = 1 << 18, static_window = 1 <
 // What no address of shared memory is, for a pointer to other memory.
 constexpr uint32_t no_shared = 0xffffff00;
 
-// What is declared `__shared__` lies around a variable that each library has, in no order.
-SIMULATOR_INLINE uint32_t first_static(const Block& block) {
+// What is declared `__shared__` lies around a variable that each library has, in no order: before
+// it too. The variable is in the middle of what the dynamic part leaves of those 18 bits.
+SIMULATOR_INLINE uint32_t middle_of_static(const Block& block) {
     const uint32_t end = first_shared + uint32_t(block.launch->shared);
-    return static_window + (end + 1023) / 1024 * 1024;
+    return static_window + (end + window) / 2 / 1024 * 1024;
 }
 
 SIMULATOR_INLINE bool find_in(Block& block, const char* p, uint32_t& address) {
@@ -27,7 +28,7 @@ SIMULATOR_INLINE bool find_in(Block& block, const char* p, uint32_t& address) {
     if (dynamic >= 0 && size_t(dynamic) <= block.launch->shared)
         address = first_shared + uint32_t(dynamic);
     else if (fixed > -ptrdiff_t(static_window / 2) && fixed < ptrdiff_t(static_window / 2))
-        address = block.last_static = uint32_t(first_static(block) + fixed);
+        address = block.last_static = uint32_t(middle_of_static(block) + fixed);
     else
         return false;
     address |= block.cluster_rank << 24;
@@ -48,7 +49,7 @@ SIMULATOR_INLINE uint32_t shared_address(const void* pointer) {
 // Of this block, or of another of its cluster.
 SIMULATOR_INLINE char* shared_pointer_in(const Block& block, uint32_t offset) {
     if (offset < window) return block.dynamic_shared + offset - first_shared;
-    return block.static_shared + (int32_t(offset) - int32_t(first_static(block)));
+    return block.static_shared + (int32_t(offset) - int32_t(middle_of_static(block)));
 }
 
 [[noreturn]] SIMULATOR_EXPORT void fail_address(uint64_t address);
