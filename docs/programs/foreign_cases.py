@@ -12,7 +12,8 @@ from pathlib import Path
 from jitload import blank, without_comments
 
 SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
-_HEADERS = ("Common", "common", "inc", "include", "includes")  # folders that samples share
+# Folders that samples share, and whose own folders they may mean.
+_HEADERS = ("Common", "common", "headers", "inc", "include", "includes")
 _MAIN = re.compile(r"\b(?:int|void|auto)\s+main\s*\(")
 _INCLUDE = re.compile(r'#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 _TORCH = re.compile(r"(torch|ATen|c10)/")
@@ -135,6 +136,7 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
     first = next((path for path in files if _has_main(path)), files[0])
     parents = [p for p in (first.parent, *first.parent.parents) if p == root or root in p.parents]
     include = [p / h for p in parents for h in _HEADERS if (p / h).is_dir()]
+    include += [p for folder in include for p in sorted(folder.iterdir()) if p.is_dir()]
     include = [*dict.fromkeys(path.parent for path in files), *include]
     own = _own(tuple(files), tuple(include))
     headers = {header for path in own for header in _includes(path)}

@@ -21,17 +21,27 @@ bool Block::come_to_named(unsigned rank, unsigned id, unsigned count, bool waits
     barrier.votes += vote;
     barrier.all_votes++;
     barrier.arrived++;
-    if (count && lane == unsigned(__builtin_ctz(warp.alive)))
-        barrier.arrived += warp_size - __builtin_popcount(warp.alive);
+    barrier.come[rank / warp_size] |= 1u << lane;
     if (self.watched_by) self.watched_by->arrived(uintptr_t(&barrier), false);
     if (waits) {
         warp.named |= 1u << lane;
         warp.key[lane] = id;
     }
-    if (barrier.arrived < (count ? count : alive)) return waits;
+    if (!self.is_complete(barrier)) return waits;
     self.open_named(id);
     warp.ready &= ~(1u << lane);
     return false;
+}
+
+// Of a warp that has come, threads count that never will: they have returned, or the block ends
+// within the warp.
+bool Worker::is_complete(const NamedBarrier& barrier) const {
+    if (!barrier.expected) return barrier.arrived >= alive;
+    unsigned arrived = barrier.arrived;
+    for (unsigned w = 0; w * warp_size < size; w++)
+        if (const uint32_t come = barrier.come[w])
+            arrived += warp_size - __builtin_popcount(come | warps[w].alive);
+    return arrived >= barrier.expected;
 }
 
 void Worker::open_named(unsigned id) {
@@ -39,6 +49,7 @@ void Worker::open_named(unsigned id) {
     barrier.result = barrier.votes;
     barrier.all_result = barrier.all_votes;
     barrier.arrived = 0;
+    memset(barrier.come, 0, sizeof barrier.come);
     for (unsigned w = 0; w * warp_size < size; w++) {
         Warp& warp = warps[w];
         uint32_t those = 0;

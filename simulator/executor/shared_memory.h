@@ -1,8 +1,12 @@
 // The dynamic shared memory of the block that runs, and how much of it a launch may ask for.
 #pragma once
+#ifdef __linux__
+#include <link.h>
+#endif
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include "../include/simulator/shared_window.h"
 #include "errors.h"
 
 namespace simulator {
@@ -70,6 +74,32 @@ cudaError_t get_attributes(cudaFuncAttributes* attributes, const void* function)
 }
 
 }  // namespace api
+
+// They are the thread's own storage of one library, of which the loader knows the bounds. Where it
+// is not asked, what is near counts: something else may lie there, too.
+void find_static_shared(Block& block, char* among_them) {
+    block.static_shared = among_them;
+    block.static_begin = among_them - static_window / 2;
+    block.static_end = among_them + static_window / 2;
+#ifdef __linux__
+    const auto look_at = [](dl_phdr_info* library, size_t, void* data) {
+        Block& of = *static_cast<Block*>(data);
+        const auto begin = static_cast<const char*>(library->dlpi_tls_data);
+        for (int i = 0; begin && i < library->dlpi_phnum; i++) {
+            const auto& part = library->dlpi_phdr[i];
+            if (part.p_type != PT_TLS) continue;
+            const char* const end = begin + part.p_memsz;
+            if (of.static_shared < begin || of.static_shared >= end) continue;
+            of.static_begin = begin;
+            of.static_end = end;
+            return 1;
+        }
+        return 0;
+    };
+    dl_iterate_phdr(look_at, &block);
+#endif
+}
+
 }  // namespace simulator
 
 // Of the block on this operating-system thread: each `extern __shared__` array of every kernel is

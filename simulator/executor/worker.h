@@ -46,6 +46,7 @@ class Worker : public Block {
     bool wait_in_cluster();
     void come_to_cluster();
     void leave_cluster_barrier(unsigned rank);
+    bool is_complete(const NamedBarrier& barrier) const;
     void open_named(unsigned id);
     void report_deadlock();
     std::string describe_deadlock();
@@ -455,8 +456,7 @@ void Block::finish(unsigned rank) {
     if (--alive == arrived && arrived) open_barrier();
     if (self.team) self.leave_cluster_barrier(rank);
     for (unsigned id = 0; id < 16; id++)
-        if (named[id].arrived && !named[id].expected && named[id].arrived >= alive)
-            self.open_named(id);
+        if (named[id].arrived && self.is_complete(named[id])) self.open_named(id);
     for (uint32_t waiting = warp.exchange; waiting; waiting &= warp.exchange & (waiting - 1))
         self.try_exchange(rank / warp_size, warp.key[__builtin_ctz(waiting)]);
     if (warp.tile) self.try_tile(rank / warp_size);

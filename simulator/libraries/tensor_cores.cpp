@@ -358,6 +358,22 @@ float float_of_half(uint16_t word) {
     return parts.sign ? -size : size;
 }
 
+// Numbers of 8 bits as float16, in which those below the least normal one of theirs are normal.
+std::vector<uint16_t> halves_of(const void* words, int count, const Format& format) {
+    std::vector<uint16_t> halves(count);
+    for (int i = 0; i < count; i++) {
+        const Parts parts = parts_of(word_at(words, i, 8), format);
+        const uint16_t sign = parts.sign ? 0x8000 : 0;
+        halves[i] =
+            sign | (parts.kind == Parts::NaN ? 0x7fff
+                    : parts.kind == Parts::Infinite
+                        ? 0x7c00
+                        : float16_of(ldexp(parts.magnitude, parts.exponent - format.fraction)));
+        if (parts.kind == Parts::Finite && parts.magnitude == 0) halves[i] = sign;
+    }
+    return halves;
+}
+
 void multiply_floats(const Tile& tile, const void* a, const void* b, void* d) {
     const Format of_a = format_of(tile.a), of_b = format_of(tile.b);
     const bool is_half = tile.d == Type::F16;
@@ -370,13 +386,19 @@ void multiply_floats(const Tile& tile, const void* a, const void* b, void* d) {
         return multiply_floats(tile, a, b, d, ks, k, rounding);
     }
     // As float16, in two products that begin with zero. C is added as anywhere.
+    Tile halves = tile;
+    halves.a = halves.b = Type::F16;
+    rounding.products = 20;
+    const std::vector<uint16_t> of_a_halves = halves_of(a, tile.m * k, of_a);
+    const std::vector<uint16_t> of_b_halves = halves_of(b, tile.n * k, of_b);
     const size_t count = size_t(tile.m) * tile.n;
     std::vector<uint32_t> words(is_half ? (count + 1) / 2 : count);
     for (int part = 0; part < 2; part++) {
         int taken = 0;
         for (int i = 0; i < k; i++)
             if (i % 4 / 2 == part) ks[taken++] = i;
-        multiply_floats(tile, a, b, words.data(), ks, taken, rounding);
+        multiply_floats(
+            halves, of_a_halves.data(), of_b_halves.data(), words.data(), ks, taken, rounding);
     }
     for (size_t i = 0; i < count; i++) {
         if (is_half) {

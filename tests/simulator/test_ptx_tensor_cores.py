@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import jitload
-from tests.helpers.tensor_cores import FORMATS, KINDS, random_word, summed
+from tests.helpers.tensor_cores import FORMATS, KINDS, number, random_word, summed, to_float16
 
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
 
@@ -209,14 +209,23 @@ def float16(word: int) -> float:
     return struct.unpack("e", struct.pack("H", word))[0]
 
 
+def as_half(word: int, name: str) -> int:
+    """A number of 8 bits as float16."""
+    it, form = number(word, name), FORMATS[name]
+    sign = 0x8000 if it.sign < 0 else 0
+    if it.kind != "finite":
+        return sign | (0x7C00 if it.kind == "infinite" else 0x7FFF)
+    return sign | to_float16(Fraction(it.magnitude) * Fraction(2) ** (it.exponent - form.fraction))
+
+
 def eight_bits(row: list[int], column: list[int], c: int, it: Product) -> int | None:
-    """mma.sync of 8-bit types: two products from zero, of k in pairs by turns; C last."""
+    """mma.sync of 8-bit types, as float16: k in pairs by turns, from zero; C last."""
+    row, column = [as_half(x, it.a) for x in row], [as_half(x, it.b) for x in column]
     low = [i for i in range(it.k) if i % 4 < 2]
     high = [i for i in range(it.k) if i % 4 >= 2]
-    types = (it.a, it.b, it.d)
     d = 0
     for ks in (low, high):
-        d = summed([row[i] for i in ks], [column[i] for i in ks], d, types)
+        d = summed([row[i] for i in ks], [column[i] for i in ks], d, ("f16", "f16", it.d))
     if it.d == "f16":
         total = torch.tensor(float16(d)).half() + torch.tensor(float16(c)).half()
         return 0x7FFF if total.isnan() else int(total.view(torch.int16)) & 0xFFFF

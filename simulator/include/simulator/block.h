@@ -109,6 +109,7 @@ struct NamedBarrier {
     unsigned expected;  // threads; 0: all that live
     unsigned arrived, votes, all_votes;
     unsigned result, all_result;  // of the votes when it last opened
+    uint32_t come[32];            // of each warp, the lanes that have, since it opened
 };
 
 struct SIMULATOR_EXPORT Block {
@@ -128,11 +129,12 @@ struct SIMULATOR_EXPORT Block {
     uint32_t ready;         // the warps that have a ready lane, and perhaps some that had one
     uint8_t grid_steps;     // what follows when the barrier opens: GridStep
     char* dynamic_shared;   // where its shared memory begins: see shared_window.h
-    char* static_shared;    // and where what is declared `__shared__` lies nearby
+    char* static_shared;    // and where what is declared `__shared__` lies around
     uint32_t last_static;   // the address in that part which was asked for last
     unsigned cluster_rank;  // among the blocks of its cluster, which are these; null: it is one
     Block* const* cluster;
     dim3 cluster_extent;
+    const char *static_begin, *static_end;  // of all that is declared `__shared__`
     NamedBarrier named[16];
     Warp warps[max_threads / warp_size];
     Thread threads[max_threads + 1];  // the last is never used
@@ -187,6 +189,9 @@ SIMULATOR_EXPORT bool next_thread(Block& block);
 
 // A kernel whose __launch_bounds__ allow so many threads a block has more.
 [[noreturn]] SIMULATOR_EXPORT void fail_bounds(unsigned threads, const char* file, int line);
+
+// The bounds of what is declared `__shared__` around a variable of the kernel library.
+SIMULATOR_EXPORT void find_static_shared(Block& block, char* among_them);
 
 // A kernel whose __cluster_dims__ say so is launched without clusters, or in others.
 [[noreturn]] SIMULATOR_EXPORT void want_clusters(unsigned x, unsigned y, unsigned z);

@@ -156,34 +156,20 @@ inline void carry_out_box(const BulkCopy& copy) {
             char* const shared = swizzled(copy.shared + row * row_bytes + begin, map.swizzle);
             // Elements of this piece that lie in the tensor.
             const int64_t first = begin / size, last = end / size;
+            const int64_t extent = int64_t(map.extent[0]);
             int64_t from = first, to = last;
-            if (map.steps[0] == 1) {
-                const int64_t extent = int64_t(map.extent[0]);
-                if (copy.at[0] + from < 0) from = -int64_t(copy.at[0]) < last ? -copy.at[0] : last;
-                if (copy.at[0] + to > extent)
-                    to = extent - copy.at[0] > from ? extent - copy.at[0] : from;
-            }
+            if (copy.at[0] + from < 0) from = -int64_t(copy.at[0]) < last ? -copy.at[0] : last;
+            if (copy.at[0] + to > extent)
+                to = extent - copy.at[0] > from ? extent - copy.at[0] : from;
             if (!is_inside) from = to = first;
             const bool is_load = copy.kind == BulkCopy::BoxToShared;
-            if (map.steps[0] == 1) {
-                char* const there = const_cast<char*>(global) + (copy.at[0] + from) * int64_t(size);
-                char* const here = shared + (from - first) * int64_t(size);
-                const size_t bytes = size_t(to - from) * size;
-                if (is_load)
-                    move_bytes(here, there, bytes);
-                else
-                    move_or_reduce(copy, there, here, bytes);
-            } else {
-                for (int64_t i = from; i < to; i++) {
-                    const int64_t index = copy.at[0] + i * map.steps[0];
-                    char* const here = shared + (i - first) * int64_t(size);
-                    char* const there = const_cast<char*>(global) + index * int64_t(size);
-                    const bool inside = index >= 0 && uint64_t(index) < map.extent[0];
-                    if (!is_load && inside) move_or_reduce(copy, there, here, size);
-                    if (is_load && inside) move_bytes(here, there, size);
-                    if (is_load && !inside) fill_outside(here, size, map);
-                }
-            }
+            char* const there = const_cast<char*>(global) + (copy.at[0] + from) * int64_t(size);
+            char* const here = shared + (from - first) * int64_t(size);
+            const size_t bytes = size_t(to - from) * size;
+            if (is_load)
+                move_bytes(here, there, bytes);
+            else
+                move_or_reduce(copy, there, here, bytes);
             if (is_load) {
                 fill_outside(shared, size_t(from - first) * size, map);
                 fill_outside(shared + (to - first) * int64_t(size), size_t(last - to) * size, map);

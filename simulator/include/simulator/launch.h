@@ -33,7 +33,7 @@ static thread_local char static_shared __attribute__((aligned(1024)));
 template <class Body>
 [[gnu::flatten]] void run_threads(Block& block) {
     const Body body = *static_cast<const Body*>(block.launch->body);
-    block.static_shared = &static_shared;
+    if (block.static_shared != &static_shared) find_static_shared(block, &static_shared);
 #ifdef __SANITIZE_THREAD__
     for (bool more = start_thread(block); more; more = next_thread(block)) run_thread(body);
 #else

@@ -24,11 +24,11 @@ SIMULATOR_INLINE uint32_t middle_of_static(const Block& block) {
 }
 
 SIMULATOR_INLINE bool find_in(Block& block, const char* p, uint32_t& address) {
-    const ptrdiff_t dynamic = p - block.dynamic_shared, fixed = p - block.static_shared;
+    const ptrdiff_t dynamic = p - block.dynamic_shared;
     if (dynamic >= 0 && size_t(dynamic) <= block.launch->shared)
         address = first_shared + uint32_t(dynamic);
-    else if (fixed > -ptrdiff_t(static_window / 2) && fixed < ptrdiff_t(static_window / 2))
-        address = block.last_static = uint32_t(middle_of_static(block) + fixed);
+    else if (p >= block.static_begin && p < block.static_end)
+        address = block.last_static = uint32_t(middle_of_static(block) + (p - block.static_shared));
     else
         return false;
     address |= block.cluster_rank << 24;

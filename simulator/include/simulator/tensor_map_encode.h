@@ -87,7 +87,7 @@ inline CUresult cuTensorMapEncodeTiled(
             return CUDA_ERROR_INVALID_VALUE;
         it.extent[d] = extent[d];
         it.box[d] = uint16_t(box[d]);
-        it.steps[d] = uint8_t(steps[d]);
+        it.steps[d] = d ? uint8_t(steps[d]) : 1;  // of the innermost dimension nothing is left out
         if (d == 0) continue;
         if (strides[d - 1] % 16 || strides[d - 1] >= 1ull << 40) return CUDA_ERROR_INVALID_VALUE;
         it.stride[d - 1] = strides[d - 1];

@@ -71,7 +71,13 @@ RULES = [
     Rule(r"cvta\.to\.shared(?:::cta|::cluster)?\.u(?:32|64)", _to("shared"), "memory.h"),
     Rule(r"cvta(?:\.to)?\.(?:global|const|local|param)\.u(?:32|64)", _to("global"), "memory.h"),
     Rule(
-        r"isspacep\.(?P<space>shared(?:::cta|::cluster)?)",
+        r"isspacep\.shared(?:::cta)?",
+        "{0} = ::simulator::shared_address($generic({1})) >> 24"
+        " == ::simulator::current->cluster_rank;",
+        "memory.h",
+    ),
+    Rule(
+        r"isspacep\.shared::cluster",
         "{0} = ::simulator::shared_address($generic({1})) != ::simulator::no_shared;",
         "memory.h",
     ),
