@@ -78,6 +78,8 @@ class Recorder final : public Watcher {
                       std::initializer_list<Memory> executors) override;
     void grid() override { order.begin_phase(); }
     void resume_block(Block& block, uint64_t n) override;
+    void leave_block(const Block& block) override;
+    void return_to_block(Block& block, uint64_t n) override;
     void arrived(uintptr_t barrier, bool is_last) override;
     void passed(uintptr_t barrier) override;
     void allocated(uintptr_t begin, size_t bytes, size_t pad) override;

@@ -160,6 +160,16 @@ void Recorder::resume_block(Block& to_run, uint64_t n) {
     if (mode == Mode::Full) order.resume_block(serial, started[n].time);
 }
 
+void Recorder::leave_block(const Block& at) {
+    if (mode != Mode::Full) return;
+    for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
+}
+
+void Recorder::return_to_block(Block& to_run, uint64_t n) {
+    order.begin_phase();
+    resume_block(to_run, n);
+}
+
 bool Recorder::end_block(const Error* error) {
     if (mode == Mode::Full) {
         for (unsigned w = 0; w * warp_size < order_of_threads.size(); w++) flush(w);

@@ -154,12 +154,13 @@ bool Worker::wait_in_cluster() {
         changes_seen = team->changes();
         if (launch->instrumented) {
             set_built_ins();
-            if (watched_by) watched_by->resume_block(*this, number);
+            if (watched_by) watched_by->return_to_block(*this, number);
         }
         wake_parked();
         wake_pausing();
         return ready != 0;
     };
+    if (watched_by) watched_by->leave_block(*this);
     bool is_spinning = false;
     for (unsigned w = 0; w * warp_size < size; w++) is_spinning |= warps[w].pausing != 0;
     if (is_spinning && !(launch->instrumented && is_stuck())) {

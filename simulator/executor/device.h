@@ -95,7 +95,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     set(it.maxSurface2DLayered, {32768, 32768, 2048});
     set(it.maxSurfaceCubemapLayered, {32768, 2046});
     it.integrated = it.canMapHostMemory = 1;
-    it.cooperativeLaunch = 1;
+    it.cooperativeLaunch = it.clusterLaunch = 1;
     it.concurrentKernels = it.deviceOverlap = it.asyncEngineCount = 1;
     it.managedMemory = it.unifiedAddressing = it.pageableMemoryAccess = 1;
     it.concurrentManagedAccess = it.hostNativeAtomicSupported = 1;

@@ -186,7 +186,8 @@ class Pool {
         blocks = count_blocks(launch);
         next = 0;
         cluster.begin(launch);
-        if (watcher) begin_watched(launch, *watcher);
+        const Memory of_blocks{cluster.blocks.data(), cluster.blocks.size() * sizeof(Block*)};
+        if (watcher) begin_watched(launch, *watcher, of_blocks);
         const size_t size = cluster.blocks.size();
         try {
             if (size > 1) call(for_clusters, size - 1, size - 1);
@@ -249,10 +250,10 @@ class Pool {
         return uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
     }
 
-    static void begin_watched(const Launch& launch, Watcher& watcher) {
+    static void begin_watched(const Launch& launch, Watcher& watcher, Memory more = {}) {
         Worker& self = this_worker();
         watcher.begin_launch(launch, {simulator_dynamic_shared, launch.shared},
-                             {{&self, sizeof self}, self.stacks.memory()});
+                             {{&self, sizeof self}, self.stacks.memory(), more});
     }
 
     // All blocks one after another, on this thread. What fails is the watcher's to tell.

@@ -40,6 +40,10 @@ class Watcher {
                               std::initializer_list<Memory> executors) = 0;
     virtual void grid() = 0;
     virtual void resume_block(Block& block, uint64_t n) = 0;
+    // And where those of a cluster do: a block lets others go first, and goes on after that. What
+    // came before is then taken to be known to all.
+    virtual void leave_block(const Block& block) = 0;
+    virtual void return_to_block(Block& block, uint64_t n) = 0;
 
     // The running thread arrives at a cuda::barrier, and the last one ends its phase; and it has
     // seen a phase end.
