@@ -244,9 +244,12 @@ class Attempt:
 
 def flags_for(case: Case, target: str) -> list[str]:
     """What the file's own build would say."""
+    flags = []
     if "OpenMP" in case.needs:
-        return ["-fopenmp" if target == "cpu" else "-Xcompiler=-fopenmp"]
-    return []
+        flags.append("-fopenmp" if target == "cpu" else "-Xcompiler=-fopenmp")
+    if standard := case.standard:
+        flags.append(f"-std=c++{standard}")
+    return flags
 
 
 def _end(process: subprocess.Popen) -> None:

@@ -95,6 +95,21 @@ class Case:
     root: Path = field(default=Path())
 
     @property
+    def standard(self) -> str:
+        """That of C++ which the nearest list of how to build it asks for, beyond C++17."""
+        for folder in (self.folder, *self.folder.parents):
+            for name in ("CMakeLists.txt", "Makefile", "setup.py"):
+                if (folder / name).is_file():
+                    said = re.findall(
+                        r"(?:STANDARD|-std=(?:c|gnu)\+\+)\s*(2\d)", _text(folder / name)
+                    )
+                    if said:
+                        return max(said)
+            if folder == self.root:
+                break
+        return ""
+
+    @property
     def digest(self) -> str:
         """Of what is compiled, with its own headers."""
         found = hashlib.sha256()

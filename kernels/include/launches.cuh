@@ -39,7 +39,8 @@ inline int block_threads(int64_t cols) {
 }
 
 // ---- forward kernels in which each thread has the same number of vectors of one row. An op's
-// table of these says which blocks take a row: the first line whose threads hold it.
+// table of these says which blocks take a row: the first line whose threads hold it, in shared
+// memory that a block may have.
 
 struct RowShape {
     int threads, rows;  // threads of a row in a block, rows of a block
@@ -56,14 +57,22 @@ RowLaunch forward_launch(const RowShape (&table)[lines], void (*kernel)(P...), i
     int64_t threads = ceil_div<int64_t>(needed, smaller(vectors, narrow_vectors));
     if (threads > kWarp) threads = ceil_div<int64_t>(needed, vectors);
     const RowShape* shape = table;
-    while (threads > shape->threads * shape->blocks) {
+    const auto block_of = [&] {
+        const int64_t of_block = ceil_div<int64_t>(threads, shape->blocks);
+        return dim3(
+            shape->threads > kWarp ? round_up_to_warps(of_block) : shape->threads, shape->rows);
+    };
+    const auto holds_it = [&] {
+        const dim3 block = block_of();
+        return threads <= shape->threads * shape->blocks &&
+               (bytes == 0 || bytes * int(block.x * block.y) + kReduceBytes <= shared_bytes());
+    };
+    while (!holds_it()) {
         if (++shape == table + lines) return {};
     }
     const int blocks = shape->blocks;
     if (blocks > most || (blocks > 1 && !has_clusters(kernel))) return {};
-    const dim3 block(shape->threads > kWarp ? round_up_to_warps(ceil_div<int64_t>(threads, blocks))
-                                            : shape->threads,
-                     shape->rows);
+    const dim3 block = block_of();
     const int64_t grid = ceil_div<int64_t>(rows, shape->rows) * blocks;
     if (grid > 0x7fffffff) return {};  // CUDA's limit
     bytes *= block.x * block.y;

@@ -38,7 +38,7 @@ __device__ void put(float* y, Four v, OnlineSoftmax<float> row) {
     store(y, v);
 }
 
-#if PLAYGROUND_CUDA && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 // A barrier of all threads of the cluster; what they have written before it, all of them see.
 __device__ void cluster_sync() {

@@ -245,3 +245,10 @@ void fail_address(uint64_t address) {
 }
 
 }  // namespace simulator
+
+// As nvcc has it, for code that declares it itself.
+extern "C" SIMULATOR_EXPORT uint32_t __nvvm_get_smem_pointer(void* pointer) {
+    uint32_t address = simulator::no_shared;
+    simulator::find_in(*simulator::worker, static_cast<const char*>(pointer), address);
+    return address;
+}

@@ -100,6 +100,9 @@ SIMULATOR_INLINE void copy_box_global(const Box& box, unsigned rank, char* from,
     copy.reduction = reduction;
     copy.type = copy.map.type;
     copy.shared = from;
+    for (unsigned d = 0; d < rank; d++)
+        if (box.at[d] < 0)
+            fail("a box that is written has no coordinate less than 0", what, file, line);
     if (reinterpret_cast<uintptr_t>(from) % 128)
         fail("a box in shared memory lies on a multiple of 128 bytes", what, file, line);
     add_to_group(copy);
