@@ -21,6 +21,7 @@ import torch
 import jitload
 from simulator.rewrite import Unsupported, rewrite
 
+pytestmark = pytest.mark.slow
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
 
 # ---- Numbers

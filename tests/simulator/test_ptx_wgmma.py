@@ -17,6 +17,7 @@ import torch
 import jitload
 from tests.helpers.tensor_cores import KINDS, random_word, summed
 
+pytestmark = pytest.mark.slow
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
 
 # ---- Products and their kernels
