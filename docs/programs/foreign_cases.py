@@ -147,12 +147,20 @@ def _is_source(path: Path) -> bool:
     return path.suffix in SOURCES and path.is_file()
 
 
+def _is_of_root(root: Path, name: str, include: list[Path]) -> bool:
+    """Whether a header is only found from the folder that was given."""
+    known = any((folder / name).is_file() for folder in include)
+    return not known and (root / name).is_file()
+
+
 def _case(root: Path, name: str, files: list[Path]) -> Case:
     first = next((path for path in files if _has_main(path)), files[0])
     parents = [p for p in (first.parent, *first.parent.parents) if p == root or root in p.parents]
     include = [p / h for p in parents for h in _HEADERS if (p / h).is_dir()]
     include += [p for folder in include for p in sorted(folder.iterdir()) if p.is_dir()]
     include = [*dict.fromkeys(path.parent for path in files), *include]
+    if any(_is_of_root(root, name, include) for path in files for name in _includes(path)):
+        include.append(root)
     own = _own(tuple(files), tuple(include))
     headers = {header for path in own for header in _includes(path)}
     graphics = _needed(GRAPHICS, headers)

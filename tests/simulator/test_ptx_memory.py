@@ -18,6 +18,8 @@ from simulated import SOURCES, TARGETS, Kernels
 
 import jitload
 
+pytestmark = pytest.mark.slow
+
 BYTES = 64  # of memory, of each row
 WORDS = 8  # of operands
 SHARED_ADDRESS, DISCARDED = 0x5EED0001, 0x5EED0002  # operands that the kernel replaces
