@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from docs.programs.page import Part
+from docs.programs.page import Part, table
 from simulator.ptx.instructions import FAMILIES, SPECIAL_REGISTERS
 
 PART = Part("ptx.md", "docs.programs.ptx")
 
 
 def page() -> str:
-    parts = []
+    families = [[family.__doc__.strip().rstrip("."), len(family.RULES)] for family in FAMILIES]
+    parts = [table(["family", "patterns below"], families, "lr")]
     for family in FAMILIES:
         shown = "\n".join(rule.shown for rule in family.RULES)
         parts.append(f"### {family.__doc__.strip()}\n\n```\n{shown}\n```")
