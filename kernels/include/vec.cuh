@@ -34,7 +34,7 @@ __device__ inline uint64_t evict_last() {
 // nothing is there, it is `nothing`.
 template <int N, class T>
 __device__ Vec<T, N> load_once(const T* p, bool there = true, Vec<T, N> nothing = {}) {
-#if __CUDA_ARCH__ >= 800
+#if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
     if constexpr (N * sizeof(T) == kVecBytes) {
         uint32_t words[4];
         memcpy(words, nothing.at, sizeof(words));
@@ -57,6 +57,7 @@ __device__ void store(T* p, const Vec<T, N>& v) {
 // how p was rounded up to a boundary, and writes them at a quarter of the speed.
 template <int N, class T>
 __device__ void store_at_once(T* p, const Vec<T, N>& v) {
+#if PLAYGROUND_CUDA
     if constexpr (sizeof(v) == kVecBytes) {
         uint32_t words[4];
         memcpy(words, v.at, sizeof(words));
@@ -65,6 +66,7 @@ __device__ void store_at_once(T* p, const Vec<T, N>& v) {
                      : "memory");
         return;
     }
+#endif
     store(p, v);
 }
 // In vectors of 16 bytes, or in one where they are fewer.

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+#include "async_copies.h"
 #include "bulk_copies.h"
 #include "clusters.h"
 #include "shared_memory.h"
@@ -42,6 +43,7 @@ Worker& this_worker() {
     if (!mine) {
         provide_signal_stack();
         mine = std::make_unique<Worker>();
+        mine->copy_queues = copy_queues.of_threads.get();
         worker = mine.get();
     }
     return *mine;

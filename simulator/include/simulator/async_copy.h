@@ -14,11 +14,50 @@ struct AsyncCopy {
     uint8_t piece, zeros;
 };
 
+// Those of a thread, in their order: from `done` on they have still to be carried out.
+struct CopyQueue {
+    struct Numbered {
+        AsyncCopy copy;
+        size_t batch;
+    };
+    Numbered* copies;
+    size_t size, capacity, done, batches;
+    uint64_t block;  // whose they are; what a block before has left is forgotten
+};
+SIMULATOR_EXPORT void grow(CopyQueue& queue);
+
 // Of the running thread: one copy more; those so far are a batch; and the next to carry out, if all
 // batches but the last `prior` are to be complete. False if none is left.
+#ifdef __SANITIZE_THREAD__
 SIMULATOR_EXPORT void add_copy(const AsyncCopy& copy);
 SIMULATOR_EXPORT void commit_copies();
 SIMULATOR_EXPORT bool take_due_copy(size_t prior, AsyncCopy& copy);
+#else
+SIMULATOR_INLINE CopyQueue& copies_of_thread() {
+    CopyQueue& mine = current->copy_queues[current->rank];
+    if (mine.block != current->serial) {
+        mine.size = mine.done = mine.batches = 0;
+        mine.block = current->serial;
+    }
+    return mine;
+}
+SIMULATOR_WAIT void add_copy(const AsyncCopy& copy) {
+    CopyQueue& mine = copies_of_thread();
+    if (mine.size == mine.capacity) grow(mine);
+    mine.copies[mine.size++] = {copy, mine.batches};
+}
+SIMULATOR_WAIT void commit_copies() { copies_of_thread().batches++; }
+SIMULATOR_WAIT bool take_due_copy(size_t prior, AsyncCopy& copy) {
+    CopyQueue& mine = copies_of_thread();
+    if (mine.done == mine.size) {
+        mine.size = mine.done = 0;
+        return false;
+    }
+    if (mine.copies[mine.done].batch + prior >= mine.batches) return false;
+    copy = mine.copies[mine.done++].copy;
+    return true;
+}
+#endif
 
 template <class Word>
 void copy_pieces(const AsyncCopy& copy) {
@@ -26,27 +65,43 @@ void copy_pieces(const AsyncCopy& copy) {
         *reinterpret_cast<Word*>(copy.to + i) = *reinterpret_cast<const Word*>(copy.from + i);
 }
 
-SIMULATOR_INLINE void wait_for_copies(size_t prior) {
-    for (AsyncCopy copy; take_due_copy(prior, copy);) {
-        switch (copy.piece) {
-            case 16:
-                copy_pieces<uint4>(copy);
-                break;
-            case 8:
-                copy_pieces<uint2>(copy);
-                break;
-            case 4:
-                copy_pieces<uint32_t>(copy);
-                break;
-            case 2:
-                copy_pieces<uint16_t>(copy);
-                break;
-            default:
-                copy_pieces<char>(copy);
-        }
-        char* const end = copy.to + copy.count * copy.piece;
-        for (unsigned i = 0; i < copy.zeros; i++) end[i] = 0;
+SIMULATOR_INLINE void carry_out(const AsyncCopy& copy) {
+    switch (copy.piece) {
+        case 16:
+            copy_pieces<uint4>(copy);
+            break;
+        case 8:
+            copy_pieces<uint2>(copy);
+            break;
+        case 4:
+            copy_pieces<uint32_t>(copy);
+            break;
+        case 2:
+            copy_pieces<uint16_t>(copy);
+            break;
+        default:
+            copy_pieces<char>(copy);
     }
+    char* const end = copy.to + copy.count * copy.piece;
+    for (unsigned i = 0; i < copy.zeros; i++) end[i] = 0;
+}
+
+SIMULATOR_INLINE void wait_for_copies(size_t prior) {
+#ifdef __SANITIZE_THREAD__
+    for (AsyncCopy copy; take_due_copy(prior, copy);) carry_out(copy);
+#else
+    CopyQueue& mine = copies_of_thread();
+    size_t i = mine.done;
+    for (; i < mine.size && mine.copies[i].batch + prior < mine.batches; i++) {
+        const AsyncCopy& copy = mine.copies[i].copy;
+        if (copy.piece == 16 && copy.count == 1 && !copy.zeros)  // nearly always
+            *reinterpret_cast<uint4*>(copy.to) = *reinterpret_cast<const uint4*>(copy.from);
+        else
+            carry_out(copy);
+    }
+    mine.done = i;
+    if (i == mine.size) mine.size = mine.done = 0;
+#endif
 }
 
 }  // namespace simulator

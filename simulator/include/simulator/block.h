@@ -34,6 +34,7 @@ constexpr unsigned max_threads = 1024;  // per block
 constexpr unsigned warp_size = 32;
 
 struct Block;
+struct CopyQueue;
 
 // One `kernel<<<grid, block, shared>>>(arguments)`.
 struct Launch {
@@ -126,12 +127,13 @@ struct SIMULATOR_EXPORT Block {
     unsigned arrived;       // threads that wait at __syncthreads
     unsigned votes;         // how many of them brought a predicate that is not 0
     unsigned barrier_alive, barrier_votes;  // the same two when the last barrier opened
-    uint32_t ready;         // the warps that have a ready lane, and perhaps some that had one
-    uint8_t grid_steps;     // what follows when the barrier opens: GridStep
-    char* dynamic_shared;   // where its shared memory begins: see shared_window.h
-    char* static_shared;    // and where what is declared `__shared__` lies around
-    uint32_t last_static;   // the address in that part which was asked for last
-    unsigned cluster_rank;  // among the blocks of its cluster, which are these; null: it is one
+    uint32_t ready;          // the warps that have a ready lane, and perhaps some that had one
+    uint8_t grid_steps;      // what follows when the barrier opens: GridStep
+    CopyQueue* copy_queues;  // a thread's by its rank: see async_copy.h
+    char* dynamic_shared;    // where its shared memory begins: see shared_window.h
+    char* static_shared;     // and where what is declared `__shared__` lies around
+    uint32_t last_static;    // the address in that part which was asked for last
+    unsigned cluster_rank;   // among the blocks of its cluster, which are these; null: it is one
     Block* const* cluster;
     dim3 cluster_extent;
     const char *static_begin, *static_end;  // of all that is declared `__shared__`
