@@ -80,10 +80,7 @@ class Cluster {
         if (given_up) return Outcome::GivenUp;
         if (changes_so_far != seen) return Outcome::Changed;
         members[rank].state = State::Asleep;
-        if (++asleep == alive) {
-            is_deadlocked = true;
-            return Outcome::Deadlock;
-        }
+        if (++asleep == alive) return Outcome::Deadlock;
         pass_turn(rank);
         changed.wait(lock, [&] { return changes_so_far != seen || given_up; });
         if (given_up) return Outcome::GivenUp;
@@ -145,7 +142,7 @@ class Cluster {
     uint64_t clusters_begun = 0;
     std::atomic<uint64_t> changes_so_far{0}, opened{0};
     unsigned come, alive, arrived, asleep, turn;
-    bool given_up = false, is_deadlocked = false;
+    bool given_up = false;
 };
 
 // All threads of the block wait. True if some can go on, for another block has changed something.
@@ -196,9 +193,11 @@ void Worker::come_to_cluster() {
     if (in_cluster == 0 || in_cluster < alive) return;
     in_cluster = 0;
     for (unsigned w = 0; w * warp_size < size; w++) warps[w].in_cluster = 0;
-    team->arrive();
+    team ? team->arrive() : void(opened_alone++);
     wake_parked();
 }
+
+uint64_t Worker::cluster_barriers() const { return team ? team->barriers_opened() : opened_alone; }
 void Worker::leave_cluster_barrier(unsigned rank) {
     uint32_t& lanes = warps[rank / warp_size].in_cluster;
     if (lanes >> rank % warp_size & 1) {
@@ -212,21 +211,20 @@ void Worker::leave_cluster_barrier(unsigned rank) {
 
 void arrive_in_cluster(const char* what, const char* file, int line) {
     Worker& self = *worker;
-    if (!self.team) return;
     if (!self.tracked) self.track(self.rank);
     uint32_t& lanes = self.warps[self.rank / warp_size].in_cluster;
     if (lanes >> self.rank % warp_size & 1)
         fail("the thread has come to this barrier before, and not waited", what, file, line);
     lanes |= 1u << self.rank % warp_size;
     self.in_cluster++;
-    self.barriers_awaited[self.rank] = self.team->barriers_opened();
-    arrived(self.cluster, false);
+    self.barriers_awaited[self.rank] = self.cluster_barriers();
+    arrived(self.cluster, self.in_cluster == self.alive);
     self.come_to_cluster();
 }
 
 bool cluster_has_arrived() {
     const Worker& self = *worker;
-    return !self.team || self.team->barriers_opened() != self.barriers_awaited[self.rank];
+    return self.cluster_barriers() != self.barriers_awaited[self.rank];
 }
 
 void tell_cluster() {

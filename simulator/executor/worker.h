@@ -46,6 +46,7 @@ class Worker : public Block {
     bool wait_in_cluster();
     void come_to_cluster();
     void leave_cluster_barrier(unsigned rank);
+    uint64_t cluster_barriers() const;
     bool is_complete(const NamedBarrier& barrier) const;
     void open_named(unsigned id);
     void report_deadlock();
@@ -60,6 +61,7 @@ class Worker : public Block {
     Cluster* team = nullptr;                 // the blocks of its cluster
     uint64_t changes_seen = 0;               // of theirs
     BulkCopies* bulk_copies = nullptr;       // that are to be carried out; made once
+    uint64_t opened_alone = 0;               // of its barriers, where the block is all of it
     uint64_t barriers_awaited[max_threads];  // of the cluster, by each thread
     unsigned alive_before = 0, rounds = 0;   // at the last round of waking those who pause
     Error error;
@@ -454,7 +456,7 @@ void Block::finish(unsigned rank) {
     Warp& warp = warps[rank / warp_size];
     warp.alive &= ~(1u << rank % warp_size);
     if (--alive == arrived && arrived) open_barrier();
-    if (self.team) self.leave_cluster_barrier(rank);
+    if (self.team || in_cluster) self.leave_cluster_barrier(rank);
     for (unsigned id = 0; id < 16; id++)
         if (named[id].arrived && self.is_complete(named[id])) self.open_named(id);
     for (uint32_t waiting = warp.exchange; waiting; waiting &= warp.exchange & (waiting - 1))

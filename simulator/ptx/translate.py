@@ -62,10 +62,6 @@ def _is_in_macro(text: str, position: int) -> bool:
     return re.match(r"[ \t]*#[ \t]*define\b", text[start:position]) is not None
 
 
-class _Unknown(NotPtx):
-    pass
-
-
 def _hint(found: Statement) -> str:
     words = re.findall(r"\b[a-z]\w*(?:\.\w+(?:::\w+)*)+", found.template)
     like = next((near for word in words if not _rule(word) and (near := known_like(word))), "")
@@ -190,7 +186,7 @@ class _Translator:
             return f"goto {step.operands[0].value};"
         found = _rule(step.mnemonic)
         if found is None:
-            raise _Unknown(step.mnemonic)
+            raise NotPtx(step.mnemonic)
         rule, groups = found
         self._headers.add(rule.header)
         rendered: list[str | list[str]] = []

@@ -6,15 +6,11 @@ from simulator.ptx.rules import Rule, Use
 
 
 def _copy(use: Use) -> str:
+    """`[to], [from], size{, bytes to read}{, policy}`, or a predicate: to ignore the source."""
     rest = [use[index] for index in range(2, len(use))]
     if use.groups["hint"]:
         rest = rest[:-1]
-    size = rest[0]
-    read = size
-    if len(rest) > 1:
-        operand = use.operand(3)
-        ignore = operand.kind in ("register",)  # a predicate: to ignore the source
-        read = f"({rest[1]} ? 0 : {size})" if ignore and not operand.value.isdigit() else rest[1]
+    size, read = rest[0], rest[-1]
     return f"$copy_async($shared({use[0]}), {use[1]}, {size}, {read});"
 
 

@@ -49,12 +49,6 @@ def _store(use: Use) -> str:
     return f"${function}({pointer(use, 0)}, $Vector<${type_}, {count}>{{{{{listed}}}}});"
 
 
-def _to(space: str) -> str:
-    return (
-        "{0} = ::simulator::shared_address($generic({1}));" if space == "shared" else "{0} = {1};"
-    )
-
-
 RULES = [
     Rule(rf"ld{_WEAK}{SPACE}{_CACHE}{_TYPE}", _load, "memory.h"),
     Rule(rf"ld{_ORDER}{SCOPE}{SPACE}{_CACHE}{_TYPE}", _load, "memory_order.h"),
@@ -68,8 +62,12 @@ RULES = [
         "{0} = uint64_t(uintptr_t($shared({1})));",
         "memory.h",
     ),
-    Rule(r"cvta\.to\.shared(?:::cta|::cluster)?\.u(?:32|64)", _to("shared"), "memory.h"),
-    Rule(r"cvta(?:\.to)?\.(?:global|const|local|param)\.u(?:32|64)", _to("global"), "memory.h"),
+    Rule(
+        r"cvta\.to\.shared(?:::cta|::cluster)?\.u(?:32|64)",
+        "{0} = ::simulator::shared_address($generic({1}));",
+        "memory.h",
+    ),
+    Rule(r"cvta(?:\.to)?\.(?:global|const|local|param)\.u(?:32|64)", "{0} = {1};", "values.h"),
     Rule(
         r"isspacep\.shared(?:::cta)?",
         "{0} = ::simulator::shared_address($generic({1})) >> 24"

@@ -5,9 +5,12 @@
 
 namespace simulator::ptx {
 
-// Of `size` bytes so many are read; the rest is zeros.
-SIMULATOR_INLINE void copy_async(char* to, uint64_t from, unsigned size, unsigned read,
+// Of `size` bytes so many are read, or none if it is a predicate and true; the rest is zeros.
+template <class Read>
+SIMULATOR_INLINE void copy_async(char* to, uint64_t from, unsigned size, Read bytes,
                                  SIMULATOR_CALLER) {
+    unsigned read = unsigned(bytes);
+    if constexpr (__is_same(Read, bool)) read = bytes ? 0 : size;
     if (size != 4 && size != 8 && size != 16)
         fail("it copies 4, 8 or 16 bytes", "cp.async", file, line);
     if (read > size) read = size;
