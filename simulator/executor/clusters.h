@@ -5,6 +5,7 @@
 // instrumented runs one block at a time: a block that waits hands its turn to the next.
 #pragma once
 #include <sched.h>
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <vector>
@@ -24,7 +25,7 @@ class Cluster {
         launch = &to_run;
         const dim3& extent = launch->cluster;
         blocks.assign(size_t(extent.x) * extent.y * extent.z, nullptr);
-        members.assign(blocks.size(), {});
+        members.assign(blocks.size(), State::Running);
         come = 0;
         given_up = false;
     }
@@ -40,7 +41,7 @@ class Cluster {
             clusters_begun++;
             alive = unsigned(blocks.size());
             arrived = asleep = turn = 0;
-            members.assign(blocks.size(), {});
+            members.assign(blocks.size(), State::Running);
             changed.notify_all();
         }
         changed.wait(lock, [&] { return clusters_begun != mine || given_up; });
@@ -51,7 +52,7 @@ class Cluster {
     // A block has ended: it counts as one that has come to every barrier.
     void leave(unsigned rank) {
         std::lock_guard<std::mutex> lock(mutex);
-        members[rank].state = State::Ended;
+        members[rank] = State::Ended;
         alive--;
         open_if_all_have_come();
         note_change();
@@ -79,7 +80,7 @@ class Cluster {
         std::unique_lock<std::mutex> lock(mutex);
         if (given_up) return Outcome::GivenUp;
         if (changes_so_far != seen) return Outcome::Changed;
-        members[rank].state = State::Asleep;
+        members[rank] = State::Asleep;
         if (++asleep == alive) return Outcome::Deadlock;
         pass_turn(rank);
         changed.wait(lock, [&] { return changes_so_far != seen || given_up; });
@@ -104,9 +105,6 @@ class Cluster {
 
   private:
     enum class State : uint8_t { Running, Asleep, Ended };
-    struct Member {
-        State state = State::Running;
-    };
 
     void open_if_all_have_come() {
         if (arrived == 0 || arrived < alive) return;
@@ -117,8 +115,7 @@ class Cluster {
     void note_change() {
         changes_so_far++;
         asleep = 0;
-        for (Member& member : members)
-            if (member.state == State::Asleep) member.state = State::Running;
+        std::replace(members.begin(), members.end(), State::Asleep, State::Running);
         changed.notify_all();
     }
 
@@ -126,7 +123,7 @@ class Cluster {
         if (!launch->instrumented) return;
         for (size_t k = 1; k <= members.size(); k++) {
             turn = unsigned((rank + k) % members.size());
-            if (members[turn].state == State::Running) break;
+            if (members[turn] == State::Running) break;
         }
         changed.notify_all();
     }
@@ -138,7 +135,7 @@ class Cluster {
     std::mutex mutex;
     std::condition_variable changed;
     const Launch* launch = nullptr;
-    std::vector<Member> members;
+    std::vector<State> members;
     uint64_t clusters_begun = 0;
     std::atomic<uint64_t> changes_so_far{0}, opened{0};
     unsigned come, alive, arrived, asleep, turn;
@@ -209,7 +206,7 @@ void Worker::leave_cluster_barrier(unsigned rank) {
 
 }  // namespace
 
-void arrive_in_cluster(const char* what, const char* file, int line) {
+void cluster_arrive(const char* what, const char* file, int line) {
     Worker& self = *worker;
     if (!self.tracked) self.track(self.rank);
     uint32_t& lanes = self.warps[self.rank / warp_size].in_cluster;

@@ -21,6 +21,7 @@ bool Block::come_to_named(unsigned rank, unsigned id, unsigned count, bool waits
     barrier.votes += vote;
     barrier.all_votes++;
     barrier.arrived++;
+    named_in_use |= 1u << id;
     barrier.come[rank / warp_size] |= 1u << lane;
     if (self.watched_by) self.watched_by->arrived(uintptr_t(&barrier), false);
     if (waits) {
@@ -49,6 +50,7 @@ void Worker::open_named(unsigned id) {
     barrier.result = barrier.votes;
     barrier.all_result = barrier.all_votes;
     barrier.arrived = 0;
+    named_in_use &= ~(1u << id);
     memset(barrier.come, 0, sizeof barrier.come);
     for (unsigned w = 0; w * warp_size < size; w++) {
         Warp& warp = warps[w];

@@ -350,7 +350,7 @@ void Block::track(unsigned rank) {
     alive = size - (next - 1);
     arrived = votes = in_cluster = 0;
     ready = 0;
-    memset(named, 0, sizeof named);
+    for (; named_in_use; named_in_use &= named_in_use - 1) named[__builtin_ctz(named_in_use)] = {};
     for (unsigned w = 0, first = 0; first < size; w++, first += warp_size) {
         Warp& warp = warps[w];
         warp.alive = size - first >= warp_size ? ~0u : (1u << (size - first)) - 1;
@@ -457,8 +457,9 @@ void Block::finish(unsigned rank) {
     warp.alive &= ~(1u << rank % warp_size);
     if (--alive == arrived && arrived) open_barrier();
     if (self.team || in_cluster) self.leave_cluster_barrier(rank);
-    for (unsigned id = 0; id < 16; id++)
-        if (named[id].arrived && self.is_complete(named[id])) self.open_named(id);
+    for (unsigned left = named_in_use; left; left &= left - 1)
+        if (const unsigned id = __builtin_ctz(left); self.is_complete(named[id]))
+            self.open_named(id);
     for (uint32_t waiting = warp.exchange; waiting; waiting &= warp.exchange & (waiting - 1))
         self.try_exchange(rank / warp_size, warp.key[__builtin_ctz(waiting)]);
     if (warp.tile) self.try_tile(rank / warp_size);

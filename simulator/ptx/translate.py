@@ -122,12 +122,8 @@ class _Translator:
         for index, operand in enumerate(operands):
             edits.append(self._edit(position, operand.start, before + self._opening(index)))
             before, position = "; ", operand.end
-        if not operands:
-            edits.append(self._edit(position, self._found.end, before + self._tail(block, body)))
-        else:
-            tail = "; " + self._tail(block, body)
-            edits.append(self._edit(position, self._found.end, tail))
-        return edits
+        tail = before + self._tail(block, body)
+        return [*edits, self._edit(position, self._found.end, tail)]
 
     def _edit(self, start: int, end: int, replacement: str) -> tuple[int, int, str]:
         """Lines stay lines, in a macro too."""

@@ -8,6 +8,10 @@ namespace simulator {
 template <size_t size>
 struct Word;
 template <>
+struct Word<1> {
+    using type = uint8_t;
+};
+template <>
 struct Word<2> {
     using type = uint16_t;
 };
@@ -18,6 +22,10 @@ struct Word<4> {
 template <>
 struct Word<8> {
     using type = uint64_t;
+};
+template <>
+struct Word<16> {
+    using type = unsigned __int128;
 };
 
 template <class To, class From>

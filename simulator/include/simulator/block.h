@@ -137,7 +137,8 @@ struct SIMULATOR_EXPORT Block {
     Block* const* cluster;
     dim3 cluster_extent;
     const char *static_begin, *static_end;  // of all that is declared `__shared__`
-    NamedBarrier named[16];
+    uint16_t named_in_use = 0;              // the named barriers to which somebody has come
+    NamedBarrier named[16] = {};
     Warp warps[max_threads / warp_size];
     Thread threads[max_threads + 1];  // the last is never used
 

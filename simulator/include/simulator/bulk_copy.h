@@ -2,7 +2,7 @@
 // ("TMA"). Each is carried out as late as it may be: by a thread that waits for the mbarrier which
 // is to be told, or that waits for its own groups of copies.
 #pragma once
-#include "block.h"
+#include "atomics.h"
 #include "tensor_map.h"
 
 namespace simulator {
@@ -37,18 +37,9 @@ SIMULATOR_EXPORT bool take_due_of_group(size_t prior, BulkCopy& copy);
 // A copy is carried out by the kernel's own code, in which the checker sees it.
 template <class T, class Combine>
 SIMULATOR_INLINE void combine_at(char* to, const char* from, Combine combine) {
-    using Bits = typename UnsignedOf<sizeof(T)>::type;
     T value;
     __builtin_memcpy(static_cast<void*>(&value), from, sizeof(T));
-    const auto place = reinterpret_cast<Bits*>(to);
-    Bits old = __atomic_load_n(place, __ATOMIC_RELAXED), next;
-    do {
-        T before;
-        __builtin_memcpy(static_cast<void*>(&before), &old, sizeof(T));
-        const T after = combine(before, value);
-        __builtin_memcpy(&next, &after, sizeof(T));
-    } while (
-        !__atomic_compare_exchange_n(place, &old, next, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+    atomic_update(reinterpret_cast<T*>(to), [&](T before) { return combine(before, value); });
 }
 
 template <class T>

@@ -6,12 +6,9 @@
 namespace simulator {
 
 // The running thread has come to the cluster's barrier; whether all others have, too, since then.
-SIMULATOR_EXPORT void arrive_in_cluster(const char* what, const char* file, int line);
+SIMULATOR_EXPORT void cluster_arrive(const char* what, const char* file, int line);
 SIMULATOR_EXPORT bool cluster_has_arrived();
 
-SIMULATOR_INLINE void cluster_arrive(const char* what, const char* file, int line) {
-    arrive_in_cluster(what, file, line);
-}
 SIMULATOR_INLINE void cluster_wait(const char* what, const char* file, int line) {
     while (!cluster_has_arrived()) park(what, file, line);
     passed(current->cluster);
@@ -61,22 +58,10 @@ SIMULATOR_INLINE void __cluster_barrier_arrive_relaxed(SIMULATOR_CALLER) {
 SIMULATOR_INLINE void __cluster_barrier_wait(SIMULATOR_CALLER) {
     simulator::cluster_wait("__cluster_barrier_wait", file, line);
 }
-SIMULATOR_INLINE dim3 __clusterDim() {
-    const uint3 extent = simulator::cluster_extent();
-    return {extent.x, extent.y, extent.z};
-}
-SIMULATOR_INLINE dim3 __clusterRelativeBlockIdx() {
-    const uint3 index = simulator::block_in_cluster();
-    return {index.x, index.y, index.z};
-}
-SIMULATOR_INLINE dim3 __clusterIdx() {
-    const uint3 index = simulator::cluster_in_grid();
-    return {index.x, index.y, index.z};
-}
-SIMULATOR_INLINE dim3 __clusterGridDimInClusters() {
-    const uint3 extent = simulator::grid_of_clusters();
-    return {extent.x, extent.y, extent.z};
-}
+SIMULATOR_INLINE dim3 __clusterDim() { return simulator::cluster_extent(); }
+SIMULATOR_INLINE dim3 __clusterRelativeBlockIdx() { return simulator::block_in_cluster(); }
+SIMULATOR_INLINE dim3 __clusterIdx() { return simulator::cluster_in_grid(); }
+SIMULATOR_INLINE dim3 __clusterGridDimInClusters() { return simulator::grid_of_clusters(); }
 SIMULATOR_INLINE unsigned __clusterRelativeBlockRank() { return simulator::current->cluster_rank; }
 SIMULATOR_INLINE unsigned __clusterSizeInBlocks() { return simulator::cluster_size(); }
 SIMULATOR_INLINE unsigned __clusterDimIsSpecified() {

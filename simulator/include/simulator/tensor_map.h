@@ -70,21 +70,6 @@ inline void fill_outside(char* at, size_t bytes, const TensorMap& map) {
     for (size_t i = 0; i < bytes; i++) at[i] = char(0xff);
 }
 
-template <size_t bytes>
-struct UnsignedOf;
-template <>
-struct UnsignedOf<2> {
-    using type = uint16_t;
-};
-template <>
-struct UnsignedOf<4> {
-    using type = uint32_t;
-};
-template <>
-struct UnsignedOf<8> {
-    using type = uint64_t;
-};
-
 // float16 and bfloat16, as far as a copy adds and compares them.
 template <bool is_bfloat>
 struct Half16 {

@@ -35,17 +35,13 @@ SIMULATOR_INLINE void store_ordered(char* p, const Vector<T, count>& values) {
 // Replaces what is there by `change` of it, and returns what was there.
 template <class T, class Change>
 SIMULATOR_INLINE Word<T> atomic(char* p, Change change) {
-    const auto place = reinterpret_cast<Word<T>*>(p);
     if constexpr (sizeof(T) == 16) {  // for which the other functions need a library
+        const auto place = reinterpret_cast<Word<T>*>(p);
         Word<T> old = *place, seen;
         while ((seen = __sync_val_compare_and_swap(place, old, change(old))) != old) old = seen;
         return old;
     } else {
-        Word<T> old = __atomic_load_n(place, __ATOMIC_RELAXED);
-        while (!__atomic_compare_exchange_n(
-            place, &old, word(T(change(as<T>(old)))), true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
-        }
-        return old;
+        return word(atomic_update(reinterpret_cast<T*>(p), change));
     }
 }
 template <class T>

@@ -7,7 +7,7 @@ namespace simulator::ptx {
 // The first part is the lowest.
 template <class T, class... Parts>
 SIMULATOR_INLINE Word<T> pack(Parts... parts) {
-    using Part = typename WordOf<sizeof(T) / sizeof...(Parts)>::type;
+    using Part = typename simulator::Word<sizeof(T) / sizeof...(Parts)>::type;
     Word<T> whole = 0;
     int at = 0;
     ((whole |= Word<T>(Word<T>(Part(parts)) << at), at += 8 * sizeof(Part)), ...);
@@ -15,7 +15,7 @@ SIMULATOR_INLINE Word<T> pack(Parts... parts) {
 }
 template <class T, class... Parts>
 SIMULATOR_INLINE void unpack(Word<T> whole, Parts&... parts) {
-    using Part = typename WordOf<sizeof(T) / sizeof...(Parts)>::type;
+    using Part = typename simulator::Word<sizeof(T) / sizeof...(Parts)>::type;
     int at = 0;
     ((parts = Part(whole >> at), at += 8 * sizeof(Part)), ...);
 }

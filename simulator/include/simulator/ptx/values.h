@@ -1,7 +1,7 @@
 // The registers of PTX: words of plain bits. Functions know by a type's name what the bits mean.
 #pragma once
 #include <stdint.h>
-#include "../block.h"
+#include "../atomics.h"
 
 namespace simulator::ptx {
 
@@ -21,30 +21,8 @@ using s64 = int64_t;
 using f32 = float;
 using f64 = double;
 
-template <size_t bytes>
-struct WordOf;
-template <>
-struct WordOf<1> {
-    using type = uint8_t;
-};
-template <>
-struct WordOf<2> {
-    using type = uint16_t;
-};
-template <>
-struct WordOf<4> {
-    using type = uint32_t;
-};
-template <>
-struct WordOf<8> {
-    using type = uint64_t;
-};
-template <>
-struct WordOf<16> {
-    using type = unsigned __int128;
-};
 template <class T>
-using Word = typename WordOf<sizeof(T)>::type;
+using Word = typename simulator::Word<sizeof(T)>::type;
 
 // What a register of so many bits holds of an operand: an integer is converted, anything else is
 // taken bit by bit.
