@@ -41,6 +41,10 @@ struct Place {
     unsigned thread = 0;
 };
 
+// An error is wrong; of a note the reader is to judge whether it is.
+enum class Severity : uint8_t { Error, Note };
+constexpr const char* severity_names[] = {"error", "note"};
+
 struct Finding {
     const char* kind;
     std::string message;
@@ -49,6 +53,8 @@ struct Finding {
     uintptr_t address = 0;
     unsigned size = 0;
     const Region* region = nullptr;
+    Severity severity = Severity::Error;
+    const char* hazard = "";  // of a race: "read after write" and so on
     uint64_t count = 1;
 
     bool is(const char* other_kind) const { return !strcmp(kind, other_kind); }

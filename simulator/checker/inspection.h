@@ -248,6 +248,9 @@ void Recorder::race(const Touch& before, const Site& site, const Region& region,
                     unsigned size, unsigned thread) {
     Finding finding = at("race", site, &region, address, size, thread);
     const Site& other = sites[before.site];
+    finding.hazard = site.kind == Kind::Read    ? "read after write"
+                     : other.kind == Kind::Read ? "write after read"
+                                                : "write after write";
     finding.other = {
         access_names[int(other.kind)], &other, "", 0, order.block_at(before.time), before.thread};
     report(finding);

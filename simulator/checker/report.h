@@ -76,6 +76,8 @@ class Report {
                     it.region ? ssize_t(index_of(it.region)) : ssize_t(-1)) +
                 text(", \"begin\": %zu, \"end\": %zu", it.region ? it.region->begin : 0,
                      it.region ? it.region->end : 0);
+            out += text(", \"severity\": \"%s\", \"hazard\": \"%s\"",
+                        severity_names[int(it.severity)], it.hazard);
             return out + ", \"place\": " + place(it.place) + ", \"other\": " + place(it.other) +
                    ", \"message\": " + quoted(it.message);
         });
