@@ -1,6 +1,7 @@
 """What the checker counts beside what an H200's counters say, for docs/checker.md.
 
     python -m docs.programs.checker_ncu
+    python -m docs.programs.checker_ncu --counters   # prints all that ncu says of shared memory
 
 On a machine with a GPU, ncu and g++. Each access pattern of checker_patterns.py runs once under ncu
 and once under lab.check. The process exits with 1 if a count differs.
@@ -11,7 +12,7 @@ import io
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from pandas import DataFrame
@@ -47,13 +48,28 @@ COUNTERS = {
         "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     ),
+    ("shared", "atomic"): (
+        "smsp__inst_executed_op_shared_atom.sum",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum",
+    ),
 }
+# More that an atomic of shared memory may be made of.
+OF_ATOMICS = (
+    "smsp__inst_executed_op_shared_atom_dot_alu.sum",
+    "smsp__inst_executed_op_shared_atom_dot_cas.sum",
+    *COUNTERS["shared", "read"],
+    *COUNTERS["shared", "atomic"],
+)
 
 
 def main() -> int:
     """Write the table; 1 if any count differs."""
     if sys.argv[1:] == ["--run"]:
         run()
+        return 0
+    if sys.argv[1:] == ["--counters"]:
+        print_counters()
         return 0
     rows = list(compared())
     PART.write(f"{conditions()}\n\n{table(HEAD, (row for row, _ in rows), 'lllrrrl')}")
@@ -68,13 +84,21 @@ def run() -> None:
     torch.cuda.synchronize()
 
 
-def counters() -> list[dict[str, int]]:
+def print_counters() -> None:
+    """What ncu says of each pattern of shared memory."""
+    for pattern, gpu in zip(PATTERNS, counters(OF_ATOMICS), strict=True):
+        if pattern.memory == "shared":
+            counts = (f"{name.partition('.')[0]} {gpu[name]}" for name in OF_ATOMICS if gpu[name])
+            print(f"{pattern}: {', '.join(counts)}")
+
+
+def counters(more: Iterable[str] = ()) -> list[dict[str, int]]:
     """ncu's counters of each launch, in order."""
     ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
-    metrics = sorted({name for names in COUNTERS.values() for name in names})
+    metrics = sorted({*more, *(name for names in COUNTERS.values() for name in names)})
     command = [
         *(ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(metrics)),
-        *("--kernel-name", "regex:global_read|global_write|shared_read|shared_write|atomics"),
+        *("--kernel-name", "regex:(global|shared)_(read|write|change)|atomics"),
         *(sys.executable, "-m", "docs.programs.checker_ncu", "--run"),
     ]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -95,3 +95,71 @@ extern "C" void write_shared_vectors(float* y, int stride, int modulus) {
 
 __global__ void atomics(float* y, int counters) { atomicAdd(&y[threadIdx.x % counters], 1.0f); }
 extern "C" void add_to(float* y, int counters) { atomics<<<1, 32>>>(y, counters); }
+
+// Atomics of shared memory. Those on floats, doubles and 8-byte integers are loops on a GPU, and
+// those that add a constant 1 have an instruction of their own.
+struct Add {
+    int value;
+    template <class T>
+    __device__ void operator()(T* word, float*) const {
+        atomicAdd(word, T(value));
+    }
+};
+struct Fetch {
+    int value;
+    template <class T>
+    __device__ void operator()(T* word, float* y) const {
+        if (atomicAdd(word, T(value)) == T(12345)) y[0] = 1;
+    }
+};
+struct Count {
+    __device__ void operator()(int* word, float*) const { atomicAdd(word, 1); }
+};
+struct Exchange {
+    int value;
+    __device__ void operator()(int* word, float* y) const {
+        if (atomicExch(word, value) == 12345) y[0] = 1;
+    }
+};
+struct CompareOnce {
+    int value;
+    __device__ void operator()(int* word, float* y) const {
+        if (atomicCAS(word, 0, value) == 12345) y[0] = 1;
+    }
+};
+
+template <class T, class Change>
+__global__ void shared_change(float* y, int stride, int modulus, Change change) {
+    __shared__ T tile[33 * 32];
+    const int t = threadIdx.x;
+    for (int i = t; i < 33 * 32; i += 32) tile[i] = T();
+    __syncwarp();
+    change(&tile[stride * t % modulus], y);
+}
+extern "C" void add_shared_floats(float* y, int stride, int modulus) {
+    shared_change<float><<<1, 32>>>(y, stride, modulus, Add{stride});
+}
+extern "C" void add_shared_doubles(float* y, int stride, int modulus) {
+    shared_change<double><<<1, 32>>>(y, stride, modulus, Add{stride});
+}
+extern "C" void add_shared_longs(float* y, int stride, int modulus) {
+    shared_change<unsigned long long><<<1, 32>>>(y, stride, modulus, Add{stride});
+}
+extern "C" void add_shared_ints(float* y, int stride, int modulus) {
+    shared_change<int><<<1, 32>>>(y, stride, modulus, Add{stride});
+}
+extern "C" void fetch_shared_floats(float* y, int stride, int modulus) {
+    shared_change<float><<<1, 32>>>(y, stride, modulus, Fetch{stride});
+}
+extern "C" void fetch_shared_ints(float* y, int stride, int modulus) {
+    shared_change<int><<<1, 32>>>(y, stride, modulus, Fetch{stride});
+}
+extern "C" void count_shared_ints(float* y, int stride, int modulus) {
+    shared_change<int><<<1, 32>>>(y, stride, modulus, Count{});
+}
+extern "C" void swap_shared_ints(float* y, int stride, int modulus) {
+    shared_change<int><<<1, 32>>>(y, stride, modulus, Exchange{stride});
+}
+extern "C" void cas_shared_ints(float* y, int stride, int modulus) {
+    shared_change<int><<<1, 32>>>(y, stride, modulus, CompareOnce{stride + 1});
+}

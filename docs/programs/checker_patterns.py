@@ -18,6 +18,20 @@ SOURCE = Path(__file__).with_name("checker_patterns.cu")
 ALL = 1 << 20  # a modulus that changes nothing
 
 
+# Each with the 4-byte words of a lane, and so the passes that it takes at least.
+SHARED_ATOMICS = {
+    "add_shared_ints": 1,
+    "fetch_shared_ints": 1,
+    "count_shared_ints": 1,
+    "swap_shared_ints": 1,
+    "cas_shared_ints": 1,
+    "add_shared_floats": 1,
+    "fetch_shared_floats": 1,
+    "add_shared_longs": 2,
+    "add_shared_doubles": 2,
+}
+
+
 class Pattern(NamedTuple):
     """A kernel's only request of a kind.
 
@@ -37,18 +51,24 @@ class Pattern(NamedTuple):
 
     @property
     def access(self) -> str:
-        words = {"read": "read", "write": "write", "add": "atomic"}
-        return words[self.function.partition("_")[0]]
+        word = self.function.partition("_")[0]
+        return word if word in ("read", "write") else "atomic"
 
     @property
     def size(self) -> int:
         """Bytes of each lane."""
-        kinds = {"halves": 2, "floats": 4, "to": 4, "doubles": 8, "vectors": 16}
-        return kinds[self.function.rpartition("_")[2]]
+        kinds = {"halves": 2, "doubles": 8, "longs": 8, "vectors": 16}
+        return kinds.get(self.function.rpartition("_")[2], 4)
 
     @property
     def lanes(self) -> int:
         return self.numbers[3] if self.memory == "global" and self.access != "atomic" else 32
+
+    @property
+    def addresses(self) -> int:
+        """Of atomics: those that lanes change."""
+        stride, modulus = self.numbers if self.memory == "shared" else (1, *self.numbers)
+        return len({stride * lane % modulus for lane in range(32)})
 
     def __str__(self) -> str:
         return f"{self.function}: {self.what}"
@@ -92,6 +112,24 @@ PATTERNS = [
     Pattern("16 banks with 2 words", "write_shared_floats", (2, ALL), 2, 1),
     Pattern("a column of a tile 32 wide", "write_shared_floats", (32, ALL), 32, 1),
     Pattern("every second: 8 lanes on 64 words", "write_shared_vectors", (2, ALL), 8, 4),
+    *(
+        Pattern(
+            f"{function.replace('_shared_', ' ')}: {what}",
+            function,
+            numbers,
+            costs[words - 1],
+            words,
+        )
+        for function, words in SHARED_ATOMICS.items()
+        for what, numbers, *costs in (
+            ("neighbours", (1, ALL), 1, 2),
+            ("one for all: 32 turns", (0, ALL), 32, 32),
+            ("4 at each of 8: 4 turns", (1, 8), 4, 4),
+            ("every second", (2, ALL), 2, 4),
+            ("8 at each of 4, all in one bank or two", (16, 64), 16, 32),
+            ("a column of a tile 32 wide", (32, ALL), 32, 32),
+        )
+    ),
 ]
 
 

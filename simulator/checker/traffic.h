@@ -65,9 +65,10 @@ struct Traffic {
         requests++;
         lanes += request.count();
         asked += uint64_t(request.count()) * request.size;
-        const uint64_t cost = region->is_shared()        ? account_banks(request)
-                              : atomic && !request.apart ? account_atomics(request)
-                                                         : account_sectors(request);
+        const bool shared = region->is_shared(), take_turns = atomic && !request.apart;
+        const uint64_t cost = shared       ? account_banks(request, take_turns)
+                              : take_turns ? account_atomics(request)
+                                           : account_sectors(request);
         if (cost <= worst) return;
         worst = cost;
         example_lanes = request.lanes;
@@ -113,19 +114,25 @@ struct Traffic {
     // Shared memory has 32 banks of 4-byte words and serves 128 bytes at a time: all lanes' 4
     // bytes, half of the lanes' 8, or a quarter of the lanes' 16. Each of these takes as many
     // passes as some bank has different words to give.
-    uint64_t account_banks(const Request& request) {
+    uint64_t account_banks(const Request& request, bool take_turns) {
         const unsigned words = std::max(1u, request.size / 4), together = warp_size / words;
         uint64_t total = 0, least = 0;
         for (unsigned first = 0; first < warp_size; first += together) {
             const uint32_t phase = (together == warp_size ? ~0u : (1u << together) - 1) << first;
             if (!(request.lanes & phase)) continue;
-            total += request.in_a_row || request.same
+            total += take_turns ? turns_of(request, request.lanes & phase, words)
+                     : request.in_a_row || request.same
                          ? 1
                          : passes_of(request, request.lanes & phase, words);
             least++;
         }
         passes += total;
         smooth += least;
+        if (take_turns) {
+            Set<warp_size> addresses;
+            for_each_of(request.lanes, [&](unsigned lane) { addresses.add(request.at[lane]); });
+            contention += request.count() - addresses.count;
+        }
         return total;
     }
 
@@ -137,6 +144,16 @@ struct Traffic {
         unsigned in_bank[32] = {}, most = 0;
         for (unsigned i = 0; i < different.count; i++)
             most = std::max(most, ++in_bank[different.values[i] % 32]);
+        return most;
+    }
+
+    // Lanes that change one word take turns, as those do whose words are in one bank.
+    static unsigned turns_of(const Request& request, uint32_t lanes, unsigned words) {
+        unsigned in_bank[32] = {}, most = 0;
+        for_each_of(lanes, [&](unsigned lane) {
+            for (unsigned i = 0; i < words; i++)
+                most = std::max(most, ++in_bank[(request.at[lane] / 4 + i) % 32]);
+        });
         return most;
     }
 };

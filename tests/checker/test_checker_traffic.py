@@ -28,7 +28,7 @@ def test_a_request_costs_what_it_must(pattern):
     else:
         assert (it.passes, it.bank_conflicts) == (pattern.cost, pattern.cost - pattern.ideal)
     if pattern.access == "atomic":
-        assert it.contention == 32 - pattern.numbers[0]
+        assert it.contention == 32 - pattern.addresses
 
 
 def test_a_loop_whose_last_turn_is_not_full():
