@@ -162,6 +162,9 @@ def _tell_variables(runtime: ctypes.CDLL, build: jitload.Build) -> None:
     for name, *where in symbols.variables(str(build.library)):
         *_, owner, own_name = ["", *re.sub(r"<.*>|\[.*?\]", "", name).split("::")]
         owner = owner.rpartition(" ")[2].partition("(")[0]
+        # The compiler's and the C library's own: `guard variable for k()::tile`, `completed.0`.
+        if name.startswith("guard variable") or re.search(r"^__|\.", own_name):
+            owner = own_name = ""
         known = owner in kernels, owner.encode(), own_name.encode()
         runtime.simulator_check_variable(str(build.library).encode(), *where, *known)
 

@@ -3,6 +3,8 @@
 
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 
 namespace cg = cooperative_groups;
@@ -297,4 +299,21 @@ extern "C" void a_cooperative_grid(const float* x, float* y, int n) {
     void* arguments[] = {&x, &y, &n};
     cudaLaunchCooperativeKernel(
         (void*)neighbours, (n + kThreads - 1) / kThreads, kThreads, arguments);
+}
+
+// Types that have constructors, of which none runs here.
+__global__ void in_halves(const float* x, float* y, int n) {
+    __shared__ __half a[kThreads];
+    __shared__ __half2 b[kThreads];
+    __shared__ __nv_bfloat16 c[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    a[t] = __float2half(i < n ? x[i] : 0);
+    b[t] = __floats2half2_rn(t, i);
+    c[t] = __float2bfloat16(t);
+    __syncthreads();
+    const int other = kThreads - 1 - t;
+    if (i < n) y[i] = __half2float(a[other] + b[other].x) + __bfloat162float(c[other]);
+}
+extern "C" void half_types_in_shared_memory(const float* x, float* y, int n) {
+    in_halves<<<blocks_of(n), kThreads>>>(x, y, n);
 }
