@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
@@ -32,6 +32,7 @@ from simulator.directives import (
     spaces,
     without,
 )
+from simulator.ptx import Macros
 from simulator.scan import blank, closing, without_comments
 
 _DEFINE = re.compile(r"[ \t]*#[ \t]*define[ \t]+(\w+)(\([^)]*\))?(.*)", re.DOTALL)
@@ -103,6 +104,7 @@ class Load:
     choices: where macros are defined in one way or another, as it says.
     several: whether several .cu files are compiled.
     external: the variables of the device that one file declares for another to define.
+    macros: what puts PTX together.
     """
 
     device: frozenset[str] = frozenset({"__device__", "__global__"})
@@ -110,14 +112,16 @@ class Load:
     choices: tuple[Choice, ...] = ()
     several: bool = False
     external: frozenset[str] = frozenset()
+    macros: Macros = field(default_factory=Macros)
 
     @classmethod
     def of(cls, texts: Iterable[str], several: bool = False) -> Load:
         texts = list(texts)
+        macros = Macros.of(texts)
         declared = (_EXTERNAL.findall(blank(text)) for text in texts if several)
         external = frozenset(name for names in declared for name in names)
         if not any(ARCHITECTURE in text for text in texts):
-            return cls(several=several, external=external)
+            return cls(several=several, external=external, macros=macros)
         replaced: dict[str, set[str]] = {}
         for text in texts:
             if "define" in text:
@@ -136,7 +140,7 @@ class Load:
             choice._replace(reach=_that_lead_to(choice.names, replaced)) for choice in choices
         ]
         device = _that_lead_to(cls.device, replaced)
-        return cls(device, architecture, tuple(choices), several, external)
+        return cls(device, architecture, tuple(choices), several, external, macros)
 
 
 def _that_lead_to(words: Iterable[str], replaced: dict[str, set[str]]) -> frozenset[str]:

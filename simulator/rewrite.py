@@ -56,6 +56,8 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
     text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
     code = blank(text)
     load = Load.of([text]) if load is None else load
+    if (expanded := load.macros.expanded(text, code)) != text:
+        text, code = expanded, blank(expanded)
     device = DeviceCode(text, code, load)
     launches = list(_launches(code))
     assembly = list(ptx.translations(text, code))

@@ -12,11 +12,12 @@
         ::simulator::ptx::put(simulator_lvalue0, simulator_0);
     } while (0);
 
-`statement` finds the parts of a statement, `language` reads PTX, `instructions` knows what each
-instruction becomes, and `translate` puts it together. What the C++ calls is in
-include/simulator/ptx.
+`macros` replaces those that put PTX together, `statement` finds the parts of a statement,
+`language` reads PTX, `instructions` knows what each instruction becomes, and `translate` puts it
+together. What the C++ calls is in include/simulator/ptx.
 """
 
+from simulator.ptx.macros import Macros
 from simulator.ptx.translate import Refused, Translation, translations
 
-__all__ = ["Refused", "Translation", "translations"]
+__all__ = ["Macros", "Refused", "Translation", "translations"]
