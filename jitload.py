@@ -147,6 +147,7 @@ _LATER = {  # and these, which a warm load does without
     "LIMITS": "toolchain.resources",
     "SHARED_OF_A_BLOCK": "toolchain.resources",
     "Use": "toolchain.resources",
+    "plain_names": "toolchain.resources",
 }
 
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jitloader.cache import MANIFEST
 from toolchain.notes import read_note, write_note
+
+if TYPE_CHECKING:
+    from toolchain.instructions import Function
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,20 @@ class Build:
     def log(self) -> str:
         """What the compilers said."""
         return (self.folder / "log").read_text("utf-8", errors="replace")
+
+    def machine_code(self) -> tuple[Function, ...]:
+        """Every function for a GPU in the library, instruction by instruction.
+
+        Raises:
+            MissingTool: cuobjdump or nvdisasm is not on this machine.
+        """
+        from toolchain.sass import machine_code  # late: a warm load does without
+
+        return machine_code(self.library) if self.target == "cuda" else ()
+
+    def users_file(self, path: str) -> str | None:
+        """The name in `kept` of a file that a compiler names by its path; None for others."""
+        return next((name for name in self.kept if path == name or path.endswith(f"/{name}")), None)
 
     def sources(self) -> dict[str, list[str]]:
         """The lines of every source and header of the user's that was compiled, by its name.

@@ -34,6 +34,7 @@ own ops:
     lab.plot_lines({"loss": losses}, title=..., xlabel=..., ylabel=...)  # what a cell computed
     lab.explore(draw, width=[64, 256])                                 # a figure with sliders
     lab.check(kernel.forward, x, 0)                                    # what is wrong, line by line
+    lab.profile(kernel.forward, x, 0)                                  # on a GPU: where it waits
 
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
 with a cold L2. Without a GPU kernels have the CPU simulator's time and PyTorch's ops the CPU's own:
@@ -45,6 +46,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     measure    error, time, and the tables of both
     figure     what is drawn of them
     checker    what is wrong with a call: `check`, `trial`
+    profiler   what the GPU's counters say of a call: `profile`
     notebook   %load_ext lab: builds before a cell, %%cu, %%check; sources and sliders
     course     the chapters' exercises and ladders
     bench      make bench
@@ -57,6 +59,7 @@ import importlib
 # Each instrument, by the module that has it. It is imported when it is first asked for: matplotlib
 # and pandas take their time.
 _HOMES = {
+    "Profile": "profiler.report",
     "Report": "checker.report",
     "Timing": "measure.timing",
     "Trial": "checker.trial",
@@ -77,6 +80,7 @@ _HOMES = {
     "plot_lines": "figure.lines",
     "plot_time": "figure.plots",
     "plot_versions": "figure.plots",
+    "profile": "profiler.run",
     "sizes": "measure.compare",
     "source": "notebook.source",
     "time_call": "measure.timing",

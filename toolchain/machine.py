@@ -102,6 +102,35 @@ def cuda_home() -> Path | None:
     return next((home for home in candidates if (home / "bin/nvcc.profile").is_file()), None)
 
 
+GET_TOOL = {
+    "cuobjdump": "pip install nvidia-cuda-cuobjdump",
+    "nvdisasm": "pip install nvidia-cuda-nvdisasm",
+}
+
+
+def cuda_tool(name: str) -> Path:
+    """A program of CUDA's: the toolkit's, or on PATH, in a wheel of NVIDIA's, or Triton's copy.
+
+    Raises:
+        MissingTool: it is nowhere; the message says how to get it.
+    """
+    home = cuda_home()
+    candidates = [home / "bin" / name] if home else []
+    if on_path := shutil.which(name):
+        candidates.append(Path(on_path))
+    for package, pattern in ("nvidia", "*/bin"), ("triton", "backends/nvidia/bin"):
+        spec = importlib.util.find_spec(package)
+        for place in (spec and spec.submodule_search_locations) or ():
+            candidates += sorted(path / name for path in Path(place).glob(pattern))
+    for path in candidates:
+        if os.access(path, os.X_OK) and path.is_file():
+            return path
+    raise MissingTool(
+        f"no {name}: it comes with the CUDA toolkit (set CUDA_HOME, or put it on PATH), in a wheel"
+        f" ({GET_TOOL[name]}), and inside of Triton's package (pip install triton)"
+    )
+
+
 OLDEST_CCCL = 3_000_000  # of NVIDIA's Thrust, CUB and libcu++, as they count themselves: 3.0.0
 
 

@@ -25,7 +25,7 @@ class Places:
         self.sites = [self._place(found[site["library"]].get(site["offset"], [])) for site in sites]
 
     def _place(self, frames: list[symbols.Frame]) -> tuple[str, int, str]:
-        """The innermost line of the kernel's own file; else of a header of the user's."""
+        """The innermost line of a .cu or .cpp file; else of the header that has the kernel."""
         users = [
             (file, frame.line)
             for frame in frames
@@ -33,7 +33,8 @@ class Places:
         ]
         if not users:
             return "", 0, ""
-        own = [place for place in users if place[0].endswith((".cu", ".cpp"))] or users
+        own = [place for place in users if place[0].endswith((".cu", ".cpp"))]
+        own = own or [place for place in users if place[0] == users[-1][0]]
         (file, line), inner = own[0], users[0]
         via = "" if inner == own[0] else f"{Path(inner[0]).name}:{inner[1]}"
         return file, line, via

@@ -73,6 +73,11 @@ class Call:
 
     def prepared(self) -> Callable[[], object]:
         """In the child: all that comes before the call itself, a build if need be."""
+        function = self.loaded()
+        return lambda: function(*self.args, **self.kwargs)
+
+    def loaded(self) -> Callable:
+        """In the child: the function to be called, built if need be."""
         function = self.function
         if self.recipe:
             kernel = jitload.Kernel(self.recipe)
@@ -80,7 +85,7 @@ class Call:
             function = getattr(kernel, self.function)
             if self.launch is not None:
                 function = function[self.launch]
-        return lambda: function(*self.args, **self.kwargs)
+        return function
 
 
 @dataclass(frozen=True)

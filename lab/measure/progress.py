@@ -7,8 +7,8 @@ SECONDS = 0.5  # that pass before anything is shown
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[str], None]]:
-    """Counts steps up to `total` and shows them, if they take their time:
+def progress(total: int | None) -> Iterator[Callable[[str], None]]:
+    """Counts steps up to `total` (None: nobody knows) and shows them, if they take their time:
 
         with progress(12) as step:
             step("layer_norm forward float32 4096 x 1024, eager")  # what is being done now

@@ -1,0 +1,59 @@
+"""What ncu watches: runs the call that lies in the folder which it is given, twice.
+
+The first time warms up: libraries are loaded, builds made, buffers allocated. The second one is
+profiled. FOLDER/called marks its beginning, FOLDER/end.pt is left at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+from torch.utils._pytree import tree_map
+
+import jitload
+
+
+def main(folder: Path, device: int) -> None:
+    """Run FOLDER/call.pt twice, on this GPU where the call names none."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts us may ignore it
+    jitload.announce(False)  # what the process prints is the call's
+    call = torch.load(folder / "call.pt", weights_only=False)
+    torch.cuda.set_device(device)
+    cudart = torch.cuda.cudart()
+    try:
+        function = call.loaded()
+        # The warm-up may write into its arguments, and the call is to find them as they were.
+        args, kwargs = tree_map(_copied, (call.args, call.kwargs))
+        function(*args, **kwargs)
+        del args, kwargs
+        torch.cuda.synchronize()
+        (folder / "called").touch()
+        cudart.cudaProfilerStart()
+        function(*call.args, **call.kwargs)
+        torch.cuda.synchronize()
+        cudart.cudaProfilerStop()
+        torch.save({"builds": [kernel.build.folder for kernel in jitload.loaded()]}, _end(folder))
+    except Exception as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        torch.save({"error": text}, _end(folder))
+        sys.stdout.flush()
+        os._exit(1)  # a broken GPU context may not survive an orderly end
+
+
+def _end(folder: Path) -> Path:
+    return folder / "end.pt"
+
+
+def _copied(value: object) -> object:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,134 @@
+"""A report of `lab.profile` as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pandas import isna
+
+if TYPE_CHECKING:
+    from lab.profiler.report import Profile
+
+WIDTH = 100  # characters of a line of source that are shown
+LEAST = 0.005  # of all samples: a line with less, and no memory traffic, is left out
+
+
+def report(profile: Profile) -> str:
+    """Launches, then lines with the heat in figures, then what the checker counts otherwise."""
+    parts = [profile.headline]
+    parts += ["\n".join(launch(row)) for row in profile.kernels.to_dict("records")]
+    if table := _lines(profile):
+        parts.append(table)
+    if differing := differences(profile):
+        parts.append(differing)
+    if profile.note:
+        parts.append(profile.note)
+    return "\n\n".join(parts)
+
+
+def launch(row: dict[str, Any]) -> list[str]:
+    """What a launch took, in four lines."""
+    return [
+        f"{row['kernel']}: {time(row)}, {shape(row)}",
+        f"  memory {percent(row['memory'])} of its peak (DRAM {percent(row['dram'])}),"
+        f" arithmetic {percent(row['compute'])}, tensor cores {percent(row['tensor'])}",
+        f"  {occupancy(row)}",
+    ]
+
+
+def time(row: dict[str, Any]) -> str:
+    return "no time" if isna(row["microseconds"]) else f"{row['microseconds']:.2f} µs"
+
+
+def shape(row: dict[str, Any]) -> str:
+    """Grid and block, as launches write them."""
+    grid, block = (" x ".join(map(str, row[name])) or "?" for name in ("grid", "block"))
+    return f"{grid} blocks of {block} threads"
+
+
+def percent(value: float | None) -> str:
+    return "?" if value is None or isna(value) else f"{value:.0f}%"
+
+
+def occupancy(row: dict[str, Any]) -> str:
+    """How many warps there could be, and were, and what keeps more away."""
+    said = f"occupancy {percent(row['occupancy'])} possible, {percent(row['achieved'])} achieved"
+    if not row["limited_by"]:
+        return said
+    taken = []
+    if "registers" in row["limited_by"]:
+        taken.append(f"{row['registers']:.0f} registers a thread")
+    if "shared memory" in row["limited_by"]:
+        taken.append(f"{row['shared'] / 1024:.1f} KB a block")
+    if "block size" in row["limited_by"]:
+        taken.append(f"{' x '.join(map(str, row['block']))} threads a block")
+    blocks = f"{row['blocks']} block{'s' if row['blocks'] != 1 else ''} fit a multiprocessor"
+    return f"{said}; limited by {row['limited_by']}: {', '.join([*taken, blocks])}"
+
+
+def shown_lines(profile: Profile) -> list[dict[str, Any]]:
+    """The lines that matter, by file and number."""
+    return [
+        row
+        for row in profile.lines.to_dict("records")
+        if row["share"] >= LEAST or row["requests"] or row["shared_requests"]
+    ]
+
+
+def ratio(taken: int, ideal: int, requests: int) -> str:
+    """Sectors or passes of one request on average, and the fewest that would do."""
+    return f"{taken / requests:.1f} ({ideal / requests:.1f})" if requests else ""
+
+
+def _lines(profile: Profile) -> str:
+    rows = [("line", "samples", "most of them wait for", "sectors (ideal)", "passes (ideal)", "")]
+    for it in shown_lines(profile):
+        source = profile.source(it["file"])
+        code = source[it["line"] - 1].strip() if it["line"] <= len(source) else ""
+        waits = f"{it['reason']} {it['reason_share']:.0%}" if it["reason"] else ""
+        rows.append(
+            (
+                f"{Path(it['file']).name}:{it['line']}",
+                f"{it['share']:.1%}",
+                waits,
+                ratio(it["sectors"], it["ideal_sectors"], it["requests"]),
+                ratio(it["passes"], it["ideal_passes"], it["shared_requests"]),
+                code[:WIDTH],
+            )
+        )
+    return columns(rows) if len(rows) > 1 else ""
+
+
+def differences(profile: Profile) -> str:
+    """What lab.check counts otherwise than the GPU, line by line."""
+    table = profile.counts
+    if table.empty:
+        return ""
+    differing = table[table["gpu"] != table["checker"]]
+    same = f"lab.check counts the same as the GPU in {len(table) - len(differing)} of {len(table)}"
+    if differing.empty:
+        return f"{same} counts."
+    rows = [("line", "memory", "count", "GPU", "lab.check")]
+    rows += [
+        (
+            f"{Path(it['file']).name}:{it['line']}",
+            *(it["memory"], it["count"].replace("_", " ")),
+            *(f"{it['gpu']:,}", f"{it['checker']:,}"),
+        )
+        for it in differing.to_dict("records")
+    ]
+    return f"{same} counts, and otherwise here:\n{columns(rows)}"
+
+
+def columns(rows: list[tuple[str, ...]]) -> str:
+    """A table: the first and the last column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        first, *middle, last = (
+            cell.ljust(width) if at in (0, len(row) - 1) else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join([first, *middle, last]).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,194 @@
+"""lab.profile, with a fake ncu in the place of NVIDIA's: what it asks for, and how it fails."""
+
+import json
+import operator
+import sys
+import time
+from pathlib import Path
+
+import fake_ncu
+import pytest
+import torch
+
+import jitload
+import lab
+from lab.profiler import ncu
+
+COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+RAW = f"""\
+==PROF== Connected to process 7
+"ID","Process ID","Kernel Name","Block Size","Grid Size","CC","gpu__time_duration.sum","{COMPUTE}"
+"","","","","","","nsecond","%"
+"0","7","_Z5twicePfi","(256, 1, 1)","(512, 2, 1)","9.0","8,125","22.5"
+"1","7","_Z4halfPf","(32, 1, 1)","(1, 1, 1)","9.0","1500","0.25"
+"""
+SOURCE = """\
+"Kernel Name","_Z5twicePfi"
+"Address","Source","# Samples","stall_long_sb","Instructions Executed"
+"0x100","LDG.E R1, [R2]","1,024","1000","4"
+"0x110","EXIT","0","0","4"
+"Kernel Name","_Z4halfPf"
+"Address","Source","# Samples","stall_long_sb","Instructions Executed"
+"0x200","EXIT","0","0","4"
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Let a fake ncu be on PATH, and say what it is to do; returns where it notes its command."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a GPU")
+    program = tmp_path / "bin" / "ncu"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n{Path(fake_ncu.__file__).read_text()}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "tmp").mkdir()
+    asked = tmp_path / "asked"
+
+    def tell(end: dict | None = None, raw: str = RAW, source: str = SOURCE, **told) -> Path:
+        if end is not None:
+            torch.save(end, tmp_path / "end")
+            told["end"] = str(tmp_path / "end")
+        for name, text in ("raw", raw), ("source", source):
+            (tmp_path / name).write_text(text)
+            told[name] = str(tmp_path / name)
+        (tmp_path / "told").write_text(json.dumps(told | {"asked": str(asked)}))
+        monkeypatch.setenv("FAKE_NCU", str(tmp_path / "told"))
+        return asked
+
+    yield tell
+    assert not list((tmp_path / "tmp").iterdir()), "temporary files are left"
+
+
+ENDED = {"builds": []}
+
+
+def test_a_call_is_profiled(fake):
+    asked = fake(ENDED)
+    report = lab.profile(operator.neg, torch.ones(3), launches=5)
+    words = json.loads(asked.read_text())
+    assert words[words.index("--clock-control") + 1] == "none"
+    assert words[words.index("--profile-from-start") + 1] == "off"
+    assert words[words.index("--launch-count") + 1] == "5"
+    assert "SourceCounters" in words
+    assert report.kernels["kernel"].tolist() == ["twice", "half"]
+    assert report.kernels["microseconds"].tolist() == [8.125, 1.5]
+    assert report.kernels["grid"].tolist() == [(512, 2), (1,)]
+    assert str(report).startswith("_operator.neg: 2 launches, 9.6 µs on a GPU")
+    assert "twice: 8.12 µs, 512 x 2 blocks of 256 threads" in str(report)
+    assert not report.has_lines
+    assert report.lines.empty
+
+
+def test_the_pages_of_a_report_are_read():
+    first, second = ncu.parsed_raw(RAW)
+    assert first.number("no such metric", "gpu__time_duration.sum") == 8125
+    assert second.number("no such metric") is None
+    assert (first.architecture, first.name) == ("sm_90", "twice")
+    (name, rows), (other, _) = ncu.parsed_source(SOURCE)
+    assert (name, other) == ("_Z5twicePfi", "_Z4halfPf")
+    assert [row["# Samples"] for row in rows] == ["1,024", "0"]
+    assert ncu.parsed_raw("==WARNING== No kernels were profiled.\n") == []
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU"
+            " Performance Counters on the target device 0.",
+            r"(?s)RestrictProfilingToAdminUsers=0.*--cap-add=SYS_ADMIN.*ERR_NVGPUCTRPERM says more",
+        ),
+        (
+            "==ERROR== Profiling failed because a driver resource was unavailable. Ensure that no"
+            " other tool (like DCGM) is concurrently collecting profiling data.",
+            "something else reads the GPU's counters",
+        ),
+        (
+            "==ERROR== Profiling is not supported on device 0. To find out supported GPUs refer to"
+            " --list-chips option.",
+            "does not know this GPU",
+        ),
+        ("==ERROR== Cuda driver is not compatible with Nsight Compute.", "do not fit together"),
+        ("==ERROR== Something that nobody has seen.", "ncu failed:\n.*nobody has seen"),
+    ],
+)
+def test_what_ncu_complains_of_is_explained(fake, said, told):
+    fake(says=f"==PROF== Connected to process 7\n{said}", status=1)
+    with pytest.raises(ncu.NcuError, match=told) as raised:
+        lab.profile(operator.neg, torch.ones(3))
+    assert said in raised.value.output
+
+
+def test_a_call_that_fails_is_told(fake):
+    said = "==ERROR== The application returned an error code (1)."
+    fake({"error": "ValueError: three is no size"}, says=said, status=1)
+    with pytest.raises(
+        RuntimeError, match=r"_operator\.neg raised.*\nValueError: three is no size"
+    ):
+        lab.profile(operator.neg, torch.ones(3))
+
+
+def test_a_process_that_ends_by_itself_is_told(fake):
+    fake(says="adding\n==ERROR== The application returned an error code (139).", status=139)
+    with pytest.raises(RuntimeError, match=r"(?s)ended its process with status 139.*adding"):
+        lab.profile(operator.neg, torch.ones(3))
+
+
+def test_a_call_that_launches_nothing(fake):
+    fake(ENDED, says="==WARNING== No kernels were profiled.", raw="==WARNING== nothing\n")
+    with pytest.raises(RuntimeError, match="launched no kernel on the GPU"):
+        lab.profile(operator.neg, torch.ones(3))
+
+
+def test_the_time_is_limited(fake):
+    fake(says='==PROF== Profiling "twice" - 0: 0%', seconds=60)
+    started = time.perf_counter()
+    with pytest.raises(RuntimeError, match=r"not profiled within 0\.3 s.*1 of its kernels"):
+        lab.profile(operator.neg, torch.ones(3), seconds=0.3)
+    assert time.perf_counter() - started < 10
+
+
+def test_an_interrupt_ends_all_of_it(fake, monkeypatch):
+    fake(seconds=60)
+
+    def interrupted(output: str) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ncu, "profiled", interrupted)
+    started = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt, match=r"the profile of _operator\.neg was stopped"):
+        lab.profile(operator.neg, torch.ones(3))
+    assert time.perf_counter() - started < 10
+
+
+def test_without_a_gpu_the_checker_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match=r"torch sees none here\. lab\.check"):
+        lab.profile(operator.neg, torch.ones(3))
+
+
+def test_without_ncu_it_says_where_to_get_it(fake, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(jitload.MissingTool, match=r"no ncu.*developer\.nvidia\.com/nsight-compute"):
+        lab.profile(operator.neg, torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    "arguments", [(lambda: 1,), (operator.add, lambda: 1), (torch.ops.aten.relu, torch.ones(2))]
+)
+def test_what_cannot_be_sent_is_refused_with_a_reason(fake, arguments):
+    with pytest.raises(TypeError, match="cannot be sent to another process"):
+        lab.profile(*arguments)
+
+
+@pytest.mark.parametrize("wrong", [{"seconds": 0}, {"launches": 0}])
+def test_limits_that_make_no_sense(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"{name}: 0; wanted is a positive number"):
+        lab.profile(operator.neg, torch.ones(3), **wrong)

@@ -1,0 +1,68 @@
+"""The machine code in a library, as NVIDIA's cuobjdump and nvdisasm show it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from toolchain import machine
+from toolchain.instructions import Function, Instruction, Place, functions
+
+_TARGET = re.compile(r"\s*\.target\s+(\w+)")
+_SECTION = re.compile(r'\s*\.section\s+\.text\.([^,\s]+),"ax"')
+_PLACE = re.compile(r'\s*//## File "([^"]*)", line (\d+)( inlined at )?')
+_INSTRUCTION = re.compile(r"\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*$")
+_LABEL = re.compile(r"([.$\w]+):$")
+
+
+@lru_cache(maxsize=8)
+def machine_code(library: Path) -> tuple[Function, ...]:
+    """Every function for a GPU in a library, for each of its architectures.
+
+    Raises:
+        MissingTool: cuobjdump or nvdisasm is not on this machine; the message says how to get it.
+        RuntimeError: they cannot read the library.
+    """
+    cuobjdump, nvdisasm = machine.cuda_tool("cuobjdump"), machine.cuda_tool("nvdisasm")
+    found: dict[tuple[str, str], list[Instruction]] = {}
+    with tempfile.TemporaryDirectory(prefix="sass-") as folder:
+        _run([cuobjdump, "-xelf", "all", library.resolve()], folder)
+        for cubin in sorted(Path(folder).glob("*.cubin")):
+            said = _run([nvdisasm, "--print-code", "--print-line-info-inline", cubin], folder)
+            found |= parsed(said)
+    return tuple(functions(found))
+
+
+def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
+    """What nvdisasm printed, by symbol and architecture."""
+    found: dict[tuple[str, str], list[Instruction]] = {}
+    code: list[Instruction] = []
+    architecture = symbol = ""
+    places: tuple[Place, ...] = ()
+    is_whole = True  # the chain of places has come to the line that was not inlined
+    for line in text.splitlines():
+        if match := _INSTRUCTION.match(line):
+            code.append(Instruction(match[2], places, int(match[1], 16)))
+        elif match := _PLACE.match(line):
+            place = Place(match[1], int(match[2]))
+            places = (place,) if is_whole else (*places, place)
+            is_whole = not match[3]
+        elif match := _SECTION.match(line):
+            symbol, places, is_whole = match[1], (), True
+            code = found.setdefault((symbol, architecture), [])
+        elif match := _LABEL.match(line):
+            if match[1] not in (symbol, f".text.{symbol}"):
+                code.append(Instruction(match[1], (), is_label=True))
+        elif match := _TARGET.match(line):
+            architecture = match[1]
+    return found
+
+
+def _run(command: list[Path | str], folder: str) -> str:
+    done = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
