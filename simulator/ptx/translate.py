@@ -285,8 +285,8 @@ def _number(operand: Operand, mnemonic: str) -> str:
     if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", text):
         flipped = int(match[1], 16) ^ (1 << 63 if operand.negated else 0)
         return f"{flipped:#x}ull"
-    # What cp has as a number is how many bytes, whatever they are.
-    kinds = [] if mnemonic.startswith("cp.") else re.findall(r"\.([a-z]+\d+)", mnemonic)
+    # What these have as a number is how many bytes, or which lanes, whatever their types.
+    kinds = [] if mnemonic.startswith(("cp.", "mma.")) else re.findall(r"\.([a-z]+\d+)", mnemonic)
     is_double = bool(kinds) and kinds[-1] == "f64"
     is_float = bool(kinds) and kinds[-1] == "f32"
     if "." in text or (re.search(r"[eE]", text) and not text.lower().startswith("0x")):

@@ -37,8 +37,15 @@ struct Fragments : Meeting {
     void* d;
 };
 
+// Of a sparse A the tile has the k that A has, half of B's. Metadata says where they are.
+struct SparseFragments : Fragments {
+    uint32_t metadata;
+    unsigned selector;  // which lanes of four have the metadata
+};
+
 // What lanes do when they meet: with Fragments, and with the MatrixRows of ptx/matrices.h.
 SIMULATOR_EXPORT void multiply_fragments(Meeting* const* lanes, uint32_t which);
+SIMULATOR_EXPORT void multiply_sparse_fragments(Meeting* const* lanes, uint32_t which);
 SIMULATOR_EXPORT void distribute_rows(Meeting* const* lanes, uint32_t which);
 SIMULATOR_EXPORT void collect_rows(Meeting* const* lanes, uint32_t which);
 SIMULATOR_EXPORT void transpose(Meeting* const* lanes, uint32_t which);
@@ -48,12 +55,14 @@ struct WarpgroupTile {
     Tile tile;  // of one warp: m is 16
     bool a_in_registers;
     bool a_is_transposed, b_is_transposed;  // in shared memory: m or n is contiguous, not k
+    bool is_sparse = false;                 // A, as in SparseFragments
+    unsigned selector = 0;
 };
 
 // What all lanes of a warp ask for, one by one: D is where its accumulators lie.
 SIMULATOR_EXPORT void ask(const WarpgroupTile& tile, const uint32_t* a, uint64_t descriptor_a,
-                          uint64_t descriptor_b, bool accumulates, void* const* d, int count,
-                          const char* file, int line);
+                          uint64_t descriptor_b, uint32_t metadata, bool accumulates,
+                          void* const* d, int count, const char* file, int line);
 SIMULATOR_EXPORT void commit();
 
 // And what they wait for: all groups but the last `prior`.

@@ -92,35 +92,55 @@ void multiply_quad_pairs(Meeting* const* lanes, const Tile& tile) {
     }
 }
 
+// The matrices of a warp, put together from its lanes' registers.
+struct WarpMatrices {
+    alignas(64) char bytes_of_a[16 * 128], bytes_of_b[8 * 128], bytes_of_d[16 * 8 * 8];
+    int size, of_d, rows, results, size_of_d;
+    Dense a, b, d;
+
+    // k_of_b: where A is sparse, twice its own.
+    WarpMatrices(Meeting* const* lanes, const Tile& tile, int k_of_b)
+        : size(bits_of(tile.a) == 64 ? 8 : 4),
+          of_d(bits_of(tile.d)),
+          rows(tile.m / 8),
+          results(of_d == 16 ? rows : 2 * rows),
+          size_of_d(of_d == 64 ? 8 : 4),
+          a{bytes_of_a, size_t(tile.k) * bits_of(tile.a) / 8},
+          b{bytes_of_b, size_t(k_of_b) * bits_of(tile.b) / 8},
+          d{bytes_of_d, size_t(tile.n) * of_d / 8} {
+        const int units_of_a = int(a.row) / (4 * size), units_of_b = int(b.row) / (4 * size);
+        for (int lane = 0; lane < 32; lane++) {
+            const auto& mine = *static_cast<Fragments*>(lanes[lane]);
+            const auto *of_a = static_cast<const char*>(mine.a),
+                       *of_b = static_cast<const char*>(mine.b);
+            for (int r = 0; r < rows * units_of_a; r++)
+                memcpy(a.at(lane, r, rows, size), of_a + r * size, size);
+            for (int r = 0; r < units_of_b; r++)
+                memcpy(b.at(lane, r, 1, size), of_b + r * size, size);
+            for (int r = 0; r < results; r++)
+                memcpy(at_result(d, lane, r, of_d),
+                       static_cast<const char*>(mine.d) + r * size_of_d, size_of_d);
+        }
+    }
+
+    void give_back(Meeting* const* lanes) const {
+        for (int lane = 0; lane < 32; lane++) {
+            auto* result = static_cast<char*>(static_cast<Fragments*>(lanes[lane])->d);
+            for (int r = 0; r < results; r++)
+                memcpy(result + r * size_of_d, at_result(d, lane, r, of_d), size_of_d);
+        }
+    }
+};
+
 }  // namespace
 
 void multiply_fragments(Meeting* const* lanes, uint32_t which) {
-    const Tile& tile = *static_cast<Fragments*>(lanes[__builtin_ctz(which)])->tile;
-    const auto mine = [&](int lane) { return static_cast<Fragments*>(lanes[lane]); };
     if (which != ~0u) return;  // undefined: some lanes have returned
+    const Tile& tile = *static_cast<Fragments*>(lanes[0])->tile;
     if (tile.a == Type::F16 && tile.k == 4) return multiply_quad_pairs(lanes, tile);
-    alignas(64) char bytes_of_a[16 * 128], bytes_of_b[8 * 128], bytes_of_d[16 * 8 * 8];
-    const int bits = bits_of(tile.a), size = bits == 64 ? 8 : 4, of_d = bits_of(tile.d);
-    const Dense a{bytes_of_a, size_t(tile.k) * bits / 8}, b{bytes_of_b, a.row};
-    const Dense d{bytes_of_d, size_t(tile.n) * of_d / 8};
-    const int rows = tile.m / 8, units = int(a.row) / (4 * size);
-    const int results = of_d == 16 ? rows : 2 * rows, size_of_d = of_d == 64 ? 8 : 4;
-    for (int lane = 0; lane < 32; lane++) {
-        const auto* of_a = static_cast<const char*>(mine(lane)->a);
-        const auto* of_b = static_cast<const char*>(mine(lane)->b);
-        const auto* c = static_cast<const char*>(mine(lane)->d);
-        for (int r = 0; r < rows * units; r++)
-            memcpy(a.at(lane, r, rows, size), of_a + r * size, size);
-        for (int r = 0; r < units; r++) memcpy(b.at(lane, r, 1, size), of_b + r * size, size);
-        for (int r = 0; r < results; r++)
-            memcpy(at_result(d, lane, r, of_d), c + r * size_of_d, size_of_d);
-    }
-    multiply(tile, bytes_of_a, bytes_of_b, bytes_of_d);
-    for (int lane = 0; lane < 32; lane++) {
-        auto* result = static_cast<char*>(mine(lane)->d);
-        for (int r = 0; r < results; r++)
-            memcpy(result + r * size_of_d, at_result(d, lane, r, of_d), size_of_d);
-    }
+    const WarpMatrices all(lanes, tile, tile.k);
+    multiply(tile, all.a.bytes, all.b.bytes, all.d.bytes);
+    all.give_back(lanes);
 }
 
 namespace {

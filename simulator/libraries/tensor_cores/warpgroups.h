@@ -2,7 +2,7 @@
 #pragma once
 #include "../../include/simulator/shared_window.h"
 #include "../../include/simulator/tensor_map.h"
-#include "fragments.h"
+#include "sparse.h"
 
 namespace simulator::tensor_cores {
 namespace {
@@ -69,6 +69,7 @@ struct Asked {
     const WarpgroupTile* tile;
     uint64_t a, b;
     uint32_t words[4];  // of A, in registers
+    uint32_t metadata;  // of A, where it is sparse
     bool accumulates;
     unsigned group;
     char* first;              // the accumulators, if they lie side by side
@@ -102,7 +103,7 @@ void multiply(const Block& block, Asked* const (&asked)[32], unsigned warp) {
     const Tile& tile = it.tile;
     const int bits = bits_of(tile.a), results = bits_of(tile.d);
     const uint32_t row_bytes = uint32_t(tile.k) * bits / 8;
-    alignas(64) char a[16 * 32], b[256 * 32];
+    alignas(64) char a[16 * 32], b[256 * 64];
     alignas(64) static thread_local char d[16 * 256 * 4];
     if (it.a_in_registers) {
         const Dense rows{a, row_bytes};
@@ -111,7 +112,8 @@ void multiply(const Block& block, Asked* const (&asked)[32], unsigned warp) {
     } else {
         gather(block, asked[0]->a, it.a_is_transposed, warp % 4 * 16, 16, row_bytes, a);
     }
-    gather(block, asked[0]->b, it.b_is_transposed, 0, tile.n, row_bytes, b);
+    const uint32_t row_of_b = row_bytes * (it.is_sparse ? 2 : 1);
+    gather(block, asked[0]->b, it.b_is_transposed, 0, tile.n, row_of_b, b);
     const Dense result{d, size_t(tile.n) * results / 8};
     // A lane's accumulators, eight columns after the others: of 16 bits two to a register.
     const int per_eight = results == 16 ? 2 : 4, count = tile.n / 8 * per_eight;
@@ -125,7 +127,12 @@ void multiply(const Block& block, Asked* const (&asked)[32], unsigned warp) {
     } else {
         memset(d, 0, size_t(16) * tile.n * results / 8);
     }
-    multiply(tile, a, b, d);
+    if (it.is_sparse)
+        multiply_sparse(tile, a, b, d, Metadata(tile, it.selector, [&](int lane) {
+                            return asked[lane]->metadata;
+                        }));
+    else
+        multiply(tile, a, b, d);
     for (int lane = 0; lane < 32; lane++)
         for (int i = 0; i < count; i++) memcpy(asked[lane]->accumulator(i), place(lane, i), 4);
 }
@@ -133,7 +140,8 @@ void multiply(const Block& block, Asked* const (&asked)[32], unsigned warp) {
 }  // namespace
 
 void ask(const WarpgroupTile& tile, const uint32_t* a, uint64_t descriptor_a, uint64_t descriptor_b,
-         bool accumulates, void* const* d, int count, const char* file, int line) {
+         uint32_t metadata, bool accumulates, void* const* d, int count, const char* file,
+         int line) {
     AskedByThread& mine = asked_by(running_block().rank);
     mine.all.emplace_back();
     Asked& it = mine.all.back();
@@ -141,6 +149,7 @@ void ask(const WarpgroupTile& tile, const uint32_t* a, uint64_t descriptor_a, ui
     it.a = descriptor_a;
     it.b = descriptor_b;
     if (a) memcpy(it.words, a, sizeof it.words);
+    it.metadata = metadata;
     it.accumulates = accumulates;
     it.group = mine.groups;
     it.file = file;

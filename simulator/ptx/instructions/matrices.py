@@ -52,6 +52,10 @@ _TILES = {
 }
 
 
+# And of a sparse A: m is 16.
+_SPARSE_K = {4: (64, 128), 8: (32, 64), 16: (16, 32), 32: (8, 16)}
+
+
 def array(name: str, values: list[str], word: str) -> str:
     return f"{word} {name}[] = {{{', '.join(f'{word}({value})' for value in values)}}}; "
 
@@ -59,26 +63,30 @@ def array(name: str, values: list[str], word: str) -> str:
 def _mma(use: Use) -> str:
     groups = use.groups
     a, b, d = groups["a"], groups["b"], groups["d"]
-    m, k = int(groups["m"]), int(groups["k"])
+    m, k, sparse = int(groups["m"]), int(groups["k"]), bool(groups["sparse"])
     bits = _BITS.get(a, 8)
     eight = a.startswith("e")
+    if sparse:
+        exists = m == 16 and k in _SPARSE_K.get(bits, ()) and not (eight and k != 64)
+        exists = exists and not groups["bits"]
+    else:
+        exists = (m, k) in _TILES[bits]
     result = {"f": ("f16", "f32"), "b": ("f32", "s32"), "t": ("f32",), "e": ("f16", "f32")}
     allowed = ("f64",) if a == "f64" else ("s32",) if a[0] in "su" else result[a[0]]
     if (
-        (m, k) not in _TILES[bits]
+        not exists
         or _BITS.get(b, 8) != bits
         or (b != a and not (eight or a[0] in "su"))
         or d not in allowed
         or groups["c"] != d
-        or (eight and (m, k) == (8, 16))
-        or (a == "bf16" and (m, k) == (8, 4))
+        or (m == 8 and (eight or a == "bf16"))
         or (a == "bf16" and d != "f32")
         or ((groups["x"], groups["y"]) != ("row", "col") and not (a == "f16" and k == 4))
     ):
         raise NotPtx(use.instruction.mnemonic)
     word = "uint64_t" if a == "f64" else "uint32_t"
-    tile = f"${{Type}}::{a.upper()}, ${{Type}}::{b.upper()}, ${{Type}}::{d.upper()}, {m}, 8, {k}"
-    tile = tile.replace("${Type}", "$Type")
+    k_of_a = k // 2 if sparse else k
+    types = ", ".join(f"$Type::{name.upper()}" for name in (a, b, d))
     sum_ = "TwoHalves" if eight else "Exact25"
     flags = [
         f"::simulator::tensor_cores::Sum::{sum_}",
@@ -90,8 +98,9 @@ def _mma(use: Use) -> str:
     ]
     vectors = [use.vector(index) for index in range(4)]
     rows = m // 8
-    units = k * bits // (4 * (64 if bits == 64 else 32))
-    counts = [rows * (1 if d == "f16" else 2), rows * units, units, rows * (1 if d == "f16" else 2)]
+    of_a, units = (each * bits // (4 * (64 if bits == 64 else 32)) for each in (k_of_a, k))
+    of_d = rows * (1 if d == "f16" else 2)
+    counts = [of_d, rows * of_a, units, of_d]
     if (m, k, bits) == (8, 4, 16):
         counts = [4 if d == "f16" else 8, 2, 2, 4 if d == "f16" else 8]
     if [len(vector) for vector in vectors] != counts:
@@ -102,9 +111,14 @@ def _mma(use: Use) -> str:
     code = "{ "
     for name, vector in zip("abd", (vectors[1], vectors[2], vectors[3]), strict=True):
         code += array(f"simulator_of_{name}", vector, word)
-    code += f"static constexpr ::simulator::tensor_cores::Tile simulator_tile{{{tile}, "
-    code += f"{', '.join(flags)}}}; "
-    code += "$mma(simulator_tile, simulator_of_a, simulator_of_b, simulator_of_d); "
+    tile = ", ".join([types, str(m), "8", str(k_of_a), *flags])
+    code += f"static constexpr ::simulator::tensor_cores::Tile simulator_tile{{{tile}}}; "
+    given = "simulator_tile, simulator_of_a, simulator_of_b, simulator_of_d"
+    if sparse:
+        words = k_of_a * bits // (8 * max(8, min(bits, 16)))  # of metadata, of four lanes
+        code += f"$mma_sparse({given}, {use[4]}, {use[5]}, {4 // words}); "
+    else:
+        code += f"$mma({given}); "
     code += "".join(f"{t} = simulator_of_d[{i}]; " for i, t in enumerate(vectors[0]))
     return code + "}"
 
@@ -116,7 +130,8 @@ RULES = [
         r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16", "{0} = $transpose_matrix({1});", "matrices.h"
     ),
     Rule(
-        r"mma\.sync\.aligned\.m(?P<m>8|16)n8k(?P<k>\d+)\.(?P<x>row|col)\.(?P<y>row|col)"
+        r"mma(?P<sparse>\.sp(?:::ordered_metadata)?)?\.sync\.aligned"
+        r"\.m(?P<m>8|16)n8k(?P<k>\d+)\.(?P<x>row|col)\.(?P<y>row|col)"
         r"(?P<satfinite>\.satfinite)?\.(?P<d>f16|f32|f64|s32)"
         r"\.(?P<a>b1|[su][48]|f16|bf16|tf32|f64|e4m3|e5m2)\.(?P<b>b1|[su][48]|f16|bf16|tf32|f64|e4m3|e5m2)"
         r"\.(?P<c>f16|f32|f64|s32)(?P<bits>\.(?:xor|and)\.popc)?",

@@ -19,15 +19,19 @@ _RESULTS = {
 
 
 def _product(use: Use) -> str:
-    """`d, a, b, scale-d{, scale-a, scale-b{, trans-a, trans-b}}`; a descriptor or registers."""
+    """`d, a, b{, metadata, selector}, scale-d{, scale-a, scale-b{, trans-a, trans-b}}`.
+
+    a: a descriptor or registers.
+    """
     groups = use.groups
+    sparse = bool(groups["sparse"])
     n, a, b, d = int(groups["n"]), groups["a"], groups["b"], groups["d"]
     eight = a in ("e4m3", "e5m2")
     integers = a in ("s8", "u8")
     kinds = {"f16": 1, "bf16": 2, "tf32": 3, "e4m3": 4, "e5m2": 4, "s8": 5, "u8": 5}
     many = n % 16 == 0 or n in (8, 24)
     if (
-        int(groups["k"]) != _K[a]
+        int(groups["k"]) != _K[a] * (2 if sparse else 1)
         or kinds[a] != kinds[b]
         or d not in _RESULTS[a]
         or n % 8
@@ -43,7 +47,9 @@ def _product(use: Use) -> str:
             " statement"
         )
     in_registers = use.operand(1).kind == "vector"
-    rest = [use[index] for index in range(4, len(use))]
+    scale_d = 5 if sparse else 3
+    metadata, selector = (use[3], use[4]) if sparse else ("0", "0")
+    rest = [use[index] for index in range(scale_d + 1, len(use))]
     scale_a, scale_b = ("1", "1") if integers else (rest[0], rest[1])
     transposes = rest[2:]
     wanted = 0 if a not in ("f16", "bf16") else 1 if in_registers else 2
@@ -60,7 +66,8 @@ def _product(use: Use) -> str:
     )
     code = (
         "{ static const ::simulator::tensor_cores::WarpgroupTile simulator_tile{"
-        f"{{{tile}}}, {'true' if in_registers else 'false'}, bool({trans_a}), bool({trans_b})}}; "
+        f"{{{tile}}}, {'true' if in_registers else 'false'}, bool({trans_a}), bool({trans_b}),"
+        f" {'true' if sparse else 'false'}, unsigned({selector})}}; "
     )
     places = ", ".join(f"&@{part.value}@" for part in accumulators)
     code += f"void* const simulator_of_d[] = {{{places}}}; "
@@ -72,15 +79,16 @@ def _product(use: Use) -> str:
         code += array("simulator_of_a", values, "uint32_t")
         registers, descriptor = "simulator_of_a", "0"
     return code + (
-        f"$wgmma(simulator_tile, {registers}, {descriptor}, {use[2]}, bool({use[3]}),"
-        f" simulator_of_d, {count}); }}"
+        f"$wgmma(simulator_tile, {registers}, {descriptor}, {use[2]}, {metadata},"
+        f" bool({use[scale_d]}), simulator_of_d, {count}); }}"
     )
 
 
 _TYPES = r"(?:f16|bf16|tf32|e4m3|e5m2|s8|u8)"
 RULES = [
     Rule(
-        r"wgmma\.mma_async\.sync\.aligned\.m64n(?P<n>\d+)k(?P<k>\d+)(?P<satfinite>\.satfinite)?"
+        r"wgmma\.mma_async(?P<sparse>\.sp)?\.sync\.aligned"
+        r"\.m64n(?P<n>\d+)k(?P<k>\d+)(?P<satfinite>\.satfinite)?"
         rf"\.(?P<d>f16|f32|s32)\.(?P<a>{_TYPES})\.(?P<b>{_TYPES})",
         _product,
         "wgmma.h",

@@ -19,4 +19,21 @@ SIMULATOR_INLINE void mma(const tensor_cores::Tile& tile, const void* a, const v
     meet(mine, "mma.sync", file, line);
 }
 
+// The same where A is sparse.
+SIMULATOR_INLINE void mma_sparse(const tensor_cores::Tile& tile, const void* a, const void* b,
+                                 void* d, uint32_t metadata, unsigned selector, unsigned selectors,
+                                 SIMULATOR_CALLER) {
+    if (selector >= selectors)
+        fail("the sparsity selector names no lanes of four", "mma.sp", file, line);
+    tensor_cores::SparseFragments mine;
+    mine.run = tensor_cores::multiply_sparse_fragments;
+    mine.tile = &tile;
+    mine.a = a;
+    mine.b = b;
+    mine.d = d;
+    mine.metadata = metadata;
+    mine.selector = selector;
+    meet(mine, "mma.sp", file, line);
+}
+
 }  // namespace simulator::ptx

@@ -15,11 +15,12 @@ namespace simulator::ptx {
 using tensor_cores::Type;
 
 SIMULATOR_INLINE void wgmma(const tensor_cores::WarpgroupTile& tile, const uint32_t* a,
-                            uint64_t descriptor_a, uint64_t descriptor_b, bool accumulates,
-                            void* const* d, int count, SIMULATOR_CALLER) {
+                            uint64_t descriptor_a, uint64_t descriptor_b, uint32_t metadata,
+                            bool accumulates, void* const* d, int count, SIMULATOR_CALLER) {
     if (current->size % 128 && current->rank / 128 == current->size / 128)
         fail("a warpgroup is four whole warps", "wgmma.mma_async", file, line);
-    tensor_cores::ask(tile, a, descriptor_a, descriptor_b, accumulates, d, count, file, line);
+    tensor_cores::ask(
+        tile, a, descriptor_a, descriptor_b, metadata, accumulates, d, count, file, line);
 }
 
 SIMULATOR_INLINE void wgmma_commit() { tensor_cores::commit(); }
