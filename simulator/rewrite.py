@@ -44,10 +44,11 @@ class Unsupported(Exception):
         self.message, self.hint = message, hint
 
 
-def rewrite(text: str, path: str, load: Load | None = None) -> str:
+def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = False) -> str:
     """The C++ for the `text` of a .cu, .cuh or .h file; errors are reported under the name `path`.
 
     load: what is known of all files that are compiled together; by default this is the only one.
+    of_library: PTX that is not known ends a kernel that comes to it, and nothing else.
 
     Raises Unsupported for PTX that is not known, launches from device code and libraries that need
     NVIDIA's compiler, unless they stand where the preprocessor drops them here
@@ -60,7 +61,7 @@ def rewrite(text: str, path: str, load: Load | None = None) -> str:
         text, code = expanded, blank(expanded)
     device = DeviceCode(text, code, load)
     launches = list(_launches(code))
-    assembly = list(ptx.translations(text, code))
+    assembly = list(ptx.translations(text, code, of_library))
     _refuse(code, path, device, launches, assembly)
     edits = [
         *launches,
@@ -328,7 +329,6 @@ def _nvccs_names(code: str) -> Iterator[_Edit]:
 _KEEP = (
     "Put it between #if PLAYGROUND_CUDA and #endif, with plain CUDA C++ for the CPU after #else."
 )
-_OWN = "Write it in plain CUDA C++; kernels/include has reductions, vectors and random numbers."
 _INCLUDE = Path(__file__).with_name("include")
 _HAS = "|".join(
     re.escape(path.relative_to(_INCLUDE).as_posix())
@@ -341,7 +341,6 @@ _UNSUPPORTED = [
         "the simulator's tensor maps are tiled: it has none for images (im2col)",
         _KEEP,
     ),
-    (r"<cuda/ptx>", "the simulator does not have <cuda/ptx>", "Write the instruction as asm."),
     (
         r"\bthis_multi_grid\b|\bmulti_grid_group\b|\bcudaLaunchCooperativeKernelMultiDevice\b",
         "the simulator has one device, and no grid over several, which CUDA 13 has none of either",
@@ -375,7 +374,6 @@ _UNSUPPORTED = [
         "the simulator does not load code for a GPU (PTX, cubin)",
         "Launch a kernel of this file: kernel<<<grid, block>>>(...).",
     ),
-    (r"<(?:cute|cutlass)/[^>]*>", "the simulator has no CUTLASS", _OWN),
     (
         rf"<(?!(?:{_HAS})>)(?:cub|thrust/system/cuda)/[^>]*>",
         "the simulator has none of CUB's and Thrust's headers but those that most people use",

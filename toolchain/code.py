@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import simulator
-from toolchain import machine, sources
+from toolchain import cuda_ptx, machine, sources
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
 from toolchain.nvccs_flags import Translated, for_cpp
@@ -166,6 +166,7 @@ class Code:
             for path in self.files
             for _, name in sources.included(self.text(path))
         )
+        wanted = wanted or any(cuda_ptx.is_spoken_of(self.text(path)) for path in self.files)
         return machine.cccl() if wanted else None
 
     @cached_property

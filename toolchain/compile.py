@@ -18,7 +18,7 @@ import simulator
 from simulator.absent import HINT, absent
 from simulator.device_code import Load
 from simulator.rewrite import Unsupported, line_one, rewrite
-from toolchain import libraries, machine, sources
+from toolchain import cuda_ptx, libraries, machine, sources
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
@@ -52,7 +52,11 @@ def compile_library(
     if recipe.target == "cpu":
         mirror = _Mirror(work / "mirror")
         to_compile = mirror.write(code)
-        include = [*map(mirror.place, include), *include, simulator.INCLUDE]
+        include = [*map(mirror.place, include), *include]
+        if code.cccl:
+            texts = [code.text(path) for path in code.files]
+            include.append(cuda_ptx.write(work / "cuda_ptx", texts, code.cccl[0]))
+        include.append(simulator.INCLUDE)
     elif code.registrations.fixed:
         mirror = _Mirror(work / "mirror")
         to_compile = mirror.write_for_nvcc(code)

@@ -223,6 +223,10 @@ class Pool {
         self.team = &cluster;
         self.cluster_rank = rank;
         self.cluster_extent = launch.cluster;
+        // Others may look for its shared memory before its threads start.
+        self.launch = &launch;
+        self.dynamic_shared = simulator_dynamic_shared;
+        find_static_shared(self, launch.static_shared());
         for (uint64_t n = 0; n * size < blocks; n++) {
             if (stopping.asked) cluster.give_up();
             if (!cluster.gather(rank, self)) break;

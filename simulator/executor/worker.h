@@ -317,7 +317,9 @@ std::string Worker::describe_deadlock() {
         if (!(it.alive >> lane & 1)) continue;
         const Thread& thread = threads[rank];
         std::string place = text("%s:%d: %s", thread.file, thread.line, thread.what);
-        if ((it.parked | it.pausing) >> lane & 1 && strstr(thread.what, "mbarrier"))
+        const bool at_mbarrier =
+            strstr(thread.what, "mbarrier") || strstr(thread.what, "::barrier");
+        if ((it.parked | it.pausing) >> lane & 1 && at_mbarrier)
             place += describe_mbarrier(*this, rank);
         if (it.named >> lane & 1) {
             const NamedBarrier& barrier = named[it.key[lane]];

@@ -39,15 +39,18 @@ class Translation(NamedTuple):
     refused: Refused | None
 
 
-def translations(text: str, code: str) -> Iterator[Translation]:
-    """Of each `asm` statement of a text; `code` is the text with comments and strings blank."""
+def translations(text: str, code: str, of_library: bool = False) -> Iterator[Translation]:
+    """Of each `asm` statement of a text; `code` is the text with comments and strings blank.
+
+    of_library: what is not known ends the kernel that comes to it, for most of it is never used.
+    """
     for found in statements(text, code):
         translator = _Translator(text, code, found)
         try:
             yield translator.translation()
         except NotPtx as error:
             message, hint = f"inline PTX that the simulator does not know: {error}", _hint(found)
-            if _is_in_macro(text, found.start):
+            if of_library or _is_in_macro(text, found.start):
                 yield translator.failure(message)
             else:
                 refused = Refused(message, hint)

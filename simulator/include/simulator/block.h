@@ -48,6 +48,7 @@ struct Launch {
     void (*run_threads)(Block&);  // starts the block's threads, from Block::next on
     const void* body;             // the kernel with its arguments
     size_t body_bytes;
+    char* (*static_shared)();  // of the calling thread: where what is `__shared__` lies around
     bool instrumented;         // for the checker
     bool cooperative = false;  // its blocks may wait for each other: all run at once
     dim3 cluster{0, 0, 0};     // blocks in a cluster; 0 if it has none

@@ -46,8 +46,7 @@ void* know(void (*kernel)(Parameters...), const char* name, const char* file, in
     launch.file = file;
     launch.line = line;
     launch.function = address;
-    launch.run_threads = run_threads<Body>;
-    launch.instrumented = is_instrumented;
+    set_code<Body>(launch);
     know_kernel(
         {launch, sizeof(Body), alignof(Body), sizeof...(Parameters), Body::bind, Body::bytes});
     return address;

@@ -67,6 +67,14 @@ template <class Body>
 #endif
 }
 
+// What the executor has to know of the kernel's library.
+template <class Body>
+void set_code(Launch& launch) {
+    launch.run_threads = run_threads<Body>;
+    launch.static_shared = [] { return &static_shared; };
+    launch.instrumented = is_instrumented;
+}
+
 // A launch whose arguments have still to come.
 template <class Call>
 struct Configured {
@@ -78,7 +86,7 @@ struct Configured {
         auto body = [call = call, parameters...] { call(parameters...); };
         launch.body = &body;
         launch.body_bytes = sizeof body;
-        launch.run_threads = run_threads<decltype(body)>;
+        set_code<decltype(body)>(launch);
         run(launch);
     }
 };
@@ -135,8 +143,7 @@ struct Kernel {
     int line;
 
     auto operator()(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr) const {
-        Launch launch{name,    file,    line, signature.address(), grid, block, shared, stream,
-                      nullptr, nullptr, 0,    is_instrumented};
+        Launch launch{name, file, line, signature.address(), grid, block, shared, stream};
         return typename Signature::template Start<Call>{{call, launch}};
     }
 };

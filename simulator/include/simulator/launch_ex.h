@@ -39,8 +39,7 @@ struct LaunchEx {
         launch.function = reinterpret_cast<const void*>(kernel);
         launch.body = &body;
         launch.body_bytes = sizeof body;
-        launch.run_threads = run_threads<std::remove_const_t<decltype(body)>>;
-        launch.instrumented = is_instrumented;
+        set_code<std::remove_const_t<decltype(body)>>(launch);
         return run_with_attributes(config, launch);
     }
 };

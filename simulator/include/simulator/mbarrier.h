@@ -99,9 +99,8 @@ SIMULATOR_INLINE bool mbarrier_wait_state(uint64_t* barrier, uint64_t state, SIM
 
 // The same question, which does not wait: others go first, and it may have to be asked again.
 template <class HasEnded>
-SIMULATOR_INLINE bool mbarrier_test(uint64_t* barrier, HasEnded has_ended, const char* file,
-                                    int line) {
-    const char* what = "mbarrier.test_wait";
+SIMULATOR_INLINE bool mbarrier_test(uint64_t* barrier, HasEnded has_ended, const char* what,
+                                    const char* file, int line) {
     for (BulkCopy copy; !has_ended(state_of(barrier)) && take_due_copy(barrier, copy);) {
         carry_out(copy);
         mbarrier_change(barrier, -int64_t(copy.transaction), copy.arrivals, 0, what, file, line);
@@ -116,12 +115,13 @@ SIMULATOR_INLINE bool mbarrier_test(uint64_t* barrier, HasEnded has_ended, const
 }
 SIMULATOR_INLINE bool mbarrier_test_parity(uint64_t* barrier, uint32_t parity, SIMULATOR_CALLER) {
     return mbarrier_test(
-        barrier, [&](MbarrierState now) { return (now.phase() & 1) != (parity & 1); }, file, line);
+        barrier, [&](MbarrierState now) { return (now.phase() & 1) != (parity & 1); },
+        "mbarrier.test_wait", file, line);
 }
 SIMULATOR_INLINE bool mbarrier_test_state(uint64_t* barrier, uint64_t state, SIMULATOR_CALLER) {
     return mbarrier_test(
         barrier, [&](MbarrierState now) { return now.phase() != MbarrierState{state}.phase(); },
-        file, line);
+        "mbarrier.test_wait", file, line);
 }
 
 }  // namespace simulator

@@ -44,7 +44,7 @@ cudaError_t carry_out(Call call, const Body& body) {
     launch.stream = call.stream;
     launch.body = &body;
     launch.body_bytes = sizeof body;
-    launch.run_threads = simulator::run_threads<OnCopy<Body>>;
+    simulator::set_code<OnCopy<Body>>(launch);
     simulator::run(launch);
     return cudaPeekAtLastError();
 #endif
