@@ -13,6 +13,8 @@ process, opens the cached library within milliseconds. After an edit
     kernel.builds()             # a table of the builds still in the cache, newest first
     kernel.diff(1, 0)           # what the newest edit changed, in sources and headers
     kernel.at(1).forward(x)     # the build before this one, beside the new one
+    kernel.sass("forward")      # its machine code for the GPU, line by line; so has kernel.ptx()
+    kernel.sass(against=1)      # what the newest edit changed there
     kernel.resources()          # registers, spills, shared memory and occupancy of its kernels
 
 `kernel.forward` is one long-lived callable: a name taken from the handle before an edit follows
@@ -87,7 +89,8 @@ Settings, from the environment:
     CUDA_HOME, CXX         which CUDA toolkit and which C++ compiler: g++, or clang 16 and later
 
 From the shell: `python -m jitload build [NAME...]`, `python -m jitload run FILE.cu`,
-`python -m jitload resources NAME`, `python -m jitload doctor`, `python -m jitload prune`.
+`python -m jitload resources NAME`, `python -m jitload sass NAME`, `python -m jitload ptx NAME`,
+`python -m jitload doctor`, `python -m jitload prune`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from toolchain.notes import read_note, write_note
 
 if TYPE_CHECKING:
     from toolchain.instructions import Function
+    from toolchain.listing import Listing
+    from toolchain.listing_diff import ListingDiff
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,52 @@ class Build:
         from toolchain.sass import machine_code  # late: a warm load does without
 
         return machine_code(self.library) if self.target == "cuda" else ()
+
+    def sass(
+        self,
+        name: str = "",
+        *,
+        line: int | str | None = None,
+        architecture: str | None = None,
+        against: Build | None = None,
+    ) -> Listing | ListingDiff:
+        """The machine code of the GPU, beside the source lines that made it.
+
+        Args:
+            name: the functions with this in their name; "" for all.
+            line: only what this line of the file that has the kernel made; "vec.cuh:45" for one of
+                another file.
+            architecture: as in "sm_90", where the build has several.
+            against: an older build, to see what changed since.
+
+        Returns:
+            A list of functions, shown as text or HTML; of very many instructions, a table of the
+            functions. With `against`, the functions that differ and how.
+
+        Raises:
+            MissingTool: cuobjdump or nvdisasm is not on this machine; the message says how to get
+                it.
+            ValueError: the build has no such function or line.
+        """
+        from jitloader.listings import listed  # late: a warm load does without
+
+        return listed("SASS", self, name, line, architecture, against)
+
+    def ptx(
+        self,
+        name: str = "",
+        *,
+        line: int | str | None = None,
+        architecture: str | None = None,
+        against: Build | None = None,
+    ) -> Listing | ListingDiff:
+        """The PTX that becomes the machine code, otherwise as `sass`.
+
+        A build does not keep it: nvcc makes it once more, from the sources that the build keeps.
+        """
+        from jitloader.listings import listed
+
+        return listed("PTX", self, name, line, architecture, against)
 
     def users_file(self, path: str) -> str | None:
         """The name in `kept` of a file that a compiler names by its path; None for others."""

@@ -1,4 +1,4 @@
-"""python -m jitload: build, run, resources, doctor, prune."""
+"""python -m jitload: build, run, resources, sass, ptx, doctor, prune."""
 
 from __future__ import annotations
 
@@ -87,6 +87,21 @@ def resources(name: str) -> int:
 
     made = ensure(recipe_of([name], target="cuda"))
     print(Resources(uses(made.log()), threads=256))
+    return 0
+
+
+def listing(language: str, name: str, function: str = "") -> int:
+    """Compile an op for a GPU, which need not be here, and show its SASS or PTX beside its source.
+
+    Without a function, or for very many instructions, a table of the functions.
+    """
+    try:
+        made = ensure(recipe_of([name], target="cuda"))
+        found = made.sass(function) if language == "sass" else made.ptx(function)
+    except (CompileError, MissingTool, OSError, RuntimeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(found if function else found.overview())
     return 0
 
 
@@ -206,6 +221,11 @@ def main(arguments: list[str] | None = None) -> int:
     runner.add_argument("words", nargs="*")
     shower = commands.add_parser("resources", help=resources.__doc__)
     shower.add_argument("name", metavar="NAME", help="an op in kernels/")
+    for language in ("sass", "ptx"):
+        lister = commands.add_parser(language, help=listing.__doc__.splitlines()[0])
+        lister.add_argument("name", metavar="NAME", help="an op in kernels/, or the path of a .cu")
+        lister.add_argument("function", nargs="?", default="", help="a part of a kernel's name")
+        lister.set_defaults(language=language)
     commands.add_parser("doctor", help=doctor.__doc__)
     pruner = commands.add_parser("prune", help=prune.__doc__.splitlines()[0])
     pruner.add_argument("--gigabytes", type=float, default=2.0)
@@ -215,4 +235,5 @@ def main(arguments: list[str] | None = None) -> int:
         return run(words[1:])
     options = vars(parser.parse_args(words))
     commanded = {"build": build, "resources": resources, "doctor": doctor, "prune": prune}
+    commanded |= {"sass": listing, "ptx": listing}
     return commanded[options.pop("command")](**options)

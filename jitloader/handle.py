@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,10 @@ from jitloader.opening import OpenBuild, open_build, opened
 from jitloader.renamed import renamed
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
+
+if TYPE_CHECKING:
+    from toolchain.listing import Listing
+    from toolchain.listing_diff import ListingDiff
 
 
 class Kernel:
@@ -179,6 +183,39 @@ class Kernel:
         if self.target == "cpu":
             note += f" With nvcc, `python -m jitload resources {self.name}` shows those of a GPU."
         return Resources(uses(self.build.log()), threads, note)
+
+    def sass(
+        self,
+        name: str = "",
+        *,
+        line: int | str | None = None,
+        architecture: str | None = None,
+        against: Build | str | int | None = None,
+    ) -> Listing | ListingDiff:
+        """The GPU's machine code of the newest build, beside the source lines that made it.
+
+        `kernel.sass("forward", line=42)` is what became of one line; `kernel.sass(against=1)` is
+        what the newest edit changed, but for the numbers of registers.
+
+        Args: as of `Build.sass`; against: an older build, named as for `at`.
+
+        Returns, raises: as `Build.sass`. For a build without machine code of a GPU, the
+        simulator's, the list is empty and says so.
+        """
+        older = None if against is None else self._found(against)
+        return self.build.sass(name, line=line, architecture=architecture, against=older)
+
+    def ptx(
+        self,
+        name: str = "",
+        *,
+        line: int | str | None = None,
+        architecture: str | None = None,
+        against: Build | str | int | None = None,
+    ) -> Listing | ListingDiff:
+        """The PTX of the newest build, which nvcc makes once more for it; otherwise as `sass`."""
+        older = None if against is None else self._found(against)
+        return self.build.ptx(name, line=line, architecture=architecture, against=older)
 
     def _found(self, named: Build | str | int) -> Build:
         if isinstance(named, Build):

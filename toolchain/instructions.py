@@ -61,6 +61,12 @@ class Function:
         """Without the labels."""
         return [it for it in self.code if not it.is_label]
 
+    @property
+    def title(self) -> str:
+        count = len(self.instructions)
+        plural = "s" if count != 1 else ""
+        return f"{self.name}, {self.architecture}: {count:,} instruction{plural}"
+
 
 def functions(found: dict[tuple[str, str], list[Instruction]]) -> list[Function]:
     """What was read, by symbol and architecture, in the order of the names."""

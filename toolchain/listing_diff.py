@@ -1,0 +1,161 @@
+"""What changed in the machine code or the PTX between two builds.
+
+Registers and labels get new numbers whenever anything changes, so instructions are compared without
+those: a line that differs by its registers alone counts as the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import NamedTuple
+
+from toolchain import opcodes
+from toolchain.instructions import Function, Instruction
+from toolchain.listing import WIDTH, Code, Listing, shown
+
+MOST_OPCODES = 8  # that a function's headline names
+AROUND = 3  # unchanged instructions shown above and below a change
+_NUMBERED = re.compile(r"\b(U?R|U?P|B|SB)\d+\b|%(\w*?)\d+|(\.?\$?L_\w*?)_*\d[\d_]*")
+
+
+class Step(NamedTuple):
+    """mark: "-" for the old build alone, "+" for the new one alone, " " for both, "⋮" for a gap."""
+
+    mark: str
+    instruction: Instruction | None
+
+
+class Change(NamedTuple):
+    """A function in both builds; None in the one that has it not."""
+
+    old: Function | None
+    new: Function | None
+
+    @property
+    def function(self) -> Function:
+        return self.new or self.old
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Instructions before and after."""
+        return tuple(len(it.instructions) if it else 0 for it in self)
+
+    def opcodes(self) -> list[tuple[str, int, int]]:
+        """Those whose number changed, each with its number before and after, most first."""
+        before, after = (
+            Counter(opcodes.opcode(it.text) for it in side.instructions) if side else Counter()
+            for side in self
+        )
+        names = sorted(before | after, key=lambda name: (-abs(after[name] - before[name]), name))
+        return [(n, before[n], after[n]) for n in names if before[n] != after[n]]
+
+    @property
+    def title(self) -> str:
+        before, after = self.counts
+        name = f"{self.function.name}, {self.function.architecture}"
+        if self.old is None:
+            return f"{name}: new, {after:,} instructions"
+        if self.new is None:
+            return f"{name}: gone, it had {before:,} instructions"
+        return f"{name}: {before:,} instructions before, {after:,} now"
+
+    @property
+    def moved(self) -> str:
+        """As in "LDG.E 4 → 0, LDG.E.128 0 → 1"; empty for a function of one build."""
+        if None in self:
+            return ""
+        changed = self.opcodes()
+        most = [f"{name} {before} → {after}" for name, before, after in changed[:MOST_OPCODES]]
+        more = len(changed) - len(most)
+        return ", ".join([*most, f"{more} more"] if more else most)
+
+    def steps(self) -> Iterator[Step]:
+        """The instructions, old and new in one sequence; what is far from a change is left out."""
+        old, new = (tuple(side.instructions) if side else () for side in self)
+        matcher = SequenceMatcher(None, _keys(old), _keys(new), autojunk=False)
+        blocks = matcher.get_opcodes()
+        for number, (kind, i, j, k, m) in enumerate(blocks):
+            if kind != "equal":
+                yield from (Step("-", it) for it in old[i:j])
+                yield from (Step("+", it) for it in new[k:m])
+                continue
+            head = 0 if number == 0 else AROUND
+            tail = 0 if number == len(blocks) - 1 else AROUND
+            if m - k <= head + tail:
+                yield from (Step(" ", it) for it in new[k:m])
+            else:
+                yield from (Step(" ", it) for it in new[k : k + head])
+                yield Step("⋮", None)
+                yield from (Step(" ", it) for it in new[m - tail : m])
+
+
+class ListingDiff(list[Change]):
+    """The functions that differ between two builds, with the instructions that came and went.
+
+    same: how many functions do not differ.
+    """
+
+    def __init__(self, old: Listing, new: Listing):
+        self.old_code, self.code = old.code, new.code
+        self.note = new.note or old.note
+        before = {(it.symbol, it.architecture): it for it in old}
+        after = {(it.symbol, it.architecture): it for it in new}
+        changes = [Change(before.get(key), after.get(key)) for key in {**before, **after}]
+        super().__init__(change for change in changes if _differ(change))
+        self.same = len(changes) - len(self)
+
+    @property
+    def headline(self) -> str:
+        functions = f"{len(self)} function{'s' if len(self) != 1 else ''}"
+        return (
+            f"{self.code.language} of {self.old_code.of} and {self.code.of}:"
+            f" {functions} differ, {self.same} the same"
+        )
+
+    def code_of(self, mark: str) -> Code:
+        return self.old_code if mark == "-" else self.code
+
+    def __str__(self) -> str:
+        if self.note:
+            return self.note
+        return "\n\n".join([self.headline, *("\n".join(self._lines(it)) for it in self)])
+
+    __repr__ = __str__
+
+    def _lines(self, change: Change) -> Iterator[str]:
+        yield change.title
+        if change.moved:
+            yield f"  {change.moved}"
+        before = None
+        for mark, it in change.steps():
+            if it is None:
+                yield "  ⋮"
+                continue
+            code = self.code_of(mark)
+            place = code.place(it)
+            left = ""
+            if place and (mark, place) != before:
+                left = f"{Path(place.file).name}:{place.line:<6} {code.text(place).strip()}"
+            before = mark, place
+            yield f"{left[:WIDTH]:<{WIDTH}} | {mark} {shown(it).strip()}"
+
+    def _repr_html_(self) -> str:
+        from toolchain import listing_diff_html
+
+        return listing_diff_html.page(self)
+
+
+def _differ(change: Change) -> bool:
+    if None in change:
+        return True
+    old, new = (_keys(tuple(side.instructions)) for side in change)
+    return old != new
+
+
+def _keys(code: tuple[Instruction, ...]) -> list[str]:
+    """The instructions without the numbers of registers and labels."""
+    return [_NUMBERED.sub(lambda it: next(filter(None, it.groups()), ""), i.text) for i in code]
