@@ -27,7 +27,12 @@
 #include "executor/textures.h"
 
 #include "checker/bounds.h"
+#include "checker/copies.h"
 #include "checker/hooks.h"
 #include "checker/inspection.h"
+#include "checker/mbarriers.h"
+#include "checker/products.h"
+#include "checker/proxies.h"
 #include "checker/report.h"
+#include "checker/tensor_maps.h"
 #include "checker/watching.h"

@@ -2,6 +2,7 @@
 
     python -m docs.programs.checker_ncu
     python -m docs.programs.checker_ncu --counters   # prints all that ncu says of shared memory
+                                                     # and of copies in bulk
 
 On a machine with a GPU, ncu and g++. Each access pattern of checker_patterns.py runs once under ncu
 and once under lab.check. The process exits with 1 if a count differs.
@@ -18,6 +19,7 @@ import torch
 from pandas import DataFrame
 
 import lab
+from docs.programs.checker_matrices import MATRIX_PATTERNS, MatrixPattern, matrix_call
 from docs.programs.checker_patterns import PATTERNS, Pattern, call
 from docs.programs.page import Part, table
 
@@ -53,6 +55,19 @@ COUNTERS = {
         "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum",
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum",
     ),
+    ("shared", "ldmatrix"): (
+        "smsp__inst_executed_op_ldsm.sum",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    ),
+    ("shared", "stmatrix"): (
+        "smsp__inst_executed_op_shared_st.sum",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    ),
+    ("global", "bulk read"): ("lts__t_sectors_srcunit_tex_op_read.sum",),
+    ("global", "tensor read"): ("lts__t_sectors_srcunit_tex_op_read.sum",),
+    ("global", "bulk write"): ("lts__t_sectors_srcunit_tex_op_write.sum",),
 }
 # More that an atomic of shared memory may be made of.
 OF_ATOMICS = (
@@ -61,6 +76,26 @@ OF_ATOMICS = (
     *COUNTERS["shared", "read"],
     *COUNTERS["shared", "atomic"],
 )
+# More that a matrix instruction or a copy in bulk may be counted by.
+OF_MATRICES = (
+    *COUNTERS["shared", "ldmatrix"],
+    *COUNTERS["shared", "stmatrix"],
+    "smsp__inst_executed_op_stsm.sum",
+    "smsp__inst_executed_op_shared_ld.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "l1tex__data_pipe_lsu_wavefronts.sum",
+    "l1tex__data_bank_reads.sum",
+    "l1tex__data_bank_writes.sum",
+    "lts__t_sectors_srcunit_tex_op_read.sum",
+    "lts__t_sectors_srcunit_tex_op_write.sum",
+    "lts__t_sectors_op_read.sum",
+    "lts__t_sectors_op_write.sum",
+    "l1tex__m_xbar2l1tex_read_sectors.sum",
+    "l1tex__m_xbar2l1tex_read_bytes.sum",
+    "l1tex__m_l1tex2xbar_write_bytes.sum",
+)
+
+ALL_PATTERNS = [*PATTERNS, *MATRIX_PATTERNS]
 
 
 def main() -> int:
@@ -78,27 +113,43 @@ def main() -> int:
 
 def run() -> None:
     """Each pattern once, in order: what ncu watches."""
-    for pattern in PATTERNS:
-        function, *args = call(pattern, "cuda")
+    for pattern in ALL_PATTERNS:
+        function, *args = call_of(pattern, "cuda")
         function(*args)
     torch.cuda.synchronize()
 
 
+def call_of(pattern: Pattern | MatrixPattern, device: str) -> tuple:
+    return (matrix_call if isinstance(pattern, MatrixPattern) else call)(pattern, device)
+
+
 def print_counters() -> None:
-    """What ncu says of each pattern of shared memory."""
-    for pattern, gpu in zip(PATTERNS, counters(OF_ATOMICS), strict=True):
-        if pattern.memory == "shared":
-            counts = (f"{name.partition('.')[0]} {gpu[name]}" for name in OF_ATOMICS if gpu[name])
+    """What ncu says of each pattern of shared memory, and of each copy."""
+    wanted = dict.fromkeys((*OF_ATOMICS, *OF_MATRICES))
+    for pattern, gpu in zip(ALL_PATTERNS, counters(wanted), strict=True):
+        if pattern.memory == "shared" or isinstance(pattern, MatrixPattern):
+            counts = (f"{name.partition('.')[0]} {gpu[name]}" for name in wanted if gpu[name])
             print(f"{pattern}: {', '.join(counts)}")
 
 
+def known_metrics(ncu: str) -> set[str]:
+    """The names of those that this ncu has for this GPU, without what is made of each."""
+    said = subprocess.run([ncu, "--query-metrics"], capture_output=True, text=True).stdout
+    return {line.split()[0] for line in said.splitlines() if line.strip()}
+
+
 def counters(more: Iterable[str] = ()) -> list[dict[str, int]]:
-    """ncu's counters of each launch, in order."""
+    """ncu's counters of each launch, in order; 0 for those that it does not know."""
     ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
     metrics = sorted({*more, *(name for names in COUNTERS.values() for name in names)})
+    known = known_metrics(ncu)
+    asked = [name for name in metrics if name.partition(".")[0] in known] if known else metrics
+    if unknown := sorted({*metrics} - {*asked}):
+        print(f"ncu does not know {', '.join(unknown)}", file=sys.stderr)
+    names = "(global|shared|tensor|bulk)_(read|write|change)"
     command = [
-        *(ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(metrics)),
-        *("--kernel-name", "regex:(global|shared)_(read|write|change)|atomics"),
+        *(ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(asked)),
+        *("--kernel-name", f"regex:{names}|atomics"),
         *(sys.executable, "-m", "docs.programs.checker_ncu", "--run"),
     ]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -106,9 +157,9 @@ def counters(more: Iterable[str] = ()) -> list[dict[str, int]]:
     if start < 0:
         raise RuntimeError(f"ncu said:\n{done.stdout}{done.stderr}")
     launches = [row for row in csv.DictReader(io.StringIO(done.stdout[start:])) if row["ID"]]
-    if len(launches) != len(PATTERNS):
-        raise RuntimeError(f"ncu saw {len(launches)} launches; wanted are {len(PATTERNS)}")
-    return [{name: count(row[name]) for name in metrics} for row in launches]
+    if len(launches) != len(ALL_PATTERNS):
+        raise RuntimeError(f"ncu saw {len(launches)} launches; wanted are {len(ALL_PATTERNS)}")
+    return [{name: count(row.get(name, "")) for name in metrics} for row in launches]
 
 
 def count(text: str) -> int:
@@ -118,18 +169,19 @@ def count(text: str) -> int:
 
 def compared() -> Iterator[tuple[list[str], bool]]:
     """A line of the table for each pattern, and whether both counted the same."""
-    for pattern, gpu in zip(PATTERNS, counters(), strict=True):
-        function, *args = call(pattern, "cpu")
+    for pattern, gpu in zip(ALL_PATTERNS, counters(), strict=True):
+        function, *args = call_of(pattern, "cpu")
         traffic = lab.check(function, *args).traffic
-        rows = traffic.query("memory == @pattern.memory and access == @pattern.access")
+        access = getattr(pattern, "direction", pattern.access)
+        rows = traffic.query("memory == @pattern.memory and access == @access")
         ours = of_checker(pattern, rows)
         theirs = tuple(gpu[name] for name in COUNTERS[pattern.memory, pattern.access])
         yield line(pattern, ours, theirs), ours == theirs
 
 
-def of_checker(pattern: Pattern, rows: DataFrame) -> tuple[int, ...]:
-    """Requests and sectors; or requests, passes and conflicts."""
-    names = ["requests", "sectors"]
+def of_checker(pattern: Pattern | MatrixPattern, rows: DataFrame) -> tuple[int, ...]:
+    """Requests and sectors, of a copy sectors; or requests, passes and conflicts."""
+    names = ["sectors"] if isinstance(pattern, MatrixPattern) else ["requests", "sectors"]
     if pattern.memory == "shared":
         names = ["requests", "passes", "bank_conflicts"]
     return tuple(int(rows[name].sum()) for name in names)
@@ -138,11 +190,14 @@ def of_checker(pattern: Pattern, rows: DataFrame) -> tuple[int, ...]:
 def conditions() -> str:
     return (
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}. Global memory: requests and"
-        " sectors. Shared memory: requests, passes (wavefronts) and bank conflicts."
+        " sectors; of copies in bulk and of tensors, sectors. Shared memory: requests, passes"
+        " (wavefronts) and bank conflicts."
     )
 
 
-def line(pattern: Pattern, ours: tuple[int, ...], theirs: tuple[int, ...]) -> list[str]:
+def line(
+    pattern: Pattern | MatrixPattern, ours: tuple[int, ...], theirs: tuple[int, ...]
+) -> list[str]:
     counts = [", ".join(map(str, counts)) for counts in (ours, theirs)]
     verdict = "same" if ours == theirs else "differs"
     return [pattern.what, pattern.memory, pattern.access, str(pattern.size), *counts, verdict]

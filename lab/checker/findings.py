@@ -23,6 +23,18 @@ HINTS = {
     "misaligned": "An access of so many bytes must stand on a multiple of as many.",
     "divergent barrier": "Threads of one block wait at different barriers: take them out of the"
     " branch.",
+    "asynchronous race": "Wait for the copy or the product before its memory is used, and have"
+    " all who use the memory come to a barrier before it is asked for again.",
+    "missing proxy fence": "fence.proxy.async after the access, and then the barrier, before the"
+    " copy or the product is asked for.",
+    "wrong parity": "The first phase of an mbarrier has parity 0, the next 1, and so on by turns.",
+    "mbarrier not visible": "Initialise it in one thread; then fence.mbarrier_init, and a barrier"
+    " of all who use it.",
+    "expect_tx": "The bytes that are announced in a phase are those of all copies that tell it.",
+    "arrival count": "mbarrier.init says how many arrive in each phase.",
+    "named barrier": "All who come to a barrier give the same count, of whole warps.",
+    "register in use": "Wait with wgmma.wait_group before its registers are used.",
+    "missing wgmma.fence": "wgmma.fence after the registers have been written, before the product.",
     "refused launch": "CUDA would refuse it too.",
     "inactive lane": "The value of a lane that takes no part in a shuffle is undefined.",
 }
@@ -121,6 +133,14 @@ def _sentence(it: dict[str, Any], row: dict[str, Any]) -> str:
                 f"{access} of byte {row['byte']} of {tensor}; {who} had a"
                 f" {row['other_access']} there at line {row['other_line']}"
             )
+        case "asynchronous race" | "wrong parity" | "missing proxy fence":
+            where = f"byte {row['byte']} of {tensor}" if tensor else "memory"
+            return (
+                f"{access} of {where}; the {row['other_access']} of line {row['other_line']}"
+                f" (thread {row['other_thread']}): {it['message']}"
+            )
+        case "ended block" if tensor:
+            return f"{what} at byte {row['byte']} of {tensor}: {it['message']}"
         case "out of bounds" if not access:  # the system stopped it
             return it["message"]
         case "out of bounds" if not tensor:
@@ -134,7 +154,7 @@ def _sentence(it: dict[str, Any], row: dict[str, Any]) -> str:
             return f"{what} ends {past} bytes past the end of {tensor}"
         case "uninitialised":
             return f"{what} at byte {row['byte']} of {tensor}"
-        case "misaligned":
+        case "misaligned" if it["size"]:
             past = it["address"] % it["size"]
             where = f"byte {row['byte']} of {tensor}, " if tensor else ""
             return f"{what} at {where}{past} past a multiple of {it['size']}"

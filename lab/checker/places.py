@@ -19,10 +19,15 @@ class Places:
     def __init__(self, sites: list[dict[str, Any]], builds: list[jitload.Build]):
         self._sources = {file for build in builds for file in build.kept}
         found = {}
-        for library in {site["library"] for site in sites}:
+        for library in {site["library"] for site in sites} - {""}:
             offsets = [site["offset"] for site in sites if site["library"] == library]
             found[library] = symbols.frames(library, offsets)
-        self.sites = [self._place(found[site["library"]].get(site["offset"], [])) for site in sites]
+        self.sites = [
+            self._place(found[site["library"]].get(site["offset"], []))
+            if site["library"]
+            else (self.users_file(site["file"]) or site["file"], site["line"], "")
+            for site in sites
+        ]
 
     def _place(self, frames: list[symbols.Frame]) -> tuple[str, int, str]:
         """The innermost line of a .cu or .cpp file; else of the header that has the kernel."""

@@ -11,10 +11,20 @@
 namespace simulator {
 namespace {
 
+// What is asynchronous touches memory twice: when it is asked for, for from then on it may, and
+// when it has been waited for, which is when others may rely on it.
+enum class Role : uint8_t { Thread, Asked, Done };
+
 struct Site {
-    uintptr_t pc;
+    uintptr_t pc;  // or 0 for asynchronous work, of which file and line are known
     unsigned id;
     Kind kind;
+    Role role = Role::Thread;
+    const char *what = "", *file = "";  // the instruction that asks for it
+    int line = 0;
+    unsigned issuer = 0;       // who asked for it last
+    bool counts = true;        // its requests are those of a warp
+    bool is_by_proxy = false;  // not as a thread's own accesses are: see proxies.h
     unsigned size = 0;         // of its last access; what is larger comes in pieces
     Region* region = nullptr;  // where its last request went
     std::vector<Traffic> traffic;

@@ -110,6 +110,7 @@ void Recorder::synchronise(uintptr_t address) {
 }
 
 void Recorder::account(Site& site, Region& region, const Request& request) {
+    if (!site.counts) return;
     site.traffic_to(&region).account(request, is_atomic(site.kind));
     if (region.is_shared()) return;
     Fetches& fetches = site.kind == Kind::Read ? region.fetched_reads : region.fetched_writes;
@@ -157,7 +158,7 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     const bool was_written = region.last_write >= begin || (writes && !request.apart);
     const bool was_read = writes && region.last_read >= begin;
     const bool must_be_written =
-        (site.kind == Kind::Read || site.kind == Kind::Atomic) &&
+        (site.kind == Kind::Read || site.kind == Kind::Atomic) && site.role != Role::Done &&
         (region.is_shared() || region.type == Region::Fresh) && !region.written_before;
     if (writes)
         region.note_writes(order.now, !is_sampled);
@@ -193,7 +194,7 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
         return;
     }
     const auto is_race = [&](const Touch& before, const Touch& touch) {
-        return before.time >= begin && !(atomic && before.atomic) &&
+        return before.time >= begin && !(atomic && before.atomic) && site.role != Role::Done &&
                !order.is_ordered(before, touch.thread);
     };
     for_each_of(request.lanes, [&](unsigned lane) {
@@ -205,6 +206,7 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
             report(at("uninitialised", site, &region, address, request.size, thread));
         for (size_t cell = first; cell < first + cells; cell++) {
             const size_t spot = scattered(cell);
+            if (site.is_by_proxy) asynchronous.cross_proxies(site, region, spot, touch, address);
             if (was_written && is_race(region.writes.at(spot), touch))
                 race(region.writes.at(spot), site, region, address, request.size, thread);
             if (writes) {
@@ -248,6 +250,7 @@ void Recorder::race(const Touch& before, const Site& site, const Region& region,
                     unsigned size, unsigned thread) {
     Finding finding = at("race", site, &region, address, size, thread);
     const Site& other = sites[before.site];
+    if (asynchronous.is_race_of(site, other, finding)) finding.kind = "asynchronous race";
     finding.hazard = site.kind == Kind::Read    ? "read after write"
                      : other.kind == Kind::Read ? "write after read"
                                                 : "write after write";

@@ -11,6 +11,7 @@
 // happens_before.h) and counted (traffic.h).
 #pragma once
 #include "../executor/watcher.h"
+#include "asynchronous.h"
 #include "findings.h"
 #include "happens_before.h"
 #include "library_memory.h"
@@ -95,7 +96,13 @@ class Recorder final : public Watcher {
         if (slot.pc != pc || offset >= slot.size || size > slot.size - offset ||
             (address & (size - 1)))
             return access_elsewhere<kind>(address, size, pc);
-        if (mode == Mode::Bounds || slot.is_private) return;
+        if (mode == Mode::Bounds) return;
+        if (slot.is_private) {
+            if (asynchronous.watches_registers)
+                asynchronous.look_at_register(address, size, kind, sites[slot.id]);
+            return;
+        }
+        if (asynchronous.is_watching) asynchronous.look(address, size, kind, sites[slot.id]);
         const Access access(address, size, slot.id);
         if (is_atomic(kind) && order.is_synchronising(address)) synchronise(address);
         if (!trace->add(block->rank, access)) inspect_at_once(access);
@@ -118,7 +125,13 @@ class Recorder final : public Watcher {
         order.fence();
     }
 
+    WorkWatcher* work() override { return mode == Mode::Full ? &asynchronous : nullptr; }
+
+    Asynchronous asynchronous;
+
   private:
+    friend class Asynchronous;
+
     // What the hooks look up: a site, and the memory that it touched last.
     struct alignas(32) Slot {
         uintptr_t pc, begin;

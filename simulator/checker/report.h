@@ -40,10 +40,13 @@ class Report {
                    ", \"name\": " + quoted(it.name);
         });
         out += section("sites", recorder.sites, [](const Site& it) {
-            const Library library = library_of(reinterpret_cast<const void*>(it.pc));
-            return text("\"offset\": %zu, \"size\": %u, \"access\": \"%s\"", it.pc - library.base,
-                        it.size, access_names[int(it.kind)]) +
-                   ", \"library\": " + quoted(library.path);
+            // Of asynchronous work the instruction's file and line are known.
+            const Library library =
+                it.pc ? library_of(reinterpret_cast<const void*>(it.pc)) : Library{};
+            return text("\"offset\": %zu, \"size\": %u, \"access\": \"%s\", \"line\": %d",
+                        it.pc - library.base, it.size, access_names[int(it.kind)], it.line) +
+                   ", \"library\": " + quoted(library.path) + ", \"what\": " + quoted(it.what) +
+                   ", \"file\": " + quoted(it.file);
         });
         std::vector<std::pair<const Site*, const Traffic*>> traffic;
         for (const Site& site : recorder.sites)
@@ -80,6 +83,20 @@ class Report {
                         severity_names[int(it.severity)], it.hazard);
             return out + ", \"place\": " + place(it.place) + ", \"other\": " + place(it.other) +
                    ", \"message\": " + quoted(it.message);
+        });
+        out += section("waits", recorder.asynchronous.waits, [](const auto& pair) {
+            const Waits& it = pair.second;
+            return text("\"line\": %d, \"times\": %llu, \"in_flight\": %llu, \"most\": %llu",
+                        it.line, (unsigned long long)it.times, (unsigned long long)it.in_flight,
+                        (unsigned long long)it.most) +
+                   ", \"what\": " + quoted(it.what) + ", \"file\": " + quoted(it.file);
+        });
+        out += section("products", recorder.asynchronous.products, [](const auto& pair) {
+            const Products& it = pair.second;
+            return text("\"line\": %d, \"products\": %llu, \"operations\": %llu", it.line,
+                        (unsigned long long)it.products, (unsigned long long)it.operations) +
+                   ", \"what\": " + quoted(it.what) + ", \"types\": " + quoted(it.types) +
+                   ", \"file\": " + quoted(it.file);
         });
         out.resize(out.size() - 2);
         return out + "}";

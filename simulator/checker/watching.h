@@ -51,6 +51,7 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     std::iota(threads.begin(), threads.end(), 0);
     if (seed) std::shuffle(threads.begin(), threads.end(), std::mt19937(seed + launches.size()));
     order.begin_launch();
+    asynchronous.begin_launch();
     started.clear();
     is_cooperative = launch.cooperative || launch.in_clusters();
 
@@ -149,6 +150,7 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
     std::fill_n(spins, order_of_threads.size(), Spin());
     stopped = false;
     mode = traced ? Mode::Full : Mode::Bounds;
+    if (traced) asynchronous.begin_block(to_run);
     if (is_cooperative) started.push_back({serial, order.now, mode});
 }
 
@@ -174,6 +176,7 @@ bool Recorder::end_block(const Error* error) {
     if (mode == Mode::Full) {
         for (unsigned w = 0; w * warp_size < order_of_threads.size(); w++) flush(w);
         order.end_block();
+        asynchronous.end_block(error);
     }
     mode = Mode::Off;
     if (!error || stopped) return true;
@@ -185,7 +188,7 @@ bool Recorder::end_block(const Error* error) {
         : error->code == cudaErrorInvalidConfiguration                ? "refused launch"
         : error->message.find("wait for others") != std::string::npos ? "deadlock"
         : illegal                                                     ? "out of bounds"
-                                                                      : "failed";
+                                                                      : kind_of(error->message);
     finding.message = error->message;
     finding.place.block = serial;
     finding.place.thread = block->rank;

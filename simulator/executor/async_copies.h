@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 #include "../include/simulator/async_copy.h"
-#include "worker.h"
+#include "asynchronous.h"
 
 namespace simulator {
 namespace {
@@ -25,6 +25,24 @@ void grow(CopyQueue& queue) {
     delete[] queue.copies;
     queue.copies = copies;
     queue.capacity = capacity;
+}
+
+// For kernels under check.
+void add_copy(const AsyncCopy& copy, const char* what, const char* file, int line) {
+    WorkWatcher* const work = watching_work();
+    if (work) work->copy(copy, what, file, line);
+    if (work && work->is_early())
+        carry_out(copy);
+    else
+        queue_copy(copy);
+}
+void commit_copies() {
+    if (WorkWatcher* work = watching_work()) work->commit_copies();
+    copies_of_thread().batches++;
+}
+void wait_for_copies(size_t prior, const char* file, int line) {
+    carry_out_queued(prior);
+    if (WorkWatcher* work = watching_work()) work->copies_done(prior, file, line);
 }
 
 }  // namespace simulator

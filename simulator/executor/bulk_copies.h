@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include "../include/simulator/mbarrier.h"
+#include "asynchronous.h"
 #include "clusters.h"
 
 namespace simulator {
@@ -37,7 +38,8 @@ BulkCopies& copies_of(Worker& block) {
 void finish_copies(Worker& block) {
     if (!block.bulk_copies) return;
     for (auto& [rank, group] : block.bulk_copies->groups)
-        for (const auto& [copy, number] : group.copies) carry_out(copy);
+        for (const auto& [copy, number] : group.copies)
+            if (!copy.is_done) carry_out(copy);
     forget_copies(block);
 }
 void forget_copies(Worker& block) {
@@ -76,12 +78,24 @@ std::string describe_mbarrier(Worker& block, unsigned rank) {
 
 }  // namespace
 
+// For a watcher: a copy that has just been asked for gets its number, and may be carried out.
+namespace {
+BulkCopy watched(const Block& of, BulkCopy copy) {
+    if (WorkWatcher* work = watching_work()) {
+        work->bulk_copy(of, copy);
+        copy.is_done = work->is_early();
+        if (copy.is_done) carry_out(copy);
+    }
+    return copy;
+}
+}  // namespace
+
 void add_copy(Block& of, const BulkCopy& copy) {
     auto& block = static_cast<Worker&>(of);
     BulkCopies& all = copies_of(block);
     {
         std::lock_guard<std::mutex> lock(all.mutex);
-        all.waiting.push_back(copy);
+        all.waiting.push_back(watcher ? watched(of, copy) : copy);
     }
     if (worker->tracked) worker->wake_parked();
     if (worker->team) worker->team->change();
@@ -102,10 +116,24 @@ bool take_due_copy(const uint64_t* barrier, BulkCopy& copy) {
 
 void add_to_group(const BulkCopy& copy) {
     Group& mine = copies_of(*worker).groups[worker->rank];
-    mine.copies.push_back({copy, mine.groups});
+    mine.copies.push_back({watcher ? watched(*worker, copy) : copy, mine.groups});
 }
 
-void commit_group() { copies_of(*worker).groups[worker->rank].groups++; }
+void commit_group() {
+    if (WorkWatcher* work = watching_work()) work->commit_group();
+    copies_of(*worker).groups[worker->rank].groups++;
+}
+
+// For kernels under check.
+void finish(const BulkCopy& copy) {
+    if (!copy.is_done) carry_out(copy);
+    if (WorkWatcher* work = watching_work()) work->bulk_copy_done(copy);
+}
+void wait_for_groups(size_t prior, bool until_read, const char* file, int line) {
+    for (BulkCopy copy; take_due_of_group(prior, copy);)
+        if (!copy.is_done) carry_out(copy);
+    if (WorkWatcher* work = watching_work()) work->groups_done(prior, until_read, file, line);
+}
 
 bool take_due_of_group(size_t prior, BulkCopy& copy) {
     if (!worker->bulk_copies) return false;

@@ -3,12 +3,58 @@
 #pragma once
 #include <initializer_list>
 #include <utility>
+#include "../include/simulator/async_copy.h"
+#include "../include/simulator/asynchronous.h"
+#include "../include/simulator/bulk_copy.h"
 #include "errors.h"
 
 namespace simulator {
 namespace {
 
 using Memory = std::pair<const void*, size_t>;
+
+// What the running thread asks for that is asynchronous, and waits for later.
+class WorkWatcher {
+  public:
+    // A copy of the thread's own; those so far are a batch; and it has waited for all batches but
+    // the last `prior`.
+    virtual void copy(const AsyncCopy& copy, const char* what, const char* file, int line) = 0;
+    virtual void commit_copies() = 0;
+    virtual void copies_done(size_t prior, const char* file, int line) = 0;
+
+    // A copy in bulk that is to tell an mbarrier of a block, or is one of the thread's next group.
+    // Each gets a number. It is done, which the running thread sees as one of those that wait.
+    virtual void bulk_copy(const Block& of, BulkCopy& copy) = 0;
+    virtual void bulk_copy_done(const BulkCopy& copy) = 0;
+    virtual void commit_group() = 0;
+    virtual void groups_done(size_t prior, bool until_read, const char* file, int line) = 0;
+    // Whether what is asked for now is carried out at once, and not as late as may be.
+    virtual bool is_early() = 0;
+
+    // As include/simulator/asynchronous.h has them.
+    virtual void fence(ProxyFence fence) = 0;
+    virtual void mbarrier_init(const uint64_t* barrier, uint32_t count, const char* file,
+                               int line) = 0;
+    virtual void mbarrier_change(const uint64_t* barrier, int64_t bytes, uint32_t arriving,
+                                 bool has_ended, const char* what, const char* file, int line) = 0;
+    virtual void mbarrier_wait(const uint64_t* barrier, bool had_to_wait, const char* file,
+                               int line) = 0;
+    virtual void product(const tensor_cores::Tile& tile, const char* what, const char* file,
+                         int line) = 0;
+    virtual void warpgroup_product(const tensor_cores::WarpgroupTile& tile, uint64_t a, uint64_t b,
+                                   const void* const* registers_of_a, void* const* d, int count,
+                                   const char* file, int line) = 0;
+    virtual void warpgroup_fence() = 0;
+    virtual void warpgroup_commit() = 0;
+    virtual void warpgroup_done(unsigned prior, const char* file, int line) = 0;
+    virtual unsigned groups_left(unsigned most) = 0;
+    virtual void registers(unsigned count, bool is_more, const char* file, int line) = 0;
+    // The driver refuses a tensor map: called from there, for this reason.
+    virtual void refused_map(const void* caller, const char* reason) = 0;
+
+  protected:
+    ~WorkWatcher() = default;
+};
 
 // While there is one, the blocks of a launch run one after another, on the thread that launches.
 class Watcher {
@@ -49,6 +95,9 @@ class Watcher {
     // seen a phase end.
     virtual void arrived(uintptr_t barrier, bool is_last) = 0;
     virtual void passed(uintptr_t barrier) = 0;
+
+    // Null while the running block is not watched as closely as that.
+    virtual WorkWatcher* work() = 0;
 
     // Memory of the device comes into being, with so many bytes on either side that are nobody's;
     // and its end.

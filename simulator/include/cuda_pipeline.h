@@ -14,14 +14,16 @@ class pipeline {
         __pipeline_commit();
         return batches++;
     }
-    void commit_and_wait() {
+    void commit_and_wait(SIMULATOR_CALLER) {
         commit();
-        wait_prior<0>();
+        wait_prior<0>(file, line);
     }
-    void wait(size_t batch) { __pipeline_wait_prior(batches > batch ? batches - batch : 0); }
+    void wait(size_t batch, SIMULATOR_CALLER) {
+        __pipeline_wait_prior(batches > batch ? batches - batch : 0, file, line);
+    }
     template <unsigned N>
-    void wait_prior() {
-        __pipeline_wait_prior(N);
+    void wait_prior(SIMULATOR_CALLER) {
+        __pipeline_wait_prior(N, file, line);
     }
 
   private:
@@ -35,11 +37,12 @@ auto segment(T* first) -> T (*)[N] {
 }
 
 template <class T>
-void memcpy_async(T& to, const T& from, pipeline&) {
+void memcpy_async(T& to, const T& from, pipeline&, SIMULATOR_CALLER) {
     static_assert(__is_trivially_copyable(T), "an asynchronous copy is made bit by bit");
     constexpr size_t piece = alignof(T) < 16 ? alignof(T) : 16;
     simulator::add_copy({reinterpret_cast<char*>(&to), reinterpret_cast<const char*>(&from),
-                         sizeof(T) / piece, piece, piece, 0});
+                         sizeof(T) / piece, piece, piece, 0},
+                        "memcpy_async", file, line);
 }
 
 // What the source is too short for becomes zeros.

@@ -19,12 +19,13 @@ inline void __pipeline_memcpy_async(void* __restrict__ dst_shared,
     const size_t bytes = size - zfill;
     simulator::add_copy({static_cast<char*>(dst_shared), static_cast<const char*>(src_global),
                          is_whole ? 1 : bytes, is_whole ? size : 1,
-                         static_cast<uint8_t>(is_whole ? size : 1), static_cast<uint8_t>(zfill)});
+                         static_cast<uint8_t>(is_whole ? size : 1), static_cast<uint8_t>(zfill)},
+                        "__pipeline_memcpy_async", file, line);
 }
 
 inline void __pipeline_commit() { simulator::commit_copies(); }
 
 // All but the last so many batches, up to 8, are complete afterwards.
-inline void __pipeline_wait_prior(size_t prior) {
-    simulator::wait_for_copies(prior < 8 ? prior : 8);
+inline void __pipeline_wait_prior(size_t prior, SIMULATOR_CALLER) {
+    simulator::wait_for_copies(prior < 8 ? prior : 8, file, line);
 }

@@ -324,6 +324,7 @@ SIMULATOR_INLINE void multiply(
     mine.d = sums;
     mine.file = file;
     mine.line = line;
+    tell_product(tile, what, file, line);
     ptx::meet(mine, what, file, line);
     for (int i = 0; i < count; i++) d.x[i] = sums[i];
 }

@@ -85,6 +85,8 @@ class _Translator:
         self._text, self._code, self._found = text, code, found
         self._headers = {"values.h"}
         self._in_place: set[int] = set()  # outputs that instructions write where they are
+        self._located: set[int] = set()  # inputs of which an instruction wants to know the place
+        self._named: set[int] = set()  # operands that instructions name
         self._sinks = 0
         self._has_carry = False
 
@@ -135,8 +137,8 @@ class _Translator:
 
     def _opening(self, index: int) -> str:
         operand = self._found.operands[index]
-        if operand.is_output:
-            return f"auto&& simulator_lvalue{index} = "
+        if operand.is_output or index in self._located:
+            return f"[[maybe_unused]] auto&& simulator_lvalue{index} = "
         if operand.letter == "n":
             return f"const auto simulator_{index} = ::simulator::ptx::immediate"
         word = self._word(operand)
@@ -152,9 +154,16 @@ class _Translator:
     def _tail(self, block: Block, body: str) -> str:
         parts, put = [], []
         for index, operand in enumerate(self._found.operands):
-            if not operand.is_output or index in self._in_place:
+            # What is read, written and not named stays as it is: it is kept from being moved.
+            if index in self._in_place or (operand.is_read and index not in self._named):
+                continue
+            if not operand.is_output and index not in self._located:
                 continue
             word = self._word(operand)
+            if index in self._located:
+                value = f"::simulator::ptx::bits<{word}>(simulator_lvalue{index})"
+                parts.append(f"const {word} simulator_{index} = {value};")
+                continue
             initial = (
                 f"::simulator::ptx::bits<{word}>(simulator_lvalue{index})"
                 if operand.is_read
@@ -201,6 +210,7 @@ class _Translator:
             code = rule.cpp(use)
         except IndexError:
             raise NotPtx(f"an operand is missing in {step.text}") from None
+        code = re.sub(r"@place (\w+)@", self._place, code)
         return re.sub(r"@(\d+)@", self._lvalue, self._with_carry(code, step))
 
     def _with_carry(self, code: str, step: Instruction) -> str:
@@ -216,6 +226,18 @@ class _Translator:
         """An output that an instruction writes later, when it is waited for."""
         self._in_place.add(int(match[1]))
         return f"simulator_lvalue{match[1]}"
+
+    def _place(self, match: re.Match) -> str:
+        """Where an input is, if it is an element of an array: what has a name alone may be the
+        parameter of a function, whose place is another's when that has returned."""
+        index = self._index(Operand("operand", match[1]))
+        operand = self._found.operands[index]
+        expression = self._code[operand.start : operand.end].strip(" \t\r\n\\()")
+        if not expression.endswith("]"):
+            return "nullptr"
+        self._located.add(index)
+        name = f"simulator_lvalue{index}"
+        return f"::simulator::ptx::place_of(static_cast<decltype({name})>({name}))"
 
     def _index(self, operand: Operand) -> int:
         if operand.value.isdigit():
@@ -234,7 +256,9 @@ class _Translator:
             case "register":
                 return f"!{operand.value}" if operand.negated else operand.value
             case "operand":
-                name = f"simulator_{self._index(operand)}"
+                index = self._index(operand)
+                self._named.add(index)
+                name = f"simulator_{index}"
                 return f"!{name}" if operand.negated else name
             case "number":
                 return _number(operand, step.mnemonic)

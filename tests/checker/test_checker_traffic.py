@@ -5,6 +5,7 @@ import torch
 
 import jitload
 import lab
+from docs.programs.checker_matrices import MATRIX_PATTERNS, matrix_call
 from docs.programs.checker_patterns import PATTERNS, SOURCE, call
 
 
@@ -29,6 +30,23 @@ def test_a_request_costs_what_it_must(pattern):
         assert (it.passes, it.bank_conflicts) == (pattern.cost, pattern.cost - pattern.ideal)
     if pattern.access == "atomic":
         assert it.contention == 32 - pattern.addresses
+
+
+@pytest.mark.parametrize("pattern", MATRIX_PATTERNS, ids=str)
+def test_matrices_and_copies_cost_what_they_must(pattern):
+    report = lab.check(*matrix_call(pattern, "cpu"))
+    assert report.findings.empty, str(report)
+    table = report.traffic[report.traffic["memory"] == pattern.memory]
+    table = table[table["access"] == pattern.direction]
+    if pattern.memory == "global":
+        assert (table["sectors"].sum(), table["ideal_sectors"].sum()) == (
+            pattern.cost,
+            pattern.ideal,
+        )
+        return
+    (it,) = table.itertuples()
+    assert (it.requests, it.lanes) == (1, pattern.lanes)
+    assert (it.passes, it.bank_conflicts) == (pattern.cost, pattern.cost - pattern.ideal)
 
 
 def test_a_loop_whose_last_turn_is_not_full():

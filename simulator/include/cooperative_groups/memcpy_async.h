@@ -9,7 +9,8 @@ namespace details {
 // Each thread takes every n-th piece. Elements are aligned as their type says; of bytes, and of
 // pairs of them, the addresses decide.
 template <class Group>
-void copy_async(const Group& group, void* to, const void* from, size_t bytes, size_t alignment) {
+void copy_async(const Group& group, void* to, const void* from, size_t bytes, size_t alignment,
+                const char* file, int line) {
     static_assert(!std::is_base_of_v<grid_group, Group>,
                   "memcpy_async copies for a thread_block, a tile of it, or a coalesced_group");
     size_t piece = alignment;
@@ -24,7 +25,8 @@ void copy_async(const Group& group, void* to, const void* from, size_t bytes, si
         simulator::add_copy(
             {static_cast<char*>(to) + rank * piece, static_cast<const char*>(from) + rank * piece,
              (pieces - rank + threads - 1) / threads, threads * piece, static_cast<uint8_t>(piece),
-             0});
+             0},
+            "memcpy_async", file, line);
     __pipeline_commit();
 }
 
@@ -44,23 +46,24 @@ constexpr size_t known_alignment<T, Aligned<n>> = n;
 // So many bytes.
 template <class Group, class T, class Count>
 void memcpy_async(const Group& group, T* __restrict__ to, const T* __restrict__ from,
-                  const Count& bytes) {
-    details::copy_async(group, to, from, size_t(bytes), details::known_alignment<T, Count>);
+                  const Count& bytes, SIMULATOR_CALLER) {
+    details::copy_async(
+        group, to, from, size_t(bytes), details::known_alignment<T, Count>, file, line);
 }
 
 // So many elements, as both have.
 template <class Group, class T, class ToCount, class FromCount>
 void memcpy_async(const Group& group, T* __restrict__ to, const ToCount& to_count,
-                  const T* __restrict__ from, const FromCount& from_count) {
+                  const T* __restrict__ from, const FromCount& from_count, SIMULATOR_CALLER) {
     const size_t there = size_t(to_count), here = size_t(from_count);
     details::copy_async(group, to, from, (here < there ? here : there) * sizeof(T),
-                        details::known_alignment<T, ToCount>);
+                        details::known_alignment<T, ToCount>, file, line);
 }
 
 // The group's copies but the last n are complete for all of it.
 template <unsigned n, class Group>
 void wait_prior(const Group& group, SIMULATOR_CALLER) {
-    __pipeline_wait_prior(n);
+    __pipeline_wait_prior(n, file, line);
     group.sync(file, line);
 }
 template <class Group>

@@ -26,13 +26,6 @@ struct CopyQueue {
 };
 SIMULATOR_EXPORT void grow(CopyQueue& queue);
 
-// Of the running thread: one copy more; those so far are a batch; and the next to carry out, if all
-// batches but the last `prior` are to be complete. False if none is left.
-#ifdef __SANITIZE_THREAD__
-SIMULATOR_EXPORT void add_copy(const AsyncCopy& copy);
-SIMULATOR_EXPORT void commit_copies();
-SIMULATOR_EXPORT bool take_due_copy(size_t prior, AsyncCopy& copy);
-#else
 SIMULATOR_INLINE CopyQueue& copies_of_thread() {
     CopyQueue& mine = current->copy_queues[current->rank];
     if (mine.block != current->serial) {
@@ -41,23 +34,6 @@ SIMULATOR_INLINE CopyQueue& copies_of_thread() {
     }
     return mine;
 }
-SIMULATOR_WAIT void add_copy(const AsyncCopy& copy) {
-    CopyQueue& mine = copies_of_thread();
-    if (mine.size == mine.capacity) grow(mine);
-    mine.copies[mine.size++] = {copy, mine.batches};
-}
-SIMULATOR_WAIT void commit_copies() { copies_of_thread().batches++; }
-SIMULATOR_WAIT bool take_due_copy(size_t prior, AsyncCopy& copy) {
-    CopyQueue& mine = copies_of_thread();
-    if (mine.done == mine.size) {
-        mine.size = mine.done = 0;
-        return false;
-    }
-    if (mine.copies[mine.done].batch + prior >= mine.batches) return false;
-    copy = mine.copies[mine.done++].copy;
-    return true;
-}
-#endif
 
 template <class Word>
 void copy_pieces(const AsyncCopy& copy) {
@@ -86,10 +62,13 @@ SIMULATOR_INLINE void carry_out(const AsyncCopy& copy) {
     for (unsigned i = 0; i < copy.zeros; i++) end[i] = 0;
 }
 
-SIMULATOR_INLINE void wait_for_copies(size_t prior) {
-#ifdef __SANITIZE_THREAD__
-    for (AsyncCopy copy; take_due_copy(prior, copy);) carry_out(copy);
-#else
+SIMULATOR_INLINE void queue_copy(const AsyncCopy& copy) {
+    CopyQueue& mine = copies_of_thread();
+    if (mine.size == mine.capacity) grow(mine);
+    mine.copies[mine.size++] = {copy, mine.batches};
+}
+
+SIMULATOR_INLINE void carry_out_queued(size_t prior) {
     CopyQueue& mine = copies_of_thread();
     size_t i = mine.done;
     for (; i < mine.size && mine.copies[i].batch + prior < mine.batches; i++) {
@@ -101,7 +80,22 @@ SIMULATOR_INLINE void wait_for_copies(size_t prior) {
     }
     mine.done = i;
     if (i == mine.size) mine.size = mine.done = 0;
-#endif
 }
+
+// Of the running thread: one copy more; those so far are a batch; and a wait, until all batches but
+// the last `prior` are complete. What is checked has the executor do it, which tells the checker.
+#if defined(SIMULATOR_EXECUTOR) || defined(__SANITIZE_THREAD__)
+SIMULATOR_EXPORT void add_copy(const AsyncCopy& copy, const char* what, const char* file, int line);
+SIMULATOR_EXPORT void commit_copies();
+SIMULATOR_EXPORT void wait_for_copies(size_t prior, SIMULATOR_CALLER);
+#else
+SIMULATOR_INLINE void add_copy(const AsyncCopy& copy, const char*, const char*, int) {
+    queue_copy(copy);
+}
+SIMULATOR_INLINE void commit_copies() { copies_of_thread().batches++; }
+SIMULATOR_INLINE void wait_for_copies(size_t prior, const char* = nullptr, int = 0) {
+    carry_out_queued(prior);
+}
+#endif
 
 }  // namespace simulator

@@ -21,6 +21,11 @@ struct BulkCopy {
     TensorMap map;  // of a box, and where it begins
     int32_t at[5];
     uint64_t words[2];  // Word: the value that is written or added
+    // For the checker: where it was asked for, its number there, and that it was carried out early.
+    const char *what = "", *file = "";
+    int line = 0;
+    uint32_t id = 0;
+    bool is_done = false, is_repeat = false;  // and that it is one of several with one source
 };
 
 // Of the running thread: a copy for which a barrier of block `of` is told.
@@ -34,7 +39,6 @@ SIMULATOR_EXPORT void add_to_group(const BulkCopy& copy);
 SIMULATOR_EXPORT void commit_group();
 SIMULATOR_EXPORT bool take_due_of_group(size_t prior, BulkCopy& copy);
 
-// A copy is carried out by the kernel's own code, in which the checker sees it.
 template <class T, class Combine>
 SIMULATOR_INLINE void combine_at(char* to, const char* from, Combine combine) {
     T value;
@@ -119,9 +123,14 @@ SIMULATOR_INLINE void move_or_reduce(const BulkCopy& copy, char* to, const char*
         reduce_element(copy.type, copy.reduction, to + i, from + i);
 }
 
-// A box by its rows, and each of these by what lies together in shared memory: 16 bytes, where it
-// is swizzled.
-inline void carry_out_box(const BulkCopy& copy) {
+// What lies together in shared memory of a row of a box: 16 bytes, where it is swizzled.
+struct BoxPiece {
+    char *shared, *global;         // global: of its first byte that lies in the tensor
+    size_t before, inside, after;  // bytes: those outside of the tensor are filled
+};
+
+template <class Visit>
+inline void for_each_piece(const BulkCopy& copy, Visit visit) {
     const TensorMap& map = copy.map;
     const size_t size = size_of(map.type);
     unsigned count[5] = {1, 1, 1, 1, 1};
@@ -153,20 +162,22 @@ inline void carry_out_box(const BulkCopy& copy) {
             if (copy.at[0] + to > extent)
                 to = extent - copy.at[0] > from ? extent - copy.at[0] : from;
             if (!is_inside) from = to = first;
-            const bool is_load = copy.kind == BulkCopy::BoxToShared;
-            char* const there = const_cast<char*>(global) + (copy.at[0] + from) * int64_t(size);
-            char* const here = shared + (from - first) * int64_t(size);
-            const size_t bytes = size_t(to - from) * size;
-            if (is_load)
-                move_bytes(here, there, bytes);
-            else
-                move_or_reduce(copy, there, here, bytes);
-            if (is_load) {
-                fill_outside(shared, size_t(from - first) * size, map);
-                fill_outside(shared + (to - first) * int64_t(size), size_t(last - to) * size, map);
-            }
+            visit(BoxPiece{
+                shared, const_cast<char*>(global) + (copy.at[0] + from) * int64_t(size),
+                size_t(from - first) * size, size_t(to - from) * size, size_t(last - to) * size});
         }
     }
+}
+
+inline void carry_out_box(const BulkCopy& copy) {
+    const bool is_load = copy.kind == BulkCopy::BoxToShared;
+    for_each_piece(copy, [&](const BoxPiece& it) {
+        char* const inside = it.shared + it.before;
+        if (!is_load) return move_or_reduce(copy, it.global, inside, it.inside);
+        move_bytes(inside, it.global, it.inside);
+        fill_outside(it.shared, it.before, copy.map);
+        fill_outside(inside + it.inside, it.after, copy.map);
+    });
 }
 
 inline void carry_out(const BulkCopy& copy) {
@@ -181,8 +192,16 @@ inline void carry_out(const BulkCopy& copy) {
     }
 }
 
-SIMULATOR_INLINE void wait_for_groups(size_t prior) {
+// A copy that is waited for. What is checked has the executor do it, which tells the checker; a
+// copy to global memory may be waited for until its source has been read, and no longer.
+#if defined(SIMULATOR_EXECUTOR) || defined(__SANITIZE_THREAD__)
+SIMULATOR_EXPORT void finish(const BulkCopy& copy);
+SIMULATOR_EXPORT void wait_for_groups(size_t prior, bool until_read, SIMULATOR_CALLER);
+#else
+SIMULATOR_INLINE void finish(const BulkCopy& copy) { carry_out(copy); }
+SIMULATOR_INLINE void wait_for_groups(size_t prior, bool) {
     for (BulkCopy copy; take_due_of_group(prior, copy);) carry_out(copy);
 }
+#endif
 
 }  // namespace simulator

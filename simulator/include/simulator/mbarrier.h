@@ -1,6 +1,7 @@
 // The mbarrier of PTX: an object of 64 bits in shared memory, whose phase ends when as many threads
 // have arrived as it expects, and as many bytes have come as they have announced.
 #pragma once
+#include "asynchronous.h"
 #include "bulk_copy.h"
 #include "cluster.h"
 
@@ -39,6 +40,7 @@ SIMULATOR_INLINE void mbarrier_init(uint64_t* barrier, uint32_t count, SIMULATOR
     if (count < 1 || count > MbarrierState::most)
         fail("it expects from 1 to 2^20 - 1 arrivals", "mbarrier.init", file, line);
     __atomic_store_n(barrier, MbarrierState::of(0, 0, count, count).word, __ATOMIC_SEQ_CST);
+    tell_mbarrier_init(barrier, count, file, line);
 }
 
 // So many threads arrive, and so many bytes more are to come, or have come (less than 0); later
@@ -48,6 +50,7 @@ SIMULATOR_INLINE uint64_t mbarrier_change(uint64_t* barrier, int64_t bytes, uint
                                           int line) {
     MbarrierState old = state_of(barrier), next = old;
     bool is_last;
+    tell_mbarrier_change(barrier, bytes, arriving, false, what, file, line);
     do {
         if (arriving > old.awaited() || old.expected() == 0)
             fail_mbarrier(what, old.word, arriving, file, line);
@@ -60,6 +63,7 @@ SIMULATOR_INLINE uint64_t mbarrier_change(uint64_t* barrier, int64_t bytes, uint
         barrier, &old.word, next.word, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
     arrived(barrier, is_last);
     if (is_last) {
+        tell_mbarrier_change(barrier, 0, 0, true, what, file, line);
         if (current->tracked) current->wake_parked();
         if (current->cluster) tell_cluster();
     }
@@ -69,9 +73,10 @@ SIMULATOR_INLINE uint64_t mbarrier_change(uint64_t* barrier, int64_t bytes, uint
 template <class HasEnded>
 SIMULATOR_INLINE void mbarrier_wait(uint64_t* barrier, HasEnded has_ended, const char* what,
                                     const char* file, int line) {
-    while (!has_ended(state_of(barrier))) {
+    bool had_to_wait = false;
+    for (; !has_ended(state_of(barrier)); had_to_wait = true) {
         if (BulkCopy copy; take_due_copy(barrier, copy)) {
-            carry_out(copy);
+            finish(copy);
             mbarrier_change(
                 barrier, -int64_t(copy.transaction), copy.arrivals, 0, what, file, line);
             continue;
@@ -79,6 +84,7 @@ SIMULATOR_INLINE void mbarrier_wait(uint64_t* barrier, HasEnded has_ended, const
         note_mbarrier(barrier);
         park(what, file, line);
     }
+    tell_mbarrier_wait(barrier, had_to_wait, file, line);
     passed(barrier);
 }
 
@@ -102,7 +108,7 @@ template <class HasEnded>
 SIMULATOR_INLINE bool mbarrier_test(uint64_t* barrier, HasEnded has_ended, const char* what,
                                     const char* file, int line) {
     for (BulkCopy copy; !has_ended(state_of(barrier)) && take_due_copy(barrier, copy);) {
-        carry_out(copy);
+        finish(copy);
         mbarrier_change(barrier, -int64_t(copy.transaction), copy.arrivals, 0, what, file, line);
     }
     if (!has_ended(state_of(barrier))) {

@@ -1,6 +1,7 @@
 // Which lane of a warp has which elements of nvcuda::wmma's fragments: as on an H100, where their
 // places are the same whatever the layout of the matrix in memory.
 #pragma once
+#include "asynchronous.h"
 #include "ptx/meeting.h"
 #include "tensor_cores.h"
 

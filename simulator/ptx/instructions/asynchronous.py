@@ -190,7 +190,8 @@ RULES = [
         _BULK,
     ),
     Rule(r"cp\.async\.bulk\.commit_group", "::simulator::commit_group();", _BULK),
-    Rule(r"cp\.async\.bulk\.wait_group(?:\.read)?", "::simulator::wait_for_groups({0});", _BULK),
+    Rule(r"cp\.async\.bulk\.wait_group", "::simulator::wait_for_groups({0}, false);", _BULK),
+    Rule(r"cp\.async\.bulk\.wait_group\.read", "::simulator::wait_for_groups({0}, true);", _BULK),
     Rule(r"cp\.async\.bulk\.prefetch\.[\w.:]+", ";", "values.h"),
     Rule(
         rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.shared::(?:cluster|cta)\.global(?:\.tile)?"

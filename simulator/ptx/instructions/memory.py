@@ -98,10 +98,19 @@ RULES = [
         "values.h",
     ),
     Rule(
-        r"fence\.(?:mbarrier_init\.release\.cluster|proxy\.alias"
-        r"|proxy\.async(?:\.(?:global|shared(?:::\w+)?))?"
+        r"fence\.(?:proxy\.alias"
         r"|proxy\.tensormap::generic\.\w+\.\w+|proxy\.tensormap::generic\.[\w.]+)",
         "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
         "values.h",
+    ),
+    Rule(
+        r"fence\.mbarrier_init\.release\.cluster",
+        "$proxy_fence($ProxyFence::MbarrierInit);",
+        "fences.h",
+    ),
+    Rule(
+        r"fence\.proxy\.async(?:\.(?:global|shared(?:::\w+)?))?",
+        "$proxy_fence($ProxyFence::Async);",
+        "fences.h",
     ),
 ]

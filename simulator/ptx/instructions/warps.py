@@ -58,6 +58,7 @@ RULES = [
     Rule(r"activemask\.b32", "{0} = __activemask();", "warps.h"),
     Rule(r"bar\.warp\.sync", "__syncwarp({0});", "warps.h"),
     Rule(r"elect\.sync", _elect, "warps.h"),
-    # How many registers a warp has is of no consequence here.
-    Rule(r"setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32", ";", "values.h"),
+    # How many registers a warp has is of no consequence here, but to the checker.
+    Rule(r"setmaxnreg\.inc\.sync\.aligned\.u32", "$set_registers({0}, true);", "registers.h"),
+    Rule(r"setmaxnreg\.dec\.sync\.aligned\.u32", "$set_registers({0}, false);", "registers.h"),
 ]

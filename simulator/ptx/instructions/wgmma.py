@@ -71,16 +71,21 @@ def _product(use: Use) -> str:
     )
     places = ", ".join(f"&@{part.value}@" for part in accumulators)
     code += f"void* const simulator_of_d[] = {{{places}}}; "
-    registers, descriptor = "nullptr", use[1]
+    registers, descriptor, of_a = "nullptr", use[1], "nullptr"
     if in_registers:
         values = use.vector(1)
         if len(values) != 4:
             raise NotPtx(f"{len(values)} registers of A in {use.instruction.mnemonic}")
         code += array("simulator_of_a", values, "uint32_t")
-        registers, descriptor = "simulator_of_a", "0"
+        parts = use.operand(1).parts
+        places = ", ".join(
+            f"@place {it.value}@" if it.kind == "operand" else "nullptr" for it in parts
+        )
+        code += f"const void* const simulator_at_a[] = {{{places}}}; "
+        registers, descriptor, of_a = "simulator_of_a", "0", "simulator_at_a"
     return code + (
         f"$wgmma(simulator_tile, {registers}, {descriptor}, {use[2]}, {metadata},"
-        f" bool({use[scale_d]}), simulator_of_d, {count}); }}"
+        f" bool({use[scale_d]}), simulator_of_d, {count}, {of_a}); }}"
     )
 
 
@@ -93,7 +98,7 @@ RULES = [
         _product,
         "wgmma.h",
     ),
-    Rule(r"wgmma\.fence\.sync\.aligned", ";", "values.h"),
+    Rule(r"wgmma\.fence\.sync\.aligned", "::simulator::tell_warpgroup_fence();", "wgmma.h"),
     Rule(r"wgmma\.commit_group\.sync\.aligned", "$wgmma_commit();", "wgmma.h"),
     Rule(r"wgmma\.wait_group\.sync\.aligned", "$wgmma_wait({0});", "wgmma.h"),
 ]

@@ -27,7 +27,7 @@ __global__ void too_early(const float* x, float* y, int n) {
     cg::memcpy_async(block, stage, x, sizeof(float) * n);
     block.sync();
     for (int i = threadIdx.x; i < n; i += 128)
-        y[i] = stage[i];  // BUG copy_is_not_waited_for: uninitialised
+        y[i] = stage[i];  // BUG copy_is_not_waited_for: asynchronous race
 }
 
 extern "C" void copy_is_not_waited_for(const float* x, float* y, int n) {
@@ -41,7 +41,8 @@ __global__ void own_alone(const float* x, float* y, int n) {
     for (int j = i; j < n; j += 256) __pipeline_memcpy_async(&stage[j], &x[j], 4);
     __pipeline_commit();
     __pipeline_wait_prior(0);
-    for (int j = i; j < n; j += 256) y[j] = stage[n - 1 - j];  // BUG copies_of_others: race
+    for (int j = i; j < n; j += 256)
+        y[j] = stage[n - 1 - j];  // BUG copies_of_others: asynchronous race
 }
 
 extern "C" void copies_of_others(const float* x, float* y, int n) {

@@ -12,12 +12,14 @@ SIMULATOR_INLINE uint32_t in_block(uint32_t address, unsigned rank) {
 // or of all in a mask, at the same place in each.
 SIMULATOR_INLINE void start(BulkCopy copy, uint32_t to, uint32_t barrier, uint32_t mask,
                             const char* what, const char* file, int line) {
+    copy.what = what, copy.file = file, copy.line = line;
     if (to % 16 || copy.bytes % 16)
         fail("addresses and sizes are multiples of 16 bytes", what, file, line);
     const auto start_in = [&](uint32_t address, uint32_t of_barrier) {
         copy.shared = shared(address);
         copy.barrier = barrier_at(shared(of_barrier));
         add_copy(block_of(of_barrier), copy);
+        copy.is_repeat = true;
     };
     if (!mask) return start_in(to, barrier);
     for (unsigned rank = 0; mask >> rank; rank++)
@@ -59,6 +61,8 @@ SIMULATOR_INLINE void copy_bulk_global(char* to, const char* from, uint32_t byte
     copy.shared = to;
     copy.from = from;
     copy.bytes = bytes;
+    copy.what = reduction == Reduction::None ? "cp.async.bulk" : "cp.reduce.async.bulk";
+    copy.file = file, copy.line = line;
     add_to_group(copy);
 }
 
@@ -105,15 +109,18 @@ SIMULATOR_INLINE void copy_box_global(const Box& box, unsigned rank, char* from,
             fail("a box that is written has no coordinate less than 0", what, file, line);
     if (reinterpret_cast<uintptr_t>(from) % 128)
         fail("a box in shared memory lies on a multiple of 128 bytes", what, file, line);
+    copy.what = what, copy.file = file, copy.line = line;
     add_to_group(copy);
 }
 
 // st.async and red.async: a value, or a vector of them.
 template <class T, int count>
 SIMULATOR_INLINE void store_async(uint32_t to, const Vector<T, count>& values, uint32_t barrier,
-                                  Reduction reduction, TensorType type) {
+                                  Reduction reduction, TensorType type, SIMULATOR_CALLER) {
     BulkCopy copy{};
     copy.kind = BulkCopy::Word;
+    copy.what = reduction == Reduction::None ? "st.async" : "red.async";
+    copy.file = file, copy.line = line;
     copy.reduction = reduction;
     copy.type = type;
     copy.bytes = copy.transaction = sizeof values;

@@ -18,13 +18,14 @@ SIMULATOR_INLINE void copy_async(char* to, uint64_t from, unsigned size, Read by
         fail("both addresses are multiples of the size", "cp.async", file, line);
     const bool is_whole = read == size;
     add_copy({to, generic(from), is_whole ? 1 : read, is_whole ? size : 1,
-              static_cast<uint8_t>(is_whole ? size : 1), static_cast<uint8_t>(size - read)});
+              static_cast<uint8_t>(is_whole ? size : 1), static_cast<uint8_t>(size - read)},
+             "cp.async", file, line);
 }
 
 // All that the thread has asked for, committed or not.
-SIMULATOR_INLINE void wait_for_all_copies() {
+SIMULATOR_INLINE void wait_for_all_copies(SIMULATOR_CALLER) {
     commit_copies();
-    wait_for_copies(0);
+    wait_for_copies(0, file, line);
 }
 
 }  // namespace simulator::ptx

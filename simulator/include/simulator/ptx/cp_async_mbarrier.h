@@ -7,8 +7,9 @@ namespace simulator::ptx {
 
 // The copies are made now, and the arrival is late. Without .noinc the barrier expects one more.
 SIMULATOR_INLINE void arrive_after_copies(char* p, bool is_counted, SIMULATOR_CALLER) {
-    wait_for_all_copies();
+    wait_for_all_copies(file, line);
     BulkCopy copy{};
+    copy.what = "cp.async.mbarrier.arrive", copy.file = file, copy.line = line;
     copy.kind = BulkCopy::Bytes;
     copy.barrier = barrier_at(p);
     copy.arrivals = 1;

@@ -1,5 +1,6 @@
 // mma.sync: the product of a tile that the lanes of a warp have together.
 #pragma once
+#include "../asynchronous.h"
 #include "../tensor_cores.h"
 #include "meeting.h"
 
@@ -16,6 +17,7 @@ SIMULATOR_INLINE void mma(const tensor_cores::Tile& tile, const void* a, const v
     mine.a = a;
     mine.b = b;
     mine.d = d;
+    tell_product(tile, "mma.sync", file, line);
     meet(mine, "mma.sync", file, line);
 }
 
@@ -33,6 +35,7 @@ SIMULATOR_INLINE void mma_sparse(const tensor_cores::Tile& tile, const void* a, 
     mine.d = d;
     mine.metadata = metadata;
     mine.selector = selector;
+    tell_product(tile, "mma.sp", file, line);
     meet(mine, "mma.sp", file, line);
 }
 

@@ -78,6 +78,16 @@ SIMULATOR_INLINE Word<T> word(T value) {
     return bits;
 }
 
+// Where an operand is; null for a value that is nowhere.
+template <class T>
+SIMULATOR_INLINE const void* place_of(T& operand) {
+    return &operand;
+}
+template <class T>
+SIMULATOR_INLINE const void* place_of(const T&&) {
+    return nullptr;
+}
+
 // PTX that the simulator does not know, in a macro.
 [[noreturn]] SIMULATOR_INLINE void unknown(const char* reason, SIMULATOR_CALLER) {
     fail(reason, "asm", file, line);

@@ -1,0 +1,205 @@
+// What the checker knows of asynchronous work: of copies and of the products of warpgroups.
+//
+// Work touches memory when it is asked for, in the name of the thread that asks: whoever touches
+// the same must come before that, or wait. Until somebody has waited for it, nobody may touch what
+// it writes, or write what it reads (flights.h). Then it touches memory once more, in the name of
+// the thread that has waited, and from there on others may rely on it who come after that thread.
+// So nothing depends on when the simulator carries it out, which is as late as may be; with a
+// thread_order, some of it is carried out at once.
+//
+// copies.h has what is asked for and waited for, mbarriers.h what goes wrong with mbarriers,
+// products.h the products of warpgroups, proxies.h the fences between proxies.
+#pragma once
+#include <deque>
+#include <map>
+#include <set>
+#include "../executor/watcher.h"
+#include "findings.h"
+#include "flights.h"
+#include "shadow.h"
+
+namespace simulator {
+namespace {
+
+// How a wait at a line found the work of its thread, or of the block.
+struct Waits {
+    const char* what;
+    std::string file;
+    int line;
+    uint64_t times = 0, in_flight = 0, most = 0;  // in flight: stages, each time and at most
+};
+
+// What tensor cores were asked for at a line.
+struct Products {
+    const char* what;
+    std::string file;
+    int line;
+    std::string types;
+    uint64_t products = 0, operations = 0;
+};
+
+class Asynchronous final : public WorkWatcher {
+  public:
+    bool is_watching = false, watches_registers = false;
+    std::map<std::pair<const char*, int>, Waits> waits;
+    std::map<std::pair<const char*, int>, Products> products;
+
+    // ---- from the recorder
+    void begin_launch();
+    void begin_block(Block& block);
+    void end_block(const Error* error);
+    // An access of the running thread, before it is made.
+    void look(uintptr_t address, unsigned size, Kind kind, const Site& site);
+    void look_at_register(uintptr_t address, unsigned size, Kind kind, const Site& site);
+    // Whether a race is one with asynchronous work; then it gets words of its own.
+    bool is_race_of(const Site& site, const Site& other, Finding& finding);
+    void cross_proxies(const Site& site, Region& region, size_t spot, Touch touch,
+                       uintptr_t address);
+
+    // ---- from the executor
+    void copy(const AsyncCopy& copy, const char* what, const char* file, int line) override;
+    void commit_copies() override;
+    void copies_done(size_t prior, const char* file, int line) override;
+    void bulk_copy(const Block& of, BulkCopy& copy) override;
+    void bulk_copy_done(const BulkCopy& copy) override;
+    void commit_group() override;
+    void groups_done(size_t prior, bool until_read, const char* file, int line) override;
+    bool is_early() override;
+    void fence(ProxyFence fence) override;
+    void mbarrier_init(const uint64_t* barrier, uint32_t count, const char* file,
+                       int line) override;
+    void mbarrier_change(const uint64_t* barrier, int64_t bytes, uint32_t arriving, bool has_ended,
+                         const char* what, const char* file, int line) override;
+    void mbarrier_wait(const uint64_t* barrier, bool had_to_wait, const char* file,
+                       int line) override;
+    void product(const tensor_cores::Tile& tile, const char* what, const char* file,
+                 int line) override;
+    void warpgroup_product(const tensor_cores::WarpgroupTile& tile, uint64_t a, uint64_t b,
+                           const void* const* registers_of_a, void* const* d, int count,
+                           const char* file, int line) override;
+    void warpgroup_fence() override;
+    void warpgroup_commit() override;
+    void warpgroup_done(unsigned prior, const char* file, int line) override;
+    unsigned groups_left(unsigned most) override;
+    void registers(unsigned count, bool is_more, const char* file, int line) override;
+    void refused_map(const void* caller, const char* reason) override;
+
+  private:
+    struct Range {
+        uintptr_t begin;
+        size_t bytes;
+    };
+    // What has been asked for and nobody has waited for. `barrier`: that it is to tell.
+    struct Work {
+        const Site* asked;
+        unsigned thread;
+        uint32_t block;
+        const uint64_t* barrier;
+        bool is_open;
+    };
+    struct OwnCopy {
+        AsyncCopy copy;
+        size_t batch;
+        uint32_t id;
+    };
+    struct GroupCopy {
+        BulkCopy copy;
+        size_t group;
+        bool is_read;
+    };
+    // Registers of a thread that a product uses: until it is done, or since it is.
+    struct Registers {
+        uintptr_t begin, end;
+        bool is_a, is_done, is_touched;
+        unsigned group;
+        const char* file;
+        int line;
+    };
+    struct Reads {
+        std::vector<Range> ranges;
+        unsigned group;
+        uint32_t id;
+        const char* file;
+        int line;
+    };
+    // What a thread of the running block has asked for.
+    struct Mine {
+        std::deque<OwnCopy> copies;
+        size_t batches = 0;
+        std::deque<GroupCopy> group_copies;
+        size_t groups = 0;
+        std::vector<Registers> registers;
+        std::deque<Reads> reads;
+        unsigned products = 0, waits = 0;
+        bool has_fenced = false;
+        // The last mbarrier that it has waited at.
+        const uint64_t* waited_at = nullptr;
+        bool waited_at_all = false;
+        uint32_t works_before = 0;
+        int line = 0;
+    };
+    struct OfBlock {
+        const Block* block = nullptr;
+        std::map<unsigned, Mine> threads;
+        std::vector<std::vector<uint32_t>> fences;  // of each thread, when it has fenced proxies
+        std::vector<std::pair<uint32_t, unsigned>> all_fences;  // and whoever it was
+        unsigned registers[max_threads / 128 + 1] = {};
+        int registers_line = 0;
+    };
+    struct Mbarrier {
+        uint32_t count, block, time;
+        unsigned thread;
+        uint64_t cluster_barriers;
+        const Block* of;
+        bool is_fenced;
+        const char* file;
+        int line;
+        const char* expect_file = "";
+        int expect_line = 0;
+        uint64_t announced = 0;
+        std::map<uint32_t, const Site*> coming;  // copies that are to tell it
+    };
+    // A tile that was copied into shared memory by a tensor map, and how.
+    struct Tile {
+        uintptr_t end;
+        unsigned swizzle;
+        const Site *asked, *done;
+    };
+
+    Site& site_of(const char* what, const char* file, int line, Kind kind, Role role,
+                  bool is_by_proxy);
+    Mine& mine();
+    OfBlock& of_block();
+    uint32_t begin(const Site& asked, const uint64_t* barrier);
+    void end(uint32_t id);
+    Work* find(uint32_t id);
+    void touch(Site& site, uintptr_t begin, size_t bytes, size_t granularity);
+    void count_bulk(Site& site, uintptr_t begin, size_t bytes);
+    void note_wait(const char* what, const char* file, int line, size_t in_flight);
+    template <class Visit>
+    void for_each_range(const BulkCopy& copy, Visit visit);
+    void ask(const BulkCopy& copy);
+    void done_reading(const BulkCopy& copy);
+    void done_writing(const BulkCopy& copy);
+    void visible(const uint64_t* barrier, const char* what, const char* file, int line);
+    void explain(const Error& error);
+    void look_at_other_block(uintptr_t address, unsigned size, Kind kind, const Site& site);
+    void read_matrix(uint64_t descriptor, bool is_transposed, uint32_t first, uint32_t lines,
+                     uint32_t row_bytes, Reads& reads, Site& asked, const char* file, int line);
+    bool is_fenced(const Touch& before, unsigned thread);
+    void say(const char* kind, std::string message, const char* what, const char* file, int line,
+             const Site* other = nullptr, Severity severity = Severity::Error);
+
+    std::map<std::tuple<const char*, int, const char*, Kind, Role>, unsigned> known;
+    Flights reads, writes;
+    std::deque<Work> works;
+    uint32_t first_work = 1, open_works = 0;
+    std::map<const Block*, OfBlock> blocks;  // of those that are running
+    std::set<const Block*> ended;            // of the running cluster
+    std::map<const uint64_t*, Mbarrier> mbarriers;
+    std::map<uintptr_t, Tile> tiles;
+    uint64_t random = 0;
+};
+
+}  // namespace
+}  // namespace simulator

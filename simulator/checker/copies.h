@@ -1,0 +1,411 @@
+// Copies that a thread asks for, and waits for later: what they touch, and who else does.
+#pragma once
+#include "recorder.h"
+
+namespace simulator {
+namespace {
+
+// ---- Blocks and threads
+
+void Asynchronous::begin_launch() {
+    blocks.clear();
+    ended.clear();
+    mbarriers.clear();
+    tiles.clear();
+    random = recorder.seed * 0x9E3779B97F4A7C15u + recorder.launches.size();
+}
+
+void Asynchronous::begin_block(Block& block) {
+    ended.erase(&block);
+    OfBlock& it = blocks[&block];
+    it = {};
+    it.block = &block;
+    it.fences.resize(max_threads);
+    is_watching = open_works || block.cluster;
+    watches_registers = false;
+    if (!block.cluster) mbarriers.clear(), tiles.clear();
+}
+
+// What it has not waited for is of no consequence to others any more.
+void Asynchronous::end_block(const Error* error) {
+    if (error) explain(*error);
+    const Block* block = recorder.block;
+    auto found = blocks.find(block);
+    if (found != blocks.end()) {
+        for (auto& [rank, it] : found->second.threads) {
+            for (const OwnCopy& own : it.copies) {
+                for (size_t i = 0; i < own.copy.count; i++)
+                    writes.clear(
+                        uintptr_t(own.copy.to) + i * own.copy.stride, own.copy.piece, own.id);
+                end(own.id);
+            }
+            for (GroupCopy& own : it.group_copies) {
+                if (!own.is_read) done_reading(own.copy);
+                done_writing(own.copy);
+            }
+            for (const Reads& of : it.reads) {
+                for (const Range& range : of.ranges) reads.clear(range.begin, range.bytes, of.id);
+                end(of.id);
+            }
+        }
+        blocks.erase(found);
+    }
+    ended.insert(block);
+}
+
+Asynchronous::OfBlock& Asynchronous::of_block() { return blocks[recorder.block]; }
+Asynchronous::Mine& Asynchronous::mine() { return of_block().threads[recorder.block->rank]; }
+
+// ---- What has been asked for
+
+Site& Asynchronous::site_of(const char* what, const char* file, int line, Kind kind, Role role,
+                            bool is_by_proxy) {
+    const auto [found, is_new] = known.insert({{file, line, what, kind, role}, 0});
+    if (is_new) {
+        if (recorder.sites.size() == most_sites)
+            stop_block("it touches memory from more places than the checker can tell apart");
+        found->second = recorder.sites.size();
+        recorder.sites.push_back({0, found->second, kind, role, what, file, line});
+        Site& site = recorder.sites.back();
+        site.counts = role == Role::Asked && !is_by_proxy;
+        site.is_by_proxy = is_by_proxy && role == Role::Asked;
+    }
+    Site& site = recorder.sites[found->second];
+    if (role == Role::Asked) site.issuer = recorder.block->rank;
+    return site;
+}
+
+uint32_t Asynchronous::begin(const Site& asked, const uint64_t* barrier) {
+    works.push_back({&asked, recorder.block->rank, recorder.serial, barrier, true});
+    open_works++;
+    is_watching = true;
+    return first_work + works.size() - 1;
+}
+
+void Asynchronous::end(uint32_t id) {
+    Work* work = find(id);
+    if (!work) return;
+    work->is_open = false;
+    open_works--;
+    while (!works.empty() && !works.front().is_open) works.pop_front(), first_work++;
+    if (!open_works && !recorder.block->cluster) is_watching = false;
+}
+
+Asynchronous::Work* Asynchronous::find(uint32_t id) {
+    if (id < first_work || id >= first_work + works.size()) return nullptr;
+    Work& work = works[id - first_work];
+    return work.is_open ? &work : nullptr;
+}
+
+// In the name of the running thread, after what it has done so far.
+void Asynchronous::touch(Site& site, uintptr_t begin, size_t bytes, size_t granularity) {
+    recorder.inspect_rest(recorder.block->rank, 0);
+    const Region* region = recorder.region_at(begin);
+    if (!region || !region->holds(begin, bytes)) {
+        if (site.role == Role::Asked) recorder.outside(site, begin, bytes);
+        return;
+    }
+    if (region->type == Region::Private) return;
+    for (size_t done = 0; done < bytes;) {
+        size_t piece = granularity;
+        while (piece > 1 && ((begin + done) % piece || piece > bytes - done)) piece /= 2;
+        recorder.inspect(recorder.block->rank, Access(begin + done, piece, site.id));
+        done += piece;
+    }
+}
+
+void Asynchronous::note_wait(const char* what, const char* file, int line, size_t in_flight) {
+    Waits& it = waits.insert({{file, line}, {what, file, line}}).first->second;
+    it.times++;
+    it.in_flight += in_flight;
+    it.most = std::max<uint64_t>(it.most, in_flight);
+}
+
+// ---- cp.async
+
+void Asynchronous::copy(const AsyncCopy& copy, const char* what, const char* file, int line) {
+    Site& from = site_of(what, file, line, Kind::Read, Role::Asked, false);
+    Site& to = site_of(what, file, line, Kind::Write, Role::Asked, false);
+    const uintptr_t bytes = copy.count ? (copy.count - 1) * copy.stride + copy.piece : 0;
+    const auto is_there = [&](uintptr_t begin, size_t bytes) {
+        const Region* region = bytes ? recorder.region_at(begin) : nullptr;
+        return region && region->holds(begin, bytes);
+    };
+    if (bytes && !is_there(uintptr_t(copy.from), bytes))
+        return recorder.outside(from, uintptr_t(copy.from), bytes);
+    if (!is_there(uintptr_t(copy.to), bytes + copy.zeros))
+        return recorder.outside(to, uintptr_t(copy.to), bytes + copy.zeros);
+    const uint32_t id = begin(to, nullptr);
+    Mine& it = mine();
+    it.copies.push_back({copy, it.batches, id});
+    // These are requests of the warp: as a thread's own accesses are, they are traced.
+    const auto trace = [&](Site& site, uintptr_t at, unsigned size) {
+        const Access access(at, size, site.id);
+        if (!recorder.trace->add(recorder.block->rank, access)) recorder.inspect_at_once(access);
+    };
+    for (size_t i = 0; i < copy.count; i++)
+        trace(from, uintptr_t(copy.from) + i * copy.stride, copy.piece);
+    for (size_t i = 0; i < copy.count; i++) {
+        const uintptr_t at = uintptr_t(copy.to) + i * copy.stride;
+        look(at, copy.piece, Kind::Write, to);
+        trace(to, at, copy.piece);
+        writes.set(at, copy.piece, id);
+    }
+    const uintptr_t end = uintptr_t(copy.to) + copy.count * copy.piece;
+    for (unsigned i = 0; i < copy.zeros; i++) trace(to, end + i, 1);
+    if (copy.zeros) writes.set(end, copy.zeros, id);
+}
+
+void Asynchronous::commit_copies() { mine().batches++; }
+
+void Asynchronous::copies_done(size_t prior, const char* file, int line) {
+    Mine& it = mine();
+    note_wait("cp.async.wait_group", file, line,
+              it.copies.empty() ? 0 : it.batches - it.copies.front().batch);
+    while (!it.copies.empty() && it.copies.front().batch + prior < it.batches) {
+        const OwnCopy& own = it.copies.front();
+        const Work* work = find(own.id);
+        const Site& asked = *work->asked;
+        Site& done = site_of(asked.what, asked.file, asked.line, Kind::Write, Role::Done, false);
+        done.issuer = work->thread;
+        for (size_t i = 0; i < own.copy.count; i++) {
+            const uintptr_t at = uintptr_t(own.copy.to) + i * own.copy.stride;
+            touch(done, at, own.copy.piece, 16);
+            writes.clear(at, own.copy.piece, own.id);
+        }
+        if (own.copy.zeros) {
+            const uintptr_t end = uintptr_t(own.copy.to) + own.copy.count * own.copy.piece;
+            touch(done, end, own.copy.zeros, 16);
+            writes.clear(end, own.copy.zeros, own.id);
+        }
+        end(own.id);
+        it.copies.pop_front();
+    }
+}
+
+// ---- Copies in bulk
+
+// visit(address, bytes, writes): what it touches.
+template <class Visit>
+void Asynchronous::for_each_range(const BulkCopy& copy, Visit visit) {
+    switch (copy.kind) {
+        case BulkCopy::Bytes:
+            if (!copy.bytes) return;
+            visit(uintptr_t(copy.from), copy.bytes, false);
+            return visit(uintptr_t(copy.shared), copy.bytes, true);
+        case BulkCopy::Word:
+            return visit(uintptr_t(copy.shared), copy.bytes, true);
+        default:
+            const bool is_load = copy.kind == BulkCopy::BoxToShared;
+            for_each_piece(copy, [&](const BoxPiece& it) {
+                const size_t all = it.before + it.inside + it.after;
+                if (it.inside) visit(uintptr_t(it.global), it.inside, !is_load);
+                if (is_load)
+                    visit(uintptr_t(it.shared), all, true);
+                else if (it.inside)
+                    visit(uintptr_t(it.shared) + it.before, it.inside, false);
+            });
+    }
+}
+
+// Bytes and sectors: of shared memory 128 bytes in a pass.
+void Asynchronous::count_bulk(Site& site, uintptr_t begin, size_t bytes) {
+    Region* region = recorder.region_at(begin);
+    if (!region || !recorder.is_counting) return;
+    Traffic& it = site.traffic_to(region);
+    it.requests++;
+    it.asked += bytes;
+    if (region->is_shared()) {
+        it.passes += (bytes + 127) / 128;
+        it.smooth += (bytes + 127) / 128;
+        return;
+    }
+    const uintptr_t first = begin / sector_bytes, last = (begin + bytes - 1) / sector_bytes;
+    it.sectors += last - first + 1;
+    it.ideal += (bytes + sector_bytes - 1) / sector_bytes;
+    Fetches& fetches = site.kind == Kind::Read ? region->fetched_reads : region->fetched_writes;
+    fetches.make(region->begin, region->begin + region->size, !recorder.is_sampled);
+    for (uintptr_t sector = first; sector <= last; sector++)
+        fetches.add(sector, recorder.serial, recorder.launches.back().first);
+}
+
+void Asynchronous::bulk_copy(const Block& of, BulkCopy& copy) {
+    if (copy.barrier) visible(copy.barrier, copy.what, copy.file, copy.line);
+    const bool adds = copy.reduction != Reduction::None;
+    const Kind writing = adds ? Kind::Atomic : Kind::Write;
+    Site& from = site_of(copy.what, copy.file, copy.line, Kind::Read, Role::Asked, true);
+    Site& to = site_of(copy.what, copy.file, copy.line, writing, Role::Asked, true);
+    copy.id = begin(copy.barrier ? to : from, copy.barrier);
+    // What follows on each other in memory is counted together: a swizzle scatters its other end.
+    Range runs[2] = {};
+    const auto count = [&](bool is_written) {
+        const Range& run = runs[is_written];
+        // One that goes to several blocks is read once.
+        if (run.bytes && (is_written || !copy.is_repeat))
+            count_bulk(is_written ? to : from, run.begin, run.bytes);
+    };
+    for_each_range(copy, [&](uintptr_t at, size_t bytes, bool is_written) {
+        Site& site = is_written ? to : from;
+        Range& run = runs[is_written];
+        if (run.begin + run.bytes == at) {
+            run.bytes += bytes;
+        } else {
+            count(is_written);
+            run = {at, bytes};
+        }
+        const Region* region = recorder.region_at(at);
+        if (region && region->holds(at, bytes)) look(at, unsigned(bytes), site.kind, site);
+        touch(site, at, bytes, adds && is_written ? size_of(copy.type) : 16);
+        if (is_written)
+            writes.set(at, bytes, copy.id);
+        else if (region && region->is_shared())
+            reads.set(at, bytes, copy.id);
+    });
+    count(false);
+    count(true);
+    if (copy.kind == BulkCopy::BoxToShared) {
+        const uintptr_t begin = uintptr_t(copy.shared), end = begin + copy.bytes;
+        auto next = tiles.lower_bound(begin);
+        if (next != tiles.begin() && std::prev(next)->second.end > begin) --next;
+        while (next != tiles.end() && next->first < end) next = tiles.erase(next);
+        tiles[begin] = {end, copy.map.swizzle, &to,
+                        &site_of(copy.what, copy.file, copy.line, Kind::Write, Role::Done, true)};
+    }
+    if (copy.barrier) {
+        auto found = mbarriers.find(copy.barrier);
+        if (found != mbarriers.end() && copy.transaction) found->second.coming[copy.id] = &to;
+        if (copy.arrivals) recorder.arrived(uintptr_t(copy.barrier), false);
+    } else {
+        Mine& it = mine();
+        it.group_copies.push_back({copy, it.groups, false});
+    }
+}
+
+void Asynchronous::done_reading(const BulkCopy& copy) {
+    Site& done = site_of(copy.what, copy.file, copy.line, Kind::Read, Role::Done, true);
+    for_each_range(copy, [&](uintptr_t at, size_t bytes, bool is_written) {
+        if (is_written) return;
+        touch(done, at, bytes, 16);
+        reads.clear(at, bytes, copy.id);
+    });
+}
+
+void Asynchronous::done_writing(const BulkCopy& copy) {
+    const bool adds = copy.reduction != Reduction::None;
+    const Kind kind = adds ? Kind::Atomic : Kind::Write;
+    Site& done = site_of(copy.what, copy.file, copy.line, kind, Role::Done, true);
+    for_each_range(copy, [&](uintptr_t at, size_t bytes, bool is_written) {
+        if (!is_written) return;
+        touch(done, at, bytes, adds ? size_of(copy.type) : 16);
+        writes.clear(at, bytes, copy.id);
+    });
+    end(copy.id);
+}
+
+void Asynchronous::bulk_copy_done(const BulkCopy& copy) {
+    done_reading(copy);
+    done_writing(copy);
+    if (auto found = mbarriers.find(copy.barrier); found != mbarriers.end())
+        found->second.coming.erase(copy.id);
+}
+
+void Asynchronous::commit_group() { mine().groups++; }
+
+void Asynchronous::groups_done(size_t prior, bool until_read, const char* file, int line) {
+    Mine& it = mine();
+    note_wait("cp.async.bulk.wait_group", file, line,
+              it.group_copies.empty() ? 0 : it.groups - it.group_copies.front().group);
+    for (GroupCopy& own : it.group_copies) {
+        if (own.group + prior >= it.groups) break;
+        if (!std::exchange(own.is_read, true)) done_reading(own.copy);
+    }
+    if (until_read) return;
+    while (!it.group_copies.empty() && it.group_copies.front().group + prior < it.groups) {
+        done_writing(it.group_copies.front().copy);
+        it.group_copies.pop_front();
+    }
+}
+
+// With a seed, half of what is asked for is carried out at once.
+bool Asynchronous::is_early() {
+    if (!recorder.seed) return false;
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    return random >> 63;
+}
+
+// ---- Who touches what is under way
+
+void Asynchronous::look(uintptr_t address, unsigned size, Kind kind, const Site& site) {
+    if (recorder.block->cluster) look_at_other_block(address, size, kind, site);
+    if (!open_works) return;
+    const Work* work = find(writes.find(address, size));
+    const bool is_written = work;
+    if (!work && kind != Kind::Read) work = find(reads.find(address, size));
+    if (!work) return;
+    if (is_atomic(kind) && is_atomic(work->asked->kind)) return;  // reductions
+    const Site& asked = *work->asked;
+    Finding finding = recorder.at("asynchronous race", site, recorder.region_at(address), address,
+                                  size, recorder.block->rank);
+    finding.other = {is_written ? "write" : "read", &asked, "", 0, work->block, work->thread};
+    finding.hazard = !is_written          ? "write after read"
+                     : kind == Kind::Read ? "read after write"
+                                          : "write after write";
+    finding.message = is_written ? "it has not been waited for, and may still write there"
+                                 : "it has not been waited for, and may still read there";
+    const Mine& it = mine();
+    if (is_written && work->barrier && it.waited_at == work->barrier && !it.waited_at_all &&
+        it.works_before > first_work + unsigned(work - &works[0]) && kind == Kind::Read) {
+        finding.kind = "wrong parity";
+        finding.message = text(
+            "the wait at line %d returned at once, for the phase of that parity had ended before "
+            "the copy was asked for",
+            it.line);
+        finding.other.line = it.line;
+    }
+    recorder.report(finding);
+}
+
+// The shared memory of another block of the cluster, which may have ended.
+void Asynchronous::look_at_other_block(uintptr_t address, unsigned size, Kind kind,
+                                       const Site& site) {
+    if (ended.empty()) return;
+    const auto p = reinterpret_cast<const char*>(address);
+    for (const Block* block : ended) {
+        const size_t offset = p - block->dynamic_shared;
+        const bool is_static = p >= block->static_begin && p < block->static_end;
+        if (block == recorder.block || (offset >= block->launch->shared && !is_static)) continue;
+        Finding finding = recorder.at(
+            "ended block", site, recorder.region_at(address), address, size, recorder.block->rank);
+        finding.message = text(
+            "the block of rank %u has ended, and its shared memory with it: wait for the cluster "
+            "before a block ends of which others use the memory",
+            block->cluster_rank);
+        recorder.report(finding);
+    }
+}
+
+bool Asynchronous::is_race_of(const Site& site, const Site& other, Finding& finding) {
+    if (site.role == Role::Thread && other.role == Role::Thread) return false;
+    finding.message =
+        site.role != Role::Thread ? "nothing orders that access before what is asked for here"
+        : other.role == Role::Done
+            ? "another thread has waited for it, and nothing orders that before this access"
+            : "it has not been waited for";
+    return true;
+}
+
+void Asynchronous::say(const char* kind, std::string message, const char* what, const char* file,
+                       int line, const Site* other, Severity severity) {
+    Finding finding{};
+    finding.kind = kind;
+    finding.message = std::move(message);
+    finding.place = {what, nullptr, file, line, recorder.serial, recorder.block->rank};
+    if (other)
+        finding.other = {
+            access_names[int(other->kind)], other, "", 0, recorder.serial, other->issuer};
+    finding.severity = severity;
+    recorder.report(finding);
+}
+
+}  // namespace
+}  // namespace simulator

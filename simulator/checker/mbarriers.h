@@ -1,0 +1,131 @@
+// What goes wrong with mbarriers: threads that use one before they may, and bytes that were
+// announced in vain, or not at all.
+#pragma once
+#include "recorder.h"
+
+namespace simulator {
+namespace {
+
+void Asynchronous::mbarrier_init(const uint64_t* barrier, uint32_t count, const char* file,
+                                 int line) {
+    recorder.inspect_rest(recorder.block->rank, 0);
+    Mbarrier it{};
+    it.count = count;
+    it.block = recorder.serial;
+    it.time = recorder.order.now++;
+    it.thread = recorder.block->rank;
+    it.of = recorder.block;
+    it.cluster_barriers = static_cast<const Worker*>(recorder.block)->cluster_barriers();
+    it.file = file, it.line = line;
+    mbarriers[barrier] = std::move(it);
+}
+
+// Whether the running thread may use it already.
+void Asynchronous::visible(const uint64_t* barrier, const char* what, const char* file, int line) {
+    const auto found = mbarriers.find(barrier);
+    if (found == mbarriers.end()) return;
+    const Mbarrier& it = found->second;
+    const unsigned thread = recorder.block->rank;
+    std::string reason;
+    if (it.of != recorder.block) {
+        const auto* worker = static_cast<const Worker*>(recorder.block);
+        if (worker->cluster_barriers() != it.cluster_barriers) return;
+        reason =
+            "another block of the cluster has initialised it, and the cluster's barrier has "
+            "not been passed since";
+    } else {
+        if (it.block != recorder.serial || it.thread == thread ||
+            recorder.order.is_ordered(Touch(it.time, it.thread, 0, false), thread))
+            return;
+        reason = text("thread %u has initialised it, and no barrier has followed", it.thread);
+    }
+    say("mbarrier not visible", reason, what, file, line);
+    Finding& finding = recorder.findings.all.back();
+    if (finding.other.line == 0 && finding.is("mbarrier not visible"))
+        finding.other = {"mbarrier.init", nullptr, it.file, it.line, it.block, it.thread};
+}
+
+void Asynchronous::mbarrier_change(const uint64_t* barrier, int64_t bytes, uint32_t arriving,
+                                   bool has_ended, const char* what, const char* file, int line) {
+    const auto found = mbarriers.find(barrier);
+    if (found == mbarriers.end()) return;
+    Mbarrier& it = found->second;
+    if (has_ended) {
+        if (!it.coming.empty()) {
+            const Site* copy = it.coming.begin()->second;
+            say("expect_tx",
+                text("the phase has ended with %zu of its copies still to come: %llu bytes were "
+                     "announced",
+                     it.coming.size(), (unsigned long long)it.announced),
+                "mbarrier.expect_tx", it.expect_line ? it.expect_file : it.file,
+                it.expect_line ? it.expect_line : it.line, copy);
+        }
+        it.announced = 0;
+        return;
+    }
+    if (bytes >= 0) visible(barrier, what, file, line);
+    if (bytes > 0) {
+        it.expect_file = file, it.expect_line = line;
+        it.announced += bytes;
+    }
+}
+
+void Asynchronous::mbarrier_wait(const uint64_t* barrier, bool had_to_wait, const char* file,
+                                 int line) {
+    Mine& it = mine();
+    it.waited_at = barrier;
+    it.waited_at_all = had_to_wait;
+    it.works_before = first_work + works.size();
+    it.line = line;
+    std::set<const uint64_t*> stages;
+    for (const Work& work : works)
+        if (work.is_open && work.barrier && work.block == recorder.serial)
+            stages.insert(work.barrier);
+    note_wait("mbarrier.try_wait", file, line, stages.size() + had_to_wait);
+    visible(barrier, "mbarrier.try_wait", file, line);
+}
+
+// Where a block waits for ever: which bytes were announced and do not come, or come unannounced.
+void Asynchronous::explain(const Error& error) {
+    if (error.message.find("wait for others") == std::string::npos) return;
+    std::set<const uint64_t*> told;
+    for (const auto& [block, of_block] : blocks) {
+        const auto* worker = static_cast<const Worker*>(block);
+        if (!worker->bulk_copies) continue;
+        for (const auto& [rank, barrier] : worker->bulk_copies->waits_at) {
+            const auto found = mbarriers.find(barrier);
+            const MbarrierState state = state_of(barrier);
+            if (found == mbarriers.end() || state.awaited() || state.bytes() == 0 ||
+                !told.insert(barrier).second)
+                continue;
+            const Mbarrier& it = found->second;
+            const long long bytes = state.bytes();
+            const Thread& thread = worker->threads[rank];
+            say("expect_tx",
+                bytes > 0 ? text("%lld of the %llu bytes that were announced never come", bytes,
+                                 (unsigned long long)it.announced)
+                          : text("%lld bytes more have come than the %llu that were announced",
+                                 -bytes, (unsigned long long)it.announced),
+                "mbarrier.expect_tx", it.expect_line ? it.expect_file : it.file,
+                it.expect_line ? it.expect_line : it.line);
+            recorder.findings.all.back().other = {
+                "mbarrier.try_wait", nullptr, thread.file, thread.line, recorder.serial, rank};
+        }
+    }
+}
+
+// What kind of finding it is that a failure's message tells of.
+const char* kind_of(const std::string& message) {
+    const auto has = [&](const char* words) { return message.find(words) != std::string::npos; };
+    if (has("mbarrier has not been initialised")) return "mbarrier not visible";
+    if (has("arrive, and the phase awaits")) return "arrival count";
+    if (has(" threads at barrier ") || has("bar.sync: ") || has("bar.arrive: ") || has("bar.red: "))
+        return "named barrier";
+    if (has("setmaxnreg")) return "setmaxnreg";
+    if (has("tensor map")) return "tensor map";
+    if (has("multiple of") || has("multiples of")) return "misaligned";
+    return "failed";
+}
+
+}  // namespace
+}  // namespace simulator

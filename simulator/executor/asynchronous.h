@@ -1,0 +1,52 @@
+// What kernels under check tell of their asynchronous work, passed on to who watches.
+#pragma once
+#include "worker.h"
+
+namespace simulator {
+namespace {
+
+WorkWatcher* watching_work() { return watcher ? watcher->work() : nullptr; }
+
+}  // namespace
+
+void tell_fence(ProxyFence fence) {
+    if (auto* work = watching_work()) work->fence(fence);
+}
+void tell_mbarrier_init(const uint64_t* barrier, uint32_t count, const char* file, int line) {
+    if (auto* work = watching_work()) work->mbarrier_init(barrier, count, file, line);
+}
+void tell_mbarrier_change(const uint64_t* barrier, int64_t bytes, uint32_t arriving, bool has_ended,
+                          const char* what, const char* file, int line) {
+    if (auto* work = watching_work())
+        work->mbarrier_change(barrier, bytes, arriving, has_ended, what, file, line);
+}
+void tell_mbarrier_wait(const uint64_t* barrier, bool had_to_wait, const char* file, int line) {
+    if (auto* work = watching_work()) work->mbarrier_wait(barrier, had_to_wait, file, line);
+}
+void tell_product(const tensor_cores::Tile& tile, const char* what, const char* file, int line) {
+    if (auto* work = watching_work()) work->product(tile, what, file, line);
+}
+void tell_warpgroup_product(const tensor_cores::WarpgroupTile& tile, uint64_t a, uint64_t b,
+                            const void* const* registers_of_a, void* const* d, int count,
+                            const char* file, int line) {
+    if (auto* work = watching_work())
+        work->warpgroup_product(tile, a, b, registers_of_a, d, count, file, line);
+}
+void tell_warpgroup_fence() {
+    if (auto* work = watching_work()) work->warpgroup_fence();
+}
+void tell_warpgroup_commit() {
+    if (auto* work = watching_work()) work->warpgroup_commit();
+}
+void tell_warpgroup_wait(unsigned prior, const char* file, int line) {
+    if (auto* work = watching_work()) work->warpgroup_done(prior, file, line);
+}
+unsigned groups_left(unsigned most) {
+    auto* work = watching_work();
+    return work ? work->groups_left(most) : most;
+}
+void tell_registers(unsigned count, bool is_more, const char* file, int line) {
+    if (auto* work = watching_work()) work->registers(count, is_more, file, line);
+}
+
+}  // namespace simulator
