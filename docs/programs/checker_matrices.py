@@ -1,8 +1,8 @@
 """Matrices of a warp and copies in bulk, with what each costs as worked out by hand.
 
-ldmatrix and stmatrix give 8 lanes for each matrix the address of a row of 16 bytes: 128 bytes, which
-the 32 banks of 4 bytes serve in one pass, if no two rows are in the same banks. Copies move sectors
-of 32 bytes of global memory, whatever lies in between.
+ldmatrix and stmatrix give 8 lanes for each matrix the address of a row of 16 bytes: 128 bytes,
+which the 32 banks of 4 bytes serve in one pass if no two rows are in the same banks. Copies move
+sectors of 32 bytes of global memory, whatever lies in between.
 """
 
 from pathlib import Path

@@ -172,8 +172,10 @@ def compared() -> Iterator[tuple[list[str], bool]]:
     for pattern, gpu in zip(ALL_PATTERNS, counters(), strict=True):
         function, *args = call_of(pattern, "cpu")
         traffic = lab.check(function, *args).traffic
-        access = getattr(pattern, "direction", pattern.access)
-        rows = traffic.query("memory == @pattern.memory and access == @access")
+        rows = traffic[
+            (traffic["memory"] == pattern.memory)
+            & (traffic["access"] == getattr(pattern, "direction", pattern.access))
+        ]
         ours = of_checker(pattern, rows)
         theirs = tuple(gpu[name] for name in COUNTERS[pattern.memory, pattern.access])
         yield line(pattern, ours, theirs), ours == theirs

@@ -199,7 +199,7 @@ SIMULATOR_EXPORT void finish(const BulkCopy& copy);
 SIMULATOR_EXPORT void wait_for_groups(size_t prior, bool until_read, SIMULATOR_CALLER);
 #else
 SIMULATOR_INLINE void finish(const BulkCopy& copy) { carry_out(copy); }
-SIMULATOR_INLINE void wait_for_groups(size_t prior, bool) {
+SIMULATOR_INLINE void wait_for_groups(size_t prior, bool, const char* = nullptr, int = 0) {
     for (BulkCopy copy; take_due_of_group(prior, copy);) carry_out(copy);
 }
 #endif

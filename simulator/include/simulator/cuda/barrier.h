@@ -72,7 +72,9 @@ class barrier {
         return attempt(Parity{parity}, what, file, line);
     }
 
-    friend void init(barrier* it, ptrdiff_t expected, Completion completion = {}) {
+    friend void init(barrier* it, ptrdiff_t expected, Completion completion = {},
+                     SIMULATOR_CALLER) {
+        simulator::tell_mbarrier_init(&it->word, expected, file, line);
         it->word = State::of(0, 0, expected, expected).word;
         it->completion = ::std::move(completion);
     }
@@ -100,6 +102,7 @@ class barrier {
     arrival_token come(ptrdiff_t count, ptrdiff_t dropped, ptrdiff_t bytes, const char* what,
                        const char* file, int line) {
         State old = simulator::state_of(&word), next = old;
+        simulator::tell_mbarrier_change(&word, bytes, count, false, what, file, line);
         do {
             if (count < 1 || uint64_t(count) > old.awaited())
                 simulator::fail_barrier(what, count, old.awaited(), file, line);
@@ -110,6 +113,7 @@ class barrier {
         const bool is_last = next.awaited() == 0 && next.bytes() == 0;
         simulator::arrived(this, is_last);
         if (!is_last) return old.word;
+        simulator::tell_mbarrier_change(&word, 0, 0, true, what, file, line);
         completion();
         next = State::of(old.phase() + 1u, 0, next.expected(), next.expected());
         __atomic_store_n(&word, next.word, __ATOMIC_SEQ_CST);

@@ -69,11 +69,11 @@ SIMULATOR_COPIES_OF_BOXES(
 #undef SIMULATOR_AND
 #undef SIMULATOR_COPIES_OF_BOXES
 
-inline void fence_proxy_async_shared_cta() { asm volatile("" ::: "memory"); }
+inline void fence_proxy_async_shared_cta() { simulator::tell_fence(simulator::ProxyFence::Async); }
 inline void cp_async_bulk_commit_group() { simulator::commit_group(); }
 template <int Prior>
-void cp_async_bulk_wait_group_read() {
-    simulator::wait_for_groups(Prior);
+void cp_async_bulk_wait_group_read(SIMULATOR_CALLER) {
+    simulator::wait_for_groups(Prior, true, file, line);
 }
 
 }  // namespace cuda::device::experimental
