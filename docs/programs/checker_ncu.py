@@ -8,12 +8,10 @@ On a machine with a GPU, ncu and g++. Each access pattern of checker_patterns.py
 and once under lab.check. The process exits with 1 if a count differs.
 """
 
-import csv
-import io
-import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import torch
 from pandas import DataFrame
@@ -22,6 +20,7 @@ import lab
 from docs.programs.checker_matrices import MATRIX_PATTERNS, MatrixPattern, matrix_call
 from docs.programs.checker_patterns import PATTERNS, Pattern, call
 from docs.programs.page import Part, table
+from lab.profiler import ncu
 
 PART = Part("checker.md", "docs.programs.checker_ncu")
 HEAD = ["pattern", "memory", "access", "bytes a lane", "checker", "ncu", ""]
@@ -132,39 +131,26 @@ def print_counters() -> None:
             print(f"{pattern}: {', '.join(counts)}")
 
 
-def known_metrics(ncu: str) -> set[str]:
-    """The names of those that this ncu has for this GPU, without what is made of each."""
-    said = subprocess.run([ncu, "--query-metrics"], capture_output=True, text=True).stdout
-    return {line.split()[0] for line in said.splitlines() if line.strip()}
-
-
 def counters(more: Iterable[str] = ()) -> list[dict[str, int]]:
     """ncu's counters of each launch, in order; 0 for those that it does not know."""
-    ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
     metrics = sorted({*more, *(name for names in COUNTERS.values() for name in names)})
-    known = known_metrics(ncu)
+    known = ncu.metrics()
     asked = [name for name in metrics if name.partition(".")[0] in known] if known else metrics
     if unknown := sorted({*metrics} - {*asked}):
         print(f"ncu does not know {', '.join(unknown)}", file=sys.stderr)
-    names = "(global|shared|tensor|bulk)_(read|write|change)"
-    command = [
-        *(ncu, "--clock-control", "none", "--csv", "--page", "raw", "--metrics", ",".join(asked)),
-        *("--kernel-name", f"regex:{names}|atomics"),
-        *(sys.executable, "-m", "docs.programs.checker_ncu", "--run"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    start = done.stdout.find('"ID"')
-    if start < 0:
-        raise RuntimeError(f"ncu said:\n{done.stdout}{done.stderr}")
-    launches = [row for row in csv.DictReader(io.StringIO(done.stdout[start:])) if row["ID"]]
+    kernels = "regex:(global|shared|tensor|bulk)_(read|write|change)|atomics"
+    options = ["--metrics", ",".join(asked), "--kernel-name", kernels]
+    with tempfile.TemporaryDirectory(prefix="ncu-") as folder:
+        report = Path(folder, "patterns.ncu-rep")
+        ran = ncu.run([sys.executable, "-m", "docs.programs.checker_ncu", "--run"], report, options)
+        ran.complain()
+        launches = ncu.launches(report, by_line=False)
     if len(launches) != len(ALL_PATTERNS):
-        raise RuntimeError(f"ncu saw {len(launches)} launches; wanted are {len(ALL_PATTERNS)}")
-    return [{name: count(row.get(name, "")) for name in metrics} for row in launches]
-
-
-def count(text: str) -> int:
-    """Of "1,056"; a counter that a launch does not have is empty."""
-    return int(float(text.replace(",", "") or 0))
+        raise RuntimeError(
+            f"ncu saw {len(launches)} launches; wanted are {len(ALL_PATTERNS)}\n{ran.output}"
+        )
+    # a counter that a launch does not have is empty
+    return [{name: int(launch.number(name) or 0) for name in metrics} for launch in launches]
 
 
 def compared() -> Iterator[tuple[list[str], bool]]:

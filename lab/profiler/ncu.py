@@ -159,6 +159,12 @@ def find() -> Path:
     raise jitload.MissingTool(GET)
 
 
+def metrics() -> set[str]:
+    """The names of those that this ncu has for this GPU, without what is made of each."""
+    said = subprocess.run([str(find()), "--query-metrics"], capture_output=True, text=True).stdout
+    return {line.split()[0] for line in said.splitlines() if line.strip()}
+
+
 def run(
     command: Sequence[str],
     report: Path,
@@ -226,13 +232,15 @@ def profiled(output: str) -> list[str]:
 
 
 def launches(report: Path, *, by_line: bool = True) -> list[Launch]:
-    """What a report holds, launch by launch.
+    """What a report holds, launch by launch; ncu writes none where it saw no launch.
 
     by_line: with the rows of the source page.
 
     Raises:
         NcuError: ncu cannot read the report.
     """
+    if not report.exists():
+        return []
     found = parsed_raw(_page(report, "raw"))
     if not by_line or not found:
         return found

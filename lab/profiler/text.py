@@ -15,13 +15,13 @@ LEAST = 0.005  # of all samples: a line with less, and no memory traffic, is lef
 
 
 def report(profile: Profile) -> str:
-    """Launches, then lines with the heat in figures, then what the checker counts otherwise."""
+    """Launches, then lines with the heat in figures, then the counts beside the checker's."""
     parts = [profile.headline]
     parts += ["\n".join(launch(row)) for row in profile.kernels.to_dict("records")]
     if table := _lines(profile):
         parts.append(table)
-    if differing := differences(profile):
-        parts.append(differing)
+    if table := _counts(profile):
+        parts.append(table)
     if profile.note:
         parts.append(profile.note)
     return "\n\n".join(parts)
@@ -100,25 +100,43 @@ def _lines(profile: Profile) -> str:
     return columns(rows) if len(rows) > 1 else ""
 
 
-def differences(profile: Profile) -> str:
-    """What lab.check counts otherwise than the GPU, line by line."""
+COUNTS = ("requests", "sectors", "passes", "bank_conflicts")
+
+
+def counts_headline(profile: Profile) -> str:
+    """How many of the counts are the same; empty where lab.check did not count."""
     table = profile.counts
     if table.empty:
         return ""
-    differing = table[table["gpu"] != table["checker"]]
-    same = f"lab.check counts the same as the GPU in {len(table) - len(differing)} of {len(table)}"
-    if differing.empty:
-        return f"{same} counts."
-    rows = [("line", "memory", "count", "GPU", "lab.check")]
+    same = int((table["gpu"] == table["checker"]).sum())
+    return f"The GPU's counts; lab.check has the same in {same} of {len(table)}."
+
+
+def counts(profile: Profile) -> list[tuple[str, str, list[tuple[str, bool]]]]:
+    """For each line and memory what the GPU counts, and lab.check where that is not the same:
+    where, which memory, and for each of COUNTS the text and whether they agree."""
+    rows = []
+    for (file, line, memory), group in profile.counts.groupby(["file", "line", "memory"]):
+        both = {it["count"]: (it["gpu"], it["checker"]) for it in group.to_dict("records")}
+        cells = [_both(*both[name]) if name in both else ("", True) for name in COUNTS]
+        rows.append((f"{Path(file).name}:{line}", memory, cells))
+    return rows
+
+
+def _both(gpu: int, checker: int) -> tuple[str, bool]:
+    same = gpu == checker
+    return (f"{gpu:,}" if same else f"{gpu:,} (lab.check {checker:,})"), same
+
+
+def _counts(profile: Profile) -> str:
+    if not (said := counts_headline(profile)):
+        return ""
+    rows = [("line", "memory", *(name.replace("_", " ") for name in COUNTS), "")]
     rows += [
-        (
-            f"{Path(it['file']).name}:{it['line']}",
-            *(it["memory"], it["count"].replace("_", " ")),
-            *(f"{it['gpu']:,}", f"{it['checker']:,}"),
-        )
-        for it in differing.to_dict("records")
+        (where, memory, *(cell for cell, _ in cells), "")
+        for where, memory, cells in counts(profile)
     ]
-    return f"{same} counts, and otherwise here:\n{columns(rows)}"
+    return f"{said}\n{columns(rows)}"
 
 
 def columns(rows: list[tuple[str, ...]]) -> str:

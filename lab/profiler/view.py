@@ -29,10 +29,7 @@ def page(profile: Profile) -> str:
         parts.append(f"<p>{html.escape(profile.note)}</p>")
     for file in sorted(set(profile.lines["file"])):
         parts.append(f"<p>{html.escape(file)}</p>{_source(profile, file)}")
-    if said := text.differences(profile):
-        parts.append(
-            f"<pre style='font-size: var(--jp-code-font-size, 13px)'>{_escaped(said)}</pre>"
-        )
+    parts.append(_counts(profile))
     return "".join(parts)
 
 
@@ -115,6 +112,24 @@ def _cost(taken: int, ideal: int, requests: int) -> str:
     color = BAD if taken > WASTEFUL * ideal else GOOD
     look = f"{CELL}; color: rgb({color})" if requests else CELL
     return f"<td style='{look}'>{text.ratio(taken, ideal, requests)}</td>"
+
+
+def _counts(profile: Profile) -> str:
+    """The GPU's counts, and beside them the checker's where those are others."""
+    if not (said := text.counts_headline(profile)):
+        return ""
+    titles = ["line", "memory", *(name.replace("_", " ") for name in text.COUNTS)]
+    head = "".join(f"<th style='{CELL}'>{title}</th>" for title in titles)
+    rows = []
+    for where, memory, cells in text.counts(profile):
+        colors = ("" if same else f"; color: rgb({BAD})" for _, same in cells)
+        counted = "".join(
+            f"<td style='{CELL}{color}'>{cell}</td>"
+            for (cell, _), color in zip(cells, colors, strict=True)
+        )
+        named = f"<td style='{CELL}'>{_escaped(where)}</td><td style='{CELL}'>{memory}</td>"
+        rows.append(f"<tr>{named}{counted}</tr>")
+    return f"<p>{said}</p><table style='{TABLE}'><tr>{head}</tr>{''.join(rows)}</table>"
 
 
 def _reasons(profile: Profile, file: str, line: int) -> str:

@@ -12,6 +12,7 @@ import torch
 
 import jitload
 import lab
+from docs.programs import checker_ncu
 from lab.profiler import ncu
 
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -54,8 +55,9 @@ def fake(tmp_path, monkeypatch):
             torch.save(end, tmp_path / "end")
             told["end"] = str(tmp_path / "end")
         for name, text in ("raw", raw), ("source", source):
-            (tmp_path / name).write_text(text)
-            told[name] = str(tmp_path / name)
+            if text:
+                (tmp_path / name).write_text(text)
+                told[name] = str(tmp_path / name)
         (tmp_path / "told").write_text(json.dumps(told | {"asked": str(asked)}))
         monkeypatch.setenv("FAKE_NCU", str(tmp_path / "told"))
         return asked
@@ -140,7 +142,7 @@ def test_a_process_that_ends_by_itself_is_told(fake):
 
 
 def test_a_call_that_launches_nothing(fake):
-    fake(ENDED, says="==WARNING== No kernels were profiled.", raw="==WARNING== nothing\n")
+    fake(ENDED, says="==WARNING== No kernels were profiled.", raw="")
     with pytest.raises(RuntimeError, match="launched no kernel on the GPU"):
         lab.profile(operator.neg, torch.ones(3))
 
@@ -192,3 +194,17 @@ def test_limits_that_make_no_sense(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"{name}: 0; wanted is a positive number"):
         lab.profile(operator.neg, torch.ones(3), **wrong)
+
+
+def test_the_checkers_page_reads_the_same_reports(fake):
+    launches = "".join(
+        f'"{n}","7","_Z4kernPf","(32, 1, 1)","(1, 1, 1)","9.0","{n}",""\n'
+        for n in range(len(checker_ncu.ALL_PATTERNS))
+    )
+    head, units, *_ = RAW.splitlines()[1:]
+    counter = checker_ncu.COUNTERS["global", "read"][1]
+    asked = fake(raw=f"{head.replace(COMPUTE, counter)}\n{units}\n{launches}")
+    counts = checker_ncu.counters()
+    assert "--kernel-name" in json.loads(asked.read_text())
+    assert len(counts) == len(checker_ncu.ALL_PATTERNS)
+    assert counts[3][counter] == 0, "a counter that a launch does not have is empty"
