@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import NamedTuple
@@ -102,18 +102,16 @@ class ListingDiff(list[Change]):
     def __init__(self, old: Listing, new: Listing):
         self.old_code, self.code = old.code, new.code
         self.note = new.note or old.note
-        before = {(it.symbol, it.architecture): it for it in old}
-        after = {(it.symbol, it.architecture): it for it in new}
-        changes = [Change(before.get(key), after.get(key)) for key in {**before, **after}]
+        changes = _paired(list(old), list(new))
         super().__init__(change for change in changes if _differ(change))
         self.same = len(changes) - len(self)
 
     @property
     def headline(self) -> str:
-        functions = f"{len(self)} function{'s' if len(self) != 1 else ''}"
+        differ = "1 function differs" if len(self) == 1 else f"{len(self)} functions differ"
         return (
             f"{self.code.language} of {self.old_code.of} and {self.code.of}:"
-            f" {functions} differ, {self.same} the same"
+            f" {differ}, {self.same} the same"
         )
 
     def code_of(self, mark: str) -> Code:
@@ -147,6 +145,32 @@ class ListingDiff(list[Change]):
         from toolchain import listing_diff_html
 
         return listing_diff_html.page(self)
+
+
+def _paired(old: list[Function], new: list[Function]) -> list[Change]:
+    """Each function with what it was: by its symbol, else by a name that no other one has."""
+    changes, left = [], {(it.symbol, it.architecture): it for it in old}
+    added = []
+    for function in new:
+        before = left.pop((function.symbol, function.architecture), None)
+        if before:
+            changes.append(Change(before, function))
+        else:
+            added.append(function)
+    for function in added:  # an edit may have changed the parameters, which are in the symbol
+        namesakes = [_same_name(function, it) for it in (left.values(), added)]
+        if all(len(found) == 1 for found in namesakes):
+            before = namesakes[0][0]
+            del left[before.symbol, before.architecture]
+            changes.append(Change(before, function))
+        else:
+            changes.append(Change(None, function))
+    return changes + [Change(function, None) for function in left.values()]
+
+
+def _same_name(function: Function, among: Iterable[Function]) -> list[Function]:
+    wanted = function.name, function.architecture
+    return [it for it in among if (it.name, it.architecture) == wanted]
 
 
 def _differ(change: Change) -> bool:

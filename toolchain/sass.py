@@ -59,9 +59,16 @@ def parsed(text: str) -> dict[tuple[str, str], list[Instruction]]:
         elif match := _TARGET.match(line):
             architecture = match[1]
     for code in found.values():
-        while code and code[-1].text == "NOP":  # nobody comes there: they fill up the last line
-            code.pop()
+        _drop_filling(code)
     return found
+
+
+def _drop_filling(code: list[Instruction]) -> None:
+    """Take away what stands behind a function's end: a branch to itself, and NOPs."""
+    while code and (code[-1].is_label or code[-1].text == "NOP"):
+        code.pop()
+    if len(code) > 2 and code[-2].is_label and code[-1].text == f"BRA `({code[-2].text})":
+        del code[-2:]
 
 
 def _run(command: list[Path | str], folder: str) -> str:

@@ -24,7 +24,11 @@ _Z5twicePf:
         /*0010*/              @!P0 LDG.E.128 R4, desc[UR4][R2.64] ;
 .L_x_0:
         /*0020*/                   BRA `(.L_x_0) ;
-        /*0030*/                   NOP ;
+        /*0030*/                   EXIT ;
+.L_x_1:
+        /*0040*/                   BRA `(.L_x_1) ;
+        /*0050*/                   NOP ;
+.L_x_2:
 """
 PTX = """\
 .version 9.0
@@ -66,14 +70,14 @@ def listing(text: str = SASS, of: str = "twice_1") -> Listing:
 def test_nvdisasm_is_read():
     (function,) = listing()
     assert (function.name, function.architecture) == ("twice", "sm_90")
-    first, load, label, branch = function.code
+    first, load, label, branch, end = function.code
+    assert end.text == "EXIT", "what stands behind the end is none of it"
     assert (first.text, first.offset) == ("S2R R0, SR_TID.X", 0)
     assert first.places == (Place("/home/me/twice.cu", 2),)
     assert [place.line for place in load.places] == [9, 7, 3]
     assert load.place(users_file) == Place("twice.cu", 3)
     assert label.is_label
     assert branch.places == load.places
-    assert len(function.instructions) == 3, "a NOP behind the end is none"
 
 
 def test_ptx_is_read():
@@ -95,8 +99,8 @@ def test_a_line_of_a_kernel_in_a_header_is_the_headers_own():
 
 
 def test_text_shows_each_line_beside_its_instructions():
-    title, first, load, label, branch = str(listing()).splitlines()
-    assert title == "twice, sm_90: 3 instructions"
+    title, first, load, label, branch, _ = str(listing()).splitlines()
+    assert title == "twice, sm_90: 4 instructions"
     assert re.fullmatch(r"twice\.cu:2 +int i = threadIdx\.x; +\|   0000  S2R R0, SR_TID\.X", first)
     assert load.startswith("twice.cu:3")
     assert label.endswith("| .L_x_0:")
@@ -114,7 +118,7 @@ def test_html_colours_by_kind_and_tints_by_line():
 
 def test_very_many_instructions_become_a_table():
     lines = "".join(f"        /*{16 * n:04x}*/  FADD R0, R0, R0 ;\n" for n in range(1, 5000))
-    long = listing(SASS.replace("        /*0030*/                   NOP ;\n", lines))
+    long = listing(SASS.replace("        /*0030*/                   EXIT ;\n", lines))
     assert str(long).splitlines()[0].split()[:3] == ["function", "for", "instructions"]
     assert "sass(name) shows" in str(long)
     assert "<td>twice</td><td>sm_90</td>" in long._repr_html_()
@@ -123,12 +127,12 @@ def test_very_many_instructions_become_a_table():
 @pytest.mark.parametrize(
     ("wanted", "left"),
     [
-        ({"name": "tw"}, 4),
+        ({"name": "tw"}, 5),
         ({"line": 2}, 1),
-        ({"line": "vec.cuh:7"}, 2),
-        ({"line": "include/vec.cuh:7"}, 2),
-        ({"architecture": "sm_90"}, 4),
-        ({"architecture": "9.0"}, 4),
+        ({"line": "vec.cuh:7"}, 3),
+        ({"line": "include/vec.cuh:7"}, 3),
+        ({"architecture": "sm_90"}, 5),
+        ({"architecture": "9.0"}, 5),
     ],
 )
 def test_filters(wanted, left):
@@ -161,14 +165,20 @@ def test_a_diff_shows_what_came_and_went():
     changed += SASS.partition(".target	sm_90\n")[2].replace("_Z5twicePf", "_Z4halfPf")
     diff = ListingDiff(listing(), listing(changed, "twice_2"))
     text = str(diff)
-    assert "twice, sm_90: 3 instructions before, 3 now" in text
+    assert "twice, sm_90: 4 instructions before, 4 now" in text
     assert "LDG.E.128 1 → 0, LDG.E.64 0 → 1" in text
     assert "| - 0010  @!P0 LDG.E.128 R4, desc[UR4][R2.64]" in text
     assert "| + 0010  @!P0 LDG.E.64 R8, desc[UR4][R2.64]" in text
-    assert "half, sm_90: new, 3 instructions" in text
+    assert "half, sm_90: new, 4 instructions" in text
     html = diff._repr_html_()
     assert "<span class='minus'>-" in html
     assert "<span class='plus'>+" in html
+
+
+def test_a_function_whose_parameters_changed_is_the_same_one():
+    changed = SASS.replace("_Z5twicePf", "_Z5twicePd").replace("LDG.E.128", "LDG.E.64")
+    (change,) = ListingDiff(listing(), listing(changed, "twice_2"))
+    assert (change.old.symbol, change.new.symbol) == ("_Z5twicePf", "_Z5twicePd")
 
 
 @pytest.mark.parametrize(
