@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from pandas import DataFrame
+
 from lab.checker.places import Places
 
 COLUMNS = [
@@ -13,6 +15,9 @@ COLUMNS = [
     *("block", "thread", "other_access", "other_file", "other_line", "other_block"),
     *("other_thread", "address", "count", "message"),
 ]
+
+STANDING = ["block", "doing", "file", "line", "count", "threads"]
+AT_SITE = "(site)"  # instead of a file: the line is a site's number
 
 # What to do about each kind of finding.
 HINTS = {
@@ -36,6 +41,8 @@ HINTS = {
     "register in use": "Wait with wgmma.wait_group before its registers are used.",
     "missing wgmma.fence": "wgmma.fence after the registers have been written, before the product.",
     "refused launch": "CUDA would refuse it too.",
+    "timeout": "Look for a loop whose end never comes. If the kernels only take long, give"
+    " lab.check more seconds=, or smaller tensors.",
     "inactive lane": "The value of a lane that takes no part in a shuffle is undefined.",
 }
 # Out of bounds, and far from all that is known.
@@ -45,7 +52,26 @@ UNKNOWN = "A wild pointer; or a tensor's that the call was not given: pass it as
 def rows(data: dict[str, Any], places: Places, raised: Exception | None) -> list[dict[str, Any]]:
     """A row for each pair of lines that is wrong, and one for what the call raised."""
     found = _merged(_finding(it, data, places) for it in data["findings"])
-    return found if raised is None else [*found, _raised(raised, places)]
+    if raised is None or any(row["kind"] == "timeout" for row in found):  # which made it raise
+        return found
+    return [*found, _raised(raised, places)]
+
+
+def standing(data: dict[str, Any], places: Places) -> list[dict[str, Any]]:
+    """Where the threads stood when the time was over, those that ran first."""
+    rows = []
+    kernel = data["launches"][-1]["kernel"] if data["launches"] else ""
+    for block in data["stood"]:
+        for it in block["threads"]:
+            file, line = places.users_file(it["file"]) or it["file"], it["line"]
+            if it["library"]:
+                file, line = places.at(it["library"], it["offset"], kernel)
+            elif file == AT_SITE:
+                file, line, _ = places.sites[line]
+            place = {"block": tuple(block["block"]), "doing": it["doing"]}
+            place |= {"file": file, "line": line, "count": it["count"], "threads": it["threads"]}
+            rows.append(place)
+    return sorted(rows, key=lambda row: row["doing"] != "runs")
 
 
 def name_of(region: dict[str, Any]) -> str:
@@ -57,6 +83,16 @@ def hint_for(row: dict[str, Any]) -> str | None:
     """What to do about a finding."""
     is_known = row["kind"] != "out of bounds" or isinstance(row["tensor"], str)
     return HINTS.get(row["kind"]) if is_known else UNKNOWN
+
+
+def told(threads: DataFrame) -> list[str]:
+    """A line for each group of threads that stood together."""
+    lines = []
+    for row in threads.to_dict("records"):
+        place = f"{row['file']}:{row['line']}: " if row["line"] else ""
+        count = f"{row['count']} thread{'s' if row['count'] > 1 else ''} ({row['threads']})"
+        lines.append(f"block {row['block']}: {place}{row['doing']}: {count}")
+    return lines
 
 
 def _finding(it: dict[str, Any], data: dict[str, Any], places: Places) -> dict[str, Any]:
@@ -94,7 +130,10 @@ def _finding(it: dict[str, Any], data: dict[str, Any], places: Places) -> dict[s
     elif it["kind"] == "deadlock":
         for row["other_file"], row["other_line"] in places.named_in(it["message"])[1:2]:
             row["other_access"] = "wait"
-    row["message"] = _sentence(it, row)
+    elif it["kind"] == "timeout":
+        for stood in standing(data, places)[:1]:
+            row |= {name: stood[name] for name in ("file", "line", "block")}
+    row["message"] = places.spelled_out(_sentence(it, row, data))
     return row
 
 
@@ -120,7 +159,16 @@ def _raised(error: Exception, places: Places) -> dict[str, Any]:
     return row
 
 
-def _sentence(it: dict[str, Any], row: dict[str, Any]) -> str:
+def _late(launch: dict[str, Any], limit: str) -> str:
+    """How far a launch has come that was stopped."""
+    blocks, ended = launch["blocks"], launch["ended"]
+    return (
+        f"kernel {launch['kernel']} was stopped when the {limit} for the check were over;"
+        f" {ended} of its {blocks} block{'s' if blocks != 1 else ''} had ended"
+    )
+
+
+def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> str:
     """What happened, in words."""
     access, tensor = row["access"], row.get("tensor")
     what = f"{access} of {it['size']} bytes"
@@ -158,6 +206,8 @@ def _sentence(it: dict[str, Any], row: dict[str, Any]) -> str:
             past = it["address"] % it["size"]
             where = f"byte {row['byte']} of {tensor}, " if tensor else ""
             return f"{what} at {where}{past} past a multiple of {it['size']}"
+        case "timeout":
+            return _late(data["launches"][it["launch"]], it["message"])
         case "unwritten":
             return f"{tensor}: {it['message']}"
         case "divergent barrier":

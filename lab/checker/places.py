@@ -17,6 +17,7 @@ class Places:
     """
 
     def __init__(self, sites: list[dict[str, Any]], builds: list[jitload.Build]):
+        self._builds = builds
         self._sources = {file for build in builds for file in build.kept}
         found = {}
         for library in {site["library"] for site in sites} - {""}:
@@ -44,6 +45,20 @@ class Places:
         via = "" if inner == own[0] else f"{Path(inner[0]).name}:{inner[1]}"
         return file, line, via
 
+    def at(self, library: str, offset: int, kernel: str) -> tuple[str, int]:
+        """Of a kernel's instruction; where it is of no line, as an empty loop's, the kernel's."""
+        file, line, _ = self._place(symbols.frames(library, [offset])[offset])
+        return (file, line) if line else self._definition(re.sub(r"<.*|.*::", "", kernel))
+
+    def _definition(self, kernel: str) -> tuple[str, int]:
+        for build in self._builds:
+            for name, kept in build.kept.items():
+                text = (build.folder / "sources" / kept).read_text(errors="replace")
+                begins = rf"\b__global__\b[^;{{]*?\b{re.escape(kernel)}(?=\s*\()"
+                if found := re.search(begins, jitload.blank(text)):
+                    return name, text.count("\n", 0, found.end()) + 1
+        return "", 0
+
     def users_file(self, file: str) -> str | None:
         """Its name among the sources and headers that were compiled; None if it is not."""
         for known in self._sources:
@@ -61,6 +76,15 @@ class Places:
 
     def named_in(self, message: str) -> list[tuple[str, int]]:
         """The places that a failure's message names, but for where the kernel was launched."""
-        message = message.partition("): ")[2]
+        message = self.spelled_out(message).partition("): ")[2]
         places = re.findall(r"(\S+):(\d+): ", message)
         return [(self.users_file(file) or file, int(line)) for file, line in places]
+
+    def spelled_out(self, message: str) -> str:
+        """With the file and line of each site that it names by number, and with users' files."""
+
+        def place(match: re.Match[str]) -> str:
+            file, line, _ = self.sites[int(match["site"])]
+            return f"{file}:{line}: "
+
+        return re.sub(r"\(site\):(?P<site>\d+): ", place, message)

@@ -40,6 +40,7 @@ class Report:
         bytes moved; and bytes fetched: the same without what several blocks of a launch ask for,
         of which each sector counts once.
     launches: the kernels that ran, and how many of their blocks were recorded in full.
+    threads: where the threads of the blocks stood that ran when the check's time was over.
     """
 
     def __init__(
@@ -60,6 +61,11 @@ class Report:
     def launches(self) -> DataFrame:
         columns = ["kernel", "file", "line", "grid", "block", "shared", "blocks", "recorded"]
         return DataFrame(self._data["launches"], columns=columns)
+
+    @cached_property
+    def threads(self) -> DataFrame:
+        rows = findings.standing(self._data, self._places)
+        return DataFrame(rows, columns=findings.STANDING)
 
     @cached_property
     def findings(self) -> DataFrame:
@@ -158,7 +164,7 @@ class Report:
     @property
     def sampled(self) -> bool:
         """Whether only some blocks of a large launch were recorded in full."""
-        if "deadlock" in set(self.findings["kind"]):  # the others did not run at all
+        if {"deadlock", "timeout"} & {*self.findings["kind"]}:  # the others did not run at all
             return False
         return bool((self.launches["recorded"] < self.launches["blocks"]).any())
 
@@ -208,6 +214,8 @@ class Report:
             if isinstance(row[file], str) and (source := self.line(row[file], int(row[number]))):
                 lines.append(f"  {int(row[number]):>4}  {source.strip()}")
         lines.append(f"  {row['message']}")
+        if row["kind"] == "timeout":
+            lines += [f"  {stood}" for stood in findings.told(self.threads)]
         if isinstance(row["access"], str) and row["access"] and row["kind"] != "unwritten":
             lines.append(f"  kernel {row['kernel']}, block {row['block']}, thread {row['thread']}")
         if hint := hint_for(row):

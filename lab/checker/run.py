@@ -40,6 +40,8 @@ from lab.checker import symbols
 from lab.checker.captured import captured, without_partial
 from lab.checker.report import Report
 
+SECONDS = 60.0
+LONGEST = 1e9  # seconds
 MOST_THREADS = 1 << 15  # of a launch that are recorded in full
 
 
@@ -49,6 +51,7 @@ def check(
     thread_order: int = 0,
     sample_threads: int = MOST_THREADS,
     traffic: bool = True,
+    seconds: float = SECONDS,
     **kwargs: object,
 ) -> Report:
     """Call `function(*args, **kwargs)` with instrumented kernels, and report what they do.
@@ -61,6 +64,8 @@ def check(
     sample_threads: of a larger launch, only the blocks of about so many threads, spread evenly,
         are recorded in full; the others are kept within bounds.
     traffic: False looks for errors alone, in less time.
+    seconds: that the kernels may take in all. When they are over the report says where each thread
+        stood, and what was found until then.
 
     Raises:
         CompileError: the kernel does not compile.
@@ -69,11 +74,14 @@ def check(
     """
     if sys.platform != "linux":
         raise RuntimeError(f"lab.check runs on Linux; this is {sys.platform}")
+    if not 0 < seconds <= LONGEST:
+        raise ValueError(f"seconds: {seconds!r}; wanted is a positive number")
     if not _checking.acquire(blocking=False):
         raise RuntimeError("a check is under way: one at a time")
     try:
         call = without_partial(function, args, kwargs)
-        said, builds, raised = _run(*call, thread_order, sample_threads, traffic)
+        options = thread_order, sample_threads, traffic, seconds
+        said, builds, raised = _run(*call, options)
     finally:
         _checking.release()
     what = getattr(call[0], "__qualname__", None) or type(call[0]).__qualname__
@@ -94,11 +102,12 @@ def _run(
     function: Callable,
     args: tuple,
     kwargs: dict,
-    thread_order: int,
-    sample_threads: int,
-    traffic: bool,
+    options: tuple[int, int, bool, float],
 ) -> tuple[bytes, list[jitload.OpenBuild], Exception | None]:
-    """The recorder's report, the builds that ran, and what the call raised."""
+    """The recorder's report, the builds that ran, and what the call raised.
+
+    options: as of simulator_check_begin.
+    """
     runtime, memory = _runtime(), _memory()
     builds: list[jitload.OpenBuild] = []
 
@@ -111,7 +120,7 @@ def _run(
     memory.watch()
     try:
         args, kwargs = _copied(args, kwargs)
-        runtime.simulator_check_begin(thread_order, sample_threads, traffic)
+        runtime.simulator_check_begin(*options)
         for name, begin, size in _regions(_names(function, args, kwargs)):
             runtime.simulator_check_tensor(begin, size, memory.pad(), name.encode())
         for name, begin, size in _regions(_here(captured(function))):
@@ -135,7 +144,9 @@ def _run(
 def _runtime() -> ctypes.CDLL:
     runtime = jitload.simulator_runtime()
     size, text, place, yes = ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_bool
-    runtime.simulator_check_begin.argtypes = [ctypes.c_uint, ctypes.c_ulong, yes]
+    runtime.simulator_check_begin.argtypes = [
+        *(ctypes.c_uint, ctypes.c_ulong, yes, ctypes.c_double)
+    ]
     runtime.simulator_check_variable.argtypes = [text, size, size, yes, yes, text, text]
     runtime.simulator_check_tensor.argtypes = [place, size, size, text]
     runtime.simulator_check_name.argtypes = [place, text, yes]

@@ -27,6 +27,8 @@ from typing import Any
 import torch
 
 import jitload
+from lab.checker.report import Report
+from lab.checker.run import check
 
 HINTS = {
     "SIGSEGV": "It touched memory that is not its own: look for an index past the end of a tensor.",
@@ -35,7 +37,8 @@ HINTS = {
     "SIGFPE": "Most often a division of whole numbers by zero.",
     "SIGKILL": "Somebody else killed it; most often the system, when memory runs out.",
 }
-GRACE = 2.0  # seconds that an interrupted child has to end its compilers
+GRACE = 0.7  # seconds that an interrupted child has to end its compilers
+BUILDING = 300.0  # seconds that a check may take for its builds and its report
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Call:
                 if candidate is function:
                     what = f"{kernel.name}.{name}"
                     return cls(what, kernel.recipe, name, args, kwargs, launch)
+        if function is check:
+            return cls(f"lab.check of {_name(args)}", None, function, args, kwargs)
         module, name = (getattr(function, a, None) for a in ("__module__", "__qualname__"))
         if not callable(function) or module in (None, "__main__") or "<" in str(name):
             raise TypeError(
@@ -86,6 +91,10 @@ class Call:
             if self.launch is not None:
                 function = function[self.launch]
         return function
+
+
+def _name(args: tuple) -> str:
+    return getattr(args[0], "__qualname__", type(args[0]).__qualname__) if args else "nothing"
 
 
 @dataclass(frozen=True)
@@ -131,13 +140,18 @@ def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: ob
     function: of a loaded kernel (`kernel.forward` or `kernel.add[grid, block]`; the child runs the
         build of its files as they are now), or of a module that can be imported.
     args, kwargs: copied, tensors of a GPU through the host's memory.
-    seconds: limit for the call; the start of the process, some seconds, does not count.
+    seconds: limit for the call; the start of the process, some seconds, does not count. With
+        `lab.trial(lab.check, kernel.forward, x)` it is lab.check's, which then reports how far the
+        kernels came.
 
     Raises TypeError if the function or an argument cannot be sent to another process, and
     KeyboardInterrupt, which names the kernel and the line, if it is stopped meanwhile.
     """
     if not seconds > 0:
         raise ValueError(f"seconds: {seconds!r}; wanted is a positive number")
+    if function is check:
+        kwargs = {"seconds": seconds, **kwargs}
+        seconds += BUILDING
     call = Call.of(function, args, kwargs)
     with tempfile.TemporaryDirectory(prefix="trial-") as name:
         folder = Path(name)
@@ -210,7 +224,9 @@ def _judge(call: Call, folder: Path, status: int | None, took: float, output: st
         if "error" in end:
             report = f"{call.what} raised after {_spoken(took)}:\n{end['error']}"
             return Trial("raised", report, took, output)
-        report = "\n".join(filter(None, [f"{call.what} returned after {_spoken(took)}", output]))
+        found = str(end["result"]) if isinstance(end["result"], Report) else ""
+        lines = [f"{call.what} returned after {_spoken(took)}", output, found]
+        report = "\n".join(filter(None, lines))
         return Trial("returned", report, took, output, end["args"], end["result"])
     if status is None:
         outcome, happened = "hung", f"did not return within {took:g} s, and was ended"

@@ -1,11 +1,12 @@
-"""`%%check [--errors] [--order N] [--threads N]`: the call on which a cell ends, by `lab.check`.
+"""`%%check [OPTIONS]`: the call on which a cell ends, by `lab.check`.
 
     %%check
     x = torch.randn(1000)
     scale.twice(x, torch.empty_like(x), x.numel())
 
 `%check scale.twice(x, y, n)` is the same on one line. `--errors` leaves the traffic out, `--order`
-shuffles threads and blocks, `--threads` is how many of a launch are recorded in full.
+shuffles threads and blocks, `--threads` is how many of a launch are recorded in full, `--seconds`
+how long the kernels may take.
 """
 
 import ast
@@ -17,21 +18,22 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from lab.checker.report import Report
-from lab.checker.run import MOST_THREADS, check
+from lab.checker.run import MOST_THREADS, SECONDS, check
 
 _arguments = MagicArgumentParser(prog="%%check", add_help=False)
 _arguments.add_argument("--errors", dest="traffic", action="store_false")
 _arguments.add_argument("--order", dest="thread_order", type=int, default=0)
 _arguments.add_argument("--threads", dest="sample_threads", type=int, default=MOST_THREADS)
+_arguments.add_argument("--seconds", type=float, default=SECONDS)
 
 
 @magics_class
 class Checks(Magics):
     @line_cell_magic("check")
     def check(self, line: str, cell: str | None = None) -> Report:
-        """Check the call on which the cell ends: %%check [--errors] [--order N] [--threads N]
+        """Check the call on which the cell ends; or on one line: %check f(x)
 
-        Or on one line: %check f(x)
+        %%check [--errors] [--order N] [--threads N] [--seconds S]
         """
         options = _arguments.parse_args(shlex.split(line) if cell is not None else [])
         tree = ast.parse(self.shell.transform_cell(line if cell is None else cell))

@@ -72,13 +72,21 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
 #define SIMULATOR_ATOMIC_OF_KIND(kind, T) \
     recorder.access<Kind::kind>(          \
         reinterpret_cast<uintptr_t>(address), sizeof(T), SIMULATOR_CALLED_FROM)
+#define SIMULATOR_UNLESS_CHANGED(changed, T) \
+    if (!(changed))                          \
+    recorder.changed_nothing(reinterpret_cast<uintptr_t>(address), sizeof(T), SIMULATOR_CALLED_FROM)
 #define SIMULATOR_FETCH(bits, T, name)                                                       \
     SIMULATOR_HOOK T __tsan_atomic##bits##_fetch_##name(volatile T* address, T value, int) { \
         SIMULATOR_ATOMIC_HOOK(name, T);                                                      \
-        return __atomic_fetch_##name(address, value, __ATOMIC_SEQ_CST);                      \
+        const T old = __atomic_fetch_##name(address, value, __ATOMIC_SEQ_CST);               \
+        T now = old;                                                                         \
+        __atomic_fetch_##name(&now, value, __ATOMIC_RELAXED);                                \
+        SIMULATOR_UNLESS_CHANGED(now != old, T);                                             \
+        return old;                                                                          \
     }
 #define SIMULATOR_ATOMICS(bits, T)                                                       \
     SIMULATOR_HOOK T __tsan_atomic##bits##_load(const volatile T* address, int) {        \
+        recorder.loaded(reinterpret_cast<uintptr_t>(address), SIMULATOR_CALLED_FROM);    \
         return __atomic_load_n(address, __ATOMIC_SEQ_CST);                               \
     }                                                                                    \
     SIMULATOR_HOOK void __tsan_atomic##bits##_store(volatile T* address, T value, int) { \
@@ -87,7 +95,9 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
     }                                                                                    \
     SIMULATOR_HOOK T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) { \
         SIMULATOR_ATOMIC_HOOK(exchange, T);                                              \
-        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                    \
+        const T old = __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);             \
+        SIMULATOR_UNLESS_CHANGED(old != value, T);                                       \
+        return old;                                                                      \
     }                                                                                    \
     SIMULATOR_FETCH(bits, T, add)                                                        \
     SIMULATOR_FETCH(bits, T, sub)                                                        \
@@ -98,14 +108,20 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
     SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_strong(                   \
         volatile T* address, T* expected, T value, int, int) {                           \
         SIMULATOR_ATOMIC_HOOK(compare_exchange, T);                                      \
-        return __atomic_compare_exchange_n(                                              \
+        const T wanted = *expected;                                                      \
+        const bool done = __atomic_compare_exchange_n(                                   \
             address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);        \
+        SIMULATOR_UNLESS_CHANGED(done && wanted != value, T);                            \
+        return done;                                                                     \
     }                                                                                    \
     SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_weak(                     \
         volatile T* address, T* expected, T value, int, int) {                           \
         SIMULATOR_ATOMIC_HOOK(compare_exchange, T);                                      \
-        return __atomic_compare_exchange_n(                                              \
+        const T wanted = *expected;                                                      \
+        const bool done = __atomic_compare_exchange_n(                                   \
             address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);        \
+        SIMULATOR_UNLESS_CHANGED(done && wanted != value, T);                            \
+        return done;                                                                     \
     }
 SIMULATOR_ATOMICS(8, unsigned char)
 SIMULATOR_ATOMICS(16, unsigned short)
@@ -115,6 +131,7 @@ SIMULATOR_ATOMICS(64, unsigned long)
 #undef SIMULATOR_FETCH
 #undef SIMULATOR_ATOMIC_HOOK
 #undef SIMULATOR_ATOMIC_OF_KIND
+#undef SIMULATOR_UNLESS_CHANGED
 
 SIMULATOR_HOOK void __tsan_atomic_thread_fence(int) {
     recorder.fence();

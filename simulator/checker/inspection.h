@@ -10,6 +10,7 @@ namespace {
 
 // The lanes of a warp have met, or ended: what they have asked for is complete.
 void Recorder::flush(unsigned warp) {
+    if (is_dropped()) return;
     unsigned count[warp_size], total = 0, done = 0;
     for (unsigned lane = 0; lane < warp_size; lane++) {
         total += count[lane] = trace->count(warp * warp_size + lane);
@@ -95,13 +96,40 @@ void Recorder::inspect(unsigned thread, Access access) {
 void Recorder::inspect_at_once(Access access) {
     inspect_rest(block->rank, 0);
     inspect(block->rank, access);
+    stop_if_asked(sites[access.site()].pc + 1);
     Spin& spin = spins[block->rank];
-    if (spin.what != access.bits || sites[access.site()].kind != Kind::Read)
+    const bool same = spin.what == access.bits;
+    if (is_atomic(sites[access.site()].kind) && same) return;  // see changed_nothing()
+    if (!same || sites[access.site()].kind != Kind::Read)
         spin = {access.bits, access.site(), 0};
-    else if (spin.is_waiting())
-        pause("a read that waits", "", 0);
-    else
-        spin.times++;
+    else if (++spin.times, spin.is_waiting())
+        wait(access.site());
+}
+
+void Recorder::changed_nothing(uintptr_t address, unsigned size, uintptr_t pc) {
+    if (mode != Mode::Full) return;
+    const Slot& slot = slot_of(pc);
+    if (slot.pc != pc || slot.is_private) return;
+    const Access access(address, size, slot.id);
+    const unsigned count = trace->count(block->rank);
+    Spin& spin = spins[block->rank];
+    const bool again =
+        spin.what == access.bits && (count == spin.count + 1 || count == Trace::most || count <= 1);
+    spin = {access.bits, slot.id, again ? spin.times + 1 : 0, count};
+    if (spin.is_waiting()) wait(slot.id);
+}
+
+void Recorder::wait_for_load(uintptr_t pc) {
+    stop_if_asked(pc + 1);
+    if (const Slot& slot = slot_of(pc); slot.pc == pc) wait(slot.id);
+    pause("an atomic load that waits", "", 0);
+}
+
+// The thread lets others go first. Where it does so Python finds out: places.py.
+void Recorder::wait(unsigned site) {
+    stop_if_asked(sites[site].pc + 1);
+    const bool reads = sites[site].kind == Kind::Read;
+    pause(reads ? "a read that waits" : "an atomic that waits", "(site)", int(site));
 }
 
 void Recorder::synchronise(uintptr_t address) {
@@ -265,7 +293,8 @@ void Recorder::find_unwritten() {
     bool all_ran = true;
     for (const LaunchRecord& launch : launches) all_ran &= launch.recorded == launch.blocks;
     // What follows from these is no news.
-    if (findings.has({"out of bounds", "misaligned", "deadlock", "failed", "assertion"})) return;
+    if (findings.has({"out of bounds", "misaligned", "deadlock", "failed", "assertion", "timeout"}))
+        return;
     if (launches.empty()) return;
     for (Region& region : regions) {
         if (!region.is_alive() || region.writes.empty()) continue;

@@ -26,7 +26,14 @@ struct LaunchRecord {
     dim3 grid, block;
     size_t shared;
     uint64_t blocks, recorded;
-    uint32_t first;  // serial number of its block (0, 0, 0)
+    uint32_t first;      // serial number of its block (0, 0, 0)
+    uint64_t ended = 0;  // blocks
+};
+
+// Where threads of a block stood when the time for the check was over.
+struct BlockStood {
+    uint3 block;
+    std::vector<Standing> threads;
 };
 
 // A variable of a library: a shared array, by its offset in the library's thread-local memory, or
@@ -57,8 +64,9 @@ class Recorder final : public Watcher {
     Findings findings;
     std::vector<LaunchRecord> launches;
     std::vector<Variable> variables;
+    std::vector<BlockStood> blocks_stood;
 
-    void begin(unsigned with_seed, uint64_t threads, bool with_traffic);
+    void begin(unsigned with_seed, uint64_t threads, bool with_traffic, double seconds);
     void end();
 
     Region& add(uintptr_t begin, size_t bytes, Region::Type type, std::string name, size_t pad = 0);
@@ -85,6 +93,8 @@ class Recorder final : public Watcher {
     void passed(uintptr_t barrier) override;
     void allocated(uintptr_t begin, size_t bytes, size_t pad) override;
     void freed(uintptr_t begin) override;
+    void stood(const Block& block, const std::vector<Standing>& threads) override;
+    void end_late_launch() override;
 
     // ---- from the hooks
 
@@ -96,7 +106,7 @@ class Recorder final : public Watcher {
         if (slot.pc != pc || offset >= slot.size || size > slot.size - offset ||
             (address & (size - 1)))
             return access_elsewhere<kind>(address, size, pc);
-        if (mode == Mode::Bounds) return;
+        if (mode == Mode::Bounds) return slot.is_private ? void() : note_in_bounds(address, slot);
         if (slot.is_private) {
             if (asynchronous.watches_registers)
                 asynchronous.look_at_register(address, size, kind, sites[slot.id]);
@@ -104,6 +114,7 @@ class Recorder final : public Watcher {
         }
         if (asynchronous.is_watching) asynchronous.look(address, size, kind, sites[slot.id]);
         const Access access(address, size, slot.id);
+        if (is_atomic(kind)) last_address = 0;
         if (is_atomic(kind) && order.is_synchronising(address)) synchronise(address);
         if (!trace->add(block->rank, access)) inspect_at_once(access);
     }
@@ -117,6 +128,17 @@ class Recorder final : public Watcher {
              : bytes == 8 ? 4u
                           : 8u});
         for (size_t i = 0; i < bytes; i += piece) access<kind>(address + i, piece, pc);
+    }
+
+    // The running thread has made an atomic access that left memory as it was.
+    void changed_nothing(uintptr_t address, unsigned size, uintptr_t pc);
+    // And here it reads what atomics change, of which there is no more to know.
+    void loaded(uintptr_t address, uintptr_t pc) {
+        if (mode == Mode::Off) return;
+        if (address != last_address)
+            last_address = address, repeats = 0;
+        else if (++repeats > waits_after)
+            wait_for_load(pc);
     }
 
     void fence() {
@@ -145,10 +167,10 @@ class Recorder final : public Watcher {
     std::vector<uint16_t> order_of_threads;  // in which those of a block start
     Order order;
     Trace* trace = nullptr;  // kept from check to check
-    // A read that a thread makes over and over.
+    // An access that changes nothing, and that a thread makes over and over, with no other between.
     struct Spin {
         uint64_t what = 0;
-        unsigned site = 0, times = 0;
+        unsigned site = 0, times = 0, count = 0;  // count: accesses in the trace, with this one
         bool is_waiting() const { return times > 1 << 10; }
     };
     Spin spins[max_threads] = {};
@@ -166,6 +188,21 @@ class Recorder final : public Watcher {
 
     std::vector<Region*> sorted;
     Slot table[slots] = {};  // of sites, by a hash of their addresses
+
+    // What is read where there is no trace: the last address, and how often one after the other.
+    static constexpr unsigned waits_after = 1 << 12;
+    uintptr_t last_address = 0;
+    unsigned repeats = 0;
+    SIMULATOR_INLINE void note_in_bounds(uintptr_t address, const Slot& slot) {
+        if (address != last_address) {
+            last_address = address;
+            repeats = 0;
+        } else if (++repeats > waits_after) {
+            wait(slot.id);
+        }
+    }
+    void wait(unsigned site);
+    void wait_for_load(uintptr_t pc);
 
     // The site's slot, or an empty one.
     SIMULATOR_INLINE Slot& slot_of(uintptr_t pc) {

@@ -25,9 +25,11 @@ class Report {
     std::string json() {
         std::string out = "{";
         out += section("launches", recorder.launches, [](const LaunchRecord& it) {
-            return text("\"line\": %d, \"shared\": %zu, \"blocks\": %llu, \"recorded\": %llu",
-                        it.line, it.shared, (unsigned long long)it.blocks,
-                        (unsigned long long)it.recorded) +
+            return text(
+                       "\"line\": %d, \"shared\": %zu, \"blocks\": %llu, \"recorded\": %llu"
+                       ", \"ended\": %llu",
+                       it.line, it.shared, (unsigned long long)it.blocks,
+                       (unsigned long long)it.recorded, (unsigned long long)it.ended) +
                    ", \"kernel\": " + quoted(it.name) + ", \"file\": " + quoted(it.file) +
                    ", \"grid\": " + list(it.grid.x, it.grid.y, it.grid.z) +
                    ", \"block\": " + list(it.block.x, it.block.y, it.block.z);
@@ -98,6 +100,10 @@ class Report {
                    ", \"what\": " + quoted(it.what) + ", \"types\": " + quoted(it.types) +
                    ", \"file\": " + quoted(it.file);
         });
+        out += section("stood", recorder.blocks_stood, [](const BlockStood& it) {
+            return "\"block\": " + list(it.block.x, it.block.y, it.block.z) + ", " +
+                   section("threads", it.threads, stood) + "\"all\": true";
+        });
         out.resize(out.size() - 2);
         return out + "}";
     }
@@ -113,6 +119,15 @@ class Report {
             comma = ",\n";
         }
         return out + "], ";
+    }
+
+    static std::string stood(const Standing& it) {
+        const Library library = library_of(reinterpret_cast<const void*>(it.at));
+        return text("\"offset\": %zu, \"line\": %d, \"count\": %u",
+                    it.at ? it.at - library.base : 0, it.line, it.count) +
+               ", \"doing\": " + quoted(it.doing) + ", \"file\": " + quoted(it.file) +
+               ", \"threads\": " + quoted(it.threads) +
+               ", \"library\": " + quoted(it.at ? library.path : "");
     }
 
     static size_t index_of(const Region* region) {
@@ -142,8 +157,10 @@ class Report {
 #define SIMULATOR_CHECK extern "C" SIMULATOR_EXPORT
 
 // From here on launches are checked; `threads` of each in full. `traffic`: is counted too.
-SIMULATOR_CHECK void simulator_check_begin(unsigned seed, unsigned long threads, bool traffic) {
-    simulator::recorder.begin(seed, threads, traffic);
+// `seconds`: that they may take in all.
+SIMULATOR_CHECK void simulator_check_begin(unsigned seed, unsigned long threads, bool traffic,
+                                           double seconds) {
+    simulator::recorder.begin(seed, threads, traffic, seconds);
 }
 
 // A variable of a library: see Variable.

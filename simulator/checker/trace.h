@@ -68,7 +68,7 @@ class Trace {
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (reserved == MAP_FAILED) throw std::bad_alloc();
         memory = static_cast<Access*>(reserved);
-        for (unsigned thread = 0; thread < max_threads; thread++) clear(thread);
+        clear();
         advise_on_rest(MADV_HUGEPAGE);
     }
     ~Trace() { munmap(memory, bytes); }
@@ -140,6 +140,9 @@ class Trace {
         return true;
     }
 
+    void clear() {
+        for (unsigned thread = 0; thread < max_threads; thread++) clear(thread);
+    }
     void clear(unsigned thread) { next[thread] = first(thread); }
 
     // Gives back what only long loops need.

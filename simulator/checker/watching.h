@@ -8,7 +8,7 @@
 namespace simulator {
 namespace {
 
-void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic) {
+void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic, double seconds) {
     std::vector<Variable> known_variables = std::move(variables);
     this->~Recorder();
     new (this) Recorder;
@@ -18,6 +18,8 @@ void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic) {
     is_counting = with_traffic;
     static Trace kept;
     trace = &kept;
+    trace->clear();  // of what a check left that was interrupted
+    time_limit.begin(seconds);
     watcher = this;
 }
 
@@ -179,6 +181,7 @@ bool Recorder::end_block(const Error* error) {
         asynchronous.end_block(error);
     }
     mode = Mode::Off;
+    launches.back().ended += !is_dropped() && !time_limit.is_over;
     if (!error || stopped) return true;
     const bool illegal = error->code == cudaErrorIllegalAddress;
     if (illegal && reported == serial) return true;
@@ -193,9 +196,26 @@ bool Recorder::end_block(const Error* error) {
     finding.place.block = serial;
     finding.place.thread = block->rank;
     if (const Spin& spin = spins[block->rank]; finding.is("deadlock") && spin.is_waiting())
-        finding.place.site = &sites[spin.site], finding.place.access = "read";
+        finding.place.site = &sites[spin.site],
+        finding.place.access = access_names[int(sites[spin.site].kind)];
     report(finding);
     return !finding.is("deadlock");
+}
+
+// Blocks that wait for each other are on threads of their own.
+void Recorder::stood(const Block& at, const std::vector<Standing>& threads) {
+    static std::mutex mutex;
+    std::lock_guard<std::mutex> lock(mutex);
+    blocks_stood.push_back({at.index, threads});
+}
+
+void Recorder::end_late_launch() {
+    Finding finding{};
+    finding.kind = "timeout";
+    finding.message = text("%g seconds", time_limit.seconds);
+    finding.place.block = serial;
+    if (block) finding.place.thread = block->rank;
+    report(finding);
 }
 
 // ---- Synchronisation

@@ -159,8 +159,10 @@ bool Worker::wait_in_cluster() {
     for (unsigned w = 0; w * warp_size < size; w++) is_spinning |= warps[w].pausing != 0;
     if (is_spinning && !(launch->instrumented && is_stuck())) {
         if (!launch->instrumented) sched_yield();
-        if (!team->yield(cluster_rank))
+        if (!team->yield(cluster_rank)) {
+            tell_where(0);
             give_up({cudaErrorLaunchFailure, describe(*launch) + ": another block has failed"});
+        }
         return go_on();
     }
     if (changes_seen != team->changes() && go_on()) return true;
@@ -170,6 +172,7 @@ bool Worker::wait_in_cluster() {
                 if (go_on()) return true;
                 break;
             case Cluster::Outcome::GivenUp:
+                tell_where(0);
                 give_up({cudaErrorLaunchFailure, describe(*launch) + ": it was interrupted"});
             case Cluster::Outcome::Deadlock: {
                 std::string message;

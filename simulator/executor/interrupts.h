@@ -150,7 +150,19 @@ class Interrupts {
 
     bool is_there_any() const { return in_main || in_others; }
 
+    // Of a check whose time is over.
+    void stop_late_launch() {
+        const uint64_t changes = pool->changes();
+        if (!time_limit.is_exceeded()) return;
+        time_limit.is_over = true;
+        while (pool->is_running() && pool->changes() == changes) {
+            pool->stop();
+            usleep(100);
+        }
+    }
+
     void look_around() {
+        stop_late_launch();
         pool->relieve(400 / tick);
         std::lock_guard<std::mutex> lock(mutex);
         const bool is_idle = pool->changes() == seen && !is_there_any();

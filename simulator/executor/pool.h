@@ -57,11 +57,17 @@ class Pool {
     Error run(const Launch& launch) {
         std::lock_guard<std::mutex> one_launch_at_a_time(launching);
         begin(launch);
+        if (watcher) time_limit.begin_launch();
         launch.cooperative     ? run_together(launch)
         : launch.in_clusters() ? run_clusters(launch)
         : watcher              ? run_watched(launch, *watcher)
                                : spread(launch);
+        if (watcher) time_limit.end_launch();
         end();
+        if (stopping.asked && watcher && time_limit.is_over) {
+            watcher->end_late_launch();
+            return time_is_over(launch);
+        }
         if (stopping.asked) {
             stopping.tell(describe(launch));
             if (failure.code == cudaSuccess)
@@ -119,6 +125,12 @@ class Pool {
         }
         is_stopping = false;
     }
+
+    static Error time_is_over(const Launch& launch) {
+        return {cudaErrorLaunchTimeout, describe(launch) + ": the time for the check was over"};
+    }
+
+    bool is_running() const { return current; }
 
     // How often a launch has begun or ended.
     uint64_t changes() const { return changed; }

@@ -58,6 +58,7 @@ void after_stop() {
                   thread + "\n" + stopped_library.path +
                   text("\n%zx\n%zx", stopped_at - stopped_library.base,
                        stopped_caller - stopped_library.base));
+    self.tell_where(is_of_stopped_code(stopped_at) ? stopped_at : stopped_caller);
     self.stacks.reset();
     self.fail(cudaErrorLaunchFailure, thread + " was interrupted");
 }
@@ -98,17 +99,23 @@ void prepare_stop(const Launch& launch) {
 
 void send_stop(pthread_t thread) { pthread_kill(thread, stop_signal); }
 
-// The thread has printed, and is to go on after `address`.
-void after_print(const void* address) {
+// For code of the runtime's, where no signal stops it.
+void stop_if_asked(uintptr_t next) {
     if (!stopping.asked || !worker || !worker->running) return;
-    stopped_at = stopped_caller = reinterpret_cast<uintptr_t>(address) - 1;
+    stopped_at = stopped_caller = next - 1;
     after_stop();
 }
+
+// The thread has printed, and is to go on at `address`.
+void after_print(const void* address) { stop_if_asked(reinterpret_cast<uintptr_t>(address)); }
 #else
 // Blocks that have begun run to their end.
 void prepare_stop(const Launch&) {}
 void send_stop(pthread_t) {}
+void stop_if_asked(uintptr_t) {}
 #endif
+
+bool is_dropped() { return stopping.asked && !time_limit.is_over; }
 
 }  // namespace
 }  // namespace simulator

@@ -1,8 +1,12 @@
 // What the executor announces to whoever watches its launches, and asks of it: all that it knows of
 // a checker.
 #pragma once
+#include <atomic>
+#include <chrono>
 #include <initializer_list>
+#include <string>
 #include <utility>
+#include <vector>
 #include "../include/simulator/async_copy.h"
 #include "../include/simulator/asynchronous.h"
 #include "../include/simulator/bulk_copy.h"
@@ -12,6 +16,16 @@ namespace simulator {
 namespace {
 
 using Memory = std::pair<const void*, size_t>;
+
+// Threads of a block that stand at one place when their launch is stopped.
+struct Standing {
+    std::string doing;  // "__syncthreads", or "runs", "has not begun", "has returned"
+    std::string file;   // where it waits
+    int line;
+    uintptr_t at;  // the next instruction of the one that runs, else 0
+    unsigned count;
+    std::string threads;  // "0-30, 64"
+};
 
 // What the running thread asks for that is asynchronous, and waits for later.
 class WorkWatcher {
@@ -104,6 +118,11 @@ class Watcher {
     virtual void allocated(uintptr_t begin, size_t bytes, size_t pad) = 0;
     virtual void freed(uintptr_t begin) = 0;
 
+    // The time for launches is over: where the threads of a block stood, from each thread that had
+    // one; and the end of the launch.
+    virtual void stood(const Block& block, const std::vector<Standing>& threads) = 0;
+    virtual void end_late_launch() = 0;
+
   protected:
     ~Watcher() = default;
 };
@@ -113,6 +132,41 @@ Watcher* watcher = nullptr;
 
 // For a watcher: gives up the running block, which is about to do what cannot be let happen.
 [[noreturn]] void stop_block(const char* message);
+
+// For a watcher, whose own code no signal stops: whether the launch is to end now and its news are
+// of no use to anybody; and ends the running block if the launch is to end. `next`: the
+// instruction at which it would go on.
+bool is_dropped();
+void stop_if_asked(uintptr_t next);
+
+// How long all launches may take while somebody watches.
+class TimeLimit {
+  public:
+    void begin(double allowed) {
+        left = seconds = allowed;
+        is_over = false;
+    }
+    void begin_launch() { began = Clock::now().time_since_epoch().count(); }
+    void end_launch() {
+        left = left - since_launch();
+        began = 0;
+    }
+    // For another thread to ask.
+    bool is_exceeded() const { return began && since_launch() > left; }
+
+    double seconds = 0;
+    std::atomic<bool> is_over{false};  // a launch has been stopped for that
+
+  private:
+    using Clock = std::chrono::steady_clock;
+    double since_launch() const {
+        const Clock::duration taken(Clock::now().time_since_epoch().count() - began);
+        return std::chrono::duration<double>(taken).count();
+    }
+
+    std::atomic<double> left{0};
+    std::atomic<Clock::rep> began{0};  // 0: none runs
+} time_limit;
 
 }  // namespace
 }  // namespace simulator

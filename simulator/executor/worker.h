@@ -51,6 +51,8 @@ class Worker : public Block {
     void open_named(unsigned id);
     void report_deadlock();
     std::string describe_deadlock();
+    std::string describe_wait(unsigned rank);
+    void tell_where(uintptr_t at);
     Context* fresh();
 
     const pthread_t thread = pthread_self();  // that it is of
@@ -90,6 +92,7 @@ bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     order = watcher ? watcher->threads_in_order() : nullptr;
     tracked = false;
     grid_steps = 0;
+    alive_before = rounds = 0;
     dynamic_shared = simulator_dynamic_shared;
     error.code = cudaSuccess;
     running = true;
@@ -259,8 +262,10 @@ void Worker::step_grid() {
     // What is instrumented has these in common.
     const uint3 thread = threadIdx;
     const auto outcome = gathering.wait(number, grid_round, threads[some]);
-    if (outcome == Gathering::Outcome::GivenUp)
+    if (outcome == Gathering::Outcome::GivenUp) {
+        tell_where(0);
         give_up({cudaErrorLaunchFailure, describe(*launch) + ": it was interrupted"});
+    }
     if (outcome == Gathering::Outcome::Deadlock)
         give_up({cudaErrorLaunchFailure, gathering.describe_deadlock()});
     if (launch->instrumented) {
@@ -308,6 +313,57 @@ void Worker::report_deadlock() {
     stacks.reset();
 }
 
+// What a thread waits for.
+std::string Worker::describe_wait(unsigned rank) {
+    const Warp& it = warps[rank / warp_size];
+    const unsigned lane = rank % warp_size;
+    const Thread& thread = threads[rank];
+    std::string what = thread.what;
+    const bool at_mbarrier = strstr(thread.what, "mbarrier") || strstr(thread.what, "::barrier");
+    if ((it.parked | it.pausing) >> lane & 1 && at_mbarrier) what += describe_mbarrier(*this, rank);
+    if (it.named >> lane & 1) {
+        const NamedBarrier& barrier = named[it.key[lane]];
+        what +=
+            text(" (barrier %llu: %u of %u threads have come)", (unsigned long long)it.key[lane],
+                 barrier.arrived, barrier.expected ? barrier.expected : alive);
+    }
+    if (it.exchange >> lane & 1) what += text(" (mask 0x%08x)", uint32_t(it.key[lane]));
+    return what;
+}
+
+// For the watcher whose time is over. `at`: the next instruction of the thread that runs, or 0 if
+// all wait.
+void Worker::tell_where(uintptr_t at) {
+    if (!watched_by || !time_limit.is_over) return;
+    std::vector<Standing> groups;
+    std::vector<Ranges> ranges;
+    std::vector<bool> has_begun(size);
+    for (unsigned i = 0; i < next; i++) has_begun[order ? order[i] : i] = true;
+    for (unsigned rank = 0; rank < size; rank++) {
+        Standing it{"has not begun", "", 0, 0, 0, ""};
+        if (at && rank == this->rank) {
+            it.doing = "runs";
+            it.at = at;
+        } else if (has_begun[rank]) {
+            it.doing = "has returned";
+            if (tracked && warps[rank / warp_size].alive >> rank % warp_size & 1)
+                it.doing = describe_wait(rank), it.file = threads[rank].file,
+                it.line = threads[rank].line;
+        }
+        size_t i = 0;
+        while (i < groups.size() && (groups[i].doing != it.doing || groups[i].file != it.file ||
+                                     groups[i].line != it.line))
+            i++;
+        if (i == groups.size()) groups.push_back(it), ranges.emplace_back();
+        ranges[i].add(rank);
+    }
+    for (size_t i = 0; i < groups.size(); i++) {
+        groups[i].count = ranges[i].count;
+        groups[i].threads = ranges[i].str();
+    }
+    watched_by->stood(*this, groups);
+}
+
 // One line for each place at which threads wait.
 std::string Worker::describe_deadlock() {
     std::vector<std::pair<std::string, Ranges>> places;
@@ -316,18 +372,7 @@ std::string Worker::describe_deadlock() {
         const unsigned lane = rank % warp_size;
         if (!(it.alive >> lane & 1)) continue;
         const Thread& thread = threads[rank];
-        std::string place = text("%s:%d: %s", thread.file, thread.line, thread.what);
-        const bool at_mbarrier =
-            strstr(thread.what, "mbarrier") || strstr(thread.what, "::barrier");
-        if ((it.parked | it.pausing) >> lane & 1 && at_mbarrier)
-            place += describe_mbarrier(*this, rank);
-        if (it.named >> lane & 1) {
-            const NamedBarrier& barrier = named[it.key[lane]];
-            place += text(
-                " (barrier %llu: %u of %u threads have come)", (unsigned long long)it.key[lane],
-                barrier.arrived, barrier.expected ? barrier.expected : alive);
-        }
-        if (it.exchange >> lane & 1) place += text(" (mask 0x%08x)", uint32_t(it.key[lane]));
+        const std::string place = text("%s:%d: ", thread.file, thread.line) + describe_wait(rank);
         size_t i = 0;
         while (i < places.size() && places[i].first != place) i++;
         if (i == places.size()) places.push_back({place, {}});
