@@ -250,7 +250,7 @@ def _opens_template(tokens: list[_Token], i: int) -> bool:
 
 _DYNAMIC_SHARED = re.compile(
     r"\b(?P<extern>extern)\b[^;{}=]*?\b(?P<shared>__shared__)\b[^;{}=]*?"
-    r"\b(?P<name>\w+)\s*\[[^\]]*\](?:\s*\[[^\]]*\])*(?P<end>)"
+    r"\b(?P<name>\w+)(?:(?:\s*\[[^\]]*\])+|(?=\s*;))(?P<end>)"  # an array, or a struct
 )
 
 

@@ -61,6 +61,21 @@ extern "C" __global__ void transpose(const int* from, int* to) {{
                  : "=r"(word) : "r"(from[threadIdx.x]));
     to[threadIdx.x] = word;
 }}
+
+// No lane waits for another but at ldmatrix and at stmatrix.
+extern "C" __global__ void at_once(const int* from, int* to) {{
+    __shared__ alignas(16) int rows[32][4], back[32][4];
+    const int lane = threadIdx.x;
+    int words[4];
+    for (int i = 0; i < 4; i++) rows[8 * i + lane / 4][lane % 4] = from[32 * i + lane];
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(start_of(rows[lane])) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {{%1, %2, %3, %4}};"
+                 :: "r"(start_of(back[lane])), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                    "r"(words[3]) : "memory");
+    for (int i = 0; i < 4; i++) to[32 * i + lane] = back[31 - 8 * i - lane / 4][3 - lane % 4];
+}}
 """
 
 
@@ -222,6 +237,12 @@ def test_movmatrix_transposes(library, target):
     library.transpose[1, 32](words(given).to(target), to)
     matrix = dict(zip((p for lane in range(32) for p in mine(lane, False)), given, strict=True))
     assert halves(to) == [matrix[place] for lane in range(32) for place in mine(lane, True)]
+
+
+def test_rows_are_loaded_and_stored_when_all_lanes_have_come(library, target):
+    from_, to = (torch.arange(128, dtype=torch.int32, device=target) for _ in range(2))
+    library.at_once[1, 32](from_, to)
+    assert torch.equal(to, from_.flip(0))
 
 
 @pytest.mark.parametrize("what", ["load", "store"])

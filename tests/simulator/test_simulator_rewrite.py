@@ -110,6 +110,11 @@ def test_what_is_not_a_launch_stays(text):
             "void f() { typedef  T simulator_s[][4];"
             " SIMULATOR_DYNAMIC_SHARED_HERE(simulator_s, s); }",
         ),
+        (
+            "void f() { extern __shared__ A<B, 3> s; }",
+            "void f() { typedef  A<B, 3> simulator_s;"
+            " SIMULATOR_DYNAMIC_SHARED_HERE(simulator_s, s); }",
+        ),
         ("__shared__ float s[32];", "__shared__ float s[32];"),
         ("extern int x; __shared__ int y[2];", "extern int x; __shared__ int y[2];"),
         (

@@ -162,6 +162,10 @@ void distribute_rows(Meeting* const* lanes, uint32_t which) {
     if (which != ~0u) return;
     for (int lane = 0; lane < 32; lane++) {
         auto& mine = rows_of(lanes, lane);
+        if (mine.row) memcpy(mine.rows, mine.row, sizeof mine.rows);
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        auto& mine = rows_of(lanes, lane);
         for (int i = 0; i < mine.count; i++)
             mine.words[i] = word_of(lanes, lane, i, mine.is_transposed);
     }
@@ -184,6 +188,10 @@ void collect_rows(Meeting* const* lanes, uint32_t which) {
                 to.rows[word] |= (from >> row % 2 * 16 & 0xffff) << 16 * half;
             }
         }
+    }
+    for (int row = 0; row < 8 * first.count; row++) {
+        auto& to = rows_of(lanes, row);
+        if (to.row) memcpy(to.row, to.rows, sizeof to.rows);
     }
 }
 
