@@ -288,9 +288,11 @@ def _shared_alignment(code: str) -> Iterator[_Edit]:
 def _launch_bounds(code: str) -> Iterator[_Edit]:
     """What stands before a kernel's parameters, as the first thing in its body."""
     for match in re.finditer(r"\b__(?P<what>launch_bounds|cluster_dims)__\s*(?=\()", code):
-        bounds_end = closing(code, match.end())
-        parameters = bounds_end and code.find("(", bounds_end)
-        end = parameters and parameters > 0 and closing(code, parameters)
+        end = bounds_end = closing(code, match.end())
+        while end and (opening := re.compile(r"[^();{}]*?(\b__\w+__\s*)?\(").match(code, end)):
+            end = closing(code, opening.end() - 1)
+            if not opening[1]:  # the parameters: no other attribute
+                break
         body = end and re.compile(r"\s*\{").match(code, end)
         if body:
             bounds = " ".join(code[match.end() : bounds_end].split())

@@ -195,6 +195,8 @@ void Asynchronous::for_each_range(const BulkCopy& copy, Visit visit) {
             return visit(uintptr_t(copy.shared), copy.bytes, true);
         case BulkCopy::Word:
             return visit(uintptr_t(copy.shared), copy.bytes, true);
+        case BulkCopy::Call:
+            return;
         default:
             const bool is_load = copy.kind == BulkCopy::BoxToShared;
             for_each_piece(copy, [&](const BoxPiece& it) {

@@ -198,7 +198,7 @@ class _Reader:
                 raise NotPtx(f"the guard of {text}")
             guard = self._named(match[2], negated=bool(match[1]))
             text = match[3]
-        mnemonic = re.match(r"[A-Za-z][\w.]*(?:::[\w.]+)*", text)
+        mnemonic = re.match(r"[A-Za-z][\w.]*(?:::(?:[\w.]|%\d+|%\[\w+\])+)*", text)
         if mnemonic is None:
             raise NotPtx(f"the instruction {text}")
         tokens = self._tokens(text[mnemonic.end() :])

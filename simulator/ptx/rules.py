@@ -20,18 +20,24 @@ from typing import NamedTuple
 
 from simulator.ptx.language import Instruction, NotPtx, Operand
 
+# A part of a mnemonic may be an operand, which the statement is given as a number: `%5`.
+_OR_OPERAND = r"|%\d+|%\[\w+\]"
+CTA_GROUP = rf"\.cta_group::(?P<cta>[12]{_OR_OPERAND})"
+
 
 @dataclass(frozen=True)
 class Use:
     """An instruction where it is used.
 
-    groups: those of the rule's pattern.
+    groups: those of the rule's pattern; what is an operand there is that one in C++.
     rendered: each operand in C++: a vector's as a list.
+    later: the mnemonics of what follows in the statement.
     """
 
     instruction: Instruction
     groups: dict[str, str | None]
     rendered: list[str | list[str]]
+    later: tuple[str, ...] = ()
 
     def __getitem__(self, index: int) -> str:
         """The C++ of operand `index`; negative from the end."""
@@ -67,7 +73,7 @@ class Rule(NamedTuple):
     @property
     def shown(self) -> str:
         """The pattern for people, as in `(add|sub).([us]32)`."""
-        plain = re.sub(r"\(\?(?:P<\w+>|:)", "(", self.pattern)
+        plain = re.sub(r"\(\?(?:P<\w+>|:)", "(", self.pattern.replace(_OR_OPERAND, ""))
         plain = (
             plain.replace("(?P=to)", "(the same)").replace(r"\d+", "N").replace(r"[\w.:]*", "...")
         )

@@ -52,6 +52,8 @@ def translations(text: str, code: str, of_library: bool = False) -> Iterator[Tra
             message, hint = f"inline PTX that the simulator does not know: {error}", _hint(found)
             if of_library or _is_in_macro(text, found.start):
                 yield translator.failure(message)
+            elif _is_in_template(code, found.start):
+                yield translator.error_of_instances(f"{message}. {hint}")
             else:
                 refused = Refused(message, hint)
                 yield Translation(found.start, found.end, [], frozenset(), refused)
@@ -63,6 +65,19 @@ def _is_in_macro(text: str, position: int) -> bool:
     while start > 1 and text[:start].rstrip("\r\n").endswith("\\"):
         start = text.rfind("\n", 0, start - 1) + 1
     return re.match(r"[ \t]*#[ \t]*define\b", text[start:position]) is not None
+
+
+def _is_in_template(code: str, position: int) -> bool:
+    """Whether that is within a template, of which there may be no instance."""
+    depth = 0
+    for brace in re.finditer(r"[{}]", code[:position][::-1]):
+        depth += 1 if brace[0] == "}" else -1
+        if depth < 0:
+            depth = 0
+            head = re.search(r"[^;{}]*$", code[: position - brace.end()])[0]
+            if re.search(r"\btemplate\s*<", head):
+                return True
+    return False
 
 
 def _hint(found: Statement) -> str:
@@ -98,17 +113,29 @@ class _Translator:
             raise NotPtx("a directive stands within the statement")
         template = found.template if self._has_operands else found.template.replace("%%", "%")
         block = read(template.replace("%=", "0"))
-        body = " ".join(self._step(step) for step in block.steps)
+        mnemonics = [step.mnemonic if isinstance(step, Instruction) else "" for step in block.steps]
+        body = " ".join(
+            self._step(step, tuple(mnemonics[index + 1 :]))
+            for index, step in enumerate(block.steps)
+        )
         return Translation(
             found.start, found.end, self._edits(block, body), frozenset(self._headers), None
         )
 
     def failure(self, message: str) -> Translation:
         """What ends a kernel that uses it, and says why."""
+        return self._instead(f'::simulator::ptx::unknown("{_quoted(message)}");')
+
+    def error_of_instances(self, message: str) -> Translation:
+        """What the compiler takes in a template, but refuses in what it makes of one."""
+        name = f"simulator_unknown_{self._found.start}"
+        return self._instead(
+            f'extern void {name}() __attribute__((error("{_quoted(message)}"))); {name}();'
+        )
+
+    def _instead(self, code: str) -> Translation:
         found = self._found
-        quoted = message.replace("\\", " ").replace('"', "'")
-        code = f'do {{ ::simulator::ptx::unknown("{quoted}"); }} while (0)'
-        edit = self._edit(found.start, found.end, code)
+        edit = self._edit(found.start, found.end, f"do {{ {code} }} while (0)")
         return Translation(found.start, found.end, [edit], frozenset({"values.h"}), None)
 
     @property
@@ -179,15 +206,15 @@ class _Translator:
 
     # ---- Its instructions
 
-    def _step(self, step: Instruction | Label) -> str:
+    def _step(self, step: Instruction | Label, later: tuple[str, ...]) -> str:
         if isinstance(step, Label):
             return f"{step.name}:;"
-        code = self._instruction(step)
+        code = self._instruction(step, later)
         if step.guard is None:
             return code
         return f"if ({self._render(step.guard, step)}) {{ {code} }}"
 
-    def _instruction(self, step: Instruction) -> str:
+    def _instruction(self, step: Instruction, later: tuple[str, ...]) -> str:
         if step.mnemonic in ("bra", "bra.uni"):
             if len(step.operands) != 1 or step.operands[0].kind != "label":
                 raise NotPtx(f"{step.text}: no such label in the statement")
@@ -205,13 +232,22 @@ class _Translator:
                 rendered += [self._render(part, step) for part in operand.parts]
             else:
                 rendered.append(self._render(operand, step))
-        use = Use(step, groups, rendered)
+        use = Use(step, self._in_cpp(groups), rendered, later)
         try:
             code = rule.cpp(use)
         except IndexError:
             raise NotPtx(f"an operand is missing in {step.text}") from None
         code = re.sub(r"@place (\w+)@", self._place, code)
         return re.sub(r"@(\d+)@", self._lvalue, self._with_carry(code, step))
+
+    def _in_cpp(self, groups: dict[str, str | None]) -> dict[str, str | None]:
+        """Parts of a mnemonic, of which one may be an operand: `cta_group::%5`."""
+        return {
+            name: f"simulator_{self._index(Operand('operand', value.lstrip('%').strip('[]')))}"
+            if value and value.startswith("%")
+            else value
+            for name, value in groups.items()
+        }
 
     def _with_carry(self, code: str, step: Instruction) -> str:
         """The carry flag is the statement's own: between two there is none to rely on."""
@@ -294,6 +330,10 @@ class _Translator:
         if name not in SPECIAL_REGISTERS:
             raise NotPtx(f"the special register %{name}")
         return f"::simulator::ptx::special::{plain}()"
+
+
+def _quoted(message: str) -> str:
+    return message.replace("\\", " ").replace('"', "'")
 
 
 def _type_of(kind: str) -> str:

@@ -168,7 +168,7 @@ def test_a_path_with_quotes():
 
 
 UNSUPPORTED = [
-    ('asm volatile("tcgen05.wait::ld.sync.aligned;");', "tcgen05.wait::ld.sync.aligned"),
+    ('asm volatile("tcgen05.wait::all.sync.aligned;");', "tcgen05.wait::all.sync.aligned"),
     ('__asm__("mov.u32 %0, %nothing;" : "=r"(x));', "nothing"),
     ('asm("ld." SPACE ".u32 %0, [%1];" : "=r"(x) : "l"(p));', "macros (SPACE)"),
     ('asm("add.s32 %0, %1, 1;" : OUT(x) : "r"(y));', "macros (OUT)"),

@@ -10,7 +10,7 @@ namespace simulator {
 enum class Reduction : uint8_t { None, Add, Min, Max, And, Or, Xor, Inc, Dec };
 
 struct BulkCopy {
-    enum Kind : uint8_t { Bytes, BoxToShared, BoxToGlobal, Word } kind;
+    enum Kind : uint8_t { Bytes, BoxToShared, BoxToGlobal, Word, Call } kind;
     Reduction reduction = Reduction::None;
     TensorType type = TensorType::U8;  // of what is reduced
     uint32_t arrivals = 0;             // at the mbarrier, when it is carried out
@@ -20,7 +20,8 @@ struct BulkCopy {
     uint64_t* barrier = nullptr;
     TensorMap map;  // of a box, and where it begins
     int32_t at[5];
-    uint64_t words[2];  // Word: the value that is written or added
+    uint64_t words[2];                   // Word: the value that is written or added
+    void (*call)(const BulkCopy& copy);  // Call: what else is done before a barrier is told
     // For the checker: where it was asked for, its number there, and that it was carried out early.
     const char *what = "", *file = "";
     int line = 0;
@@ -187,6 +188,8 @@ inline void carry_out(const BulkCopy& copy) {
         case BulkCopy::Word:
             return move_or_reduce(
                 copy, copy.shared, reinterpret_cast<const char*>(copy.words), copy.bytes);
+        case BulkCopy::Call:
+            return copy.call(copy);
         default:
             return carry_out_box(copy);
     }

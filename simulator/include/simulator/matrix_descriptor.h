@@ -17,7 +17,7 @@ struct Descriptor {
           base_offset(uint8_t(bits >> 49 & 7)) {}
 
     // The offset of 16 bytes: of a row by k, `line` is the row and `unit` a sixteenth of its
-    // bytes; of one that is transposed `line` is k, and the 8 elements of a unit are along m or n.
+    // bytes; of one that is transposed `line` is k, and the elements of a unit are along m or n.
     uint32_t offset(uint32_t line, uint32_t unit, bool is_transposed) const {
         if (!swizzle)
             return is_transposed ? unit * stride + line / 8 * leading + line % 8 * 16

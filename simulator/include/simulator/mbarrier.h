@@ -70,12 +70,16 @@ SIMULATOR_INLINE uint64_t mbarrier_change(uint64_t* barrier, int64_t bytes, uint
     return old.word;
 }
 
+// Others go first to where they wait for the same phase. Else the thread that ends it might end the
+// next one, too, before they have looked.
 template <class HasEnded>
 SIMULATOR_INLINE void mbarrier_wait(uint64_t* barrier, HasEnded has_ended, const char* what,
                                     const char* file, int line) {
-    bool had_to_wait = false;
+    bool had_to_wait = false, have_others_gone = false;
     for (; !has_ended(state_of(barrier)); had_to_wait = true) {
         if (BulkCopy copy; take_due_copy(barrier, copy)) {
+            if (!have_others_gone) pause(what, file, line);
+            have_others_gone = true;
             finish(copy);
             mbarrier_change(
                 barrier, -int64_t(copy.transaction), copy.arrivals, 0, what, file, line);

@@ -7,10 +7,9 @@
 namespace simulator::tensor_cores {
 namespace {
 
-// Rows of k elements, densely.
-void gather(const Block& block, uint64_t bits, bool is_transposed, uint32_t first, uint32_t lines,
-            uint32_t row_bytes, char* to) {
-    const Descriptor descriptor(bits);
+// Rows of k elements of so many bytes, densely.
+void gather(const Block& block, const Descriptor& descriptor, bool is_transposed, uint32_t first,
+            uint32_t lines, uint32_t row_bytes, uint32_t size, char* to) {
     const auto at = [&](uint32_t offset) {
         const uint32_t address = (descriptor.start + offset) & (window - 1);
         return swizzled(const_cast<char*>(at_descriptor(block, address)), descriptor.swizzle);
@@ -22,11 +21,12 @@ void gather(const Block& block, uint64_t bits, bool is_transposed, uint32_t firs
                        at(descriptor.offset(first + line, unit, false)), 16);
         return;
     }
-    for (uint32_t k = 0; k * 2 < row_bytes; k++)
-        for (uint32_t unit = 0; unit * 8 < lines; unit++) {
-            const char* from = at(descriptor.offset(k, first / 8 + unit, true));
-            for (uint32_t i = 0; i < 8; i++)
-                memcpy(to + (unit * 8 + i) * row_bytes + k * 2, from + i * 2, 2);
+    const uint32_t of_unit = 16 / size;
+    for (uint32_t k = 0; k * size < row_bytes; k++)
+        for (uint32_t line = 0; line < lines; line++) {
+            const uint32_t row = first + line;
+            const char* from = at(descriptor.offset(k, row / of_unit, true));
+            memcpy(to + line * row_bytes + k * size, from + row % of_unit * size, size);
         }
 }
 
@@ -76,10 +76,11 @@ void multiply(const Block& block, Asked* const (&asked)[32], unsigned warp) {
         for (int lane = 0; lane < 32; lane++)
             for (int r = 0; r < 4; r++) memcpy(rows.at(lane, r, 2, 4), &asked[lane]->words[r], 4);
     } else {
-        gather(block, asked[0]->a, it.a_is_transposed, warp % 4 * 16, 16, row_bytes, a);
+        gather(block, Descriptor(asked[0]->a), it.a_is_transposed, warp % 4 * 16, 16, row_bytes,
+               bits / 8, a);
     }
     const uint32_t row_of_b = row_bytes * (it.is_sparse ? 2 : 1);
-    gather(block, asked[0]->b, it.b_is_transposed, 0, tile.n, row_of_b, b);
+    gather(block, Descriptor(asked[0]->b), it.b_is_transposed, 0, tile.n, row_of_b, bits / 8, b);
     const Dense result{d, size_t(tile.n) * results / 8};
     // A lane's accumulators, eight columns after the others: of 16 bits two to a register.
     const int per_eight = results == 16 ? 2 : 4, count = tile.n / 8 * per_eight;

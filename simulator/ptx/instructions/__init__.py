@@ -16,6 +16,7 @@ from simulator.ptx.instructions import (
     matrices,
     memory,
     scalar,
+    tcgen05,
     warps,
     wgmma,
 )
@@ -34,6 +35,7 @@ FAMILIES = (
     asynchronous,
     matrices,
     wgmma,
+    tcgen05,
 )
 
 # By the first part of their mnemonics.

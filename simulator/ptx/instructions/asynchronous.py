@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from simulator.ptx.language import NotPtx
-from simulator.ptx.rules import Rule, Use
+from simulator.ptx.rules import CTA_GROUP, Rule, Use
 
 _SEM = r"(?:\.(?:release|acquire|relaxed))?(?:\.(?:cta|cluster))?"
 _SHARED = r"(?P<space>\.shared(?:::cta|::cluster)?)?"
@@ -105,7 +105,8 @@ def _box(use: Use, index: int) -> str:
 
 def _box_to_shared(use: Use) -> str:
     mask = use[3] if use.groups["multicast"] else "0"
-    return f"$copy_box({use[0]}, {_box(use, 1)}, {use[2]}, {mask});"
+    pairs = f"{use.groups['cta'] or 1} == 2"
+    return f"$copy_box({use[0]}, {_box(use, 1)}, {use[2]}, {mask}, {pairs});"
 
 
 def _box_to_global(use: Use) -> str:
@@ -195,7 +196,7 @@ RULES = [
     Rule(r"cp\.async\.bulk\.prefetch\.[\w.:]+", ";", "values.h"),
     Rule(
         rf"cp\.async\.bulk\.tensor\.(?P<rank>[1-5])d\.shared::(?:cluster|cta)\.global(?:\.tile)?"
-        rf"{_TELLS}{_MULTICAST}(?:\.cta_group::1)?{_HINT}",
+        rf"{_TELLS}{_MULTICAST}(?:{CTA_GROUP})?{_HINT}",
         _box_to_shared,
         _BULK,
     ),

@@ -49,7 +49,7 @@ inline void cp_async_bulk_shared_to_global(void* to, const void* from, uint32_t 
         SIMULATOR_CALLER) {                                                                        \
         simulator::ptx::copy_box(                                                                  \
             simulator::shared_address(to), {reinterpret_cast<uint64_t>(map), {__VA_ARGS__}}, Rank, \
-            simulator::shared_address(barrier_native_handle(barrier)), 0, file, line);             \
+            simulator::shared_address(barrier_native_handle(barrier)), 0, false, file, line);      \
     }                                                                                              \
     inline void cp_async_bulk_tensor_##Rank##d_shared_to_global(                                   \
         const CUtensorMap_st* map, Coordinates, const void* from, SIMULATOR_CALLER) {              \

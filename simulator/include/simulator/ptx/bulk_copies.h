@@ -9,9 +9,10 @@ SIMULATOR_INLINE uint32_t in_block(uint32_t address, unsigned rank) {
 }
 
 // A copy to shared memory for which a barrier there is told: of the block that the addresses name,
-// or of all in a mask, at the same place in each.
+// or of all in a mask, at the same place in each. With cta_group::2 blocks are in pairs, and the
+// barrier is of the first or of the second of each pair, as the one that is named.
 SIMULATOR_INLINE void start(BulkCopy copy, uint32_t to, uint32_t barrier, uint32_t mask,
-                            const char* what, const char* file, int line) {
+                            bool in_pairs, const char* what, const char* file, int line) {
     copy.what = what, copy.file = file, copy.line = line;
     if (to % 16 || copy.bytes % 16)
         fail("addresses and sizes are multiples of 16 bytes", what, file, line);
@@ -23,7 +24,10 @@ SIMULATOR_INLINE void start(BulkCopy copy, uint32_t to, uint32_t barrier, uint32
     };
     if (!mask) return start_in(to, barrier);
     for (unsigned rank = 0; mask >> rank; rank++)
-        if (mask >> rank & 1) start_in(in_block(to, rank), in_block(barrier, rank));
+        if (mask >> rank & 1) {
+            const unsigned told = in_pairs ? (rank & ~1u) | (barrier >> 24 & 1) : rank;
+            start_in(in_block(to, rank), in_block(barrier, told));
+        }
 }
 
 SIMULATOR_INLINE void copy_bulk(uint32_t to, const char* from, uint32_t bytes, uint32_t barrier,
@@ -34,7 +38,7 @@ SIMULATOR_INLINE void copy_bulk(uint32_t to, const char* from, uint32_t bytes, u
     copy.kind = BulkCopy::Bytes;
     copy.from = from;
     copy.bytes = copy.transaction = bytes;
-    start(copy, to, barrier, mask, "cp.async.bulk", file, line);
+    start(copy, to, barrier, mask, false, "cp.async.bulk", file, line);
 }
 
 SIMULATOR_INLINE void reduce_bulk_shared(uint32_t to, const char* from, uint32_t bytes,
@@ -46,7 +50,7 @@ SIMULATOR_INLINE void reduce_bulk_shared(uint32_t to, const char* from, uint32_t
     copy.type = type;
     copy.from = from;
     copy.bytes = copy.transaction = bytes;
-    start(copy, to, barrier, 0, "cp.reduce.async.bulk", file, line);
+    start(copy, to, barrier, 0, false, "cp.reduce.async.bulk", file, line);
 }
 
 // To global memory, as one of a group of the thread's.
@@ -87,13 +91,13 @@ SIMULATOR_INLINE BulkCopy copy_of_box(const Box& box, unsigned rank, const char*
 }
 
 SIMULATOR_INLINE void copy_box(uint32_t to, const Box& box, unsigned rank, uint32_t barrier,
-                               uint32_t mask, SIMULATOR_CALLER) {
+                               uint32_t mask, bool in_pairs, SIMULATOR_CALLER) {
     const char* what = "cp.async.bulk.tensor";
     BulkCopy copy = copy_of_box(box, rank, what, file, line);
     copy.kind = BulkCopy::BoxToShared;
     copy.transaction = copy.bytes;
     if (to % 128) fail("a box in shared memory lies on a multiple of 128 bytes", what, file, line);
-    start(copy, to, barrier, mask, what, file, line);
+    start(copy, to, barrier, mask, in_pairs, what, file, line);
 }
 
 SIMULATOR_INLINE void copy_box_global(const Box& box, unsigned rank, char* from,

@@ -1,0 +1,87 @@
+// tcgen05: tensor memory, and the products of compute capability 10.0 that are summed there.
+#pragma once
+#include "../tensor_memory.h"
+#include "mbarriers.h"
+#include "meeting.h"
+
+namespace simulator::ptx {
+
+using tensor_cores::ProductKind;
+using tensor_cores::Shape;
+using tensor_cores::TensorOperation;
+
+inline tensor_cores::Allocation columns(uint32_t address, uint32_t count,
+                                        void (*run)(Meeting* const*, uint32_t), const char* what,
+                                        const char* file, int line) {
+    tensor_cores::Allocation mine;
+    mine.run = run;
+    mine.address = address;
+    mine.count = count;
+    mine.file = file;
+    mine.line = line;
+    meet(mine, what, file, line);
+    return mine;
+}
+
+// The address of the columns is written to shared memory.
+inline void tensor_alloc(char* to, uint32_t count, SIMULATOR_CALLER) {
+    const char* what = "tcgen05.alloc";
+    for (;;) {
+        const auto mine = columns(0, count, tensor_cores::allocate, what, file, line);
+        if (mine.is_granted) {
+            *reinterpret_cast<uint32_t*>(to) = mine.address;
+            return;
+        }
+        park(what, file, line);
+    }
+}
+inline void tensor_dealloc(uint32_t address, uint32_t count, SIMULATOR_CALLER) {
+    columns(address, count, tensor_cores::deallocate, "tcgen05.dealloc", file, line);
+    if (current->tracked) current->wake_parked();
+}
+inline void tensor_relinquish(SIMULATOR_CALLER) {
+    columns(0, 0, tensor_cores::relinquish, "tcgen05.relinquish_alloc_permit", file, line);
+}
+
+inline void tensor_wait(bool of_stores, SIMULATOR_CALLER) {
+    tensor_cores::AccessWait mine;
+    mine.run = tensor_cores::carry_out_accesses;
+    mine.thread = current->rank;
+    mine.of_stores = of_stores;
+    meet(mine, of_stores ? "tcgen05.wait::st" : "tcgen05.wait::ld", file, line);
+}
+// `late`: whether somebody is to wait, before the registers have their values.
+template <int count>
+void tensor_load(Shape shape, bool is_packed, bool late, uint32_t address, uint32_t split,
+                 void* const (&registers)[count], SIMULATOR_CALLER) {
+    tensor_cores::ask({shape, false, is_packed, address, split, file, line}, registers, count);
+    if (!late) tensor_wait(false, file, line);
+}
+template <int count>
+void tensor_store(Shape shape, bool is_packed, uint32_t address, uint32_t split,
+                  const uint32_t (&values)[count], SIMULATOR_CALLER) {
+    void* registers[count];
+    for (int i = 0; i < count; i++) registers[i] = const_cast<uint32_t*>(&values[i]);
+    tensor_cores::ask({shape, true, is_packed, address, split, file, line}, registers, count);
+}
+
+inline void tensor_operation(TensorOperation operation, SIMULATOR_CALLER) {
+    operation.file = file;
+    operation.line = line;
+    tensor_cores::ask(operation);
+}
+
+// The barrier at this address of shared memory, or at the same place in each block of a mask, is
+// told of one arrival.
+inline void tensor_commit(uint32_t barrier, uint32_t mask) {
+    BulkCopy done = tensor_cores::completion();
+    const auto tell = [&](uint32_t address) {
+        done.barrier = barrier_at(shared(address));
+        add_copy(block_of(address), done);
+    };
+    if (!mask) return tell(barrier);
+    for (unsigned rank = 0; mask >> rank; rank++)
+        if (mask >> rank & 1) tell((barrier & 0xffffff) | rank << 24);
+}
+
+}  // namespace simulator::ptx

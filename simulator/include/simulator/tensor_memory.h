@@ -1,0 +1,70 @@
+// Tensor memory, which compute capability 10.0 has: 128 lanes of 512 columns of 32 bits for each
+// block, and what works on it. libraries/tensor_cores/tensor_memory.h and tcgen05.h carry it out.
+//
+// An address has the lane in its upper 16 bits and the column in its lower ones. What is
+// asynchronous is kept, and carried out when it is waited for: loads and stores by a thread's own
+// wait, all else by whoever waits for the mbarrier that tcgen05.commit tells.
+#pragma once
+#include "bulk_copy.h"
+#include "tensor_cores.h"
+
+namespace simulator::tensor_cores {
+
+// What the lanes of a warp ask for together.
+struct Allocation : Meeting {
+    uint32_t address, count;
+    bool is_granted;
+    const char* file;
+    int line;
+};
+SIMULATOR_EXPORT void allocate(Meeting* const* lanes, uint32_t which);
+SIMULATOR_EXPORT void deallocate(Meeting* const* lanes, uint32_t which);
+SIMULATOR_EXPORT void relinquish(Meeting* const* lanes, uint32_t which);
+
+// A load or a store by a warp: `lanes` x `bits` of memory for each repetition. Of Lanes16x32x2 the
+// second 16 lanes are `split` columns further on.
+enum class Shape : uint8_t {
+    Lanes32x32,
+    Lanes16x64,
+    Lanes16x128,
+    Lanes16x256,
+    Lanes16x32x2,
+};
+struct TensorAccess {
+    Shape shape;
+    bool is_store;
+    bool is_packed;  // 16 bits of a column each: two columns in a register
+    uint32_t address, split;
+    const char* file;
+    int line;
+};
+// Each thread asks, with its registers: where a load puts them, or what a store takes.
+SIMULATOR_EXPORT void ask(const TensorAccess& access, void* const* registers, int count);
+struct AccessWait : Meeting {
+    unsigned thread;
+    bool of_stores;
+};
+SIMULATOR_EXPORT void carry_out_accesses(Meeting* const* lanes, uint32_t which);
+
+enum class ProductKind : uint8_t { F16, TF32, F8F6F4, I8 };
+struct TensorOperation {
+    enum Kind : uint8_t { Product, Copy, Shift } kind;
+    uint8_t blocks;    // 1, or 2: the pair of blocks of a cluster
+    uint32_t to;       // where D is, or what is copied or shifted
+    uint64_t a, b;     // descriptors; of a copy it is `b`
+    bool a_in_memory;  // of tensors: `a` is an address there
+    ProductKind product;
+    uint32_t instruction;  // its descriptor
+    bool accumulates;
+    uint8_t scale;         // D counts 2^-scale before
+    uint32_t disabled[8];  // lanes of D that are not written, for each block
+    // A copy: so many lanes of so many bytes, and for each quarter of the memory the first of them.
+    uint8_t lanes, bytes, quarters[4];
+    const char* file;
+    int line;
+};
+SIMULATOR_EXPORT void ask(const TensorOperation& operation);
+// What a barrier is told when all that the thread has asked for so far is done.
+SIMULATOR_EXPORT BulkCopy completion();
+
+}  // namespace simulator::tensor_cores

@@ -1,0 +1,159 @@
+"""tcgen05: tensor memory, and the products of compute capability 10.0 that are summed there."""
+
+from __future__ import annotations
+
+from simulator.ptx.instructions.matrices import array
+from simulator.ptx.language import NotPtx
+from simulator.ptx.rules import CTA_GROUP, Rule, Use
+
+# Of the shapes of a load or a store: its name in C++, and the registers of one repetition.
+_SHAPES = {
+    "32x32b": ("Lanes32x32", 1),
+    "16x64b": ("Lanes16x64", 1),
+    "16x128b": ("Lanes16x128", 2),
+    "16x256b": ("Lanes16x256", 4),
+    "16x32bx2": ("Lanes16x32x2", 1),
+}
+
+
+def _shape(use: Use, registers: list[str]) -> str:
+    """The shape as an argument. Raises: NotPtx, where there are not so many registers."""
+    name, each = _SHAPES[use.groups["shape"]]
+    count = int(use.groups["num"]) * each
+    if count > 128 or len(registers) != count:
+        raise NotPtx(
+            f"{use.instruction.mnemonic} has {count} registers of at most 128, and here"
+            f" {len(registers)}"
+        )
+    return f"$Shape::{name}, {'true' if use.groups['packed'] else 'false'}"
+
+
+def _split(use: Use, index: int) -> str:
+    return use[index] if use.groups["shape"] == "16x32bx2" else "0"
+
+
+def _load(use: Use) -> str:
+    """`registers, [address]{, split}`. The registers have their values when they are waited for.
+
+    Where the statement ends before, these are variables of the kernel. What a statement declares
+    does not outlive it.
+    """
+    targets = use.vector(0)
+    shape, split = _shape(use, targets), _split(use, 2)
+    waits = any(mnemonic.startswith("tcgen05.wait::ld") for mnemonic in use.later)
+    operand = use.operand(0)
+    parts = operand.parts if operand.kind == "vector" else (operand,)
+    are_operands = all(part.kind == "operand" for part in parts)
+    if are_operands and not waits:
+        targets = [f"@{target.removeprefix('simulator_')}@" for target in targets]
+    places = ", ".join(f"&{target}" for target in targets)
+    late = "true" if waits or are_operands else "false"
+    return (
+        f"{{ void* const simulator_registers[] = {{{places}}}; "
+        f"$tensor_load({shape}, {late}, {use[1]}, {split}, simulator_registers); }}"
+    )
+
+
+def _store(use: Use) -> str:
+    """`[address]{, split}, registers`."""
+    values = use.vector(-1)
+    code = array("simulator_values", values, "uint32_t")
+    shape = _shape(use, values)
+    return f"{{ {code}$tensor_store({shape}, {use[0]}, {_split(use, 1)}, simulator_values); }}"
+
+
+def _operation(kind: str, fields: dict[str, str]) -> str:
+    code = f"{{ $TensorOperation simulator_it{{}}; simulator_it.kind = $TensorOperation::{kind}; "
+    code += "".join(f"simulator_it.{name} = {value}; " for name, value in fields.items())
+    return code + "$tensor_operation(simulator_it); }"
+
+
+def _product(use: Use) -> str:
+    """`[d], a, b, instruction{, {disabled lanes}}, accumulates{, scale}`; a or `[a]`."""
+    fields = {
+        "blocks": f"uint8_t({use.groups['cta']})",
+        "to": use[0],
+        "a_in_memory": "true" if use.operand(1).kind == "address" else "false",
+        "a": use[1],
+        "b": use[2],
+        "product": f"$ProductKind::{use.groups['kind'].upper()}",
+        "instruction": use[3],
+    }
+    at = 4
+    if use.operand(at).kind == "vector":
+        lanes = use.vector(at)
+        if len(lanes) not in (4, 8):
+            raise NotPtx(f"{len(lanes)} masks of disabled lanes in {use.instruction.text}")
+        fields |= {f"disabled[{i}]": lane for i, lane in enumerate(lanes)}
+        at += 1
+    fields["accumulates"] = f"bool({use[at]})"
+    if len(use) > at + 1:
+        if use.groups["kind"] not in ("f16", "tf32"):
+            raise NotPtx(f"scale-input-d of {use.instruction.mnemonic}")
+        fields["scale"] = f"uint8_t({use[at + 1]})"
+    return _operation("Product", fields)
+
+
+# Of a copy by its shape: lanes, bytes, and where each quarter of the memory begins among the lanes.
+_COPIES = {
+    "128x256b": (128, 32, (0, 32, 64, 96)),
+    "128x128b": (128, 16, (0, 32, 64, 96)),
+    "64x128b.warpx2::02_13": (64, 16, (0, 32, 0, 32)),
+    "64x128b.warpx2::01_23": (64, 16, (0, 0, 32, 32)),
+    "32x128b.warpx4": (32, 16, (0, 0, 0, 0)),
+}
+
+
+def _copy(use: Use) -> str:
+    lanes, size, quarters = _COPIES[use.groups["shape"]]
+    fields = {"blocks": f"uint8_t({use.groups['cta']})", "to": use[0], "b": use[1]}
+    fields |= {"lanes": str(lanes), "bytes": str(size)}
+    fields |= {f"quarters[{i}]": str(first) for i, first in enumerate(quarters)}
+    return _operation("Copy", fields)
+
+
+def _shift(use: Use) -> str:
+    return _operation("Shift", {"blocks": f"uint8_t({use.groups['cta']})", "to": use[0]})
+
+
+def _commit(use: Use) -> str:
+    barrier = use[0]
+    if not use.groups["space"]:
+        barrier = f"::simulator::shared_address($generic({barrier}))"
+    mask = f"uint16_t({use[1]})" if use.groups["multicast"] else "0"
+    return f"$tensor_commit({barrier}, {mask});"
+
+
+def _alloc(use: Use) -> str:
+    return f"$tensor_alloc(${'shared' if use.groups['space'] else 'generic'}({use[0]}), {use[1]});"
+
+
+_ALIGNED = r"\.sync\.aligned"
+_SHAPE = rf"\.(?P<shape>{'|'.join(_SHAPES)})\.x(?P<num>1|2|4|8|16|32|64|128)"
+_COPY = "|".join(shape.replace(".", r"\.") for shape in _COPIES)
+_H = "tcgen05.h"
+
+RULES = [
+    Rule(rf"tcgen05\.alloc{CTA_GROUP}{_ALIGNED}(?P<space>\.shared::cta)?\.b32", _alloc, _H),
+    Rule(rf"tcgen05\.dealloc{CTA_GROUP}{_ALIGNED}\.b32", "$tensor_dealloc({0}, {1});", _H),
+    Rule(rf"tcgen05\.relinquish_alloc_permit{CTA_GROUP}{_ALIGNED}", "$tensor_relinquish();", _H),
+    Rule(rf"tcgen05\.ld{_ALIGNED}{_SHAPE}(?P<packed>\.pack::16b)?\.b32", _load, _H),
+    Rule(rf"tcgen05\.st{_ALIGNED}{_SHAPE}(?P<packed>\.unpack::16b)?\.b32", _store, _H),
+    Rule(rf"tcgen05\.wait::ld{_ALIGNED}", "$tensor_wait(false);", _H),
+    Rule(rf"tcgen05\.wait::st{_ALIGNED}", "$tensor_wait(true);", _H),
+    Rule(
+        rf"tcgen05\.mma{CTA_GROUP}\.kind::(?P<kind>f16|tf32|f8f6f4|i8)"
+        r"(?:\.collector::a::(?:fill|use|lastuse|discard))?",
+        _product,
+        _H,
+    ),
+    Rule(rf"tcgen05\.cp{CTA_GROUP}\.(?P<shape>{_COPY})", _copy, _H),
+    Rule(rf"tcgen05\.shift{CTA_GROUP}\.down", _shift, _H),
+    Rule(
+        rf"tcgen05\.commit{CTA_GROUP}\.mbarrier::arrive::one(?P<space>\.shared::cluster)?"
+        r"(?P<multicast>\.multicast::cluster)?\.b64",
+        _commit,
+        _H,
+    ),
+    Rule(r"tcgen05\.fence::(?:before|after)_thread_sync", ";", "values.h"),
+]
