@@ -35,7 +35,7 @@ def _change(diff: ListingDiff, change: Change) -> str:
             continue
         source = diff.code_of(mark).text(place) if place else ""
         lines = (_line(mark, instruction(step.instruction)) for step in steps)
-        cells += cells_of(place, source, lines)
+        cells += cells_of(place, source, lines, tinted=False)
     below = f"<div style='opacity: 0.75'>{html.escape(change.moved)}</div>"
     return f"{heading(change.title)}{below}<div class='kp-code'>{''.join(cells)}</div>"
 

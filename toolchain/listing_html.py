@@ -91,13 +91,18 @@ def heading(text: str) -> str:
     return f"<div><code style='background: none'><b>{html.escape(name)}</b></code>: {more}</div>"
 
 
-def cells_of(place: Place | None, source: str, code: Iterable[str]) -> Iterator[str]:
-    """The three cells of a run: where, the line of source, the instructions."""
+def cells_of(
+    place: Place | None, source: str, code: Iterable[str], tinted: bool = True
+) -> Iterator[str]:
+    """The three cells of a run: where, the line of source, the instructions.
+
+    tinted: the instructions too, in the colour of the line.
+    """
     look = f" style='background: {tint(place)}'" if place else ""
     where = html.escape(f"{Path(place.file).name}:{place.line}") if place else ""
     text = html.escape(source.strip())
     yield f"<div class='n'{look}>{where}</div><div{look} title='{html.escape(source.strip())}'>"
-    yield f"{text}</div><div class='c'{look}>"
+    yield f"{text}</div><div class='c'{look if tinted else ''}>"
     yield "\n".join(code)
     yield "</div>"
 

@@ -20,7 +20,11 @@ DRAM = (
     "dram__throughput.avg.pct_of_peak_sustained_elapsed",
 )
 COMPUTE = ("sm__throughput.avg.pct_of_peak_sustained_elapsed",)
-TENSOR = re.compile(
+TENSOR = (
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+)
+OTHER_TENSOR = re.compile(
     r"sm__(?:inst_executed_)?pipe_tensor\w*\.avg\.pct_of_peak_sustained_(?:active|elapsed)"
 )
 POSSIBLE = ("sm__maximum_warps_per_active_cycle_pct",)
@@ -69,11 +73,10 @@ def row_of(launch: Launch) -> dict[str, Any]:
 
 
 def _tensor(launch: Launch) -> float | None:
-    """Of the pipes of the tensor cores, the busiest: their names differ between GPUs."""
-    pattern = (
-        r"sm__(?:inst_executed_)?pipe_tensor\w*\.avg\.pct_of_peak_sustained_(?:active|elapsed)"
-    )
-    found = [launch.number(name) for name in launch.metrics if re.fullmatch(pattern, name)]
+    """Of all tensor cores together; where that is not measured, of the busiest of their pipes."""
+    if (value := launch.number(*TENSOR)) is not None:
+        return value
+    found = [launch.number(name) for name in launch.metrics if OTHER_TENSOR.fullmatch(name)]
     return max((value for value in found if value is not None), default=None)
 
 

@@ -25,6 +25,7 @@ COUNTS = ["file", "line", "memory", "count", "gpu", "checker"]
 # Columns of ncu's source page, and what they are here.
 SAMPLES = ("Warp Stall Sampling (All Samples)", "# Samples")
 INSTRUCTIONS = ("Instructions Executed",)
+PREDICATED_ON = "Predicated-On Thread Instructions Executed"
 SUMS = {
     "sectors": ("L2 Theoretical Sectors Global",),
     "ideal_sectors": ("L2 Theoretical Sectors Global Ideal",),
@@ -32,7 +33,7 @@ SUMS = {
     "ideal_passes": ("L1 Wavefronts Shared Ideal",),
 }
 GLOBAL = {"LDG", "STG", "LD", "ST", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS"}
-SHARED = {"LDS", "STS", "ATOMS", "LDSM", "STSM"}
+SHARED = {"LDS", "STS", "ATOMS", "LDSM", "STSM", "LDGSTS"}
 BYTES = 16  # of an instruction, since Volta
 
 Line = tuple[str, int]  # a file and a line
@@ -90,10 +91,11 @@ class Lines:
         sums, words = self.sums[line], row.get("Source", "").split()
         opcode = next((word for word in words if word[0] not in "@{"), "").partition(".")[0]
         executed = _of(row, INSTRUCTIONS)
+        asked = executed * (row.get(PREDICATED_ON) != "0")  # a predicate may turn all lanes off
         sums["samples"] += _of(row, SAMPLES)
         sums["instructions"] += executed
-        sums["requests"] += executed * (opcode in GLOBAL)
-        sums["shared_requests"] += executed * (opcode in SHARED)
+        sums["requests"] += asked * (opcode in GLOBAL)
+        sums["shared_requests"] += asked * (opcode in SHARED)
         for name, columns in SUMS.items():
             sums[name] += _of(row, columns)
         for column, value in row.items():

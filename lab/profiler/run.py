@@ -103,7 +103,6 @@ def _run(what: str, folder: Path, launches: int, limit: float) -> list[jitload.B
     options = [*("--profile-from-start", "off"), *("--target-processes", "application-only")]
     options += ["--launch-count", str(launches)]
     options += [word for section in SECTIONS for word in ("--section", section)]
-    options += ["--import-source", "no"]
     path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
     device = str(torch.cuda.current_device())
     with progress(None) as step:
