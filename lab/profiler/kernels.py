@@ -9,7 +9,7 @@ from lab.profiler.ncu import Launch
 
 COLUMNS = [
     *("kernel", "grid", "block", "microseconds", "memory", "dram", "compute", "tensor"),
-    *("occupancy", "achieved", "limited_by", "blocks", "registers", "shared", "bytes"),
+    *("occupancy", "achieved", "limited_by", "blocks", "waves", "registers", "shared", "bytes"),
 ]
 
 # By ncu's names; of several the first that this GPU and this ncu have.
@@ -29,6 +29,7 @@ OTHER_TENSOR = re.compile(
 )
 POSSIBLE = ("sm__maximum_warps_per_active_cycle_pct",)
 ACHIEVED = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
+WAVES = ("launch__waves_per_multiprocessor",)
 REGISTERS = ("launch__registers_per_thread",)
 SHARED = ("launch__shared_mem_per_block", "launch__shared_mem_per_block_allocated")
 
@@ -53,6 +54,8 @@ def row_of(launch: Launch) -> dict[str, Any]:
     blocks = min(limits.values(), default=None)
     possible = launch.number(*POSSIBLE)
     least = [what for what, count in limits.items() if count == blocks]
+    if "blocks" in least:  # the most that any kernel may have: what else allows as many is no limit
+        least = ["blocks"]
     return {
         "kernel": launch.name,
         "grid": _extent(launch.metrics.get("Grid Size", "")),
@@ -66,6 +69,7 @@ def row_of(launch: Launch) -> dict[str, Any]:
         "achieved": launch.number(*ACHIEVED),
         "limited_by": "" if possible is None or possible >= FULL else " and ".join(least),
         "blocks": blocks,
+        "waves": launch.number(*WAVES),
         "registers": launch.number(*REGISTERS),
         "shared": launch.number(*SHARED),
         "bytes": _bytes(launch),

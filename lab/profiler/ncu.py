@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import jitload
@@ -36,6 +36,10 @@ NOT_PERMITTED = (
     ' securityContext.capabilities.add: ["SYS_ADMIN"]). A hosted notebook mostly permits neither.\n'
     f"{PERMISSION} says more; lab.check needs no permission"
 )
+
+# Units that ncu scales values to, although it is asked for base units: what one of each is.
+SCALES = {"us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9}
+SCALES |= {"Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 
 # What ncu says when it fails, and what that means. The first that fits is told.
 ERRORS = [
@@ -115,13 +119,15 @@ class Launch:
     """One launch of a kernel, as ncu reports it.
 
     symbol: the kernel's mangled name.
-    metrics: the values of all metrics that were collected, by ncu's names, in base units.
+    metrics: the values of all metrics that were collected, by ncu's names.
+    units: of those metrics.
     instructions: the rows of ncu's source page, one for each instruction in its order.
     """
 
     symbol: str
     metrics: Mapping[str, str]
     instructions: Sequence[Mapping[str, str]] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -134,11 +140,12 @@ class Launch:
         return f"sm_{self.metrics.get('CC', '').replace('.', '')}"
 
     def number(self, *names: str) -> float | None:
-        """The first of these metrics that was collected."""
+        """The first of these metrics that was collected, in nanoseconds, bytes and the like."""
         for name in names:
             value = number(self.metrics.get(name, ""))
             if value is not None:
-                return value
+                unit = self.units.get(name, "").partition("/")[0]
+                return value * SCALES.get(unit, 1)
         return None
 
 
@@ -246,7 +253,7 @@ def launches(report: Path, *, by_line: bool = True) -> list[Launch]:
         return found
     sources = parsed_source(_page(report, "source", "--print-source", "sass"))
     return [
-        Launch(launch.symbol, launch.metrics, instructions)
+        replace(launch, instructions=instructions)
         for launch, (_, instructions) in zip(found, sources, strict=True)
     ]
 
@@ -266,8 +273,9 @@ def parsed_raw(text: str) -> list[Launch]:
     start = text.find('"ID"')
     if start < 0:
         return []
-    rows = csv.DictReader(text[start:].splitlines())
-    return [Launch(row["Kernel Name"], row) for row in rows if row["ID"]]
+    rows = list(csv.DictReader(text[start:].splitlines()))
+    units = next((row for row in rows if not row["ID"]), {})
+    return [Launch(row["Kernel Name"], row, units=units) for row in rows if row["ID"]]
 
 
 def parsed_source(text: str) -> list[tuple[str, list[dict[str, str]]]]:

@@ -44,7 +44,7 @@ def time(row: dict[str, Any]) -> str:
 def shape(row: dict[str, Any]) -> str:
     """Grid and block, as launches write them."""
     grid, block = (" x ".join(map(str, row[name])) or "?" for name in ("grid", "block"))
-    return f"{grid} blocks of {block} threads"
+    return f"{grid} block{'' if grid == '1' else 's'} of {block} threads"
 
 
 def percent(value: float | None) -> str:
@@ -54,17 +54,25 @@ def percent(value: float | None) -> str:
 def occupancy(row: dict[str, Any]) -> str:
     """How many warps there could be, and were, and what keeps more away."""
     said = f"occupancy {percent(row['occupancy'])} possible, {percent(row['achieved'])} achieved"
-    if not row["limited_by"]:
-        return said
-    taken = []
-    if "registers" in row["limited_by"]:
-        taken.append(f"{row['registers']:.0f} registers a thread")
-    if "shared memory" in row["limited_by"]:
-        taken.append(f"{row['shared'] / 1024:.1f} KB a block")
-    if "block size" in row["limited_by"]:
-        taken.append(f"{' x '.join(map(str, row['block']))} threads a block")
-    blocks = f"{row['blocks']} block{'s' if row['blocks'] != 1 else ''} fit a multiprocessor"
-    return f"{said}; limited by {row['limited_by']}: {', '.join([*taken, blocks])}"
+    return "; ".join([said, *limits(row)])
+
+
+def limits(row: dict[str, Any]) -> list[str]:
+    """What keeps more warps away: what a block takes, and a grid that does not fill the GPU."""
+    found = []
+    if row["limited_by"]:
+        taken = [f"{row['blocks']} block{'s fit' if row['blocks'] != 1 else ' fits'}"]
+        if "registers" in row["limited_by"]:
+            taken.insert(0, f"{row['registers']:.0f} registers a thread")
+        if "shared memory" in row["limited_by"]:
+            taken.insert(0, f"{row['shared'] / 1024:.1f} KiB a block")
+        if "block size" in row["limited_by"]:
+            taken.insert(0, f"{' x '.join(map(str, row['block']))} threads a block")
+        found.append(f"limited by {row['limited_by']}: {', '.join(taken)} a multiprocessor")
+    if row["waves"] is not None and row["waves"] < 1:
+        part = f"{row['waves']:.0%}" if row["waves"] >= 0.01 else "less than 1%"
+        found.append(f"the grid has {part} of the blocks that fit the GPU at once")
+    return found
 
 
 def shown_lines(profile: Profile) -> list[dict[str, Any]]:

@@ -42,8 +42,8 @@ def card(row: dict[str, Any]) -> str:
         ("occupancy", row["achieved"], f"of {text.percent(row['occupancy'])} possible"),
     )
     rows = "".join(_bar(*bar) for bar in bars)
-    limit = text.occupancy(row).partition("; ")[2]
-    below = f"<div style='opacity: 0.75'>{_escaped(limit)}</div>" if limit else ""
+    limit = _escaped("; ".join(text.limits(row)))
+    below = f"<div style='opacity: 0.75'>{limit}</div>" if limit else ""
     return (
         "<div style='margin: 0.6em 0 1em 0; padding: 0.1em 0 0.1em 0.8em; border-left: 3px solid"
         f" rgb({GOOD})'><div><code style='background: none'><b>{_escaped(row['kernel'])}</b></code>"

@@ -1,13 +1,14 @@
 """What a report of lab.profile makes of ncu's pages and of the machine code of a build."""
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from pandas import DataFrame
 
 import jitload
-from lab.profiler import stalls
+from lab.profiler import ncu, stalls
 from lab.profiler.ncu import Launch
 from lab.profiler.report import Profile
 from toolchain.instructions import functions
@@ -105,7 +106,7 @@ def test_a_launch_in_a_row():
         ({}, "limited by registers: 40 registers a thread, 6 blocks fit a multiprocessor"),
         (
             {"launch__occupancy_limit_shared_mem": "1", "launch__shared_mem_per_block": "200000"},
-            "limited by shared memory: 195.3 KB a block, 1 block fit a multiprocessor",
+            "limited by shared memory: 195.3 KiB a block, 1 block fits a multiprocessor",
         ),
         (
             {"launch__occupancy_limit_warps": "2", "Block Size": "(768, 1, 1)"},
@@ -116,6 +117,28 @@ def test_a_launch_in_a_row():
 )
 def test_what_limits_the_occupancy(metrics, said):
     assert said in str(profile(launch(**metrics)))
+
+
+def test_what_an_h200_said():
+    """Recorded there by ncu 2025.3.1: softmax, layer_norm, patterns of one warp, torch's ops."""
+    launches = ncu.parsed_raw((Path(__file__).parent / "recorded/ncu_raw.csv").read_text())
+    report = Profile("calls", launches, [], "NVIDIA H200", 32)
+    softmax, norm, naive, *_, matmul, relu = report.kernels.to_dict("records")
+    assert softmax["kernel"] == "forward_vector<float, true>"
+    assert softmax["microseconds"] == pytest.approx(8.032)
+    assert softmax["bytes"] == pytest.approx(8_418_816)
+    assert (softmax["limited_by"], softmax["blocks"]) == ("shared memory", 11)
+    assert (norm["limited_by"], norm["blocks"]) == ("registers", 4)
+    assert naive["limited_by"] == "", "4 blocks are few, but nothing keeps more away"
+    assert matmul["limited_by"] == "registers and shared memory"
+    assert matmul["tensor"] == pytest.approx(30.377693)
+    assert relu["kernel"].startswith("at::native::vectorized_elementwise_kernel")
+    said = str(report)
+    assert "forward_vector<float, true>: 8.03 µs, 512 blocks of 128 threads" in said
+    assert "limited by shared memory: 19.1 KiB a block, 11 blocks fit a multiprocessor" in said
+    assert "tensor cores 30%" in said
+    assert "6% achieved; the grid has less than 1% of the blocks that fit the GPU at once" in said
+    assert "achieved; limited by blocks: 32 blocks fit a multiprocessor" in said
 
 
 def test_each_line_has_what_its_instructions_have():
