@@ -234,9 +234,16 @@ struct Special {
     bool is_nan() const { return nan || (plus && minus); }
 };
 
-// D += A B where a factor or C is infinite or no number, one result after another.
+// Powers of two by which rows of A and columns of B count.
+struct Scales {
+    int rows[16], columns[8];
+    static constexpr int nan = 1000;
+};
+
+// D += A B where a factor or C is infinite or no number, or where there are scales: one result
+// after another.
 void multiply_specials(const Tile& tile, const void* a, const void* b, void* d, const int* ks,
-                       int count, const Rounding& rounding) {
+                       int count, const Rounding& rounding, const Scales* scales = nullptr) {
     const Format of_a = format_of(tile.a), of_b = format_of(tile.b);
     const Format of_d = format_of(tile.d);
     for (int m = 0; m < tile.m; m++) {
@@ -251,8 +258,13 @@ void multiply_specials(const Tile& tile, const void* a, const void* b, void* d, 
                 special.add(x[i], y[i]);
             }
             const size_t at = size_t(m) * tile.n + n;
-            const Parts c = parts_of(word_at(d, at, of_d.bits), of_d);
+            Parts c = parts_of(word_at(d, at, of_d.bits), of_d);
             special.add(c);
+            // All products have the same scale, so it is C that is moved, and the sum back.
+            const int scale = scales ? scales->rows[m] + scales->columns[n] : 0;
+            if (scales && (scales->rows[m] == Scales::nan || scales->columns[n] == Scales::nan))
+                special.nan = true;
+            if (c.exponent != none) c.exponent -= scale;
             int32_t of_x[3][most_k], of_y[3][most_k];
             for (int i = 0; i < count; i++) {
                 of_x[0][i] = x[i].magnitude, of_x[1][i] = x[i].exponent, of_x[2][i] = x[i].sign;
@@ -261,6 +273,7 @@ void multiply_specials(const Tile& tile, const void* a, const void* b, void* d, 
             double total;
             sum_columns<1>(count, of_x[0], of_x[1], of_x[2], of_y[0], of_y[1], of_y[2],
                            &c.magnitude, &c.exponent, &c.sign, rounding, &total);
+            total = ldexp(total, scale);
             if (rounding.is_half)
                 static_cast<uint16_t*>(d)[at] =
                     special.is_nan() ? 0x7fff

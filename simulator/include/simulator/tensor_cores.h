@@ -43,9 +43,17 @@ struct SparseFragments : Fragments {
     unsigned selector;  // which lanes of four have the metadata
 };
 
+// And where rows of A and columns of B have scales, powers of two in bytes: the byte of a lane's
+// word, and which lanes of four have it.
+struct ScaledFragments : Fragments {
+    uint32_t scale_a, scale_b;
+    unsigned byte_a, lane_a, byte_b, lane_b;
+};
+
 // What lanes do when they meet: with Fragments, and with the MatrixRows of ptx/matrices.h.
 SIMULATOR_EXPORT void multiply_fragments(Meeting* const* lanes, uint32_t which);
 SIMULATOR_EXPORT void multiply_sparse_fragments(Meeting* const* lanes, uint32_t which);
+SIMULATOR_EXPORT void multiply_scaled_fragments(Meeting* const* lanes, uint32_t which);
 SIMULATOR_EXPORT void distribute_rows(Meeting* const* lanes, uint32_t which);
 SIMULATOR_EXPORT void collect_rows(Meeting* const* lanes, uint32_t which);
 SIMULATOR_EXPORT void transpose(Meeting* const* lanes, uint32_t which);

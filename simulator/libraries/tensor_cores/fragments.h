@@ -143,6 +143,33 @@ void multiply_fragments(Meeting* const* lanes, uint32_t which) {
     all.give_back(lanes);
 }
 
+// Rows g and g + 8 of A have their scales in lanes 2 i and 2 i + 1 of group g, column g of B in
+// one.
+void multiply_scaled_fragments(Meeting* const* lanes, uint32_t which) {
+    if (which != ~0u) return;
+    const auto mine = [&](int lane) { return static_cast<ScaledFragments*>(lanes[lane]); };
+    const ScaledFragments& first = *mine(0);
+    const Tile& tile = *first.tile;
+    const auto power = [](uint32_t word, unsigned byte) {
+        const int bits = word >> 8 * byte & 0xff;
+        return bits == 0xff ? Scales::nan : bits - 127;
+    };
+    Scales scales;
+    for (int group = 0; group < 8; group++) {
+        for (int half = 0; half < 2; half++)
+            scales.rows[group + 8 * half] =
+                power(mine(group * 4 + int(first.lane_a) * 2 + half)->scale_a, first.byte_a);
+        scales.columns[group] = power(mine(group * 4 + int(first.lane_b))->scale_b, first.byte_b);
+    }
+    const WarpMatrices all(lanes, tile, tile.k);
+    int ks[most_k];
+    for (int i = 0; i < tile.k; i++) ks[i] = i;
+    const int products = format_of(tile.a).fraction + format_of(tile.b).fraction;
+    multiply_specials(tile, all.a.bytes, all.b.bytes, all.d.bytes, ks, tile.k,
+                      {25, products, 23, false, 23}, &scales);
+    all.give_back(lanes);
+}
+
 namespace {
 ptx::MatrixRows& rows_of(Meeting* const* lanes, int lane) {
     return *static_cast<ptx::MatrixRows*>(lanes[lane]);

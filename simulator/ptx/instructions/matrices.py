@@ -123,6 +123,25 @@ def _mma(use: Use) -> str:
     return code + "}"
 
 
+def _mma_scaled(use: Use) -> str:
+    """`d, a, b, c, scale-a, {byte, lanes}, scale-b, {byte, lane}`."""
+    vectors = [use.vector(index) for index in range(8)]
+    counts = [len(vector) for vector in vectors]
+    if counts != [4, 4, 2, 4, 1, 2, 1, 2]:
+        raise NotPtx(f"{', '.join(map(str, counts))} registers in {use.instruction.mnemonic}")
+    types = ", ".join(f"$Type::{use.groups[name].upper()}" for name in "ab")
+    code = "{ "
+    for name, vector in zip("abd", vectors[1:4], strict=True):
+        code += array(f"simulator_of_{name}", vector, "uint32_t")
+    code += "static constexpr ::simulator::tensor_cores::Tile simulator_tile{"
+    code += f"{types}, $Type::F32, 16, 8, 32}}; "
+    scales = ", ".join(value for vector in vectors[4:] for value in vector)
+    code += "$mma_scaled(simulator_tile, simulator_of_a, simulator_of_b, simulator_of_d,"
+    code += f" {scales}); "
+    code += "".join(f"{t} = simulator_of_d[{i}]; " for i, t in enumerate(vectors[0]))
+    return code + "}"
+
+
 RULES = [
     Rule(rf"ldmatrix{_MATRICES}", _load, "matrices.h"),
     Rule(rf"stmatrix{_MATRICES}", _store, "matrices.h"),
@@ -136,6 +155,12 @@ RULES = [
         r"\.(?P<a>b1|[su][48]|f16|bf16|tf32|f64|e4m3|e5m2)\.(?P<b>b1|[su][48]|f16|bf16|tf32|f64|e4m3|e5m2)"
         r"\.(?P<c>f16|f32|f64|s32)(?P<bits>\.(?:xor|and)\.popc)?",
         _mma,
+        "mma.h",
+    ),
+    Rule(
+        r"mma\.sync\.aligned\.m16n8k32\.row\.col\.kind::mxf8f6f4\.block_scale"
+        r"(?:\.scale_vec::1X)?\.f32\.(?P<a>e4m3|e5m2)\.(?P<b>e4m3|e5m2)\.f32\.ue8m0",
+        _mma_scaled,
         "mma.h",
     ),
 ]
