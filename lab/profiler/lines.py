@@ -54,6 +54,9 @@ class Lines:
             known = self._places(launch, builds)
             if known is None:
                 continue
+            if not launch.instructions:
+                self.note = "There are no lines of source: ncu's source page has none."
+                continue
             self.any = True
             for place, row in self._with_places(launch, known):
                 self._add(place, row)

@@ -252,6 +252,8 @@ def launches(report: Path, *, by_line: bool = True) -> list[Launch]:
     if not by_line or not found:
         return found
     sources = parsed_source(_page(report, "source", "--print-source", "sass"))
+    if len(sources) != len(found):  # of what is not understood nothing is told
+        return found
     return [
         replace(launch, instructions=instructions)
         for launch, (_, instructions) in zip(found, sources, strict=True)

@@ -186,6 +186,13 @@ def test_without_the_disassembler_the_rest_is_told():
     assert "81% of its peak" in str(report)
 
 
+def test_without_a_source_page_the_rest_is_told():
+    report = profile(Launch("_Z5twicePf", METRICS))
+    assert "ncu's source page has none" in str(report)
+    assert not report.has_lines
+    assert "81% of its peak" in str(report)
+
+
 def checked(**counts: int) -> SimpleNamespace:
     names = ("requests", "sectors", "passes", "bank_conflicts")
     zero = dict.fromkeys(names, 0)
