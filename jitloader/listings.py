@@ -54,6 +54,10 @@ def _listing(language: str, build: Build) -> Listing:
             code,
             FOR_A_GPU.format(name=short, language=language, method=language.lower()),
         )
-    if language == "SASS":
-        return Listing(list(build.machine_code()), code)
-    return Listing(list(ptx(build.folder, build.log(), tuple(build.kept.items()))), code)
+    found = (
+        build.machine_code()
+        if language == "SASS"
+        else ptx(build.folder, build.log(), tuple(build.kept.items()))
+    )
+    note = "" if found else f"{build.name} has no function for a GPU."
+    return Listing(list(found), code, note)

@@ -274,6 +274,9 @@ def test_builds_are_shown_and_compared(monkeypatch):
     assert re.search(r"\+ mul.*0f40A00000", str(of_ptx))
     with pytest.raises(ValueError, match="leave out line, or against"):
         new.sass(line=4, against=old)
+    without = jitload.ensure(answer(1), target="cuda")
+    assert str(without.sass()) == f"{without.name} has no function for a GPU."
+    assert without.sass() == without.ptx("one") == []
 
 
 @pytest.mark.skipif(machine.cuda_home() is None, reason="no nvcc")
