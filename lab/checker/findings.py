@@ -39,7 +39,7 @@ HINTS = {
     "arrival count": "mbarrier.init says how many arrive in each phase.",
     "named barrier": "All who come to a barrier give the same count, of whole warps.",
     "register in use": "Wait with wgmma.wait_group before its registers are used.",
-    "missing wgmma.fence": "wgmma.fence after the registers have been written, before the product.",
+    "missing wgmma fence": "wgmma.fence after the registers have been written, before the product.",
     "refused launch": "CUDA would refuse it too.",
     "timeout": "Look for a loop whose end never comes. If the kernels only take long, give"
     " lab.check more seconds=, or smaller tensors.",
@@ -127,7 +127,7 @@ def _finding(it: dict[str, Any], data: dict[str, Any], places: Places) -> dict[s
             "other_block": tuple(other["block"]),
             "other_thread": other["thread"],
         }
-    elif it["kind"] == "deadlock":
+    elif it["kind"] in ("deadlock", "named barrier"):
         for row["other_file"], row["other_line"] in places.named_in(it["message"])[1:2]:
             row["other_access"] = "wait"
     elif it["kind"] == "timeout":

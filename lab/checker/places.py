@@ -23,12 +23,12 @@ class Places:
         for library in {site["library"] for site in sites} - {""}:
             offsets = [site["offset"] for site in sites if site["library"] == library]
             found[library] = symbols.frames(library, offsets)
-        self.sites = [
-            self._place(found[site["library"]].get(site["offset"], []))
-            if site["library"]
-            else (self.users_file(site["file"]) or site["file"], site["line"], "")
-            for site in sites
-        ]
+        self.sites = []
+        for site in sites:
+            place = self._place(found.get(site["library"], {}).get(site["offset"], []))
+            if not place[1] and site["line"]:  # an instruction that tells of itself
+                place = self.users_file(site["file"]) or site["file"], site["line"], ""
+            self.sites.append(place)
 
     def _place(self, frames: list[symbols.Frame]) -> tuple[str, int, str]:
         """The innermost line of a .cu or .cpp file; else of the header that has the kernel."""
@@ -68,7 +68,7 @@ class Places:
 
     def of(self, place: dict[str, Any], message: str) -> tuple[str, int, str]:
         """Of one access: its site's, or else what the recorder or a failure's message names."""
-        if place["site"] >= 0:
+        if place["site"] >= 0 and self.sites[place["site"]][1]:
             return self.sites[place["site"]]
         if place["line"]:
             return self.users_file(place["file"]) or place["file"], place["line"], ""

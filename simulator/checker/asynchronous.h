@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include "../executor/asynchronous.h"
 #include "../executor/watcher.h"
 #include "findings.h"
 #include "flights.h"
@@ -23,17 +24,11 @@ namespace {
 
 // How a wait at a line found the work of its thread, or of the block.
 struct Waits {
-    const char* what;
-    std::string file;
-    int line;
     uint64_t times = 0, in_flight = 0, most = 0;  // in flight: stages, each time and at most
 };
 
 // What tensor cores were asked for at a line.
 struct Products {
-    const char* what;
-    std::string file;
-    int line;
     std::string types;
     uint64_t products = 0, operations = 0;
 };
@@ -41,16 +36,21 @@ struct Products {
 class Asynchronous final : public WorkWatcher {
   public:
     bool is_watching = false, watches_registers = false;
-    std::map<std::pair<const char*, int>, Waits> waits;
-    std::map<std::pair<const char*, int>, Products> products;
+    std::map<const Site*, Waits> waits;
+    std::map<const Site*, Products> products;
 
     // ---- from the recorder
+    // Where the running thread asks for something.
+    Site& site_of(const char* what, const char* file, int line, Kind kind = Kind::Read,
+                  bool is_by_proxy = true, const void* from = told_from);
     void begin_launch();
     void begin_block(Block& block);
-    void end_block(const Error* error);
+    bool end_block(const Error* error);  // whether it has told what made the block fail
     // An access of the running thread, before it is made.
     void look(uintptr_t address, unsigned size, Kind kind, const Site& site);
     void look_at_register(uintptr_t address, unsigned size, Kind kind, const Site& site);
+    // Whether shared memory is the running block's, and not another's of its cluster.
+    bool is_own(const Region& region) const;
     // Whether a race is one with asynchronous work; then it gets words of its own.
     bool is_race_of(const Site& site, const Site& other, Finding& finding);
     void cross_proxies(const Site& site, Region& region, size_t spot, Touch touch,
@@ -70,6 +70,7 @@ class Asynchronous final : public WorkWatcher {
                        int line) override;
     void mbarrier_change(const uint64_t* barrier, int64_t bytes, uint32_t arriving, bool has_ended,
                          const char* what, const char* file, int line) override;
+    void mbarrier_awaited(const uint64_t* barrier) override { mine().awaited = barrier; }
     void mbarrier_wait(const uint64_t* barrier, bool had_to_wait, const char* file,
                        int line) override;
     void product(const tensor_cores::Tile& tile, const char* what, const char* file,
@@ -112,15 +113,13 @@ class Asynchronous final : public WorkWatcher {
         uintptr_t begin, end;
         bool is_a, is_done, is_touched;
         unsigned group;
-        const char* file;
-        int line;
+        const Site* asked;
     };
     struct Reads {
         std::vector<Range> ranges;
         unsigned group;
         uint32_t id;
-        const char* file;
-        int line;
+        const Site* asked;
     };
     // What a thread of the running block has asked for.
     struct Mine {
@@ -134,9 +133,11 @@ class Asynchronous final : public WorkWatcher {
         bool has_fenced = false;
         // The last mbarrier that it has waited at.
         const uint64_t* waited_at = nullptr;
-        bool waited_at_all = false;
+        bool was_stale = false;  // for a phase that it had seen end before, or that never was
         uint32_t works_before = 0;
-        int line = 0;
+        const Site* wait = nullptr;
+        const uint64_t* awaited = nullptr;
+        std::map<const uint64_t*, uint64_t> seen;  // how many phases of a barrier had ended then
     };
     struct OfBlock {
         const Block* block = nullptr;
@@ -144,7 +145,7 @@ class Asynchronous final : public WorkWatcher {
         std::vector<std::vector<uint32_t>> fences;  // of each thread, when it has fenced proxies
         std::vector<std::pair<uint32_t, unsigned>> all_fences;  // and whoever it was
         unsigned registers[max_threads / 128 + 1] = {};
-        int registers_line = 0;
+        const Site* more_registers = nullptr;
     };
     struct Mbarrier {
         uint32_t count, block, time;
@@ -152,11 +153,8 @@ class Asynchronous final : public WorkWatcher {
         uint64_t cluster_barriers;
         const Block* of;
         bool is_fenced;
-        const char* file;
-        int line;
-        const char* expect_file = "";
-        int expect_line = 0;
-        uint64_t announced = 0;
+        const Site *init, *expect;
+        uint64_t announced = 0, ended = 0;
         std::map<uint32_t, const Site*> coming;  // copies that are to tell it
     };
     // A tile that was copied into shared memory by a tensor map, and how.
@@ -166,8 +164,8 @@ class Asynchronous final : public WorkWatcher {
         const Site *asked, *done;
     };
 
-    Site& site_of(const char* what, const char* file, int line, Kind kind, Role role,
-                  bool is_by_proxy);
+    Site& done(const Site& asked);  // and where it is seen to be done
+    Site& site_of(const Site& like);
     Mine& mine();
     OfBlock& of_block();
     uint32_t begin(const Site& asked, const uint64_t* barrier);
@@ -175,22 +173,21 @@ class Asynchronous final : public WorkWatcher {
     Work* find(uint32_t id);
     void touch(Site& site, uintptr_t begin, size_t bytes, size_t granularity);
     void count_bulk(Site& site, uintptr_t begin, size_t bytes);
-    void note_wait(const char* what, const char* file, int line, size_t in_flight);
+    void note_wait(const Site& at, size_t in_flight);
     template <class Visit>
     void for_each_range(const BulkCopy& copy, Visit visit);
-    void ask(const BulkCopy& copy);
     void done_reading(const BulkCopy& copy);
     void done_writing(const BulkCopy& copy);
-    void visible(const uint64_t* barrier, const char* what, const char* file, int line);
-    void explain(const Error& error);
+    void visible(const uint64_t* barrier, const Site& user);
+    bool explain(const Error& error);
     void look_at_other_block(uintptr_t address, unsigned size, Kind kind, const Site& site);
     void read_matrix(uint64_t descriptor, bool is_transposed, uint32_t first, uint32_t lines,
-                     uint32_t row_bytes, Reads& reads, Site& asked, const char* file, int line);
+                     uint32_t row_bytes, Reads& reads, Site& asked);
     bool is_fenced(const Touch& before, unsigned thread);
-    void say(const char* kind, std::string message, const char* what, const char* file, int line,
-             const Site* other = nullptr, Severity severity = Severity::Error);
+    void say(const char* kind, std::string message, const Site& at, const Site* other = nullptr,
+             const char* other_access = "", unsigned other_thread = 0);
 
-    std::map<std::tuple<const char*, int, const char*, Kind, Role>, unsigned> known;
+    std::map<std::tuple<uintptr_t, const char*, int, const char*, Kind, Role>, unsigned> known;
     Flights reads, writes;
     std::deque<Work> works;
     uint32_t first_work = 1, open_works = 0;

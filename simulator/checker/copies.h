@@ -27,8 +27,8 @@ void Asynchronous::begin_block(Block& block) {
 }
 
 // What it has not waited for is of no consequence to others any more.
-void Asynchronous::end_block(const Error* error) {
-    if (error) explain(*error);
+bool Asynchronous::end_block(const Error* error) {
+    const bool is_told = error && explain(*error);
     const Block* block = recorder.block;
     auto found = blocks.find(block);
     if (found != blocks.end()) {
@@ -51,6 +51,7 @@ void Asynchronous::end_block(const Error* error) {
         blocks.erase(found);
     }
     ended.insert(block);
+    return is_told;
 }
 
 Asynchronous::OfBlock& Asynchronous::of_block() { return blocks[recorder.block]; }
@@ -58,20 +59,36 @@ Asynchronous::Mine& Asynchronous::mine() { return of_block().threads[recorder.bl
 
 // ---- What has been asked for
 
-Site& Asynchronous::site_of(const char* what, const char* file, int line, Kind kind, Role role,
-                            bool is_by_proxy) {
-    const auto [found, is_new] = known.insert({{file, line, what, kind, role}, 0});
+Site& Asynchronous::site_of(const char* what, const char* file, int line, Kind kind,
+                            bool is_by_proxy, const void* from) {
+    const uintptr_t pc = reinterpret_cast<uintptr_t>(from);
+    Site like{pc ? pc - 1 : 0, 0, kind, Role::Asked, what, file, line};
+    like.issuer = recorder.block->rank;
+    like.is_by_proxy = is_by_proxy;
+    like.counts = !is_by_proxy;
+    return site_of(like);
+}
+
+Site& Asynchronous::done(const Site& asked) {
+    Site like{asked.pc, 0, asked.kind, Role::Done, asked.what, asked.file, asked.line};
+    like.issuer = asked.issuer;
+    like.counts = false;
+    like.is_by_proxy = asked.is_by_proxy;
+    return site_of(like);
+}
+
+Site& Asynchronous::site_of(const Site& like) {
+    const auto [found, is_new] =
+        known.insert({{like.pc, like.file, like.line, like.what, like.kind, like.role}, 0});
     if (is_new) {
         if (recorder.sites.size() == most_sites)
             stop_block("it touches memory from more places than the checker can tell apart");
         found->second = recorder.sites.size();
-        recorder.sites.push_back({0, found->second, kind, role, what, file, line});
-        Site& site = recorder.sites.back();
-        site.counts = role == Role::Asked && !is_by_proxy;
-        site.is_by_proxy = is_by_proxy && role == Role::Asked;
+        recorder.sites.push_back(like);
+        recorder.sites.back().id = found->second;
     }
     Site& site = recorder.sites[found->second];
-    if (role == Role::Asked) site.issuer = recorder.block->rank;
+    site.issuer = like.issuer;
     return site;
 }
 
@@ -114,8 +131,8 @@ void Asynchronous::touch(Site& site, uintptr_t begin, size_t bytes, size_t granu
     }
 }
 
-void Asynchronous::note_wait(const char* what, const char* file, int line, size_t in_flight) {
-    Waits& it = waits.insert({{file, line}, {what, file, line}}).first->second;
+void Asynchronous::note_wait(const Site& at, size_t in_flight) {
+    Waits& it = waits[&at];
     it.times++;
     it.in_flight += in_flight;
     it.most = std::max<uint64_t>(it.most, in_flight);
@@ -124,15 +141,15 @@ void Asynchronous::note_wait(const char* what, const char* file, int line, size_
 // ---- cp.async
 
 void Asynchronous::copy(const AsyncCopy& copy, const char* what, const char* file, int line) {
-    Site& from = site_of(what, file, line, Kind::Read, Role::Asked, false);
-    Site& to = site_of(what, file, line, Kind::Write, Role::Asked, false);
+    Site& from = site_of(what, file, line, Kind::Read, false);
+    Site& to = site_of(what, file, line, Kind::Write, false);
     const uintptr_t bytes = copy.count ? (copy.count - 1) * copy.stride + copy.piece : 0;
     const auto is_there = [&](uintptr_t begin, size_t bytes) {
         const Region* region = bytes ? recorder.region_at(begin) : nullptr;
         return region && region->holds(begin, bytes);
     };
-    if (bytes && !is_there(uintptr_t(copy.from), bytes))
-        return recorder.outside(from, uintptr_t(copy.from), bytes);
+    const bool is_outside = bytes && !is_there(uintptr_t(copy.from), bytes);
+    if (is_outside) recorder.outside(from, uintptr_t(copy.from), bytes);
     if (!is_there(uintptr_t(copy.to), bytes + copy.zeros))
         return recorder.outside(to, uintptr_t(copy.to), bytes + copy.zeros);
     const uint32_t id = begin(to, nullptr);
@@ -143,7 +160,7 @@ void Asynchronous::copy(const AsyncCopy& copy, const char* what, const char* fil
         const Access access(at, size, site.id);
         if (!recorder.trace->add(recorder.block->rank, access)) recorder.inspect_at_once(access);
     };
-    for (size_t i = 0; i < copy.count; i++)
+    for (size_t i = 0; i < copy.count && !is_outside; i++)
         trace(from, uintptr_t(copy.from) + i * copy.stride, copy.piece);
     for (size_t i = 0; i < copy.count; i++) {
         const uintptr_t at = uintptr_t(copy.to) + i * copy.stride;
@@ -160,14 +177,12 @@ void Asynchronous::commit_copies() { mine().batches++; }
 
 void Asynchronous::copies_done(size_t prior, const char* file, int line) {
     Mine& it = mine();
-    note_wait("cp.async.wait_group", file, line,
+    note_wait(site_of("cp.async.wait_group", file, line),
               it.copies.empty() ? 0 : it.batches - it.copies.front().batch);
     while (!it.copies.empty() && it.copies.front().batch + prior < it.batches) {
         const OwnCopy& own = it.copies.front();
-        const Work* work = find(own.id);
-        const Site& asked = *work->asked;
-        Site& done = site_of(asked.what, asked.file, asked.line, Kind::Write, Role::Done, false);
-        done.issuer = work->thread;
+        Site& done = this->done(*find(own.id)->asked);
+        done.issuer = recorder.block->rank;
         for (size_t i = 0; i < own.copy.count; i++) {
             const uintptr_t at = uintptr_t(own.copy.to) + i * own.copy.stride;
             touch(done, at, own.copy.piece, 16);
@@ -232,11 +247,11 @@ void Asynchronous::count_bulk(Site& site, uintptr_t begin, size_t bytes) {
 }
 
 void Asynchronous::bulk_copy(const Block& of, BulkCopy& copy) {
-    if (copy.barrier) visible(copy.barrier, copy.what, copy.file, copy.line);
     const bool adds = copy.reduction != Reduction::None;
     const Kind writing = adds ? Kind::Atomic : Kind::Write;
-    Site& from = site_of(copy.what, copy.file, copy.line, Kind::Read, Role::Asked, true);
-    Site& to = site_of(copy.what, copy.file, copy.line, writing, Role::Asked, true);
+    Site& from = site_of(copy.what, copy.file, copy.line);
+    Site& to = site_of(copy.what, copy.file, copy.line, writing);
+    if (copy.barrier) visible(copy.barrier, to);
     copy.id = begin(copy.barrier ? to : from, copy.barrier);
     // What follows on each other in memory is counted together: a swizzle scatters its other end.
     Range runs[2] = {};
@@ -270,8 +285,7 @@ void Asynchronous::bulk_copy(const Block& of, BulkCopy& copy) {
         auto next = tiles.lower_bound(begin);
         if (next != tiles.begin() && std::prev(next)->second.end > begin) --next;
         while (next != tiles.end() && next->first < end) next = tiles.erase(next);
-        tiles[begin] = {end, copy.map.swizzle, &to,
-                        &site_of(copy.what, copy.file, copy.line, Kind::Write, Role::Done, true)};
+        tiles[begin] = {end, copy.map.swizzle, &to, &done(to)};
     }
     if (copy.barrier) {
         auto found = mbarriers.find(copy.barrier);
@@ -284,7 +298,8 @@ void Asynchronous::bulk_copy(const Block& of, BulkCopy& copy) {
 }
 
 void Asynchronous::done_reading(const BulkCopy& copy) {
-    Site& done = site_of(copy.what, copy.file, copy.line, Kind::Read, Role::Done, true);
+    Site& done =
+        this->done(site_of(copy.what, copy.file, copy.line, Kind::Read, true, copy.asked_from));
     for_each_range(copy, [&](uintptr_t at, size_t bytes, bool is_written) {
         if (is_written) return;
         touch(done, at, bytes, 16);
@@ -295,7 +310,7 @@ void Asynchronous::done_reading(const BulkCopy& copy) {
 void Asynchronous::done_writing(const BulkCopy& copy) {
     const bool adds = copy.reduction != Reduction::None;
     const Kind kind = adds ? Kind::Atomic : Kind::Write;
-    Site& done = site_of(copy.what, copy.file, copy.line, kind, Role::Done, true);
+    Site& done = this->done(site_of(copy.what, copy.file, copy.line, kind, true, copy.asked_from));
     for_each_range(copy, [&](uintptr_t at, size_t bytes, bool is_written) {
         if (!is_written) return;
         touch(done, at, bytes, adds ? size_of(copy.type) : 16);
@@ -315,7 +330,7 @@ void Asynchronous::commit_group() { mine().groups++; }
 
 void Asynchronous::groups_done(size_t prior, bool until_read, const char* file, int line) {
     Mine& it = mine();
-    note_wait("cp.async.bulk.wait_group", file, line,
+    note_wait(site_of("cp.async.bulk.wait_group", file, line),
               it.group_copies.empty() ? 0 : it.groups - it.group_copies.front().group);
     for (GroupCopy& own : it.group_copies) {
         if (own.group + prior >= it.groups) break;
@@ -355,16 +370,22 @@ void Asynchronous::look(uintptr_t address, unsigned size, Kind kind, const Site&
     finding.message = is_written ? "it has not been waited for, and may still write there"
                                  : "it has not been waited for, and may still read there";
     const Mine& it = mine();
-    if (is_written && work->barrier && it.waited_at == work->barrier && !it.waited_at_all &&
+    if (is_written && work->barrier && it.waited_at == work->barrier && it.was_stale &&
         it.works_before > first_work + unsigned(work - &works[0]) && kind == Kind::Read) {
         finding.kind = "wrong parity";
-        finding.message = text(
-            "the wait at line %d returned at once, for the phase of that parity had ended before "
-            "the copy was asked for",
-            it.line);
-        finding.other.line = it.line;
+        finding.message =
+            "the wait returned at once, for the phase of that parity had ended before the copy was "
+            "asked for";
+        finding.other = {"wait", it.wait, "", 0, recorder.serial, recorder.block->rank};
     }
     recorder.report(finding);
+}
+
+bool Asynchronous::is_own(const Region& region) const {
+    const Block& block = *recorder.block;
+    const auto p = reinterpret_cast<const char*>(region.begin);
+    return size_t(p - block.dynamic_shared) < std::max<size_t>(1, block.launch->shared) ||
+           (p >= block.static_begin && p < block.static_end);
 }
 
 // The shared memory of another block of the cluster, which may have ended.
@@ -396,16 +417,13 @@ bool Asynchronous::is_race_of(const Site& site, const Site& other, Finding& find
     return true;
 }
 
-void Asynchronous::say(const char* kind, std::string message, const char* what, const char* file,
-                       int line, const Site* other, Severity severity) {
+void Asynchronous::say(const char* kind, std::string message, const Site& at, const Site* other,
+                       const char* other_access, unsigned other_thread) {
     Finding finding{};
     finding.kind = kind;
     finding.message = std::move(message);
-    finding.place = {what, nullptr, file, line, recorder.serial, recorder.block->rank};
-    if (other)
-        finding.other = {
-            access_names[int(other->kind)], other, "", 0, recorder.serial, other->issuer};
-    finding.severity = severity;
+    finding.place = {at.what, &at, "", 0, recorder.serial, recorder.block->rank};
+    if (other) finding.other = {other_access, other, "", 0, recorder.serial, other_thread};
     recorder.report(finding);
 }
 

@@ -16,11 +16,11 @@ namespace {
 enum class Role : uint8_t { Thread, Asked, Done };
 
 struct Site {
-    uintptr_t pc;  // or 0 for asynchronous work, of which file and line are known
+    uintptr_t pc;
     unsigned id;
     Kind kind;
     Role role = Role::Thread;
-    const char *what = "", *file = "";  // the instruction that asks for it
+    const char *what = "", *file = "";  // of an instruction that tells of itself
     int line = 0;
     unsigned issuer = 0;       // who asked for it last
     bool counts = true;        // its requests are those of a warp
@@ -93,12 +93,19 @@ class Findings {
         return false;
     }
 
-    // What was read before a racing thread wrote it: the race is the news.
+    // What was read before a racing thread wrote it: the race is the news; and what comes of an
+    // mbarrier that nobody has initialised yet.
     void drop_explained() {
+        const auto same = [](const Site* a, const Site* b) { return a && b && a->pc == b->pc; };
+        const bool unseen = has({"mbarrier not visible"});
         const auto is_explained = [&](const Finding& it) {
+            if (unseen && (it.is("deadlock") || (it.is("uninitialised") && it.place.site &&
+                                                 it.place.site->kind == Kind::Atomic)))
+                return true;
             for (const Finding& race : all)
-                if (it.is("uninitialised") && race.is("race") && race.region == it.region &&
-                    (race.place.site == it.place.site || race.other.site == it.place.site))
+                if (it.is("uninitialised") && (race.is("race") || race.is("asynchronous race")) &&
+                    race.region == it.region &&
+                    (same(race.place.site, it.place.site) || same(race.other.site, it.place.site)))
                     return true;
             return false;
         };

@@ -187,7 +187,8 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     const bool was_read = writes && region.last_read >= begin;
     const bool must_be_written =
         (site.kind == Kind::Read || site.kind == Kind::Atomic) && site.role != Role::Done &&
-        (region.is_shared() || region.type == Region::Fresh) && !region.written_before;
+        (region.is_shared() ? !block->cluster || asynchronous.is_own(region)
+                            : region.type == Region::Fresh && !region.written_before);
     if (writes)
         region.note_writes(order.now, !is_sampled);
     else

@@ -16,12 +16,12 @@ void Asynchronous::mbarrier_init(const uint64_t* barrier, uint32_t count, const 
     it.thread = recorder.block->rank;
     it.of = recorder.block;
     it.cluster_barriers = static_cast<const Worker*>(recorder.block)->cluster_barriers();
-    it.file = file, it.line = line;
+    it.init = &site_of("mbarrier.init", file, line);
     mbarriers[barrier] = std::move(it);
 }
 
 // Whether the running thread may use it already.
-void Asynchronous::visible(const uint64_t* barrier, const char* what, const char* file, int line) {
+void Asynchronous::visible(const uint64_t* barrier, const Site& user) {
     const auto found = mbarriers.find(barrier);
     if (found == mbarriers.end()) return;
     const Mbarrier& it = found->second;
@@ -31,18 +31,16 @@ void Asynchronous::visible(const uint64_t* barrier, const char* what, const char
         const auto* worker = static_cast<const Worker*>(recorder.block);
         if (worker->cluster_barriers() != it.cluster_barriers) return;
         reason =
-            "another block of the cluster has initialised it, and the cluster's barrier has "
-            "not been passed since";
+            "another block of the cluster has initialised it, and the cluster's barrier has not "
+            "been passed since";
     } else {
         if (it.block != recorder.serial || it.thread == thread ||
+            it.time < recorder.order.block_begin ||
             recorder.order.is_ordered(Touch(it.time, it.thread, 0, false), thread))
             return;
         reason = text("thread %u has initialised it, and no barrier has followed", it.thread);
     }
-    say("mbarrier not visible", reason, what, file, line);
-    Finding& finding = recorder.findings.all.back();
-    if (finding.other.line == 0 && finding.is("mbarrier not visible"))
-        finding.other = {"mbarrier.init", nullptr, it.file, it.line, it.block, it.thread};
+    say("mbarrier not visible", reason, user, it.init, "mbarrier.init", it.thread);
 }
 
 void Asynchronous::mbarrier_change(const uint64_t* barrier, int64_t bytes, uint32_t arriving,
@@ -51,21 +49,22 @@ void Asynchronous::mbarrier_change(const uint64_t* barrier, int64_t bytes, uint3
     if (found == mbarriers.end()) return;
     Mbarrier& it = found->second;
     if (has_ended) {
-        if (!it.coming.empty()) {
-            const Site* copy = it.coming.begin()->second;
+        if (!it.coming.empty())
             say("expect_tx",
                 text("the phase has ended with %zu of its copies still to come: %llu bytes were "
                      "announced",
                      it.coming.size(), (unsigned long long)it.announced),
-                "mbarrier.expect_tx", it.expect_line ? it.expect_file : it.file,
-                it.expect_line ? it.expect_line : it.line, copy);
-        }
+                it.expect ? *it.expect : *it.init, it.coming.begin()->second, "copy",
+                it.coming.begin()->second->issuer);
         it.announced = 0;
+        it.ended++;
         return;
     }
-    if (bytes >= 0) visible(barrier, what, file, line);
+    if (bytes < 0) return;  // of a copy
+    const Site& user = site_of(what, file, line);
+    visible(barrier, user);
     if (bytes > 0) {
-        it.expect_file = file, it.expect_line = line;
+        it.expect = &user;
         it.announced += bytes;
     }
 }
@@ -73,45 +72,49 @@ void Asynchronous::mbarrier_change(const uint64_t* barrier, int64_t bytes, uint3
 void Asynchronous::mbarrier_wait(const uint64_t* barrier, bool had_to_wait, const char* file,
                                  int line) {
     Mine& it = mine();
+    const Site& at = site_of("mbarrier.try_wait", file, line);
     it.waited_at = barrier;
-    it.waited_at_all = had_to_wait;
+    if (const auto found = mbarriers.find(barrier); found != mbarriers.end()) {
+        const uint64_t ended = found->second.ended;
+        const auto [seen, is_first] = it.seen.insert({barrier, ended});
+        it.was_stale = !had_to_wait && (ended == 0 || (!is_first && seen->second == ended));
+        seen->second = ended;
+    }
     it.works_before = first_work + works.size();
-    it.line = line;
+    it.wait = &at;
     std::set<const uint64_t*> stages;
     for (const Work& work : works)
         if (work.is_open && work.barrier && work.block == recorder.serial)
             stages.insert(work.barrier);
-    note_wait("mbarrier.try_wait", file, line, stages.size() + had_to_wait);
-    visible(barrier, "mbarrier.try_wait", file, line);
+    note_wait(at, stages.size() + had_to_wait);
+    visible(barrier, at);
 }
 
 // Where a block waits for ever: which bytes were announced and do not come, or come unannounced.
-void Asynchronous::explain(const Error& error) {
-    if (error.message.find("wait for others") == std::string::npos) return;
+bool Asynchronous::explain(const Error& error) {
+    if (error.message.find("wait for others") == std::string::npos) return false;
     std::set<const uint64_t*> told;
     for (const auto& [block, of_block] : blocks) {
-        const auto* worker = static_cast<const Worker*>(block);
-        if (!worker->bulk_copies) continue;
-        for (const auto& [rank, barrier] : worker->bulk_copies->waits_at) {
-            const auto found = mbarriers.find(barrier);
-            const MbarrierState state = state_of(barrier);
-            if (found == mbarriers.end() || state.awaited() || state.bytes() == 0 ||
-                !told.insert(barrier).second)
+        for (const auto& [rank, mine] : of_block.threads) {
+            const auto found = mbarriers.find(mine.awaited);
+            if (found == mbarriers.end()) continue;
+            const MbarrierState state = state_of(mine.awaited);
+            if (state.awaited() || state.bytes() == 0 || !told.insert(mine.awaited).second)
                 continue;
             const Mbarrier& it = found->second;
             const long long bytes = state.bytes();
-            const Thread& thread = worker->threads[rank];
+            const Thread& thread = block->threads[rank];
             say("expect_tx",
                 bytes > 0 ? text("%lld of the %llu bytes that were announced never come", bytes,
                                  (unsigned long long)it.announced)
                           : text("%lld bytes more have come than the %llu that were announced",
                                  -bytes, (unsigned long long)it.announced),
-                "mbarrier.expect_tx", it.expect_line ? it.expect_file : it.file,
-                it.expect_line ? it.expect_line : it.line);
-            recorder.findings.all.back().other = {
-                "mbarrier.try_wait", nullptr, thread.file, thread.line, recorder.serial, rank};
+                it.expect ? *it.expect : *it.init,
+                &site_of("mbarrier.try_wait", thread.file, thread.line, Kind::Read, true, nullptr),
+                "wait", rank);
         }
     }
+    return !told.empty();
 }
 
 // What kind of finding it is that a failure's message tells of.

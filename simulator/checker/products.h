@@ -18,7 +18,7 @@ constexpr unsigned type_bits[] = {16, 16, 32, 8, 8, 64, 8, 8, 4, 4, 1, 32, 32};
 void Asynchronous::product(const tensor_cores::Tile& tile, const char* what, const char* file,
                            int line) {
     if (recorder.block->rank % warp_size || !recorder.is_counting) return;
-    Products& it = products.insert({{file, line}, {what, file, line}}).first->second;
+    Products& it = products[&site_of(what, file, line)];
     if (it.types.empty())
         it.types = text("%s * %s + %s", type_names[int(tile.a)], type_names[int(tile.b)],
                         type_names[int(tile.d)]);
@@ -34,39 +34,38 @@ void Asynchronous::warpgroup_product(const tensor_cores::WarpgroupTile& tile, ui
     const uint32_t of_b = tile.is_sparse ? 2 : 1;  // B has twice the k of a sparse A
     Mine& it = mine();
     const unsigned rank = recorder.block->rank;
+    Site& asked = site_of(what, file, line);
     if (!it.has_fenced) {
-        say("missing wgmma.fence",
+        say("missing wgmma fence",
             "the first product of a warp comes after wgmma.fence, which orders it after what has "
             "been written to its registers",
-            what, file, line);
+            asked);
         it.has_fenced = true;
     }
     // A warp's matrix A are 16 rows of its own; B is the warpgroup's.
     if (rank % warp_size == 0) {
-        Site& asked = site_of(what, file, line, Kind::Read, Role::Asked, true);
-        Reads reading{{}, it.products, begin(asked, nullptr), file, line};
+        Reads reading{{}, it.products, begin(asked, nullptr), &asked};
         const uint32_t row_bytes = tile.tile.k * type_bits[int(tile.tile.a)] / 8;
         if (!tile.a_in_registers)
-            read_matrix(a, tile.a_is_transposed, rank / warp_size % 4 * 16, 16, row_bytes, reading,
-                        asked, file, line);
+            read_matrix(
+                a, tile.a_is_transposed, rank / warp_size % 4 * 16, 16, row_bytes, reading, asked);
         if (rank / warp_size % 4 == 0)
-            read_matrix(b, tile.b_is_transposed, 0, tile.tile.n, row_bytes * of_b, reading, asked,
-                        file, line);
+            read_matrix(b, tile.b_is_transposed, 0, tile.tile.n, row_bytes * of_b, reading, asked);
         it.reads.push_back(std::move(reading));
     }
     const auto use = [&](uintptr_t begin, uintptr_t end, bool is_a) {
         for (Registers& its : it.registers) {
             if (its.begin != begin || its.end != end || its.is_a != is_a) continue;
             if (its.is_done && its.is_touched && !is_a) {
-                say("missing wgmma.fence",
+                say("missing wgmma fence",
                     "its accumulators have been written to since the product before, and no "
                     "wgmma.fence has followed",
-                    what, file, line);
+                    asked);
             }
-            its = {begin, end, is_a, false, false, it.products, file, line};
+            its = {begin, end, is_a, false, false, it.products, &asked};
             return;
         }
-        it.registers.push_back({begin, end, is_a, false, false, it.products, file, line});
+        it.registers.push_back({begin, end, is_a, false, false, it.products, &asked});
     };
     const auto use_all = [&](auto place, int count, bool is_a) {
         for (int i = 0; i < count;) {
@@ -88,10 +87,8 @@ void Asynchronous::warpgroup_product(const tensor_cores::WarpgroupTile& tile, ui
 
 // `lines` of a matrix from the first on, of so many bytes along k; transposed, the lines are k.
 void Asynchronous::read_matrix(uint64_t bits, bool is_transposed, uint32_t first, uint32_t lines,
-                               uint32_t row_bytes, Reads& reading, Site& asked, const char* file,
-                               int line) {
+                               uint32_t row_bytes, Reads& reading, Site& asked) {
     const Descriptor descriptor(bits);
-    const char* what = "wgmma.mma_async";
     const Block& block = *recorder.block;
     const auto at = [&](uint32_t offset) {
         const uint32_t address = (descriptor.start + offset) & (window - 1);
@@ -108,7 +105,7 @@ void Asynchronous::read_matrix(uint64_t bits, bool is_transposed, uint32_t first
                  "begins %u bytes past a multiple of that, with a base offset of 0",
                  descriptor.swizzle, 128 * lines_of_pattern,
                  unsigned(descriptor.start % (128 * lines_of_pattern))),
-            what, file, line);
+            asked);
     auto tile = tiles.upper_bound(start);
     if (tile != tiles.begin() && start < (--tile)->second.end) {
         const Tile& its = tile->second;
@@ -122,7 +119,7 @@ void Asynchronous::read_matrix(uint64_t bits, bool is_transposed, uint32_t first
                 text("the descriptor says a swizzle of %u bytes, and the tensor map by which the "
                      "tile was copied one of %u",
                      descriptor.swizzle, its.swizzle),
-                what, file, line, its.asked);
+                asked, its.asked, "copy", its.asked->issuer);
     }
     const auto read = [&](uint32_t offset) {
         const uintptr_t address = at(offset);
@@ -156,7 +153,7 @@ void Asynchronous::warpgroup_done(unsigned prior, const char* file, int line) {
     unsigned oldest = it.products;
     for (const Registers& its : it.registers)
         if (!its.is_done) oldest = std::min(oldest, its.group);
-    note_wait("wgmma.wait_group", file, line, it.products - oldest);
+    note_wait(site_of("wgmma.wait_group", file, line), it.products - oldest);
     for (Registers& its : it.registers)
         if (its.group + prior < it.products) its.is_done = true;
     it.registers.erase(std::remove_if(it.registers.begin(), it.registers.end(),
@@ -164,7 +161,7 @@ void Asynchronous::warpgroup_done(unsigned prior, const char* file, int line) {
                        it.registers.end());
     while (!it.reads.empty() && it.reads.front().group + prior < it.products) {
         const Reads& done = it.reads.front();
-        Site& site = site_of("wgmma.mma_async", done.file, done.line, Kind::Read, Role::Done, true);
+        Site& site = this->done(*done.asked);
         for (const Range& range : done.ranges) {
             touch(site, range.begin, range.bytes, 16);
             reads.clear(range.begin, range.bytes, done.id);
@@ -196,11 +193,10 @@ void Asynchronous::look_at_register(uintptr_t address, unsigned size, Kind kind,
         if (its.is_a && kind == Kind::Read) continue;
         Finding finding =
             recorder.at("register in use", site, nullptr, address, size, recorder.block->rank);
-        finding.message = text(
-            "%s of %s of the product at line %d, which has not been waited for",
-            access_names[int(kind)], its.is_a ? "a register with A" : "an accumulator", its.line);
-        finding.other = {
-            "wgmma.mma_async", nullptr, its.file, its.line, recorder.serial, recorder.block->rank};
+        finding.message =
+            text("%s of %s of a product that has not been waited for", access_names[int(kind)],
+                 its.is_a ? "a register with A" : "an accumulator");
+        finding.other = {"product", its.asked, "", 0, recorder.serial, recorder.block->rank};
         recorder.report(finding);
     }
 }
@@ -211,7 +207,8 @@ void Asynchronous::registers(unsigned count, bool is_more, const char* file, int
     unsigned& mine = of.registers[recorder.block->rank / 128];
     const unsigned before = mine;
     mine = count;
-    of.registers_line = line;
+    const Site& at = site_of(is_more ? "setmaxnreg.inc" : "setmaxnreg.dec", file, line);
+    if (is_more) of.more_registers = &at;
     unsigned total = 0;
     for (unsigned each : of.registers) total += each;
     if (before != count && total > 512)
@@ -219,7 +216,7 @@ void Asynchronous::registers(unsigned count, bool is_more, const char* file, int
             text("the warpgroups ask for %u registers per thread together, and a multiprocessor "
                  "has 512 for the threads of one: this one would wait for ever",
                  total),
-            is_more ? "setmaxnreg.inc" : "setmaxnreg.dec", file, line);
+            of.more_registers ? *of.more_registers : at);
 }
 
 }  // namespace

@@ -42,14 +42,12 @@ bool Asynchronous::is_fenced(const Touch& before, unsigned thread) {
 // Asynchronous work touches what threads have touched before, and is ordered after them.
 void Asynchronous::cross_proxies(const Site& site, Region& region, size_t spot, Touch touch,
                                  uintptr_t address) {
-    if (!region.is_shared()) return;
+    if (!region.is_shared() || site.role == Role::Done) return;
     const uint32_t begin = recorder.order.shared_begin;
     const auto cross = [&](const Touch& before, bool was_written) {
         if (before.time < std::max(begin, recorder.order.block_begin)) return;
         const Site& other = recorder.sites[before.site];
-        if (other.is_by_proxy || (other.role == Role::Done && other.counts == false &&
-                                  strncmp(other.what, "cp.async.bulk", 13) == 0))
-            return;
+        if (other.is_by_proxy) return;
         if (!recorder.order.is_ordered(before, touch.thread)) return;  // a race, which is told
         if (is_fenced(before, touch.thread)) return;
         Finding finding =

@@ -76,6 +76,7 @@ class Recorder final : public Watcher {
 
     void begin_launch(const Launch& launch, Memory shared,
                       std::initializer_list<Memory> executors) override;
+    void forget_launch() override { launches.pop_back(); }
     uint64_t block_in_order(uint64_t n) const override;
     const uint16_t* threads_in_order() const override { return order_of_threads.data(); }
     void begin_block(Block& block, uint64_t index) override;

@@ -88,17 +88,15 @@ class Report {
         });
         out += section("waits", recorder.asynchronous.waits, [](const auto& pair) {
             const Waits& it = pair.second;
-            return text("\"line\": %d, \"times\": %llu, \"in_flight\": %llu, \"most\": %llu",
-                        it.line, (unsigned long long)it.times, (unsigned long long)it.in_flight,
-                        (unsigned long long)it.most) +
-                   ", \"what\": " + quoted(it.what) + ", \"file\": " + quoted(it.file);
+            return text("\"site\": %u, \"times\": %llu, \"in_flight\": %llu, \"most\": %llu",
+                        pair.first->id, (unsigned long long)it.times,
+                        (unsigned long long)it.in_flight, (unsigned long long)it.most);
         });
         out += section("products", recorder.asynchronous.products, [](const auto& pair) {
             const Products& it = pair.second;
-            return text("\"line\": %d, \"products\": %llu, \"operations\": %llu", it.line,
+            return text("\"site\": %u, \"products\": %llu, \"operations\": %llu", pair.first->id,
                         (unsigned long long)it.products, (unsigned long long)it.operations) +
-                   ", \"what\": " + quoted(it.what) + ", \"types\": " + quoted(it.types) +
-                   ", \"file\": " + quoted(it.file);
+                   ", \"types\": " + quoted(it.types);
         });
         out += section("stood", recorder.blocks_stood, [](const BlockStood& it) {
             return "\"block\": " + list(it.block.x, it.block.y, it.block.z) + ", " +

@@ -175,14 +175,16 @@ void Recorder::return_to_block(Block& to_run, uint64_t n) {
 }
 
 bool Recorder::end_block(const Error* error) {
+    bool is_told = false;
     if (mode == Mode::Full) {
         for (unsigned w = 0; w * warp_size < order_of_threads.size(); w++) flush(w);
         order.end_block();
-        asynchronous.end_block(error);
+        is_told = asynchronous.end_block(error);
     }
     mode = Mode::Off;
     launches.back().ended += !is_dropped() && !time_limit.is_over;
     if (!error || stopped) return true;
+    if (is_told) return false;
     const bool illegal = error->code == cudaErrorIllegalAddress;
     if (illegal && reported == serial) return true;
     Finding finding{};
@@ -195,6 +197,9 @@ bool Recorder::end_block(const Error* error) {
     finding.message = error->message;
     finding.place.block = serial;
     finding.place.thread = block->rank;
+    if (failed_from)
+        finding.place.site =
+            &asynchronous.site_of("", "", 0, Kind::Read, true, std::exchange(failed_from, nullptr));
     if (const Spin& spin = spins[block->rank]; finding.is("deadlock") && spin.is_waiting())
         finding.place.site = &sites[spin.site],
         finding.place.access = access_names[int(sites[spin.site].kind)];

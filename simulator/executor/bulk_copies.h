@@ -80,8 +80,9 @@ std::string describe_mbarrier(Worker& block, unsigned rank) {
 
 // For a watcher: a copy that has just been asked for gets its number, and may be carried out.
 namespace {
-BulkCopy watched(const Block& of, BulkCopy copy) {
+[[gnu::always_inline]] inline BulkCopy watched(const Block& of, BulkCopy copy) {
     if (WorkWatcher* work = watching_work()) {
+        copy.asked_from = told_from;
         work->bulk_copy(of, copy);
         copy.is_done = work->is_early();
         if (copy.is_done) carry_out(copy);
@@ -146,10 +147,14 @@ bool take_due_of_group(size_t prior, BulkCopy& copy) {
     return true;
 }
 
-void note_mbarrier(const uint64_t* barrier) { copies_of(*worker).waits_at[worker->rank] = barrier; }
+void note_mbarrier(const uint64_t* barrier) {
+    copies_of(*worker).waits_at[worker->rank] = barrier;
+    if (WorkWatcher* work = watching_work()) work->mbarrier_awaited(barrier);
+}
 
 void fail_mbarrier(const char* what, uint64_t word, long long arriving, const char* file,
                    int line) {
+    failed_from = __builtin_return_address(0);
     const MbarrierState state{word};
     const std::string reason =
         state.expected() == 0

@@ -162,6 +162,7 @@ void fail(const char* reason, const char* what, const char* file, int line) {
         fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, reason);
         abort();
     }
+    failed_from = __builtin_return_address(0);
     worker->fail(cudaErrorLaunchFailure,
                  text("%s:%d: thread %u: %s: %s", file, line, worker->rank, what, reason));
 }

@@ -14,24 +14,35 @@ bool Block::come_to_named(unsigned rank, unsigned id, unsigned count, bool waits
         barrier.expected = count;
         barrier.votes = barrier.all_votes = 0;
     }
-    if (barrier.expected != count)
-        self.fail(cudaErrorLaunchFailure,
-                  text("%s:%d: thread %u expects %u threads at barrier %u, and others %u",
-                       threads[rank].file, threads[rank].line, rank, count, id, barrier.expected));
+    if (barrier.expected != count) self.refuse_count(rank, id, count);
     barrier.votes += vote;
     barrier.all_votes++;
     barrier.arrived++;
     named_in_use |= 1u << id;
     barrier.come[rank / warp_size] |= 1u << lane;
-    if (self.watched_by) self.watched_by->arrived(uintptr_t(&barrier), false);
+    const bool opens = self.is_complete(barrier);
+    if (self.watched_by) self.watched_by->arrived(uintptr_t(&barrier), opens);
     if (waits) {
         warp.named |= 1u << lane;
         warp.key[lane] = id;
     }
-    if (!self.is_complete(barrier)) return waits;
+    if (!opens) return waits;
     self.open_named(id);
     warp.ready &= ~(1u << lane);
     return false;
+}
+
+// Not so many as others, of which one is named.
+void Worker::refuse_count(unsigned rank, unsigned id, unsigned count) {
+    std::string others = "others";
+    for (unsigned w = 0; w * warp_size < size; w++)
+        if (const uint32_t come = named[id].come[w]) {
+            const Thread& other = threads[w * warp_size + __builtin_ctz(come)];
+            others = text("%s:%d: others", other.file, other.line);
+        }
+    fail(cudaErrorLaunchFailure,
+         text("%s:%d: thread %u expects %u threads at barrier %u, and %s %u", threads[rank].file,
+              threads[rank].line, rank, count, id, others.c_str(), named[id].expected));
 }
 
 // Of a warp that has come, threads count that never will: they have returned, or the block ends

@@ -284,6 +284,11 @@ class Pool {
             watcher.begin_block(self, block);
             const bool ran = self.run_block(launch, index_of(launch, block), &watcher);
             if (stopping.asked) return void(watcher.end_block(nullptr));
+            if (!ran && self.error.wanted.x) {  // to be launched in clusters
+                failure = self.error;
+                watcher.end_block(nullptr);
+                return watcher.forget_launch();
+            }
             if (!watcher.end_block(ran ? nullptr : &self.error)) return;
         }
     }

@@ -51,6 +51,7 @@ class WorkWatcher {
                                int line) = 0;
     virtual void mbarrier_change(const uint64_t* barrier, int64_t bytes, uint32_t arriving,
                                  bool has_ended, const char* what, const char* file, int line) = 0;
+    virtual void mbarrier_awaited(const uint64_t* barrier) = 0;
     virtual void mbarrier_wait(const uint64_t* barrier, bool had_to_wait, const char* file,
                                int line) = 0;
     virtual void product(const tensor_cores::Tile& tile, const char* what, const char* file,
@@ -80,6 +81,9 @@ class Watcher {
     // The n-th of its blocks to run, and the threads of each in the order in which they start.
     virtual uint64_t block_in_order(uint64_t n) const = 0;
     virtual const uint16_t* threads_in_order() const = 0;
+
+    // It is not to be run like that, and begins once more.
+    virtual void forget_launch() = 0;
 
     // A block begins. It ends with what made it fail, if anything did; the answer is whether the
     // launch goes on.

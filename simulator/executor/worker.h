@@ -47,6 +47,7 @@ class Worker : public Block {
     void come_to_cluster();
     void leave_cluster_barrier(unsigned rank);
     uint64_t cluster_barriers() const;
+    [[noreturn]] void refuse_count(unsigned rank, unsigned id, unsigned count);
     bool is_complete(const NamedBarrier& barrier) const;
     void open_named(unsigned id);
     void report_deadlock();

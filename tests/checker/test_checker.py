@@ -11,6 +11,14 @@ import jitload
 import lab
 
 FOLDER = Path(__file__).parent / "kernels"
+EXPORT = re.compile(r'^(?:extern "C" void (?!function\()|(?:LAUNCH|BOXES)\()(\w+)', re.MULTILINE)
+
+
+def exports(file: Path) -> list[str]:
+    """The functions of a file, also those that a macro of the file's defines."""
+    return EXPORT.findall(file.read_text())
+
+
 MARK = re.compile(r"// BUG (?P<function>\w+): (?P<kind>[\w ]+)$")
 PLANTED = [
     (path.name, match["function"], match["kind"], number)
@@ -21,7 +29,7 @@ PLANTED = [
 CORRECT = [
     (path.name, function)
     for path in sorted(FOLDER.glob("correct*.cu"))
-    for function in re.findall(r'^extern "C" void (\w+)\(', path.read_text(), re.MULTILINE)
+    for function in exports(path)
 ]
 
 SHAPES = [(5, 257), (33, 64)]  # rows that are no whole vectors, and rows that are
@@ -100,7 +108,3 @@ def test_the_fastest_version_moves_what_it_must_for_gradients(case, dtype):
         once = partial["bytes_read"].sum() + partial["bytes_written"].sum()
         most = 1.05 * report.bytes_floor + (1.5 if dtype == torch.float16 else 1.0) * once
         assert report.bytes_fetched <= most, str(report)
-
-
-def exports(file: Path) -> list[str]:
-    return re.findall(r'^extern "C" void (\w+)\(', file.read_text(), re.MULTILINE)

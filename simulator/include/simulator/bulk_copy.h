@@ -25,6 +25,7 @@ struct BulkCopy {
     // For the checker: where it was asked for, its number there, and that it was carried out early.
     const char *what = "", *file = "";
     int line = 0;
+    const void* asked_from = nullptr;
     uint32_t id = 0;
     bool is_done = false, is_repeat = false;  // and that it is one of several with one source
 };
