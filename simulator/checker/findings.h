@@ -99,8 +99,9 @@ class Findings {
         const auto same = [](const Site* a, const Site* b) { return a && b && a->pc == b->pc; };
         const bool unseen = has({"mbarrier not visible"});
         const auto is_explained = [&](const Finding& it) {
-            if (unseen && (it.is("deadlock") || (it.is("uninitialised") && it.place.site &&
-                                                 it.place.site->kind == Kind::Atomic)))
+            const bool is_of_word = it.size == sizeof(uint64_t) && it.place.site;
+            if (unseen && (it.is("deadlock") || (is_of_word && it.is("uninitialised")) ||
+                           (is_of_word && it.is("out of bounds") && !it.region)))
                 return true;
             for (const Finding& race : all)
                 if (it.is("uninitialised") && (race.is("race") || race.is("asynchronous race")) &&
