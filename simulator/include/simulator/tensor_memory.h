@@ -13,7 +13,7 @@ namespace simulator::tensor_cores {
 // What the lanes of a warp ask for together.
 struct Allocation : Meeting {
     uint32_t address, count;
-    bool is_granted;
+    bool is_granted, is_first;  // the first of the lanes is to write the address
     const char* file;
     int line;
 };

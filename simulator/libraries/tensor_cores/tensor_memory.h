@@ -162,6 +162,7 @@ void allocate(Meeting* const* lanes, uint32_t which) {
         auto& mine = *static_cast<Allocation*>(lanes[lane]);
         mine.address = at;
         mine.is_granted = is_granted;
+        mine.is_first = &mine == &first;
     }
 }
 

@@ -29,8 +29,9 @@ inline void tensor_alloc(char* to, uint32_t count, SIMULATOR_CALLER) {
     for (;;) {
         const auto mine = columns(0, count, tensor_cores::allocate, what, file, line);
         if (mine.is_granted) {
-            *reinterpret_cast<uint32_t*>(to) = mine.address;
-            return;
+            if (mine.is_first) *reinterpret_cast<uint32_t*>(to) = mine.address;
+            Meeting written{[](Meeting* const*, uint32_t) {}};
+            return meet(written, what, file, line);
         }
         park(what, file, line);
     }
