@@ -171,7 +171,7 @@ class Report:
     # ---- text
 
     def __str__(self) -> str:
-        lines = [self.headline]
+        lines = [self.headline, *filter(None, [self.sampling_line])]
         for row in self.findings.to_dict("records"):
             lines += ["", *self._described(row)]
         if not self.traffic.empty:
@@ -193,6 +193,19 @@ class Report:
             some, all_blocks = self.launches[["recorded", "blocks"]].sum()
             sampled = f"; sampled: {some} of {all_blocks} blocks are recorded in full"
         return f"{self.what}: {found} in {ran}{order}{sampled}"
+
+    @property
+    def sampling_line(self) -> str:
+        """What is left out of a sample; empty if it is none."""
+        if not self.sampled:
+            return ""
+        left = self.launches["blocks"].sum() - self.launches["recorded"].sum()
+        return (
+            f"Of {left} blocks only their bounds, and where their writes end, are checked: races,"
+            " uninitialised reads and gaps among them are not seen, and their traffic is not"
+            " counted. Recorded are the first blocks, the last ones and neighbours between them;"
+            " sample_threads= records more."
+        )
 
     @property
     def traffic_line(self) -> str:
@@ -237,7 +250,8 @@ class Report:
         from lab.checker import view
 
         tables = self.traffic, self.findings
-        return view.page(self.headline, self.traffic_line, *tables, self.source)
+        headline = " ".join(filter(None, [f"{self.headline}.", self.sampling_line]))
+        return view.page(headline, self.traffic_line, *tables, self.source)
 
     def plot_lanes(self, line: int, file: str | None = None, tensor: str | None = None) -> Figure:
         """Which lane of a warp touches which sector, or bank, at a line: its costliest request.

@@ -42,14 +42,13 @@ from lab.checker.report import Report
 
 SECONDS = 60.0
 LONGEST = 1e9  # seconds
-MOST_THREADS = 1 << 15  # of a launch that are recorded in full
 
 
 def check(
     function: Callable,
     *args: object,
     thread_order: int = 0,
-    sample_threads: int = MOST_THREADS,
+    sample_threads: int | None = None,
     traffic: bool = True,
     seconds: float = SECONDS,
     **kwargs: object,
@@ -61,8 +60,11 @@ def check(
         function captures (a module's parameters, a closure's variables) are used themselves, and
         within their bounds the call may write to them.
     thread_order: in which threads and blocks run: 0 is ascending, others are shuffles.
-    sample_threads: of a larger launch, only the blocks of about so many threads, spread evenly,
-        are recorded in full; the others are kept within bounds.
+    sample_threads: of a larger launch, only the blocks of about so many threads are recorded in
+        full: neighbours, spread evenly, the first and the last among them; the others are kept
+        within bounds. By default all are recorded of up to a million threads that make 16 accesses
+        each, or fewer that make more; of a larger launch some 2^17, or 2^15 of those that make many
+        accesses.
     traffic: False looks for errors alone, in less time.
     seconds: that the kernels may take in all. When they are over the report says where each thread
         stood, and what was found until then.
@@ -74,13 +76,15 @@ def check(
     """
     if sys.platform != "linux":
         raise RuntimeError(f"lab.check runs on Linux; this is {sys.platform}")
+    if sample_threads is not None and sample_threads < 1:
+        raise ValueError(f"sample_threads: {sample_threads!r}; wanted is a positive number")
     if not 0 < seconds <= LONGEST:
         raise ValueError(f"seconds: {seconds!r}; wanted is a positive number")
     if not _checking.acquire(blocking=False):
         raise RuntimeError("a check is under way: one at a time")
     try:
         call = without_partial(function, args, kwargs)
-        options = thread_order, sample_threads, traffic, seconds
+        options = thread_order, sample_threads or 0, traffic, seconds
         said, builds, raised = _run(*call, options)
     finally:
         _checking.release()

@@ -18,12 +18,12 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from lab.checker.report import Report
-from lab.checker.run import MOST_THREADS, SECONDS, check
+from lab.checker.run import SECONDS, check
 
 _arguments = MagicArgumentParser(prog="%%check", add_help=False)
 _arguments.add_argument("--errors", dest="traffic", action="store_false")
 _arguments.add_argument("--order", dest="thread_order", type=int, default=0)
-_arguments.add_argument("--threads", dest="sample_threads", type=int, default=MOST_THREADS)
+_arguments.add_argument("--threads", dest="sample_threads", type=int)
 _arguments.add_argument("--seconds", type=float, default=SECONDS)
 
 

@@ -42,6 +42,7 @@ void Recorder::arrange() {
 
 void Recorder::forget_places() {
     for (Site& site : sites) {
+        note_ends(site.id);
         site.region = nullptr;
         slot_of(site.pc).size = 0;
     }
@@ -54,6 +55,13 @@ Region* Recorder::find(uintptr_t address) const {
     if (after == sorted.begin()) return nullptr;
     Region* region = after[-1];
     return address < region->end ? region : nullptr;
+}
+
+// Before a site turns to other memory.
+void Recorder::note_ends(unsigned site) {
+    const uintptr_t end = std::exchange(written_to[site], 0);
+    if (Region* region = end ? find(end - 1) : nullptr)
+        region->written_to = std::max(region->written_to, end);
 }
 
 // When a site is new, or touches other memory than before. False if that is nobody's.
@@ -71,6 +79,7 @@ bool Recorder::look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind) {
         outside(sites[slot.id], address, size);
         return false;
     }
+    note_ends(slot.id);
     slot.begin = region->begin;
     slot.size = region->end - region->begin;
     slot.is_private = region->type == Region::Private;

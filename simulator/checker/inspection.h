@@ -17,6 +17,7 @@ void Recorder::flush(unsigned warp) {
         done += inspected[warp * warp_size + lane];
     }
     if (!total) return;
+    accesses += total;
     if (done) inspect(warp);
     if (is_counting || !done) flush_in_step(warp, count, !done);
     for (unsigned lane = 0; lane < warp_size; lane++) {
@@ -96,6 +97,7 @@ void Recorder::inspect(unsigned thread, Access access) {
 void Recorder::inspect_at_once(Access access) {
     inspect_rest(block->rank, 0);
     inspect(block->rank, access);
+    accesses++;
     stop_if_asked(sites[access.site()].pc + 1);
     Spin& spin = spins[block->rank];
     const bool same = spin.what == access.bits;
@@ -297,8 +299,10 @@ void Recorder::find_unwritten() {
     if (findings.has({"out of bounds", "misaligned", "deadlock", "failed", "assertion", "timeout"}))
         return;
     if (launches.empty()) return;
+    for (const Site& site : sites) note_ends(site.id);
     for (Region& region : regions) {
         if (!region.is_alive() || region.writes.empty()) continue;
+        if (region.type == Region::Given && !all_ran) find_unwritten_end(region);
         const bool given = region.type == Region::Given;
         if (given ? 2 * region.bytes_written() < region.size || region.read_requests ||
                         region.atomics || !all_ran
@@ -316,15 +320,38 @@ void Recorder::find_unwritten() {
             if (!missing++) first = cell;
         }
         if (!missing) continue;
-        Finding finding{};
-        finding.kind = "unwritten";
-        finding.address = first, finding.size = region.cell_size(), finding.region = &region;
-        finding.place.access = "write";
-        finding.place.site = region.written_by;
-        finding.message = text("%llu of its bytes were never written, the first at byte %zu",
-                               (unsigned long long)(missing << region.shift), first - region.begin);
-        report(finding);
+        report_unwritten(region, first,
+                         text("%llu of its bytes were never written, the first at byte %zu",
+                              (unsigned long long)(missing << region.shift), first - region.begin));
     }
+}
+
+// The same of a tensor that was given, where not all blocks were traced: what lies behind all that
+// anybody has written.
+void Recorder::find_unwritten_end(Region& region) {
+    uint64_t blocks = 0, recorded = 0;
+    for (const LaunchRecord& launch : launches)
+        blocks += launch.blocks, recorded += launch.recorded;
+    const double likely = double(region.bytes_written()) * blocks / recorded;
+    if (region.read_requests || region.atomics || 2 * likely < region.size) return;
+    size_t cell = region.cells();
+    while (cell && !region.is_written(cell - 1)) cell--;
+    const uintptr_t traced = std::min(region.begin + (cell << region.shift), region.end);
+    const uintptr_t end = std::max(traced, region.written_to);
+    if (end < region.end)
+        report_unwritten(region, end,
+                         text("its last %zu bytes were never written, from byte %zu on",
+                              region.end - end, end - region.begin));
+}
+
+void Recorder::report_unwritten(const Region& region, uintptr_t first, const std::string& message) {
+    Finding finding{};
+    finding.kind = "unwritten";
+    finding.address = first, finding.size = region.cell_size(), finding.region = &region;
+    finding.place.access = "write";
+    finding.place.site = region.written_by;
+    finding.message = message;
+    report(finding);
 }
 
 }  // namespace

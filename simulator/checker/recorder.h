@@ -15,6 +15,7 @@
 #include "findings.h"
 #include "happens_before.h"
 #include "library_memory.h"
+#include "sampling.h"
 #include "trace.h"
 
 namespace simulator {
@@ -55,7 +56,7 @@ class Recorder final : public Watcher {
     Mode mode = Mode::Off;
     bool is_counting = true;  // traffic too
     unsigned seed = 0;
-    uint64_t most_threads = 0;  // of a launch, that are traced
+    uint64_t most_threads = 0;  // of a launch, that are traced; 0: as many as it pays
 
     bool is_on() const { return watcher == this; }  // a check is under way
 
@@ -107,7 +108,8 @@ class Recorder final : public Watcher {
         if (slot.pc != pc || offset >= slot.size || size > slot.size - offset ||
             (address & (size - 1)))
             return access_elsewhere<kind>(address, size, pc);
-        if (mode == Mode::Bounds) return slot.is_private ? void() : note_in_bounds(address, slot);
+        if (mode == Mode::Bounds)
+            return slot.is_private ? void() : note_in_bounds<kind>(address, size, slot);
         if (slot.is_private) {
             if (asynchronous.watches_registers)
                 asynchronous.look_at_register(address, size, kind, sites[slot.id]);
@@ -186,6 +188,8 @@ class Recorder final : public Watcher {
     bool stopped = false;          // a finding has ended this block
     uint32_t reported = 0;         // the last block with a finding of an illegal access
     bool is_sampled = false;       // not all blocks of this launch are traced
+    Sample sample;
+    uint64_t accesses = 0;  // traced, since this launch began
 
     std::vector<Region*> sorted;
     Slot table[slots] = {};  // of sites, by a hash of their addresses
@@ -194,7 +198,12 @@ class Recorder final : public Watcher {
     static constexpr unsigned waits_after = 1 << 12;
     uintptr_t last_address = 0;
     unsigned repeats = 0;
-    SIMULATOR_INLINE void note_in_bounds(uintptr_t address, const Slot& slot) {
+    // Of each site: where the last of what it has written so ends.
+    uintptr_t written_to[most_sites] = {};
+    void note_ends(unsigned site);
+    template <Kind kind>
+    SIMULATOR_INLINE void note_in_bounds(uintptr_t address, unsigned size, const Slot& slot) {
+        if (kind != Kind::Read) written_to[slot.id] = std::max(written_to[slot.id], address + size);
         if (address != last_address) {
             last_address = address;
             repeats = 0;
@@ -257,6 +266,8 @@ class Recorder final : public Watcher {
     void note_what_the_host_wrote();
     void add_variables(const Launch& launch, const Library& library, bool are_shared);
     void find_unwritten();
+    void find_unwritten_end(Region& region);
+    void report_unwritten(const Region& region, uintptr_t first, const std::string& message);
 };
 
 Recorder recorder;

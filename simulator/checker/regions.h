@@ -28,6 +28,7 @@ struct Region {
     uint32_t last_write = 0, last_read = 0;
     size_t cells_written = 0, cells_read = 0;  // by kernels, each once
     Fetches fetched_reads = {}, fetched_writes = {};
+    uintptr_t written_to = 0;     // by blocks that are not traced: where the last of it ends
     bool written_before = false;  // the host has written all of it
     uint64_t read_requests = 0, atomics = 0;
     const Site* written_by = nullptr;  // first

@@ -154,8 +154,8 @@ class Report {
 
 #define SIMULATOR_CHECK extern "C" SIMULATOR_EXPORT
 
-// From here on launches are checked; `threads` of each in full. `traffic`: is counted too.
-// `seconds`: that they may take in all.
+// From here on launches are checked; `threads` of each in full, 0: as many as it pays. `traffic`:
+// is counted too. `seconds`: that they may take in all.
 SIMULATOR_CHECK void simulator_check_begin(unsigned seed, unsigned long threads, bool traffic,
                                            double seconds) {
     simulator::recorder.begin(seed, threads, traffic, seconds);

@@ -56,6 +56,8 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     asynchronous.begin_launch();
     started.clear();
     is_cooperative = launch.cooperative || launch.in_clusters();
+    sample.begin(blocks, launch.grid.x, threads.size(), most_threads);
+    accesses = 0;
 
     // What is not a tensor's: the block's shared arrays, and the memory in which threads run. Those
     // of an earlier launch stay for the report alone.
@@ -137,14 +139,9 @@ uint64_t Recorder::block_in_order(uint64_t n) const {
 void Recorder::begin_block(Block& to_run, uint64_t index) {
     if (sorted.empty()) arrange();
     LaunchRecord& launch = launches.back();
-    const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
-    const uint64_t wanted =
-        std::clamp<uint64_t>(most_threads / std::max<uint64_t>(1, threads), 2, launch.blocks + 2);
-    // All, or so many spread evenly, the first and the last among them.
-    is_sampled = launch.blocks > wanted;
-    const bool traced =
-        !is_sampled || index == 0 || index == launch.blocks - 1 ||
-        index * (wanted - 1) / launch.blocks != (index - 1) * (wanted - 1) / launch.blocks;
+    is_sampled = sample.leaves_out();
+    const bool is_first = launch.recorded == 0;
+    const bool traced = is_first || sample.takes(index);
     launch.recorded += traced;
     block = &to_run;
     serial = launch.first + index;
@@ -182,6 +179,7 @@ bool Recorder::end_block(const Error* error) {
         is_told = asynchronous.end_block(error);
     }
     mode = Mode::Off;
+    if (launches.back().recorded == 1 && !is_cooperative) sample.learn(accesses);
     launches.back().ended += !is_dropped() && !time_limit.is_over;
     if (!error || stopped) return true;
     if (is_told) return false;
