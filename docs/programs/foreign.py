@@ -6,11 +6,13 @@
         --known            tries nothing, and tells of what is known
         --mend             of what is known, tries again all that was not right (or too slow)
         --plain            leaves out what needs another library, or what comes next
+        --modern           tries those with tensor cores, asynchronous copies, TMA or clusters
         --only WORD        tries those with the word in SOURCE/NAME; writes no page
         --seconds N        for each run of a program (60)
         --jobs N           at once (2)
         --target cpu|cuda  by default as for `jitload.load`
-        --csv FILE         a table of another run, as on a machine with a GPU: joined as a column
+        --csv FILE         a table of another run, on a machine with a GPU, to compare with
+                           (docs/foreign_gpu.csv)
         --before FILE      one of an earlier state of the project: its totals stand beside
         --project FOLDER   tries with the project that lies there, and writes FILE of --out alone
         --out FILE         the table's name, in place of docs/foreign.csv
@@ -24,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import json
 import os
 import re
@@ -33,57 +34,30 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from docs.programs import foreign_words
-from docs.programs.foreign_cases import MODERN, Case, cases
-from docs.programs.page import ROOT, Part, table
+from docs.programs.foreign_cases import Case, cases
+from docs.programs.foreign_page import page, totals_table
+from docs.programs.foreign_rows import (
+    GOOD,
+    Row,
+    file_of,
+    is_of_modern,
+    own_faults,
+    read,
+    sources,
+    write,
+    write_sources,
+)
+from docs.programs.page import ROOT, Part
 from jitload import default_target
 from toolchain.notes import digest_of
 
 PART = Part("foreign.md", "docs.programs.foreign")
 TRY = Path(__file__).with_name("foreign_try.py")
 BUILD_SECONDS = 300
-VERDICTS = {
-    "right": "ran, and is right by its own check, or says nothing wrong and checks nothing else",
-    "runs": "ran to its end with exit status 0, and says nothing of being right",
-    "loads": "has no main(): its functions and kernels can be called from Python",
-    "waived": "says itself that this device does not suit it",
-    "arguments": "wants arguments that nobody has given it",
-    "slow": "did not end in time, and was computing",
-    "refused": "is refused in one line that says what is not supported",
-    "no build": "does not compile, or lacks a library",
-    "wrong": "says itself that it is wrong, or reports an error",
-    "crashed": "was ended by a signal",
-    "hung": "did not end in time, and did nothing",
-    "left out": "needs a library of graphics or the like",
-}
-GOOD = ("right", "runs", "loads", "waived", "arguments")
-
-
-@dataclass(frozen=True)
-class Row:
-    """What came of one file, with one list of arguments.
-
-    Attributes:
-        digest: of the file and its own headers.
-        needs: what it needs besides CUDA C++ and its runtime.
-        build, seconds: how long its build took, and its run.
-        why: the line that says so.
-    """
-
-    source: str
-    file: str
-    digest: str
-    kind: str
-    needs: str
-    verdict: str
-    build: str
-    seconds: str
-    why: str
 
 
 def main(words: list[str]) -> None:
@@ -92,6 +66,7 @@ def main(words: list[str]) -> None:
     target = options.target or default_target()
     found = [case for folder in options.folders for case in cases(folder.resolve())]
     found = [case for case in found if not (options.plain and case.needs)]
+    found = [case for case in found if not options.modern or is_of_modern(case.needs)]
     found = [case for case in found if options.only in f"{case.source}/{case.name}"]
     ways = {"afresh": options.afresh, "mend": options.mend, "known": options.known}
     kept = Kept(options.kept / target, digest_of_project(project), **ways)
@@ -116,15 +91,29 @@ def main(words: list[str]) -> None:
             attempt.stop()
             raise
     print(totals_table(rows, read(options.before)))
-    if options.out or not options.only:
-        out = options.out or ROOT / "docs/foreign.csv"
-        write(out, rows)
-        if out == ROOT / "docs/foreign.csv":
-            text = page(rows, options.folders, read(options.before), read(options.csv))
-            if kept.earlier:
-                known = f"{kept.earlier} of these were tried with an earlier state of the project."
-                text = f"{known}\n\n{text}"
-            PART.write(text)
+    if options.out:
+        write(options.out, rows)
+    elif not options.only:
+        tell(rows, options, kept.earlier)
+
+
+def tell(rows: list[Row], options: argparse.Namespace, earlier: int) -> None:
+    """Write docs/foreign.csv and docs/foreign.md; what was not tried now stays as it was."""
+    docs = ROOT / "docs"
+    names = set(map(file_of, rows))
+    stays = [row for row in read(docs / "foreign.csv") if file_of(row) not in names]
+    places = sources(docs / "foreign_sources.csv")
+    for folder in map(Path.resolve, options.folders):
+        places[folder.name] = commit_of(folder)
+    order = {name: position for position, name in enumerate(places)}
+    rows = sorted([*rows, *stays], key=lambda row: (order[row.source], row.file))
+    write(docs / "foreign.csv", rows)
+    write_sources(docs / "foreign_sources.csv", places)
+    own = own_faults(docs / "foreign_own.csv")
+    text = page(rows, places, read(options.before), read(options.csv), own)
+    if count := earlier + len(stays):
+        text = f"{count} of these were tried with an earlier state of the project.\n\n{text}"
+    PART.write(text)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -134,11 +123,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--known", action="store_true")
     made.add_argument("--mend", action="store_true")
     made.add_argument("--plain", action="store_true")
+    made.add_argument("--modern", action="store_true")
     made.add_argument("--only", default="")
     made.add_argument("--seconds", type=float, default=60)
     made.add_argument("--jobs", type=int, default=2)
     made.add_argument("--target", choices=("cpu", "cuda"))
-    made.add_argument("--csv", type=Path)
+    made.add_argument("--csv", type=Path, default=ROOT / "docs/foreign_gpu.csv")
     made.add_argument("--before", type=Path)
     made.add_argument("--project", type=Path, default=ROOT)
     made.add_argument("--out", type=Path)
@@ -187,7 +177,9 @@ class Kept:
         self._file(case).write_text(json.dumps({"project": self.project, "answer": answer}))
 
     def _file(self, case: Case) -> Path:
-        return self.folder / f"{digest_of(case.source, case.name, case.digest)[:24]}.json"
+        way = case.call.text(case.files[0])[0] if case.call else ""
+        key = digest_of(case.source, case.name, case.digest, *([way] if way else []))
+        return self.folder / f"{key[:24]}.json"
 
 
 class Attempt:
@@ -214,6 +206,8 @@ class Attempt:
             "seconds": self.seconds,
             "flags": flags_for(case, self.target),
         }
+        if case.call:
+            asked["call"] = [case.source, case.name]
         process = subprocess.Popen(
             [sys.executable, str(TRY)],
             stdin=subprocess.PIPE,
@@ -265,6 +259,13 @@ def judged(case: Case, answer: dict | None) -> list[Row]:
     """A row for each list of arguments; where it did not come to running, one."""
     if case.graphics:
         return [_row(case, "left out", case.needs[0])]
+    if "off" in answer:
+        is_right = answer["off"] <= case.call.limit
+        why = f"called from Python: {answer['off']:.1e} of the largest value off"
+        if answer["off"] == 0:
+            why = "called from Python: no difference"
+        verdict = "right" if is_right else "wrong"
+        return [_row(case, verdict, why, build=answer["build"], seconds=answer["seconds"])]
     if "verdict" in answer:
         return [_row(case, answer["verdict"], answer["why"], build=answer.get("build"))]
     return [
@@ -336,138 +337,6 @@ class Progress:
                     f" {row.source}/{row.file}: {row.why}",
                     flush=True,
                 )
-
-
-# ---- the tables
-
-
-def write(path: Path, rows: list[Row]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(field.name for field in fields(Row))
-        writer.writerows(asdict(row).values() for row in rows)
-
-
-def read(path: Path | None) -> list[Row]:
-    if path is None:
-        return []
-    with path.open(newline="") as file:
-        return [Row(**row) for row in csv.DictReader(file)]
-
-
-SHOWN = ("right", "runs", "loads", "slow", "refused", "no build", "wrong", "crashed", "hung")
-
-
-def totals_table(rows: list[Row], before: list[Row]) -> str:
-    """A line for each source, and one for all."""
-    sources = list(dict.fromkeys(row.source for row in rows))
-    head = ["source", "files", *SHOWN, "other", "builds", *(["built before"] if before else [])]
-    lines = [_totals(source, rows, before) for source in sources]
-    return table(head, [*lines, _totals(None, rows, before)], "lr")
-
-
-def _totals(source: str | None, rows: list[Row], before: list[Row]) -> list[object]:
-    own = [row for row in rows if source in (row.source, None)]
-    tried = {row.digest + row.file: row for row in own if row.verdict != "left out"}
-    counts = Counter(row.verdict for row in own)
-    others = sum(count for verdict, count in counts.items() if verdict not in SHOWN)
-    earlier = [row for row in before if source in (row.source, None)]
-    files = {_file(row) for row in tried.values()}
-    built = {_file(row) for row in tried.values() if _builds(row)}
-    known = {_file(row) for row in earlier if _builds(row)} & files
-    return [
-        source or "all",
-        len(files),
-        *(counts[verdict] or "" for verdict in SHOWN),
-        others or "",
-        len(built),
-        *([len(known)] if before else []),
-    ]
-
-
-def _file(row: Row) -> tuple[str, str]:
-    return row.source, re.sub(r" \[.*\]$", "", row.file)
-
-
-def _builds(row: Row) -> bool:
-    return row.verdict not in ("no build", "refused", "left out") and bool(row.build)
-
-
-def is_modern(row: Row) -> bool:
-    return any(need in row.needs.split(", ") for need in MODERN)
-
-
-def page(rows: list[Row], folders: list[Path], before: list[Row], other: list[Row]) -> str:
-    """Totals, then all that is not right, with the line that says why."""
-    named = [f"- {folder.resolve().name}: {commit_of(folder.resolve())}" for folder in folders]
-    failing = [row for row in rows if row.verdict not in GOOD]
-    meanings = [f"- **{verdict}**: {meaning}." for verdict, meaning in VERDICTS.items()]
-    stopped = [
-        [cause, count, ", ".join(f"{row.source}/{row.file}" for row in found[:4])]
-        for cause, count, found in causes(rows)
-    ]
-    parts = [
-        f"{time.strftime('%d %B %Y')}, target {default_target()}.",
-        totals_table(rows, before),
-        "\n".join(meanings),
-        "## Tensor cores, asynchronous copies, TMA, clusters",
-        "Those of the files above that use one of these:",
-        totals_table([row for row in rows if is_modern(row)], []),
-        joined(rows, other) if other else "",
-        "## What stops them",
-        table(["the line", "files", "as in"], stopped, "lrl"),
-        "## What is not right, and why",
-        table(
-            ["file", "needs", "verdict", "why"],
-            [[f"{r.source}/{r.file}", r.needs, r.verdict, _quoted(r.why)] for r in failing],
-            "l",
-        ),
-        "## The sources",
-        "\n".join(named),
-    ]
-    return "\n\n".join(filter(None, parts))
-
-
-# What one file's message has before that of all.
-_PLACE = r"^.*?\berror: (\S+\.so: )?|^\S+:\d+(:\d+)?: |^the program cannot be started: \S+: "
-
-
-def causes(rows: list[Row]) -> list[tuple[str, int, list[Row]]]:
-    """What files fail of, the commonest first: the line that says so, how many, and which."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.verdict in GOOD or row.verdict == "left out":
-            continue
-        message = re.sub(_PLACE, "", row.why)
-        message = re.sub(r"; did you mean .*|\d+\.\d+ s|0x[0-9a-f]+|\(aka .*?\)", "", message)
-        if row.verdict not in ("no build", "refused"):
-            told = row.verdict not in ("slow", "hung") and message.strip()
-            message = f"{row.verdict}: {message}" if told else row.verdict
-        found.setdefault(message.strip(), []).append(row)
-    counts = [(what, len({_file(row) for row in each}), each) for what, each in found.items()]
-    return sorted(counts, key=lambda cause: -cause[1])
-
-
-def joined(rows: list[Row], other: list[Row]) -> str:
-    """Where another target came to another verdict."""
-    known = {(row.source, row.file, row.digest): row for row in other}
-    pairs = [(row, known.get((row.source, row.file, row.digest))) for row in rows]
-    pairs = [(row, there) for row, there in pairs if there]
-    differ = [(row, there) for row, there in pairs if row.verdict != there.verdict]
-    lines = [
-        [f"{row.source}/{row.file}", row.verdict, there.verdict, _quoted(there.why)]
-        for row, there in differ
-    ]
-    said = f"{len(pairs) - len(differ)} of {len(pairs)} have the same verdict on a GPU."
-    return "\n\n".join(
-        filter(
-            None, ["## On a GPU", said, lines and table(["file", "here", "GPU", "why"], lines, "l")]
-        )
-    )
-
-
-def _quoted(text: str) -> str:
-    return f"`{text.replace('`', chr(39))}`" if text else ""
 
 
 def commit_of(folder: Path) -> str:

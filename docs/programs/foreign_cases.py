@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from docs.programs.foreign_calls import CALLS, Call, call_of
 from jitload import blank, without_comments
 
 SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
@@ -95,6 +96,11 @@ class Case:
     root: Path = field(default=Path())
 
     @property
+    def call(self) -> Call | None:
+        """How its functions are called, where it is known."""
+        return call_of(self.source, self.name)
+
+    @property
     def standard(self) -> str:
         """That of C++ which the nearest list of how to build it asks for, beyond C++17."""
         for folder in (self.folder, *self.folder.parents):
@@ -140,6 +146,9 @@ def cases(root: Path) -> list[Case]:
         if path.name.startswith("LICENSE"):
             continue
         found.append(_case(root, path.relative_to(root).as_posix(), [path]))
+    if any(call.source == root.name for call in CALLS):
+        headers = (path.relative_to(root).as_posix() for path in root.rglob("*.cuh"))
+        found += [_case(root, n, [root / n]) for n in headers if call_of(root.name, n)]
     return sorted(found, key=lambda case: case.name)
 
 
@@ -161,11 +170,14 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
     include = [*dict.fromkeys(path.parent for path in files), *include]
     if any(_is_of_root(root, name, include) for path in files for name in _includes(path)):
         include.append(root)
+    call = call_of(root.name, name)
+    include += [root / folder for folder in call.include] if call else []
     own = _own(tuple(files), tuple(include))
     headers = {header for path in own for header in _includes(path)}
     graphics = _needed(GRAPHICS, headers)
     needs = [*graphics, *_needed(LIBRARIES, headers)]
-    texts = [without_comments(_text(path)) for path in own if not _is_shared(path, include)]
+    used = own if call else [p for p in own if not _is_shared(p, include)]
+    texts = [without_comments(_text(path)) for path in used]
     needs += [what for way, what in _WAYS.items() if any(re.search(way, t) for t in texts)]
     others: list[Path] = []
     if len(files) == 1:

@@ -15,8 +15,11 @@ import re
 import resource
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
+
+import foreign_calls
 
 import jitload
 
@@ -27,6 +30,9 @@ MEMORY = 12 << 30  # bytes of address space for a program on the simulator
 def tried(case: dict) -> dict:
     """Its verdict, the line that says why, and seconds for the build."""
     jitload.announce(False)
+    if "call" in case:
+        with tempfile.TemporaryDirectory() as folder:
+            return called(case, Path(folder))
     started = time.monotonic()
     options = {"flags": case["flags"], "include": case["include"], "target": case["target"]}
     program = getattr(jitload, "Program", None) if case["kind"] == "program" else None
@@ -41,7 +47,7 @@ def tried(case: dict) -> dict:
         # Ours say in one line what is not supported; a compiler's error is none of those.
         found = "refused" if error.log is None else "no build"
         said = {"verdict": found, "why": _first_line(error), "build": _since(started)}
-        if case["kind"] == "kernels" and case["others"] and "undefined symbol" in said["why"]:
+        if case["kind"] != "program" and case["others"] and "undefined symbol" in said["why"]:
             return tried(case | {"files": [*case["files"], *case["others"]], "others": []})
         return said | {"all": _all_errors(error)}
     except (jitload.MissingTool, OSError, RuntimeError, TypeError, ValueError) as error:
@@ -54,6 +60,34 @@ def tried(case: dict) -> dict:
     if case["others"] and runs[0]["status"] == CANNOT_OPEN and "undefined" in runs[0]["said"]:
         return tried(case | {"files": [*case["files"], *case["others"]], "others": []})
     return result | {"runs": runs}
+
+
+def called(case: dict, folder: Path) -> dict:
+    """By how much the results of a function are off, and seconds for it and the build."""
+    source, name = case["call"]
+    call, path = foreign_calls.call_of(source, name), Path(case["files"][0])
+    text, function = call.text(path)
+    files = [path] if path.suffix == ".cu" else []
+    if text:
+        binding = folder / ("call.cpp" if "PYBIND11" in text else "call.cu")
+        binding.write_text(text)
+        files.append(binding)
+    flags = [*case["flags"], *call.flags]
+    name = "foreign_" + re.sub(r"\W", "_", path.stem)
+    started = time.monotonic()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            made = jitload.load(
+                *files, name=name, flags=flags, include=case["include"], target=case["target"]
+            )
+            build, started = _since(started), time.monotonic()
+            off = call.check(made, function)
+    except jitload.CompileError as error:
+        found = "refused" if error.log is None else "no build"
+        return {"verdict": found, "why": _first_line(error), "build": _since(started)}
+    except RuntimeError as error:
+        return {"verdict": "wrong", "why": _first_line(error), "build": _since(started)}
+    return {"off": off, "build": build, "seconds": _since(started)}
 
 
 def _ran(program: jitload.Program, words: list[str], case: dict) -> dict:

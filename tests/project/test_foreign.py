@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jit_cases import write
 
-from docs.programs import foreign, foreign_words
+from docs.programs import foreign, foreign_calls, foreign_page, foreign_words
 from docs.programs.foreign_cases import cases
 
 
@@ -136,6 +136,65 @@ def test_a_folder_is_tried_and_told_of(in_scratch, tmp_path, capsys):
     ours = foreign.read(table)
     assert [row.verdict for row in ours] == [row["verdict"] for row in rows.values()]
     theirs = [row if row.file != "right.cu" else replace(row, verdict="wrong") for row in ours]
-    page = foreign.page(ours, [here], before=theirs, other=theirs)
+    page = foreign.page(ours, {"repository": "somebody"}, before=theirs, other=theirs, own={})
     assert "4 of 5 have the same verdict on a GPU." in page
     assert "| repository/right.cu | right | wrong | `Test PASSED` |" in page
+
+
+def test_headers_and_kernels_that_can_be_called_are_tried_as_well(tmp_path):
+    here = tmp_path / "fast.cu"
+    write(f"{here}/examples/matmul/matmul_7.cuh", "namespace M7 { void runKernel7(int M) {} }")
+    write(f"{here}/examples/matmul/helpers.cuh", "int helper();")
+    (case,) = cases(here)
+    assert case.name == "examples/matmul/matmul_7.cuh"
+    text, function = case.call.text(case.files[0])
+    assert function == "runKernel7"
+    assert "runKernel7(m, n, k, (bf16*)a, (bf16*)b, (bf16*)c, nullptr);" in text
+    assert f'#include "{case.files[0]}"' in text
+
+
+class Multiplies:
+    """A library whose product is off by a factor."""
+
+    def __init__(self, factor: float):
+        self.factor = factor
+
+    def call(self, a, b, c, *_):
+        c.copy_(self.factor * (a.float() @ b.float().T))
+
+
+@pytest.mark.parametrize(("factor", "is_right"), [(1, True), (1.1, False), (float("nan"), False)])
+def test_what_is_called_is_compared_with_pytorch(factor, is_right):
+    call = foreign_calls.call_of("learn-cuda", "02b_matmul_sm80/matmul_v1.cu")
+    assert (call.check(Multiplies(factor), "") <= call.limit) == is_right
+
+
+def test_whose_fault_it_is():
+    row = foreign.Row("a", "x.cu", "1", "program", "TMA", "right", "1", "1", "OK")
+    others = {"y.cu": "wrong", "z.cu": "refused", "s.cu": "slow"}
+    rows = [row, *(replace(row, file=name, verdict=said) for name, said in others.items())]
+    text = "\n".join(foreign_page.faults(rows, {("a", "z.cu"): "for Blackwell"}))
+    assert "1 of the other 3 did not end in time. Of the 2 that did, 50% are right" in text
+    assert "| a/z.cu | refused | for Blackwell |" in text
+    assert "| a/y.cu | wrong | `OK` |" in text
+
+
+def test_what_is_not_tried_now_stays_in_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(foreign, "ROOT", tmp_path)
+    row = foreign.Row("a", "x.cu", "1", "program", "", "right", "1", "1", "OK")
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    foreign.write(docs / "foreign.csv", [row, replace(row, source="b", verdict="wrong")])
+    write(f"{docs}/foreign_sources.csv", "source,repository,commit\na,one/a,12\nb,two/b,34\n")
+    write(f"{docs}/foreign_own.csv", "source,file,why\n")
+    written = []
+    monkeypatch.setattr(foreign.Part, "write", lambda part, text: written.append(text))
+    write(f"{tmp_path}/COMMITS", "one+a 56\n")
+    options = foreign.parser().parse_args([str(tmp_path / "a"), "--csv", str(docs / "foreign.csv")])
+    foreign.tell([replace(row, verdict="slow")], options, earlier=0)
+    assert [(r.source, r.verdict) for r in foreign.read(docs / "foreign.csv")] == [
+        ("a", "slow"),
+        ("b", "wrong"),
+    ]
+    assert "- a: one/a at 56\n- b: two/b at 34" in written[0]
+    assert "1 of these were tried with an earlier state" in written[0]
