@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pandas import DataFrame
 
+from lab.checker.elements import Elements
 from lab.checker.places import Places
 
 COLUMNS = [
-    *("kind", "kernel", "file", "line", "via", "access", "tensor", "byte", "size"),
+    *("kind", "severity", "hazard", "kernel", "file", "line", "via"),
+    *("access", "tensor", "byte", "element", "size"),
     *("block", "thread", "other_access", "other_file", "other_line", "other_block"),
     *("other_thread", "address", "count", "message"),
 ]
@@ -49,9 +52,11 @@ HINTS = {
 UNKNOWN = "A wild pointer; or a tensor's that the call was not given: pass it as an argument."
 
 
-def rows(data: dict[str, Any], places: Places, raised: Exception | None) -> list[dict[str, Any]]:
+def rows(
+    data: dict[str, Any], places: Places, elements: Elements, raised: Exception | None
+) -> list[dict[str, Any]]:
     """A row for each pair of lines that is wrong, and one for what the call raised."""
-    found = _merged(_finding(it, data, places) for it in data["findings"])
+    found = _merged(_finding(it, data, places, elements) for it in data["findings"])
     if raised is None or any(row["kind"] == "timeout" for row in found):  # which made it raise
         return found
     return [*found, _raised(raised, places)]
@@ -79,6 +84,21 @@ def name_of(region: dict[str, Any]) -> str:
     return region["name"] or f"allocation of {region['bytes']} bytes"
 
 
+def title(row: dict[str, Any]) -> str:
+    """The kind of a finding, with the hazard, and that it is no error."""
+    hazard = f" ({row['hazard']})" if row["hazard"] else ""
+    return (
+        f"{row['kind']}{hazard}" if row["severity"] == "error" else f"note: {row['kind']}{hazard}"
+    )
+
+
+def who(row: dict[str, Any]) -> str:
+    """The thread that made an access; "" where there was none."""
+    if not isinstance(row["access"], str) or not row["access"] or row["kind"] == "unwritten":
+        return ""
+    return f"kernel {row['kernel']}, block {row['block']}, thread {row['thread']}"
+
+
 def hint_for(row: dict[str, Any]) -> str | None:
     """What to do about a finding."""
     is_known = row["kind"] != "out of bounds" or isinstance(row["tensor"], str)
@@ -86,21 +106,30 @@ def hint_for(row: dict[str, Any]) -> str | None:
 
 
 def told(threads: DataFrame) -> list[str]:
-    """A line for each group of threads that stood together."""
-    lines = []
+    """A line for each group of threads that stood together; blocks that stood alike share it."""
+    alike: dict[tuple, list[tuple]] = {}
     for row in threads.to_dict("records"):
-        place = f"{row['file']}:{row['line']}: " if row["line"] else ""
-        count = f"{row['count']} thread{'s' if row['count'] > 1 else ''} ({row['threads']})"
-        lines.append(f"block {row['block']}: {place}{row['doing']}: {count}")
+        group = tuple(row[name] for name in ("file", "line", "doing", "count", "threads"))
+        alike.setdefault(group, []).append(row["block"])
+    lines = []
+    for (file, line, doing, count, ranks), blocks in alike.items():
+        which = f"block {blocks[0]}" if len(blocks) == 1 else f"{len(blocks)} blocks"
+        which += f", the first {blocks[0]}" if len(blocks) > 1 else ""
+        place = f"{Path(file).name}:{line}: " if line else ""
+        lines.append(f"{which}: {place}{doing}: {count} thread{'s' * (count > 1)} ({ranks})")
     return lines
 
 
-def _finding(it: dict[str, Any], data: dict[str, Any], places: Places) -> dict[str, Any]:
+def _finding(
+    it: dict[str, Any], data: dict[str, Any], places: Places, elements: Elements
+) -> dict[str, Any]:
     place, other = it["place"], it["other"]
     launches = data["launches"]
     file, line, via = places.of(place, it["message"])
     row = {
         "kind": it["kind"],
+        "severity": it["severity"],
+        "hazard": it["hazard"] or _hazard(it),
         "kernel": launches[it["launch"]]["kernel"] if launches else "",
         "file": file,
         "line": line,
@@ -114,10 +143,9 @@ def _finding(it: dict[str, Any], data: dict[str, Any], places: Places) -> dict[s
         "message": it["message"],
     }
     if it["region"] >= 0:
-        row |= {
-            "tensor": name_of(data["regions"][it["region"]]),
-            "byte": it["address"] - it["begin"],
-        }
+        region, byte = data["regions"][it["region"]], it["address"] - it["begin"]
+        element = elements.name(region, byte)
+        row |= {"tensor": name_of(region), "byte": byte, "element": element}
     if other["access"]:
         file, line, _ = places.of(other, "")
         row |= {
@@ -152,11 +180,28 @@ def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _raised(error: Exception, places: Places) -> dict[str, Any]:
     row = {"kind": "raised", "message": str(error), "file": "", "line": 0, "count": 1}
+    row |= {"severity": "error", "hazard": ""}
     if refused := re.search(r"kernel (.+), launched at (\S+):(\d+): ", str(error)):
         kernel, file, line = refused.groups()
         file = places.users_file(file) or file
         row |= {"kind": "refused launch", "kernel": kernel, "file": file, "line": int(line)}
     return row
+
+
+def _hazard(it: dict[str, Any]) -> str:
+    """Of a race: what came before what, as a read after a write."""
+    if it["kind"] != "race":
+        return ""
+    now, before = (
+        "read" if place["access"] == "read" else "write" for place in (it["place"], it["other"])
+    )
+    return f"{now} after {before}"
+
+
+def _where(row: dict[str, Any]) -> str:
+    """The element and the byte that a row is about."""
+    byte, tensor = row["byte"], row["tensor"]
+    return f"{row['element']} (byte {byte})" if row["element"] else f"byte {byte} of {tensor}"
 
 
 def _late(launch: dict[str, Any], limit: str) -> str:
@@ -178,17 +223,17 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             if row["block"] != row["other_block"]:
                 who += f" of block {row['other_block']}"
             return (
-                f"{access} of byte {row['byte']} of {tensor}; {who} had a"
+                f"{access} of {_where(row)}; {who} had a"
                 f" {row['other_access']} there at line {row['other_line']}"
             )
         case "asynchronous race" | "wrong parity" | "missing proxy fence":
-            where = f"byte {row['byte']} of {tensor}" if tensor else "memory"
+            where = _where(row) if tensor else "memory"
             return (
                 f"{access} of {where}; the {row['other_access']} of line {row['other_line']}"
                 f" (thread {row['other_thread']}): {it['message']}"
             )
         case "ended block" if tensor:
-            return f"{what} at byte {row['byte']} of {tensor}: {it['message']}"
+            return f"{what} at {_where(row)}: {it['message']}"
         case "out of bounds" if not access:  # the system stopped it
             return it["message"]
         case "out of bounds" if not tensor:
@@ -201,15 +246,16 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             past = it["address"] + it["size"] - it["end"]
             return f"{what} ends {past} bytes past the end of {tensor}"
         case "uninitialised":
-            return f"{what} at byte {row['byte']} of {tensor}"
+            return f"{what} at {_where(row)}"
         case "misaligned" if it["size"]:
             past = it["address"] % it["size"]
-            where = f"byte {row['byte']} of {tensor}, " if tensor else ""
+            where = f"{_where(row)}, " if tensor else ""
             return f"{what} at {where}{past} past a multiple of {it['size']}"
         case "timeout":
             return _late(data["launches"][it["launch"]], it["message"])
         case "unwritten":
-            return f"{tensor}: {it['message']}"
+            first = f", which is {row['element']}" if row["element"] else ""
+            return f"{tensor}: {it['message']}{first}"
         case "divergent barrier":
             return (
                 f"{access} here and {row['other_access']} at line {row['other_line']}"

@@ -10,6 +10,8 @@ from pandas import DataFrame
 
 import jitload
 from lab.checker import findings, line_costs
+from lab.checker.advice import advice
+from lab.checker.elements import Elements, Layout
 from lab.checker.findings import hint_for, name_of
 from lab.checker.places import Places
 
@@ -22,7 +24,7 @@ TYPES = ("given", "fresh", "shared", "device", "private")
 TRAFFIC = [
     *("file", "line", "via", "access", "memory", "tensor", "size"),
     *("requests", "lanes", "bytes_asked", "bytes_moved", "sectors", "ideal_sectors"),
-    *("passes", "bank_conflicts", "contention", "worst", "example"),
+    *("passes", "bank_conflicts", "contention", "worst", "example", "advice"),
 ]
 
 
@@ -35,7 +37,8 @@ class Report:
         touch, and the `ideal_sectors` that would hold as many different bytes. Of shared memory:
         `passes` through its banks, and how many of them are `bank_conflicts`. Of atomics:
         `contention`, lanes that wait for another lane at the same address. `worst`: sectors or
-        passes of the costliest request, whose byte offsets, lane by lane, are `example`.
+        passes of the costliest request, whose byte offsets, lane by lane, are `example`, and what
+        is wrong with it `advice`.
     tensors: bytes of each tensor that kernels have read and written, each byte counted once;
         bytes moved; and bytes fetched: the same without what several blocks of a launch ask for,
         of which each sector counts once.
@@ -50,10 +53,12 @@ class Report:
         builds: list[jitload.Build],
         raised: Exception | None,
         thread_order: int,
+        tensors: dict[str, Layout] | None = None,
     ):
         self.what, self.raised, self.thread_order = what, raised, thread_order
         self._builds, self._data = builds, data
         self._places = Places(data["sites"], builds)
+        self._elements = Elements(tensors or {}, builds)
 
     # ---- data
 
@@ -69,11 +74,12 @@ class Report:
 
     @cached_property
     def findings(self) -> DataFrame:
-        rows = findings.rows(self._data, self._places, self.raised)
+        rows = findings.rows(self._data, self._places, self._elements, self.raised)
         return DataFrame(rows, columns=findings.COLUMNS)
 
     @cached_property
     def traffic(self) -> DataFrame:
+        counts = TRAFFIC[TRAFFIC.index("requests") : TRAFFIC.index("worst")]
         merged: dict[tuple, dict[str, Any]] = {}  # a line may have been compiled several times
         for it in self._data["traffic"]:
             site, region = self._data["sites"][it["site"]], self._data["regions"][it["region"]]
@@ -99,14 +105,20 @@ class Report:
                 "worst": it["worst"],
                 "example": [None if at is None else at - it["begin"] for at in it["example"]],
             }
+            row["advice"] = advice(row, self._type_at(region, site["size"]))
             before = merged.setdefault(tuple(row[name] for name in TRAFFIC[:7]), row)
             if before is not row:
                 if row["worst"] > before["worst"]:
-                    before |= {name: row[name] for name in ("worst", "example")}
-                for name in TRAFFIC[7:-2]:
+                    before |= {name: row[name] for name in ("worst", "example", "advice")}
+                for name in counts:
                     before[name] += row[name]
         table = DataFrame(list(merged.values()), columns=TRAFFIC)
         return table.sort_values(["file", "line"], ignore_index=True, kind="stable")
+
+    def _type_at(self, region: dict[str, Any], size: int) -> str:
+        """The type of a region's elements, if they have so many bytes."""
+        layout = self._elements.layout(region)
+        return layout.type if layout and layout.size == size else f"{size} bytes"
 
     @cached_property
     def tensors(self) -> DataFrame:
@@ -222,15 +234,15 @@ class Report:
         via = f" ({row['via']})" if isinstance(row["via"], str) and row["via"] else ""
         times = f", {row['count']} times" if row["count"] > 1 else ""
         place = f": {row['file']}:{row['line']}{via}" if row["file"] else ""
-        lines = [f"{row['kind']}{place}{times}"]
+        lines = [f"{findings.title(row)}{place}{times}"]
         for file, number in ("file", "line"), ("other_file", "other_line"):
             if isinstance(row[file], str) and (source := self.line(row[file], int(row[number]))):
                 lines.append(f"  {int(row[number]):>4}  {source.strip()}")
         lines.append(f"  {row['message']}")
         if row["kind"] == "timeout":
             lines += [f"  {stood}" for stood in findings.told(self.threads)]
-        if isinstance(row["access"], str) and row["access"] and row["kind"] != "unwritten":
-            lines.append(f"  kernel {row['kernel']}, block {row['block']}, thread {row['thread']}")
+        if who := findings.who(row):
+            lines.append(f"  {who}")
         if hint := hint_for(row):
             lines.append(f"  {hint}")
         return list(dict.fromkeys(lines))  # both sides of a race may be one line
@@ -242,16 +254,19 @@ class Report:
         memories = line_costs.memories(self.traffic)
         each = [self.traffic.iloc[[row]] for row in range(len(self.traffic))]
         shown[line_costs.titles(memories)] = [line_costs.cells(row, memories) for row in each]
-        return lines + shown.to_string(index=False).splitlines()
+        lines += shown.to_string(index=False).splitlines()
+        for row in self.traffic[self.traffic["advice"] != ""].to_dict("records"):
+            place = f"{Path(row['file']).name}:{row['line']}: {row['access']} of {row['tensor']}"
+            lines.append(f"{place}: {row['advice']}")
+        return lines
 
     # ---- pictures
 
     def _repr_html_(self) -> str:
-        from lab.checker import view
+        from lab.checker.page import page
 
-        tables = self.traffic, self.findings
-        headline = " ".join(filter(None, [f"{self.headline}.", self.sampling_line]))
-        return view.page(headline, self.traffic_line, *tables, self.source)
+        notes = [self.sampling_line, "" if self.traffic.empty else self.traffic_line]
+        return page(self.headline, notes, self.traffic, self.findings, self.threads, self.source)
 
     def plot_lanes(self, line: int, file: str | None = None, tensor: str | None = None) -> Figure:
         """Which lane of a warp touches which sector, or bank, at a line: its costliest request.

@@ -38,6 +38,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 import jitload
 from lab.checker import symbols
 from lab.checker.captured import captured, without_partial
+from lab.checker.elements import Layout
 from lab.checker.report import Report
 
 SECONDS = 60.0
@@ -85,12 +86,12 @@ def check(
     try:
         call = without_partial(function, args, kwargs)
         options = thread_order, sample_threads or 0, traffic, seconds
-        said, builds, raised = _run(*call, options)
+        said, builds, raised, layouts = _run(*call, options)
     finally:
         _checking.release()
     what = getattr(call[0], "__qualname__", None) or type(call[0]).__qualname__
     report = Report(
-        what, json.loads(said), [opened.build for opened in builds], raised, thread_order
+        what, json.loads(said), [opened.build for opened in builds], raised, thread_order, layouts
     )
     if raised is not None and list(report.findings["kind"]) == ["raised"]:
         raise raised  # not of the kernels' making
@@ -107,13 +108,19 @@ def _run(
     args: tuple,
     kwargs: dict,
     options: tuple[int, int, bool, float],
-) -> tuple[bytes, list[jitload.OpenBuild], Exception | None]:
-    """The recorder's report, the builds that ran, and what the call raised.
+) -> tuple[bytes, list[jitload.OpenBuild], Exception | None, dict[str, Layout]]:
+    """The recorder's report, the builds that ran, what the call raised, and its tensors' layouts.
 
     options: as of simulator_check_begin.
     """
     runtime, memory = _runtime(), _memory()
     builds: list[jitload.OpenBuild] = []
+    layouts: dict[str, Layout] = {}
+
+    def told(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, tensor in named:
+            layouts.setdefault(name, Layout.of_tensor(tensor))
+            yield name, tensor
 
     def used(opened: jitload.OpenBuild) -> None:
         if opened not in builds:
@@ -125,9 +132,9 @@ def _run(
     try:
         args, kwargs = _copied(args, kwargs)
         runtime.simulator_check_begin(*options)
-        for name, begin, size in _regions(_names(function, args, kwargs)):
+        for name, begin, size in _regions(told(_names(function, args, kwargs))):
             runtime.simulator_check_tensor(begin, size, memory.pad(), name.encode())
-        for name, begin, size in _regions(_here(captured(function))):
+        for name, begin, size in _regions(told(_here(captured(function)))):
             runtime.simulator_check_tensor(begin, size, 0, name.encode())
         with jitload.instrumented(used):
             try:
@@ -136,12 +143,12 @@ def _run(
                 raise
             except Exception as error:
                 raised = error
-        for name, tensor in _named("result", result):
+        for name, tensor in told(_named("result", result)):
             runtime.simulator_check_name(tensor.data_ptr(), name.encode(), True)
     finally:
         said = runtime.simulator_check_end()
         memory.unwatch()
-    return said, builds, raised
+    return said, builds, raised, layouts
 
 
 @cache

@@ -1,9 +1,11 @@
 """What a library's symbol table and line table say, through binutils: readelf and addr2line."""
 
+import math
 import re
 import subprocess
 from collections.abc import Iterable
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 
 class Variable(NamedTuple):
@@ -13,6 +15,19 @@ class Variable(NamedTuple):
     offset: int
     bytes: int
     thread_local: bool
+
+
+class Array(NamedTuple):
+    """An array's extents, and its elements' type and bytes."""
+
+    name: str
+    type: str
+    size: int
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return self.size * math.prod(self.shape)
 
 
 class Frame(NamedTuple):
@@ -37,6 +52,56 @@ def variables(library: str) -> list[Variable]:
         if size:
             found[at, local] = Variable(name, at, size, local)
     return list(found.values())
+
+
+@cache
+def arrays(library: str) -> list[Array]:
+    """The arrays among a library's variables, as its debug information has them."""
+    entries = _entries(_run("readelf", "--debug-dump=info", "--wide", library))
+    found = set()
+    for entry in entries.values():
+        if entry.get("tag") != "variable" or "name" not in entry:
+            continue
+        array = _without_qualifiers(entry, entries)
+        if array.get("tag") == "array_type" and all(n is not None for n in array["extents"]):
+            of = _without_qualifiers(array, entries)
+            if size := int(of.get("byte_size", "0")):
+                extents = tuple(array["extents"])
+                found.add(Array(entry["name"], of.get("name", "struct"), size, extents))
+    return sorted(found)
+
+
+def _entries(table: str) -> dict[str, dict[str, Any]]:
+    """Of the debug information: variables and types, each by its offset."""
+    entries: dict[str, dict[str, Any]] = {}
+    entry: dict[str, Any] = {}
+    array: dict[str, Any] = {}
+    head = re.compile(r"<[0-9a-f]+><([0-9a-f]+)>: .*\(DW_TAG_(\w+)\)")
+    attribute = re.compile(  # before a value stands its form, in brackets, in newer binutils too
+        r"DW_AT_(name|type|byte_size|upper_bound)\s*:\s*(?:\([^)]*\):?\s*)*(?:<0x)?([^>\n]*)"
+    )
+    for line in table.splitlines():
+        if match := head.search(line):
+            entry = entries[match[1]] = {"tag": match[2]}
+            if match[2] == "array_type":
+                array = entry
+                array["extents"] = []
+            elif match[2] == "subrange_type" and array:
+                array["extents"].append(None)  # unknown as yet
+        elif match := attribute.search(line):
+            value = match[2].strip()
+            if match[1] == "upper_bound" and array and value.isdigit():
+                array["extents"][-1] = int(value) + 1
+            entry[match[1]] = value
+    return entries
+
+
+def _without_qualifiers(entry: dict[str, Any], entries: dict[str, Any]) -> dict[str, Any]:
+    """The type of an entry, behind const, volatile and other names for it."""
+    of = entries.get(entry.get("type", ""), {})
+    while of.get("tag") in ("const_type", "volatile_type", "typedef"):
+        of = entries.get(of.get("type", ""), {})
+    return of
 
 
 _frames: dict[str, dict[int, list[Frame]]] = {}  # by library: one of a name never changes

@@ -1,97 +1,17 @@
-"""A report of `lab.check` as HTML for a notebook, and as figures."""
+"""What a report of `lab.check` counted, as figures."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from pandas import DataFrame
 
-from lab.checker import line_costs
 from lab.figure import drawing
 
-AROUND = 2  # lines shown above and below one that matters
-GOOD, BAD = "0, 114, 178", "213, 94, 0"  # drawing.BLUE and VERMILLION, as CSS mixes them
 PALE = "#D6E9F8"
-CELL = "padding: 0 0.8em 0 0; text-align: right; white-space: nowrap; border: none"
-CODE = "padding: 0; text-align: left; white-space: pre; border: none"
-
-
-def page(
-    headline: str,
-    traffic_line: str,
-    traffic: DataFrame,
-    findings: DataFrame,
-    source: Callable[[str], list[str]],
-) -> str:
-    """The headline, the findings and the sources with a column of heat, as HTML.
-
-    source: gives the lines of a file, by its name.
-    """
-    parts = [f"<p><b>{html.escape(headline)}</b></p>"]
-    if not traffic.empty:
-        parts.append(f"<p>{html.escape(traffic_line)}</p>")
-    names = "line", *line_costs.titles(line_costs.memories(traffic))
-    titles = "".join(f"<th style='{CELL}'>{name}</th>" for name in names)
-    for file in sorted({*traffic["file"], *findings["file"]} - {"", None}):
-        rows = "".join(_lines(file, source(file), traffic, findings))
-        parts.append(
-            f"<p>{html.escape(file)}</p><table style='font-family: monospace; font-size:"
-            f" var(--jp-code-font-size, 13px); border-collapse: collapse'><tr>"
-            f"{titles}<th></th></tr>{rows}</table>"
-        )
-    parts += [
-        f"<p>{html.escape(str(row['kind']))}: {html.escape(str(row['message']))}</p>"
-        for row in findings.to_dict("records")
-        if not row["file"]
-    ]
-    return "".join(parts)
-
-
-def _lines(file: str, source: list[str], traffic: DataFrame, findings: DataFrame) -> Iterator[str]:
-    """The rows of a file's table: lines that matter, with their neighbours."""
-    most = traffic.groupby(["file", "line"])["bytes_moved"].sum().max()
-    most = 0 if traffic.empty else most
-    memories = line_costs.memories(traffic)
-    traffic, findings = traffic[traffic["file"] == file], findings[findings["file"] == file]
-    matter = {int(line) for line in (*traffic["line"], *findings["line"])}
-    width = 1 + len(line_costs.titles(memories))
-    before = 0
-    for number, text in enumerate(source, 1):
-        if not any(abs(number - line) <= AROUND for line in matter):
-            continue
-        if number != before + 1 and before:
-            yield f"<tr><td style='{CELL}'>⋮</td></tr>"
-        before = number
-        wrong = findings[findings["line"] == number]
-        here = traffic[traffic["line"] == number]
-        yield _line(number, text, here, memories, most, not wrong.empty)
-        for row in wrong.to_dict("records"):
-            said = html.escape(f"{row['kind']}: {row['message']}")
-            yield (
-                f"<tr><td colspan='{width}'></td>"
-                f"<td style='{CODE}; color: rgb({BAD})'>  {said}</td></tr>"
-            )
-
-
-def _line(
-    number: int, text: str, traffic: DataFrame, memories: list[str], most: float, is_wrong: bool
-) -> str:
-    costs = {memory: line_costs.cost(traffic, memory) for memory in memories}
-    color = BAD if any(cost.wasteful for cost in costs.values()) else GOOD
-    heat = traffic["bytes_moved"].sum() / most if most else 0
-    look = f"background: rgba({BAD}, 0.12)" if is_wrong else ""
-    cells = [f"<td style='{CELL}; opacity: 0.6'>{number}</td>"]
-    for memory, cost in costs.items():
-        if memory == "global":
-            hot = f"background: rgba({color}, {0.6 * heat:.2f})"
-            cells.append(f"<td style='{CELL}; {hot}'>{line_costs.moved(traffic)}</td>")
-        colored = f"; color: rgb({BAD if cost.wasteful else GOOD})" if cost.requests else ""
-        cells.append(f"<td style='{CELL}{colored}'>{cost}</td>")
-    return f"<tr style='{look}'>{''.join(cells)}<td style='{CODE}'>{html.escape(text)}</td></tr>"
 
 
 def plot_lanes(

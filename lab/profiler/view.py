@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pandas import isna
 
-from lab.checker.view import AROUND, BAD, CELL, CODE, GOOD
+from lab.checker.page import AROUND, BAD, CELL, CODE, GOOD
 from lab.profiler import stalls, text
 
 if TYPE_CHECKING:

@@ -150,7 +150,8 @@ def test_where_each_thread_stood_and_what_was_found_before(kernel):
     assert (rest["doing"], rest["count"]) == ("has not begun", 60)
     assert timeout_of(report)["message"].endswith("7 of its 16 blocks had ended")
     assert not report.traffic.empty
-    assert "__syncthreads: 3 threads (0-2)" in str(report)
+    for shown in (str(report), report._repr_html_()):
+        assert f"endless.cu:{line_of('wait')}: __syncthreads: 3 threads (0-2)" in shown
 
 
 def test_blocks_that_wait_for_each_other(kernel):

@@ -1,0 +1,124 @@
+"""What a report says of each finding, in text and in HTML, and what it advises."""
+
+import html
+import re
+
+import pytest
+import torch
+
+import jitload
+import lab
+from lab.checker.elements import Layout
+
+SOURCE = """
+constexpr int kRows = 4;
+struct Pair { float a, b; };
+__global__ void races(float* y) {
+    __shared__ float s[kRows][32];
+    s[threadIdx.x / 32][threadIdx.x % 32] = threadIdx.x;
+    y[threadIdx.x] = s[3 - threadIdx.x / 32][threadIdx.x % 32];  // races
+}
+__global__ void leaves_gaps(Pair* y) {
+    __shared__ Pair pairs[64];
+    if (threadIdx.x != 5) pairs[threadIdx.x].b = 1;
+    __syncthreads();
+    y[threadIdx.x].a = pairs[threadIdx.x].b;
+    y[threadIdx.x].b = 0;
+}
+__global__ void strides(const float* x, const double* z, float* y) {
+    __shared__ float tile[32][32];
+    __shared__ int count;
+    count = 0;
+    __syncthreads();
+    const int t = threadIdx.x;
+    tile[t][0] = x[3 * t];
+    __syncthreads();
+    y[t] = z[t] + tile[31 - t][0];
+    y[t + 32] = x[t * t % 61];
+    atomicAdd(&count, 1);
+}
+extern "C" {
+void run_races(float* y) { races<<<1, 128>>>(y); }
+void run_gaps(float* y) { leaves_gaps<<<1, 64>>>(reinterpret_cast<Pair*>(y)); }
+void run_strides(const float* x, const double* z, float* y) { strides<<<1, 32>>>(x, z, y); }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "page.cu"
+    path.write_text(SOURCE)
+    return jitload.load(path, target="cpu")
+
+
+@pytest.fixture(scope="module")
+def race(kernel):
+    return lab.check(kernel.run_races, torch.empty(128))
+
+
+def text_of(page: str) -> str:
+    """What a reader sees of it."""
+    return html.unescape(re.sub(r"<[^>]*>", " ", page))
+
+
+def test_text_and_html_say_the_same_of_a_finding(race):
+    (row,) = race.findings.to_dict("records")
+    assert row["severity"] == "error"
+    assert row["hazard"] in ("read after write", "write after read")
+    assert re.fullmatch(r"s\[[0-3]\]\[\d+\]", row["element"])
+    for shown in (str(race), text_of(race._repr_html_())):
+        assert f"race ({row['hazard']})" in shown
+        assert f"{row['element']} (byte {row['byte']})" in shown
+        assert f"{row['count']} times" in shown
+        assert f"kernel races, block (0, 0, 0), thread {row['thread']}" in shown
+        assert "No barrier, no meeting of the warp" in shown
+        assert "// races" in shown
+
+
+def test_elements_of_structures(kernel):
+    report = lab.check(kernel.run_gaps, torch.empty(128))
+    (row,) = report.findings.to_dict("records")
+    assert (row["kind"], row["element"], row["byte"]) == ("uninitialised", "pairs[5]", 44)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "byte", "indices"),
+    [
+        (torch.empty(5, 20), 4 * (3 * 20 + 17), "[3, 17]"),
+        (torch.empty(5, 20, dtype=torch.float64), 8 * 23 + 5, "[1, 3]"),
+        (torch.empty(20, 5).T, 4 * (17 * 5 + 3), "[3, 17]"),
+        (torch.empty(5, 20)[:, :7], 4 * (2 * 20 + 6), "[2, 6]"),
+        (torch.empty(5, 20)[:, :7], 4 * (2 * 20 + 7), ""),  # in a gap
+        (torch.empty(7), 28, ""),
+        (torch.empty(7), -4, ""),
+        (torch.empty(1).expand(8), 0, "[0]"),
+        (torch.empty(()), 0, ""),
+    ],
+)
+def test_elements_of_tensors(tensor, byte, indices):
+    assert Layout.of_tensor(tensor).at(byte) == indices
+
+
+def test_advice(kernel):
+    x, z, y = torch.rand(200), torch.rand(32, dtype=torch.float64), torch.empty(64)
+    report = lab.check(kernel.run_strides, x, z, y)
+    advice = set(report.traffic["advice"]) - {""}
+    assert "stride 3 over float: 12 sectors where 4 would do" in advice
+    assert any(it.startswith("stride 32 over float, all in one bank: 32 passes") for it in advice)
+    assert any(it.startswith("32 lanes change one address and take turns") for it in advice)
+    assert any("addresses are scattered" in it for it in advice)
+    reads = report.traffic[report.traffic["tensor"] == "z"]
+    assert reads["advice"].tolist() == [""]
+    for it in advice:
+        assert it in str(report)
+        assert it in text_of(report._repr_html_())
+
+
+def test_html_has_no_style_sheet_and_no_script(race):
+    """Jupyter drops both from a notebook that is opened anew."""
+    shown = race._repr_html_()
+    assert "<style" not in shown
+    assert "<script" not in shown
+    assert shown.count("<div") == shown.count("</div")
+    assert shown.count("<table") == shown.count("</table")
