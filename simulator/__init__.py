@@ -87,5 +87,6 @@ CHECK_FLAGS = [
     "-fno-plt",
     "-fsanitize=thread",
     "--param=tsan-instrument-func-entry-exit=0",
+    "--param=tsan-distinguish-volatile=1",
 ]
 CHECK_LINK_FLAGS = ["-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset"]

@@ -29,6 +29,11 @@ struct Site {
     Region* region = nullptr;  // where its last request went
     std::vector<Traffic> traffic;
 
+    Scope scope = Scope::Device;  // of an atomic
+    // Of a volatile access: a thread asks for the same again and again, or sets what others wait
+    // for, after a fence. Of a plain read: what was read is then a guess for an atomicCAS there.
+    bool waits = false, tells = false, guesses = false;
+
     // While the requests of lanes that do not run in step are put together.
     std::vector<Request> open;
     unsigned passed = 0, passing = 0;  // how often, and by which thread
@@ -94,11 +99,21 @@ class Findings {
     }
 
     // What was read before a racing thread wrote it: the race is the news; and what comes of an
-    // mbarrier that nobody has initialised yet.
+    // mbarrier that nobody has initialised yet. And races that are none, as only later accesses
+    // have shown: of flags, and of guesses that an atomicCAS confirms.
     void drop_explained() {
         const auto same = [](const Site* a, const Site* b) { return a && b && a->pc == b->pc; };
         const bool unseen = has({"mbarrier not visible"});
+        const auto is_no_race = [](const Site* one, const Site* other) {
+            return (is_volatile(one->kind) && is_volatile(other->kind) &&
+                    (one->waits || one->tells)) ||
+                   (one->guesses && is_strong(other->kind));
+        };
         const auto is_explained = [&](const Finding& it) {
+            if (it.is("race") && it.place.site && it.other.site &&
+                (is_no_race(it.place.site, it.other.site) ||
+                 is_no_race(it.other.site, it.place.site)))
+                return true;
             const bool is_of_word = it.size == sizeof(uint64_t) && it.place.site;
             if (unseen && (it.is("deadlock") || (is_of_word && it.is("uninitialised")) ||
                            (is_of_word && it.is("out of bounds") && !it.region)))

@@ -1,18 +1,20 @@
 // Which touches of memory come before an access, whatever the order in which threads are run.
 //
 // Two touches are ordered by a barrier of their block, by a meeting of their warp (__syncwarp, a
-// shuffle, a vote), by an arrival at a cuda::barrier and a wait for that phase of it, by an atomic
-// that follows a fence on one side and comes later on the other, or by the end of a launch.
+// shuffle, a vote), by an arrival at a cuda::barrier and a wait for that phase of it, by a fence
+// and a store or atomic after it that the other side then reads, or by the end of a launch. What a
+// thread knows it hands on with what it gives away, over as many threads and blocks as there are.
 // Whatever is not ordered may race.
 //
 // Time steps on whenever threads synchronise. Blocks run one after another, so a time belongs to
-// one block.
+// one block. Barriers and meetings of whole warps are a time each; all else is kept in clocks.
 #pragma once
-#include <string.h>
 #include <algorithm>
 #include <unordered_map>
 #include <vector>
+#include "clocks.h"
 #include "shadow.h"
+#include "trace.h"
 
 namespace simulator {
 namespace {
@@ -21,192 +23,265 @@ class Order {
   public:
     uint32_t now = first_time;
     uint32_t launch_begin = 0, block_begin = 0;
-    uint32_t shared_begin =
-        0;  // when the block began; block_begin: or went on after a grid's barrier
+    uint32_t shared_begin = 0;  // when the block began, or the first of its cluster
 
-    void begin_launch() { begin_phase(); }
+    void begin_launch() {
+        asleep.clear();
+        begin_phase();
+    }
 
     // What came before is ordered before what comes: a launch begins, or all blocks have met.
     void begin_phase() {
         launch_begin = ++now;
-        releases.clear();
-        past_fences.clear();
+        flags.clear();
     }
 
-    void begin_block(uint32_t serial) { resume_block(serial, now + 1); }
-
-    void resume_block(uint32_t serial, uint32_t began) {
-        shared_begin = began;
-        block_begin = last_barrier = ++now;
-        blocks.push_back({now, serial});
-        acquires.clear();
-        fences.clear();
-        phases.clear();
-        known.clear();
+    // `began`: when shared memory became the block's; 0: now. What the last block knew is kept if
+    // it goes on later.
+    void begin_block(uint32_t serial, unsigned threads, uint32_t began, bool keeps) {
+        put_aside(keeps);
+        run(serial);
+        shared_begin = began ? began : now;
+        if (!began) phases.clear();
+        here = State();
+        here.serial = serial;
+        here.threads = threads;
+        here.last_barrier = here.began = now;
+        here.shared_began = shared_begin;
+    }
+    void resume_block(uint32_t serial) {
+        if (here.serial != serial) {
+            put_aside(true);
+            here = std::move(asleep[serial]);
+        }
+        run(serial);
+        shared_begin = here.shared_began;
     }
 
-    void end_block() {
-        if (!fences.empty()) past_fences[block_begin] = fences;
+    void barrier() {
+        here.last_barrier = ++now;
+        if (!here.learnt.empty()) {
+            ClockPointer all = joined(here.learnt, 0, here.threads);
+            if (all) all = all->without(here.serial);
+            std::fill(here.learnt.begin(), here.learnt.end(), all);
+        }
+        for (auto& fenced : here.fenced)
+            if (!fenced.empty())
+                std::fill(fenced.begin(), fenced.end(), joined(fenced, 0, here.threads));
     }
-
-    void barrier() { last_barrier = ++now; }
 
     // `lanes` of a warp that has `all` have met.
     void meeting(unsigned warp, uint32_t lanes, uint32_t all) {
         now++;
-        if (!known.empty()) share_known(warp, lanes);
+        const unsigned first = warp * warp_size;
         if (lanes == all) {
-            last_meeting[warp] = now;
-            return;
+            here.last_meeting[warp] = now;
+            share(here.learnt, first, lanes);
+        } else {
+            Clock::Part met{here.serial, here.last_barrier, {}};
+            for (uint32_t rest = lanes; rest;) {
+                const unsigned begin = __builtin_ctz(rest);
+                const unsigned count =
+                    ~(rest >> begin) ? __builtin_ctz(~(rest >> begin)) : warp_size;
+                met.some.push_back({first + begin, first + begin + count, now});
+                rest &= begin + count < warp_size ? ~0u << (begin + count) : 0;
+            }
+            make(here.learnt);
+            here.learnt[first + __builtin_ctz(lanes)] =
+                Clock::join(here.learnt[first + __builtin_ctz(lanes)],
+                            std::make_shared<const Clock>(std::move(met)));
+            share(here.learnt, first, lanes);
         }
-        uint32_t joined[warp_size] = {};
-        for (unsigned lane = 0; lane < warp_size; lane++)
-            if (lanes >> lane & 1)
-                for (unsigned k = 0; k < warp_size; k++)
-                    joined[k] = std::max(joined[k], seen[warp * warp_size + lane][k]);
-        for (unsigned lane = 0; lane < warp_size; lane++)
-            if (lanes >> lane & 1) joined[lane] = now;
-        for (unsigned lane = 0; lane < warp_size; lane++)
-            if (lanes >> lane & 1) memcpy(seen[warp * warp_size + lane], joined, sizeof joined);
+        for (auto& fenced : here.fenced) share(fenced, first, lanes);
     }
 
-    // All threads of so many warps have met, and what one of them knows of another all know now.
+    // All threads of so many warps have met.
     void meeting_of_warps(unsigned first, unsigned count) {
         now++;
-        uint32_t joined[max_warps] = {};
-        for (unsigned w = first; w < first + count; w++)
-            for (unsigned k = 0; k < max_warps; k++)
-                joined[k] = std::max(joined[k], seen_warps[w][k]);
-        std::fill_n(joined + first, count, now);
-        for (unsigned w = first; w < first + count; w++)
-            memcpy(seen_warps[w], joined, sizeof joined), last_meeting[w] = now;
+        make(here.learnt);
+        const unsigned begin = first * warp_size;
+        const unsigned end = std::min(here.threads, begin + count * warp_size);
+        const auto all = Clock::join(joined(here.learnt, begin, end),
+                                     std::make_shared<const Clock>(Clock::Part{
+                                         here.serial, here.last_barrier, {{begin, end, now}}}));
+        std::fill(here.learnt.begin() + begin, here.learnt.begin() + end, all);
+        std::fill_n(here.last_meeting + first, count, now);
+        for (auto& fenced : here.fenced)
+            if (!fenced.empty())
+                std::fill(fenced.begin() + begin, fenced.begin() + end, joined(fenced, begin, end));
     }
 
-    // A thread, one of so many, gives all that it has done and knows of to a phase of a
-    // cuda::barrier; and takes what was given to the phases that have ended.
-    void arrive(uintptr_t barrier, unsigned thread, unsigned threads, bool is_last) {
+    // A thread gives all that it has done and knows of to a phase of a barrier in memory; and takes
+    // what was given to the phases that have ended.
+    void arrive(uintptr_t barrier, unsigned thread, bool is_last) {
         Phase& phase = phases[barrier];
-        phase.coming.resize(threads);
-        if (known.empty()) known.resize(threads * threads), size = threads;
-        now++;
-        raise(phase.coming.data(), &known[thread * size]);
-        const unsigned warp = thread / warp_size, first = warp * warp_size;
-        for (unsigned k = first; k < std::min(first + warp_size, size); k++)
-            phase.coming[k] =
-                std::max({phase.coming[k], last_meeting[warp], seen[thread][k % warp_size]});
-        phase.coming[thread] = now;
+        phase.coming = Clock::join(phase.coming, known_to(thread));
         if (is_last) phase.ended = phase.coming;
     }
     void pass(uintptr_t barrier, unsigned thread) {
         const auto phase = phases.find(barrier);
-        if (phase == phases.end() || phase->second.ended.empty()) return;
-        raise(&known[thread * size], phase->second.ended.data());
+        if (phase != phases.end()) learn(thread, phase->second.ended);
+    }
+
+    // From now on the thread's strong stores and atomics give away what it knows now: to its block,
+    // or to all.
+    void fence(unsigned thread, Scope scope) {
+        ClockPointer known = known_to(thread);
+        make(here.fenced[OwnBlock]);
+        if (scope != Scope::Block) {
+            make(here.fenced[Everybody]);
+            here.fenced[Everybody][thread] = known;
+        }
+        here.fenced[OwnBlock][thread] = std::move(known);
+    }
+    bool has_fenced(unsigned thread) const {
+        return !here.fenced[OwnBlock].empty() && here.fenced[OwnBlock][thread];
+    }
+
+    // Whether a strong access has anything to give, or to take from this address.
+    bool is_synchronising(uintptr_t address, unsigned thread) const {
+        return has_fenced(thread) || (!flags.empty() && flags.count(address & ~uintptr_t(3)));
+    }
+    // A strong access takes what those have given whose value it reads, and gives away what was
+    // done before a fence. An atomic hands on what it has found; a store puts its own in its place.
+    void synchronise(uintptr_t address, unsigned thread, bool takes, bool gives, Scope scope) {
+        const uintptr_t word = address & ~uintptr_t(3);
+        if (const auto found = flags.find(word); takes && found != flags.end()) {
+            const Flag& flag = found->second;
+            learn(thread, flag.given[Everybody]);
+            if (flag.serial == here.serial) learn(thread, flag.given[OwnBlock]);
+        }
+        if (!gives) return;
+        Flag& flag = flags[word];
+        if (!takes || flag.serial != here.serial) flag.given[OwnBlock] = nullptr;
+        if (!takes) flag.given[Everybody] = nullptr;
+        flag.serial = here.serial;
+        if (!has_fenced(thread)) return;
+        const auto give = [&](Reach reach, Reach to) {
+            if (!here.fenced[reach].empty())
+                flag.given[to] = Clock::join(flag.given[to], here.fenced[reach][thread]);
+        };
+        give(OwnBlock, OwnBlock);
+        if (scope != Scope::Block) give(Everybody, Everybody);
         now++;
     }
 
-    void fence() { fences.push_back(now++); }
-
-    // Whether an atomic has anything to give, or to take from this address.
-    bool is_synchronising(uintptr_t address) const {
-        return !fences.empty() || (!releases.empty() && releases.count(address));
+    bool is_of_running_block(uint32_t time) const {
+        return time >= block_begin || (time >= here.began && block_at(time) == here.serial);
     }
-    // An atomic gives away what was done before a fence, and takes what others have given away.
-    void synchronise(uintptr_t address, unsigned thread) {
-        if (releases.count(address)) acquires.push_back({address, ++now, thread});
-        if (fences.empty()) return;
-        releases[address].push_back({block_begin, ++now, last_barrier, thread});
-        now++;
+    bool is_before_barrier(uint32_t time) const {
+        return time < here.last_barrier && is_of_running_block(time);
     }
 
     // Whether a touch of this launch, or of this block where the memory is, is no race.
     bool is_ordered(const Touch& before, unsigned thread) const {
-        if (before.time >= block_begin) {
-            if (before.thread == thread || before.time < last_barrier) return true;
+        const bool is_own = is_of_running_block(before.time);
+        if (is_own) {
+            if (before.thread == thread || before.time < here.last_barrier) return true;
             const unsigned warp = thread / warp_size;
-            if (before.time < seen_warps[warp][before.thread / warp_size]) return true;
-            if (before.thread / warp_size == warp &&
-                (before.time < last_meeting[warp] ||
-                 before.time < seen[thread][before.thread % warp_size]))
+            if (before.thread / warp_size == warp && before.time < here.last_meeting[warp])
                 return true;
-            if (!known.empty() && before.time < known[thread * size + before.thread]) return true;
         }
-        return !acquires.empty() && is_given_away(before, thread);
+        if (here.learnt.empty() || !here.learnt[thread]) return false;
+        return here.learnt[thread]->knows(
+            is_own ? here.serial : block_at(before.time), before.thread, before.time);
     }
 
     // The serial number of the block that ran at a time.
-    uint32_t block_at(uint32_t time) const { return span_at(time).serial; }
+    uint32_t block_at(uint32_t time) const {
+        return std::upper_bound(
+                   blocks.begin(), blocks.end(), time,
+                   [](uint32_t t, const Running& running) { return t < running.begin; })[-1]
+            .serial;
+    }
 
   private:
-    struct Span {
+    enum Reach { OwnBlock, Everybody };
+    using Clocks = std::vector<ClockPointer>;  // by thread; empty until one of them has a clock
+
+    struct Running {
         uint32_t begin, serial;
     };
-    // What a fence and then an atomic gave away, and what a later atomic of the running block took.
-    struct Release {
-        uint32_t block, time, last_barrier, thread;
+    // What the threads of a block know.
+    struct State {
+        uint32_t serial = 0, threads = 0, began = 0, shared_began = 0;
+        uint32_t last_barrier = 0;
+        uint32_t last_meeting[max_threads / warp_size] = {};  // of all lanes of a warp
+        Clocks learnt;
+        Clocks fenced[2];  // of which each thread may give away, by Reach
     };
-    struct Acquire {
-        uintptr_t address;
-        uint32_t time, thread;
-    };
-
-    // Of a cuda::barrier: until when what each thread did comes before the end of the phase under
-    // way, and came before the end of the one before.
+    // Of a barrier in memory: what was given to the phase under way, and to those that have ended.
     struct Phase {
-        std::vector<uint32_t> coming, ended;
+        ClockPointer coming, ended;
+    };
+    // What has been given away with a word.
+    struct Flag {
+        uint32_t serial = 0;  // of the block that gave last
+        ClockPointer given[2];
     };
 
-    void raise(uint32_t* times, const uint32_t* others) const {
-        for (unsigned k = 0; k < size; k++) times[k] = std::max(times[k], others[k]);
+    void run(uint32_t serial) {
+        block_begin = ++now;
+        blocks.push_back({now, serial});
+    }
+    void put_aside(bool keeps) {
+        if (keeps && here.serial) asleep[here.serial] = std::move(here);
     }
 
-    // Lanes that meet know what each of them did.
-    void share_known(unsigned warp, uint32_t lanes) {
-        std::vector<uint32_t> all(size);
-        const auto of = [&](unsigned lane) { return &known[(warp * warp_size + lane) * size]; };
-        for (unsigned lane = 0; lane < warp_size; lane++)
-            if (lanes >> lane & 1) raise(all.data(), of(lane));
-        for (unsigned lane = 0; lane < warp_size; lane++)
-            if (lanes >> lane & 1) std::copy(all.begin(), all.end(), of(lane));
+    void make(Clocks& clocks) {
+        if (clocks.empty()) clocks.resize(here.threads);
     }
 
-    const Span& span_at(uint32_t time) const {
-        return std::upper_bound(blocks.begin(), blocks.end(), time,
-                                [](uint32_t t, const Span& span) { return t < span.begin; })[-1];
+    // What threads know together.
+    static ClockPointer joined(const Clocks& clocks, unsigned begin, unsigned end) {
+        Clocks different;
+        for (unsigned thread = begin; thread < end; thread++)
+            if (const ClockPointer& clock = clocks[thread];
+                clock && (different.empty() || different.back() != clock))
+                different.push_back(clock);
+        return Clock::join(different.data(), different.size());
+    }
+    // Each of these lanes knows what one of them knows.
+    void share(Clocks& clocks, unsigned first, uint32_t lanes) {
+        if (clocks.empty()) return;
+        const ClockPointer& one = clocks[first + __builtin_ctz(lanes)];
+        bool same = true;
+        for_each_of(lanes, [&](unsigned lane) { same &= clocks[first + lane] == one; });
+        if (same) return;
+        Clocks different;
+        for_each_of(lanes, [&](unsigned lane) {
+            if (clocks[first + lane]) different.push_back(clocks[first + lane]);
+        });
+        const ClockPointer all = Clock::join(different.data(), different.size());
+        for_each_of(lanes, [&](unsigned lane) { clocks[first + lane] = all; });
     }
 
-    bool is_given_away(const Touch& before, unsigned thread) const {
-        const uint32_t block = span_at(before.time).begin;
-        for (const Acquire& acquire : acquires) {
-            if (acquire.thread != thread && acquire.time >= last_barrier) continue;
-            for (const Release& release : releases.at(acquire.address)) {
-                if (release.block != block || release.time >= acquire.time) continue;
-                if (release.time <= before.time) continue;
-                if (release.thread != before.thread && before.time >= release.last_barrier)
-                    continue;
-                const auto past = past_fences.find(block);
-                const auto& of_block = block == block_begin ? fences : past->second;
-                const auto fence = std::lower_bound(of_block.begin(), of_block.end(), before.time);
-                if (fence != of_block.end() && *fence < release.time) return true;
-            }
-        }
-        return false;
+    void learn(unsigned thread, const ClockPointer& clock) {
+        if (!clock) return;
+        make(here.learnt);
+        if (here.learnt[thread] == clock) return;
+        here.learnt[thread] = Clock::join(here.learnt[thread], clock);
+        now++;
     }
 
-    uint32_t last_barrier = 0;
-    static constexpr unsigned max_warps = max_threads / warp_size;
-    uint32_t last_meeting[max_warps] = {};           // of all lanes of a warp
-    uint32_t seen_warps[max_warps][max_warps] = {};  // until when a warp knows another
-    uint32_t seen[max_threads][warp_size] = {};      // until when a thread knows its warp's lanes
-    // Of the running block, once one of its threads has arrived at a cuda::barrier: the barriers,
-    // and of each thread until when it knows what each other has done.
+    // All that a thread has done and knows of.
+    ClockPointer known_to(unsigned thread) {
+        const unsigned warp = thread / warp_size, first = warp * warp_size;
+        const uint32_t met = here.last_meeting[warp], until = ++now;
+        Clock::Part own{here.serial, here.last_barrier, {}};
+        if (met > here.last_barrier && thread > first) own.some.push_back({first, thread, met});
+        own.some.push_back({thread, thread + 1, until});
+        if (met > here.last_barrier && thread + 1 < first + warp_size)
+            own.some.push_back({thread + 1, first + warp_size, met});
+        auto known = std::make_shared<const Clock>(std::move(own));
+        return here.learnt.empty() ? known : Clock::join(known, here.learnt[thread]);
+    }
+
+    State here;                                  // of the running block
+    std::unordered_map<uint32_t, State> asleep;  // of those that go on later
+    std::vector<Running> blocks;
     std::unordered_map<uintptr_t, Phase> phases;
-    std::vector<uint32_t> known;
-    unsigned size = 0;
-    std::vector<Span> blocks;
-    std::vector<uint32_t> fences;                                     // of the running block
-    std::unordered_map<uint32_t, std::vector<uint32_t>> past_fences;  // of the launch's others
-    std::unordered_map<uintptr_t, std::vector<Release>> releases;
-    std::vector<Acquire> acquires;
+    std::unordered_map<uintptr_t, Flag> flags;
 };
 
 }  // namespace

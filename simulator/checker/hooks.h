@@ -14,11 +14,28 @@ using simulator::recorder;
         recorder.access<Kind::kind>(                                            \
             reinterpret_cast<uintptr_t>(address), size, SIMULATOR_CALLED_FROM); \
     }
-#define SIMULATOR_ACCESSES(size)                      \
-    SIMULATOR_ACCESS(read##size, size, Read)          \
-    SIMULATOR_ACCESS(write##size, size, Write)        \
-    SIMULATOR_RANGE(unaligned_read##size, size, Read) \
-    SIMULATOR_RANGE(unaligned_write##size, size, Write)
+#define SIMULATOR_ACCESSES(size)                                 \
+    SIMULATOR_ACCESS(read##size, size, Read)                     \
+    SIMULATOR_ACCESS(write##size, size, Write)                   \
+    SIMULATOR_RANGE(unaligned_read##size, size, Read)            \
+    SIMULATOR_RANGE(unaligned_write##size, size, Write)          \
+    SIMULATOR_VOLATILE_READ(volatile_read##size, size)           \
+    SIMULATOR_VOLATILE_READ(unaligned_volatile_read##size, size) \
+    SIMULATOR_VOLATILE_WRITE(volatile_write##size, size)         \
+    SIMULATOR_VOLATILE_WRITE(unaligned_volatile_write##size, size)
+#define SIMULATOR_VOLATILE_READ(name, size)                                         \
+    SIMULATOR_HOOK void __tsan_##name(void* address) {                              \
+        const auto at = reinterpret_cast<uintptr_t>(address);                       \
+        recorder.access_range<Kind::VolatileRead>(at, size, SIMULATOR_CALLED_FROM); \
+        recorder.synchronise(at, size, true, false);                                \
+    }
+#define SIMULATOR_VOLATILE_WRITE(name, size)                                         \
+    SIMULATOR_HOOK void __tsan_##name(void* address) {                               \
+        const auto at = reinterpret_cast<uintptr_t>(address);                        \
+        recorder.access_range<Kind::VolatileWrite>(at, size, SIMULATOR_CALLED_FROM); \
+        recorder.note_telling(SIMULATOR_CALLED_FROM);                                \
+        recorder.synchronise(at, size, false, true);                                 \
+    }
 #define SIMULATOR_RANGE(name, size, kind)                                       \
     SIMULATOR_HOOK void __tsan_##name(void* address) {                          \
         recorder.access_range<Kind::kind>(                                      \
@@ -31,6 +48,8 @@ SIMULATOR_ACCESSES(8)
 SIMULATOR_ACCESSES(16)
 #undef SIMULATOR_ACCESSES
 #undef SIMULATOR_ACCESS
+#undef SIMULATOR_VOLATILE_READ
+#undef SIMULATOR_VOLATILE_WRITE
 #undef SIMULATOR_RANGE
 
 SIMULATOR_HOOK void __tsan_read_range(void* address, size_t bytes) {
@@ -66,35 +85,56 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
     return memset(to, byte, bytes);
 }
 
-// Atomics. The order that is asked for is the strongest here, as it is for the simulator's own.
+// Atomics. The order that is asked for is the strongest here, as it is for the simulator's own: but
+// what loads with another one than `acquire` is of the simulator's making, and counts as nothing.
 
-#define SIMULATOR_ATOMIC_HOOK(name, T) SIMULATOR_ATOMIC_OF_KIND(Atomic, T)
-#define SIMULATOR_ATOMIC_OF_KIND(kind, T) \
-    recorder.access<Kind::kind>(          \
+#define SIMULATOR_ATOMIC_HOOK(kind, T) \
+    recorder.access<Kind::kind>(       \
         reinterpret_cast<uintptr_t>(address), sizeof(T), SIMULATOR_CALLED_FROM)
+#define SIMULATOR_SYNCHRONISE(T, takes, gives) \
+    recorder.synchronise(reinterpret_cast<uintptr_t>(address), sizeof(T), takes, gives)
 #define SIMULATOR_UNLESS_CHANGED(changed, T) \
     if (!(changed))                          \
     recorder.changed_nothing(reinterpret_cast<uintptr_t>(address), sizeof(T), SIMULATOR_CALLED_FROM)
 #define SIMULATOR_FETCH(bits, T, name)                                                       \
     SIMULATOR_HOOK T __tsan_atomic##bits##_fetch_##name(volatile T* address, T value, int) { \
-        SIMULATOR_ATOMIC_HOOK(name, T);                                                      \
+        SIMULATOR_ATOMIC_HOOK(Atomic, T);                                                    \
+        SIMULATOR_SYNCHRONISE(T, true, true);                                                \
         const T old = __atomic_fetch_##name(address, value, __ATOMIC_SEQ_CST);               \
         T now = old;                                                                         \
         __atomic_fetch_##name(&now, value, __ATOMIC_RELAXED);                                \
         SIMULATOR_UNLESS_CHANGED(now != old, T);                                             \
         return old;                                                                          \
     }
+// weak: what the simulator makes other atomics of, where an atomicCAS is strong.
+#define SIMULATOR_COMPARE(bits, T, strength, kind)                                \
+    SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_##strength(        \
+        volatile T* address, T* expected, T value, int, int) {                    \
+        SIMULATOR_ATOMIC_HOOK(kind, T);                                           \
+        const T wanted = *expected;                                               \
+        const bool done = __atomic_compare_exchange_n(                            \
+            address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+        SIMULATOR_SYNCHRONISE(T, true, done);                                     \
+        SIMULATOR_UNLESS_CHANGED(done && wanted != value, T);                     \
+        return done;                                                              \
+    }
 #define SIMULATOR_ATOMICS(bits, T)                                                       \
-    SIMULATOR_HOOK T __tsan_atomic##bits##_load(const volatile T* address, int) {        \
+    SIMULATOR_HOOK T __tsan_atomic##bits##_load(const volatile T* address, int order) {  \
+        if (order == __ATOMIC_ACQUIRE) {                                                 \
+            SIMULATOR_ATOMIC_HOOK(Load, T);                                              \
+            SIMULATOR_SYNCHRONISE(T, true, false);                                       \
+        }                                                                                \
         recorder.loaded(reinterpret_cast<uintptr_t>(address), SIMULATOR_CALLED_FROM);    \
         return __atomic_load_n(address, __ATOMIC_SEQ_CST);                               \
     }                                                                                    \
     SIMULATOR_HOOK void __tsan_atomic##bits##_store(volatile T* address, T value, int) { \
-        SIMULATOR_ATOMIC_OF_KIND(Store, T);                                              \
+        SIMULATOR_ATOMIC_HOOK(Store, T);                                                 \
+        SIMULATOR_SYNCHRONISE(T, false, true);                                           \
         __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                              \
     }                                                                                    \
     SIMULATOR_HOOK T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) { \
-        SIMULATOR_ATOMIC_HOOK(exchange, T);                                              \
+        SIMULATOR_ATOMIC_HOOK(Atomic, T);                                                \
+        SIMULATOR_SYNCHRONISE(T, true, true);                                            \
         const T old = __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);             \
         SIMULATOR_UNLESS_CHANGED(old != value, T);                                       \
         return old;                                                                      \
@@ -105,32 +145,17 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
     SIMULATOR_FETCH(bits, T, or)                                                         \
     SIMULATOR_FETCH(bits, T, xor)                                                        \
     SIMULATOR_FETCH(bits, T, nand)                                                       \
-    SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_strong(                   \
-        volatile T* address, T* expected, T value, int, int) {                           \
-        SIMULATOR_ATOMIC_HOOK(compare_exchange, T);                                      \
-        const T wanted = *expected;                                                      \
-        const bool done = __atomic_compare_exchange_n(                                   \
-            address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);        \
-        SIMULATOR_UNLESS_CHANGED(done && wanted != value, T);                            \
-        return done;                                                                     \
-    }                                                                                    \
-    SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_weak(                     \
-        volatile T* address, T* expected, T value, int, int) {                           \
-        SIMULATOR_ATOMIC_HOOK(compare_exchange, T);                                      \
-        const T wanted = *expected;                                                      \
-        const bool done = __atomic_compare_exchange_n(                                   \
-            address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);        \
-        SIMULATOR_UNLESS_CHANGED(done && wanted != value, T);                            \
-        return done;                                                                     \
-    }
+    SIMULATOR_COMPARE(bits, T, strong, Exchange)                                         \
+    SIMULATOR_COMPARE(bits, T, weak, Atomic)
 SIMULATOR_ATOMICS(8, unsigned char)
 SIMULATOR_ATOMICS(16, unsigned short)
 SIMULATOR_ATOMICS(32, unsigned int)
 SIMULATOR_ATOMICS(64, unsigned long)
 #undef SIMULATOR_ATOMICS
+#undef SIMULATOR_COMPARE
 #undef SIMULATOR_FETCH
+#undef SIMULATOR_SYNCHRONISE
 #undef SIMULATOR_ATOMIC_HOOK
-#undef SIMULATOR_ATOMIC_OF_KIND
 #undef SIMULATOR_UNLESS_CHANGED
 
 SIMULATOR_HOOK void __tsan_atomic_thread_fence(int) {
@@ -138,6 +163,10 @@ SIMULATOR_HOOK void __tsan_atomic_thread_fence(int) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 SIMULATOR_HOOK void __tsan_atomic_signal_fence(int) {}
+
+namespace simulator {
+void announce(Scope scope) { recorder.next_scope = scope; }
+}  // namespace simulator
 
 #undef SIMULATOR_HOOK
 #undef SIMULATOR_CALLED_FROM

@@ -102,7 +102,7 @@ void Recorder::inspect_at_once(Access access) {
     Spin& spin = spins[block->rank];
     const bool same = spin.what == access.bits;
     if (is_atomic(sites[access.site()].kind) && same) return;  // see changed_nothing()
-    if (!same || sites[access.site()].kind != Kind::Read)
+    if (!same || !only_reads(sites[access.site()].kind))
         spin = {access.bits, access.site(), 0};
     else if (++spin.times, spin.is_waiting())
         wait(access.site());
@@ -134,16 +134,20 @@ void Recorder::wait(unsigned site) {
     pause(reads ? "a read that waits" : "an atomic that waits", "(site)", int(site));
 }
 
-void Recorder::synchronise(uintptr_t address) {
-    inspect(block->rank / warp_size);
-    order.synchronise(address, block->rank);
+// What the thread did before its last access comes first; that one comes after what it takes.
+void Recorder::hand_over(uintptr_t address, bool takes, bool gives, Scope scope) {
+    const unsigned thread = block->rank, count = trace->count(thread);
+    for (unsigned turn = inspected[thread]; turn + 1 < count; turn++)
+        inspect(thread, trace->get(thread, turn));
+    inspected[thread] = std::max(inspected[thread], std::max(count, 1u) - 1);
+    order.synchronise(address, thread, takes, gives, scope);
 }
 
 void Recorder::account(Site& site, Region& region, const Request& request) {
     if (!site.counts) return;
     site.traffic_to(&region).account(request, is_atomic(site.kind));
     if (region.is_shared()) return;
-    Fetches& fetches = site.kind == Kind::Read ? region.fetched_reads : region.fetched_writes;
+    Fetches& fetches = only_reads(site.kind) ? region.fetched_reads : region.fetched_writes;
     fetches.make(region.begin, region.begin + region.size, !is_sampled);
     for_each_sector(
         request, [&](uintptr_t sector) { fetches.add(sector, serial, launches.back().first); });
@@ -178,97 +182,127 @@ SIMULATOR_INLINE void Recorder::by_region(Site& site, const Request& request, un
 
 // ---- Who touched the same memory before
 
+Strength strength_of(const Site& site) {
+    return is_volatile(site.kind)       ? Strength::Volatile
+           : !is_strong(site.kind)      ? Strength::Plain
+           : site.scope == Scope::Block ? Strength::AtomicInBlock
+                                        : Strength::Atomic;
+}
+
+// Whether two accesses are no race, in whatever order they come. Volatile ones of a block are one
+// for now: Findings::drop_explained knows more.
+bool Recorder::may_coincide(const Touch& before, const Touch& touch) const {
+    const Strength one = before.how(), other = touch.how();
+    if (one == Strength::Plain || other == Strength::Plain) return false;
+    const bool is_in_block = order.is_of_running_block(before.time);
+    if (one == Strength::Volatile && other == Strength::Volatile) return !is_in_block;
+    return is_in_block || (one != Strength::AtomicInBlock && other != Strength::AtomicInBlock);
+}
+
 void Recorder::inspect(Site& site, Region& region, const Request& request, unsigned warp) {
     region.refine(request.size | (request.first - region.begin) | request.differ, !is_sampled);
     const unsigned cells = std::max(1u, request.size >> region.shift);
-    const bool writes = site.kind != Kind::Read, atomic = is_atomic(site.kind);
+    const Strength strength = strength_of(site);
+    const bool reads = only_reads(site.kind), writes = site.kind == Kind::Write;
+    const bool changes = !reads && !writes;  // as others may at the same time
     // What was touched before has nothing to do with this launch, or with this block's array.
-    const uint32_t begin = region.is_shared() ? order.block_begin : order.launch_begin;
-    const uint32_t array_begin = order.shared_begin;
+    const uint32_t begin = region.is_shared() ? order.shared_begin : order.launch_begin;
     const bool was_written = region.last_write >= begin || (writes && !request.apart);
-    const bool was_read = writes && region.last_read >= begin;
+    const bool was_changed = region.last_atomic >= begin;
+    const bool was_read = !reads && region.last_read >= begin;
     const bool must_be_written =
-        (site.kind == Kind::Read || site.kind == Kind::Atomic) && site.role != Role::Done &&
+        (reads || site.kind == Kind::Atomic || site.kind == Kind::Exchange) &&
+        site.role != Role::Done &&
         (region.is_shared() ? !block->cluster || asynchronous.is_own(region)
                             : region.type == Region::Fresh && !region.written_before);
     if (writes)
         region.note_writes(order.now, !is_sampled);
+    else if (changes)
+        region.note_atomics(order.now, !is_sampled);
     else
         region.note_reads(order.now, !is_sampled);
 
-    region.read_requests += site.kind == Kind::Read;
-    region.atomics += atomic;
-    if (writes && !region.written_by) region.written_by = &site;
+    region.read_requests += reads;
+    region.atomic_requests += changes;
+    if (!reads && !region.written_by) region.written_by = &site;
 
     const unsigned now = order.now, id = site.id, first_thread = warp * warp_size;
-    const auto note_read = [&](size_t spot, Touch touch) {
-        if (region.reads.at(spot).time < begin)
-            region.read(spot, touch);
+    // All lanes that want the same are noted at once.
+    const uint32_t lanes = request.same ? 1 : request.lanes;
+    const auto note = [&](size_t spot, Touch touch) {
+        const uint32_t those = request.same ? request.lanes : 1u << touch.thread % warp_size;
+        if (writes)
+            region.write(spot, touch);
+        else if (changes)
+            region.change(spot, touch, those, order, begin);
         else
-            note_another_read(region, spot, touch, begin);
+            region.read(spot, touch, those, order, begin);
     };
-    if (!was_written && !was_read && !must_be_written) {  // nothing to compare with
-        // Two threads stand for all that read the same.
-        const uint32_t lanes = request.same ? 3 : request.lanes;
+    if (!was_written && !was_changed && !was_read && !must_be_written) {  // nothing to compare with
         for (unsigned k = 0; k < cells; k++) {
             size_t spots[warp_size];
             for (unsigned lane = 0; lane < warp_size; lane++)  // of all: so it is done in vectors
                 spots[lane] = scattered(((request.at[lane] - region.begin) >> region.shift) + k);
             for_each_of(lanes, [&](unsigned lane) {
-                const Touch touch(now, first_thread + lane, id, atomic);
-                if (writes)
-                    region.write(spots[lane], touch);
-                else
-                    note_read(spots[lane], touch);
+                note(spots[lane], Touch(now, first_thread + lane, id, strength));
             });
         }
         return;
     }
-    const auto is_race = [&](const Touch& before, const Touch& touch) {
-        return before.time >= begin && !(atomic && before.atomic) && site.role != Role::Done &&
-               !order.is_ordered(before, touch.thread);
-    };
+    const bool notes_once = request.same && !writes;
     for_each_of(request.lanes, [&](unsigned lane) {
         const uintptr_t address = request.at[lane];
         const size_t first = (address - region.begin) >> region.shift;
         const unsigned thread = first_thread + lane;
-        const Touch touch(now, thread, id, atomic);
-        if (must_be_written && !is_any_written(region, first, cells, array_begin))
+        const Touch touch(now, thread, id, strength);
+        if (must_be_written && !is_any_written(region, first, cells, begin))
             report(at("uninitialised", site, &region, address, request.size, thread));
+        const auto compare = [&](const Touch& before) {
+            if (site.role != Role::Done && !may_coincide(before, touch))
+                race(before, site, region, address, request.size, thread);
+        };
         for (size_t cell = first; cell < first + cells; cell++) {
             const size_t spot = scattered(cell);
             if (site.is_by_proxy) asynchronous.cross_proxies(site, region, spot, touch, address);
-            if (was_written && is_race(region.writes.at(spot), touch))
-                race(region.writes.at(spot), site, region, address, request.size, thread);
-            if (writes) {
-                for (Touches* reads : {&region.reads, &region.more_reads}) {
-                    if (!was_read || reads->at(spot).time < begin) continue;
-                    Touch& read = reads->at(spot);
-                    if (is_race(read, touch))
-                        race(read, site, region, address, request.size, thread);
-                    read.time = settled;  // the write stands for it from now on
-                }
-                region.write(spot, touch);
-            } else {
-                note_read(spot, touch);
+            if (was_written) {
+                const Touch& before = region.writes.at(spot);
+                if (before.time >= begin && !order.is_ordered(before, thread)) compare(before);
             }
+            if (was_changed) region.atomics.for_each_unordered(spot, thread, order, begin, compare);
+            if (was_read) {
+                region.reads.for_each_unordered(spot, thread, order, begin, compare);
+                if (site.kind == Kind::Exchange) note_guess(region, spot, thread, begin);
+            }
+            if (reads && is_volatile(site.kind)) note_waiting(region, spot, touch);
+            if (writes) {  // it stands for the others from now on
+                if (was_read) region.reads.settle(spot);
+                if (was_changed) region.atomics.settle(spot);
+            }
+            if (!notes_once || lane == unsigned(__builtin_ctz(request.lanes))) note(spot, touch);
         }
     });
 }
 
-void Recorder::note_another_read(Region& region, size_t spot, Touch touch, uint32_t begin) {
-    Touch &read = region.reads.at(spot), &second = region.more_reads.at(spot);
-    if (order.is_ordered(read, touch.thread))
-        read = touch;
-    else if (second.time < begin || order.is_ordered(second, touch.thread))
-        second = touch;
+// A volatile read of the same by the same thread as before: it waits for a change.
+void Recorder::note_waiting(const Region& region, size_t spot, const Touch& touch) {
+    const Touch& before = region.reads.last_of(spot);
+    if (before.time >= order.launch_begin && before.thread == touch.thread &&
+        before.site == touch.site && order.is_of_running_block(before.time))
+        sites[touch.site].waits = true;
+}
+
+// An atomicCAS of what the thread has read there before.
+void Recorder::note_guess(const Region& region, size_t spot, unsigned thread, uint32_t begin) {
+    const Touch guess = region.reads.of(spot, thread, begin);
+    if (guess.time && order.is_of_running_block(guess.time)) sites[guess.site].guesses = true;
 }
 
 // Not all cells: a structure that is read as a whole may have gaps that nobody writes.
 bool Recorder::is_any_written(const Region& region, size_t first, unsigned cells, uint32_t begin) {
     for (size_t cell = first; cell < first + cells; cell++)
         if (!region.writes.empty() &&
-            region.writes[cell].time >= (region.is_shared() ? begin : settled))
+            (region.writes[cell].time >= (region.is_shared() ? begin : settled) ||
+             region.atomics.is_touched(cell, begin)))
             return true;
     // By a block that is not traced, perhaps.
     return is_sampled && !region.is_shared() &&
@@ -282,9 +316,11 @@ void Recorder::race(const Touch& before, const Site& site, const Region& region,
     Finding finding = at("race", site, &region, address, size, thread);
     const Site& other = sites[before.site];
     if (asynchronous.is_race_of(site, other, finding)) finding.kind = "asynchronous race";
-    finding.hazard = site.kind == Kind::Read    ? "read after write"
-                     : other.kind == Kind::Read ? "write after read"
-                                                : "write after write";
+    finding.hazard = only_reads(site.kind)    ? "read after write"
+                     : only_reads(other.kind) ? "write after read"
+                                              : "write after write";
+    if (is_atomic(site.kind) && is_atomic(other.kind))
+        finding.message = "an atomic whose scope is its block is none for other blocks";
     finding.other = {
         access_names[int(other.kind)], &other, "", 0, order.block_at(before.time), before.thread};
     report(finding);
@@ -305,7 +341,7 @@ void Recorder::find_unwritten() {
         if (region.type == Region::Given && !all_ran) find_unwritten_end(region);
         const bool given = region.type == Region::Given;
         if (given ? 2 * region.bytes_written() < region.size || region.read_requests ||
-                        region.atomics || !all_ran
+                        region.atomic_requests || !all_ran
                   : !region.output)
             continue;
         if (!given && !count_poisoned(region)) continue;
@@ -333,7 +369,7 @@ void Recorder::find_unwritten_end(Region& region) {
     for (const LaunchRecord& launch : launches)
         blocks += launch.blocks, recorded += launch.recorded;
     const double likely = double(region.bytes_written()) * blocks / recorded;
-    if (region.read_requests || region.atomics || 2 * likely < region.size) return;
+    if (region.read_requests || region.atomic_requests || 2 * likely < region.size) return;
     size_t cell = region.cells();
     while (cell && !region.is_written(cell - 1)) cell--;
     const uintptr_t traced = std::min(region.begin + (cell << region.shift), region.end);

@@ -36,7 +36,7 @@ void Asynchronous::visible(const uint64_t* barrier, const Site& user) {
     } else {
         if (it.block != recorder.serial || it.thread == thread ||
             it.time < recorder.order.block_begin ||
-            recorder.order.is_ordered(Touch(it.time, it.thread, 0, false), thread))
+            recorder.order.is_ordered(Touch(it.time, it.thread, 0, Strength::Plain), thread))
             return;
         reason = text("thread %u has initialised it, and no barrier has followed", it.thread);
     }

@@ -25,7 +25,7 @@ void Asynchronous::fence(ProxyFence fence) {
 bool Asynchronous::is_fenced(const Touch& before, unsigned thread) {
     OfBlock& of = of_block();
     const auto is_known = [&](uint32_t time, unsigned by) {
-        return recorder.order.is_ordered(Touch(time, by, 0, false), thread);
+        return recorder.order.is_ordered(Touch(time, by, 0, Strength::Plain), thread);
     };
     const auto& own = of.fences[before.thread];
     const auto first = std::upper_bound(own.begin(), own.end(), before.time);
@@ -64,8 +64,7 @@ void Asynchronous::cross_proxies(const Site& site, Region& region, size_t spot, 
     };
     if (!region.writes.empty()) cross(region.writes.at(spot), true);
     if (site.kind == Kind::Read || region.reads.empty()) return;
-    cross(region.reads.at(spot), false);
-    cross(region.more_reads.at(spot), false);
+    region.reads.for_each_last(spot, [&](const Touch& read) { cross(read, false); });
 }
 
 }  // namespace

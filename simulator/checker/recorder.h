@@ -118,7 +118,7 @@ class Recorder final : public Watcher {
         if (asynchronous.is_watching) asynchronous.look(address, size, kind, sites[slot.id]);
         const Access access(address, size, slot.id);
         if (is_atomic(kind)) last_address = 0;
-        if (is_atomic(kind) && order.is_synchronising(address)) synchronise(address);
+        if (is_strong(kind)) sites[slot.id].scope = next_scope;
         if (!trace->add(block->rank, access)) inspect_at_once(access);
     }
 
@@ -144,11 +144,29 @@ class Recorder final : public Watcher {
             wait_for_load(pc);
     }
 
-    void fence() {
+    // The thread's last access was a strong one: it takes what others have given away there, and
+    // gives away itself.
+    void synchronise(uintptr_t address, unsigned size, bool takes, bool gives) {
+        const Scope scope = std::exchange(next_scope, Scope::Device);
         if (mode != Mode::Full) return;
-        inspect(block->rank / warp_size);
-        order.fence();
+        for (unsigned i = 0; i < size; i += 4)
+            if (order.is_synchronising(address + i, block->rank))
+                hand_over(address + i, takes, gives, scope);
     }
+
+    void fence() {
+        const Scope scope = std::exchange(next_scope, Scope::Device);
+        if (mode != Mode::Full) return;
+        inspect_rest(block->rank, 0);
+        order.fence(block->rank, scope);
+        has_fenced[block->rank] = true;
+    }
+    // A volatile store after a fence, perhaps in a loop of such, tells others something.
+    void note_telling(uintptr_t pc) {
+        if (mode != Mode::Full || !has_fenced[block->rank]) return;
+        if (const Slot& slot = slot_of(pc); slot.pc == pc) sites[slot.id].tells = true;
+    }
+    Scope next_scope = Scope::Device;  // of the next fence or atomic
 
     WorkWatcher* work() override { return mode == Mode::Full ? &asynchronous : nullptr; }
 
@@ -177,13 +195,15 @@ class Recorder final : public Watcher {
         bool is_waiting() const { return times > 1 << 10; }
     };
     Spin spins[max_threads] = {};
+    bool has_fenced[max_threads] = {};     // since the last barrier
     unsigned inspected[max_threads] = {};  // accesses of the trace, if not all of a warp's yet
     uint32_t serial = 0;                   // of the running block
     struct Started {
-        uint32_t serial, time;
+        uint32_t serial;
         Mode mode;
     };
     bool is_cooperative = false;
+    unsigned cluster_size = 0;     // of the launch; 0 if it has none
     std::vector<Started> started;  // the blocks of a cooperative grid, by their turns
     bool stopped = false;          // a finding has ended this block
     uint32_t reported = 0;         // the last block with a finding of an illegal access
@@ -227,7 +247,7 @@ class Recorder final : public Watcher {
         access<kind>(address, size, pc);
     }
     bool look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind);
-    void synchronise(uintptr_t address);
+    void hand_over(uintptr_t address, bool takes, bool gives, Scope scope);
     Region* find(uintptr_t address) const;
     void arrange();
     void forget_places();
@@ -243,7 +263,9 @@ class Recorder final : public Watcher {
     void inspect(unsigned thread, Access access);
     void inspect_at_once(Access access);
     void inspect(Site& site, Region& region, const Request& request, unsigned warp);
-    void note_another_read(Region& region, size_t spot, Touch touch, uint32_t begin);
+    bool may_coincide(const Touch& before, const Touch& touch) const;
+    void note_waiting(const Region& region, size_t spot, const Touch& touch);
+    void note_guess(const Region& region, size_t spot, unsigned thread, uint32_t begin);
     bool is_any_written(const Region& region, size_t first, unsigned cells, uint32_t begin);
 
     void race(const Touch& before, const Site& site, const Region& region, uintptr_t address,

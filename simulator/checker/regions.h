@@ -1,7 +1,7 @@
 // Whose memory is whose: regions that kernels may use, and whether anybody has written to them.
 #pragma once
 #include <string>
-#include "shadow.h"
+#include "readers.h"
 
 namespace simulator {
 namespace {
@@ -22,15 +22,16 @@ struct Region {
     bool output = false;  // the call returned it
     unsigned shift = 4;   // of a cell's size
 
-    // Of each cell the last write, and reads by two threads: a later write is a race with one of
-    // them at least if it is one with any that they stand for. `last_`: when the newest was made.
-    Touches writes = {}, reads = {}, more_reads = {};
-    uint32_t last_write = 0, last_read = 0;
+    // Of each cell the last write, and who has read it or changed it by an atomic since. `last_`:
+    // when the newest was made.
+    Touches writes = {};
+    Readers reads = {}, atomics = {};
+    uint32_t last_write = 0, last_read = 0, last_atomic = 0;
     size_t cells_written = 0, cells_read = 0;  // by kernels, each once
     Fetches fetched_reads = {}, fetched_writes = {};
     uintptr_t written_to = 0;     // by blocks that are not traced: where the last of it ends
     bool written_before = false;  // the host has written all of it
-    uint64_t read_requests = 0, atomics = 0;
+    uint64_t read_requests = 0, atomic_requests = 0;
     const Site* written_by = nullptr;  // first
 
     bool is_alive() const { return begin < end; }
@@ -46,7 +47,9 @@ struct Region {
         if (!(bits & (cell_size() - 1))) return;
         const unsigned finer = __builtin_ctzll(bits), ratio = 1u << (shift - finer);
         shift = finer;
-        for (Touches* it : {&writes, &reads, &more_reads}) it->split(cells(), ratio, everywhere);
+        writes.split(cells(), ratio, everywhere);
+        reads.split(cells(), ratio, everywhere);
+        atomics.split(cells(), ratio, everywhere);
         cells_written *= ratio;
         cells_read *= ratio;
     }
@@ -56,19 +59,28 @@ struct Region {
         last_write = now;
     }
     void note_reads(uint32_t now, bool everywhere) {
-        if (reads.empty()) reads.make(cells(), everywhere), more_reads.make(cells(), everywhere);
+        reads.make(cells(), everywhere);
         last_read = now;
+    }
+    void note_atomics(uint32_t now, bool everywhere) {
+        if (writes.empty()) writes.make(cells(), everywhere);
+        atomics.make(cells(), everywhere);
+        last_atomic = now;
     }
     // `spot`: of a cell, scattered.
     void write(size_t spot, Touch touch) {
         Touch& before = writes.at(spot);
-        cells_written += before.time < first_time;
+        cells_written += before.time < by_kernel;
         before = touch;
     }
-    void read(size_t spot, Touch touch) {
-        Touch& before = reads.at(spot);
-        cells_read += before.time == 0;
-        before = touch;
+    void read(size_t spot, Touch touch, uint32_t lanes, const Order& order, uint32_t begin) {
+        cells_read += reads.last_of(spot).time == 0;
+        reads.note(spot, touch, lanes, order, begin, cells());
+    }
+    void change(size_t spot, Touch touch, uint32_t lanes, const Order& order, uint32_t begin) {
+        Touch& before = writes.at(spot);
+        if (before.time < by_kernel) before.time = by_kernel, cells_written++;
+        atomics.note(spot, touch, lanes, order, begin, cells());
     }
     size_t bytes_written() const { return std::min(cells_written << shift, size); }
     size_t bytes_read() const { return std::min(cells_read << shift, size); }

@@ -15,18 +15,34 @@ namespace {
 
 constexpr unsigned sector_bytes = 32;  // what memory moves at once
 
+// How sure others can be of an access: not at all, as of one that the compiler may leave out or
+// split; or it is volatile, or atomic for all or for its block alone.
+enum class Strength : uint8_t { Plain, Volatile, Atomic, AtomicInBlock };
+
 // Who touched a cell, and when. Blocks run one after another, so the time also says which block it
-// was. Time 0 is never, 1 is before every kernel, or settled: it can race with nothing any more.
+// was. Time 0 is never, 1 is before every kernel, or settled: it can race with nothing any more. Of
+// a write 2 means the same, and that kernels have written there: by atomics.
 struct Touch {
     uint32_t time = 0;
-    uint32_t thread : 10, site : 21, atomic : 1;  // all 32 bits: copied in one piece
+    uint32_t thread : 10, site : 14;  // all 32 bits: copied in one piece
+    uint32_t strength : 2;
+    uint32_t in_crowd : 1;  // others have touched it too: see readers.h
 
-    Touch() : thread(0), site(0), atomic(0) {}
-    Touch(uint32_t time, unsigned thread, unsigned site, bool atomic)
-        : time(time), thread(thread), site(site), atomic(atomic) {}
+    Touch() : thread(0), site(0), strength(0), in_crowd(0), unused(0) {}
+    Touch(uint32_t time, unsigned thread, unsigned site, Strength strength)
+        : time(time),
+          thread(thread),
+          site(site),
+          strength(unsigned(strength)),
+          in_crowd(0),
+          unused(0) {}
+    Strength how() const { return Strength(strength); }
+
+  private:
+    uint32_t unused : 5;
 };
 static_assert(sizeof(Touch) == 8);
-constexpr uint32_t settled = 1, first_time = 2;
+constexpr uint32_t settled = 1, by_kernel = 2, first_time = 3;
 constexpr unsigned most_sites = 1 << 12;
 
 // Where entry i of a table of 8 bytes each lies. Lanes that go down neighbouring rows, a power of

@@ -12,9 +12,31 @@
 namespace simulator {
 namespace {
 
-enum class Kind : uint8_t { Read, Write, Atomic, Store };  // Store: an atomic that reads nothing
-constexpr const char* access_names[] = {"read", "write", "atomic", "atomic"};
-constexpr bool is_atomic(Kind kind) { return kind == Kind::Atomic || kind == Kind::Store; }
+// Store: an atomic that reads nothing. Exchange: one that writes if it finds what it expects. Load:
+// an atomic that writes nothing.
+enum class Kind : uint8_t {
+    Read,
+    Write,
+    Atomic,
+    Store,
+    Exchange,
+    Load,
+    VolatileRead,
+    VolatileWrite
+};
+constexpr const char* access_names[] = {
+    "read", "write", "atomic", "atomic", "atomic", "read", "read", "write"};
+constexpr bool is_atomic(Kind kind) {
+    return kind == Kind::Atomic || kind == Kind::Store || kind == Kind::Exchange;
+}
+constexpr bool is_volatile(Kind kind) {
+    return kind == Kind::VolatileRead || kind == Kind::VolatileWrite;
+}
+constexpr bool only_reads(Kind kind) {
+    return kind == Kind::Read || kind == Kind::Load || kind == Kind::VolatileRead;
+}
+// Whether others whose accesses are no plain ones either may go on at the same time.
+constexpr bool is_strong(Kind kind) { return kind != Kind::Read && kind != Kind::Write; }
 
 // Where, of which size, from which site.
 struct Access {

@@ -55,7 +55,8 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     order.begin_launch();
     asynchronous.begin_launch();
     started.clear();
-    is_cooperative = launch.cooperative || launch.in_clusters();
+    cluster_size = launch.cluster.x * launch.cluster.y * launch.cluster.z;
+    is_cooperative = launch.cooperative || cluster_size;
     sample.begin(blocks, launch.grid.x, threads.size(), most_threads);
     accesses = 0;
 
@@ -145,12 +146,17 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
     launch.recorded += traced;
     block = &to_run;
     serial = launch.first + index;
-    if (traced) order.begin_block(serial);
+    // The blocks of a cluster begin together.
+    const bool joins = cluster_size && started.size() % cluster_size;
+    if (traced)
+        order.begin_block(
+            serial, order_of_threads.size(), joins ? order.shared_begin : 0, is_cooperative);
+    std::fill_n(has_fenced, order_of_threads.size(), false);
     std::fill_n(spins, order_of_threads.size(), Spin());
     stopped = false;
     mode = traced ? Mode::Full : Mode::Bounds;
     if (traced) asynchronous.begin_block(to_run);
-    if (is_cooperative) started.push_back({serial, order.now, mode});
+    if (is_cooperative) started.push_back({serial, mode});
 }
 
 void Recorder::resume_block(Block& to_run, uint64_t n) {
@@ -158,7 +164,7 @@ void Recorder::resume_block(Block& to_run, uint64_t n) {
     std::fill_n(spins, order_of_threads.size(), Spin());
     serial = started[n].serial;
     mode = started[n].mode;
-    if (mode == Mode::Full) order.resume_block(serial, started[n].time);
+    if (mode == Mode::Full) order.resume_block(serial);
 }
 
 void Recorder::leave_block(const Block& at) {
@@ -166,16 +172,12 @@ void Recorder::leave_block(const Block& at) {
     for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
 }
 
-void Recorder::return_to_block(Block& to_run, uint64_t n) {
-    order.begin_phase();
-    resume_block(to_run, n);
-}
+void Recorder::return_to_block(Block& to_run, uint64_t n) { resume_block(to_run, n); }
 
 bool Recorder::end_block(const Error* error) {
     bool is_told = false;
     if (mode == Mode::Full) {
         for (unsigned w = 0; w * warp_size < order_of_threads.size(); w++) flush(w);
-        order.end_block();
         is_told = asynchronous.end_block(error);
     }
     mode = Mode::Off;
@@ -227,6 +229,7 @@ void Recorder::barrier(const Block& at) {
     if (mode != Mode::Full) return;
     for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
     order.barrier();
+    std::fill_n(has_fenced, at.size, false);
     const Thread* first = nullptr;
     unsigned first_rank = 0;
     for (unsigned rank = 0; rank < at.size; rank++) {
@@ -280,13 +283,13 @@ void Recorder::exchange(const Block& at, unsigned w, uint32_t lanes, Exchange ki
 
 void Recorder::arrived(uintptr_t barrier, bool is_last) {
     if (mode != Mode::Full) return;
-    inspect(block->rank / warp_size);
-    order.arrive(barrier, block->rank, block->size, is_last);
+    inspect_rest(block->rank, 0);
+    order.arrive(barrier, block->rank, is_last);
 }
 
 void Recorder::passed(uintptr_t barrier) {
     if (mode != Mode::Full) return;
-    inspect(block->rank / warp_size);
+    inspect_rest(block->rank, 0);
     order.pass(barrier, block->rank);
 }
 

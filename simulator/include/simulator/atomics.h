@@ -66,13 +66,19 @@ using IfHalf = typename If<__is_class(T) && (sizeof(T) == 2 || sizeof(T) == 4)>:
     SIMULATOR_INLINE T name(T* address, T value) {                                        \
         return simulator::atomic_update(address, [=](T old) -> T { return expression; }); \
     }                                                                                     \
-    SIMULATOR_INLINE T name##_block(T* address, T value) { return name(address, value); } \
-    SIMULATOR_INLINE T name##_system(T* address, T value) { return name(address, value); }
-#define SIMULATOR_ATOMIC_BUILTIN(name, T, builtin)                                        \
-    SIMULATOR_INLINE T name(T* address, T value) {                                        \
-        return builtin(address, value, __ATOMIC_SEQ_CST);                                 \
+    SIMULATOR_INLINE T name##_block(T* address, T value) {                                \
+        simulator::announce(simulator::Scope::Block);                                     \
+        return name(address, value);                                                      \
     }                                                                                     \
-    SIMULATOR_INLINE T name##_block(T* address, T value) { return name(address, value); } \
+    SIMULATOR_INLINE T name##_system(T* address, T value) { return name(address, value); }
+#define SIMULATOR_ATOMIC_BUILTIN(name, T, builtin)         \
+    SIMULATOR_INLINE T name(T* address, T value) {         \
+        return builtin(address, value, __ATOMIC_SEQ_CST);  \
+    }                                                      \
+    SIMULATOR_INLINE T name##_block(T* address, T value) { \
+        simulator::announce(simulator::Scope::Block);      \
+        return name(address, value);                       \
+    }                                                      \
     SIMULATOR_INLINE T name##_system(T* address, T value) { return name(address, value); }
 
 SIMULATOR_ATOMIC_BUILTIN(atomicAdd, int, __atomic_fetch_add)
@@ -124,6 +130,7 @@ SIMULATOR_INLINE float4 atomicAdd(float4* address, float4 value) {
 }
 template <class T, class = decltype(atomicAdd((T*)nullptr, T()))>
 SIMULATOR_INLINE T atomicAdd_block(T* address, T value) {
+    simulator::announce(simulator::Scope::Block);
     return atomicAdd(address, value);
 }
 template <class T, class = decltype(atomicAdd((T*)nullptr, T()))>
@@ -132,17 +139,18 @@ SIMULATOR_INLINE T atomicAdd_system(T* address, T value) {
 }
 
 // A thread whose exchange fails may be spinning on a lock that another thread of its block holds.
-#define SIMULATOR_ATOMIC_CAS(name, T)                                                 \
+#define SIMULATOR_ATOMIC_CAS(name, T, scope)                                          \
     SIMULATOR_INLINE T name(T* address, T compare, T value, SIMULATOR_CALLER) {       \
+        simulator::announce(simulator::Scope::scope);                                 \
         if (!__atomic_compare_exchange_n(                                             \
                 address, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) \
             simulator::pause("atomicCAS", file, line);                                \
         return compare;                                                               \
     }
-#define SIMULATOR_ATOMIC_CASES(T)            \
-    SIMULATOR_ATOMIC_CAS(atomicCAS, T)       \
-    SIMULATOR_ATOMIC_CAS(atomicCAS_block, T) \
-    SIMULATOR_ATOMIC_CAS(atomicCAS_system, T)
+#define SIMULATOR_ATOMIC_CASES(T)                   \
+    SIMULATOR_ATOMIC_CAS(atomicCAS, T, Device)      \
+    SIMULATOR_ATOMIC_CAS(atomicCAS_block, T, Block) \
+    SIMULATOR_ATOMIC_CAS(atomicCAS_system, T, Device)
 SIMULATOR_ATOMIC_CASES(int)
 SIMULATOR_ATOMIC_CASES(unsigned)
 SIMULATOR_ATOMIC_CASES(unsigned long long)

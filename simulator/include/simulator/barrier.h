@@ -71,9 +71,23 @@ SIMULATOR_INLINE int __syncthreads_or(int predicate, SIMULATOR_CALLER) {
     return simulator::barrier(predicate != 0, "__syncthreads_or", file, line).barrier_votes != 0;
 }
 
-SIMULATOR_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-SIMULATOR_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-SIMULATOR_INLINE void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+namespace simulator {
+SIMULATOR_INLINE void fence(Scope scope) {
+    announce(scope);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+// What follows is an atomic that releases: to the checker, a fence and an atomic.
+SIMULATOR_INLINE void before_release(Scope scope) {
+#ifdef __SANITIZE_THREAD__
+    fence(scope);
+#endif
+    announce(scope);
+}
+}  // namespace simulator
+
+SIMULATOR_INLINE void __threadfence() { simulator::fence(simulator::Scope::Device); }
+SIMULATOR_INLINE void __threadfence_block() { simulator::fence(simulator::Scope::Block); }
+SIMULATOR_INLINE void __threadfence_system() { simulator::fence(simulator::Scope::Device); }
 
 SIMULATOR_INLINE void __nanosleep(unsigned, SIMULATOR_CALLER) {
     simulator::pause("__nanosleep", file, line);

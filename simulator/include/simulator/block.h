@@ -33,6 +33,9 @@ namespace simulator {
 constexpr unsigned max_threads = 1024;  // per block
 constexpr unsigned warp_size = 32;
 
+// The threads for which a fence orders, and an atomic is one.
+enum class Scope : uint8_t { Block, Device };
+
 struct Block;
 struct CopyQueue;
 
@@ -203,6 +206,18 @@ SIMULATOR_EXPORT void find_static_shared(Block& block, char* among_them);
 // __trap and assert: each ends the running block and with it the launch, with an error. An
 // assertion of the host ends the process, as everywhere.
 [[noreturn]] SIMULATOR_EXPORT void trap(const char* file, int line);
+// For the checker: whom the next fence or atomic is for. It is for all where nothing is said.
+#if defined(SIMULATOR_EXECUTOR) || defined(__SANITIZE_THREAD__)
+SIMULATOR_EXPORT void announce(Scope scope);
+#else
+SIMULATOR_INLINE void announce(Scope) {}
+#endif
+// The order of a kernel's atomic load. To the checker those of another are the simulator's own.
+#ifdef __SANITIZE_THREAD__
+constexpr int of_kernel = __ATOMIC_ACQUIRE;
+#else
+constexpr int of_kernel = __ATOMIC_SEQ_CST;
+#endif
 // What CUDA leaves undefined or traps on, with the reason.
 [[noreturn]] SIMULATOR_EXPORT void fail(const char* reason, const char* what, const char* file,
                                         int line);

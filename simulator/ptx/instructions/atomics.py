@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.ptx.instructions.memory import SCOPE, SPACE, pointer
+from simulator.ptx.instructions.memory import SCOPE, SPACE, announcement, pointer
 from simulator.ptx.rules import Rule, Use
 
 _ORDER = r"(?:\.(?:relaxed|acquire|release|acq_rel))?"
@@ -24,13 +24,14 @@ def _atomic(use: Use) -> str:
     values = use.vector(at + 1)
     targets = use.vector(0) if returns else []
     place = pointer(use, at)
+    announced = announcement(use)
     if op == "cas":
-        return f"{targets[0]} = $atomic_cas<{of}>({place}, {values[0]}, {use[at + 2]});"
+        return f"{announced}{targets[0]} = $atomic_cas<{of}>({place}, {values[0]}, {use[at + 2]});"
     code = ""
     for index in range(count):
         where = place if index == 0 else f"{place} + {index} * sizeof({of})"
         call = f"${function}<{of}>({where}, {values[index]})"
-        code += f"{targets[index]} = {call}; " if returns else f"{call}; "
+        code += f"{announced}{targets[index]} = {call}; " if returns else f"{announced}{call}; "
     return code
 
 

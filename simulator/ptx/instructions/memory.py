@@ -21,6 +21,20 @@ def pointer(use: Use, index: int) -> str:
     return f"${'shared' if space.startswith('shared') else 'generic'}({use[index]})"
 
 
+def announcement(use: Use) -> str:
+    """What tells the checker for whom an instruction is, and whether it releases."""
+    parts = set(use.instruction.mnemonic.split("."))
+    scope = f"::simulator::Scope::{'Block' if 'cta' in parts else 'Device'}"
+    if parts & {"release", "acq_rel"}:
+        return f"::simulator::before_release({scope}); "
+    return f"::simulator::announce({scope}); " if "cta" in parts else ""
+
+
+def _fence(use: Use) -> str:
+    scope = "Block" if "cta" in use.instruction.mnemonic.split(".") else "Device"
+    return f"::simulator::fence(::simulator::Scope::{scope});"
+
+
 def _load(use: Use) -> str:
     targets, type_ = use.vector(0), use.groups["type"]
     count = int((use.groups["vector"] or "v1")[1:])
@@ -28,7 +42,8 @@ def _load(use: Use) -> str:
         raise NotPtx(f"{len(targets)} registers in {use.instruction.text}")
     order = use.groups["order"]
     function = "load" if order in (None, "weak") else "load_ordered"
-    code = f"{{ const auto simulator_values = ${function}<${type_}, {count}>({pointer(use, 1)}); "
+    call = f"${function}<${type_}, {count}>({pointer(use, 1)})"
+    code = f"{{ {announcement(use)}const auto simulator_values = {call}; "
     for index, target in enumerate(targets):
         value = f"simulator_values.values[{index}]"
         if type_[0] == "f":
@@ -46,7 +61,8 @@ def _store(use: Use) -> str:
     listed = ", ".join(f"${type_}({value})" for value in values)
     order = use.groups["order"]
     function = "store" if order in (None, "weak") else "store_ordered"
-    return f"${function}({pointer(use, 0)}, $Vector<${type_}, {count}>{{{{{listed}}}}});"
+    call = f"${function}({pointer(use, 0)}, $Vector<${type_}, {count}>{{{{{listed}}}}});"
+    return announcement(use) + call
 
 
 RULES = [
@@ -90,11 +106,11 @@ RULES = [
     Rule(r"(?:discard|applypriority)(?:\.global)?\.L2(?:::\w+)?", ";", "values.h"),
     Rule(r"createpolicy\.(?:fractional|range|cvt)[\w.:]*\.b64", "{0} = 0;", "values.h"),
     # Orders what is carried out in order here.
-    Rule(r"membar\.(?:cta|gl|sys)", "__atomic_thread_fence(__ATOMIC_SEQ_CST);", "values.h"),
+    Rule(r"membar\.(?:cta|gl|sys)", _fence, "values.h"),
     Rule(
         r"fence(?:\.(?:sc|acq_rel|acquire|release))?\.(?:sync_restrict::shared::\w+\.)?"
         r"(?:cta|cluster|gpu|sys)",
-        "__atomic_thread_fence(__ATOMIC_SEQ_CST);",
+        _fence,
         "values.h",
     ),
     Rule(

@@ -7,24 +7,22 @@
 
 namespace simulator {
 
-// ---- Memory order, for the checker, to which a fence is one thing and an atomic another.
+// ---- Memory order and scope, for the checker.
 
-SIMULATOR_INLINE void before_release(::cuda::std::memory_order order) {
-#ifdef __SANITIZE_THREAD__
-    if (order >= ::cuda::std::memory_order_release) __atomic_thread_fence(__ATOMIC_SEQ_CST);
-#else
-    (void)order;
-#endif
+constexpr Scope scope_of(::cuda::std::thread_scope scope) {
+    return scope == ::cuda::std::thread_scope_block || scope == ::cuda::std::thread_scope_thread
+               ? Scope::Block
+               : Scope::Device;
+}
+
+SIMULATOR_INLINE void before(::cuda::std::memory_order order, Scope scope) {
+    order >= ::cuda::std::memory_order_release ? before_release(scope) : announce(scope);
 }
 
 template <class T>
-SIMULATOR_INLINE T atomic_load(const T* address, ::cuda::std::memory_order order) {
-#ifdef __SANITIZE_THREAD__  // which takes no load for an atomic that others' writes come before
-    if (order != ::cuda::std::memory_order_relaxed)
-        return __atomic_fetch_or(const_cast<T*>(address), T(0), __ATOMIC_SEQ_CST);
-#endif
-    (void)order;
-    return __atomic_load_n(address, __ATOMIC_SEQ_CST);
+SIMULATOR_INLINE T atomic_load(const T* address, Scope scope) {
+    announce(scope);
+    return __atomic_load_n(address, of_kernel);
 }
 
 template <size_t size>
@@ -76,20 +74,20 @@ class AtomicOperations {
     bool is_lock_free() const { return true; }
 
     T load(Order order = strongest, SIMULATOR_CALLER) const {
-        const Bits bits = atomic_load(word(), order);
+        const Bits bits = atomic_load(word(), scope());
         let_others_change(word(), bits, "cuda::atomic::load", file, line);
         return bit_cast<T>(bits);
     }
     operator T() const { return load(); }
 
     void store(T value, Order order = strongest) const {
-        before_release(order);
+        before(order, scope());
         __atomic_store_n(word(), bit_cast<Bits>(value), __ATOMIC_SEQ_CST);
     }
 
     // Whoever finds what he puts there himself may be waiting for a lock.
     T exchange(T value, Order order = strongest, SIMULATOR_CALLER) const {
-        before_release(order);
+        before(order, scope());
         const Bits wanted = bit_cast<Bits>(value);
         const Bits old = __atomic_exchange_n(word(), wanted, __ATOMIC_SEQ_CST);
         if (old == wanted) let_others_go("cuda::atomic::exchange", file, line);
@@ -98,7 +96,7 @@ class AtomicOperations {
 
     bool compare_exchange_strong(T& expected, T value, Order success, Order,
                                  SIMULATOR_CALLER) const {
-        before_release(success);
+        before(success, scope());
         Bits found = bit_cast<Bits>(expected);
         if (__atomic_compare_exchange_n(
                 word(), &found, bit_cast<Bits>(value), false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
@@ -122,14 +120,14 @@ class AtomicOperations {
 
     // Returns when the value is another than `old`.
     void wait(T old, Order order = strongest, SIMULATOR_CALLER) const {
-        while (atomic_load(word(), order) == bit_cast<Bits>(old))
+        while (atomic_load(word(), scope()) == bit_cast<Bits>(old))
             let_others_go("cuda::atomic::wait", file, line);
     }
     void notify_one() const {}
     void notify_all() const {}
 
     T fetch_add(Difference value, Order order = strongest) const {
-        before_release(order);
+        before(order, scope());
         if constexpr (Step<T>::bytes)
             return bit_cast<T>(
                 __atomic_fetch_add(word(), value * Step<T>::bytes, __ATOMIC_SEQ_CST));
@@ -139,7 +137,7 @@ class AtomicOperations {
             return update([=](T old) { return T(old + value); });
     }
     T fetch_sub(Difference value, Order order = strongest) const {
-        before_release(order);
+        before(order, scope());
         if constexpr (Step<T>::bytes)
             return bit_cast<T>(
                 __atomic_fetch_sub(word(), value * Step<T>::bytes, __ATOMIC_SEQ_CST));
@@ -149,23 +147,23 @@ class AtomicOperations {
             return update([=](T old) { return T(old - value); });
     }
     T fetch_and(T value, Order order = strongest) const {
-        before_release(order);
+        before(order, scope());
         return T(__atomic_fetch_and(word(), Bits(value), __ATOMIC_SEQ_CST));
     }
     T fetch_or(T value, Order order = strongest) const {
-        before_release(order);
+        before(order, scope());
         return T(__atomic_fetch_or(word(), Bits(value), __ATOMIC_SEQ_CST));
     }
     T fetch_xor(T value, Order order = strongest) const {
-        before_release(order);
+        before(order, scope());
         return T(__atomic_fetch_xor(word(), Bits(value), __ATOMIC_SEQ_CST));
     }
     T fetch_min(T value, Order order = strongest) const {
-        before_release(order);
+        before(order, scope());
         return update([=](T old) { return value < old ? value : old; });
     }
     T fetch_max(T value, Order order = strongest) const {
-        before_release(order);
+        before(order, scope());
         return update([=](T old) { return old < value ? value : old; });
     }
 
@@ -180,6 +178,7 @@ class AtomicOperations {
     T operator^=(T value) const { return fetch_xor(value) ^ value; }
 
   private:
+    static constexpr Scope scope() { return Self::simulator_scope; }
     Bits* word() const {
         return reinterpret_cast<Bits*>(
             const_cast<T*>(static_cast<const Self*>(this)->simulator_address()));
@@ -198,6 +197,7 @@ namespace cuda {
 template <class T, thread_scope Scope = thread_scope_system>
 class atomic : public simulator::AtomicOperations<atomic<T, Scope>, T> {
   public:
+    static constexpr simulator::Scope simulator_scope = simulator::scope_of(Scope);
     atomic() = default;
     constexpr atomic(T value) : value(value) {}
     atomic(const atomic&) = delete;
@@ -215,6 +215,7 @@ class atomic : public simulator::AtomicOperations<atomic<T, Scope>, T> {
 template <class T, thread_scope Scope = thread_scope_system>
 class atomic_ref : public simulator::AtomicOperations<atomic_ref<T, Scope>, T> {
   public:
+    static constexpr simulator::Scope simulator_scope = simulator::scope_of(Scope);
     static constexpr size_t required_alignment = sizeof(T);
     explicit atomic_ref(T& value) : value(&value) {}
     atomic_ref(const atomic_ref&) = default;
@@ -255,8 +256,8 @@ class simulator_flag {
 };
 using atomic_flag = simulator_flag<thread_scope_system>;
 
-SIMULATOR_INLINE void atomic_thread_fence(memory_order, thread_scope = thread_scope_system) {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+SIMULATOR_INLINE void atomic_thread_fence(memory_order, thread_scope scope = thread_scope_system) {
+    simulator::fence(simulator::scope_of(scope));
 }
 SIMULATOR_INLINE void atomic_signal_fence(memory_order) { __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
@@ -268,7 +269,9 @@ template <class T>
 using atomic_ref = ::cuda::atomic_ref<T, thread_scope_system>;
 using atomic_flag = ::cuda::atomic_flag;
 using ::cuda::atomic_signal_fence;
-SIMULATOR_INLINE void atomic_thread_fence(memory_order) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+SIMULATOR_INLINE void atomic_thread_fence(memory_order) {
+    simulator::fence(simulator::Scope::Device);
+}
 
 }  // namespace std
 }  // namespace cuda

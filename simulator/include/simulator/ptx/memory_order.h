@@ -13,7 +13,7 @@ SIMULATOR_INLINE Vector<T, count> load_ordered(const char* p, SIMULATOR_CALLER) 
     for (int i = 0; i < count; i++) {
         Word<T> bits;
         if constexpr (sizeof(T) <= 8)
-            bits = __atomic_load_n(reinterpret_cast<const Word<T>*>(p) + i, __ATOMIC_SEQ_CST);
+            bits = __atomic_load_n(reinterpret_cast<const Word<T>*>(p) + i, of_kernel);
         else
             bits = reinterpret_cast<const Word<T>*>(p)[i];
         values.values[i] = as<T>(bits);
