@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pandas import DataFrame
 
 import jitload
-from lab.checker import findings, line_costs
+from lab.checker import asynchronous, findings, line_costs
 from lab.checker.advice import advice
 from lab.checker.elements import Elements, Layout
 from lab.checker.findings import hint_for, name_of
@@ -43,6 +43,12 @@ class Report:
         bytes moved; and bytes fetched: the same without what several blocks of a launch ask for,
         of which each sector counts once.
     launches: the kernels that ran, and how many of their blocks were recorded in full.
+    waits: for each line that waits for asynchronous work, how often it was passed, and how many
+        groups of copies or products, or stages with a copy, were then in flight: on average and at
+        most.
+    products: for each line that asks tensor cores for products, how many, of which types, and
+        their operations (a multiplication and an addition are two), with the microseconds that an
+        H200 takes for as many at its peak.
     threads: where the threads of the blocks stood that ran when the check's time was over.
     """
 
@@ -121,6 +127,15 @@ class Report:
         return layout.type if layout and layout.size == size else f"{size} bytes"
 
     @cached_property
+    def waits(self) -> DataFrame:
+        return DataFrame(asynchronous.waits(self._data, self._places), columns=asynchronous.WAITS)
+
+    @cached_property
+    def products(self) -> DataFrame:
+        rows = asynchronous.products(self._data, self._places)
+        return DataFrame(rows, columns=asynchronous.PRODUCTS)
+
+    @cached_property
     def tensors(self) -> DataFrame:
         rows = []
         for index, region in enumerate(self._data["regions"]):
@@ -188,6 +203,7 @@ class Report:
             lines += ["", *self._described(row)]
         if not self.traffic.empty:
             lines += ["", *self._traffic_text()]
+        lines += asynchronous.text(self.waits, self.products)
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -40,6 +40,7 @@ class Asynchronous final : public WorkWatcher {
     std::map<const Site*, Products> products;
 
     // ---- from the recorder
+    Site& site_of(const Site& like);
     // Where the running thread asks for something.
     Site& site_of(const char* what, const char* file, int line, Kind kind = Kind::Read,
                   bool is_by_proxy = true, const void* from = told_from);
@@ -83,9 +84,10 @@ class Asynchronous final : public WorkWatcher {
     void warpgroup_done(unsigned prior, const char* file, int line) override;
     unsigned groups_left(unsigned most) override;
     void registers(unsigned count, bool is_more, const char* file, int line) override;
-    void refused_map(const void* caller, const char* reason) override;
 
   private:
+    Site& done(const Site& asked);  // where it is seen to be done
+
     struct Range {
         uintptr_t begin;
         size_t bytes;
@@ -164,8 +166,6 @@ class Asynchronous final : public WorkWatcher {
         const Site *asked, *done;
     };
 
-    Site& done(const Site& asked);  // and where it is seen to be done
-    Site& site_of(const Site& like);
     Mine& mine();
     OfBlock& of_block();
     uint32_t begin(const Site& asked, const uint64_t* barrier);

@@ -77,6 +77,7 @@ class Recorder final : public Watcher {
 
     void begin_launch(const Launch& launch, Memory shared,
                       std::initializer_list<Memory> executors) override;
+    void refused_map(const void* caller, const char* reason) override;
     void forget_launch() override { launches.pop_back(); }
     uint64_t block_in_order(uint64_t n) const override;
     const uint16_t* threads_in_order() const override { return order_of_threads.data(); }
@@ -275,7 +276,7 @@ class Recorder final : public Watcher {
     void outside(Site& site, uintptr_t address, unsigned size);
     void misaligned(uintptr_t pc, uintptr_t address, unsigned size);
     void report(Finding finding) {
-        finding.launch = launches.size() - 1;
+        finding.launch = std::max<size_t>(1, launches.size()) - 1;
         findings.add(std::move(finding));
     }
     // A finding about an access.

@@ -1,11 +1,19 @@
-// Tensor maps that the driver refuses.
+// Tensor maps that the driver refuses to make.
 #pragma once
 #include "recorder.h"
 
 namespace simulator {
 namespace {
 
-void Asynchronous::refused_map(const void*, const char*) {}
+void Recorder::refused_map(const void* caller, const char* reason) {
+    Finding finding{};
+    finding.kind = "tensor map";
+    finding.message = std::string("cuTensorMapEncodeTiled refuses it: ") + reason;
+    finding.place.access = "encode";
+    finding.place.site = &asynchronous.site_of(
+        Site{reinterpret_cast<uintptr_t>(caller) - 1, 0, Kind::Read, Role::Asked, "encode"});
+    report(finding);
+}
 
 }  // namespace
 }  // namespace simulator

@@ -15,6 +15,9 @@ const void *told_from, *failed_from;
 
 }  // namespace
 
+void tell_refused_map(const void* caller, const char* reason) {
+    if (watcher) watcher->refused_map(caller, reason);
+}
 void tell_fence(ProxyFence fence) {
     if (auto* work = watching_work()) work->fence(fence);
 }

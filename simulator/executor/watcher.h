@@ -64,8 +64,6 @@ class WorkWatcher {
     virtual void warpgroup_done(unsigned prior, const char* file, int line) = 0;
     virtual unsigned groups_left(unsigned most) = 0;
     virtual void registers(unsigned count, bool is_more, const char* file, int line) = 0;
-    // The driver refuses a tensor map: called from there, for this reason.
-    virtual void refused_map(const void* caller, const char* reason) = 0;
 
   protected:
     ~WorkWatcher() = default;
@@ -84,6 +82,9 @@ class Watcher {
 
     // It is not to be run like that, and begins once more.
     virtual void forget_launch() = 0;
+
+    // The driver's function refuses to make a tensor map: called from there, for this reason.
+    virtual void refused_map(const void* caller, const char* reason) = 0;
 
     // A block begins. It ends with what made it fail, if anything did; the answer is whether the
     // launch goes on.

@@ -21,6 +21,7 @@ enum class ProxyFence : uint8_t { Async, MbarrierInit };
 #endif
 
 SIMULATOR_TOLD(void tell_fence(ProxyFence))
+SIMULATOR_TOLD(void tell_refused_map(const void*, const char*))
 
 SIMULATOR_TOLD(void tell_mbarrier_init(const uint64_t*, uint32_t, const char*, int))
 // So many bytes are announced, or have come (less than 0), and so many threads arrive.

@@ -1,6 +1,7 @@
 // The driver's functions that make tensor maps, with its checks of what they are given.
 #pragma once
 #include "../cuda.h"
+#include "asynchronous.h"
 #include "tensor_map.h"
 
 // A box in shared memory begins at a multiple of 128 bytes. With nvcc an array of a kernel mostly
@@ -62,22 +63,54 @@ typedef enum CUtensorMapFloatOOBfill_enum {
     CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
 } CUtensorMapFloatOOBfill;
 
+namespace simulator {
+
+// Why the driver would refuse a tensor map; null if it would not.
+inline const char* why_refused(const void* map, unsigned type, cuuint32_t rank, const void* address,
+                               const cuuint64_t* extent, const cuuint64_t* strides,
+                               const cuuint32_t* box, const cuuint32_t* steps, unsigned swizzle,
+                               unsigned promotion, unsigned fill) {
+    if (!map || !address || !extent || !box || !steps) return "an argument is null";
+    if (rank < 1 || rank > 5) return "tensorRank is from 1 to 5";
+    if (rank > 1 && !strides) return "globalStrides is null";
+    if (type > CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B) return "tensorDataType is none";
+    if (reinterpret_cast<uintptr_t>(map) % 64) return "tensorMap lies on a multiple of 64 bytes";
+    if (reinterpret_cast<uintptr_t>(address) % 16) return "globalAddress is a multiple of 16 bytes";
+    if (promotion > CU_TENSOR_MAP_L2_PROMOTION_L2_256B) return "l2Promotion is none";
+    const bool is_float = type >= CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    if (fill > CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA || (fill && !is_float))
+        return "oobFill asks for NaN, which integers do not have";
+    for (unsigned d = 0; d < rank; d++) {
+        if (extent[d] < 1 || extent[d] > 1ull << 32) return "globalDim is from 1 to 2^32";
+        if (box[d] < 1 || box[d] > 256) return "boxDim is from 1 to 256";
+        if (steps[d] < 1 || steps[d] > 8) return "elementStrides are from 1 to 8";
+        if (d && strides[d - 1] % 16) return "globalStrides are multiples of 16 bytes";
+        if (d && strides[d - 1] >= 1ull << 40) return "globalStrides are less than 2^40";
+    }
+    if (type > CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ) return nullptr;
+    const size_t inner = box[0] * size_of(TensorType(type));
+    if (inner % 16) return "boxDim[0] is a multiple of 16 bytes";
+    if (swizzle && swizzle <= CU_TENSOR_MAP_SWIZZLE_128B && inner > size_t(16) << swizzle)
+        return "boxDim[0] is no wider than the swizzle";
+    return nullptr;
+}
+
+}  // namespace simulator
+
 // Of no interleaved layout: those are for images.
-inline CUresult cuTensorMapEncodeTiled(
+[[gnu::noinline]] inline CUresult cuTensorMapEncodeTiled(
     CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* address,
     const cuuint64_t* extent, const cuuint64_t* strides, const cuuint32_t* box,
     const cuuint32_t* steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-    CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
-    if (!map || !address || !extent || !box || !steps || rank < 1 || rank > 5 ||
-        (rank > 1 && !strides))
+    CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+    if (const char* reason = simulator::why_refused(
+            map, type, rank, address, extent, strides, box, steps, swizzle, promotion, fill)) {
+        simulator::tell_refused_map(__builtin_return_address(0), reason);
         return CUDA_ERROR_INVALID_VALUE;
+    }
     if (unsigned(type) > CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ || interleave ||
         unsigned(swizzle) > CU_TENSOR_MAP_SWIZZLE_128B)
-        return unsigned(type) > CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B
-                   ? CUDA_ERROR_INVALID_VALUE
-                   : CUDA_ERROR_NOT_SUPPORTED;
-    if (reinterpret_cast<uintptr_t>(map) % 64 || reinterpret_cast<uintptr_t>(address) % 16)
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_NOT_SUPPORTED;
     simulator::TensorMap it{};
     it.base = address;
     it.rank = uint8_t(rank);
@@ -85,20 +118,12 @@ inline CUresult cuTensorMapEncodeTiled(
     it.swizzle = uint8_t(swizzle ? 16 << swizzle : 0);
     it.fills_with_nan = fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
     it.mark = simulator::TensorMap::encoded;
-    const size_t size = size_of(it.type);
     for (unsigned d = 0; d < rank; d++) {
-        if (extent[d] < 1 || extent[d] > 1ull << 32 || box[d] < 1 || box[d] > 256 || steps[d] < 1 ||
-            steps[d] > 8)
-            return CUDA_ERROR_INVALID_VALUE;
         it.extent[d] = extent[d];
         it.box[d] = uint16_t(box[d]);
         it.steps[d] = d ? uint8_t(steps[d]) : 1;  // of the innermost dimension nothing is left out
-        if (d == 0) continue;
-        if (strides[d - 1] % 16 || strides[d - 1] >= 1ull << 40) return CUDA_ERROR_INVALID_VALUE;
-        it.stride[d - 1] = strides[d - 1];
+        if (d) it.stride[d - 1] = strides[d - 1];
     }
-    const size_t inner = box[0] * size;
-    if (inner % 16 || (it.swizzle && inner > it.swizzle)) return CUDA_ERROR_INVALID_VALUE;
     __builtin_memcpy(map->opaque, &it, sizeof it);
     return CUDA_SUCCESS;
 }

@@ -1,0 +1,97 @@
+"""What a report says of asynchronous work, and that no order of the threads changes a verdict."""
+
+import pytest
+import torch
+from test_checker import CORRECT, FOLDER, PLANTED, checked, kernels
+
+import jitload
+import lab
+
+ASYNC = [it for it in PLANTED if it[0].startswith("async_")]
+RIGHT = [it for it in CORRECT if it[0] == "correct_async.cu"]
+
+
+def test_how_many_stages_are_in_flight_when_something_is_waited_for():
+    waits = checked(kernels("correct_async.cu").ring_of_4).waits
+    assert set(waits["wait"]) == {"cp.async.wait_group"}
+    assert waits["times"].sum() == 8 * 16
+    assert waits["most"].max() == 3
+
+
+def test_operations_of_tensor_cores():
+    products = checked(kernels("correct_async.cu").products).products
+    assert set(products["types"]) == {"f16 * f16 + f32"}
+    assert products["operations"].sum() == 4 * 2 * (2 * 64 * 8 * 16)
+    assert "at an H200's peak" in str(checked(kernels("correct_async.cu").products))
+
+
+def test_what_goes_to_several_blocks_is_read_once():
+    report = checked(kernels("correct_async.cu").blocks_share_loads)
+    x = report.tensors[report.tensors["tensor"] == "x"]
+    assert int(x["bytes_moved"].iloc[0]) == int(x["bytes_read"].iloc[0]) == 3 * 2 * 512
+
+
+REFUSED = """
+#include <cuda.h>
+#include <cuda_runtime.h>
+__global__ void nothing() {}
+extern "C" void encode(const float* x, int rows, int cols, int stride, int swizzle) {
+    nothing<<<1, 1>>>();
+    CUtensorMap map;
+    cuuint64_t extent[] = {64, 64}, strides[] = {cuuint64_t(stride)};
+    cuuint32_t box[] = {cuuint32_t(cols), cuuint32_t(rows)}, steps[] = {1, 1};
+    cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, (void*)x, extent, strides, box,
+                           steps, CU_TENSOR_MAP_INTERLEAVE_NONE, (CUtensorMapSwizzle)swizzle,
+                           CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def encode(tmp_path_factory):
+    path = tmp_path_factory.mktemp("refused") / "refused.cu"
+    path.write_text(REFUSED)
+    return jitload.load(path, target="cpu").encode
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ((8, 32, 256, 0), None),
+        ((8, 32, 256, 3), None),
+        ((8, 32, 256, 2), "boxDim[0] is no wider than the swizzle"),
+        ((8, 30, 256, 0), "boxDim[0] is a multiple of 16 bytes"),
+        ((512, 32, 256, 0), "boxDim is from 1 to 256"),
+        ((8, 32, 252, 0), "globalStrides are multiples of 16 bytes"),
+    ],
+)
+def test_a_tensor_map_that_the_driver_refuses(encode, numbers, words):
+    findings = lab.check(encode, torch.zeros(64, 64), *numbers).findings
+    if words is None:
+        assert findings.empty
+        return
+    assert list(findings["kind"]) == ["tensor map"]
+    assert words in findings["message"][0]
+    assert REFUSED.splitlines()[findings["line"][0] - 1].strip().startswith("cuTensorMapEncode")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("file", sorted({it[0] for it in (*ASYNC, *RIGHT)}))
+def test_other_orders_of_the_threads_find_the_same(file, order):
+    assert (FOLDER / file).exists()
+    x = torch.linspace(-1, 1, 1000)
+    for name, function, kind, line in ASYNC:
+        if name == file:
+            report = lab.check(
+                getattr(kernels(file), function), x, torch.empty(1000), 1000, thread_order=order
+            )
+            found = report.findings
+            assert set(found["kind"]) == {kind}, str(report)
+            assert line in {*found["line"], *found["other_line"].dropna()}, str(report)
+    for name, function in RIGHT:
+        if name == file:
+            report = lab.check(
+                getattr(kernels(file), function), x, torch.empty(1000), 1000, thread_order=order
+            )
+            assert report.findings.empty, str(report)
