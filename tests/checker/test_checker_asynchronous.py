@@ -1,14 +1,28 @@
 """What a report says of asynchronous work, and that no order of the threads changes a verdict."""
 
+import re
+from functools import partial
+from pathlib import Path
+
 import pytest
 import torch
-from test_checker import CORRECT, FOLDER, PLANTED, checked, kernels
 
 import jitload
 import lab
 
-ASYNC = [it for it in PLANTED if it[0].startswith("async_")]
-RIGHT = [it for it in CORRECT if it[0] == "correct_async.cu"]
+FOLDER = Path(__file__).parent / "kernels"
+FILES = [*sorted(FOLDER.glob("async_*.cu")), FOLDER / "correct_async.cu"]
+BUG = re.compile(r"// BUG (\w+): ([\w ]+)$")
+EXPORT = re.compile(r'^extern "C" void (\w+)\(', re.MULTILINE)
+
+
+def kernels(file: str) -> jitload.Kernel:
+    return jitload.load(FOLDER / file, name=f"checker_{Path(file).stem}", target="cpu")
+
+
+def checked(function, **options) -> lab.Report:
+    x = torch.linspace(-1, 1, 1000)
+    return lab.check(function, x, torch.empty(1000), 1000, **options)
 
 
 def test_how_many_stages_are_in_flight_when_something_is_waited_for():
@@ -77,21 +91,17 @@ def test_a_tensor_map_that_the_driver_refuses(encode, numbers, words):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2, 3])
-@pytest.mark.parametrize("file", sorted({it[0] for it in (*ASYNC, *RIGHT)}))
-def test_other_orders_of_the_threads_find_the_same(file, order):
-    assert (FOLDER / file).exists()
-    x = torch.linspace(-1, 1, 1000)
-    for name, function, kind, line in ASYNC:
-        if name == file:
-            report = lab.check(
-                getattr(kernels(file), function), x, torch.empty(1000), 1000, thread_order=order
-            )
-            found = report.findings
-            assert set(found["kind"]) == {kind}, str(report)
-            assert line in {*found["line"], *found["other_line"].dropna()}, str(report)
-    for name, function in RIGHT:
-        if name == file:
-            report = lab.check(
-                getattr(kernels(file), function), x, torch.empty(1000), 1000, thread_order=order
-            )
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_other_orders_of_the_threads_find_the_same(path, order):
+    check = partial(checked, thread_order=order)
+    text = path.read_text()
+    if path.name.startswith("correct"):
+        for name in EXPORT.findall(text):
+            report = check(getattr(kernels(path.name), name))
             assert report.findings.empty, str(report)
+    for number, line in enumerate(text.splitlines(), 1):
+        if bug := BUG.search(line):
+            report = check(getattr(kernels(path.name), bug[1]))
+            found = report.findings
+            assert set(found["kind"]) == {bug[2]}, str(report)
+            assert number in {*found["line"], *found["other_line"].dropna()}, str(report)
