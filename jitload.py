@@ -227,4 +227,7 @@ def __getattr__(name: str) -> object:
 if __name__ == "__main__":
     from jitloader.commands import main
 
-    sys.exit(main())
+    exit_status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_status)  # to end in order takes torch longer than Ctrl-C should

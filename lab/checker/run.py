@@ -29,6 +29,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from lab.checker.elements import Layout
 from lab.checker.report import Report
 
 SECONDS = 60.0
-LONGEST = 1e9  # seconds
+MOST = 1 << 40  # seconds, or threads
 
 
 def check(
@@ -77,10 +78,9 @@ def check(
     """
     if sys.platform != "linux":
         raise RuntimeError(f"lab.check runs on Linux; this is {sys.platform}")
-    if sample_threads is not None and sample_threads < 1:
-        raise ValueError(f"sample_threads: {sample_threads!r}; wanted is a positive number")
-    if not 0 < seconds <= LONGEST:
-        raise ValueError(f"seconds: {seconds!r}; wanted is a positive number")
+    if sample_threads is not None:
+        sample_threads = ceil(_positive("sample_threads", sample_threads))
+    seconds = _positive("seconds", seconds)
     if not _checking.acquire(blocking=False):
         raise RuntimeError("a check is under way: one at a time")
     try:
@@ -98,6 +98,13 @@ def check(
     if not builds:
         raise RuntimeError(f"{what} called no kernel that jitload has loaded: nothing to check")
     return report
+
+
+def _positive(name: str, value: object) -> float:
+    """A number that was given as an option; larger ones than MOST stand for it."""
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(f"{name}: {value!r}; wanted is a positive number")
+    return min(value, MOST)
 
 
 _checking = threading.Lock()

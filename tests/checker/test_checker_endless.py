@@ -219,7 +219,7 @@ def test_an_interrupt_ends_a_check_within_a_second(kernel, name):
     assert next_check_is_right(kernel)
 
 
-@pytest.mark.parametrize("seconds", [-1, 0, float("nan"), float("inf")])
+@pytest.mark.parametrize("seconds", [-1, 0, float("nan"), float("inf"), "5", None])
 def test_a_time_that_is_none_is_refused(kernel, seconds):
     with pytest.raises(ValueError, match=r"seconds: .*; wanted is a positive number"):
         lab.check(kernel.run_right, zeros(), seconds=seconds)

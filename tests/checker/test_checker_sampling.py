@@ -101,7 +101,7 @@ def test_launches_that_are_cheap_are_recorded_in_full(kernel):
     assert not lab.check(kernel.run_sums, x, torch.empty(1 << 18), 10).sampled
 
 
-@pytest.mark.parametrize("threads", [0, -1])
+@pytest.mark.parametrize("threads", [0, -1, "all"])
 def test_a_sample_of_nothing_is_refused(kernel, threads):
     with pytest.raises(ValueError, match=r"sample_threads: .*; wanted is a positive number"):
         lab.check(kernel.run_copies, torch.rand(8), torch.empty(8), 8, sample_threads=threads)
