@@ -89,7 +89,6 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t reduction) {
 // A stream of the current device for work beside the caller's, and before it where both wait for
 // room.
 cudaStream_t stream_beside() {
-#if PLAYGROUND_CUDA
     static thread_local std::vector<cudaStream_t> streams;  // of each device
     int device = 0, least = 0, greatest = 0;
     check_launch(cudaGetDevice(&device));
@@ -100,9 +99,6 @@ cudaStream_t stream_beside() {
             cudaStreamCreateWithPriority(&streams[device], cudaStreamNonBlocking, greatest));
     }
     return streams[device];
-#else
-    return nullptr;
-#endif
 }
 
 // Finds out whether all targets are in range, beside the loss, which does not wait for that. It
@@ -112,11 +108,9 @@ class Check {
   public:
     Check(const Tensor& target, int64_t cols, int64_t ignore_index, bool wanted,
           cudaStream_t stream) {
-#if PLAYGROUND_CUDA
         cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
         check_launch(cudaStreamIsCapturing(stream, &capture));
         wanted = wanted && capture == cudaStreamCaptureStatusNone;
-#endif
         if (!wanted) return;
         // The GPU writes to this memory of the host. One call at a time uses a thread's.
         static thread_local int* shared = nullptr;

@@ -284,7 +284,8 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
     }
     if (reduction != 0) {  // without rows too, though nothing is left then
         const int64_t count = cross_entropy_partials(x, rows, cols, version);
-        const int blocks = has_clusters(reduce_losses<T>) ? kClusterBlocks : 1;
+        const bool is_short = count <= 4 * kLossThreads;  // a thread of one block has all at once
+        const int blocks = !is_short && has_clusters(reduce_losses<T>) ? kClusterBlocks : 1;
         launch_secondary(reduce_losses<T>, blocks, blocks, kLossThreads, stream, left, count,
                          blocks, reduction == 1, loss, weight);
     }

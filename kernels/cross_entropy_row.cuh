@@ -44,11 +44,8 @@ class RowLoss {
         : ignore_index_(ignore_index), target_(ignore_index), smoothing_(smoothing) {}
 
     __device__ void fetch(const int64_t* target) {
-#if PLAYGROUND_CUDA  // at once: nvcc would put it off until the target is needed
+        // At once: nvcc would put it off until the target is needed.
         asm volatile("ld.global.b64 %0, [%1];" : "=l"(target_) : "l"(target));
-#else
-        target_ = *target;
-#endif
     }
     // Asks for x at the target, which `value` does otherwise.
     __device__ void look_up(const T* x, int64_t cols) {

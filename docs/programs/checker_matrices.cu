@@ -141,7 +141,7 @@ extern "C" void read_tensor(const float* x, float*, int rows, int cols, int firs
     alignas(64) CUtensorMap map;
     const cuuint64_t extent[] = {64, 64}, stride[] = {256};
     const cuuint32_t box[] = {cuuint32_t(cols), cuuint32_t(rows)}, steps[] = {1, 1};
-    reinterpret_cast<PFN_cuTensorMapEncodeTiled>(entry)(
+    reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry)(
         &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, const_cast<float*>(x), extent, stride, box, steps,
         CU_TENSOR_MAP_INTERLEAVE_NONE,
         swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B

@@ -18,7 +18,7 @@ struct alignas(128) CacheLine {
 // read as `load_once` reads them.
 template <int N, class T>
 __device__ void cp_async(T* shared, const T* global) {
-#if __CUDA_ARCH__ >= 800
+#if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
     if constexpr (N * sizeof(T) == kVecBytes) {
         asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
                          uint32_t(__cvta_generic_to_shared(shared))),

@@ -5,10 +5,8 @@
 #include "cluster.cuh"
 
 // Tells nvcc, where a kernel is for clusters alone, that it need not provide for one block.
-__device__ inline void assume_cluster([[maybe_unused]] int blocks) {
-#if PLAYGROUND_CUDA
+__device__ inline void assume_cluster(int blocks) {
     __builtin_assume(blocks > 1);
-#endif
 }
 
 // Columns of a row that the `blocks` blocks of a cluster share. Vectors that would be past the end
@@ -26,9 +24,7 @@ class ClampedColumns : public Columns<T> {
 #pragma unroll
         for (int n = 0; n < count; ++n) {
             at_[n] = is_own(n) ? unclamped(n) : unclamped(n) - excess;
-#if PLAYGROUND_CUDA
             asm("" : "+r"(at_[n]));  // nvcc would follow both ways, and store in parts
-#endif
         }
     }
     __device__ bool is_own(int n) const { return unclamped(n) < cols; }

@@ -99,7 +99,7 @@ void add_copy(Block& of, const BulkCopy& copy) {
         all.waiting.push_back(watcher ? watched(of, copy) : copy);
     }
     if (worker->tracked) worker->wake_parked();
-    if (worker->team) worker->team->change();
+    if (block.team) block.team->change_for(block.cluster_rank);
 }
 
 bool take_due_copy(const uint64_t* barrier, BulkCopy& copy) {

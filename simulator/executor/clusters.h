@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <vector>
 #include "../include/simulator/cluster.h"
@@ -25,7 +26,7 @@ class Cluster {
         launch = &to_run;
         const dim3& extent = launch->cluster;
         blocks.assign(size_t(extent.x) * extent.y * extent.z, nullptr);
-        members.assign(blocks.size(), State::Running);
+        if (members.size() < blocks.size()) members.resize(blocks.size());
         come = 0;
         given_up = false;
     }
@@ -41,10 +42,10 @@ class Cluster {
             clusters_begun++;
             alive = unsigned(blocks.size());
             arrived = asleep = turn = 0;
-            members.assign(blocks.size(), State::Running);
-            changed.notify_all();
+            for (Member& member : members) member.state = State::Running;
+            notify_all();
         }
-        changed.wait(lock, [&] { return clusters_begun != mine || given_up; });
+        members[rank].changed.wait(lock, [&] { return clusters_begun != mine || given_up; });
         take_turn(lock, rank);
         return !given_up;
     }
@@ -52,10 +53,10 @@ class Cluster {
     // A block has ended: it counts as one that has come to every barrier.
     void leave(unsigned rank) {
         std::lock_guard<std::mutex> lock(mutex);
-        members[rank] = State::Ended;
+        members[rank].state = State::Ended;
         alive--;
         open_if_all_have_come();
-        note_change();
+        note_changes();
         pass_turn(rank);
     }
 
@@ -64,26 +65,34 @@ class Cluster {
         std::lock_guard<std::mutex> lock(mutex);
         arrived++;
         open_if_all_have_come();
-        note_change();
+        note_changes();
     }
     uint64_t barriers_opened() const { return opened.load(std::memory_order_acquire); }
 
-    // Something has changed for which another block may wait.
+    // Something has changed for which any block may wait.
     void change() {
         std::lock_guard<std::mutex> lock(mutex);
-        note_change();
+        note_changes();
     }
-    uint64_t changes() const { return changes_so_far.load(std::memory_order_acquire); }
+    // For which that one may wait.
+    void change_for(unsigned rank) {
+        std::lock_guard<std::mutex> lock(mutex);
+        note_change(members[rank]);
+    }
+    uint64_t changes_for(unsigned rank) const {
+        return members[rank].changes.load(std::memory_order_acquire);
+    }
 
     // All threads of the block wait for others to change something, of which it has seen so much.
     Outcome sleep(unsigned rank, uint64_t seen) {
         std::unique_lock<std::mutex> lock(mutex);
+        Member& mine = members[rank];
         if (given_up) return Outcome::GivenUp;
-        if (changes_so_far != seen) return Outcome::Changed;
-        members[rank] = State::Asleep;
+        if (mine.changes != seen) return Outcome::Changed;
+        mine.state = State::Asleep;
         if (++asleep == alive) return Outcome::Deadlock;
         pass_turn(rank);
-        changed.wait(lock, [&] { return changes_so_far != seen || given_up; });
+        mine.changed.wait(lock, [&] { return mine.changes != seen || given_up; });
         if (given_up) return Outcome::GivenUp;
         take_turn(lock, rank);
         return given_up ? Outcome::GivenUp : Outcome::Changed;
@@ -100,11 +109,16 @@ class Cluster {
     void give_up() {
         std::lock_guard<std::mutex> lock(mutex);
         given_up = true;
-        changed.notify_all();
+        notify_all();
     }
 
   private:
     enum class State : uint8_t { Running, Asleep, Ended };
+    struct Member {
+        State state = State::Running;
+        std::atomic<uint64_t> changes{0};  // for which it may wait, so far
+        std::condition_variable changed;
+    };
 
     void open_if_all_have_come() {
         if (arrived == 0 || arrived < alive) return;
@@ -112,32 +126,39 @@ class Cluster {
         opened++;
     }
 
-    void note_change() {
-        changes_so_far++;
-        asleep = 0;
-        std::replace(members.begin(), members.end(), State::Asleep, State::Running);
-        changed.notify_all();
+    void note_changes() {
+        for (size_t rank = 0; rank < blocks.size(); rank++) note_change(members[rank]);
+    }
+    void note_change(Member& member) {
+        member.changes++;
+        if (member.state != State::Asleep) return;
+        member.state = State::Running;
+        asleep--;
+        member.changed.notify_one();
+    }
+    void notify_all() {
+        for (Member& member : members) member.changed.notify_one();
     }
 
     void pass_turn(unsigned rank) {
         if (!launch->instrumented) return;
-        for (size_t k = 1; k <= members.size(); k++) {
-            turn = unsigned((rank + k) % members.size());
-            if (members[turn] == State::Running) break;
+        for (size_t k = 1; k <= blocks.size(); k++) {
+            turn = unsigned((rank + k) % blocks.size());
+            if (members[turn].state == State::Running) break;
         }
-        changed.notify_all();
+        members[turn].changed.notify_one();
     }
 
     void take_turn(std::unique_lock<std::mutex>& lock, unsigned rank) {
-        if (launch->instrumented) changed.wait(lock, [&] { return turn == rank || given_up; });
+        if (launch->instrumented)
+            members[rank].changed.wait(lock, [&] { return turn == rank || given_up; });
     }
 
     std::mutex mutex;
-    std::condition_variable changed;
     const Launch* launch = nullptr;
-    std::vector<State> members;
+    std::deque<Member> members;  // at least as many as blocks: they stay from launch to launch
     uint64_t clusters_begun = 0;
-    std::atomic<uint64_t> changes_so_far{0}, opened{0};
+    std::atomic<uint64_t> opened{0};
     unsigned come, alive, arrived, asleep, turn;
     bool given_up = false;
 };
@@ -145,7 +166,7 @@ class Cluster {
 // All threads of the block wait. True if some can go on, for another block has changed something.
 bool Worker::wait_in_cluster() {
     const auto go_on = [&] {
-        changes_seen = team->changes();
+        changes_seen = team->changes_for(cluster_rank);
         if (launch->instrumented) {
             set_built_ins();
             if (watched_by) watched_by->return_to_block(*this, number);
@@ -165,7 +186,7 @@ bool Worker::wait_in_cluster() {
         }
         return go_on();
     }
-    if (changes_seen != team->changes() && go_on()) return true;
+    if (changes_seen != team->changes_for(cluster_rank) && go_on()) return true;
     for (;;) {
         switch (team->sleep(cluster_rank, changes_seen)) {
             case Cluster::Outcome::Changed:

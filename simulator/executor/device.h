@@ -13,8 +13,8 @@ constexpr size_t shared_per_processor = 228 << 10, reserved_shared = 1 << 10;
 constexpr int watched_processors = 2;
 constexpr dim3 largest_block = {1024, 1024, 64}, largest_grid = {0x7fffffff, 65535, 65535};
 
-// In kHz: of the processor now, where the system tells it.
-int clock_rate() {
+// In kHz: of the processor, where the system tells it.
+int read_clock_rate() {
     int rate = 0;
     if (FILE* file = fopen("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "r")) {
         if (fscanf(file, "%d", &rate) != 1) rate = 0;
@@ -27,6 +27,11 @@ int clock_rate() {
             if (sscanf(line, "cpu MHz : %f", &megahertz) == 1) rate = int(megahertz * 1000);
         fclose(file);
     }
+    return rate;
+}
+
+int clock_rate() {
+    static const int rate = read_clock_rate();  // once: launchers ask for attributes at each call
     return rate;
 }
 

@@ -243,7 +243,7 @@ class Pool {
             if (stopping.asked) cluster.give_up();
             if (!cluster.gather(rank, self)) break;
             self.cluster = cluster.blocks.data();
-            self.changes_seen = cluster.changes();
+            self.changes_seen = cluster.changes_for(rank);
             const uint64_t block = block_in_cluster(launch, n, rank);
             self.number = n * size + rank;
             if (watcher && !std::exchange(is_known, true))

@@ -594,12 +594,15 @@ def test_boxes_are_added(built, direction, op, kind):
     x, y = (built.tensor(each.view(np.int32).copy()) for each in (memory, new))
     place = [*tensor.at, 0, 0, 0]
     built.boxes(y, x, tensor.box_bytes, direction, *place, *tensor.arguments())
-    expected = memory.copy()
+    expected, got = memory.copy(), x.cpu().numpy().view(np.uint8)
     for of, to in tensor.places():
         if to is not None:
             pair = memory[to : to + size], new[of : of + size]
             expected[to : to + size] = reduced(Reduction(op, kind, False), *pair)
-    assert x.cpu().numpy().view(np.uint8).tolist() == expected.tolist()
+    if not is_simulated(built):  # an H200 writes all of the 16 bytes in which a row ends
+        between_rows = np.arange(tensor.bytes) % tensor.strides[0] >= tensor.extent[0] * size
+        got = np.where(between_rows, expected, got)
+    assert got.tolist() == expected.tolist()
 
 
 GOOD = Tensor((64, 16, 4), (32, 8, 2), (0, 0, 0), "f16")

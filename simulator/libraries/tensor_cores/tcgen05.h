@@ -3,6 +3,7 @@
 // How a B200 rounds was not measured for this: float16, bfloat16 and tf32 as wgmma does, types of 8
 // bits with 25 bits, too, as Xie and others ("MMA-Sim", 2025) found.
 #pragma once
+#include <stdio.h>
 #include "tensor_memory.h"
 
 namespace simulator::tensor_cores {
