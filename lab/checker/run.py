@@ -137,12 +137,16 @@ def _run(
     result = raised = None
     memory.watch()
     try:
+        originals = _regions(_names(function, args, kwargs))
+        on_cpu = all(leaf.is_cpu for _, leaf in _names(function, args, kwargs))
         args, kwargs = _copied(args, kwargs)
         runtime.simulator_check_begin(*options)
-        for name, begin, size in _regions(told(_names(function, args, kwargs))):
-            runtime.simulator_check_tensor(begin, size, memory.pad(), name.encode())
+        copies = _regions(told(_names(function, args, kwargs)))
+        for (name, begin, size), (_, original, _) in zip(copies, originals, strict=True):
+            same = original if on_cpu else None
+            runtime.simulator_check_tensor(begin, size, memory.pad(), name.encode(), same)
         for name, begin, size in _regions(told(_here(captured(function)))):
-            runtime.simulator_check_tensor(begin, size, 0, name.encode())
+            runtime.simulator_check_tensor(begin, size, 0, name.encode(), None)
         with jitload.instrumented(used):
             try:
                 result = function(*args, **kwargs)
@@ -166,7 +170,7 @@ def _runtime() -> ctypes.CDLL:
         *(ctypes.c_uint, ctypes.c_ulong, yes, ctypes.c_double)
     ]
     runtime.simulator_check_variable.argtypes = [text, size, size, yes, yes, text, text]
-    runtime.simulator_check_tensor.argtypes = [place, size, size, text]
+    runtime.simulator_check_tensor.argtypes = [place, size, size, text, place]
     runtime.simulator_check_name.argtypes = [place, text, yes]
     runtime.simulator_check_end.restype = text
     return runtime

@@ -27,6 +27,12 @@ void Recorder::freed(uintptr_t begin) {
     forget_places();
 }
 
+void Recorder::written(uintptr_t begin, size_t bytes) {
+    for (Region& region : regions)
+        if (region.is_alive() && region.type <= Region::Fresh)
+            region.note_host(begin, begin + bytes, !is_sampled);
+}
+
 Region* Recorder::region_at(uintptr_t address) {
     if (sorted.empty()) arrange();
     return find(address);

@@ -96,6 +96,7 @@ class Recorder final : public Watcher {
     void passed(uintptr_t barrier) override;
     void allocated(uintptr_t begin, size_t bytes, size_t pad) override;
     void freed(uintptr_t begin) override;
+    void written(uintptr_t begin, size_t bytes) override;
     void stood(const Block& block, const std::vector<Standing>& threads) override;
     void end_late_launch() override;
 

@@ -29,8 +29,9 @@ struct Region {
     uint32_t last_write = 0, last_read = 0, last_atomic = 0;
     size_t cells_written = 0, cells_read = 0;  // by kernels, each once
     Fetches fetched_reads = {}, fetched_writes = {};
-    uintptr_t written_to = 0;     // by blocks that are not traced: where the last of it ends
-    bool written_before = false;  // the host has written all of it
+    uintptr_t written_to = 0;        // by blocks that are not traced: where the last of it ends
+    bool written_before = false;     // the host has written all of it
+    const char* original = nullptr;  // what was there when the check began
     uint64_t read_requests = 0, atomic_requests = 0;
     const Site* written_by = nullptr;  // first
 
@@ -84,6 +85,17 @@ struct Region {
     }
     size_t bytes_written() const { return std::min(cells_written << shift, size); }
     size_t bytes_read() const { return std::min(cells_read << shift, size); }
+    // The host writes so many bytes from there on.
+    void note_host(uintptr_t from, uintptr_t to, bool everywhere) {
+        from = std::max(from, begin), to = std::min(to, end);
+        if (from >= to) return;
+        if (from == begin && to == end) written_before = true;
+        if (written_before) return;
+        refine((from - begin) | (to - begin), everywhere);
+        if (writes.empty()) writes.make(cells(), everywhere);
+        for (size_t i = (from - begin) >> shift; i < (to - begin + cell_size() - 1) >> shift; i++)
+            if (!writes[i].time) writes[i].time = settled;
+    }
     bool is_written(size_t cell) const { return !writes.empty() && writes[cell].time; }
 };
 
@@ -120,6 +132,23 @@ inline bool is_poisoned(const Region& region, uintptr_t begin, size_t bytes) {
     if (word >= end) return true;
     const uint64_t last = poison_at(word);
     return !__builtin_memcmp(reinterpret_cast<const char*>(word), &last, region.end - word);
+}
+
+// Whether a cell that no kernel has written is as poison() left it. Where kernels have written
+// beside it in its word, its own bytes say so.
+inline bool is_untouched(const Region& region, size_t cell) {
+    const uintptr_t begin = region.begin + (cell << region.shift);
+    const size_t bytes = std::min(region.cell_size(), region.end - begin);
+    if (is_poisoned(region, begin, bytes)) return true;
+    if (region.cell_size() >= 8) return false;
+    const size_t in_word = 8 >> region.shift, first = cell & ~(in_word - 1);
+    bool has_neighbour = false;
+    for (size_t i = first; i < std::min(first + in_word, region.cells()); i++)
+        has_neighbour |= !region.writes.empty() && region.writes[i].time >= by_kernel;
+    const uint64_t word = poison_at(begin);
+    return has_neighbour &&
+           !__builtin_memcmp(reinterpret_cast<const char*>(begin),
+                             reinterpret_cast<const char*>(&word) + begin % 8, bytes);
 }
 
 // How many of a region's words are.

@@ -170,9 +170,10 @@ SIMULATOR_CHECK void simulator_check_variable(const char* library, size_t offset
 }
 
 // Memory that the caller owns and kernels may use.
+// `original`: the same bytes, which stay as they are; or null.
 SIMULATOR_CHECK void simulator_check_tensor(uintptr_t begin, size_t bytes, size_t pad,
-                                            const char* name) {
-    simulator::recorder.add(begin, bytes, simulator::Region::Given, name, pad);
+                                            const char* name, const char* original) {
+    simulator::recorder.add(begin, bytes, simulator::Region::Given, name, pad).original = original;
 }
 
 // Memory that came into being during the check, and its end.

@@ -116,14 +116,13 @@ void Recorder::note_what_the_host_wrote() {
     for (Region& region : regions) {
         if (region.type != Region::Fresh || !region.is_alive() || region.written_before) continue;
         const size_t poisoned = count_poisoned(region);
-        region.written_before = poisoned == 0;
-        if (poisoned == 0 || poisoned == (region.size + 7) / 8) continue;
+        region.written_before = poisoned == 0 && region.cells_written == 0;
+        if (region.written_before || poisoned == (region.size + 7) / 8 ||
+            region.bytes_written() == region.size)
+            continue;
         if (region.writes.empty()) region.writes.make(region.cells(), !is_sampled);
         for (size_t i = 0; i < region.cells(); i++) {
-            const uintptr_t cell = region.begin + (i << region.shift);
-            if (!region.is_written(i) &&
-                !is_poisoned(region, cell, std::min(region.cell_size(), region.end - cell)))
-                region.writes[i].time = settled;
+            if (!region.is_written(i) && !is_untouched(region, i)) region.writes[i].time = settled;
         }
     }
 }

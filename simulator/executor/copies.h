@@ -40,10 +40,19 @@ void copy(const Box& to, const Box& from, const cudaExtent& extent) {
             memmove(to.row(y, z), from.row(y, z), extent.width);
 }
 
+// Tells whoever watches of the rows that are about to be written.
+void tell_of_rows(const Box& to, const cudaExtent& extent) {
+    if (!watcher) return;
+    for (size_t z = 0; z < extent.depth; z++)
+        for (size_t y = 0; y < extent.height; y++)
+            watcher->written(reinterpret_cast<uintptr_t>(to.row(y, z)), extent.width);
+}
+
 cudaError_t submit_copy(const Box& to, const Box& from, const cudaExtent& extent,
                         cudaMemcpyKind kind, cudaStream_t stream) {
     if (const cudaError_t error = check_copy(to, from, extent, kind)) return record(error);
     if (is_empty(extent)) return broken();
+    tell_of_rows(to, extent);
     return submit(stream, cudaGraphNodeTypeMemcpy, [=] {
         copy(to, from, extent);
         return Error{};
@@ -85,6 +94,7 @@ struct Fill {
 cudaError_t submit_fill(const Fill& fill, cudaStream_t stream) {
     if (const cudaError_t error = fill.check()) return record(error);
     if (is_empty(fill.extent)) return broken();
+    tell_of_rows(fill.to, fill.extent);
     return submit(stream, cudaGraphNodeTypeMemset, [=] {
         fill();
         return Error{};

@@ -122,6 +122,8 @@ class Watcher {
     // and its end.
     virtual void allocated(uintptr_t begin, size_t bytes, size_t pad) = 0;
     virtual void freed(uintptr_t begin) = 0;
+    // The host writes so many bytes, by cudaMemset or a copy.
+    virtual void written(uintptr_t begin, size_t bytes) = 0;
 
     // The time for launches is over: where the threads of a block stood, from each thread that had
     // one; and the end of the launch.
