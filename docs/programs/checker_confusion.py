@@ -37,9 +37,9 @@ def counts() -> dict[str, Counter]:
     for file, function, kind, line in sorted(tests.PLANTED, key=lambda planted: planted[2]):
         report = tests.checked(getattr(tests.kernels(file), function))
         found.setdefault(kind, Counter())[verdict(report, kind, line)] += 1
-    correct = tests.kernels("correct.cu")
     found["no bug: kernels of varied style"] = Counter(
-        verdict(tests.checked(getattr(correct, function))) for function in tests.CORRECT
+        verdict(tests.checked(getattr(tests.kernels(file), function)))
+        for file, function in tests.CORRECT
     )
     ours = "no bug: our ops, forward and backward, every version and option, 2 types, 2 shapes"
     found[ours] = Counter(

@@ -5,9 +5,7 @@
 #include "cluster.cuh"
 
 // Tells nvcc, where a kernel is for clusters alone, that it need not provide for one block.
-__device__ inline void assume_cluster(int blocks) {
-    __builtin_assume(blocks > 1);
-}
+__device__ inline void assume_cluster(int blocks) { __builtin_assume(blocks > 1); }
 
 // Columns of a row that the `blocks` blocks of a cluster share. Vectors that would be past the end
 // are the last ones of the row once more: so all threads do the same, without a branch, and what

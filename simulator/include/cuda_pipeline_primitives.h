@@ -3,9 +3,9 @@
 #include "cuda_runtime.h"
 #include "simulator/async_copy.h"
 
-SIMULATOR_INLINE void __pipeline_memcpy_async(void* __restrict__ dst_shared,
-                                    const void* __restrict__ src_global, size_t size_and_align,
-                                    size_t zfill = 0, SIMULATOR_CALLER) {
+SIMULATOR_INLINE void __pipeline_memcpy_async(
+    void* __restrict__ dst_shared, const void* __restrict__ src_global, size_t size_and_align,
+    size_t zfill = 0, SIMULATOR_CALLER) {
     const auto refuse = [&](const char* reason) {
         simulator::fail(reason, "__pipeline_memcpy_async", file, line);
     };
