@@ -313,8 +313,13 @@ bool Recorder::is_any_written(const Region& region, size_t first, unsigned cells
 
 void Recorder::race(const Touch& before, const Site& site, const Region& region, uintptr_t address,
                     unsigned size, unsigned thread) {
-    Finding finding = at("race", site, &region, address, size, thread);
     const Site& other = sites[before.site];
+    // What blocks of a cluster send each other is ordered by mbarriers, of which this knows too
+    // little.
+    if ((site.role != Role::Thread || other.role != Role::Thread) && block->cluster &&
+        order.block_at(before.time) != serial)
+        return;
+    Finding finding = at("race", site, &region, address, size, thread);
     if (asynchronous.is_race_of(site, other, finding)) finding.kind = "asynchronous race";
     finding.hazard = only_reads(site.kind)    ? "read after write"
                      : only_reads(other.kind) ? "write after read"

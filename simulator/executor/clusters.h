@@ -165,10 +165,14 @@ class Cluster {
 
 // All threads of the block wait. True if some can go on, for another block has changed something.
 bool Worker::wait_in_cluster() {
+    // What is instrumented has this in common with the blocks that run meanwhile, and the thread
+    // that is about to be suspended has not taken it down yet.
+    const uint3 thread = threadIdx;
     const auto go_on = [&] {
         changes_seen = team->changes_for(cluster_rank);
         if (launch->instrumented) {
             set_built_ins();
+            threadIdx = thread;
             if (watched_by) watched_by->return_to_block(*this, number);
         }
         wake_parked();
