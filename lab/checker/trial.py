@@ -85,9 +85,7 @@ class Call:
         """In the child: the function to be called, built if need be."""
         function = self.function
         if self.recipe:
-            kernel = jitload.Kernel(self.recipe)
-            kernel.reload()
-            function = getattr(kernel, self.function)
+            function = getattr(jitload.handle_for(self.recipe), self.function)
             if self.launch is not None:
                 function = function[self.launch]
         return function

@@ -62,7 +62,11 @@ REASONS = {
     "gmma": Reason("tensor cores", "waits for wgmma to end: that is the tensor cores' pace"),
     "warpgroup_arrive": Reason("warpgroup", "waits for the other warps of its warpgroup"),
 }
-_ALIASES = {"branch_resolving": "branch_resolve", "no_instructions": "no_inst"}
+_ALIASES = {
+    "branch_resolving": "branch_resolve",
+    "no_instructions": "no_inst",
+    "sleep": "sleeping",
+}
 NO_STALL = ("selected", "not_selected")
 
 

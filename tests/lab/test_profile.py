@@ -9,10 +9,12 @@ from pathlib import Path
 import fake_ncu
 import pytest
 import torch
+from jit_cases import write
 
 import jitload
 import lab
 from docs.programs import checker_ncu
+from lab.checker.trial import Call
 from lab.profiler import ncu
 
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -84,6 +86,18 @@ def test_a_call_is_profiled(fake):
     assert "twice: 8.12 µs, 512 x 2 blocks of 256 threads" in str(report)
     assert not report.has_lines
     assert report.lines.empty
+
+
+def test_the_other_process_knows_the_builds_of_the_calls_kernel(in_scratch, monkeypatch):
+    """Without them a report has no lines of source."""
+    source = "__global__ void one(float* x) { x[threadIdx.x] = 1; }"
+    kernel = jitload.load(write("one.cu", source), target="cpu")
+    call = Call.of(kernel.one[1, 32], (torch.zeros(32),), {})
+    monkeypatch.setattr("jitloader.handle._kernels", {})  # as in a fresh process
+    assert jitload.loaded() == []
+    call.prepared()()
+    assert call.args[0].sum() == 32
+    assert [other.build for other in jitload.loaded()] == [kernel.build]
 
 
 def test_the_pages_of_a_report_are_read():

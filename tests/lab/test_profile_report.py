@@ -119,9 +119,12 @@ def test_what_limits_the_occupancy(metrics, said):
     assert said in str(profile(launch(**metrics)))
 
 
+RECORDED = Path(__file__).parent / "recorded"
+
+
 def test_what_an_h200_said():
     """Recorded there by ncu 2025.3.1: softmax, layer_norm, patterns of one warp, torch's ops."""
-    launches = ncu.parsed_raw((Path(__file__).parent / "recorded/ncu_raw.csv").read_text())
+    launches = ncu.parsed_raw((RECORDED / "ncu_raw.csv").read_text())
     report = Profile("calls", launches, [], "NVIDIA H200", 32)
     softmax, norm, naive, *_, matmul, relu = report.kernels.to_dict("records")
     assert softmax["kernel"] == "forward_vector<float, true>"
@@ -153,6 +156,19 @@ def test_each_line_has_what_its_instructions_have():
     three = lines.loc[3]
     assert (three["passes"], three["ideal_passes"], three["shared_requests"]) == (128, 64, 64)
     assert (three["reason"], three["requests"]) == ("shared memory", 0)
+
+
+def test_the_lines_of_a_kernel_of_an_h200():
+    """A transpose through shared memory by columns; some columns of ncu's page."""
+    ((symbol, instructions),) = ncu.parsed_source((RECORDED / "column_source.csv").read_text())
+    of = build((RECORDED / "column.sass").read_text())
+    of.users_file = lambda path: "mine.cu" if path.endswith("/mine.cu") else None
+    lines = profile(Launch(symbol, METRICS, instructions), builds=(of,)).lines.set_index("line")
+    assert lines.index.tolist() == [5, 7, 8, 9, 10]
+    names = ["requests", "sectors", "shared_requests", "passes", "ideal_passes"]
+    assert lines.loc[7, names].tolist() == [32, 128, 32, 32, 32]
+    assert lines.loc[9, names].tolist() == [32, 128, 32, 1024, 32], "32 conflicts a request"
+    assert lines["share"].tolist() == [0.5, 0, 0, 0, 0], "the other sample is past the end"
 
 
 def test_launches_of_one_kernel_add_up():
@@ -237,5 +253,6 @@ def test_the_reasons_of_ncu_have_words():
     assert stalls.reason("stall_long_sb") == "long_sb"
     assert stalls.reason("Instructions Executed") is None
     assert stalls.what("branch_resolve") == "branch"
+    assert stalls.what(stalls.reason("stall_sleep")) == "sleep"
     assert stalls.what("one_of_next_year") == "one of next year"
     assert stalls.why("one_of_next_year") == ""
