@@ -15,6 +15,7 @@ from pandas import DataFrame
 import jitload
 from lab.profiler import stalls
 from lab.profiler.ncu import Launch, number
+from toolchain.instructions import Instruction
 
 LINES = [
     *("file", "line", "samples", "share", "reason", "reason_share", "instructions"),
@@ -49,6 +50,7 @@ class Lines:
         self.note = ""
         self.sums: dict[Line, Counter[str]] = defaultdict(Counter)
         self.stalls: dict[Line, Counter[str]] = defaultdict(Counter)
+        self.inlined: dict[tuple[str, int, str], set[Line]] = defaultdict(set)
         self.any = False
         for launch in launches:
             known = self._places(launch, builds)
@@ -58,11 +60,12 @@ class Lines:
                 self.note = "There are no lines of source: ncu's source page has none."
                 continue
             self.any = True
-            for place, row in self._with_places(launch, known):
-                self._add(place, row)
+            for places, row in self._with_places(launch, known):
+                self._add(places, row)
 
-    def _places(self, launch: Launch, builds: list[jitload.Build]) -> dict[int, Line | None] | None:
-        """The line of each offset in the launched kernel; None if it is of none of the builds."""
+    def _places(self, launch: Launch, builds: list[jitload.Build]) -> dict[int, list[Line]] | None:
+        """Of each offset in the launched kernel its line, and those of headers that were inlined
+        there; None if the kernel is of none of the builds."""
         for build in builds:
             try:
                 code = build.machine_code()
@@ -73,24 +76,22 @@ class Lines:
             fits = [it for it in wanted if it.architecture.rstrip("af") == launch.architecture]
             for function in fits or wanted[-1:]:
                 return {
-                    it.offset: it.place(build.users_file)
-                    for it in function.code
-                    if it.offset is not None
+                    it.offset: _lines_of(it, build) for it in function.code if it.offset is not None
                 }
         return None
 
     @staticmethod
     def _with_places(
-        launch: Launch, known: dict[int, Line | None]
-    ) -> Iterator[tuple[Line | None, Mapping[str, str]]]:
+        launch: Launch, known: dict[int, list[Line]]
+    ) -> Iterator[tuple[list[Line], Mapping[str, str]]]:
         addresses = [_address(row) for row in launch.instructions]
         for index, row in enumerate(launch.instructions):
             is_known = addresses[index] is not None and addresses[0] is not None
             offset = addresses[index] - addresses[0] if is_known else BYTES * index
-            yield known.get(offset), row
+            yield known.get(offset, []), row
 
-    def _add(self, place: Line | None, row: Mapping[str, str]) -> None:
-        line = tuple(place) if place else ("", 0)
+    def _add(self, places: list[Line], row: Mapping[str, str]) -> None:
+        line = places[0] if places else ("", 0)
         sums, words = self.sums[line], row.get("Source", "").split()
         opcode = next((word for word in words if word[0] not in "@{"), "").partition(".")[0]
         executed = _of(row, INSTRUCTIONS)
@@ -101,6 +102,10 @@ class Lines:
         sums["shared_requests"] += asked * (opcode in SHARED)
         for name, columns in SUMS.items():
             sums[name] += _of(row, columns)
+        for memory, opcodes in ("global", GLOBAL), ("shared", SHARED):
+            for file, at in places[1:] if opcode in opcodes else ():
+                self.inlined[file, at, memory].add(line)
+                self.inlined[file, 0, memory].add(line)
         for column, value in row.items():
             if (key := stalls.reason(column)) and (count := number(value)):
                 self.stalls[line][key] += int(count)
@@ -128,10 +133,15 @@ class Lines:
         return rows
 
     def counts(self, traffic: DataFrame) -> list[dict[str, Any]]:
-        """Of each line that either counts at: what, by the GPU and by the checker."""
+        """Of each line that either counts at: what, by the GPU and by the checker.
+
+        A helper that only the compiler for the GPU has inlined counts for one line of the kernel's
+        there, and for its own in the checker: then the checker's counts are moved to that line.
+        """
         checked: dict[tuple[str, int, str], Counter[str]] = defaultdict(Counter)
         for row in traffic.to_dict("records"):
-            sums = checked[row["file"], row["line"], row["memory"]]
+            file, line = self._line_on_gpu(row["file"], row["line"], row["memory"])
+            sums = checked[file, line, row["memory"]]
             for name in ("requests", "sectors", "passes", "bank_conflicts"):
                 sums[name] += int(row[name])
         rows = []
@@ -154,6 +164,17 @@ class Lines:
                         )
         return rows
 
+    def _line_on_gpu(self, file: str, line: int, memory: str) -> Line:
+        """Where the GPU counts what the checker counts at a line; the same where that is unclear.
+
+        The GPU may have taken another line of the helper: there may be an #if for it.
+        """
+        if (file, line) not in self.sums:
+            for key in ((file, line, memory), (file, 0, memory)):
+                if len(into := self.inlined.get(key, ())) == 1:
+                    return next(iter(into))
+        return file, line
+
 
 # What both count, by the checker's names: how it follows from the GPU's sums.
 _COMPARED = {
@@ -164,6 +185,14 @@ _COMPARED = {
         "bank_conflicts": lambda it: it["passes"] - it["ideal_passes"],
     },
 }
+
+
+def _lines_of(instruction: Instruction, build: jitload.Build) -> list[Line]:
+    """The line that an instruction counts for, and those of the user's headers inlined there."""
+    if not (place := instruction.place(build.users_file)):
+        return []
+    users = [(build.users_file(it.file), it.line) for it in instruction.places]
+    return [tuple(place), *(other for other in users if other[0] not in (None, place.file))]
 
 
 def _of(row: Mapping[str, str], columns: tuple[str, ...]) -> int:

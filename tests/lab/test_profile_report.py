@@ -235,6 +235,19 @@ def test_the_checkers_counts_stand_beside():
     assert "lab.check has the same in 5 of 5." in same._repr_html_()
 
 
+@pytest.mark.parametrize("line", [7, 9], ids=["its line", "another of an #if"])
+def test_a_helper_that_only_the_gpu_has_inlined_counts_where_it_was_inlined(line):
+    of = build()
+    files = {"/home/me/twice.cu": "twice.cu", "/home/me/vec.cuh": "vec.cuh"}
+    of.users_file = files.get
+    counts = checked()
+    counts.traffic.loc[:1, ["file", "line"]] = ["vec.cuh", line]
+    table = profile(builds=(of,)).beside(counts).counts
+    assert "vec.cuh" not in set(table["file"])
+    table = table.set_index(["line", "memory", "count"])
+    assert table.loc[(2, "global", "sectors")].tolist()[1:] == [768, 768]
+
+
 def test_text_and_html_show_the_same():
     report = profile()
     text, html = str(report), report._repr_html_()
