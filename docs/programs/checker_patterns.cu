@@ -97,7 +97,8 @@ __global__ void atomics(float* y, int counters) { atomicAdd(&y[threadIdx.x % cou
 extern "C" void add_to(float* y, int counters) { atomics<<<1, 32>>>(y, counters); }
 
 // Atomics of shared memory. Those on floats, doubles and 8-byte integers are loops on a GPU, and
-// those that add a constant 1 have an instruction of their own.
+// those that add a constant 1 have an instruction of their own. What is added is never 0: that
+// would change nothing, and make no other lane of a loop try again.
 struct Add {
     int value;
     template <class T>
@@ -137,22 +138,22 @@ __global__ void shared_change(float* y, int stride, int modulus, Change change) 
     change(&tile[stride * t % modulus], y);
 }
 extern "C" void add_shared_floats(float* y, int stride, int modulus) {
-    shared_change<float><<<1, 32>>>(y, stride, modulus, Add{stride});
+    shared_change<float><<<1, 32>>>(y, stride, modulus, Add{stride + 1});
 }
 extern "C" void add_shared_doubles(float* y, int stride, int modulus) {
-    shared_change<double><<<1, 32>>>(y, stride, modulus, Add{stride});
+    shared_change<double><<<1, 32>>>(y, stride, modulus, Add{stride + 1});
 }
 extern "C" void add_shared_longs(float* y, int stride, int modulus) {
-    shared_change<unsigned long long><<<1, 32>>>(y, stride, modulus, Add{stride});
+    shared_change<unsigned long long><<<1, 32>>>(y, stride, modulus, Add{stride + 1});
 }
 extern "C" void add_shared_ints(float* y, int stride, int modulus) {
-    shared_change<int><<<1, 32>>>(y, stride, modulus, Add{stride});
+    shared_change<int><<<1, 32>>>(y, stride, modulus, Add{stride + 1});
 }
 extern "C" void fetch_shared_floats(float* y, int stride, int modulus) {
-    shared_change<float><<<1, 32>>>(y, stride, modulus, Fetch{stride});
+    shared_change<float><<<1, 32>>>(y, stride, modulus, Fetch{stride + 1});
 }
 extern "C" void fetch_shared_ints(float* y, int stride, int modulus) {
-    shared_change<int><<<1, 32>>>(y, stride, modulus, Fetch{stride});
+    shared_change<int><<<1, 32>>>(y, stride, modulus, Fetch{stride + 1});
 }
 extern "C" void count_shared_ints(float* y, int stride, int modulus) {
     shared_change<int><<<1, 32>>>(y, stride, modulus, Count{});

@@ -18,25 +18,40 @@ SOURCE = Path(__file__).with_name("checker_patterns.cu")
 ALL = 1 << 20  # a modulus that changes nothing
 
 
-# Each with the 4-byte words of a lane, and so the passes that it takes at least.
+# What a kind of atomic on shared memory costs for each of SHARED_INDICES: requests, passes, and the
+# passes were there no conflicts.
+NATIVE = [(1, 1, 1), (1, 32, 1), (1, 4, 1), (1, 2, 1), (1, 16, 1), (1, 32, 1)]
+COUNT = [(1, 1, 1), (1, 1, 1), (1, 1, 1), (1, 2, 1), (1, 2, 1), (1, 32, 1)]
+CAS = [(1, 2, 2), (1, 64, 33), (1, 8, 5), (1, 4, 3), (1, 32, 17), (1, 64, 33)]
+LOOP = [(1, 2, 2), (32, 64, 64), (4, 8, 8), (2, 4, 4), (16, 32, 32), (32, 64, 64)]
+LONG_LOOP = [(1, 4, 4), (32, 96, 96), (4, 12, 12), (2, 8, 8), (17, 66, 66), (16, 64, 64)]
+SHARED_INDICES = [
+    ("neighbours", (1, ALL)),
+    ("one for all", (0, ALL)),
+    ("4 at each of 8", (1, 8)),
+    ("every second", (2, ALL)),
+    ("8 at each of 4, all in one bank or two", (16, 64)),
+    ("a column of a tile 32 wide", (32, ALL)),
+]
 SHARED_ATOMICS = {
-    "add_shared_ints": 1,
-    "fetch_shared_ints": 1,
-    "count_shared_ints": 1,
-    "swap_shared_ints": 1,
-    "cas_shared_ints": 1,
-    "add_shared_floats": 1,
-    "fetch_shared_floats": 1,
-    "add_shared_longs": 2,
-    "add_shared_doubles": 2,
+    "add_shared_ints": NATIVE,
+    "fetch_shared_ints": NATIVE,
+    "count_shared_ints": COUNT,
+    "swap_shared_ints": NATIVE,
+    "cas_shared_ints": CAS,
+    "add_shared_floats": LOOP,
+    "fetch_shared_floats": LOOP,
+    "add_shared_longs": LONG_LOOP,
+    "add_shared_doubles": LONG_LOOP,
 }
 
 
 class Pattern(NamedTuple):
-    """A kernel's only request of a kind.
+    """A kernel's only access of a kind.
 
     cost: sectors of global memory, or passes through the banks of shared memory.
     ideal: as few as hold the same bytes, or pass them on where no banks conflict.
+    requests: more than one where the access is a loop.
     """
 
     what: str
@@ -44,6 +59,7 @@ class Pattern(NamedTuple):
     numbers: tuple[int, ...]
     cost: int
     ideal: int
+    requests: int = 1
 
     @property
     def memory(self) -> str:
@@ -114,21 +130,10 @@ PATTERNS = [
     Pattern("every second: 8 lanes on 64 words", "write_shared_vectors", (2, ALL), 8, 4),
     *(
         Pattern(
-            f"{function.replace('_shared_', ' ')}: {what}",
-            function,
-            numbers,
-            costs[words - 1],
-            words,
+            f"{function.replace('_shared_', ' ')}: {what}", function, numbers, *passes, requests
         )
-        for function, words in SHARED_ATOMICS.items()
-        for what, numbers, *costs in (
-            ("neighbours", (1, ALL), 1, 2),
-            ("one for all: 32 turns", (0, ALL), 32, 32),
-            ("4 at each of 8: 4 turns", (1, 8), 4, 4),
-            ("every second", (2, ALL), 2, 4),
-            ("8 at each of 4, all in one bank or two", (16, 64), 16, 32),
-            ("a column of a tile 32 wide", (32, ALL), 32, 32),
-        )
+        for function, costs in SHARED_ATOMICS.items()
+        for (what, numbers), (requests, *passes) in zip(SHARED_INDICES, costs, strict=True)
     ),
 ]
 

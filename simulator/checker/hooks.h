@@ -86,7 +86,8 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
 }
 
 // Atomics. The order that is asked for is the strongest here, as it is for the simulator's own: but
-// what loads with another one than `acquire` is of the simulator's making, and counts as nothing.
+// what loads with another one than `acquire` is of the simulator's making, and counts as nothing,
+// and the simulator's own tell by `told_by_order` what they are on a GPU.
 
 #define SIMULATOR_ATOMIC_HOOK(kind, T) \
     recorder.access<Kind::kind>(       \
@@ -96,27 +97,35 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
 #define SIMULATOR_UNLESS_CHANGED(changed, T) \
     if (!(changed))                          \
     recorder.changed_nothing(reinterpret_cast<uintptr_t>(address), sizeof(T), SIMULATOR_CALLED_FROM)
-#define SIMULATOR_FETCH(bits, T, name)                                                       \
-    SIMULATOR_HOOK T __tsan_atomic##bits##_fetch_##name(volatile T* address, T value, int) { \
-        SIMULATOR_ATOMIC_HOOK(Atomic, T);                                                    \
-        SIMULATOR_SYNCHRONISE(T, true, true);                                                \
-        const T old = __atomic_fetch_##name(address, value, __ATOMIC_SEQ_CST);               \
-        T now = old;                                                                         \
-        __atomic_fetch_##name(&now, value, __ATOMIC_RELAXED);                                \
-        SIMULATOR_UNLESS_CHANGED(now != old, T);                                             \
-        return old;                                                                          \
+#define SIMULATOR_FETCH(bits, T, name)                                                             \
+    SIMULATOR_HOOK T __tsan_atomic##bits##_fetch_##name(volatile T* address, T value, int order) { \
+        if (sizeof(T) == 8)                                                                        \
+            SIMULATOR_ATOMIC_HOOK(Loop, T);                                                        \
+        else if (order == simulator::told_by_order)                                                \
+            SIMULATOR_ATOMIC_HOOK(Count, T);                                                       \
+        else                                                                                       \
+            SIMULATOR_ATOMIC_HOOK(Atomic, T);                                                      \
+        SIMULATOR_SYNCHRONISE(T, true, true);                                                      \
+        const T old = __atomic_fetch_##name(address, value, __ATOMIC_SEQ_CST);                     \
+        T now = old;                                                                               \
+        __atomic_fetch_##name(&now, value, __ATOMIC_RELAXED);                                      \
+        SIMULATOR_UNLESS_CHANGED(now != old, T);                                                   \
+        return old;                                                                                \
     }
 // weak: what the simulator makes other atomics of, where an atomicCAS is strong.
-#define SIMULATOR_COMPARE(bits, T, strength, kind)                                \
-    SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_##strength(        \
-        volatile T* address, T* expected, T value, int, int) {                    \
-        SIMULATOR_ATOMIC_HOOK(kind, T);                                           \
-        const T wanted = *expected;                                               \
-        const bool done = __atomic_compare_exchange_n(                            \
-            address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-        SIMULATOR_SYNCHRONISE(T, true, done);                                     \
-        SIMULATOR_UNLESS_CHANGED(done && wanted != value, T);                     \
-        return done;                                                              \
+#define SIMULATOR_COMPARE(bits, T, strength, kind)                                           \
+    SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_##strength(                   \
+        volatile T* address, T* expected, T value, int order, int) {                         \
+        if (Kind::kind == Kind::Loop && sizeof(T) == 4 && order != simulator::told_by_order) \
+            SIMULATOR_ATOMIC_HOOK(Atomic, T);                                                \
+        else                                                                                 \
+            SIMULATOR_ATOMIC_HOOK(kind, T);                                                  \
+        const T wanted = *expected;                                                          \
+        const bool done = __atomic_compare_exchange_n(                                       \
+            address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);            \
+        SIMULATOR_SYNCHRONISE(T, true, done);                                                \
+        SIMULATOR_UNLESS_CHANGED(done && wanted != value, T);                                \
+        return done;                                                                         \
     }
 #define SIMULATOR_ATOMICS(bits, T)                                                       \
     SIMULATOR_HOOK T __tsan_atomic##bits##_load(const volatile T* address, int order) {  \
@@ -146,7 +155,7 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
     SIMULATOR_FETCH(bits, T, xor)                                                        \
     SIMULATOR_FETCH(bits, T, nand)                                                       \
     SIMULATOR_COMPARE(bits, T, strong, Exchange)                                         \
-    SIMULATOR_COMPARE(bits, T, weak, Atomic)
+    SIMULATOR_COMPARE(bits, T, weak, Loop)
 SIMULATOR_ATOMICS(8, unsigned char)
 SIMULATOR_ATOMICS(16, unsigned short)
 SIMULATOR_ATOMICS(32, unsigned int)

@@ -145,7 +145,7 @@ void Recorder::hand_over(uintptr_t address, bool takes, bool gives, Scope scope)
 
 void Recorder::account(Site& site, Region& region, const Request& request) {
     if (!site.counts) return;
-    site.traffic_to(&region).account(request, is_atomic(site.kind));
+    site.traffic_to(&region).account(request, site.kind);
     if (region.is_shared()) return;
     Fetches& fetches = only_reads(site.kind) ? region.fetched_reads : region.fetched_writes;
     fetches.make(region.begin, region.begin + region.size, !is_sampled);
@@ -211,8 +211,7 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     const bool was_changed = region.last_atomic >= begin;
     const bool was_read = !reads && region.last_read >= begin;
     const bool must_be_written =
-        (reads || site.kind == Kind::Atomic || site.kind == Kind::Exchange) &&
-        site.role != Role::Done &&
+        (reads || (is_atomic(site.kind) && site.kind != Kind::Store)) && site.role != Role::Done &&
         (region.is_shared() ? !block->cluster || asynchronous.is_own(region)
                             : region.type == Region::Fresh && !region.written_before);
     if (writes)

@@ -13,7 +13,8 @@ namespace simulator {
 namespace {
 
 // Store: an atomic that reads nothing. Exchange: one that writes if it finds what it expects. Load:
-// an atomic that writes nothing.
+// an atomic that writes nothing. Count: an atomicAdd of the constant 1. Loop: an atomic that is a
+// loop of atomicCAS on a GPU, at least in shared memory.
 enum class Kind : uint8_t {
     Read,
     Write,
@@ -22,12 +23,15 @@ enum class Kind : uint8_t {
     Exchange,
     Load,
     VolatileRead,
-    VolatileWrite
+    VolatileWrite,
+    Count,
+    Loop
 };
 constexpr const char* access_names[] = {
-    "read", "write", "atomic", "atomic", "atomic", "read", "read", "write"};
+    "read", "write", "atomic", "atomic", "atomic", "read", "read", "write", "atomic", "atomic"};
 constexpr bool is_atomic(Kind kind) {
-    return kind == Kind::Atomic || kind == Kind::Store || kind == Kind::Exchange;
+    return kind == Kind::Atomic || kind == Kind::Store || kind == Kind::Exchange ||
+           kind == Kind::Count || kind == Kind::Loop;
 }
 constexpr bool is_volatile(Kind kind) {
     return kind == Kind::VolatileRead || kind == Kind::VolatileWrite;

@@ -61,14 +61,13 @@ struct Traffic {
     uint32_t example_lanes = 0;
     uintptr_t example[warp_size] = {};
 
-    void account(const Request& request, bool atomic) {
+    void account(const Request& request, Kind kind) {
         requests++;
         lanes += request.count();
         asked += uint64_t(request.count()) * request.size;
-        const bool shared = region->is_shared(), take_turns = atomic && !request.apart;
-        const uint64_t cost = shared       ? account_banks(request, take_turns)
-                              : take_turns ? account_atomics(request)
-                                           : account_sectors(request);
+        const uint64_t cost = region->is_shared()                 ? account_shared(request, kind)
+                              : is_atomic(kind) && !request.apart ? account_atomics(request)
+                                                                  : account_sectors(request);
         if (cost <= worst) return;
         worst = cost;
         example_lanes = request.lanes;
@@ -111,10 +110,18 @@ struct Traffic {
         return total;
     }
 
+    uint64_t account_shared(const Request& request, Kind kind) {
+        const bool may_wait = is_atomic(kind) && !request.apart;
+        if (may_wait) contention += request.count() - addresses_of(request);
+        if (kind == Kind::Loop) return account_loop(request);
+        return account_banks(request, may_wait && kind != Kind::Count, kind == Kind::Exchange);
+    }
+
     // Shared memory has 32 banks of 4-byte words and serves 128 bytes at a time: all lanes' 4
     // bytes, half of the lanes' 8, or a quarter of the lanes' 16. Each of these takes as many
-    // passes as some bank has different words to give.
-    uint64_t account_banks(const Request& request, bool take_turns) {
+    // passes as some bank has different words to give, or twice as many for an atomicCAS, whose
+    // second pass is no conflict.
+    uint64_t account_banks(const Request& request, bool take_turns, bool twice) {
         const unsigned words = std::max(1u, request.size / 4), together = warp_size / words;
         uint64_t total = 0, least = 0;
         for (unsigned first = 0; first < warp_size; first += together) {
@@ -126,14 +133,44 @@ struct Traffic {
                          : passes_of(request, request.lanes & phase, words);
             least++;
         }
-        passes += total;
-        smooth += least;
-        if (take_turns) {
-            Set<warp_size> addresses;
-            for_each_of(request.lanes, [&](unsigned lane) { addresses.add(request.at[lane]); });
-            contention += request.count() - addresses.count;
+        const uint64_t more = twice ? total : 0;
+        passes += total + more;
+        smooth += least + more;
+        return total + more;
+    }
+
+    // A loop makes a request in each round, which takes two passes for the lanes of all 128 bytes
+    // that still wait, as above. Of these, one lane at each bank has its turn. It fails if in this
+    // round lanes before those have changed its word.
+    uint64_t account_loop(const Request& request) {
+        const unsigned words = std::max(1u, request.size / 4), together = warp_size / words;
+        uint64_t rounds = 0, total = 0;
+        for (uint32_t waiting = request.lanes; waiting; rounds++) {
+            Set<warp_size> changed;
+            for (unsigned first = 0; first < warp_size; first += together) {
+                const uint32_t phase =
+                    (together == warp_size ? ~0u : (1u << together) - 1) << first;
+                if (!(waiting & phase)) continue;
+                total += 2;
+                uint32_t busy = 0;  // banks
+                for_each_of(waiting & phase, [&](unsigned lane) {
+                    const uint32_t bank = 1u << request.at[lane] / 4 % 32;
+                    if (busy & bank) return;
+                    busy |= bank;
+                    if (changed.add(request.at[lane])) waiting &= ~(1u << lane);
+                });
+            }
         }
+        requests += rounds - 1;
+        passes += total;
+        smooth += total;
         return total;
+    }
+
+    static unsigned addresses_of(const Request& request) {
+        Set<warp_size> addresses;
+        for_each_of(request.lanes, [&](unsigned lane) { addresses.add(request.at[lane]); });
+        return addresses.count;
     }
 
     static unsigned passes_of(const Request& request, uint32_t lanes, unsigned words) {

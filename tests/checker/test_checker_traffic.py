@@ -21,7 +21,11 @@ def row(report: lab.Report, **wanted):
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_a_request_costs_what_it_must(pattern):
     it = row(lab.check(*call(pattern, "cpu")), memory=pattern.memory, access=pattern.access)
-    assert (it.requests, it.lanes, it["size"]) == (1, pattern.lanes, pattern.size)
+    assert (it.requests, it.lanes, it["size"]) == (
+        pattern.requests,
+        pattern.lanes,
+        pattern.size,
+    )
     assert it.bytes_asked == pattern.lanes * pattern.size
     if pattern.memory == "global":
         assert (it.sectors, it.ideal_sectors) == (pattern.cost, pattern.ideal)

@@ -36,17 +36,28 @@ SIMULATOR_INLINE To bit_cast(From from) {
     return to;
 }
 
+// With this order, which costs what the strongest does, an atomic tells the checker that on a GPU
+// it adds the constant 1, or that it is a loop.
+constexpr int told_by_order = __ATOMIC_ACQ_REL;
+
 // Replaces *address by change(*address) and returns the old value.
-template <class T, class Change>
+template <int order = __ATOMIC_SEQ_CST, class T, class Change>
 SIMULATOR_INLINE T atomic_update(T* address, Change change) {
     using Bits = typename Word<sizeof(T)>::type;
     auto word = reinterpret_cast<Bits*>(address);
     Bits old = __atomic_load_n(word, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(
-        word, &old, simulator::bit_cast<Bits>(T(change(simulator::bit_cast<T>(old)))), true,
-        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+        word, &old, simulator::bit_cast<Bits>(T(change(simulator::bit_cast<T>(old)))), true, order,
+        __ATOMIC_RELAXED)) {
     }
     return simulator::bit_cast<T>(old);
+}
+
+template <class T>
+SIMULATOR_INLINE T atomic_add(T* address, T value, int) {  // with an order, as __atomic_fetch_add
+    if (__builtin_constant_p(value == 1) && value == 1)
+        return __atomic_fetch_add(address, value, told_by_order);
+    return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
 
 template <bool>
@@ -62,14 +73,18 @@ using IfHalf = typename If<__is_class(T) && (sizeof(T) == 2 || sizeof(T) == 4)>:
 
 }  // namespace simulator
 
-#define SIMULATOR_ATOMIC(name, T, expression)                                             \
-    SIMULATOR_INLINE T name(T* address, T value) {                                        \
-        return simulator::atomic_update(address, [=](T old) -> T { return expression; }); \
-    }                                                                                     \
-    SIMULATOR_INLINE T name##_block(T* address, T value) {                                \
-        simulator::announce(simulator::Scope::Block);                                     \
-        return name(address, value);                                                      \
-    }                                                                                     \
+#define SIMULATOR_ATOMIC(name, T, expression) \
+    SIMULATOR_ATOMIC_UPDATE(name, T, expression, __ATOMIC_SEQ_CST)
+#define SIMULATOR_ATOMIC_LOOP(name, T, expression) \
+    SIMULATOR_ATOMIC_UPDATE(name, T, expression, simulator::told_by_order)
+#define SIMULATOR_ATOMIC_UPDATE(name, T, expression, order)                                      \
+    SIMULATOR_INLINE T name(T* address, T value) {                                               \
+        return simulator::atomic_update<order>(address, [=](T old) -> T { return expression; }); \
+    }                                                                                            \
+    SIMULATOR_INLINE T name##_block(T* address, T value) {                                       \
+        simulator::announce(simulator::Scope::Block);                                            \
+        return name(address, value);                                                             \
+    }                                                                                            \
     SIMULATOR_INLINE T name##_system(T* address, T value) { return name(address, value); }
 #define SIMULATOR_ATOMIC_BUILTIN(name, T, builtin)         \
     SIMULATOR_INLINE T name(T* address, T value) {         \
@@ -81,11 +96,11 @@ using IfHalf = typename If<__is_class(T) && (sizeof(T) == 2 || sizeof(T) == 4)>:
     }                                                      \
     SIMULATOR_INLINE T name##_system(T* address, T value) { return name(address, value); }
 
-SIMULATOR_ATOMIC_BUILTIN(atomicAdd, int, __atomic_fetch_add)
-SIMULATOR_ATOMIC_BUILTIN(atomicAdd, unsigned, __atomic_fetch_add)
+SIMULATOR_ATOMIC_BUILTIN(atomicAdd, int, simulator::atomic_add)
+SIMULATOR_ATOMIC_BUILTIN(atomicAdd, unsigned, simulator::atomic_add)
 SIMULATOR_ATOMIC_BUILTIN(atomicAdd, unsigned long long, __atomic_fetch_add)
-SIMULATOR_ATOMIC(atomicAdd, float, old + value)
-SIMULATOR_ATOMIC(atomicAdd, double, old + value)
+SIMULATOR_ATOMIC_LOOP(atomicAdd, float, old + value)
+SIMULATOR_ATOMIC_LOOP(atomicAdd, double, old + value)
 SIMULATOR_ATOMIC_BUILTIN(atomicSub, int, __atomic_fetch_sub)
 SIMULATOR_ATOMIC_BUILTIN(atomicSub, unsigned, __atomic_fetch_sub)
 SIMULATOR_ATOMIC_BUILTIN(atomicExch, int, __atomic_exchange_n)
@@ -113,11 +128,14 @@ SIMULATOR_ATOMIC_BITS(unsigned long long)
 #undef SIMULATOR_ATOMIC_INTEGERS
 #undef SIMULATOR_ATOMIC_BUILTIN
 #undef SIMULATOR_ATOMIC
+#undef SIMULATOR_ATOMIC_LOOP
+#undef SIMULATOR_ATOMIC_UPDATE
 
 // Half types of any make: CUDA's own, their pairs, and PyTorch's.
 template <class T, class = simulator::IfHalf<T>>
 SIMULATOR_INLINE T atomicAdd(T* address, T value) {
-    return simulator::atomic_update(address, [=](T old) -> T { return old + value; });
+    return simulator::atomic_update<simulator::told_by_order>(
+        address, [=](T old) -> T { return old + value; });
 }
 
 // Vectors of float, part by part, as on compute capability 9.0.
