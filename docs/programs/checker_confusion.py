@@ -15,12 +15,19 @@ import lab
 from docs.programs.page import ROOT, Part, table
 
 PART = Part("checker.md", "docs.programs.checker_confusion")
-HEAD = ["what is there", "kernels", "found, at its line", "something else found", "nothing found"]
+ORDERS = (0, 1, 2, 3)  # of the threads and the blocks
+HEAD = [
+    "what is there",
+    "kernels",
+    *(f"right in order {order}" for order in ORDERS),
+    "something else found",
+    "nothing found",
+]
 FOUND, OTHER, NOTHING = range(3)
 
 
 def verdict(report: lab.Report, kind: str = "", line: int = 0) -> int:
-    """Which column a report belongs to. kind, line: of the planted bug, if one is."""
+    """What a report says. kind, line: of the planted bug, if one is."""
     findings = report.findings
     if findings.empty:
         return NOTHING
@@ -28,22 +35,30 @@ def verdict(report: lab.Report, kind: str = "", line: int = 0) -> int:
     return FOUND if set(findings["kind"]) == {kind} and line in lines else OTHER
 
 
-def counts() -> dict[str, Counter]:
-    """For each row of the table, how many reports belong to each column."""
+# For each row of the table, how often each order had each verdict.
+Counts = dict[str, Counter[tuple[int, int]]]
+
+
+def counts() -> Counts:
     sys.path[:0] = [str(ROOT / "tests" / room) for room in ("checker", "helpers")]
     tests = import_module("test_checker")
 
-    found: dict[str, Counter] = {}
+    def checked(file: str, function: str, order: int) -> lab.Report:
+        return tests.checked(getattr(tests.kernels(file), function), thread_order=order)
+
+    found: Counts = {}
     for file, function, kind, line in sorted(tests.PLANTED, key=lambda planted: planted[2]):
-        report = tests.checked(getattr(tests.kernels(file), function))
-        found.setdefault(kind, Counter())[verdict(report, kind, line)] += 1
-    found["no bug: kernels of varied style"] = Counter(
-        verdict(tests.checked(getattr(tests.kernels(file), function)))
-        for file, function in tests.CORRECT
-    )
+        what = found.setdefault(kind, Counter())
+        what.update(
+            (order, verdict(checked(file, function, order), kind, line)) for order in ORDERS
+        )
+    for file, function in tests.CORRECT:
+        style = "of asynchronous work" if "async" in file else "of varied style"
+        what = found.setdefault(f"no bug: kernels {style}", Counter())
+        what.update((order, verdict(checked(file, function, order))) for order in ORDERS)
     ours = "no bug: our ops, forward and backward, every version and option, 2 types, 2 shapes"
     found[ours] = Counter(
-        verdict(tests.checked_case(case, dtype, *shape))
+        (0, verdict(tests.checked_case(case, dtype, *shape)))
         for case in tests.CASES
         for dtype in (torch.float32, torch.float16)
         for shape in tests.SHAPES
@@ -51,13 +66,17 @@ def counts() -> dict[str, Counter]:
     return found
 
 
+def row(what: str, found: Counter[tuple[int, int]]) -> list[object]:
+    right = NOTHING if what.startswith("no bug") else FOUND
+    tried = [sum(found[order, each] for each in (FOUND, OTHER, NOTHING)) for order in ORDERS]
+    of_orders = [found[order, right] if tried[order] else "" for order in ORDERS]
+    of_verdicts = (sum(found[order, each] for order in ORDERS) for each in (OTHER, NOTHING))
+    return [what, tried[0], *of_orders, *of_verdicts]
+
+
 def main() -> None:
     """Write the table."""
-    rows = [
-        [what, found.total(), *(found[column] for column in (FOUND, OTHER, NOTHING))]
-        for what, found in counts().items()
-    ]
-    PART.write(table(HEAD, rows, "lr"))
+    PART.write(table(HEAD, [row(*each) for each in counts().items()], "lr"))
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ def kernels(file: str) -> jitload.Kernel:
     return jitload.load(FOLDER / file, name=f"checker_{Path(file).stem}", target="cpu")
 
 
-def checked(function, n: int = 1000) -> lab.Report:
+def checked(function, n: int = 1000, **options) -> lab.Report:
     x = torch.linspace(-1, 1, n)
-    return lab.check(function, x, torch.empty(n), n)
+    return lab.check(function, x, torch.empty(n), n, **options)
 
 
 def checked_case(case: Case, dtype: torch.dtype, rows: int, cols: int) -> lab.Report:
@@ -49,9 +49,8 @@ def checked_case(case: Case, dtype: torch.dtype, rows: int, cols: int) -> lab.Re
     return lab.check(lambda **inputs: outcome(case.ours, inputs), **case.inputs(rows, cols, dtype))
 
 
-@pytest.mark.parametrize(("file", "function", "kind", "line"), PLANTED, ids=lambda v: str(v))
-def test_a_planted_bug_is_found_at_its_line(file, function, kind, line):
-    report = checked(getattr(kernels(file), function))
+def expect_bug(file: str, function: str, kind: str, line: int, order: int = 0) -> None:
+    report = checked(getattr(kernels(file), function), thread_order=order)
     found = report.findings
     assert set(found["kind"]) == {kind}, str(report)
     lines = {*found["line"], *found["other_line"].dropna()}
@@ -59,10 +58,36 @@ def test_a_planted_bug_is_found_at_its_line(file, function, kind, line):
     assert Path(found["file"][0]).name == file
 
 
+def expect_nothing(file: str, function: str, order: int = 0) -> None:
+    report = checked(getattr(kernels(file), function), thread_order=order)
+    assert report.findings.empty, str(report)
+
+
+@pytest.mark.parametrize(("file", "function", "kind", "line"), PLANTED, ids=lambda v: str(v))
+def test_a_planted_bug_is_found_at_its_line(file, function, kind, line):
+    expect_bug(file, function, kind, line)
+
+
 @pytest.mark.parametrize(("file", "function"), CORRECT)
 def test_nothing_is_found_in_a_correct_kernel(file, function):
-    report = checked(getattr(kernels(file), function))
-    assert report.findings.empty, str(report)
+    expect_nothing(file, function)
+
+
+# A block waits for the next one, which in order 1 has run before: the deadlock shows as a race.
+A_RACE = ("block_that_waits_for_the_next", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("file", sorted({each[0] for each in [*PLANTED, *CORRECT]}))
+def test_other_orders_of_the_threads_find_the_same(file, order):
+    for name, function, kind, line in PLANTED:
+        if name == file:
+            is_race = (function, order) == A_RACE
+            expect_bug(file, function, "race" if is_race else kind, line, order)
+    for name, function in CORRECT:
+        if name == file:
+            expect_nothing(file, function, order)
 
 
 def test_every_function_is_planted_or_correct():

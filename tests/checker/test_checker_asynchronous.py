@@ -1,7 +1,5 @@
-"""What a report says of asynchronous work, and that no order of the threads changes a verdict."""
+"""What a report says of asynchronous work."""
 
-import re
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +9,6 @@ import jitload
 import lab
 
 FOLDER = Path(__file__).parent / "kernels"
-FILES = [*sorted(FOLDER.glob("async_*.cu")), FOLDER / "correct_async.cu"]
-BUG = re.compile(r"// BUG (\w+): ([\w ]+)$")
-EXPORT = re.compile(r'^extern "C" void (\w+)\(', re.MULTILINE)
 
 
 def kernels(file: str) -> jitload.Kernel:
@@ -87,21 +82,3 @@ def test_a_tensor_map_that_the_driver_refuses(encode, numbers, words):
     assert list(findings["kind"]) == ["tensor map"]
     assert words in findings["message"][0]
     assert REFUSED.splitlines()[findings["line"][0] - 1].strip().startswith("cuTensorMapEncode")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("order", [1, 2, 3])
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_other_orders_of_the_threads_find_the_same(path, order):
-    check = partial(checked, thread_order=order)
-    text = path.read_text()
-    if path.name.startswith("correct"):
-        for name in EXPORT.findall(text):
-            report = check(getattr(kernels(path.name), name))
-            assert report.findings.empty, str(report)
-    for number, line in enumerate(text.splitlines(), 1):
-        if bug := BUG.search(line):
-            report = check(getattr(kernels(path.name), bug[1]))
-            found = report.findings
-            assert set(found["kind"]) == {bug[2]}, str(report)
-            assert number in {*found["line"], *found["other_line"].dropna()}, str(report)
