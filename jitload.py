@@ -147,6 +147,7 @@ _LATER = {  # and these, which a warm load does without
     "STREAM": "toolchain.signatures",
     "definitions": "toolchain.launchers",
     "linked": "toolchain.links",
+    "Instruction": "toolchain.instructions",
     "LIMITS": "toolchain.resources",
     "SHARED_OF_A_BLOCK": "toolchain.resources",
     "Use": "toolchain.resources",

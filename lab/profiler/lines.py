@@ -15,7 +15,6 @@ from pandas import DataFrame
 import jitload
 from lab.profiler import stalls
 from lab.profiler.ncu import Launch, number
-from toolchain.instructions import Instruction
 
 LINES = [
     *("file", "line", "samples", "share", "reason", "reason_share", "instructions"),
@@ -187,7 +186,7 @@ _COMPARED = {
 }
 
 
-def _lines_of(instruction: Instruction, build: jitload.Build) -> list[Line]:
+def _lines_of(instruction: jitload.Instruction, build: jitload.Build) -> list[Line]:
     """The line that an instruction counts for, and those of the user's headers inlined there."""
     if not (place := instruction.place(build.users_file)):
         return []

@@ -33,7 +33,8 @@ def in_html(report) -> tuple[list[str], dict[int, list[str]]]:
     titles = re.findall(r"<th [^>]*>([^<]*)</th>", shown)
     rows = re.findall(r"<tr style[^>]*>(.*?)</tr>", shown)
     cells = [re.findall(r"<td [^>]*>([^<]*)</td>", html.unescape(row)) for row in rows]
-    return titles[1:], {int(number): beside for number, *beside, _ in cells}
+    lines = [row for row in cells if row and row[0].isdigit()]  # the others say something of them
+    return titles[1:], {int(number): beside for number, *beside, _ in lines}
 
 
 def in_text(report) -> tuple[list[str], dict[int, list[str]]]:
@@ -44,6 +45,8 @@ def in_text(report) -> tuple[list[str], dict[int, list[str]]]:
     places = [it.span() for it in found if it.start() > titles.index("tensor")]
     beside = {}
     for row in rows:
+        if not row.split()[1].isdigit():
+            continue  # advice below the table
         cells = [row[begin:end].strip() for begin, end in places]
         beside.setdefault(int(row.split()[1]), []).append(cells)
     return [titles[begin:end].strip() for begin, end in places], beside
