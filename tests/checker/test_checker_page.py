@@ -35,7 +35,7 @@ __global__ void strides(const float* x, const double* z, float* y) {
     __syncthreads();
     y[t] = z[t] + tile[31 - t][0];
     y[t + 32] = x[t * t % 61];
-    atomicAdd(&count, 1);
+    atomicAdd(&count, int(threadIdx.x));
 }
 extern "C" {
 void run_races(float* y) { races<<<1, 128>>>(y); }
