@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from checked import FOLDER, checked, kernels
 from op_cases import BEST, CASES, Calls, Case, module_of, outcome
 
-import jitload
 import lab
 
-FOLDER = Path(__file__).parent / "kernels"
 EXPORT = re.compile(r'^(?:extern "C" void (?!function\()|(?:LAUNCH|BOXES)\()(\w+)', re.MULTILINE)
 
 
@@ -33,15 +32,6 @@ CORRECT = [
 ]
 
 SHAPES = [(5, 257), (33, 64)]  # rows that are no whole vectors, and rows that are
-
-
-def kernels(file: str) -> jitload.Kernel:
-    return jitload.load(FOLDER / file, name=f"checker_{Path(file).stem}", target="cpu")
-
-
-def checked(function, n: int = 1000, **options) -> lab.Report:
-    x = torch.linspace(-1, 1, n)
-    return lab.check(function, x, torch.empty(n), n, **options)
 
 
 def checked_case(case: Case, dtype: torch.dtype, rows: int, cols: int) -> lab.Report:

@@ -1,23 +1,11 @@
 """What a report says of asynchronous work."""
 
-from pathlib import Path
-
 import pytest
 import torch
+from checked import checked, kernels
 
 import jitload
 import lab
-
-FOLDER = Path(__file__).parent / "kernels"
-
-
-def kernels(file: str) -> jitload.Kernel:
-    return jitload.load(FOLDER / file, name=f"checker_{Path(file).stem}", target="cpu")
-
-
-def checked(function, **options) -> lab.Report:
-    x = torch.linspace(-1, 1, 1000)
-    return lab.check(function, x, torch.empty(1000), 1000, **options)
 
 
 def test_how_many_stages_are_in_flight_when_something_is_waited_for():

@@ -1,0 +1,19 @@
+"""Kernels of tests/checker/kernels, and reports of lab.check on them."""
+
+from pathlib import Path
+
+import torch
+
+import jitload
+import lab
+
+FOLDER = Path(__file__).parents[1] / "checker" / "kernels"
+
+
+def kernels(file: str) -> jitload.Kernel:
+    return jitload.load(FOLDER / file, name=f"checker_{Path(file).stem}", target="cpu")
+
+
+def checked(function, n: int = 1000, **options) -> lab.Report:
+    x = torch.linspace(-1, 1, n)
+    return lab.check(function, x, torch.empty(n), n, **options)
