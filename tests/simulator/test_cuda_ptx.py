@@ -59,7 +59,7 @@ def test_one_instruction_each(kernels):
         32,
         0,
         1,
-        0,
+        1,
         (1 << lane) - 1,
         0,
     ]
@@ -114,6 +114,12 @@ def test_a_barrier_that_waits_for_bytes_says_how_many(kernels):
         kernels.too_few(kernels.zeros(64))
     assert "cuda::barrier::arrive_and_wait" in str(caught.value)
     assert "128" in str(caught.value)
+
+
+def test_a_vector_lies_on_a_multiple_of_its_size(kernels):
+    on_simulator_alone(kernels)
+    with pytest.raises(RuntimeError, match=r"st\.async: .* multiple of its own size"):
+        kernels.misplaced()
 
 
 def test_what_is_not_known_ends_the_kernel_that_comes_to_it(kernels):

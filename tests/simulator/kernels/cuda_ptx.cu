@@ -44,7 +44,7 @@ __global__ void values(uint32_t* y, uint32_t* x) {
     y[n++] = ptx::get_sreg_ntid_x();
     y[n++] = ptx::get_sreg_ctaid_x();
     y[n++] = ptx::get_sreg_nctaid_x();
-    y[n++] = ptx::get_sreg_warpid();
+    y[n++] = ptx::get_sreg_warpid() < ptx::get_sreg_nwarpid();  // a place in the processor
     y[n++] = ptx::get_sreg_lanemask_lt();
     y[n++] = ptx::get_sreg_cluster_ctarank();
     ptx::fence(ptx::sem_sc, ptx::scope_gpu);
@@ -114,7 +114,7 @@ extern "C" void run_bulk(int* y, int* x, __half* h) { bulk<<<1, 128>>>(y, x, h);
 // ---- A ring of blocks: each stores to the next one's shared memory
 
 __global__ void __cluster_dims__(4, 1, 1) ring(int* y) {
-    __shared__ int got[4];
+    __shared__ alignas(16) int got[4];
     __shared__ int sum;
     __shared__ uint64_t full;
     const uint32_t rank = ptx::get_sreg_cluster_ctarank(), t = threadIdx.x;
@@ -270,6 +270,18 @@ __global__ void rows(int* y, const int* x) {
 extern "C" void run_rows(int* y, int* x) { rows<<<1, 64>>>(y, x); }
 
 // ---- On the simulator
+
+// A vector of 16 bytes, at a multiple of 4.
+__global__ void misplaced() {
+    __shared__ alignas(16) int got[8];
+    __shared__ uint64_t full;
+    const int values[4] = {};
+    ptx::st_async(got + 1, values, &full);  // MISPLACED
+}
+extern "C" cudaError_t run_misplaced() {
+    misplaced<<<1, 1>>>();
+    return cudaDeviceSynchronize();
+}
 
 // Nobody announces the bytes that the phase has to wait for.
 __global__ void too_few(int* x) {

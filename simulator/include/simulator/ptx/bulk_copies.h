@@ -130,6 +130,8 @@ SIMULATOR_INLINE void store_async(uint32_t to, const Vector<T, count>& values, u
     copy.bytes = copy.transaction = sizeof values;
     __builtin_memcpy(copy.words, &values, sizeof values);
     copy.shared = shared(to);
+    if (to % sizeof values)
+        fail("what is written lies on a multiple of its own size", copy.what, file, line);
     copy.barrier = barrier_at(shared(barrier));
     add_copy(block_of(barrier), copy);
 }
