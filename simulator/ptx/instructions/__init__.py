@@ -19,6 +19,7 @@ from simulator.ptx.instructions import (
     tcgen05,
     warps,
     wgmma,
+    wmma,
 )
 from simulator.ptx.instructions.special_registers import SPECIAL_REGISTERS
 from simulator.ptx.rules import Rule
@@ -34,6 +35,7 @@ FAMILIES = (
     cp_async,
     asynchronous,
     matrices,
+    wmma,
     wgmma,
     tcgen05,
 )
