@@ -60,7 +60,7 @@ COUNTERS = {
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     ),
     ("shared", "stmatrix"): (
-        "smsp__inst_executed_op_shared_st.sum",
+        "smsp__inst_executed_op_shared_stsm.sum",
         "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     ),
@@ -79,7 +79,7 @@ OF_ATOMICS = (
 OF_MATRICES = (
     *COUNTERS["shared", "ldmatrix"],
     *COUNTERS["shared", "stmatrix"],
-    "smsp__inst_executed_op_stsm.sum",
+    "smsp__inst_executed_op_shared_st.sum",
     "smsp__inst_executed_op_shared_ld.sum",
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "l1tex__data_pipe_lsu_wavefronts.sum",

@@ -89,7 +89,7 @@ def test_stores_to_the_next_block(kernels):
 @pytest.mark.parametrize("by_ptx", [0, 1])
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 def test_boxes_of_tensors(kernels, rank, by_ptx):
-    extents, boxes, at = [8, 4, 3, 2, 2][:rank], [4, 2, 2, 2, 1][:rank], [1, 2, 1, 0, 1][:rank]
+    extents, boxes, at = [8, 4, 3, 2, 2][:rank], [4, 2, 2, 2, 1][:rank], [4, 2, 1, 0, 1][:rank]
     shape = extents[::-1]
     x = torch.arange(torch.Size(shape).numel(), dtype=torch.int32).view(shape)
     inside = tuple(slice(a, a + b) for a, b in zip(at[::-1], boxes[::-1], strict=True))
