@@ -65,6 +65,15 @@ class Gathering {
         return given_up ? Outcome::GivenUp : Outcome::Met;
     }
 
+    // The threads of a block spin: others go first. False if the launch is to end.
+    bool yield(size_t n) {
+        std::unique_lock<std::mutex> lock(mutex);
+        pass_turn(n);
+        if (turn != n) changed.notify_all();
+        take_turn(lock, n);
+        return !given_up;
+    }
+
     // The launch has failed, or is to stop: nobody waits any longer.
     void give_up() {
         std::lock_guard<std::mutex> lock(mutex);

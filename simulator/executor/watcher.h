@@ -105,8 +105,8 @@ class Watcher {
                               std::initializer_list<Memory> executors) = 0;
     virtual void grid() = 0;
     virtual void resume_block(Block& block, uint64_t n) = 0;
-    // And where those of a cluster do: a block lets others go first, and goes on after that. What
-    // came before is then taken to be known to all.
+    // And where those of a cluster do, or threads of a grid spin: a block lets others go first, and
+    // goes on after that. In a cluster what came before is then taken to be known to all.
     virtual void leave_block(const Block& block) = 0;
     virtual void return_to_block(Block& block, uint64_t n) = 0;
 

@@ -39,6 +39,7 @@ class Worker : public Block {
     bool try_exchange(unsigned warp, uint64_t key);
     bool try_tile(unsigned warp);
     void step_grid();
+    void yield_in_grid();
     void set_ready(unsigned warp, uint32_t lanes);
     bool converge();
     bool wake_pausing();
@@ -276,6 +277,20 @@ void Worker::step_grid() {
     if (watched_by) watched_by->resume_block(*this, number);
 }
 
+// All threads of the block wait, and some of them spin. What is instrumented lets other blocks go
+// first, for one of them may change what these wait for.
+void Worker::yield_in_grid() {
+    const uint3 thread = threadIdx;
+    if (watched_by) watched_by->leave_block(*this);
+    if (!gathering.yield(number)) {
+        tell_where(0);
+        give_up({cudaErrorLaunchFailure, describe(*launch) + ": another block has failed"});
+    }
+    set_built_ins();
+    threadIdx = thread;
+    if (watched_by) watched_by->return_to_block(*this, number);
+}
+
 // ---- Deadlock
 
 // "0-30, 64" from ranks that come in ascending order.
@@ -430,6 +445,7 @@ Context* Block::next_fiber() {
             self.report_deadlock();
             return &self.native;
         }
+        if (launch->cooperative && launch->instrumented) self.yield_in_grid();
     }
 }
 

@@ -1,0 +1,233 @@
+// Correct kernels whose blocks sort, scan, multiply and meet as libraries do: the checker must find
+// nothing. Every function takes (const float* x, float* y, int n) with n = 1000.
+
+#include "collectives.cuh"
+
+// ---- Scans and sorts of a block
+
+template <int repeats>
+__global__ void scans(const float* x, float* y, int n) {
+    __shared__ Scan scan;
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    float value = i < n ? x[i] : 0;
+    for (int k = 0; k < repeats; k++) {
+        value = scan_of_block(scan, value);
+        __syncthreads();  // the next one uses the same memory
+    }
+    if (i < n) y[i] = value;
+}
+extern "C" void scan_of_a_block(const float* x, float* y, int n) {
+    scans<1><<<blocks_of(n), kThreads>>>(x, y, n);
+}
+extern "C" void scans_in_the_same_memory(const float* x, float* y, int n) {
+    scans<3><<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+// A step of a radix sort: of each warp a row of counters, of which a scan makes places.
+__global__ void radix_step(const float* x, float* y, int n, int shift) {
+    __shared__ unsigned counts[kWarps][kDigits], keys[kThreads];
+    const int t = threadIdx.x, warp = t / kWarp, lane = t % kWarp;
+    const int i = blockIdx.x * kThreads + t;
+    for (int k = t; k < kWarps * kDigits; k += kThreads) counts[k / kDigits][k % kDigits] = 0;
+    __syncthreads();
+    const unsigned key = i < n ? __float_as_uint(x[i]) : ~0u;
+    const int digit = key >> shift & (kDigits - 1);
+    const unsigned peers = __match_any_sync(~0u, digit);
+    const unsigned before = __popc(peers & ((1u << lane) - 1));
+    if (before == 0) counts[warp][digit] = __popc(peers);
+    __syncthreads();
+    if (t < kDigits) place_digits(counts, t);
+    __syncthreads();
+    keys[counts[warp][digit] + before] = key;
+    __syncthreads();
+    if (i < n) y[i] = __uint_as_float(keys[t]);
+}
+extern "C" void step_of_a_radix_sort(const float* x, float* y, int n) {
+    radix_step<<<blocks_of(n), kThreads>>>(x, y, n, 20);
+}
+
+// Keys change places within a warp by shuffles, and over warps through shared memory.
+__global__ void bitonic(const float* x, float* y, int n) {
+    __shared__ float keys[kThreads];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    float mine = i < n ? x[i] : 1e30f;
+    for (int size = 2; size <= kThreads; size *= 2) {
+        for (int step = size / 2; step > 0; step /= 2) {
+            float other;
+            if (step < kWarp) {
+                other = __shfl_xor_sync(~0u, mine, step);
+            } else {
+                keys[t] = mine;
+                __syncthreads();
+                other = keys[t ^ step];
+                __syncthreads();
+            }
+            const bool wants_less = !(t & step) == !(t & size);
+            mine = wants_less ? fminf(mine, other) : fmaxf(mine, other);
+        }
+    }
+    if (i < n) y[i] = mine;
+}
+extern "C" void bitonic_sort(const float* x, float* y, int n) {
+    bitonic<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+// ---- Tiles
+
+// A block's plane of a stencil, with a ring of neighbours, through several steps in two tiles.
+__global__ void stencil(const float* x, float* y, int n) {
+    __shared__ float tile[2][kSide + 2][kSide + 2];
+    const int column = threadIdx.x, row = threadIdx.y;
+    for (int r = row; r < kSide + 2; r += kSide)
+        for (int c = column; c < kSide + 2; c += kSide) {
+            const int i = (blockIdx.x * kSide + r - 1) * kSide + c - 1;
+            tile[0][r][c] = tile[1][r][c] = i >= 0 && i < n ? x[i] : 0;
+        }
+    __syncthreads();
+    for (int k = 0; k < 3; k++) {
+        const auto& from = tile[k % 2];
+        tile[(k + 1) % 2][row + 1][column + 1] =
+            from[row][column + 1] + from[row + 2][column + 1] + from[row + 1][column] +
+            from[row + 1][column + 2] - 4 * from[row + 1][column + 1];
+        __syncthreads();
+    }
+    const int i = (blockIdx.x * kSide + row) * kSide + column;
+    if (i < n) y[i] = tile[1][row + 1][column + 1];
+}
+extern "C" void stencil_with_halo(const float* x, float* y, int n) {
+    stencil<<<(n + kSide * kSide - 1) / (kSide * kSide), dim3(kSide, kSide)>>>(x, y, n);
+}
+
+// C = A * B of 32 x 16 and 16 x 32 numbers: tiles of 8 of K, 4 x 4 of C in a thread's registers.
+__global__ void register_tiles(const float* x, float* y) {
+    __shared__ alignas(16) float a[8][kRows + 4], b[8][kRows];
+    const int t = threadIdx.x, row = t / 8 * 4, column = t % 8 * 4;
+    float c[4][4] = {};
+    for (int k = 0; k < 16; k += 8) {
+        for (int i = t; i < 8 * kRows; i += 64) {
+            a[i % 8][i / 8] = x[i / 8 * 16 + k + i % 8];
+            b[i / kRows][i % kRows] = x[(k + i / kRows) * kRows + i % kRows];
+        }
+        __syncthreads();
+        for (int j = 0; j < 8; j++) {
+            const float4 of_a = *reinterpret_cast<float4*>(&a[j][row]);
+            const float4 of_b = *reinterpret_cast<float4*>(&b[j][column]);
+            add_products(c, of_a, of_b);
+        }
+        __syncthreads();
+    }
+    for (int r = 0; r < 4; r++)
+        if ((row + r) * kRows + column < 1000)
+            *reinterpret_cast<float4*>(&y[(row + r) * kRows + column]) =
+                make_float4(c[r][0], c[r][1], c[r][2], c[r][3]);
+}
+extern "C" void matmul_with_tiles_in_registers(const float* x, float* y, int) {
+    register_tiles<<<1, 64>>>(x, y);
+}
+
+// ---- Blocks that meet, and blocks that look back
+
+// As the cooperative groups do it: the last to arrive lets the others go on.
+__global__ void barriers_by_hand(const float* x, float* y, unsigned* arrived, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n) y[i] = x[i];
+    for (unsigned k = 1; k <= 3; k++) {
+        meet_by_hand(arrived, k * gridDim.x);
+        const float other = i < n ? y[(i + kThreads) % n] : 0;
+        meet_by_hand(arrived + 1, k * gridDim.x);
+        if (i < n) y[i] = other + 1;
+    }
+}
+extern "C" void grid_barrier_by_hand(const float* x, float* y, int n) {
+    Cleared<unsigned> arrived(2);
+    cooperate(barriers_by_hand, x, y, arrived.data, n);
+}
+
+// The phase is known by the counter's sign, which the block that comes first of all turns: nobody
+// has to set it back.
+__global__ void barriers_by_sign(const float* x, float* y, unsigned* counter, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n) y[i] = x[i];
+    for (int k = 0; k < 3; k++) {
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            __threadfence();
+            const unsigned add = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
+            const unsigned before = atomicAdd(counter, add);
+            while (!((before ^ *reinterpret_cast<volatile unsigned*>(counter)) & 0x80000000u)) {
+            }
+            __threadfence();
+        }
+        __syncthreads();
+        const float other = i < n ? y[(i + (k + 1) * kThreads) % n] : 0;
+        cooperative_groups::this_grid().sync();
+        if (i < n) y[i] = other * 2;
+    }
+}
+extern "C" void grid_barrier_by_sign(const float* x, float* y, int n) {
+    Cleared<unsigned> counter;
+    cooperate(barriers_by_sign, x, y, counter.data, n);
+}
+
+// A sum and what it stands for come in one word, so that no fence is needed between them. A warp
+// looks back 32 blocks at a time.
+__global__ void one_word(const float* x, float* y, volatile unsigned long long* words, int* ticket,
+                         int n) {
+    __shared__ Scan scan;
+    __shared__ float before;
+    __shared__ int b;
+    const int t = threadIdx.x;
+    if (t == 0) b = atomicAdd(ticket, 1);
+    __syncthreads();
+    const int i = b * kThreads + t;
+    const float sum = scan_of_block(scan, i < n ? x[i] : 0);
+    if (t == kThreads - 1) {
+        words[b] = word_of(b ? kOwn : kAll, sum);
+        if (b == 0) before = 0;
+    }
+    if (b > 0 && t < kWarp) {
+        float left = 0;
+        for (int first = b - 1;; first -= kWarp) {
+            const int k = first - t;
+            unsigned long long word = word_of(kAll, 0);
+            if (k >= 0) do
+                    word = words[k];
+                while (state_of(word) == kNone);
+            const unsigned all = __ballot_sync(~0u, state_of(word) == kAll);
+            const int last = all ? __ffs(all) - 1 : kWarp - 1;
+            float part = t <= last ? sum_of(word) : 0;
+            for (int d = 16; d; d /= 2) part += __shfl_xor_sync(~0u, part, d);
+            left += part;
+            if (all) break;
+        }
+        if (t == 0) before = left;
+    }
+    __syncthreads();
+    if (b > 0 && t == kThreads - 1) words[b] = word_of(kAll, before + sum);
+    if (i < n) y[i] = sum + before;
+}
+extern "C" void look_back_in_one_word(const float* x, float* y, int n) {
+    Cleared<unsigned long long> words(blocks_of(n));
+    Cleared<int> ticket;
+    one_word<<<blocks_of(n), kThreads>>>(x, y, words.data, ticket.data, n);
+}
+
+// Of the lanes that want the same counter one asks for all.
+__global__ void aggregated(const float* x, float* y, int* count, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n && x[i] > 0) {
+        const auto those = cooperative_groups::coalesced_threads();
+        int first = 0;
+        if (those.thread_rank() == 0) first = atomicAdd(count, those.size());
+        y[those.shfl(first, 0) + those.thread_rank()] = x[i];
+    }
+}
+__global__ void rest_is_zero(float* y, const int* count, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n && i >= *count) y[i] = 0;
+}
+extern "C" void stream_compaction(const float* x, float* y, int n) {
+    Cleared<int> count;
+    aggregated<<<blocks_of(n), kThreads>>>(x, y, count.data, n);
+    rest_is_zero<<<blocks_of(n), kThreads>>>(y, count.data, n);
+}
