@@ -80,7 +80,7 @@ class Report {
                     it.kind, it.launch, it.address, it.size, (unsigned long long)it.count,
                     it.region ? ssize_t(index_of(it.region)) : ssize_t(-1)) +
                 text(", \"begin\": %zu, \"end\": %zu", it.region ? it.region->begin : 0,
-                     it.region ? it.region->end : 0);
+                     it.region ? it.region->begin + it.region->size : 0);
             out += text(", \"severity\": \"%s\", \"hazard\": \"%s\"",
                         severity_names[int(it.severity)], it.hazard);
             return out + ", \"place\": " + place(it.place) + ", \"other\": " + place(it.other) +

@@ -46,6 +46,20 @@ def test_both_sides_of_a_race(race):
     assert row["size"] == 4
 
 
+def test_how_far_past_the_end_of_what_an_earlier_launch_had():
+    x, y = torch.rand(1000), torch.empty(1000)
+    memory = kernel("memory")
+
+    def calls(x: torch.Tensor, y: torch.Tensor) -> None:
+        memory.too_few_dynamic_bytes(x, y, 1000)
+        kernel("correct").one_thread_per_element(x, y, 1000)
+
+    (said,) = lab.check(memory.too_few_dynamic_bytes, x, y, 1000).findings["message"]
+    (again,) = lab.check(calls, x, y).findings["message"]
+    assert said == again
+    assert "past the end of dynamic shared memory" in said
+
+
 def test_text_and_html_show_the_line_itself(race):
     for shown in (str(race), race._repr_html_()):
         assert "missing_barrier: 1 finding in 1 launch" in shown
