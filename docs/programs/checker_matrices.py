@@ -2,7 +2,8 @@
 
 ldmatrix and stmatrix give 8 lanes for each matrix the address of a row of 16 bytes: 128 bytes,
 which the 32 banks of 4 bytes serve in one pass if no two rows are in the same banks. Copies move
-sectors of 32 bytes of global memory, whatever lies in between.
+sectors of 32 bytes of global memory, whatever lies in between, in pieces of 128 bytes: where the
+copy begins within a sector, the sector between two pieces moves for both.
 """
 
 from pathlib import Path
@@ -86,17 +87,17 @@ MATRIX_PATTERNS = [
     *_matrices("store_two"),
     *_matrices("store_four"),
     MatrixPattern("4096 bytes", "read_bulk", (4096, 0), 128, 128),
-    MatrixPattern("4096 bytes from byte 16 on", "read_bulk", (4096, 16), 129, 128),
-    MatrixPattern("4096 bytes from byte 48 on", "read_bulk", (4096, 48), 129, 128),
+    MatrixPattern("4096 bytes from byte 16 on", "read_bulk", (4096, 16), 160, 128),
+    MatrixPattern("4096 bytes from byte 48 on", "read_bulk", (4096, 48), 160, 128),
     MatrixPattern("4096 bytes from byte 64 on", "read_bulk", (4096, 64), 128, 128),
-    MatrixPattern("1024 bytes from byte 16 on", "read_bulk", (1024, 16), 33, 32),
-    MatrixPattern("240 bytes from byte 16 on", "read_bulk", (240, 16), 8, 8),
+    MatrixPattern("1024 bytes from byte 16 on", "read_bulk", (1024, 16), 40, 32),
+    MatrixPattern("240 bytes from byte 16 on", "read_bulk", (240, 16), 9, 8),
     MatrixPattern("16 bytes", "read_bulk", (16, 0), 1, 1),
     MatrixPattern("4096 bytes", "write_bulk", (4096, 0), 128, 128),
-    MatrixPattern("4096 bytes from byte 16 on", "write_bulk", (4096, 16), 129, 128),
-    MatrixPattern("4096 bytes from byte 48 on", "write_bulk", (4096, 48), 129, 128),
+    MatrixPattern("4096 bytes from byte 16 on", "write_bulk", (4096, 16), 160, 128),
+    MatrixPattern("4096 bytes from byte 48 on", "write_bulk", (4096, 48), 160, 128),
     MatrixPattern("4096 bytes from byte 64 on", "write_bulk", (4096, 64), 128, 128),
-    MatrixPattern("1024 bytes from byte 16 on", "write_bulk", (1024, 16), 33, 32),
+    MatrixPattern("1024 bytes from byte 16 on", "write_bulk", (1024, 16), 40, 32),
     MatrixPattern("32 rows of 128 bytes", "read_tensor", (32, 32, 0, 0), 128, 128),
     MatrixPattern("32 rows of 128 bytes from byte 16 on", "read_tensor", (32, 32, 4, 0), 160, 128),
     MatrixPattern("32 rows of 128 bytes, swizzled", "read_tensor", (32, 32, 0, 128), 128, 128),

@@ -225,7 +225,8 @@ void Asynchronous::for_each_range(const BulkCopy& copy, Visit visit) {
     }
 }
 
-// Bytes and sectors: of shared memory 128 bytes in a pass.
+// Bytes and sectors. The copy goes in pieces of 128 bytes, each a pass of shared memory; a sector of
+// global memory in which one piece ends and the next begins moves for both.
 void Asynchronous::count_bulk(Site& site, uintptr_t begin, size_t bytes) {
     Region* region = recorder.region_at(begin);
     if (!region || !recorder.is_counting) return;
@@ -239,6 +240,7 @@ void Asynchronous::count_bulk(Site& site, uintptr_t begin, size_t bytes) {
     }
     const uintptr_t first = begin / sector_bytes, last = (begin + bytes - 1) / sector_bytes;
     it.sectors += last - first + 1;
+    if (begin % sector_bytes) it.sectors += (bytes - 1) / 128;
     it.ideal += (bytes + sector_bytes - 1) / sector_bytes;
     Fetches& fetches = site.kind == Kind::Read ? region->fetched_reads : region->fetched_writes;
     fetches.make(region->begin, region->begin + region->size, !recorder.is_sampled);

@@ -665,6 +665,16 @@ def message_of(function, *arguments) -> str:
     return str(caught.value)
 
 
+def test_a_box_begins_at_a_multiple_of_16_bytes(built):
+    on_simulator_alone(built)  # an H200 ends in an illegal instruction
+    box = GOOD._replace(at=(4, 0, 0))
+    place = [*box.at, 0, 0]
+    message = message_of(
+        built.boxes, built.zeros(256), built.zeros(4096), box.box_bytes, 0, *place, *box.arguments()
+    )
+    assert "a box begins at a multiple of 16 bytes" in message
+
+
 @pytest.mark.parametrize(
     ("what", "told"),
     [
