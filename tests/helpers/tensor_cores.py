@@ -11,6 +11,8 @@ import random
 from fractions import Fraction
 from typing import NamedTuple
 
+import torch
+
 
 class Format(NamedTuple):
     exponent: int
@@ -151,3 +153,28 @@ def random_word(rng: random.Random, name: str, kind: str) -> int:
         rng.getrandbits(1) << form.exponent + form.fraction | exponent << form.fraction | fraction
     )
     return word << form.dropped | rng.getrandbits(form.dropped or 1) * (form.dropped > 0)
+
+
+def random_words(shape: tuple[int, ...], name: str, generator: torch.Generator) -> torch.Tensor:
+    """Words of 32 bits, full of numbers of a format, for tiles along the first dimension.
+
+    A quarter of the tiles each: near one, widely spread, any bits, one large among small.
+    """
+    form = FORMATS[name]
+    per = 32 // form.width
+    tiles, *rest = *shape, per
+    most = (1 << form.exponent) - 1
+    bias = most >> 1
+    exponents = []
+    for low, high in ((-3, 2), (-14, 15), (-bias, bias + 1), (-9, 1)):
+        quarter = (tiles // 4, *rest)
+        exponents.append(torch.randint(low, high, quarter, generator=generator) + bias)
+    large = torch.rand(exponents[3].shape, generator=generator) < 0.1
+    exponents[3] = torch.where(large, torch.tensor(min(bias + 9, most - 1)), exponents[3])
+    exponent = torch.cat(exponents).clamp(0, most - 1)
+    fraction = torch.randint(0, 1 << form.fraction, (tiles, *rest), generator=generator)
+    sign = torch.randint(0, 2, (tiles, *rest), generator=generator)
+    word = sign << form.exponent + form.fraction | exponent << form.fraction | fraction
+    word = word << form.dropped
+    total = sum(word[..., i] << i * form.width for i in range(per))
+    return torch.where(total >= 1 << 31, total - (1 << 32), total).to(torch.int32)

@@ -15,7 +15,15 @@ import pytest
 import torch
 
 import jitload
-from tests.helpers.tensor_cores import FORMATS, KINDS, number, random_word, summed, to_float16
+from tests.helpers.tensor_cores import (
+    FORMATS,
+    KINDS,
+    number,
+    random_word,
+    random_words,
+    summed,
+    to_float16,
+)
 
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
 
@@ -320,31 +328,9 @@ def test_integers_wrap_or_saturate(libraries, it, target):
 @pytest.mark.skipif(TARGETS == ["cpu"], reason="needs a GPU to compare with")
 @pytest.mark.parametrize("it", FLOATS, ids=lambda it: it.name)
 def test_a_hundred_thousand_tiles_have_the_same_bits_on_both(libraries, it, record_property):
-    tiles, generator = 100_000, torch.Generator().manual_seed(7)
-    of_a, of_b, of_d = it.words
-
-    def words(count: int, name: str) -> torch.Tensor:
-        """A quarter of the tiles each: near one, widely spread, any bits, one large among small."""
-        form = FORMATS[name]
-        per = 32 // form.width
-        shape = (tiles, 32, count, per)
-        most = (1 << form.exponent) - 1
-        bias = most >> 1
-        exponents = []
-        for low, high in ((-3, 2), (-14, 15), (-bias, bias + 1), (-9, 1)):
-            quarter = (tiles // 4, *shape[1:])
-            exponents.append(torch.randint(low, high, quarter, generator=generator) + bias)
-        large = torch.rand(exponents[3].shape, generator=generator) < 0.1
-        exponents[3] = torch.where(large, torch.tensor(min(bias + 9, most - 1)), exponents[3])
-        exponent = torch.cat(exponents).clamp(0, most - 1)
-        fraction = torch.randint(0, 1 << form.fraction, shape, generator=generator)
-        sign = torch.randint(0, 2, shape, generator=generator)
-        word = sign << form.exponent + form.fraction | exponent << form.fraction | fraction
-        word = word << form.dropped
-        total = sum(word[..., i] << i * form.width for i in range(per))
-        return torch.where(total >= 1 << 31, total - (1 << 32), total).to(torch.int32)
-
-    a, b, c = words(of_a, it.a), words(of_b, it.b), words(of_d, it.d)
+    generator = torch.Generator().manual_seed(7)
+    counts = zip((it.a, it.b, it.d), it.words, strict=True)
+    a, b, c = (random_words((100_000, 32, count), name, generator) for name, count in counts)
     on_both = [run(libraries(target), it, target, a, b, c) for target in ("cpu", "cuda")]
     unequal = int((on_both[0] != on_both[1]).sum())
     record_property("unequal", unequal)

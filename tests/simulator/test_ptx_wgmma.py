@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import jitload
-from tests.helpers.tensor_cores import KINDS, random_word, summed
+from tests.helpers.tensor_cores import KINDS, random_word, random_words, summed
 
 pytestmark = pytest.mark.slow
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
@@ -121,6 +121,7 @@ SCALED = [
     for d, kind in (("f16", "f16"), ("f32", "bf16"), ("f32", "tf32"), ("f32", "e4m3"))
     for registers, a, b in ((False, -1, 1), (False, 1, -1), (False, -1, -1), (True, -1, 1))
 ]
+FLOATS = [it for it in [*TYPES, *SCALED] if it.d != "s32"]
 ALL = list(dict.fromkeys([*TYPES, *WIDTHS, *TRANSPOSED, *SCALED]))
 PAIR = Product(64, "f32", "f16", "f16")  # of the kernels in REST
 
@@ -176,6 +177,34 @@ void launch(const int* image, int words, const long long* steps, int count, int 
     multiply<It><<<1, 128, bytes>>>(image, words, steps, count, accumulates, registers, D);
 }
 """
+
+# Tiles, a block each: A of 2048 bytes and B of 512 without a swizzle, and A once more in registers.
+TILES = """
+template <class It>
+__global__ void multiply_tiles(const int* images, const int* registers, int* D) {
+    __shared__ alignas(128) char memory[2560];
+    copy(images + blockIdx.x * 640, memory, 640);
+    const long long start = start_of(memory) | 128ll >> 4 << 32;
+    const long long at = blockIdx.x * 128ll + threadIdx.x;
+    typename It::Type d[It::count];
+    auto* const c = reinterpret_cast<typename It::Type*>(D) + at * It::count;
+    for (int i = 0; i < It::count; i++) d[i] = c[i];
+    fence();
+    It::product(d, registers + at * 4, start | 1024ll >> 4 << 16,
+                start + (2048 >> 4) | 256ll >> 4 << 16, 1);
+    commit();
+    wait<0>();
+    for (int i = 0; i < It::count; i++) c[i] = d[i];
+}
+"""
+
+
+def tiles_of(it: Product) -> str:
+    return f"""
+extern "C" void {it.name}_tiles(const int* images, const int* registers, int* D, int count) {{
+    multiply_tiles<{it.name}_product><<<count, 128>>>(images, registers, D);
+}}"""
+
 
 PARAMETERS = """(const int* image, int words, const long long* steps, int count, int accumulates,
 const int* registers, int* D)"""
@@ -283,7 +312,8 @@ extern "C" void overwrites(const int* image, const int* later, int words, const 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("wgmma") / "wgmma.cu"
-    path.write_text(START + "\n".join(map(source_of, ALL)) + REST)
+    parts = [START, *map(source_of, ALL), REST, TILES, *map(tiles_of, FLOATS)]
+    path.write_text("\n".join(parts))
     return path
 
 
@@ -501,9 +531,6 @@ def tensor_of(words: list[int], bits: int) -> torch.Tensor:
     return torch.tensor([w - (1 << bits) if w >> bits - 1 else w for w in words], dtype=kind)
 
 
-FLOATS = [it for it in [*TYPES, *SCALED] if it.d != "s32"]
-
-
 @pytest.mark.parametrize("it", FLOATS, ids=lambda it: it.name)
 def test_floats_have_the_hardwares_bits(library, target, it):
     rng = random.Random(it.name)
@@ -540,6 +567,27 @@ def test_integers_wrap_or_saturate(library, target, it):
     assert int((exact != exact.int()).sum()) > 20
     expected = exact.clamp(limits.min, limits.max) if it.saturates else exact
     assert torch.equal(got, expected.int())
+
+
+@pytest.mark.skipif(TARGETS == ["cpu"], reason="needs a GPU to compare with")
+@pytest.mark.parametrize("it", FLOATS, ids=lambda it: it.name)
+def test_a_hundred_thousand_tiles_have_the_same_bits_on_both(path, it, record_property):
+    generator, unequal, tiles = torch.Generator().manual_seed(7), 0, 10_000
+    for _ in range(10):
+        a = random_words((tiles, 128, 4), it.a, generator)
+        b = random_words((tiles, 32, 4), it.b, generator)
+        d = random_words((tiles, 128, it.count), it.d, generator)
+        images = torch.cat([a, b], 1).contiguous()
+        on_both = []
+        for target in TARGETS:
+            device = "cuda" if target == "cuda" else "cpu"
+            result = d.to(device, copy=True)
+            function = getattr(load(path, target), f"{it.name}_tiles")
+            function(images.to(device), a.to(device), result, tiles)
+            on_both.append(result.cpu())
+        unequal += int((on_both[0] != on_both[1]).sum())
+    record_property("unequal", unequal)
+    assert unequal == 0
 
 
 # ---- Groups, and where shared memory is
