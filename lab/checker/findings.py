@@ -172,9 +172,10 @@ def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         ends = (row["file"], row["line"]), (row.get("other_file"), row.get("other_line"))
         key = row["kind"], row.get("tensor"), frozenset(ends)
         if key in merged:
-            merged[key]["count"] += row["count"]
-        else:
-            merged[key] = row
+            row["count"] += merged[key]["count"]
+            if merged[key]["severity"] == "error" or row["severity"] == "note":
+                row = merged[key] | {"count": row["count"]}
+        merged[key] = row
     return list(merged.values())
 
 
@@ -225,6 +226,7 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             return (
                 f"{access} of {_where(row)}; {who} had a"
                 f" {row['other_access']} there at line {row['other_line']}"
+                + (f": {it['message']}" if it["message"] else "")
             )
         case "asynchronous race" | "wrong parity" | "missing proxy fence":
             where = _where(row) if tensor else "memory"

@@ -21,6 +21,7 @@ void Recorder::allocated(uintptr_t begin, size_t bytes, size_t pad) {
 // The region's record stays; its addresses may be another's from now on.
 void Recorder::freed(uintptr_t begin) {
     if (!is_on()) return;
+    note_value();
     for (Region& region : regions)
         if (region.begin == begin && region.type == Region::Fresh)
             region.end = region.begin, sorted.clear();

@@ -75,7 +75,7 @@ struct Finding {
     bool is(const char* other_kind) const { return !strcmp(kind, other_kind); }
 };
 
-// The first of each sort, with how many there were.
+// The first of each sort, or the first that is an error, with how many there were.
 class Findings {
   public:
     std::deque<Finding> all;
@@ -84,7 +84,11 @@ class Findings {
         const Place &place = finding.place, &other = finding.other;
         Finding*& found = known[{finding.kind, place.site, other.site, finding.region, place.line}];
         if (found) {
-            found->count++;
+            finding.count += found->count;
+            if (finding.severity < found->severity)
+                *found = std::move(finding);
+            else
+                found->count = finding.count;
         } else {
             all.push_back(std::move(finding));
             found = &all.back();

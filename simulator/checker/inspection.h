@@ -11,6 +11,7 @@ namespace {
 // The lanes of a warp have met, or ended: what they have asked for is complete.
 void Recorder::flush(unsigned warp) {
     if (is_dropped()) return;
+    note_value();
     unsigned count[warp_size], total = 0, done = 0;
     for (unsigned lane = 0; lane < warp_size; lane++) {
         total += count[lane] = trace->count(warp * warp_size + lane);
@@ -76,14 +77,16 @@ void Recorder::inspect(unsigned warp, unsigned from) {
 }
 
 void Recorder::inspect_rest(unsigned thread, unsigned from) {
+    note_value();
     const unsigned count = trace->count(thread);
     for (unsigned turn = std::max(from, inspected[thread]); turn < count; turn++)
-        inspect(thread, trace->get(thread, turn));
+        inspect(thread, trace->get(thread, turn), turn);
     inspected[thread] = count;
 }
 
-void Recorder::inspect(unsigned thread, Access access) {
+void Recorder::inspect(unsigned thread, Access access, unsigned turn) {
     Request request;
+    request.turn = turn;
     request.size = access.size();
     request.add(thread % warp_size, access.address());
     Site& site = sites[access.site()];
@@ -138,7 +141,7 @@ void Recorder::wait(unsigned site) {
 void Recorder::hand_over(uintptr_t address, bool takes, bool gives, Scope scope) {
     const unsigned thread = block->rank, count = trace->count(thread);
     for (unsigned turn = inspected[thread]; turn + 1 < count; turn++)
-        inspect(thread, trace->get(thread, turn));
+        inspect(thread, trace->get(thread, turn), turn);
     inspected[thread] = std::max(inspected[thread], std::max(count, 1u) - 1);
     order.synchronise(address, thread, takes, gives, scope);
 }
@@ -171,6 +174,7 @@ SIMULATOR_INLINE void Recorder::by_region(Site& site, const Request& request, un
             runs_over(site, *before, request, lane, warp);
         before = region;
         Request part;
+        part.turn = request.turn;
         part.size = size;
         for_each_of(lanes, [&](unsigned lane) {
             if (is_in(lane)) part.add(lane, request.at[lane]);
@@ -228,6 +232,10 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     const unsigned now = order.now, id = site.id, first_thread = warp * warp_size;
     // All lanes that want the same are noted at once.
     const uint32_t lanes = request.same ? 1 : request.lanes;
+    const bool has_values = site.kind == Kind::Write && request.turn != ~0u;
+    const auto value_of = [&](unsigned thread) {
+        return has_values ? trace->value(thread, request.turn) : 0;
+    };
     const auto note = [&](size_t spot, Touch touch) {
         const uint32_t those = request.same ? request.lanes : 1u << touch.thread % warp_size;
         if (writes)
@@ -243,7 +251,8 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
             for (unsigned lane = 0; lane < warp_size; lane++)  // of all: so it is done in vectors
                 spots[lane] = scattered(((request.at[lane] - region.begin) >> region.shift) + k);
             for_each_of(lanes, [&](unsigned lane) {
-                note(spots[lane], Touch(now, first_thread + lane, id, strength));
+                note(spots[lane],
+                     Touch(now, first_thread + lane, id, strength, value_of(first_thread + lane)));
             });
         }
         return;
@@ -253,12 +262,12 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
         const uintptr_t address = request.at[lane];
         const size_t first = (address - region.begin) >> region.shift;
         const unsigned thread = first_thread + lane;
-        const Touch touch(now, thread, id, strength);
+        const Touch touch(now, thread, id, strength, value_of(thread));
         if (must_be_written && !is_any_written(region, first, cells, begin))
             report(at("uninitialised", site, &region, address, request.size, thread));
         const auto compare = [&](const Touch& before) {
             if (site.role != Role::Done && !may_coincide(before, touch))
-                race(before, site, region, address, request.size, thread);
+                race(before, touch, region, address, request.size);
         };
         for (size_t cell = first; cell < first + cells; cell++) {
             const size_t spot = scattered(cell);
@@ -310,19 +319,23 @@ bool Recorder::is_any_written(const Region& region, size_t first, unsigned cells
 
 // ---- Findings
 
-void Recorder::race(const Touch& before, const Site& site, const Region& region, uintptr_t address,
-                    unsigned size, unsigned thread) {
-    const Site& other = sites[before.site];
+void Recorder::race(const Touch& before, const Touch& touch, const Region& region,
+                    uintptr_t address, unsigned size) {
+    const Site &site = sites[touch.site], &other = sites[before.site];
     // What blocks of a cluster send each other is ordered by mbarriers, of which this knows too
     // little.
     if ((site.role != Role::Thread || other.role != Role::Thread) && block->cluster &&
         order.block_at(before.time) != serial)
         return;
-    Finding finding = at("race", site, &region, address, size, thread);
+    Finding finding = at("race", site, &region, address, size, touch.thread);
     if (asynchronous.is_race_of(site, other, finding)) finding.kind = "asynchronous race";
     finding.hazard = only_reads(site.kind)    ? "read after write"
                      : only_reads(other.kind) ? "write after read"
                                               : "write after write";
+    if (touch.value && touch.value == before.value) {
+        finding.severity = Severity::Note;
+        finding.message = "both write the same value";
+    }
     if (is_atomic(site.kind) && is_atomic(other.kind))
         finding.message = "an atomic whose scope is its block is none for other blocks";
     finding.other = {

@@ -121,7 +121,12 @@ class Recorder final : public Watcher {
         const Access access(address, size, slot.id);
         if (is_atomic(kind)) last_address = 0;
         if (is_strong(kind)) sites[slot.id].scope = next_scope;
-        if (!trace->add(block->rank, access)) inspect_at_once(access);
+        if (!only_reads(kind)) note_value();
+        const Access* const added = trace->add(block->rank, access);
+        if (!added)
+            inspect_at_once(access);
+        else if (kind == Kind::Write)
+            last_write = {added, address, size};
     }
 
     // Of several bytes that are no single access: the largest that certainly make it up.
@@ -236,6 +241,33 @@ class Recorder final : public Watcher {
     void wait(unsigned site);
     void wait_for_load(uintptr_t pc);
 
+    // A hook comes before its write: what was written shows when the next one comes, or the trace
+    // is looked at.
+    struct LastWrite {
+        const Access* access = nullptr;
+        uintptr_t address;
+        unsigned size;
+    } last_write;
+    SIMULATOR_INLINE void note_value() {
+        if (!last_write.access) return;
+        trace->value_of(last_write.access) = digest(last_write.address, last_write.size);
+        last_write.access = nullptr;
+    }
+    // A number from 1 to 127.
+    SIMULATOR_INLINE static unsigned digest(uintptr_t address, unsigned size) {
+        const auto at = [&](auto type) { return *reinterpret_cast<decltype(type)*>(address); };
+        uint64_t value = size == 1   ? at(uint8_t())
+                         : size == 2 ? at(uint16_t())
+                         : size == 4 ? at(uint32_t())
+                                     : at(uint64_t());
+        if (size == 16) {
+            address += 8;
+            value = value * 31 + at(uint64_t());
+        }
+        const unsigned few = (value * 0x9E3779B97F4A7C15) >> 57;
+        return few ? few : 1;
+    }
+
     // The site's slot, or an empty one.
     SIMULATOR_INLINE Slot& slot_of(uintptr_t pc) {
         size_t i = pc % slots;
@@ -262,7 +294,7 @@ class Recorder final : public Watcher {
     void account(Site& site, Region& region, const Request& request);
     void inspect(unsigned warp, unsigned from = 0);
     void inspect_rest(unsigned thread, unsigned from);
-    void inspect(unsigned thread, Access access);
+    void inspect(unsigned thread, Access access, unsigned turn = ~0u);
     void inspect_at_once(Access access);
     void inspect(Site& site, Region& region, const Request& request, unsigned warp);
     bool may_coincide(const Touch& before, const Touch& touch) const;
@@ -270,8 +302,8 @@ class Recorder final : public Watcher {
     void note_guess(const Region& region, size_t spot, unsigned thread, uint32_t begin);
     bool is_any_written(const Region& region, size_t first, unsigned cells, uint32_t begin);
 
-    void race(const Touch& before, const Site& site, const Region& region, uintptr_t address,
-              unsigned size, unsigned thread);
+    void race(const Touch& before, const Touch& touch, const Region& region, uintptr_t address,
+              unsigned size);
     void runs_over(Site& site, const Region& array, const Request& request, unsigned lane,
                    unsigned warp);
     void outside(Site& site, uintptr_t address, unsigned size);

@@ -21,25 +21,24 @@ enum class Strength : uint8_t { Plain, Volatile, Atomic, AtomicInBlock };
 
 // Who touched a cell, and when. Blocks run one after another, so the time also says which block it
 // was. Time 0 is never, 1 is before every kernel, or settled: it can race with nothing any more. Of
-// a write 2 means the same, and that kernels have written there: by atomics.
+// a write 2 means the same, and that kernels have written there: by atomics. `value`: a few bits of
+// what a thread has written; 0 where that is not known.
 struct Touch {
     uint32_t time = 0;
-    uint32_t thread : 10, site : 14;  // all 32 bits: copied in one piece
+    uint32_t thread : 10, site : 12;  // all 32 bits: copied in one piece
     uint32_t strength : 2;
     uint32_t in_crowd : 1;  // others have touched it too: see readers.h
+    uint32_t value : 7;
 
-    Touch() : thread(0), site(0), strength(0), in_crowd(0), unused(0) {}
-    Touch(uint32_t time, unsigned thread, unsigned site, Strength strength)
+    Touch() : thread(0), site(0), strength(0), in_crowd(0), value(0) {}
+    Touch(uint32_t time, unsigned thread, unsigned site, Strength strength, unsigned value = 0)
         : time(time),
           thread(thread),
           site(site),
           strength(unsigned(strength)),
           in_crowd(0),
-          unused(0) {}
+          value(value) {}
     Strength how() const { return Strength(strength); }
-
-  private:
-    uint32_t unused : 5;
 };
 static_assert(sizeof(Touch) == 8);
 constexpr uint32_t settled = 1, by_kernel = 2, first_time = 3;

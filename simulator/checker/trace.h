@@ -63,6 +63,7 @@ SIMULATOR_INLINE void for_each_of(uint32_t lanes, Visit visit) {
 // The addresses of lanes of a warp; at one place, at one time.
 struct Request {
     uint32_t lanes = 0;
+    unsigned turn = ~0u;  // of these accesses in their threads' traces, if they are there
     unsigned site = 0;
     unsigned size = 0;      // bytes of each lane
     bool in_a_row = true;   // each address is the last one's end
@@ -94,23 +95,30 @@ class Trace {
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (reserved == MAP_FAILED) throw std::bad_alloc();
         memory = static_cast<Access*>(reserved);
+        values = static_cast<uint8_t*>(reserved) + accesses_bytes;
         clear();
         advise_on_rest(MADV_HUGEPAGE);
     }
     ~Trace() { munmap(memory, bytes); }
     Trace(const Trace&) = delete;
 
-    // False if there is no room: the thread's warp has not met for too long.
-    SIMULATOR_INLINE bool add(unsigned thread, Access access) {
-        Access* at = next[thread];
-        if (!at) return false;
+    // Where it is now; null if there is no room: the thread's warp has not met for too long.
+    SIMULATOR_INLINE Access* add(unsigned thread, Access access) {
+        Access *at = next[thread], *const added = at;
+        if (!at) return nullptr;
         *at++ = access;
         if (reinterpret_cast<uintptr_t>(at) % (together * sizeof(Access)) == 0) {
             at += (warp_size - 1) * together;
             if (at >= first(thread) + size_t(most) * warp_size) at = nullptr;
         }
         next[thread] = at;
-        return true;
+        return added;
+    }
+
+    // Of a plain write, a few bits of what was written.
+    uint8_t& value_of(const Access* access) { return values[access - memory]; }
+    unsigned value(unsigned thread, unsigned turn) const {
+        return values[&get(thread, turn) - memory];
     }
 
     unsigned count(unsigned thread) const {
@@ -118,7 +126,7 @@ class Trace {
         const size_t offset = next[thread] - first(thread);
         return offset / (together * warp_size) * together + offset % (together * warp_size);
     }
-    Access get(unsigned thread, unsigned turn) const {
+    const Access& get(unsigned thread, unsigned turn) const {
         return first(thread)[turn / together * together * warp_size + turn % together];
     }
     // The turn-th access of all lanes of a warp, or of those that have so many. False if they are
@@ -126,6 +134,7 @@ class Trace {
     bool gather(unsigned warp, unsigned turn, Request& request) const {
         const unsigned thread = warp * warp_size;
         const Access begin = get(thread, turn);
+        request.turn = turn;
         request.site = begin.site();
         request.size = begin.size();
         request.lanes = ~0u;
@@ -152,6 +161,7 @@ class Trace {
     bool gather(unsigned warp, unsigned turn, Request& request,
                 const unsigned (&count)[warp_size]) const {
         uint64_t what = 0;
+        request.turn = turn;
         for (unsigned lane = 0; lane < warp_size; lane++) {
             if (count[lane] <= turn) continue;
             const Access access = get(warp * warp_size + lane, turn);
@@ -186,13 +196,16 @@ class Trace {
     // Were all warps' to begin at the same offset in a page, they would fight for the same lines of
     // the cache.
     static constexpr size_t of_warp = size_t(most + 2 * together) * warp_size;  // whole pages
-    static constexpr size_t bytes = max_threads / warp_size * of_warp * sizeof(Access);
+    static constexpr size_t most_accesses = max_threads / warp_size * of_warp;
+    static constexpr size_t accesses_bytes = most_accesses * sizeof(Access);
+    static constexpr size_t bytes = accesses_bytes + most_accesses * sizeof(uint8_t);
 
     Access* first(unsigned thread) const {
         return memory + thread / warp_size * of_warp + thread % warp_size * together;
     }
 
     Access* memory;
+    uint8_t* values;
     Access* next[max_threads];
 };
 

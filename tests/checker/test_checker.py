@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from checked import FOLDER, checked, kernels
+from checked import FOLDER, checked, kernels, kinds
 from op_cases import BEST, CASES, Calls, Case, module_of, outcome
 
 import lab
@@ -18,7 +18,7 @@ def exports(file: Path) -> list[str]:
     return EXPORT.findall(file.read_text())
 
 
-MARK = re.compile(r"// BUG (?P<function>\w+): (?P<kind>[\w ]+)$")
+MARK = re.compile(r"// BUG (?P<function>\w+): (?P<kind>[\w: ]+)$")
 PLANTED = [
     (path.name, match["function"], match["kind"], number)
     for path in sorted(FOLDER.glob("*.cu"))
@@ -42,7 +42,7 @@ def checked_case(case: Case, dtype: torch.dtype, rows: int, cols: int) -> lab.Re
 def expect_bug(file: str, function: str, kind: str, line: int, order: int = 0) -> None:
     report = checked(getattr(kernels(file), function), thread_order=order)
     found = report.findings
-    assert set(found["kind"]) == {kind}, str(report)
+    assert kinds(report) == {kind}, str(report)
     lines = {*found["line"], *found["other_line"].dropna()}
     assert line in lines, str(report)
     assert Path(found["file"][0]).name == file

@@ -17,3 +17,9 @@ def kernels(file: str) -> jitload.Kernel:
 def checked(function, n: int = 1000, **options) -> lab.Report:
     x = torch.linspace(-1, 1, n)
     return lab.check(function, x, torch.empty(n), n, **options)
+
+
+def kinds(report: lab.Report) -> set[str]:
+    """Of the findings; `note: ` stands before that of a note."""
+    graded = zip(report.findings["severity"], report.findings["kind"], strict=True)
+    return {kind if severity == "error" else f"note: {kind}" for severity, kind in graded}

@@ -250,7 +250,7 @@ __global__ void unfenced_reuse(const float* x, float* y) {
         if (t == 0) {
             expect(&full[0], bytes);
             const float* next = x + count * k;
-            load_bulk(s[0], next, bytes, &full[0]);  // BUG unfenced_again: missing proxy fence
+            load_bulk(s[0], next, bytes, &full[0]);  // BUG unfenced_too: note: missing proxy fence
         }
         wait_phase(&full[0], k % 2);
         sum += s[0][t] + s[0][t + threads];
@@ -258,7 +258,7 @@ __global__ void unfenced_reuse(const float* x, float* y) {
     }
     y[t] = sum;
 }
-LAUNCH(unfenced_again, unfenced_reuse, x, y)
+LAUNCH(unfenced_too, unfenced_reuse, x, y)
 
 __global__ void unordered_store(const float* x, float* y) {
     __shared__ alignas(128) float state[count];

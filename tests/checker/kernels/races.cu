@@ -228,6 +228,31 @@ extern "C" void four_write_one_element(const float* x, float* y, int n) {
     all_write<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
 }
 
+// Whoever finds a positive element says so. All say the same, which is no harm on any GPU, but the
+// checker leaves it to the reader.
+__global__ void any_positive(const float* x, float* y, int n) {
+    __shared__ bool found;
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    if (t == 0) found = false;
+    __syncthreads();
+    if (i < n && x[i] > 0) found = true;  // BUG all_write_the_same: note: race
+    __syncthreads();
+    if (i < n) y[i] = found;
+}
+extern "C" void all_write_the_same(const float* x, float* y, int n) {
+    any_positive<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
+// Most write the same, and one does not.
+__global__ void one_disagrees(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i > 0 && i < n) y[i] = x[i];
+    if (i < n) y[0] = i == 700 ? 2 : 1;  // BUG most_write_the_same: race
+}
+extern "C" void most_write_the_same(const float* x, float* y, int n) {
+    one_disagrees<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
+
 // The broadcast needs a barrier as the tree does.
 __global__ void told(const float* x, float* y, int n) {
     __shared__ float first;
