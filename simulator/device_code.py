@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 from zlib import crc32
 
@@ -31,7 +32,9 @@ from simulator.directives import (
     in_function,
     spaces,
     without,
+    without_pragmas_in_macros,
 )
+from simulator.needs import launches_by_address
 from simulator.ptx import Macros
 from simulator.scan import blank, closing, without_comments
 
@@ -62,9 +65,12 @@ class Choice(NamedTuple):
         """A macro that says that it has been compiled, which depends on where it stands."""
         return f"SIMULATOR_CHOICE_{crc32(self.text.encode()):x}"
 
+    def forgotten(self) -> str:
+        lines = "".join(f"#undef {name}\n" for name in sorted(self.names))
+        return f"#ifdef {self.mark}\n{lines}#endif"
+
     def again(self) -> str:
-        forgotten = "".join(f"#undef {name}\n" for name in sorted(self.names))
-        return f"#ifdef {self.mark}\n{forgotten}{self.text}\n#endif"
+        return f"#ifdef {self.mark}\n{self.text}\n#endif"
 
     @classmethod
     def in_text(cls, text: str, code: str, architecture: frozenset[str]) -> list[Choice]:
@@ -105,6 +111,7 @@ class Load:
     several: whether several .cu files are compiled.
     external: the variables of the device that one file declares for another to define.
     macros: what puts PTX together.
+    by_address: whether kernels are launched by their addresses.
     """
 
     device: frozenset[str] = frozenset({"__device__", "__global__"})
@@ -113,15 +120,22 @@ class Load:
     several: bool = False
     external: frozenset[str] = frozenset()
     macros: Macros = field(default_factory=Macros)
+    by_address: bool = False
 
     @classmethod
     def of(cls, texts: Iterable[str], several: bool = False) -> Load:
-        texts = list(texts)
+        texts = list(map(without_pragmas_in_macros, texts))
         macros = Macros.of(texts)
         declared = (_EXTERNAL.findall(blank(text)) for text in texts if several)
         external = frozenset(name for names in declared for name in names)
+        plain = cls(
+            several=several,
+            external=external,
+            macros=macros,
+            by_address=any(map(launches_by_address, texts)),
+        )
         if not any(ARCHITECTURE in text for text in texts):
-            return cls(several=several, external=external, macros=macros)
+            return plain
         replaced: dict[str, set[str]] = {}
         for text in texts:
             if "define" in text:
@@ -140,7 +154,34 @@ class Load:
             choice._replace(reach=_that_lead_to(choice.names, replaced)) for choice in choices
         ]
         device = _that_lead_to(cls.device, replaced)
-        return cls(device, architecture, tuple(choices), several, external, macros)
+        return replace(plain, device=device, architecture=architecture, choices=tuple(choices))
+
+    def choices_for(self, words: Iterable[str]) -> list[Choice]:
+        """Those that decide what these words stand for: those that others ask come first."""
+        found: list[int] = []
+
+        def find(index: int) -> None:
+            if index not in found and index not in waiting:
+                waiting.append(index)
+                for asked in self._asked[index]:
+                    find(asked)
+                found.append(index)
+
+        waiting: list[int] = []
+        words = frozenset(words)
+        for index, choice in enumerate(self.choices):
+            if not choice.reach.isdisjoint(words):
+                find(index)
+        return [self.choices[index] for index in found]
+
+    @cached_property
+    def _asked(self) -> list[list[int]]:
+        """Of each choice the others that define what it asks for, by their indices."""
+        words = [frozenset(_WORD.findall(choice.text)) - choice.names for choice in self.choices]
+        return [
+            [index for index, other in enumerate(self.choices) if not other.names.isdisjoint(mine)]
+            for mine in words
+        ]
 
 
 def _that_lead_to(words: Iterable[str], replaced: dict[str, set[str]]) -> frozenset[str]:
@@ -207,7 +248,8 @@ class DeviceCode:
     def _switches(self, code: str) -> tuple[str, str]:
         """The directives before and behind a code of the device."""
         words = _WORD.findall(code)
-        again = [c.again() for c in self._load.choices if not c.reach.isdisjoint(words)]
+        choices = self._load.choices_for(words)
+        again = [*(c.forgotten() for c in choices), *(c.again() for c in choices)]
         return (
             "\n".join([f"#define {ARCHITECTURE} {VALUE}", *again]),
             "\n".join([f"#undef {ARCHITECTURE}", *again]),

@@ -21,6 +21,20 @@ class Directive(NamedTuple):
     word: str  # "if" and "endif", "else" and "elif"; others as they are
 
 
+_PRAGMA_IN_MACRO = re.compile(
+    r"^(?P<macro>[ \t]*#[ \t]*define[ \t]+\w+[ \t]+)(?P<pragma>#[ \t]*pragma\b[^\n\\]*)$",
+    re.MULTILINE,
+)
+
+
+def without_pragmas_in_macros(text: str) -> str:
+    """`#define UNROLL #pragma unroll`, which nvcc takes, as `#define UNROLL`: as long as it was.
+
+    To a C++ compiler no directive comes out of a macro, and this pragma says nothing to it.
+    """
+    return _PRAGMA_IN_MACRO.sub(lambda m: m["macro"] + " " * len(m["pragma"]), text)
+
+
 def in_function(plain: str, position: int, directives: list[Directive]) -> bool:
     """Whether a brace is open there that is no namespace's and no class's."""
     opened: list[bool] = []

@@ -18,7 +18,7 @@ _HEADERS = [
     ),
     (
         r"\bcuda(?:AccessP|SyncPolicy|Synchronization|StreamAttr)\w+|\bcudaCtxResetPersisting\w+"
-        r"|\bcudaStream[GS]etAttribute\b",
+        r"|\bcudaStream[GS]etAttribute\b|\bCUlaunchAttribute\w*",
         "stream_attributes.h",
     ),
     (r"\bcudaLaunch(?:Cooperative)?Kernel\b", "kernel_address.h"),
@@ -55,7 +55,7 @@ _HEADERS = [
 _BY_ADDRESS = re.compile(
     r"\bcudaLaunch(?:Cooperative)?Kernel\b|\bcudaLaunchKernelExC\b|\bcuda\w*KernelNode\w*"
 )
-_NAME = r"(?P<name>(?:&\s*)?[A-Za-z_]\w*(?:\s*::\s*\w+)*(?:\s*<[^;(){}]*>)?)"
+_NAME = r"(?P<name>(?:&\s*)?[A-Za-z_]\w*(?:\s*::\s*\w+)*(?:\s*<(?:[^;(){}]|\([^;(){}]*\))*>)?)"
 _CAST = re.compile(
     r"\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)\s*" + _NAME + r"(?=\s*[,;:)}])"
     r"|\breinterpret_cast\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>\s*\(\s*"
@@ -69,6 +69,11 @@ def headers(code: str) -> list[str]:
     return [f"simulator/{header}" for pattern, header in _HEADERS if re.search(pattern, code)]
 
 
+def launches_by_address(code: str) -> bool:
+    """Whether a file launches kernels of which it knows the addresses: perhaps another's."""
+    return _BY_ADDRESS.search(code) is not None
+
+
 def kernel_addresses(code: str) -> Iterator[tuple[int, int, str]]:
     """Edits (from, to, replacement) that keep a kernel's type where its name is cast to `void*`.
 
@@ -77,6 +82,5 @@ def kernel_addresses(code: str) -> Iterator[tuple[int, int, str]]:
 
     The macro gives for every other operand what the cast gives.
     """
-    if _BY_ADDRESS.search(code):
-        for match in _CAST.finditer(code):
-            yield *match.span(), f"SIMULATOR_ADDRESS({match['name'] or match['operand']})"
+    for match in _CAST.finditer(code):
+        yield *match.span(), f"SIMULATOR_ADDRESS({match['name'] or match['operand']})"

@@ -28,7 +28,12 @@ from typing import NamedTuple
 
 from simulator import needs, ptx, torch_rewrite
 from simulator.device_code import DeviceCode, Load, body_of, variables
-from simulator.directives import directives_of, dropped_lines, in_function
+from simulator.directives import (
+    directives_of,
+    dropped_lines,
+    in_function,
+    without_pragmas_in_macros,
+)
 from simulator.scan import blank, closing
 
 
@@ -48,13 +53,15 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     """The C++ for the `text` of a .cu, .cuh or .h file; errors are reported under the name `path`.
 
     load: what is known of all files that are compiled together; by default this is the only one.
-    of_library: PTX that is not known ends a kernel that comes to it, and nothing else.
+    of_library: most of it is never used. PTX that is not known ends a kernel that comes to it, and
+        of the rest the compiler says what is missing.
 
     Raises Unsupported for PTX that is not known, launches from device code and libraries that need
     NVIDIA's compiler, unless they stand where the preprocessor drops them here
     (`#if PLAYGROUND_CUDA`, `#if __CUDA_ARCH__ < 900` in a kernel).
     """
     text = text.removeprefix("\ufeff")  # only at its very beginning is it a byte order mark
+    text = without_pragmas_in_macros(text)
     code = blank(text)
     load = Load.of([text]) if load is None else load
     if (expanded := load.macros.expanded(text, code)) != text:
@@ -62,7 +69,8 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     device = DeviceCode(text, code, load)
     launches = list(_launches(code))
     assembly = list(ptx.translations(text, code, of_library))
-    _refuse(code, path, device, launches, assembly)
+    if not of_library:
+        _refuse(code, path, device, launches, assembly)
     edits = [
         *launches,
         *(edit for each in assembly for edit in each.edits),
@@ -71,10 +79,13 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
         *_noinline(code),
     ]
     edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
-    edits += [*_called_through_pointers(code), *needs.kernel_addresses(code)]
+    edits += _called_through_pointers(code)
+    addresses = list(needs.kernel_addresses(code)) if load.by_address else []
+    edits += addresses
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
     edits += torch_rewrite.edits(text, code)
     headers = needs.headers(code)
+    headers += ["simulator/kernel_address.h"] if addresses else []
     headers += sorted({f"simulator/ptx/{name}" for each in assembly for name in each.headers})
     parts, end = [f"#include <{header}>\n" for header in headers], 0
     parts += torch_rewrite.header(code), line_one(path)

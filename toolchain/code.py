@@ -101,6 +101,20 @@ class Code:
                     found.append(header)
         return tuple(found)
 
+    @cached_property
+    def of_library(self) -> frozenset[Path]:
+        """The headers of other people's libraries: found in a folder of headers, by their names.
+
+        The sources' own lie beside what includes them.
+        """
+        found = list(self.recipe.sources)
+        for path in found:  # which grows meanwhile
+            for _, name in sources.included(self.text(path)):
+                header = Path(sources.file_in(path.parent, name))
+                if header in self.files and header not in found:
+                    found.append(header)
+        return frozenset(self.files).difference(found)
+
     def _bound(self, path: Path) -> str:
         """A text in which a binding may stand. A macro of a header's binds only where it is used,
         and that the text of the header does not say."""

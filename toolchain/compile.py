@@ -127,7 +127,8 @@ class _Mirror:
         load = Load.of(texts.values(), several=code.several)
         for path, text in texts.items():
             try:
-                written = rewrite(text + code.launchers.get(path, ""), label(path), load)
+                added, is_librarys = code.launchers.get(path, ""), path in code.of_library
+                written = rewrite(text + added, label(path), load, is_librarys)
             except Unsupported as error:
                 raise CompileError(
                     error.message,

@@ -2,7 +2,8 @@
 
 import pytest
 
-from simulator.needs import headers, kernel_addresses
+from simulator.device_code import Load
+from simulator.needs import headers
 from simulator.rewrite import Unsupported, rewrite
 
 
@@ -18,6 +19,7 @@ from simulator.rewrite import Unsupported, rewrite
         ("cudaArray_t a; cudaMallocArray(&a, &d, 8, 8);", ["textures"]),
         ("cudaMemPool_t pool;", ["pools"]),
         ("cudaStreamAttrValue value;", ["stream_attributes"]),
+        ("CUlaunchAttribute attribute;", ["stream_attributes"]),
     ],
 )
 def test_a_source_gets_the_headers_that_it_speaks_of(code, wanted):
@@ -26,10 +28,10 @@ def test_a_source_gets_the_headers_that_it_speaks_of(code, wanted):
     assert all(f"#include <simulator/{name}.h>\n" in text for name in wanted)
 
 
-def addressed(code: str) -> str:
-    for start, stop, replacement in sorted(kernel_addresses(code), reverse=True):
-        code = code[:start] + replacement + code[stop:]
-    return code
+def addressed(code: str, launching: str = "") -> str:
+    """Without what comes before the code; `launching` is another file's."""
+    text = rewrite(code, "x.cu", Load.of([code, launching]))
+    return text.partition('#line 1 "x.cu"\n')[2]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,10 @@ def addressed(code: str) -> str:
         ("(void*)&k", "SIMULATOR_ADDRESS(&k)"),
         ("reinterpret_cast<void*>(k<T>)", "SIMULATOR_ADDRESS(k<T>)"),
         ("reinterpret_cast<const void *>(&k)", "SIMULATOR_ADDRESS(&k)"),
+        (
+            "reinterpret_cast<void const*>(\n&k<decltype(x), T>)",
+            "SIMULATOR_ADDRESS(&k<decltype(x), T>)",
+        ),
         ("(void*)table[i]", None),
         ("(void*)p->next", None),
         ("(void*)make(n)", None),
@@ -53,6 +59,12 @@ def test_a_cast_keeps_the_kernels_type(cast, wanted):
 
 def test_casts_stay_where_no_kernel_is_launched_by_its_address():
     assert addressed("free((void*)p);") == "free((void*)p);"
+
+
+def test_another_file_may_launch_it():
+    assert (
+        addressed("p = (void*)k;", "cudaLaunchKernelExC(&c, p, a);") == "p = SIMULATOR_ADDRESS(k);"
+    )
 
 
 @pytest.mark.parametrize(

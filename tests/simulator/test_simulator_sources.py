@@ -68,7 +68,7 @@ def test_several_sources_under_the_checker():
 
 
 def test_the_architecture_is_known_in_device_code_alone(architecture):
-    y = integers(architecture, 18)
+    y = integers(architecture, 19)
     architecture.run_architecture(y)
     arch = y[6].item()
     if architecture.target == "cpu":
@@ -84,9 +84,9 @@ def lines_that_hold(text: str) -> list[int]:
 
 
 def test_macros_that_depend_on_the_architecture_are_others_in_device_code(architecture):
-    y = integers(architecture, 18)
+    y = integers(architecture, 19)
     architecture.run_architecture(y)
-    assert y[14:].tolist() == [4, 8, 2, lines_that_hold("__LINE__")[0]]
+    assert y[14:].tolist() == [4, 8, 2, lines_that_hold("__LINE__")[0], 6]
     assert architecture.run_macros() == 121
 
 
@@ -170,6 +170,37 @@ def test_an_include_by_an_absolute_path_leads_to_the_rewritten_file(tmp_path):
     y = torch.zeros(4)
     kernel.run(y)
     assert y.tolist() == [1] * 4
+
+
+LIBRARY = """
+#pragma once
+__device__ inline int future(int x) {
+    asm("warp.fold.b32 %0, %0;" : "+r"(x));
+    return x;
+}
+__device__ inline int now(int x) { return x + 1; }
+"""
+
+
+def test_of_a_library_only_what_is_called_has_to_run(tmp_path):
+    """Its headers lie in a folder of their own, and have more than a source uses."""
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library" / "all.cuh").write_text(LIBRARY)
+    source = tmp_path / "source.cu"
+    source.write_text(
+        "#include <all.cuh>\n"
+        "__global__ void kernel(int* y, bool late) { y[0] = late ? future(7) : now(7); }\n"
+        'extern "C" void run(int* y, bool late) { kernel<<<1, 1>>>(y, late); }\n'
+    )
+    kernel = jitload.load(str(source), target="cpu", include=[str(tmp_path / "library")])
+    y = torch.zeros(1, dtype=torch.int32)
+    kernel.run(y, False)
+    assert y.item() == 8
+    with pytest.raises(RuntimeError, match=r"all.cuh:4: .*does not know: warp.fold.b32"):
+        kernel.run(y, True)
+    source.write_text(LIBRARY)
+    with pytest.raises(jitload.CompileError, match=r"does not know: warp.fold.b32"):
+        jitload.load(str(source), target="cpu")
 
 
 @pytest.mark.parametrize(

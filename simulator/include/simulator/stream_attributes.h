@@ -70,6 +70,10 @@ struct cudaLaunchAttribute {
     char pad[8 - sizeof(cudaLaunchAttributeID)];
     cudaLaunchAttributeValue val;
 };
+// The driver's names of the same.
+typedef cudaLaunchAttribute CUlaunchAttribute;
+typedef cudaLaunchAttributeValue CUlaunchAttributeValue;
+typedef cudaLaunchAttributeID CUlaunchAttributeID;
 
 using cudaStreamAttrID = cudaLaunchAttributeID;
 using cudaStreamAttrValue = cudaLaunchAttributeValue;

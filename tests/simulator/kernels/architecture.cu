@@ -79,6 +79,10 @@ __global__ void macros(int* y) {
     y[2] = PATHS(1, 2);
 #endif
     y[3] = __LINE__;
+#ifdef DEPTH
+    UNROLL
+    for (int i = 0; i < 2; i++) y[4] += DEPTH;
+#endif
 }
 
 template <class F>

@@ -51,3 +51,16 @@ struct Counter {
 #endif
     }
 };
+
+// One asks for what another defines, and two define one name.
+#if __CUDA_ARCH__ >= 800
+#define HAS_COPIES
+#endif
+#ifdef HAS_COPIES
+#define DEPTH 3
+#endif
+#if __CUDA_ARCH__ >= 2000
+#define DEPTH 5
+#endif
+
+#define UNROLL #pragma unroll

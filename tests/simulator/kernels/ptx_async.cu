@@ -505,6 +505,7 @@ typedef CUresult (*Encode)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
 // how: 0 by the driver's entry point, 1 the same without a version, 2 directly.
 Encode encoder(int how) {
     void* function = nullptr;
+    static_assert(sizeof(PFN_cuTensorMapEncodeIm2col_v12000) == sizeof(void*), "of images");
     cudaDriverEntryPointQueryResult result;
 #if !PLAYGROUND_CUDA
     if (how == 2) return cuTensorMapEncodeTiled;
