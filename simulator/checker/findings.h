@@ -102,8 +102,9 @@ class Findings {
         return false;
     }
 
-    // What was read before a racing thread wrote it: the race is the news; and what comes of an
-    // mbarrier that nobody has initialised yet. And races that are none, as only later accesses
+    // What was read before a racing thread wrote it: the race is the news, and where a copy was
+    // waited for in the wrong phase, that is; and what comes of an mbarrier that nobody has
+    // initialised yet. And races that are none, as only later accesses
     // have shown: of flags, and of guesses that an atomicCAS confirms.
     void drop_explained() {
         const auto same = [](const Site* a, const Site* b) { return a && b && a->pc == b->pc; };
@@ -122,6 +123,10 @@ class Findings {
             if (unseen && (it.is("deadlock") || (is_of_word && it.is("uninitialised")) ||
                            (is_of_word && it.is("out of bounds") && !it.region)))
                 return true;
+            for (const Finding& parity : all)
+                if (it.is("asynchronous race") && parity.is("wrong parity") &&
+                    parity.region == it.region && same(parity.place.site, it.place.site))
+                    return true;
             for (const Finding& race : all)
                 if (it.is("uninitialised") && (race.is("race") || race.is("asynchronous race")) &&
                     race.region == it.region &&

@@ -102,9 +102,9 @@ void Asynchronous::read_matrix(uint64_t bits, bool is_transposed, uint32_t first
         descriptor.start / 128 % lines_of_pattern)
         say("misaligned",
             text("the descriptor's swizzle of %u bytes repeats every %u bytes, and the matrix "
-                 "begins %u bytes past a multiple of that, with a base offset of 0",
+                 "begins %u bytes past a multiple of that, with a base offset of 0: alignas(%u)",
                  descriptor.swizzle, 128 * lines_of_pattern,
-                 unsigned(descriptor.start % (128 * lines_of_pattern))),
+                 unsigned(descriptor.start % (128 * lines_of_pattern)), 128 * lines_of_pattern),
             asked);
     auto tile = tiles.upper_bound(start);
     if (tile != tiles.begin() && start < (--tile)->second.end) {
