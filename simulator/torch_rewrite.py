@@ -32,6 +32,7 @@ _HEADERS = [
         r"|<ATen/cuda/CUDAContext(?:Light)?\.h>[\s\S]*\bcublas(?:Lt)?[A-Z]",
         "torch_cublas.h",
     ),
+    (r"<(?:torch/(?!headeronly/|csrc/)|ATen/|c10/)[^>]*>", "torch_halves.h"),
 ]
 
 # What has no CPU build in PyTorch, or wants a library that the simulator has not.

@@ -62,7 +62,7 @@ def test_what_the_edits_call_is_declared_before():
     assert rewrite("x.is_cuda()", "x.h").startswith("#include <simulator/torch_cuda.h>\n#line 1 ")
     assert rewrite("x.size(0)", "x.h").startswith("#line 1 ")
     blas = "#include <ATen/cuda/CUDAContext.h>\ncublasSgemm();"
-    assert rewrite(blas, "x.h").startswith("#include <simulator/torch_cublas.h>\n")
+    assert "#include <simulator/torch_cublas.h>\n" in rewrite(blas, "x.h").partition("#line")[0]
     assert rewrite("getCurrentCUDAStream();", "x.h").startswith("#line 1 ")
 
 

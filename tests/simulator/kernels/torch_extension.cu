@@ -13,6 +13,9 @@
 #include <ATen/cuda/Atomic.cuh>
 #include <ATen/cuda/PhiloxUtils.cuh>
 
+// PyTorch's headers bring CUDA's types with them.
+static_assert(sizeof(nv_bfloat16) == sizeof(half));
+
 // A thread a row, by accessors.
 template <typename scalar_t>
 __global__ void row_sums_kernel(
