@@ -32,6 +32,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -178,6 +179,7 @@ class Kept:
 
     def _file(self, case: Case) -> Path:
         way = case.call.text(case.files[0])[0] if case.call else ""
+        way += case.smaller.said if case.smaller else ""
         key = digest_of(case.source, case.name, case.digest, *([way] if way else []))
         return self.folder / f"{key[:24]}.json"
 
@@ -195,9 +197,16 @@ class Attempt:
 
     def answer(self, case: Case) -> dict:
         """What `foreign_try` says."""
+        with tempfile.TemporaryDirectory() as folder:
+            copies = {}
+            if case.smaller and case.smaller.numbers:
+                copies = case.smaller.copies(case.own, case.root, Path(folder))
+            return self._answer(case, [copies.get(path, path) for path in case.files])
+
+    def _answer(self, case: Case, files: list[Path]) -> dict:
         asked = {
             "kind": case.kind,
-            "files": [str(path) for path in case.files],
+            "files": [str(path) for path in files],
             "others": [str(path) for path in case.others],
             "include": [str(path) for path in case.include],
             "arguments": case.arguments,
@@ -243,7 +252,7 @@ def flags_for(case: Case, target: str) -> list[str]:
         flags.append("-fopenmp" if target == "cpu" else "-Xcompiler=-fopenmp")
     if standard := case.standard:
         flags.append(f"-std=c++{standard}")
-    return flags
+    return [*flags, *(case.smaller.flags if case.smaller else ())]
 
 
 def _end(process: subprocess.Popen) -> None:
@@ -302,6 +311,8 @@ def _row(
     seconds: float | None = None,
 ) -> Row:
     why = re.sub(r"\S*/\S+\.so: ", "", why)  # no paths of this machine
+    if case.smaller:
+        why = f"{case.smaller.said}: {why}"
     for place in (case.folder, case.root, case.root.parent):
         why = why.replace(f"{place}/", "")
     return Row(

@@ -127,6 +127,35 @@ def _scaled(kernel: Any, _: str) -> float:
     return _off(c, (a.float() @ b.float().T) * of_a[:, None] * of_b)
 
 
+# How the scales of rows come, by the version of the kernel: as its README says.
+_ORDERS = {
+    "mxfp8_mm_v1": None,
+    "mxfp8_mm_v2": (32, (4, 8), (0, 2, 3, 1, 4)),
+    "mxfp8_mm_v2b": (32, (4, 8), (0, 2, 3, 1, 4)),
+    "mxfp8_mm_v3": (128, (4, 32), (0, 3, 2, 1, 4)),
+}
+
+
+def _block_scaled(kernel: Any, function: str) -> float:
+    m, n, k = 256, 256, 256
+    a, b = (torch.randn(rows, k).to(torch.float8_e4m3fn) for rows in (m, n))
+    exponents = [torch.randint(-4, 5, (rows, k // 32)) for rows in (m, n)]
+    given = [(each + 127).to(torch.uint8) for each in exponents]
+    if order := _ORDERS[function]:
+        rows, inner, places = order
+        given = [
+            each.view(len(each) // rows, *inner, k // 128, 4).permute(places).contiguous()
+            for each in given
+        ]
+    c = torch.zeros(m, n, dtype=torch.bfloat16)
+    kernel.call(a.view(torch.int8), b.view(torch.int8), *given, c, m, n, k)
+    exact = [
+        x.float() * (2.0**scale).repeat_interleave(32, 1)
+        for x, scale in zip((a, b), exponents, strict=True)
+    ]
+    return _off(c, exact[0] @ exact[1].T)
+
+
 def _of_spatters(kernels: dict[str, int], transposed: bool) -> Check:
     """Each of a file's kernels; a block makes a square of C of so many rows."""
 
@@ -190,6 +219,12 @@ extern "C" void call(void* a, void* b, void* of_a, void* of_b, void* c, int m, i
     row_scaled_mm_v1((const int8_t*)a, (const int8_t*)b, (const float*)of_a, (const float*)of_b,
                      (nv_bfloat16*)c, m, n, k);
 }"""
+_BLOCK_SCALED = """#include <cuda_bf16.h>
+void {stem}(const char*, const char*, const char*, const char*, nv_bfloat16*, int, int, int);
+extern "C" void call(void* a, void* b, void* of_a, void* of_b, void* c, int m, int n, int k) {
+    {stem}((const char*)a, (const char*)b, (const char*)of_a, (const char*)of_b, (nv_bfloat16*)c,
+           m, n, k);
+}"""
 _FAST = """#include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime.h>
@@ -239,6 +274,44 @@ CALLS = [
         _product(256, 256, 128, BF16),
     ),
     Call("learn-cuda", r"08_row_scaled_mm/row_scaled_mm_v1\.cu", _ROW_SCALED, _scaled),
+    Call(
+        "learn-cuda",
+        r"02e_matmul_sm100/matmul_v\d\.cu",
+        _of_types("nv_bfloat16", "nv_bfloat16", "cuda_bf16.h"),
+        _product(512, 512, 256, BF16),
+        function=r"\bvoid (matmul_v\d[abc]?)\(",
+    ),
+    Call(
+        "learn-cuda",
+        r"02e_matmul_sm100/_matmul_tmem\.cu",
+        "",
+        _product(
+            256,
+            256,
+            128,
+            BF16,
+            call=lambda kernel, _, a, b, c, *mnk: c.copy_(kernel.matmul_tmem(a, b.T)),
+        ),
+    ),
+    Call(
+        "learn-cuda",
+        r"02e_matmul_sm100/_matmul_v4_trans\.cu",
+        "",
+        _product(
+            512,
+            512,
+            256,
+            BF16,
+            call=lambda kernel, _, a, b, c, *mnk: c.copy_(kernel.matmul_v4_trans(a, b.T)),
+        ),
+    ),
+    Call(
+        "learn-cuda",
+        r"09a_block_scaled_mm_sm120/mxfp8_mm_v\w+\.cu",
+        _BLOCK_SCALED,
+        _block_scaled,
+        function=r"\bvoid (mxfp8_mm_v\w+)\(",
+    ),
     Call(
         "TensorCorePTX",
         r"kernels/fp16_\w+\.cu",

@@ -10,11 +10,12 @@ from functools import cache
 from pathlib import Path
 
 from docs.programs.foreign_calls import CALLS, Call, call_of
+from docs.programs.foreign_sizes import Smaller, smaller_of
 from jitload import blank, without_comments
 
 SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
 # Folders that samples share, and whose own folders they may mean.
-_HEADERS = ("Common", "common", "headers", "inc", "include", "includes")
+_HEADERS = ("Common", "common", "headers", "inc", "include", "includes", "tools/util/include")
 _MAIN = re.compile(r"\b(?:int|void|auto)\s+main\s*\(")
 _INCLUDE = re.compile(r'#[ \t]*include[ \t]*["<]([^">\n]+)[">]')
 _TORCH = re.compile(r"(torch|ATen|c10)/")
@@ -101,6 +102,16 @@ class Case:
         return call_of(self.source, self.name)
 
     @property
+    def smaller(self) -> Smaller | None:
+        """What is other in a program that would take hours."""
+        return smaller_of(self.source, self.name)
+
+    @property
+    def own(self) -> list[Path]:
+        """The files, and what they include of somebody's own."""
+        return _own(self.files, self.include)
+
+    @property
     def standard(self) -> str:
         """That of C++ which the nearest list of how to build it asks for, beyond C++17."""
         for folder in (self.folder, *self.folder.parents):
@@ -119,7 +130,7 @@ class Case:
     def digest(self) -> str:
         """Of what is compiled, with its own headers."""
         found = hashlib.sha256()
-        for path in sorted({*self.files, *_own(self.files, self.include)}):
+        for path in sorted({*self.files, *self.own}):
             found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return found.hexdigest()[:16]
 
@@ -130,8 +141,10 @@ def cases(root: Path) -> list[Case]:
     taken: set[Path] = set()
     found = []
     for listing in sorted(root.rglob("CMakeLists.txt")):
-        for name, files in _executables(listing):
-            if any(path.suffix == ".cu" for path in files) and not taken & set(files):
+        for name, files, linked in _executables(listing):
+            is_new = not taken.intersection(files)
+            files = [*files, *linked]
+            if any(path.suffix == ".cu" for path in files) and is_new:
                 taken.update(files)
                 place = listing.parent.relative_to(root).as_posix()
                 own = place if Path(place).name == name or place == "." else f"{place}/{name}"
@@ -211,14 +224,15 @@ def _case(root: Path, name: str, files: list[Path]) -> Case:
         needs=tuple(dict.fromkeys(needs)),
         graphics=bool(graphics),
         others=tuple(others),
-        arguments=_choices(files) if kind == "program" else ((),),
+        arguments=_arguments(root.name, name, files) if kind == "program" else ((),),
         folder=first.parent,
         root=root,
     )
 
 
-def _executables(listing: Path) -> Iterator[tuple[str, list[Path]]]:
-    """The programs of a CMakeLists.txt, as far as it names their sources."""
+def _executables(listing: Path) -> Iterator[tuple[str, list[Path], list[Path]]]:
+    """The programs of a CMakeLists.txt, as far as it names their sources: their own, and those of
+    the libraries of the same list that they are linked with."""
     text = re.sub(r"#.*", "", listing.read_text(errors="replace"))
     variables = {"CMAKE_CURRENT_SOURCE_DIR": str(listing.parent), "PROJECT_NAME": ""}
     if project := re.search(r"project\s*\(\s*(\w+)", text, re.IGNORECASE):
@@ -232,16 +246,29 @@ def _executables(listing: Path) -> Iterator[tuple[str, list[Path]]]:
         variables[name] = _globbed(listing.parent, [f"{value}/*{suffix}" for suffix in SOURCES])
     for _ in range(3):
         text = re.sub(r"\$\{(\w+)\}", lambda m: variables.get(m[1], m[0]), text)
-    for name, listed in re.findall(r"\badd_executable\s*\(\s*([\w.-]+)\s+([^()]*)\)", text):
+    targets = {}
+    for what, name, listed in re.findall(
+        r"\badd_(executable|library)\s*\(\s*([\w.-]+)\s+([^()]*)\)", text
+    ):
         words = [word.strip('"') for word in listed.split()]
         files = [listing.parent / word for word in words if Path(word).suffix in SOURCES]
-        if files and all(path.is_file() for path in files):
-            yield name, [path.resolve() for path in files]
+        targets[name] = what, files
+    linked = re.findall(r"\btarget_link_libraries\s*\(\s*([\w.-]+)\s+([^()]*)\)", text)
+    for name, (what, files) in targets.items():
+        words = [word for target, listed in linked if target == name for word in listed.split()]
+        more = [path for word in words if word in targets for path in targets[word][1]]
+        if what == "executable" and files and all(path.is_file() for path in [*files, *more]):
+            yield name, *([path.resolve() for path in each] for each in (files, more))
 
 
 def _globbed(folder: Path, patterns: list[str]) -> str:
     paths = (path for pattern in patterns for path in folder.glob(pattern.lstrip("/")))
     return " ".join(sorted(str(path.relative_to(folder)) for path in paths))
+
+
+def _arguments(source: str, name: str, files: list[Path]) -> tuple[tuple[str, ...], ...]:
+    smaller = smaller_of(source, name)
+    return (smaller.arguments,) if smaller and smaller.arguments else _choices(files)
 
 
 def _choices(files: list[Path]) -> tuple[tuple[str, ...], ...]:

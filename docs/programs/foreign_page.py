@@ -91,6 +91,7 @@ def faults(rows: list[Row], own: dict[tuple[str, str], str]) -> list[str]:
     good = ended - (len(ours) - slow)
     right = sum(row.verdict == "right" for row in rows)
     called = sum(row.why.startswith("called from Python") for row in rows)
+    smaller = sum(row.why.startswith("smaller, ") for row in rows)
     percent = 100 * good / (ended or 1)
     said = (
         f"Of these {len(rows)} runs {len(theirs)} fail by the file's own fault, or are for another"
@@ -98,7 +99,8 @@ def faults(rows: list[Row], own: dict[tuple[str, str], str]) -> list[str]:
         f" not end in time. Of the {ended} that did, {percent:.0f}% are right, run or load."
         f" {right} are right by a check, {called} of which are made from Python: their functions"
         " are called with small inputs, and compared with PyTorch"
-        " (docs/programs/foreign_calls.py)."
+        f" (docs/programs/foreign_calls.py). In {smaller} runs a number of the program is smaller"
+        " than its author's (docs/programs/foreign_sizes.py), for its own size would take hours."
     )
     parts = [said]
     if ours:

@@ -43,15 +43,14 @@ def tried(case: dict) -> dict:
         else:
             with contextlib.redirect_stdout(sys.stderr):
                 made = jitload.load(*case["files"], name=f"foreign_{name}", **options)
-    except jitload.CompileError as error:
+    except (jitload.MissingTool, OSError, RuntimeError, TypeError, ValueError) as error:
+        is_compilers = isinstance(error, jitload.CompileError)
         # Ours say in one line what is not supported; a compiler's error is none of those.
-        found = "refused" if error.log is None else "no build"
+        found = "refused" if is_compilers and error.log is None else "no build"
         said = {"verdict": found, "why": _first_line(error), "build": _since(started)}
         if case["kind"] != "program" and case["others"] and "undefined symbol" in said["why"]:
             return tried(case | {"files": [*case["files"], *case["others"]], "others": []})
-        return said | {"all": _all_errors(error)}
-    except (jitload.MissingTool, OSError, RuntimeError, TypeError, ValueError) as error:
-        return {"verdict": "no build", "why": _first_line(error), "build": _since(started)}
+        return said | ({"all": _all_errors(error)} if is_compilers else {})
     result = {"build": _since(started)}
     if not program:
         names = ", ".join(getattr(made, "build", made).exports)

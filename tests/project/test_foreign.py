@@ -9,6 +9,7 @@ from jit_cases import write
 
 from docs.programs import foreign, foreign_calls, foreign_page, foreign_words
 from docs.programs.foreign_cases import cases
+from docs.programs.foreign_sizes import Smaller
 
 
 @pytest.mark.parametrize(
@@ -55,8 +56,11 @@ def strangers(tmp_path):
     write(
         f"{here}/sample/CMakeLists.txt",
         "project(sample)\n# add_executable(no no.cu)\nset(SRC half.cu)\n"
-        "add_executable(${PROJECT_NAME} main.cpp ${SRC})\n",
+        "add_library(library STATIC ../library/add.cu)\n"
+        "add_executable(${PROJECT_NAME} main.cpp ${SRC})\n"
+        "target_link_libraries(${PROJECT_NAME} PRIVATE library)\n",
     )
+    write(f"{here}/library/add.cu", "int add(int n) { return n; }")  # of the sample alone
     write(f"{here}/Common/shared.h", "int half(int n);")
     write(f"{here}/many/chooses.cu", CHOOSES)
     write(f"{here}/many/part.cuh", "")
@@ -78,7 +82,7 @@ def test_what_is_tried_of_a_folder(strangers):
     ]
     sample = found["sample"]
     assert sample.kind == "program"
-    assert [path.name for path in sample.files] == ["main.cpp", "half.cu"]
+    assert [path.name for path in sample.files] == ["main.cpp", "half.cu", "add.cu"]
     assert strangers / "Common" in sample.include
     assert found["many/chooses.cu"].arguments == (("1",), ("3",))
     assert (found["many/kernels.cu"].kind, found["many/ptx.cu"].needs) == (
@@ -139,6 +143,20 @@ def test_a_folder_is_tried_and_told_of(in_scratch, tmp_path, capsys):
     page = foreign.page(ours, {"repository": "somebody"}, before=theirs, other=theirs, own={})
     assert "4 of 5 have the same verdict on a GPU." in page
     assert "| repository/right.cu | right | wrong | `Test PASSED` |" in page
+
+
+def test_a_program_is_made_smaller_by_a_number_of_its_own(tmp_path):
+    here = tmp_path / "repository"
+    write(f"{here}/main.cu", '#include "sizes.h"\nint main() { return N; }')
+    write(f"{here}/sizes.h", "#define N 4096\n")
+    smaller = Smaller("repository", "main.cu", {"N 4096": "N 16"}, flags=("-DCHECK",))
+    paths = [here / "main.cu", here / "sizes.h"]
+    copies = smaller.copies(paths, here, tmp_path / "copy")
+    assert copies[here / "main.cu"].read_text() == (here / "main.cu").read_text()
+    assert (tmp_path / "copy/sizes.h").read_text() == "#define N 16\n"
+    assert smaller.said == "smaller, N 16 for N 4096, -DCHECK"
+    with pytest.raises(ValueError, match="has no M 1 any more"):
+        replace(smaller, numbers={"M 1": "M 2"}).copies(paths, here, tmp_path / "copy")
 
 
 def test_headers_and_kernels_that_can_be_called_are_tried_as_well(tmp_path):
