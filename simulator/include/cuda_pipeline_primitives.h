@@ -6,21 +6,17 @@
 SIMULATOR_INLINE void __pipeline_memcpy_async(
     void* __restrict__ dst_shared, const void* __restrict__ src_global, size_t size_and_align,
     size_t zfill = 0, SIMULATOR_CALLER) {
-    const auto refuse = [&](const char* reason) {
-        simulator::fail(reason, "__pipeline_memcpy_async", file, line);
-    };
+    const char* const what = "__pipeline_memcpy_async";
     const size_t size = size_and_align;
-    if (size != 4 && size != 8 && size != 16) refuse("it copies 4, 8 or 16 bytes");
-    if (zfill > size) refuse("it cannot fill more bytes with zeros than it copies");
-    const auto to = reinterpret_cast<uintptr_t>(dst_shared),
-               from = reinterpret_cast<uintptr_t>(src_global);
-    if ((to | from) & (size - 1)) refuse("both addresses are multiples of the size");
-    const bool is_whole = zfill == 0;
-    const size_t bytes = size - zfill;
-    simulator::add_copy({static_cast<char*>(dst_shared), static_cast<const char*>(src_global),
-                         is_whole ? 1 : bytes, is_whole ? size : 1,
-                         static_cast<uint8_t>(is_whole ? size : 1), static_cast<uint8_t>(zfill)},
-                        "__pipeline_memcpy_async", file, line);
+    const auto addresses =
+        reinterpret_cast<uintptr_t>(dst_shared) | reinterpret_cast<uintptr_t>(src_global);
+    if (size != 4 && size != 8 && size != 16)
+        simulator::fail("it copies 4, 8 or 16 bytes", what, file, line);
+    if (zfill > size)
+        simulator::fail("it cannot fill more bytes with zeros than it copies", what, file, line);
+    if (addresses & (size - 1))
+        simulator::fail("both addresses are multiples of the size", what, file, line);
+    simulator::add_filled(dst_shared, src_global, size - zfill, size, what, file, line);
 }
 
 inline void __pipeline_commit() { simulator::commit_copies(); }

@@ -485,3 +485,11 @@ def test_a_kernels_clock_counts_ticks(numbers):
 def test_alignment_of_long_vectors(numbers):
     (y,) = numbers("sizes", torch.zeros(4, dtype=torch.int64))
     assert y.tolist() == [16, 32, 32, 16]
+
+
+def test_a_nan_gives_way_to_a_number(numbers):
+    x = torch.tensor([math.nan, -math.inf, -2.0, 0.0, 1.5, math.inf])
+    pairs = torch.stack([torch.fmax(x[:, None], x), torch.fmin(x[:, None], x)])
+    _, _, y, z = numbers("extremes", x, len(x), torch.zeros(pairs.shape), pairs.double() - 1)
+    torch.testing.assert_close(y, pairs, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(z, pairs.double(), rtol=0, atol=0, equal_nan=True)

@@ -82,7 +82,22 @@ SIMULATOR_MIN_MAX(unsigned long long, unsigned long long, unsigned long long)
 SIMULATOR_MIN_MAX(unsigned long long, long long, unsigned long long)
 SIMULATOR_MIN_MAX(unsigned long long, unsigned long long, long long)
 #undef SIMULATOR_MIN_MAX
-// A NaN gives way to a number.
+// A NaN gives way to a number. The library's functions are calls, which no loop is vectorised over;
+// these give the same bits.
+#ifdef __x86_64__
+#define SIMULATOR_OVER_LIBRARY [[gnu::always_inline, gnu::gnu_inline]] extern inline
+extern "C" {
+SIMULATOR_OVER_LIBRARY float fmaxf(float a, float b) noexcept { return b != b ? a : a > b ? a : b; }
+SIMULATOR_OVER_LIBRARY double fmax(double a, double b) noexcept {
+    return b != b ? a : a > b ? a : b;
+}
+SIMULATOR_OVER_LIBRARY float fminf(float a, float b) noexcept { return b != b ? a : a < b ? a : b; }
+SIMULATOR_OVER_LIBRARY double fmin(double a, double b) noexcept {
+    return b != b ? a : a < b ? a : b;
+}
+}
+#undef SIMULATOR_OVER_LIBRARY
+#endif
 SIMULATOR_FUNCTION float min(float a, float b) { return fminf(a, b); }
 SIMULATOR_FUNCTION double min(double a, double b) { return fmin(a, b); }
 SIMULATOR_FUNCTION double min(float a, double b) { return fmin(a, b); }

@@ -16,10 +16,7 @@ SIMULATOR_INLINE void copy_async(char* to, uint64_t from, unsigned size, Read by
     if (read > size) read = size;
     if ((reinterpret_cast<uintptr_t>(to) | (read ? from : 0)) & (size - 1))
         fail("both addresses are multiples of the size", "cp.async", file, line);
-    const bool is_whole = read == size;
-    add_copy({to, generic(from), is_whole ? 1 : read, is_whole ? size : 1,
-              static_cast<uint8_t>(is_whole ? size : 1), static_cast<uint8_t>(size - read)},
-             "cp.async", file, line);
+    add_filled(to, generic(from), read, size, "cp.async", file, line);
 }
 
 // All that the thread has asked for, committed or not.
