@@ -85,6 +85,7 @@ class _Flat:
         self.code, self.path, self.named = code, path, named
         self.by_macro: list[tuple[Path, int]] = []  # the lines that include what a macro names
         self._owners: list[Path | None] = []  # by their numbers; None: not one of the user's own
+        self._of_library: set[Path] = set()  # which stand in the text already
         self._lines: list[str] = []
         for name in values_of(code.recipe.flags, "-include"):
             if header := code.header(path, '"', name):
@@ -123,8 +124,11 @@ class _Flat:
 
     def _include(self, path: Path, quote: str, name: str, above: tuple[int, ...]) -> None:
         header = self.code.header(path, quote, name)
-        if header and len(above) <= _DEEPEST:
-            self._add(header, quote, above)
+        if header is None or len(above) > _DEEPEST or header in self._of_library:
+            return
+        if header in self.code.of_library:  # they guard themselves, and include each other
+            self._of_library.add(header)
+        self._add(header, quote, above)
 
     def expanded(self) -> list[str]:
         """What the preprocessor makes of it, in each way that it may be compiled."""

@@ -203,6 +203,18 @@ def test_of_a_library_only_what_is_called_has_to_run(tmp_path):
         jitload.load(str(source), target="cpu")
 
 
+def test_headers_of_a_library_that_include_each_other_many_times(tmp_path):
+    (tmp_path / "library").mkdir()
+    for level in range(30):
+        more = f"#include <level{level + 1}.h>\n" * 3 * (level < 29)
+        text = f"#pragma once\n{more}#define LEVEL{level} {level}\n"
+        (tmp_path / f"library/level{level}.h").write_text(text)
+    source = tmp_path / "source.cu"
+    source.write_text('#include <level0.h>\nextern "C" int last(int n) { return LEVEL29 + n; }\n')
+    kernel = jitload.load(str(source), target="cpu", include=[str(tmp_path / "library")])
+    assert kernel.last(1) == 30
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
