@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,9 +45,11 @@ class Case(NamedTuple):
         return [x.bfloat16().to(device) for x in drawn]
 
 
-def product(function: Callable, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def product(
+    function: Callable, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
     m, k, n = *a.shape, len(b)
-    c = torch.full((m, n), torch.nan, device=a.device)
+    c = torch.full((m, n), torch.nan, device=a.device, dtype=dtype)
     function(a, b, c, m, n, k)
     return c
 
@@ -60,8 +63,12 @@ def attention(function: Callable, *inputs: torch.Tensor) -> torch.Tensor:
 
 CASES = [
     *(
-        Case(name, "{n} x {n} x {n}", product, lambda n: [(n, n)] * 2, lambda a, b: a @ b.T)
-        for name in ("matmul_mma", "matmul_wgmma")
+        Case(name, "{n} x {n} x {n}", call, lambda n: [(n, n)] * 2, lambda a, b: a @ b.T)
+        for name, call in (
+            ("matmul_mma", product),
+            ("matmul_wgmma", product),
+            ("matmul_cluster", partial(product, dtype=torch.bfloat16)),
+        )
     ),
     Case(
         "attention_mma",
