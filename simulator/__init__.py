@@ -76,7 +76,8 @@ if sys.platform != "linux":
 # source reads or writes as one vector stays one access (no sra), what it does one by one becomes
 # no vector, and what it says once is not compiled twice for two ways of getting there (no thread
 # jumps). All calls in a kernel are inlined, exported functions too (no interposition), for what a
-# call passes by value has no hook.
+# call passes by value has no hook. Indices and pointers are compared with the types that the source
+# declares: checker/declared_types.h.
 CHECK_FLAGS = [
     "-O1",
     "-g",
@@ -85,7 +86,7 @@ CHECK_FLAGS = [
     "-fno-thread-jumps",
     "-fno-semantic-interposition",
     "-fno-plt",
-    "-fsanitize=thread",
+    "-fsanitize=thread,bounds,alignment",
     "--param=tsan-instrument-func-entry-exit=0",
     "--param=tsan-distinguish-volatile=1",
 ]

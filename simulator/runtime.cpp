@@ -28,6 +28,7 @@
 
 #include "checker/bounds.h"
 #include "checker/copies.h"
+#include "checker/declared_types.h"
 #include "checker/hooks.h"
 #include "checker/inspection.h"
 #include "checker/mbarriers.h"

@@ -8,7 +8,7 @@
 extern "C" {
 // Of the simulator (simulator/checker/report.h).
 void simulator_check_allocated(uintptr_t begin, size_t bytes, size_t pad);
-void simulator_check_freed(uintptr_t begin);
+bool simulator_check_freed(uintptr_t begin, void* memory);
 }
 
 namespace {
@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kPad = 1 << 14;
 
 void release(void* tensor) {
-    simulator_check_freed(reinterpret_cast<uintptr_t>(tensor));
-    free(static_cast<char*>(tensor) - kPad);
+    char* const memory = static_cast<char*>(tensor) - kPad;
+    if (!simulator_check_freed(reinterpret_cast<uintptr_t>(tensor), memory)) free(memory);
 }
 
 struct Watched final : c10::Allocator {

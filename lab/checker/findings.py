@@ -16,7 +16,7 @@ COLUMNS = [
     *("kind", "severity", "hazard", "kernel", "file", "line", "via"),
     *("access", "tensor", "byte", "element", "size"),
     *("block", "thread", "other_access", "other_file", "other_line", "other_block"),
-    *("other_thread", "address", "count", "message"),
+    *("other_thread", "allocated", "freed", "address", "count", "message"),
 ]
 
 STANDING = ["block", "doing", "file", "line", "count", "threads"]
@@ -26,6 +26,9 @@ AT_SITE = "(site)"  # instead of a file: the line is a site's number
 HINTS = {
     "race": "No barrier, no meeting of the warp and no atomic orders these two accesses.",
     "out of bounds": "Compare the index with the size before the access.",
+    "freed memory": "Free it when the kernels that use it have ended.",
+    "integer division": "On a GPU the result is any number: compare the divisor before.",
+    "wild call": "The function's address was never set, or it is one of the host's.",
     "uninitialised": "Nobody has written what is read here.",
     "unwritten": "Some elements are never written: look at the last block, and at early returns.",
     "misaligned": "An access of so many bytes must stand on a multiple of as many.",
@@ -57,6 +60,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """A row for each pair of lines that is wrong, and one for what the call raised."""
     found = _merged(_finding(it, data, places, elements) for it in data["findings"])
+    found = _without_wrong_indices(found)
     if raised is None or any(row["kind"] == "timeout" for row in found):  # which made it raise
         return found
     return [*found, _raised(raised, places)]
@@ -99,9 +103,16 @@ def who(row: dict[str, Any]) -> str:
     return f"kernel {row['kernel']}, block {row['block']}, thread {row['thread']}"
 
 
+def memory(row: dict[str, Any]) -> str:
+    """Where the memory of a finding comes from; "" where nobody knows."""
+    known = isinstance(row["allocated"], str) and row["allocated"]
+    return f"{row['tensor']}: {row['allocated']}" if known else ""
+
+
 def hint_for(row: dict[str, Any]) -> str | None:
     """What to do about a finding."""
-    is_known = row["kind"] != "out of bounds" or isinstance(row["tensor"], str)
+    is_known = isinstance(row["tensor"], str) or row["access"] == "index"
+    is_known |= row["kind"] != "out of bounds"
     return HINTS.get(row["kind"]) if is_known else UNKNOWN
 
 
@@ -127,7 +138,7 @@ def _finding(
     launches = data["launches"]
     file, line, via = places.of(place, it["message"])
     row = {
-        "kind": it["kind"],
+        "kind": "out of bounds" if it["kind"] == "index" else it["kind"],
         "severity": it["severity"],
         "hazard": it["hazard"] or _hazard(it),
         "kernel": launches[it["launch"]]["kernel"] if launches else "",
@@ -146,6 +157,8 @@ def _finding(
         region, byte = data["regions"][it["region"]], it["address"] - it["begin"]
         element = elements.name(region, byte)
         row |= {"tensor": name_of(region), "byte": byte, "element": element}
+        row["allocated"] = places.made(region, it["made_by"], launches[it["launch"]])
+        row["freed"] = places.of_callers(it["freed_by"])
     if other["access"]:
         file, line, _ = places.of(other, "")
         row |= {
@@ -161,8 +174,24 @@ def _finding(
     elif it["kind"] == "timeout":
         for stood in standing(data, places)[:1]:
             row |= {name: stood[name] for name in ("file", "line", "block")}
+    elif it["column"]:
+        row |= places.index(file, line, it["column"])
     row["message"] = places.spelled_out(_sentence(it, row, data))
     return row
+
+
+def _without_wrong_indices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where an access at the same line is out of bounds, that says more than its index."""
+    seen = {(row["file"], row["line"]) for row in rows if _is_out_of_bounds(row)}
+    return [
+        row
+        for row in rows
+        if row["access"] != "index" or (row["severity"] and (row["file"], row["line"]) not in seen)
+    ]
+
+
+def _is_out_of_bounds(row: dict[str, Any]) -> bool:
+    return row["kind"] == "out of bounds" and row["access"] != "index"
 
 
 def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -170,7 +199,7 @@ def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     merged: dict[tuple, dict[str, Any]] = {}
     for row in rows:
         ends = (row["file"], row["line"]), (row.get("other_file"), row.get("other_line"))
-        key = row["kind"], row.get("tensor"), frozenset(ends)
+        key = row["kind"], row.get("tensor", row.get("element")), frozenset(ends)
         if key in merged:
             row["count"] += merged[key]["count"]
             if merged[key]["severity"] == "error" or row["severity"] == "note":
@@ -214,6 +243,16 @@ def _late(launch: dict[str, Any], limit: str) -> str:
     )
 
 
+def _wrong_index(message: str, row: dict[str, Any]) -> str:
+    """Of a message as `index 5 of 'float [4]'`: the first extent is that of the index."""
+    index, of = message.split(" of ", 1)
+    extent = re.search(r"\[(\d+)\]", of)
+    name = row["element"] or of.strip("'")
+    has = f", which has {extent[1]} elements" if extent else ""
+    further = ": it runs into the next row" if row["severity"] == "note" else ""
+    return f"{index} of {name}{has}{further}"
+
+
 def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> str:
     """What happened, in words."""
     access, tensor = row["access"], row.get("tensor")
@@ -238,6 +277,11 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             return f"{what} at {_where(row)}: {it['message']}"
         case "out of bounds" if not access:  # the system stopped it
             return it["message"]
+        case "index":
+            return _wrong_index(it["message"], row)
+        case "freed memory":
+            freed = f", which {row['freed']} has freed" if row["freed"] else ", which is freed"
+            return f"{what} at {_where(row)}{freed}"
         case "out of bounds" if not tensor:
             where = f"at {it['address']:#x}"
             return f"{what} {where}, which is of no tensor that the call was given or made"

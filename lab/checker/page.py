@@ -88,8 +88,8 @@ def _card(row: dict[str, Any], threads: DataFrame, line: Line) -> str:
     lines = [html.escape(it) for it in row["message"].splitlines()]
     if row["kind"] == "timeout":
         lines += [html.escape(it) for it in told.told(threads)]
-    if who := told.who(row):
-        lines.append(f"<span style='opacity: 0.75'>{html.escape(who)}</span>")
+    for it in filter(None, (told.memory(row), told.who(row))):
+        lines.append(f"<span style='opacity: 0.75'>{html.escape(it)}</span>")
     if hint := told.hint_for(row):
         lines.append(f"<span style='opacity: 0.75'><i>{html.escape(hint)}</i></span>")
     return (

@@ -9,6 +9,9 @@ from typing import Any
 import jitload
 from lab.checker import symbols
 
+TYPES = ("given", "fresh", "shared", "device", "private")  # of the recorder's regions
+DYNAMIC = "dynamic shared memory"
+
 
 class Places:
     """Files and lines of what the recorder saw.
@@ -58,6 +61,70 @@ class Places:
                 if found := re.search(begins, jitload.blank(text)):
                     return name, text.count("\n", 0, found.end()) + 1
         return "", 0
+
+    def of_callers(self, callers: list[tuple[str, int]]) -> str:
+        """The first place in the user's files among the callers of a function; "" if none is."""
+        libraries = {str(build.library) for build in self._builds}
+        for library, offset in callers:
+            if library in libraries:
+                file, line, _ = self._place(symbols.frames(library, [offset])[offset])
+                if line:
+                    return f"{Path(file).name}:{line}"
+        return ""
+
+    def made(
+        self, region: dict[str, Any], callers: list[tuple[str, int]], launch: dict[str, Any]
+    ) -> str:
+        """Where memory comes from, in words; "" where nobody knows."""
+        match TYPES[region["type"]]:
+            case "given":
+                return "given to the call"
+            case "fresh":
+                place = self.of_callers(callers)
+                return f"allocated at {place}" if place else ""
+            case "shared" if region["name"] == DYNAMIC:
+                return f"of the launch at {Path(launch['file']).name}:{launch['line']}"
+        found = self._declaration(region["name"], launch["kernel"])
+        return f"declared at {found}" if found else ""
+
+    def _declaration(self, name: str, kernel: str) -> str:
+        """Of a variable of the device's: the last one before the kernel ends, of that name."""
+        declared = (
+            r"(?:\b__(?:shared|constant|managed)__\b[^;{]*?|\b__device__\b[^;({]*?)"
+            rf"\b{re.escape(name)}\b"
+        )
+        _, kernels_line = self._definition(re.sub(r"<.*|.*::", "", kernel))
+        for build in self._builds:
+            for file, kept in build.kept.items():
+                text = jitload.blank((build.folder / "sources" / kept).read_text(errors="replace"))
+                lines = [text.count("\n", 0, it.end()) + 1 for it in re.finditer(declared, text)]
+                if lines:
+                    after = [line for line in lines if line >= kernels_line]
+                    return f"{Path(file).name}:{after[0] if after else lines[-1]}"
+        return ""
+
+    def index(self, file: str, line: int, column: int) -> dict[str, Any]:
+        """Of a wrong index whose bracket closes there: the array as the source names it, and how
+        sure it is that the index is wrong.
+
+        An index of a row may be meant to run into the next one, which is a note, and no finding at
+        all where it starts from row 0. Neither is an address that nobody uses.
+        """
+        text = self._text(file, line)[:column]
+        named = re.search(r"(&\s*)?((?:\w|\.|->|::)+)((?:\[[^][]*\])*)\[[^][]*\]$", text)
+        if not named:
+            return {"element": ""}
+        address, name, rows = named.groups()
+        is_meant = address or (rows and not re.sub(r"\[\s*0\s*\]", "", rows))
+        severity = "" if is_meant else "note" if rows else "error"
+        return {"element": name + rows, "severity": severity}
+
+    def _text(self, file: str, line: int) -> str:
+        for build in self._builds:
+            if kept := build.kept.get(file):
+                lines = (build.folder / "sources" / kept).read_text().splitlines()
+                return lines[line - 1] if 0 < line <= len(lines) else ""
+        return ""
 
     def users_file(self, file: str) -> str | None:
         """Its name among the sources and headers that were compiled; None if it is not."""

@@ -13,13 +13,12 @@ from lab.checker import asynchronous, findings, line_costs
 from lab.checker.advice import advice
 from lab.checker.elements import Elements, Layout
 from lab.checker.findings import hint_for, name_of
-from lab.checker.places import Places
+from lab.checker.places import TYPES, Places
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SECTOR = 32  # bytes
-TYPES = ("given", "fresh", "shared", "device", "private")
 
 TRAFFIC = [
     *("file", "line", "via", "access", "memory", "tensor", "size"),
@@ -257,8 +256,7 @@ class Report:
         lines.append(f"  {row['message']}")
         if row["kind"] == "timeout":
             lines += [f"  {stood}" for stood in findings.told(self.threads)]
-        if who := findings.who(row):
-            lines.append(f"  {who}")
+        lines += [f"  {told}" for told in (findings.memory(row), findings.who(row)) if told]
         if hint := hint_for(row):
             lines.append(f"  {hint}")
         return list(dict.fromkeys(lines))  # both sides of a race may be one line

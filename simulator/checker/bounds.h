@@ -15,17 +15,32 @@ Region& Recorder::add(uintptr_t begin, size_t bytes, Region::Type type, std::str
 void Recorder::allocated(uintptr_t begin, size_t bytes, size_t pad) {
     if (!is_on()) return;
     poison(begin, bytes);
-    add(begin, bytes, Region::Fresh, "", pad);
+    add(begin, bytes, Region::Fresh, "", pad).made_by = callers();
 }
 
-// The region's record stays; its addresses may be another's from now on.
-void Recorder::freed(uintptr_t begin) {
-    if (!is_on()) return;
+// The region's record stays. Its memory does, too, if there is not too much of that: else its
+// addresses may be another's from now on, and a use of them is not seen.
+bool Recorder::freed(uintptr_t begin, void* memory) {
+    constexpr size_t most = 64 << 20;
+    if (!is_on()) return false;
     note_value();
+    bool is_kept_back = false;
     for (Region& region : regions)
-        if (region.begin == begin && region.type == Region::Fresh)
+        if (region.begin == begin && region.is_alive() && region.type == Region::Fresh) {
             region.end = region.begin, sorted.clear();
+            region.freed_by = callers();
+            is_kept_back = region.is_kept_back = bytes_kept_back + region.size <= most;
+            if (is_kept_back) bytes_kept_back += region.size, kept_back.push_back(memory);
+        }
     forget_places();
+    return is_kept_back;
+}
+
+// What was there, and is no more.
+Region* Recorder::freed_at(uintptr_t address) {
+    for (Region& region : regions)
+        if (region.is_kept_back && address - region.begin < region.size) return &region;
+    return nullptr;
 }
 
 void Recorder::written(uintptr_t begin, size_t bytes) {
@@ -99,6 +114,12 @@ void Recorder::outside(Site& site, uintptr_t address, unsigned size) {
     const auto distance = [&](const Region& region) {
         return address + size > region.end ? address + size - region.end : region.begin - address;
     };
+    if (Region* freed = freed_at(address)) {
+        report(at("freed memory", site, freed, address, size, block->rank));
+        reported = serial;
+        stopped = true;
+        stop_block("a use of freed memory");
+    }
     Region* nearest = nullptr;
     for (Region* region : sorted) {
         if (region->type == Region::Private) continue;

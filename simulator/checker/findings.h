@@ -70,6 +70,7 @@ struct Finding {
     const Region* region = nullptr;
     Severity severity = Severity::Error;
     const char* hazard = "";  // of a race: "read after write" and so on
+    unsigned column = 0;      // of a wrong index, where its bracket closes
     uint64_t count = 1;
 
     bool is(const char* other_kind) const { return !strcmp(kind, other_kind); }

@@ -120,6 +120,8 @@ bool Asynchronous::explain(const Error& error) {
 // What kind of finding it is that a failure's message tells of.
 const char* kind_of(const std::string& message) {
     const auto has = [&](const char* words) { return message.find(words) != std::string::npos; };
+    if (has("integer division")) return "integer division";
+    if (has("a call of")) return "wild call";
     if (has("mbarrier has not been initialised")) return "mbarrier not visible";
     if (has("arrive, and the phase awaits")) return "arrival count";
     if (has(" threads at barrier ") || has("bar.sync: ") || has("bar.arrive: ") || has("bar.red: "))

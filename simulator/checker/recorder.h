@@ -21,6 +21,8 @@
 namespace simulator {
 namespace {
 
+struct WrongIndex;
+
 struct LaunchRecord {
     std::string name, file;
     int line;
@@ -95,7 +97,7 @@ class Recorder final : public Watcher {
     void arrived(uintptr_t barrier, bool is_last) override;
     void passed(uintptr_t barrier) override;
     void allocated(uintptr_t begin, size_t bytes, size_t pad) override;
-    void freed(uintptr_t begin) override;
+    bool freed(uintptr_t begin, void* memory) override;
     void written(uintptr_t begin, size_t bytes) override;
     void stood(const Block& block, const std::vector<Standing>& threads) override;
     void end_late_launch() override;
@@ -175,6 +177,11 @@ class Recorder final : public Watcher {
     }
     Scope next_scope = Scope::Device;  // of the next fence or atomic
 
+    // The running thread is about to use an index beyond what an array is declared with, or this
+    // pointer, which is not aligned as its type wants it.
+    void beyond_array(const WrongIndex& wrong, uint64_t index, const void* from);
+    uintptr_t misaligned_pointer = 0;
+
     WorkWatcher* work() override { return mode == Mode::Full ? &asynchronous : nullptr; }
 
     Asynchronous asynchronous;
@@ -217,6 +224,11 @@ class Recorder final : public Watcher {
     bool is_sampled = false;       // not all blocks of this launch are traced
     Sample sample;
     uint64_t accesses = 0;  // traced, since this launch began
+
+    // What was freed during the check, and is kept from being given out again until its end.
+    std::vector<void*> kept_back;
+    size_t bytes_kept_back = 0;
+    Region* freed_at(uintptr_t address);
 
     std::vector<Region*> sorted;
     Slot table[slots] = {};  // of sites, by a hash of their addresses
@@ -277,9 +289,14 @@ class Recorder final : public Watcher {
     template <Kind kind>
     [[gnu::noinline]] void access_elsewhere(uintptr_t address, unsigned size, uintptr_t pc) {
         if (!look(pc, address, size, kind)) return;
-        if (address & (size - 1)) return misaligned(pc, address, size);
-        access<kind>(address, size, pc);
+        if (!(address & (size - 1))) return access<kind>(address, size, pc);
+        // A structure of 16 bytes whose type wants only 8 of alignment comes as one access.
+        if (size != 16 || address & 7 || address - misaligned_pointer < pointed_to)
+            return misaligned(pc, address, size);
+        access<kind>(address, 8, pc);
+        access<kind>(address + 8, 8, pc);
     }
+    static constexpr uintptr_t pointed_to = 1 << 12;  // bytes of what a pointer points to
     bool look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind);
     void hand_over(uintptr_t address, bool takes, bool gives, Scope scope);
     Region* find(uintptr_t address) const;

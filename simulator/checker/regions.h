@@ -1,6 +1,7 @@
 // Whose memory is whose: regions that kernels may use, and whether anybody has written to them.
 #pragma once
 #include <string>
+#include "library_memory.h"
 #include "readers.h"
 
 namespace simulator {
@@ -34,6 +35,9 @@ struct Region {
     const char* original = nullptr;  // what was there when the check began
     uint64_t read_requests = 0, atomic_requests = 0;
     const Site* written_by = nullptr;  // first
+
+    Callers made_by, freed_by;  // where memory came into being, and its end
+    bool is_kept_back = false;  // since its end
 
     bool is_alive() const { return begin < end; }
     bool holds(uintptr_t address, size_t size) const {

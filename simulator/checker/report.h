@@ -83,6 +83,10 @@ class Report {
                      it.region ? it.region->begin + it.region->size : 0);
             out += text(", \"severity\": \"%s\", \"hazard\": \"%s\"",
                         severity_names[int(it.severity)], it.hazard);
+            out += text(", \"column\": %u", it.column);
+            if (it.region)
+                out += ", \"made_by\": " + codes(it.region->made_by) +
+                       ", \"freed_by\": " + codes(it.region->freed_by);
             return out + ", \"place\": " + place(it.place) + ", \"other\": " + place(it.other) +
                    ", \"message\": " + quoted(it.message);
         });
@@ -126,6 +130,17 @@ class Report {
                ", \"doing\": " + quoted(it.doing) + ", \"file\": " + quoted(it.file) +
                ", \"threads\": " + quoted(it.threads) +
                ", \"library\": " + quoted(it.at ? library.path : "");
+    }
+
+    // Each with its library.
+    static std::string codes(const Callers& callers) {
+        std::string out = "[";
+        for (const void* it : callers) {
+            const Library library = library_of(it);
+            const size_t offset = reinterpret_cast<uintptr_t>(it) - library.base - 1;
+            out += (out.size() > 1 ? ", [" : "[") + quoted(library.path) + text(", %zu]", offset);
+        }
+        return out + "]";
     }
 
     static size_t index_of(const Region* region) {
@@ -180,7 +195,10 @@ SIMULATOR_CHECK void simulator_check_tensor(uintptr_t begin, size_t bytes, size_
 SIMULATOR_CHECK void simulator_check_allocated(uintptr_t begin, size_t bytes, size_t pad) {
     simulator::recorder.allocated(begin, bytes, pad);
 }
-SIMULATOR_CHECK void simulator_check_freed(uintptr_t begin) { simulator::recorder.freed(begin); }
+// True: `memory`, which is free()'s, is freed when the check ends.
+SIMULATOR_CHECK bool simulator_check_freed(uintptr_t begin, void* memory) {
+    return simulator::recorder.freed(begin, memory);
+}
 
 // What fresh memory is, now that the call has returned; outputs must have been written.
 SIMULATOR_CHECK void simulator_check_name(uintptr_t address, const char* name, bool output) {

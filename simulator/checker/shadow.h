@@ -31,13 +31,13 @@ struct Touch {
     uint32_t value : 7;
 
     Touch() : thread(0), site(0), strength(0), in_crowd(0), value(0) {}
-    Touch(uint32_t time, unsigned thread, unsigned site, Strength strength, unsigned value = 0)
+    Touch(uint32_t time, unsigned thread, unsigned site, Strength strength)
         : time(time),
           thread(thread),
           site(site),
           strength(unsigned(strength)),
           in_crowd(0),
-          value(value) {}
+          value(0) {}
     Strength how() const { return Strength(strength); }
 };
 static_assert(sizeof(Touch) == 8);

@@ -20,6 +20,7 @@ void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic, do
     trace = &kept;
     trace->clear();  // of what a check left that was interrupted
     time_limit.begin(seconds);
+    failed_from = nullptr;
     watcher = this;
 }
 
@@ -27,6 +28,7 @@ void Recorder::end() {
     find_unwritten();
     findings.drop_explained();
     trace->shrink();
+    for (void* memory : kept_back) free(memory);
     watcher = nullptr;
 }
 
@@ -184,7 +186,8 @@ bool Recorder::end_block(const Error* error) {
     launches.back().ended += !is_dropped() && !time_limit.is_over;
     if (!error || stopped) return true;
     if (is_told) return false;
-    const bool illegal = error->code == cudaErrorIllegalAddress;
+    const bool illegal = error->code == cudaErrorIllegalAddress &&
+                         error->message.find("a call of") == std::string::npos;
     if (illegal && reported == serial) return true;
     Finding finding{};
     finding.kind =

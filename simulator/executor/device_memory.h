@@ -25,7 +25,7 @@ cudaError_t allocate(void** address, size_t bytes, const Allocation& allocation)
 }
 
 void deallocate(void* address) {
-    if (watcher) watcher->freed(reinterpret_cast<uintptr_t>(address));
+    if (watcher && watcher->freed(reinterpret_cast<uintptr_t>(address), address)) return;
     free(address);
 }
 

@@ -1,7 +1,7 @@
 // A kernel that touches what it must not ends its launch with an error, and not the process.
 #pragma once
 #include <signal.h>
-#include "worker.h"
+#include "asynchronous.h"
 #ifdef __linux__
 #include <ucontext.h>
 #endif
@@ -54,6 +54,19 @@ constexpr int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 struct sigaction earlier_action[NSIG];
 thread_local int fault_signal;
 thread_local void* fault_address;
+thread_local bool is_wild_call, is_too_large;
+
+// Whether what is divided is the least number of its type: then it is divided by -1, for the result
+// is no number of that type, and that faults as a division by zero does. Only x86-64 faults at all.
+bool divides_least_number([[maybe_unused]] void* context) {
+#if defined(__x86_64__)
+    const auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+    const int64_t high = registers[REG_RDX], low = registers[REG_RAX];
+    return (int32_t(high) == -1 && int32_t(low) == INT32_MIN) || (high == -1 && low == INT64_MIN);
+#else
+    return false;
+#endif
+}
 
 // Where a faulting thread goes on, on an empty stack.
 void after_fault() {
@@ -63,16 +76,27 @@ void after_fault() {
         worker->fail(cudaErrorLaunchFailure,
                      text("stack overflow: a thread's local variables take more than %zu KiB",
                           Stacks::size >> 10));
-    if (fault_signal == SIGFPE) worker->fail(cudaErrorLaunchFailure, "integer division by zero");
+    if (fault_signal == SIGFPE)
+        worker->fail(cudaErrorLaunchFailure,
+                     is_too_large ? "integer division of the least number of a type by -1: the "
+                                    "result is no number of that type"
+                                  : "integer division by zero");
     if (fault_signal == SIGILL) worker->fail(cudaErrorIllegalInstruction, "illegal instruction");
-    worker->fail(
-        cudaErrorIllegalAddress, text("illegal memory access at address %p", fault_address));
+    const char* what = is_wild_call ? "a call of a function" : "illegal memory access";
+    worker->fail(cudaErrorIllegalAddress,
+                 fault_address ? text("%s at address %p", what, fault_address)
+                               : text("%s at the null pointer", what));
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
     if (worker && worker->running) {
         fault_signal = signal;
         fault_address = info->si_addr;
+        const uintptr_t at = program_counter(context);
+        is_wild_call = signal == SIGSEGV && at == reinterpret_cast<uintptr_t>(fault_address);
+        is_too_large = signal == SIGFPE && divides_least_number(context);
+        if (watcher)
+            failed_from = reinterpret_cast<void*>(is_wild_call ? return_address(context) : at + 1);
         go_on_at(context, after_fault);
         return;
     }

@@ -119,9 +119,9 @@ class Watcher {
     virtual WorkWatcher* work() = 0;
 
     // Memory of the device comes into being, with so many bytes on either side that are nobody's;
-    // and its end.
+    // and its end, where the watcher may take over what is free()'s.
     virtual void allocated(uintptr_t begin, size_t bytes, size_t pad) = 0;
-    virtual void freed(uintptr_t begin) = 0;
+    virtual bool freed(uintptr_t begin, void* memory) = 0;
     // The host writes so many bytes, by cudaMemset or a copy.
     virtual void written(uintptr_t begin, size_t bytes) = 0;
 

@@ -46,6 +46,40 @@ def test_both_sides_of_a_race(race):
     assert row["size"] == 4
 
 
+@pytest.mark.parametrize(
+    ("file", "function", "memory"),
+    [
+        ("memory.cu", "scratch_not_cleared", "allocation of 4000 bytes: allocated at memory.cu:{}"),
+        ("memory.cu", "half_a_tile_filled", "tile: declared at memory.cu:{}"),
+        (
+            "memory.cu",
+            "too_few_dynamic_bytes",
+            "dynamic shared memory: of the launch at memory.cu:{}",
+        ),
+        ("memory.cu", "off_by_one", "y: given to the call"),
+        ("types.cu", "freed_too_early", "allocation of 4000 bytes: allocated at types.cu:{}"),
+    ],
+)
+def test_where_the_memory_of_a_finding_comes_from(file, function, memory):
+    x, y = torch.linspace(-1, 1, 1000), torch.empty(1000)
+    report = lab.check(getattr(kernel(Path(file).stem), function), x, y, 1000)
+    lines = (PLANTED / file).read_text().splitlines()
+    begins = next(n for n, line in enumerate(lines, 1) if f" {function}(" in line)
+    made = {
+        "scratch_not_cleared": "cudaMalloc(&scratch",
+        "half_a_tile_filled": "float tile[kThreads];",
+        "too_few_dynamic_bytes": "dynamic_tile<<<",
+        "freed_too_early": "cudaMalloc(&scratch",
+    }.get(function, "")
+    found = [n for n, line in enumerate(lines, 1) if made in line]
+    at = min(found, key=lambda n: abs(n - begins))
+    said = memory.format(at)
+    assert said in str(report)
+    assert said in report._repr_html_()
+    if function == "freed_too_early":
+        assert f"which types.cu:{at + 2} has freed" in str(report)
+
+
 def test_how_far_past_the_end_of_what_an_earlier_launch_had():
     x, y = torch.rand(1000), torch.empty(1000)
     memory = kernel("memory")

@@ -1,0 +1,53 @@
+// What the compiler itself compares with the types that a source declares, before an access:
+// indices with an array's extent (-fsanitize=bounds), which sees one member of a structure run into
+// the next and a local array overrun, and pointers with their type's alignment
+// (-fsanitize=alignment). It calls these where they do not fit; its own runtime is not linked.
+#pragma once
+#include "recorder.h"
+
+namespace simulator {
+namespace {
+
+// As the compiler lays them out.
+struct SourcePlace {
+    const char* file;
+    uint32_t line, column;
+};
+struct TypeOfSource {
+    uint16_t kind, information;
+    char name[1];  // and on: 'float [4]'
+};
+struct WrongIndex {
+    SourcePlace place;
+    const TypeOfSource *array, *index;
+};
+
+void Recorder::beyond_array(const WrongIndex& wrong, uint64_t index, const void* from) {
+    if (mode == Mode::Off) return;
+    Finding finding{};
+    finding.kind = "index";
+    finding.place = {
+        "index",
+        &asynchronous.site_of("", wrong.place.file, wrong.place.line, Kind::Read, true, from),
+        "",
+        0,
+        serial,
+        block->rank};
+    finding.column = wrong.place.column;
+    finding.message = text("index %lld of %s", static_cast<long long>(index), wrong.array->name);
+    report(finding);
+}
+
+}  // namespace
+}  // namespace simulator
+
+#define SIMULATOR_HOOK extern "C" SIMULATOR_EXPORT
+
+SIMULATOR_HOOK void __ubsan_handle_out_of_bounds(simulator::WrongIndex* wrong, uintptr_t index) {
+    simulator::recorder.beyond_array(*wrong, index, __builtin_return_address(0));
+}
+SIMULATOR_HOOK void __ubsan_handle_type_mismatch_v1(void*, uintptr_t pointer) {
+    simulator::recorder.misaligned_pointer = pointer;
+}
+
+#undef SIMULATOR_HOOK
