@@ -276,7 +276,14 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
                 const Touch& before = region.writes.at(spot);
                 if (before.time >= begin && !order.is_ordered(before, thread)) compare(before);
             }
-            if (was_changed) region.atomics.for_each_unordered(spot, thread, order, begin, compare);
+            if (was_changed) {
+                // Who has changed it by an atomic comes after the atomics before that one.
+                const Touch own = writes ? region.atomics.of(spot, thread, begin) : Touch();
+                region.atomics.for_each_unordered(
+                    spot, thread, order, begin, [&](const Touch& before) {
+                        if (own.time <= before.time || !may_coincide(before, own)) compare(before);
+                    });
+            }
             if (was_read) {
                 region.reads.for_each_unordered(spot, thread, order, begin, compare);
                 if (site.kind == Kind::Exchange) note_guess(region, spot, thread, begin);

@@ -34,9 +34,12 @@ CORRECT = [
 SHAPES = [(5, 257), (33, 64)]  # rows that are no whole vectors, and rows that are
 
 
-def checked_case(case: Case, dtype: torch.dtype, rows: int, cols: int) -> lab.Report:
+def checked_case(
+    case: Case, dtype: torch.dtype, rows: int, cols: int, **options: int
+) -> lab.Report:
     """An op forward and backward."""
-    return lab.check(lambda **inputs: outcome(case.ours, inputs), **case.inputs(rows, cols, dtype))
+    inputs = case.inputs(rows, cols, dtype)
+    return lab.check(lambda **inputs: outcome(case.ours, inputs), **inputs, **options)
 
 
 def expect_bug(file: str, function: str, kind: str, line: int, order: int = 0) -> None:
@@ -88,6 +91,16 @@ def test_nothing_is_found_in_our_own_kernels(case, dtype):
         report = checked_case(case, dtype, *shape)
         assert report.findings.empty, str(report)
         assert not report.traffic.empty
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("case", BEST, ids=str)
+def test_nothing_is_found_in_our_own_kernels_of_wide_rows(case, order):
+    """Those of clusters and asynchronous copies, whose sums go from block to block."""
+    for dtype in (torch.float32, torch.bfloat16):
+        report = checked_case(case, dtype, 3, 65536, thread_order=order)
+        assert report.findings.empty, str(report)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])

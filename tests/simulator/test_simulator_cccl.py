@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import jitload
+import lab
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
 from toolchain import machine
@@ -47,6 +48,31 @@ def test_within_a_kernel(run):
 def load(folder: Path, code: str) -> jitload.Kernel:
     (folder / "foreign.cu").write_text(f"\n{code}\n")
     return jitload.load(folder / "foreign.cu", target="cpu")
+
+
+MEMORY_OF_THRUST = """
+#include <thrust/device_vector.h>
+__global__ void twice(const float* from, float* to, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) to[i] = 2 * from[i];
+}
+extern "C" void run(const float* x, float* y, int n) {
+    thrust::device_vector<float> scratch(x, x + n);
+    float* data = thrust::raw_pointer_cast(scratch.data());
+    twice<<<2, 64>>>(data, data, n);
+    twice<<<2, 64>>>(data, y, n);
+}"""
+
+
+@needs_cccl
+@pytest.mark.slow
+def test_the_checker_knows_the_memory_of_a_vector(tmp_path):
+    kernel = load(tmp_path, MEMORY_OF_THRUST)
+    x, y = torch.rand(128), torch.empty(128)
+    report = lab.check(kernel.run, x, y, 128)
+    assert report.findings.empty, str(report)
+    kernel.run(x, y, 128)
+    assert torch.equal(y, 4 * x)
 
 
 @pytest.mark.parametrize("header", ["thrust/device_vector.h", "cuda/std/array"])

@@ -231,3 +231,23 @@ extern "C" void stream_compaction(const float* x, float* y, int n) {
     aggregated<<<blocks_of(n), kThreads>>>(x, y, count.data, n);
     rest_is_zero<<<blocks_of(n), kThreads>>>(y, count.data, n);
 }
+
+// The last block to come sets the counter back, for the next launch.
+__global__ void last_sets_back(const float* x, float* y, unsigned* arrived, int n) {
+    __shared__ bool is_last;
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i < n) y[i] = x[i];
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicInc(arrived, gridDim.x) == gridDim.x - 1;
+    __syncthreads();
+    if (is_last && threadIdx.x == 0) {
+        __threadfence();
+        y[0] = y[n - 1] + y[kThreads];
+        *arrived = 0;
+    }
+}
+extern "C" void counter_set_back_by_the_last(const float* x, float* y, int n) {
+    Cleared<unsigned> arrived;
+    for (int k = 0; k < 2; k++) last_sets_back<<<blocks_of(n), kThreads>>>(x, y, arrived.data, n);
+}
