@@ -225,8 +225,8 @@ void Asynchronous::for_each_range(const BulkCopy& copy, Visit visit) {
     }
 }
 
-// Bytes and sectors. The copy goes in pieces of 128 bytes, each a pass of shared memory; a sector of
-// global memory in which one piece ends and the next begins moves for both.
+// Bytes and sectors. The copy goes in pieces of 128 bytes, each a pass of shared memory; a sector
+// of global memory in which one piece ends and the next begins moves for both.
 void Asynchronous::count_bulk(Site& site, uintptr_t begin, size_t bytes) {
     Region* region = recorder.region_at(begin);
     if (!region || !recorder.is_counting) return;

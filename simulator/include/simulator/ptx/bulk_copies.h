@@ -84,9 +84,10 @@ SIMULATOR_INLINE BulkCopy copy_of_box(const Box& box, unsigned rank, const char*
     if (copy.map.rank != rank) fail("its tensor map has another rank", what, file, line);
     copy.bytes = size_of(copy.map.type);
     if (box.at[0] * copy.bytes % 16)
-        fail("a box begins at a multiple of 16 bytes of its row (an H200 ends in an illegal "
-             "instruction where it does not)",
-             what, file, line);
+        fail(
+            "a box begins at a multiple of 16 bytes of its row (an H200 ends in an illegal "
+            "instruction where it does not)",
+            what, file, line);
     for (unsigned d = 0; d < rank; d++) {
         copy.at[d] = box.at[d];
         copy.bytes *= (copy.map.box[d] + copy.map.steps[d] - 1) / copy.map.steps[d];
