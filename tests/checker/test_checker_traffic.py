@@ -53,6 +53,40 @@ def test_matrices_and_copies_cost_what_they_must(pattern):
     assert (it.passes, it.bank_conflicts) == (pattern.cost, pattern.cost - pattern.ideal)
 
 
+def test_an_addition_of_floats_costs_the_same_however_it_is_spelled(tmp_path):
+    """32 lanes add to one word of shared memory: a loop of atomicCAS, whose lanes take turns."""
+    additions = {
+        "by_name": "atomicAdd(&sum, x[t])",
+        "by_reference": "cuda::atomic_ref<float, cuda::thread_scope_block>(sum).fetch_add(x[t])",
+        "by_ptx": 'asm volatile("red.shared.add.f32 [%0], %1;" :: "r"((unsigned)'
+        '__cvta_generic_to_shared(&sum)), "f"(x[t]) : "memory")',
+    }
+    source = tmp_path / "additions.cu"
+    source.write_text("#include <cuda/atomic>\n")
+    with source.open("a") as file:
+        for name, addition in additions.items():
+            file.write(f"""
+                __global__ void k_{name}(const float* x, float* y) {{
+                    __shared__ float sum;
+                    const int t = threadIdx.x;
+                    if (t == 0) sum = 0;
+                    __syncthreads();
+                    {addition};
+                    __syncthreads();
+                    y[t] = sum;
+                }}
+                extern "C" void {name}(const float* x, float* y) {{ k_{name}<<<1, 32>>>(x, y); }}
+            """)
+    kernel = jitload.load(source, target="cpu")
+    costs = set()
+    for name in additions:
+        report = lab.check(getattr(kernel, name), torch.rand(32), torch.empty(32))
+        it = row(report, memory="shared", access="atomic")
+        costs.add((it.requests, it.passes, it.bank_conflicts, it.contention))
+    assert len(costs) == 1, costs
+    assert costs.pop()[0] > 1
+
+
 def test_a_loop_whose_last_turn_is_not_full():
     """8 turns of 4 sectors, and one in which 24 lanes ask for 96 bytes, 3 sectors."""
     function = jitload.load(SOURCE, target="cpu").read_in_a_loop

@@ -134,7 +134,7 @@ class AtomicOperations {
         else if constexpr (std::is_integral_v<T>)
             return bit_cast<T>(__atomic_fetch_add(word(), Bits(value), __ATOMIC_SEQ_CST));
         else
-            return update([=](T old) { return T(old + value); });
+            return update<told_by_order>([=](T old) { return T(old + value); });
     }
     T fetch_sub(Difference value, Order order = strongest) const {
         before(order, scope());
@@ -144,7 +144,7 @@ class AtomicOperations {
         else if constexpr (std::is_integral_v<T>)
             return bit_cast<T>(__atomic_fetch_sub(word(), Bits(value), __ATOMIC_SEQ_CST));
         else
-            return update([=](T old) { return T(old - value); });
+            return update<told_by_order>([=](T old) { return T(old - value); });
     }
     T fetch_and(T value, Order order = strongest) const {
         before(order, scope());
@@ -184,9 +184,9 @@ class AtomicOperations {
             const_cast<T*>(static_cast<const Self*>(this)->simulator_address()));
     }
 
-    template <class Change>
+    template <int order = __ATOMIC_SEQ_CST, class Change>
     T update(Change change) const {
-        return atomic_update(reinterpret_cast<T*>(word()), change);
+        return atomic_update<order>(reinterpret_cast<T*>(word()), change);
     }
 };
 

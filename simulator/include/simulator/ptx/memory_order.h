@@ -33,7 +33,7 @@ SIMULATOR_INLINE void store_ordered(char* p, const Vector<T, count>& values) {
 }
 
 // Replaces what is there by `change` of it, and returns what was there.
-template <class T, class Change>
+template <class T, int order = __ATOMIC_SEQ_CST, class Change>
 SIMULATOR_INLINE Word<T> atomic(char* p, Change change) {
     if constexpr (sizeof(T) == 16) {  // for which the other functions need a library
         const auto place = reinterpret_cast<Word<T>*>(p);
@@ -41,12 +41,13 @@ SIMULATOR_INLINE Word<T> atomic(char* p, Change change) {
         while ((seen = __sync_val_compare_and_swap(place, old, change(old))) != old) old = seen;
         return old;
     } else {
-        return word(atomic_update(reinterpret_cast<T*>(p), change));
+        return word(atomic_update<order>(reinterpret_cast<T*>(p), change));
     }
 }
 template <class T>
 SIMULATOR_INLINE Word<T> atomic_add(char* p, Word<T> b) {
-    return atomic<T>(p, [b](T a) { return T(a + as<T>(b)); });
+    constexpr int order = __is_same(T, float) ? told_by_order : __ATOMIC_SEQ_CST;
+    return atomic<T, order>(p, [b](T a) { return T(a + as<T>(b)); });
 }
 template <class T>
 SIMULATOR_INLINE Word<T> atomic_min(char* p, Word<T> b) {
