@@ -247,6 +247,13 @@ void {{function}}(half*, half*, half*, size_t, size_t, size_t);
 {_POINTERS} {{{{ {{function}}((half*)a, (half*)b, (half*)c, m, n, k); }}}}""".replace(
     "{{{{", "{"
 ).replace("}}}}", "}")
+_CUTE = """#define main strangers_main
+#include "{path}"
+#undef main
+extern "C" void call(void* a, void* b, void* c, int m, int n, int k) {
+    using T = cute::half_t;
+    gemm('T', 'N', m, n, k, 1.0f, (const T*)a, k, (const T*)b, k, 0.0f, (T*)c, m);
+}"""
 _TORCH = """#include <torch/extension.h>
 using T = torch::Tensor;
 void {function}(T, T, T%s);
@@ -302,7 +309,9 @@ CALLS = [
             512,
             256,
             BF16,
-            call=lambda kernel, _, a, b, c, *mnk: c.copy_(kernel.matmul_v4_trans(a, b.T)),
+            call=lambda kernel, _, a, b, c, *mnk: c.copy_(
+                kernel.matmul_v4_trans(a.T.contiguous().T, b.T.contiguous())
+            ),
         ),
     ),
     Call(
@@ -371,6 +380,15 @@ CALLS = [
         _by_columns,
         function=r"void (runKernel\d+)\(",
         flags=("-DNDEBUG",),
+    ),
+    Call(
+        "cutlass",
+        r"examples/cute/tutorial/(sgemm_sm80|hopper/wgmma(_tma)?_sm90)\.cu",
+        _CUTE,
+        _product(  # C is stored by columns
+            256, 256, 128, call=lambda kernel, _, a, b, c, m, n, k: kernel.call(b, a, c, n, m, k)
+        ),
+        include=("tools/util/include",),
     ),
     Call(
         "cuda_hgemm",

@@ -66,7 +66,7 @@ def called(case: dict, folder: Path) -> dict:
     source, name = case["call"]
     call, path = foreign_calls.call_of(source, name), Path(case["files"][0])
     text, function = call.text(path)
-    files = [path] if path.suffix == ".cu" else []
+    files = [path] if path.suffix == ".cu" and str(path) not in text else []
     if text:
         binding = folder / ("call.cpp" if "PYBIND11" in text else "call.cu")
         binding.write_text(text)
