@@ -249,14 +249,15 @@ extern "C" void flag_before_the_sum(const float* x, float* y, int n) {
     flag_first<<<blocks_of(n), kThreads>>>(x, y, sums.data, flags.data, ticket.data, n);
 }
 
-// The first block to come sets the counter back, when others may have come.
-__global__ void first_sets_back(const float* x, float* y, unsigned* arrived, int n) {
+// One block sets the counter back after its own turn, when others are to come.
+__global__ void one_sets_back(const float* x, float* y, unsigned* arrived, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (i < n) y[i] = x[i];
-    if (threadIdx.x == 0 && atomicAdd(arrived, 1) == 0)
-        *arrived = 0;  // BUG counter_set_back_by_the_first: race
+    if (threadIdx.x) return;
+    atomicAdd(arrived, 1);
+    if (blockIdx.x == 1) *arrived = 0;  // BUG counter_set_back_too_early: race
 }
-extern "C" void counter_set_back_by_the_first(const float* x, float* y, int n) {
+extern "C" void counter_set_back_too_early(const float* x, float* y, int n) {
     Cleared<unsigned> arrived;
-    first_sets_back<<<blocks_of(n), kThreads>>>(x, y, arrived.data, n);
+    one_sets_back<<<blocks_of(n), kThreads>>>(x, y, arrived.data, n);
 }
