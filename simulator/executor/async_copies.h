@@ -46,8 +46,9 @@ void carry_out_other(const CopyQueue& queue, const QueuedCopy& copy) {
                piece, piece, 0});
 }
 
-// For kernels under check.
-void add_copy(const AsyncCopy& copy, const char* what, const char* file, int line) {
+// For kernels under check. The work is told of from where the kernel calls: inline in both.
+[[gnu::always_inline]] inline void begin(const AsyncCopy& copy, const char* what, const char* file,
+                                         int line) {
     WorkWatcher* const work = watching_work();
     if (work) work->copy(copy, what, file, line);
     if (work && work->is_early())
@@ -55,11 +56,14 @@ void add_copy(const AsyncCopy& copy, const char* what, const char* file, int lin
     else
         queue_copy(copy);
 }
+void add_copy(const AsyncCopy& copy, const char* what, const char* file, int line) {
+    begin(copy, what, file, line);
+}
 void add_piece(void* to, const void* from, size_t bytes, const char* what, const char* file,
                int line) {
     const auto piece = static_cast<uint8_t>(bytes);
-    add_copy({static_cast<char*>(to), static_cast<const char*>(from), 1, bytes, piece, 0}, what,
-             file, line);
+    begin({static_cast<char*>(to), static_cast<const char*>(from), 1, bytes, piece, 0}, what, file,
+          line);
 }
 void commit_copies() {
     if (WorkWatcher* work = watching_work()) work->commit_copies();

@@ -7,7 +7,7 @@
 #define __CUDACC_VER_MINOR__ 0
 #define __CUDACC_VER_BUILD__ 0
 #define __CUDACC_EXTENDED_LAMBDA__ 1
-#define __CUDA_ARCH_FEAT_SM90_ALL  // of sm_90a, to device code alone: nothing else asks
+#define __CUDA_ARCH_FEAT_SM90_ALL 1  // of sm_90a, to device code alone: nothing else asks
 #include <assert.h>
 #include <time.h>
 #include "../cuda_runtime.h"

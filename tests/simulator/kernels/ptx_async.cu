@@ -1,6 +1,7 @@
 // What is asynchronous in PTX: copies, mbarriers, clusters, tensor maps.
 #include <cooperative_groups.h>
 #include <cuda.h>
+#include <cudaTypedefs.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
