@@ -8,6 +8,7 @@ To add an op, write its function here under `@op(argument="shape in letters", ..
     x="rows cols"                  numbers of the type that is asked for, [rows, cols]
     target="rows, int64 < cols"    integers, [rows], each in [0, cols)
     {"residual": None}             before them: an option; it may also take a tensor's place
+    sizes={"units": 24}            other letters, as in weight="units cols", and tests' sizes
 
 An op may return one tensor or a tuple of them. One that draws random numbers takes a `seed`, and
 with None PyTorch draws, as for people: so it is timed as a rival, and judged with the seed.
@@ -23,8 +24,7 @@ from torch import Tensor
 
 OPS: dict[str, "Op"] = {}
 
-_LETTER = "(?:rows|cols)"
-_ARGUMENT = re.compile(rf"(|{_LETTER}(?: {_LETTER})*)(?:, int64 < ({_LETTER}))?")
+_ARGUMENT = re.compile(r"(|[a-z]+(?: [a-z]+)*)(?:, int64 < ([a-z]+))?")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Op:
         named like a tensor takes its place, such as {"residual": None}.
     limits: the arguments that hold int64, and the letter that their values stay below, such as
         {"target": "cols"}. All other tensors hold numbers of one type.
+    sizes: letters besides rows and cols, and what `inputs` puts there, such as {"units": 24}.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Op:
     shapes: dict[str, str]
     options: tuple[dict, ...] = ({},)
     limits: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
 
     def inputs(
         self,
@@ -55,6 +57,7 @@ class Op:
         seed: int = 0,
         requires_grad: bool = False,
         without: Container[str] = (),
+        **sizes: int,
     ) -> dict[str, Tensor]:
         """Random tensors for every tensor argument, the same whenever seed and device are the same.
 
@@ -63,8 +66,9 @@ class Op:
 
         requires_grad: of the numbers; integers have no gradient.
         without: arguments to leave out, for options stand in their places.
+        sizes: of the op's other letters, such as units=4096, in place of its own.
         """
-        letters = {"rows": rows, "cols": cols}
+        letters = {"rows": rows, "cols": cols} | self.sizes | sizes
         generator = torch.Generator(device).manual_seed(seed)
         # The dice are rolled in a type at least as wide as the one asked for.
         wide = torch.promote_types(dtype, torch.float32)
@@ -82,12 +86,15 @@ class Op:
         return {name: tensor for name, tensor in tensors.items() if name not in without}
 
 
-def op(*options: dict, **shapes: str) -> Callable[[Callable], Callable]:
+def op(
+    *options: dict, sizes: dict[str, int] | None = None, **shapes: str
+) -> Callable[[Callable], Callable]:
     """Registers the function below it in `OPS`.
 
     shapes: each tensor argument's shape in the letters "rows" and "cols", such as x="rows cols";
         for integers with the letter that they stay below, such as target="rows, int64 < cols".
     options: the other arguments that tests and tables should go through, a dict for each variant.
+    sizes: more letters, and the size that each has where nobody asks for another.
 
     Raises TypeError for an argument that the function has not, ValueError for a shape unlike these.
     """
@@ -97,9 +104,10 @@ def op(*options: dict, **shapes: str) -> Callable[[Callable], Callable]:
         given = set(shapes).union(*options)
         if unknown := given - inspect.signature(function).parameters.keys():
             raise TypeError(f"{name} has no argument {', '.join(sorted(unknown))}")
-        letters, limits = {}, {}
+        letters, limits, known = {}, {}, {"rows", "cols", *(sizes or ())}
         for argument, text in shapes.items():
-            if not (found := _ARGUMENT.fullmatch(text)):
+            found = _ARGUMENT.fullmatch(text)
+            if not found or {*found[1].split(), found[2] or "rows"} - known:
                 raise ValueError(
                     f"{name}: the shape of {argument} is {text!r}; wanted is one such as "
                     "'rows cols' or 'rows, int64 < cols'"
@@ -107,7 +115,7 @@ def op(*options: dict, **shapes: str) -> Callable[[Callable], Callable]:
             letters[argument] = found[1]
             if found[2]:
                 limits[argument] = found[2]
-        OPS[name] = Op(name, function, letters, options or ({},), limits)
+        OPS[name] = Op(name, function, letters, options or ({},), limits, sizes or {})
         return function
 
     return register

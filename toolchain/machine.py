@@ -260,7 +260,11 @@ NAMED_ARCHITECTURES = {
 
 
 def architectures() -> list[str]:
-    """The GPU architectures to build for, as in ["8.0", "9.0+PTX"]."""
+    """The GPU architectures to build for, as in ["8.0", "9.0+PTX"].
+
+    For the machine's own GPUs with all that just they have, as wgmma of compute capability 9.0:
+    "9.0a".
+    """
     wanted = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
     if wanted and wanted != "native":
         for name, numbers in NAMED_ARCHITECTURES.items():
@@ -275,8 +279,8 @@ def architectures() -> list[str]:
         return found
     if torch.cuda.is_available():
         present = map(torch.cuda.get_device_capability, range(torch.cuda.device_count()))
-        return sorted({f"{major}.{minor}" for major, minor in present})
-    return ["8.0", "9.0"]
+        return sorted({f"{major}.{minor}{'a' * (major >= 9)}" for major, minor in present})
+    return ["8.0", "9.0a"]
 
 
 def gencode(arch: str) -> list[str]:

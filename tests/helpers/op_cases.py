@@ -66,7 +66,8 @@ class Case:
     ) -> dict[str, Tensor]:
         """Inputs of more or fewer dimensions: x [rows, cols] becomes x of `shape` [..., cols]."""
         *leading, cols = shape
-        sizes = {"rows": leading, "cols": [cols]}
+        own = {letter: [size] for letter, size in self.op.sizes.items()}
+        sizes = {"rows": leading, "cols": [cols]} | own
         inputs = self.inputs(math.prod(leading), cols, dtype, seed)
         return {
             name: inputs[name].view([size for letter in letters.split() for size in sizes[letter]])
@@ -332,9 +333,9 @@ def assert_as_good_as_pytorch(case: Case, draw: Callable[[int], dict[str, Tensor
     every result and gradient has given RESULTS numbers. Where a row has a sum, its errors hang
     together: so there are more, up to RESULTS_TO_FAIL rows, before a failure is believed.
 
-    Truth is reference.py in float64. k is 2, and 3 for gradients of vectors over the columns, which
-    sum over all rows. PyTorch's error counts as no less than half an ULP of the largest truth, for
-    that much any rounding costs.
+    Truth is reference.py in float64. k is 2, and 3 for gradients that sum over all rows, as those
+    of vectors over the columns. PyTorch's error counts as no less than half an ULP of the largest
+    truth, for that much any rounding costs.
 
     For float64 there is no finer truth. PyTorch's error in float32, scaled by the ratio of their
     precisions, stands for its error there, and also for that of the truth: so k is one more.
@@ -361,7 +362,7 @@ def assert_as_good_as_pytorch(case: Case, draw: Callable[[int], dict[str, Tensor
         assert got.keys() == truth.keys(), missing
         for name in truth:
             assert got[name].dtype == dtype, name
-            over_rows = case.shapes.get(name.removeprefix("d"), "") == "cols"
+            over_rows = "rows" not in case.shapes.get(name.removeprefix("d"), "rows")
             allowed = (3 if over_rows else 2) + (dtype == torch.float64)
             found = errors.setdefault(name, Errors(dtype, allowed))
             if error(got[name], truth[name]) > max(found.ours, default=-1):

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterable
 
@@ -26,10 +27,14 @@ def each_of(arguments: Callable[[Case], Iterable[str]]) -> pytest.MarkDecorator:
 
 def wanted_shape(case: Case, name: str) -> str:
     """What the message wants of an argument, beside a first one of shape [ROWS, COLS]."""
+    sizes = {"rows": str(ROWS), "cols": str(COLS)} | dict.fromkeys(case.op.sizes, r"\w+")
+    if not {"rows", "cols"}.issuperset(case.shapes[name].split()):
+        letters = case.shapes[name].split()
+        return rf"wanted is \({', '.join(map(sizes.get, letters))}{',' * (len(letters) == 1)}\)"
     return {
-        "rows cols": "wanted are equal shapes",
-        "rows": f"wanted is ({ROWS},), an element for each row of {case.first}",
-        "cols": f"wanted is ({COLS},), an element for each column of {case.first}",
+        "rows cols": "wanted are equal shapes$",
+        "rows": rf"wanted is \({ROWS},\), an element for each row of {case.first}$",
+        "cols": rf"wanted is \({COLS},\), an element for each column of {case.first}$",
     }[case.shapes[name]]
 
 
@@ -93,12 +98,14 @@ def test_type_of_integers(case: Case, name: str, dtype: torch.dtype):
 
 @each_of(lambda case: case.others)
 def test_shape_that_does_not_fit(case: Case, name: str):
-    change = {name: case.inputs(ROWS + 1, COLS + 1, torch.float32)[name]}
+    more = {letter: size + 1 for letter, size in case.op.sizes.items()}
+    inputs = case.op.inputs(ROWS + 1, COLS + 1, device=DEVICE, **more)
+    change = {name: inputs[name]}
     shape, first = tuple(change[name].shape), case.first
-    assert message_of(case, **change) == (
-        f"{name} has shape {shape}, but {first} has shape ({ROWS}, {COLS}); "
-        f"{wanted_shape(case, name)}"
-    )
+    start = f"{name} has shape {shape}, but {first} has shape ({ROWS}, {COLS})"
+    message = message_of(case, **change)
+    assert message.startswith(start)
+    assert re.match(f"; {wanted_shape(case, name)}", message.removeprefix(start))
 
 
 @each_of(lambda case: case.others)
@@ -110,12 +117,13 @@ def test_rank_that_does_not_fit(case: Case, name: str):
 
 
 def without_dimensions(case: Case) -> dict[str, Tensor]:
-    """x [rows, cols] becomes a number, and target [rows] with it; weight [cols] stays."""
+    """x [rows, cols] becomes a number, and target [rows] with it; what has no rows stays."""
     inputs = case.inputs(1, 1, torch.float32)
-    return {
-        name: tensor if case.shapes[name] == "cols" else tensor.reshape(())
-        for name, tensor in inputs.items()
-    }
+    for name, shape in case.shapes.items():
+        if shape.startswith("rows"):
+            kept = [size for letter, size in case.op.sizes.items() if letter in shape.split()]
+            inputs[name] = inputs[name].reshape(kept)
+    return inputs
 
 
 @each_case

@@ -70,11 +70,11 @@ def test_philox_known_answers():
     dtype=st.sampled_from([torch.float64, torch.float32, torch.float16, torch.bfloat16]),
 )
 def test_inputs_have_the_declared_shapes(name: str, rows: int, cols: int, seed: int, dtype):
-    sizes = {"rows cols": (rows, cols), "rows": (rows,), "cols": (cols,)}
+    sizes = {"rows": rows, "cols": cols} | OPS[name].sizes
     inputs = OPS[name].inputs(rows, cols, dtype, seed=seed)
     assert inputs.keys() == OPS[name].shapes.keys()
     for argument, tensor in inputs.items():
-        assert tensor.shape == sizes[OPS[name].shapes[argument]]
+        assert tensor.shape == tuple(sizes[each] for each in OPS[name].shapes[argument].split())
         assert tensor.dtype == (torch.int64 if argument in OPS[name].limits else dtype)
         assert not tensor.requires_grad
 
@@ -174,6 +174,26 @@ def test_integers_below_a_limit(ops: dict[str, Op]):
     assert inputs["x"].requires_grad
     assert target.unique().tolist() == list(range(7))
     assert ops["pick"].inputs(3, 0)["target"].tolist() == [0, 0, 0]
+
+
+def test_other_letters(ops: dict[str, Op]):
+    @op(sizes={"units": 5}, x="rows cols", weight="units cols", index="units, int64 < units")
+    def layer(x, weight, index):
+        return (x @ weight.T)[:, index]
+
+    inputs = ops["layer"].inputs(2, 3)
+    assert {name: tuple(t.shape) for name, t in inputs.items()} == {
+        "x": (2, 3),
+        "weight": (5, 3),
+        "index": (5,),
+    }
+    assert inputs["index"].max() < 5
+    assert ops["layer"].inputs(2, 3, units=7)["weight"].shape == (7, 3)
+    with pytest.raises(ValueError, match="layer: the shape of x is 'rows units'"):
+
+        @op(x="rows units")
+        def layer(x):
+            return x
 
 
 def test_an_option_takes_a_tensors_place(ops: dict[str, Op]):
