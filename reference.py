@@ -280,3 +280,37 @@ def cross_entropy(
         label_smoothing=label_smoothing,
     )
     return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+@op(
+    {},
+    {"act": "swiglu", "residual": None},
+    sizes={"units": 24},
+    x="rows cols",
+    w="units cols",
+    bias="units",
+    residual="rows units",
+)
+def matmul(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    act: str = "none",
+    scale: float = 1.0,
+) -> Tensor:
+    """y = act(scale * x w^T + bias) + residual
+
+    act is none, relu, gelu or silu; or swiglu, y = silu(a) * b, where a and b are the two halves of
+    scale * x w^T + bias.
+    """
+    z = x @ w.mT
+    if scale != 1:
+        z = z * scale
+    if bias is not None:
+        z = z + bias
+    if act == "swiglu":
+        y = swiglu(*z.chunk(2, -1))
+    else:
+        y = z if act == "none" else getattr(torch.nn.functional, act)(z)
+    return y if residual is None else y + residual
