@@ -61,7 +61,7 @@ __global__ void WGMMA_KERNEL(Few::kThreads)
                          int(of_w.first[half]), int(matrix), full);
         }
     } else {
-        float sums[kRows / 2] = {};
+        float sums[1][kRows / 2] = {};
         for (int step = first; step < end; ++step, ring.next()) {
             const auto& stage = shared.stages[ring.stage];
             shared.full[ring.stage].wait(ring.round % 2);
@@ -74,7 +74,8 @@ __global__ void WGMMA_KERNEL(Few::kThreads)
             if (threadIdx.x == 0) shared.empty[ring.stage].arrive();
         }
 #pragma unroll
-        for (int i = 0; i < kRows / 2; ++i) shared.sums[column_of_sum(i)][row_of_sum(i)] = sums[i];
+        for (int i = 0; i < kRows / 2; ++i)
+            shared.sums[column_of_sum(i)][row_of_sum(i)] = sums[0][i];
     }
     if (parts > 1) {
         cluster_arrive_release();
@@ -114,7 +115,7 @@ bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
     const int64_t tiles = ceil_div<int64_t>(p.units * halves(p), Few::kUnits);
     const int64_t steps = ceil_div<int64_t>(p.depth, kTileDepth);
     int parts = 1;
-    while (parts < kClusterBlocks && p.batch * tiles * parts * 2 <= 2 * multiprocessors() &&
+    while (parts < kClusterBlocks && p.batch * tiles * parts * 2 <= multiprocessors() &&
            steps >= 8 * parts)
         parts *= 2;
     launch_clusters(kernel, parts, unsigned(p.batch * tiles * parts), Few::kThreads, Few::kBytes,

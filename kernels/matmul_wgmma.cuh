@@ -17,10 +17,15 @@ struct Stage {
 };
 constexpr int kBox = 64 * kTileRow;  // bytes
 
-// What is asked of TMA. y and the halves of z have boxes of 64 x 64.
+// What is asked of TMA. y has boxes of 64 x 64.
 struct Maps {
-    CUtensorMap x, w, y, z[2];
+    CUtensorMap x, w, y;
 };
+
+template <class T>
+__host__ __device__ bool is_plain(const Product<T>& p) {
+    return !p.bias && !p.residual && !p.z && p.act == kNone;
+}
 
 #if HAS_WGMMA
 
@@ -44,20 +49,23 @@ __device__ void fetch_half(T* tile, int half, const CUtensorMap& map, bool by_ro
     }
 }
 
-// Begins with 64 rows of x by the columns of the tile, over all k of a stage.
-template <bool kTransX, bool kTransW, class T, int N>
-__device__ void multiply(float (&sums)[N], const T* x, const T* w, bool adds) {
+// Begins with 64 rows of x for each of the sums, by the columns of the tile, over all k of a stage.
+template <bool kTransX, bool kTransW, class T, int kEach, int N>
+__device__ void multiply(float (&sums)[kEach][N], const T* x, const T* w, bool adds) {
     const uint64_t of_x = wgmma_descriptor(x), of_w = wgmma_descriptor(w, kBox);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kTileDepth / 16; ++k) {
-        wgmma<T, kTransX, kTransW>(
-            sums, of_x + k * (kTransX ? 128 : 2), of_w + k * (kTransW ? 128 : 2), adds || k > 0);
+#pragma unroll
+        for (int n = 0; n < kEach; ++n)
+            wgmma<T, kTransX, kTransW>(sums[n], of_x + n * (kBox >> 4) + k * (kTransX ? 128 : 2),
+                                       of_w + k * (kTransW ? 128 : 2), adds || k > 0);
     }
     wgmma_commit();
 }
-template <class T, int N>
-__device__ void multiply(float (&sums)[N], const Product<T>& p, const T* x, const T* w, bool adds) {
+template <class T, int kEach, int N>
+__device__ void multiply(float (&sums)[kEach][N], const Product<T>& p, const T* x, const T* w,
+                         bool adds) {
     if (p.x.col == 1 && p.w.col == 1) {
         multiply<false, false>(sums, x, w, adds);
     } else if (p.x.col == 1) {
@@ -69,123 +77,161 @@ __device__ void multiply(float (&sums)[N], const Product<T>& p, const T* x, cons
     }
 }
 
-// What a warpgroup has summed is made to y in parts of 64 columns: 32 numbers of each thread.
-constexpr int kPart = 64;
+// ---- from a warpgroup's sums to y
+//
+// A thread's sums lie scattered over rows. By way of shared memory each thread gets eight
+// neighbours of a row, and finds their bias and residual, and writes their y and z, in 16 bytes
+// each.
 
-struct PartPlace {
-    int64_t matrix;
-    int row, unit;  // the first row and the first unit
+constexpr int kChunk = 32;  // columns that pass at a time: of rows of 128 bytes
 
-    __device__ PartPlace(int64_t matrix, int row, int unit)
-        : matrix(matrix), row(row), unit(unit) {}
-    // Number i of a thread, if y has it.
-    template <class T>
-    __device__ bool has(const Product<T>& p, int i) const {
-        return row + row_of_sum(i) < p.rows && unit + column_of_sum(i) < p.units;
-    }
-    // Where it stands if a row has `columns`.
-    template <class T>
-    __device__ int64_t at(const Product<T>& p, int i, int64_t columns) const {
-        return (matrix * p.rows + row + row_of_sum(i)) * columns + unit + column_of_sum(i);
-    }
+// A chunk of the left and one of the right half of z, or two in turn.
+struct alignas(kTileAlign) Boxes {
+    float chunks[2][64 * kChunk];
 };
 
-// Numbers of a part go straight between memory and registers.
+// Chunk n of the sums.
+template <int chunks, int N>
+__device__ void put_chunk(float* box, const float (&sums)[chunks][N], int n) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+        const float two[] = {taken(sums, n, i), taken(sums, n, i + 1)};
+        char* const to = reinterpret_cast<char*>(box);
+        store(reinterpret_cast<float*>(to + swizzled(row_of_sum(i), 4 * column_of_sum(i))), two);
+    }
+}
+
 template <class T>
-struct Direct {
-    const Product<T>& p;
+struct Eight {
+    int64_t row, unit;  // of all matrices; the first of eight units
+    int there;          // those of them that there are
+    bool vectors;       // whether 16 bytes of y and the like may be read and written at once
 
-    __device__ void fetch(const PartPlace&) {}
-    __device__ float bias(const PartPlace& at, int half, int i) const {
-        const int column = at.unit + column_of_sum(i);
-        return column < p.units ? float(p.bias[half * p.units + column]) : 0.f;
-    }
-    __device__ void add_residual(float (&part)[32], const PartPlace& at) const {
+    __device__ void read(float (&to)[8], const T* from) const {
+        if (vectors) {
+            const Vec<T, 8> all = load<8>(from);
 #pragma unroll
-        for (int i = 0; i < 32; ++i)
-            if (at.has(p, i)) part[i] += float(p.residual[at.at(p, i, p.units)]);
-    }
-    __device__ void write(T* to, int64_t columns, const float (&part)[32],
-                          const PartPlace& at) const {
+            for (int i = 0; i < 8; ++i) to[i] = float(all[i]);
+        } else {
 #pragma unroll
-        for (int i = 0; i < 32; ++i)
-            if (at.has(p, i)) to[at.at(p, i, columns)] = T(part[i]);
+            for (int i = 0; i < 8; ++i) to[i] = i < there ? float(from[i]) : 0.f;
+        }
     }
-    __device__ void write_y(const float (&part)[32], const PartPlace& at) const {
-        write(p.y, p.units, part, at);
+    __device__ void write(T* to, const float (&from)[8]) const {
+        if (vectors) {
+            Vec<T, 8> all;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) all[i] = T(from[i]);
+            store_at_once(to, all);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 8; ++i)
+                if (i < there) to[i] = T(from[i]);
+        }
     }
-    __device__ void write_z(const float (&part)[32], const PartPlace& at, int half) const {
-        write(p.z + half * p.units, halves(p) * p.units, part, at);
+
+    // z, of sums in a row of a box. half: of z, with swiglu.
+    __device__ void make_z(float (&z)[8], const float* box, int line, int column,
+                           const Product<T>& p, int half) const {
+        const char* const from = reinterpret_cast<const char*>(box);
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            const Vec<float, 4> four =
+                load<4>(reinterpret_cast<const float*>(from + swizzled(line, 4 * (column + i))));
+#pragma unroll
+            for (int k = 0; k < 4; ++k) z[i + k] = p.scale * four[k];
+        }
+        if (p.bias) {
+            float bias[8];
+            read(bias, p.bias + half * p.units + unit);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) z[i] += bias[i];
+        }
+        if (p.z) write(p.z + (row * halves(p) + half) * p.units + unit, z);
     }
 };
 
-// z made to y, but for residual. gate(i): of the right half of z.
-template <class T, class Gate>
-__device__ void to_y(float (&part)[32], const Product<T>& p, Gate gate) {
-    switch (p.act) {
-        case kNone:
-            return;
+// z made to y, but for residual.
+template <int N>
+__device__ void activate(float (&z)[N], Act act) {
+    switch (act) {
         case kRelu:
 #pragma unroll
-            for (int i = 0; i < 32; ++i) part[i] = quickly_activated(kRelu, part[i]);
+            for (int i = 0; i < N; ++i) z[i] = quickly_activated(kRelu, z[i]);
             return;
         case kGelu:
 #pragma unroll
-            for (int i = 0; i < 32; ++i) part[i] = quickly_activated(kGelu, part[i]);
+            for (int i = 0; i < N; ++i) z[i] = quickly_activated(kGelu, z[i]);
             return;
         case kSilu:
-#pragma unroll
-            for (int i = 0; i < 32; ++i) part[i] = quickly_activated(kSilu, part[i]);
-            return;
         case kSwiglu:
 #pragma unroll
-            for (int i = 0; i < 32; ++i) part[i] = quickly_activated(kSilu, part[i]) * gate(i);
+            for (int i = 0; i < N; ++i) z[i] = quickly_activated(kSilu, z[i]);
+            return;
+        default:
+            return;
     }
 }
 
-template <class T>
-bool __device__ is_plain(const Product<T>& p) {
-    return !p.bias && !p.residual && !p.z && p.act == kNone;
-}
-
-// The sums of a warpgroup, whose 64 rows begin with `row`, made to y, and to z if that is wanted.
-// memory: how parts come from memory and go there, as Direct does. fetch has been called for the
-// first part, and is called for each of the others a part ahead.
-template <class T, int N, class Memory>
-__device__ void finish(const float (&sums)[N], const Product<T>& p, const TilePlace& tile, int row,
-                       Memory& memory) {
-    constexpr int kParts = N / 32;
-    const auto& parts = reinterpret_cast<const float (&)[kParts][32]>(sums);
-    const int count = kParts / halves(p);
-    PartPlace at(tile.matrix, row, int(tile.column) * count * kPart);
-    if (is_plain(p)) {
-#pragma unroll
-        for (int n = 0; n < kParts; ++n, at.unit += kPart) {
-            float part[32];
-#pragma unroll
-            for (int i = 0; i < 32; ++i) part[i] = p.scale * parts[n][i];
-            memory.write_y(part, at);
-        }
-        return;
-    }
+// The sums of a warpgroup, whose first row and unit are given, made to y, and to z if it is wanted.
+template <class T, int N>
+__device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes, int64_t matrix,
+                       int row, int64_t unit, int group) {
+    constexpr int kChunks = N / 16;
+    const auto& chunks = reinterpret_cast<const float (&)[kChunks][16]>(sums);
+    const int count = kChunks / halves(p), thread = threadIdx.x % kWarpgroup;
+    const bool vectors = p.units % 8 == 0 && is_aligned(p.y, p.z, p.bias, p.residual);
 #pragma unroll 1
-    for (int n = 0; n < count; ++n, at.unit += kPart) {
-        const auto z = [&](int half, int i) {
-            const float product = p.scale * taken(parts, half * count + n, i);
-            return p.bias ? product + memory.bias(at, half, i) : product;
-        };
-        float part[32];
+    for (int n = 0; n < count; ++n, unit += kChunk) {
+        warpgroup_barrier(group);  // nobody reads the boxes any more
+        put_chunk(boxes.chunks[0], chunks, n);
+        if (p.act == kSwiglu) put_chunk(boxes.chunks[1], chunks, count + n);
+        warpgroup_barrier(group);
+#pragma unroll 1
+        for (int line = thread / 4; line < 64; line += 32) {
+            const int column = thread % 4 * 8;
+            const int64_t left = p.units - unit - column;
+            if (row + line >= p.rows || left <= 0) continue;
+            const Eight<T> eight = {matrix * p.rows + row + line, unit + column,
+                                    int(smaller<int64_t>(left, 8)), vectors};
+            float residual[8], right[8], y[8];
+            if (p.residual) eight.read(residual, p.residual + eight.row * p.units + eight.unit);
+            if (p.act == kSwiglu) eight.make_z(right, boxes.chunks[1], line, column, p, 1);
+            eight.make_z(y, boxes.chunks[0], line, column, p, 0);
+            activate(y, p.act);
 #pragma unroll
-        for (int half = 1; half >= 0; --half) {
-            if (half == 1 && (halves(p) == 1 || !p.z)) continue;
-#pragma unroll
-            for (int i = 0; i < 32; ++i) part[i] = z(half, i);
-            if (p.z) memory.write_z(part, at, half);
+            for (int i = 0; i < 8; ++i) {
+                if (p.act == kSwiglu) y[i] *= right[i];
+                if (p.residual) y[i] += residual[i];
+            }
+            eight.write(p.y + eight.row * p.units + eight.unit, y);
         }
-        to_y(part, p, [&](int i) { return z(1, i); });
-        if (p.residual) memory.add_residual(part, at);
-        if (n + 1 < count) memory.fetch({at.matrix, at.row, at.unit + kPart});
-        memory.write_y(part, at);
+    }
+}
+
+// The same where y is nothing but scale * sums: by TMA, 64 columns at a time, while the threads go
+// on. turn: counts them.
+template <class T, int N>
+__device__ void store_sums(const float (&sums)[N], float scale, Boxes& boxes,
+                           const CUtensorMap& map, int matrix, int row, int unit, int group,
+                           int& turn) {
+    const bool first = threadIdx.x % kWarpgroup == 0;
+#pragma unroll
+    for (int n = 0; n < N; n += 32, unit += 64) {
+        char* const box = reinterpret_cast<char*>(boxes.chunks[turn++ % 2]);
+        if (first) tma_store_wait_read<1>();  // what this box held before is stored
+        warpgroup_barrier(group);
+#pragma unroll
+        for (int i = 0; i < 32; i += 8) {
+            uint32_t words[4];
+            for (int k = 0; k < 4; ++k)
+                words[k] =
+                    rounded_pair<T>(scale * sums[n + i + 2 * k], scale * sums[n + i + 2 * k + 1]);
+            store_sums(box, 2 * i, words);
+        }
+        tma_writes_done();
+        warpgroup_barrier(group);
+        if (first) tma_store(map, box, unit, row, matrix);
     }
 }
 
@@ -201,6 +247,7 @@ struct PlainTile {
     static constexpr int kColumns = 128, kStages = 4, kThreads = 2 * kWarpgroup;
     struct Shared {
         Stage<T, kColumns> stages[kStages];
+        Boxes boxes[kConsumers];
         Mbarrier full[kStages];
     };
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
@@ -235,7 +282,7 @@ __global__ void WGMMA_KERNEL(PlainTile<T>::kThreads)
     }
     __syncthreads();
 
-    float sums[64] = {};
+    float sums[1][Tile::kColumns / 2] = {};
     for (int step = 0; step < steps; ++step) {
         const int i = step % Tile::kStages;
         shared.full[i].wait(step / Tile::kStages % 2);
@@ -245,57 +292,64 @@ __global__ void WGMMA_KERNEL(PlainTile<T>::kThreads)
         __syncthreads();
         if (threadIdx.x == 0 && step + Tile::kStages < steps) fetch(step + Tile::kStages);
     }
-    Direct<T> memory{p};
-    finish(sums, p, place, int(place.row) * kTileRows + group * 64, memory);
+    finish(sums[0], p, shared.boxes[group], place.matrix, int(place.row) * kTileRows + group * 64,
+           columns.first[0], group);
 #endif
 }
 
 // ---- specialized: of three warpgroups one asks for the tiles and two multiply, 128 x 256 elements
 // of y, so that they wait for tiles alone. The blocks, one for each multiprocessor, stay and take
 // tile after tile: the tiles of the next one are fetched while this one is written.
-// Flaw: each block reads all that it needs from the L2 cache: of w the same as its neighbours.
+// Flaw: each block reads all that it needs from the L2 cache, of w the same as its neighbours.
 //
 // ---- cluster: blocks in pairs, one below the other, have the same columns. Each asks for half of
-// their tile of w, and TMA writes it to both: a quarter fewer bytes... come from the L2 cache.
-// Flaw: a thread's elements of y are scattered over rows, and written 4 bytes at a time.
+// their tile of w, and TMA writes it to both: a third fewer bytes come from the L2 cache.
+// Flaw: a thread's elements of y are scattered over rows, and written one by one.
 //
 // ---- stores: the warpgroups write y to shared memory, 64 columns at a time, and TMA stores it
 // while they go on. And tiles that are taken at the same time lie in a square, so that what they
-// read is found in the L2 cache.
+// read is found in the L2 cache. Where more is to be done with the sums than to round them, the
+// warpgroups take turns: each has a tile of 128 x 128 to itself, and finishes it while the other
+// one multiplies.
 
-template <class T, int columns, int pair, bool stores>
+template <class T, int columns, int pair, bool stores, int turns = 1>
 struct Plan {
     static constexpr int kColumns = columns;
     static constexpr int kPair = pair;       // blocks of a cluster
     static constexpr bool kStores = stores;  // y by TMA
+    static constexpr int kTurns = turns;     // tiles in work: one for all warpgroups, or one each
     static constexpr int kStages = columns == 256 ? 4 : 6;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
     struct Shared {
         Stage<T, columns> stages[kStages];
-        T boxes[stores ? kConsumers : 1][stores ? 2 : 1][stores ? 64 * kPart : 1];
+        Boxes boxes[kConsumers];
         Mbarrier full[kStages], empty[kStages];
+        Mbarrier turn[kConsumers];  // that it is this warpgroup's turn to multiply
     };
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 
 // The order in which tiles are taken. A pair of blocks has two tiles, one below the other.
 struct TileOrder {
-    TileGrid grid;
-    int pair;
-    int64_t high;  // pairs of a column that are taken before those of the next column
+    int batch, pairs, columns, pair;
+    int high;  // pairs of a column that are taken before those of the next column
 
-    __host__ __device__ int64_t pairs() const { return ceil_div<int64_t>(grid.rows, pair); }
-    int64_t places() const { return grid.batch * pairs() * grid.columns; }
+    TileOrder(const TileGrid& grid, int pair, int high)
+        : batch(int(grid.batch)),
+          pairs(int(ceil_div<int64_t>(grid.rows, pair))),
+          columns(int(grid.columns)),
+          pair(pair),
+          high(high) {}
+
+    __host__ __device__ int places() const { return batch * pairs * columns; }
 
     // Where the block of number `rank` in its pair is with place n; false if there is no such
     // place.
-    __device__ bool at(int64_t n, int rank, TilePlace& place) const {
-        const int64_t all = pairs() * grid.columns;
-        if (n >= grid.batch * all) return false;
-        const int64_t i = n % all, first = i / (high * grid.columns) * high;
-        const int64_t height = smaller(pairs() - first, high);
-        const int64_t within = i - first * grid.columns;
-        place = {n / all, (first + within % height) * pair + rank, within / height};
+    __device__ bool at(int n, int rank, TilePlace& place) const {
+        if (n >= places()) return false;
+        const int i = n % (pairs * columns), first = i / (high * columns) * high;
+        const int height = smaller(pairs - first, high), within = i - first * columns;
+        place = {n / (pairs * columns), (first + within % height) * pair + rank, within / height};
         return true;
     }
 };
@@ -309,99 +363,10 @@ struct Ring {
     __device__ void next() {
         if (++stage == count) stage = 0, ++round;
     }
-};
-
-// Parts pass through boxes of shared memory, two for each warpgroup: TMA stores them from there
-// while the threads go on. residual comes 16 bytes at a time, a part ahead, and is brought to the
-// threads that need it by way of the box, too.
-template <class T>
-class Boxed {
-  public:
-    __device__ Boxed(const Product<T>& p, const Maps& maps, T (&boxes)[2][64 * kPart], int group)
-        : p_(p), maps_(maps), boxes_(boxes), group_(group) {}
-
-    __device__ void fetch(const PartPlace& at) {
-        if (p_.bias) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-#pragma unroll
-                for (int i = 0; i < 8; ++i) {
-                    const int column = at.unit + column_of_sum(4 * i);
-                    if (half < halves(p_) && column < p_.units)
-                        bias_[half][i] = load<2>(p_.bias + half * p_.units + column);
-                }
-        }
-        if (p_.residual) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int row = at.row + row_of_piece(i), column = at.unit + threadIdx.x % 8 * 8;
-                if (row < p_.rows && column < p_.units)
-                    residual_[i] =
-                        load_once<8>(p_.residual + (at.matrix * p_.rows + row) * p_.units + column);
-            }
-        }
+    __device__ void skip(int steps) {
+        round += (stage + steps) / count;
+        stage = (stage + steps) % count;
     }
-    __device__ float bias(const PartPlace&, int half, int i) const {
-        return float(bias_[half][i / 4][i % 2]);
-    }
-    __device__ void add_residual(float (&part)[32], const PartPlace&) {
-        open_box();
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int piece = threadIdx.x % 8 * kVecBytes;
-            store(reinterpret_cast<T*>(box_ + swizzled(row_of_piece(i), piece)), residual_[i]);
-        }
-        __syncwarp();
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            uint32_t words[4];
-            load_sums(box_, 16 * n, words);
-            for (int i = 0; i < 8; ++i)
-                part[8 * n + i] += float(reinterpret_cast<const T*>(words)[i]);
-        }
-        __syncwarp();
-    }
-    __device__ void write_y(const float (&part)[32], const PartPlace& at) {
-        write(maps_.y, part, at);
-    }
-    __device__ void write_z(const float (&part)[32], const PartPlace& at, int half) {
-        write(maps_.z[half], part, at);
-    }
-
-  private:
-    // Of the rows of a warp, the one of which this lane has 8 columns.
-    __device__ static int row_of_piece(int i) {
-        return threadIdx.x % kWarpgroup / kWarp * 16 + i * 4 + threadIdx.x % kWarp / 8;
-    }
-    __device__ void open_box() {
-        if (box_) return;
-        box_ = reinterpret_cast<char*>(boxes_[turn_++ % 2]);
-        if (threadIdx.x % kWarpgroup == 0) tma_store_wait_read<1>();  // what it held is stored
-        warpgroup_barrier(group_);
-    }
-    __device__ void write(const CUtensorMap& map, const float (&part)[32], const PartPlace& at) {
-        open_box();
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-            uint32_t words[4];
-            for (int i = 0; i < 4; ++i)
-                words[i] = rounded_pair<T>(part[8 * n + 2 * i], part[8 * n + 2 * i + 1]);
-            store_sums(box_, 16 * n, words);
-        }
-        tma_writes_done();
-        warpgroup_barrier(group_);
-        if (threadIdx.x % kWarpgroup == 0) tma_store(map, box_, at.unit, at.row, int(at.matrix));
-        box_ = nullptr;
-    }
-
-    const Product<T>& p_;
-    const Maps& maps_;
-    T (&boxes_)[2][64 * kPart];
-    const int group_;
-    char* box_ = nullptr;  // that is being filled
-    int turn_ = 0;
-    Vec<T, 2> bias_[2][8];
-    Vec<T, 8> residual_[4];
 };
 
 #endif
@@ -411,14 +376,16 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     matmul_specialized(const __grid_constant__ Maps maps, Product<T> p, TileOrder order) {
 #if HAS_WGMMA
     constexpr int kStages = Plan::kStages, kColumns = Plan::kColumns, kPair = Plan::kPair;
+    constexpr int kTurns = Plan::kTurns;
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
-    const int rank = blockIdx.x % kPair, blocks = gridDim.x / kPair;
+    const int rank = blockIdx.x % kPair, pair = blockIdx.x / kPair, pairs = gridDim.x / kPair;
     const int steps = int(ceil_div<int64_t>(p.depth, kTileDepth));
     const int group = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
     if (threadIdx.x == 0) {
         for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kConsumers * kPair);
+        for (Mbarrier& empty : shared.empty) empty.init(kConsumers / kTurns * kPair);
+        for (Mbarrier& turn : shared.turn) turn.init();
     }
     if constexpr (kPair > 1) {
         cluster_arrive();
@@ -431,7 +398,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     TilePlace place;
     if (group == kConsumers) {
         give_registers<40>();
-        for (int64_t n = blockIdx.x / kPair; thread == 0 && order.at(n, rank, place); n += blocks) {
+        for (int n = pair; thread == 0 && order.at(n, rank, place); n += pairs) {
             const auto rows = TileRows<kTileRows>::of(place.row, p.rows);
             const auto columns = TileRows<kColumns>::of_w(p, place.column);
             for (int step = 0; step < steps; ++step, ring.next()) {
@@ -452,13 +419,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         }
     } else {
         take_registers<232>();
-        auto memory = [&] {
-            if constexpr (Plan::kStores) {
-                return Boxed<T>(p, maps, shared.boxes[group], group);
-            } else {
-                return Direct<T>{p};
-            }
-        }();
+        Boxes& boxes = shared.boxes[group];
+        int stored = 0;
         const auto done = [&](int stage) {  // this warpgroup has read it
             if constexpr (kPair > 1) {
                 if (thread < kPair) shared.empty[stage].arrive_in(thread);
@@ -466,22 +428,37 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 if (thread == 0) shared.empty[stage].arrive();
             }
         };
-        for (int64_t n = blockIdx.x / kPair; order.at(n, rank, place); n += blocks) {
-            float sums[kColumns / 2];
+        // With turns, the stages of every second tile are the other warpgroup's. This one must not
+        // wait for its own before those are there: a barrier tells one phase from the next one, but
+        // not from the one after that.
+        int n = pair, of_tile = group * 64, turn = 1 - group;
+        if (kTurns > 1) n += group * pairs, of_tile = 0, ring.skip(group * steps);
+        for (; order.at(n, rank, place); n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
+            if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
+            float sums[kTurns][kColumns / 2];
             int before = 0;
             for (int step = 0; step < steps; ++step, ring.next()) {
                 const auto& stage = shared.stages[ring.stage];
                 shared.full[ring.stage].wait(ring.round % 2);
-                multiply(sums, p, stage.x + group * 64 * kTileDepth, stage.w, step > 0);
+                multiply(sums, p, stage.x + of_tile * kTileDepth, stage.w, step > 0);
                 wgmma_wait<1>();  // the products of the step before are done
                 if (step > 0) done(before);
                 before = ring.stage;
             }
-            const int row = int(place.row) * kTileRows + group * 64;
-            memory.fetch({place.matrix, row, int(place.column) * (kColumns / halves(p))});
+            if (kTurns > 1 && thread == 0) shared.turn[1 - group].arrive();
             wgmma_wait<0>();
             done(before);
-            finish(sums, p, place, row, memory);
+            const int row = int(place.row) * kTileRows + of_tile;
+            const int unit = int(place.column) * (kColumns / halves(p));
+#pragma unroll
+            for (int i = 0; i < kTurns; ++i) {
+                if constexpr (Plan::kStores) {
+                    store_sums<T>(sums[i], p.scale, boxes, maps.y, int(place.matrix), row + i * 64,
+                                  unit, group, stored);
+                } else {
+                    finish(sums[i], p, boxes, place.matrix, row + i * 64, unit, group);
+                }
+            }
         }
         if (Plan::kStores && thread == 0) tma_store_wait();
     }
@@ -505,13 +482,6 @@ bool make_map(CUtensorMap& map, const Product<T>& p, const Operand<T>& of, int64
                              map, of.data, p.batch, p.depth, rows, of.matrix, of.col, kTileDepth);
 }
 
-// y or half of z, of `columns` columns in all.
-template <class T>
-bool make_map_of_y(CUtensorMap& map, const Product<T>& p, T* y, int64_t columns) {
-    return is_aligned(y) && columns % kVec<T> == 0 &&
-           make_tensor_map(map, y, p.batch, p.rows, p.units, p.rows * columns, columns, 64);
-}
-
 // TMA counts in 32 bits, and takes nothing that is empty.
 template <class T>
 bool fits_tma(const Product<T>& p) {
@@ -526,25 +496,24 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores) {
     if (!make_map(maps.x, p, p.x, p.rows, kTileRows / 2) ||
         !make_map(maps.w, p, p.w, p.units * halves(p), columns / 2))
         return false;
-    if (!stores) return true;
-    if (!make_map_of_y(maps.y, p, p.y, p.units)) return false;
-    for (int half = 0; p.z && half < halves(p); ++half)
-        if (!make_map_of_y(maps.z[half], p, p.z + half * p.units, p.units * halves(p)))
-            return false;
-    return true;
+    return !stores ||
+           (is_aligned(p.y) && p.units % kVec<T> == 0 &&
+            make_tensor_map(maps.y, p.y, p.batch, p.rows, p.units, p.rows * p.units, p.units, 64));
 }
 
 template <class Plan, class T>
-bool launch_plan(const Product<T>& p, int64_t high, cudaStream_t stream) {
+bool launch_plan(const Product<T>& p, int high, cudaStream_t stream) {
     const auto kernel = matmul_specialized<T, Plan>;
     Maps maps;
     if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
         !make_maps(maps, p, Plan::kColumns, Plan::kStores))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
-    const TileOrder order{TileGrid(p, kTileRows, Plan::kColumns), Plan::kPair, high};
-    const int64_t blocks = smaller<int64_t>(order.places(), multiprocessors() / Plan::kPair);
-    launch_clusters(kernel, Plan::kPair, unsigned(blocks * Plan::kPair), Plan::kThreads,
+    const TileGrid grid(p, kTileRows, Plan::kColumns);
+    if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
+    const TileOrder order(grid, Plan::kPair, high);
+    const int pairs = smaller(order.places(), multiprocessors() / Plan::kPair);
+    launch_clusters(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), Plan::kThreads,
                     Plan::kBytes, stream, maps, p, order);
     return true;
 }
@@ -562,11 +531,30 @@ bool launch_plain(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
+// Whether tiles of 128 columns, which take longer for their columns, fit the multiprocessors so
+// much better than those of 256 that they are done first.
+template <class T>
+bool is_for_narrow_tiles(const Product<T>& p) {
+    const auto rounds = [&](int columns) {
+        return ceil_div<int64_t>(TileGrid(p, kTileRows, columns).tiles(), multiprocessors());
+    };
+    return rounds(128) * 1.07 < rounds(256) * 2;
+}
+
 // Version 0 is wgmma. False: none of them can, on this GPU or as x and w lie in memory.
 template <class T>
 bool launch_wgmma(const Product<T>& p, int64_t version, cudaStream_t stream) {
     enum { kPlain, kSpecialized, kCluster, kStores };
-    if (version >= kStores && launch_plan<Plan<T, 256, 2, true>>(p, 8, stream)) return true;
+    if (version >= kStores) {
+        const int order = 16;
+        if (!is_plain(p)) {
+            if (launch_plan<Plan<T, 128, 1, false, 2>>(p, order, stream)) return true;
+        } else if (is_for_narrow_tiles(p)) {
+            if (launch_plan<Plan<T, 128, 1, true>>(p, order, stream)) return true;
+        } else {
+            if (launch_plan<Plan<T, 256, 1, true>>(p, order, stream)) return true;
+        }
+    }
     if (version >= kCluster && launch_plan<Plan<T, 256, 2, false>>(p, 1, stream)) return true;
     if (version >= kSpecialized && launch_plan<Plan<T, 256, 1, false>>(p, 1, stream)) return true;
     return launch_plain(p, stream);

@@ -104,7 +104,7 @@ __device__ Vec<T, N> load_unaligned(const T* p) {
 
 // Do all pointers stand on a 16-byte boundary? A slice of a tensor may begin anywhere.
 template <class... P>
-bool is_aligned(const P*... p) {
+__host__ __device__ bool is_aligned(const P*... p) {
     return ((reinterpret_cast<unsigned long long>(p) % kVecBytes == 0) && ...);
 }
 
