@@ -1,0 +1,211 @@
+"""matmul's own: its kernels for 16-bit floats, fused ends, layouts, matrices in batches."""
+
+import itertools
+
+import pytest
+import torch
+from op_cases import DEVICE, Case, assert_close_to_pytorch, outcome
+from torch import Tensor
+
+import lab
+import reference
+from kernels.matmul import ACTS, VERSIONS, matmul
+
+OP = reference.OPS["matmul"]
+BY_TENSOR_CORES = VERSIONS[VERSIONS.index("mma") :]
+each_version = pytest.mark.parametrize("version", BY_TENSOR_CORES)
+each_type = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+
+
+def case(version: str, **options: object) -> Case:
+    return Case(OP, version, options)
+
+
+def inputs(case: Case, rows: int, units: int, cols: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    given = OP.inputs(rows, cols, dtype, DEVICE, without=case.options, units=units)
+    given["w"] = given["w"] / cols**0.5
+    return given
+
+
+def judge(case: Case, *shape: int, dtype: torch.dtype = torch.bfloat16) -> None:
+    assert_close_to_pytorch(case, inputs(case, *shape, dtype))
+
+
+# ---- shapes: tiles and their tails, more tiles than multiprocessors, more k than there are stages
+
+
+@each_type
+@each_version
+@pytest.mark.parametrize(
+    "shape", [(128, 256, 64), (200, 136, 72), (65, 520, 648), (1, 8, 8), (300, 40, 1032)], ids=str
+)
+def test_tiles(version: str, shape: tuple[int, int, int], dtype: torch.dtype):
+    judge(case(version, bias=None, residual=None), *shape, dtype=dtype)
+    judge(case(version), *shape, dtype=dtype)
+
+
+@each_version
+@pytest.mark.parametrize("shape", [(130, 77, 64), (130, 72, 65), (9, 1, 7)], ids=str)
+def test_rows_that_are_no_multiple_of_16_bytes(version: str, shape: tuple[int, int, int]):
+    judge(case(version), *shape)
+
+
+@pytest.mark.slow
+@each_version
+def test_more_tiles_than_multiprocessors(version: str):
+    judge(case(version, act="relu"), 1500, 1800, 136)
+    judge(case(version, bias=None, residual=None), 1500, 2400, 136)
+
+
+# A cluster shares the k of few rows where there are not enough units for all multiprocessors.
+@each_type
+@pytest.mark.parametrize("rows", [1, 16, 17, 64])
+@pytest.mark.parametrize("units", [8, 200])
+def test_few_rows(rows: int, units: int, dtype: torch.dtype):
+    best = case(VERSIONS[-1], act="gelu")
+    judge(best, rows, units, 2056, dtype=dtype)
+
+
+# ---- layouts
+
+
+def transposed(t: Tensor) -> Tensor:
+    return t.mT.contiguous().mT
+
+
+@each_version
+@pytest.mark.parametrize("rows", [40, 136])
+def test_transposed_views_give_the_same_bits(version: str, rows: int):
+    x, w = (torch.randn(n, 136, device=DEVICE).bfloat16() for n in (rows, 264))
+    want = matmul(x, w, version=version)
+    for of_x, of_w in itertools.product((Tensor.contiguous, transposed), repeat=2):
+        assert torch.equal(matmul(of_x(x), of_w(w), version=version), want)
+
+
+@each_version
+def test_a_part_of_a_larger_matrix(version: str):
+    x, w = (torch.randn(200, 400, device=DEVICE).bfloat16() for _ in "xw")
+    for columns in (slice(64, 264), slice(3, 203), slice(None, None, 2)):
+        got = matmul(x[:, columns], w[:, columns], version=version)
+        want = matmul(x[:, columns].contiguous(), w[:, columns].contiguous(), version=version)
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_matrix_w_for_each_of_x(version: str, dtype: torch.dtype):
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"x": (2, 3, 70, 72), "w": (2, 3, 40, 72), "bias": (40,), "residual": (2, 3, 70, 40)}
+    given = {
+        name: torch.randn(shape, generator=generator).to(DEVICE, dtype)
+        for name, shape in shapes.items()
+    }
+    assert_close_to_pytorch(case(version), given)
+    del given["bias"]
+    assert_close_to_pytorch(case(version, bias=None), given | {"x": transposed(given["x"])})
+
+
+# ---- what is fused
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("act", ACTS)
+def test_every_act(version: str, act: str):
+    options = {"act": act, "scale": 0.75} | ({"residual": None} if act == "swiglu" else {})
+    for dtype in (torch.float32, torch.bfloat16):
+        judge(case(version, **options), 33, 144, 72, dtype=dtype)
+
+
+@each_version
+def test_swiglu_ends_within_a_tile(version: str):
+    """The halves of w are no multiple of a tile's: the left one must not run into the right one."""
+    judge(case(version, act="swiglu", residual=None), 70, 2 * 200, 72)
+    judge(case(version, act="swiglu", residual=None), 70, 2 * 36, 72)
+
+
+def test_quick_acts_are_as_good_as_exact_ones():
+    """Where y is rounded to 16 bits: they reach all of gelu's tail."""
+    z = torch.linspace(-12, 12, 4096, device=DEVICE)[:, None].half()
+    one = torch.zeros(8, 8, device=DEVICE, dtype=torch.half)
+    one[:, 0] = 1
+    x = torch.nn.functional.pad(z, (0, 7))
+    for act in ("relu", "gelu", "silu"):
+        got = matmul(x, one, act=act)[:, 0].double()
+        true = reference.matmul(z.double(), one[:1, :1].double(), act=act)[:, 0]
+        off = (got - true).abs() / torch.maximum(true.abs() * 2.0**-10, torch.tensor(2.0**-24))
+        assert off.max() < 0.51, act
+
+
+def test_second_derivative_without_act_and_with_one():
+    x, w = (torch.randn(3, 4, dtype=torch.double, device=DEVICE, requires_grad=True) for _ in "xw")
+    assert torch.autograd.gradgradcheck(lambda x, w: matmul(x, w, scale=0.5), (x, w))
+    (dx,) = torch.autograd.grad(matmul(x, w, act="silu").sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="matmul has no second derivative"):
+        dx.sum().backward()
+
+
+def test_only_the_products_that_are_asked_for():
+    x, w = (torch.randn(3, 8, device=DEVICE, requires_grad=wanted) for wanted in (False, True))
+    got = torch.autograd.grad(matmul(x, w).sum(), w)
+    torch.testing.assert_close(got[0], x.sum(0).expand(3, 8))
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"w": (5, 9)}, r"w has shape \(5, 9\), but x has shape \(3, 8\); wanted is \(units, 8\)"),
+        ({"w": (8,)}, r"w has shape \(8,\), but x has shape \(3, 8\); wanted is \(units, 8\)"),
+        ({"w": (2, 5, 8)}, r"w has shape \(2, 5, 8\), but x"),
+        ({"bias": (4,)}, r"bias has shape \(4,\), but x has shape \(3, 8\); wanted is \(5,\)"),
+        ({"residual": (3, 8)}, r"residual has shape \(3, 8\), but .* wanted is \(3, 5\)"),
+    ],
+)
+def test_shapes_that_do_not_fit(change: dict[str, tuple], message: str):
+    shapes = {"x": (3, 8), "w": (5, 8), "bias": (5,), "residual": (3, 5)} | change
+    given = {name: torch.zeros(shape, device=DEVICE) for name, shape in shapes.items()}
+    with pytest.raises(RuntimeError, match=message):
+        matmul(**given)
+
+
+def test_wrong_act():
+    x, w = torch.zeros(3, 8, device=DEVICE), torch.zeros(5, 8, device=DEVICE)
+    with pytest.raises(ValueError, match="act is 'tanh'; wanted is one of none, relu, gelu"):
+        matmul(x, w, act="tanh")
+    with pytest.raises(RuntimeError, match="wanted is an even number of rows, for swiglu"):
+        matmul(x, w, act="swiglu")
+
+
+# ---- the checker
+
+
+@pytest.mark.slow
+@each_type
+def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
+    """In two orders of the threads, also where a cluster adds up and warpgroups take turns."""
+    x, w = (torch.randn(n, 200, device="cpu").to(dtype) for n in (150, 264))
+    few, bias = torch.randn(9, 1032).to(dtype), torch.randn(264).to(dtype)
+    wide = torch.randn(64, 1032).to(dtype)
+    for order in (0, 1):
+        for version in BY_TENSOR_CORES:
+            for given in ((x, w), (x, w, bias), (transposed(x), transposed(w))):
+                report = lab.check(matmul, *given, version=version, thread_order=order)
+                assert report.findings.empty, report
+                (kernel,) = report.launches["kernel"]
+                assert kernel == ("kernel" if version in VERSIONS[5:] else f"matmul_{version}")
+        report = lab.check(matmul, few, wide, thread_order=order)
+        assert report.findings.empty, report
+
+
+def test_results_are_those_of_the_reference_in_a_module():
+    """A layer as people write it, beside torch.nn.Linear."""
+    linear = torch.nn.Linear(40, 24, device=DEVICE)
+    x = torch.randn(2, 5, 40, device=DEVICE)
+    got = outcome(matmul, {"x": x, "w": linear.weight, "bias": linear.bias})
+    want = outcome(
+        torch.nn.functional.linear, {"input": x, "weight": linear.weight, "bias": linear.bias}
+    )
+    for ours, theirs in zip(got.values(), want.values(), strict=True):
+        torch.testing.assert_close(ours, theirs)
