@@ -1,4 +1,5 @@
-// What the checker keeps beside memory, for each of its cells: who touched it last, and when.
+// What the checker keeps beside memory: tables, of who touched it last and when (touches.h), and of
+// what was fetched.
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
@@ -67,6 +68,10 @@ class Table {
     T& at(size_t scattered) { return entries.get()[scattered]; }
     const T& at(size_t scattered) const { return entries.get()[scattered]; }
     bool empty() const { return !entries; }
+    // It will be wanted soon.
+    void prefetch(size_t scattered) const {
+        if (entries) __builtin_prefetch(entries.get() + scattered, 1);
+    }
 
     // everywhere: will most entries be used? Else large pages would be memory for nothing.
     void make(size_t count, bool everywhere) {
@@ -84,18 +89,6 @@ class Table {
         void operator()(T* memory) const { munmap(memory, bytes); }
     };
     std::unique_ptr<T, Unmap> entries{nullptr, Unmap{0}};
-};
-
-// A touch of each cell; at first nobody's.
-class Touches : public Table<Touch> {
-  public:
-    // `ratio` cells for each of before.
-    void split(size_t count, unsigned ratio, bool everywhere) {
-        if (empty()) return;
-        const Touches before = std::move(*this);
-        make(count, everywhere);
-        for (size_t i = 0; i < count; i++) (*this)[i] = before[i / ratio];
-    }
 };
 
 // How often memory must be asked for sectors: by a block each time that it wants one, but only once
