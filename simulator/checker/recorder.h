@@ -197,6 +197,16 @@ class Recorder final : public Watcher {
     void beyond_array(const WrongIndex& wrong, uint64_t index, const void* from);
     uintptr_t misaligned_pointer = 0;
 
+    // A kernel has taken memory by `new` or malloc, or gives some back. Until then it is known, and
+    // only its bounds are looked at.
+    void* took(void* memory, size_t bytes) {
+        if (mode != Mode::Off && memory) heap[reinterpret_cast<uintptr_t>(memory)] = bytes;
+        return memory;
+    }
+    void gave_back(void* memory) {
+        if (!heap.empty() && heap.erase(reinterpret_cast<uintptr_t>(memory))) forget_places();
+    }
+
     WorkWatcher* work() override { return mode == Mode::Full ? &asynchronous : nullptr; }
 
     Asynchronous asynchronous;
@@ -237,6 +247,9 @@ class Recorder final : public Watcher {
     std::vector<void*> kept_back;
     size_t bytes_kept_back = 0;
     Region* freed_at(uintptr_t address);
+
+    std::map<uintptr_t, size_t> heap;  // of kernels: where it begins, and its bytes
+    bool look_in_heap(Slot& slot, uintptr_t address, unsigned size);
 
     std::vector<Region*> sorted;
     Slot table[slots] = {};  // of sites, by a hash of their addresses
