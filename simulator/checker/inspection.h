@@ -53,7 +53,7 @@ void Recorder::flush_in_step(unsigned warp, const unsigned (&count)[warp_size], 
 // Such requests are put together until its end, or until another wants the same memory.
 void Recorder::inspect_together(Site& site, Region& region, const Request& request, unsigned warp) {
     const auto is_at_end = [&](const Request& it) {
-        const uintptr_t end = it.at[0] + it.times * it.size - region.begin;
+        const uintptr_t end = it.at[__builtin_ctz(it.lanes)] + it.times * it.size - region.begin;
         return end % (line_cells << region.shift) == 0;
     };
     const bool reads = site.kind == Kind::Read;
@@ -73,17 +73,18 @@ void Recorder::inspect_together(Site& site, Region& region, const Request& reque
     }
     pending.erase(pending.begin() + kept, pending.end());
     if (is_joined) return;
-    const bool may_go_on = (reads || site.kind == Kind::Write) && request.lanes == ~0u &&
-                           !request.in_a_row && !request.same && !is_at_end(request);
+    const bool may_go_on =
+        (reads || site.kind == Kind::Write) && request.turn != ~0u &&
+        (!request.in_a_row || request.count() == 1) && !request.same && !is_at_end(request);
     if (!may_go_on) return inspect(site, region, request, warp);
     if (pending.size() == most_pending) inspect_pending(warp);
     pending.push_back({&site, &region, request});
     // Each lane's line is another, far from those before.
-    for (const uintptr_t at : request.at) {
-        const size_t spot = scattered((at - region.begin) >> region.shift);
+    for_each_of(request.lanes, [&](unsigned lane) {
+        const size_t spot = scattered((request.at[lane] - region.begin) >> region.shift);
         region.writes.prefetch(spot);
         region.reads.prefetch(spot);
-    }
+    });
 }
 
 void Recorder::inspect_pending(unsigned warp) {
@@ -125,6 +126,7 @@ void Recorder::inspect_rest(unsigned thread, unsigned from) {
     const unsigned count = trace->count(thread);
     for (unsigned turn = std::max(from, inspected[thread]); turn < count; turn++)
         inspect(thread, trace->get(thread, turn), turn);
+    inspect_pending(thread / warp_size);
     inspected[thread] = count;
 }
 
@@ -135,7 +137,7 @@ void Recorder::inspect(unsigned thread, Access access, unsigned turn) {
     request.add(thread % warp_size, access.address());
     Site& site = sites[access.site()];
     by_region(site, request, thread / warp_size, [&](Region& region, const Request& part) {
-        inspect(site, region, part, thread / warp_size);
+        inspect_together(site, region, part, thread / warp_size);
     });
 }
 
@@ -186,6 +188,7 @@ void Recorder::hand_over(uintptr_t address, bool takes, bool gives, Scope scope)
     const unsigned thread = block->rank, count = trace->count(thread);
     for (unsigned turn = inspected[thread]; turn + 1 < count; turn++)
         inspect(thread, trace->get(thread, turn), turn);
+    inspect_pending(thread / warp_size);
     inspected[thread] = std::max(inspected[thread], std::max(count, 1u) - 1);
     order.synchronise(address, thread, takes, gives, scope);
 }
@@ -346,7 +349,8 @@ void Recorder::inspect_runs(const Inspection& it) {
         }
     };
     const unsigned first = __builtin_ctz(request.lanes), lanes = request.count();
-    if (request.in_a_row && request.lanes >> first == (lanes < warp_size ? 1u << lanes : 0) - 1)
+    if (request.times == 1 && request.in_a_row &&
+        request.lanes >> first == (lanes < warp_size ? 1u << lanes : 0) - 1)
         return inspect_row(first, lanes, true);
     for_each_of(request.lanes, [&](unsigned lane) { inspect_row(lane, request.times, false); });
 }

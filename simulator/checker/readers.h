@@ -17,7 +17,7 @@ class Readers {
     void make(size_t cells, bool everywhere) {
         if (!latest.empty()) return;
         latest.make(cells, everywhere);
-        of_past_blocks.make(cells, everywhere);
+        of_past_blocks.make(cells, everywhere, false);
     }
 
     // `ratio` cells for each of before.

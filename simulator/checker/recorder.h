@@ -129,6 +129,11 @@ class Recorder final : public Watcher {
     SIMULATOR_INLINE void access_at(const Slot& slot, uintptr_t address, unsigned size) {
         if (mode == Mode::Bounds)
             return slot.is_private ? void() : note_in_bounds<kind>(address, size, slot);
+        access_in_trace<kind>(slot, address, size);
+    }
+    // Not inlined, so that blocks that are only kept within bounds pay for no registers of this.
+    template <Kind kind>
+    [[gnu::noinline]] void access_in_trace(const Slot& slot, uintptr_t address, unsigned size) {
         if (slot.is_private) {
             if (asynchronous.watches_registers)
                 asynchronous.look_at_register(address, size, kind, sites[slot.id]);

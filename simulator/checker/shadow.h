@@ -73,11 +73,13 @@ class Table {
         if (entries) __builtin_prefetch(entries.get() + scattered, 1);
     }
 
-    // everywhere: will most entries be used? Else large pages would be memory for nothing.
-    void make(size_t count, bool everywhere) {
+    // everywhere: will most entries be used? Else large pages would be memory for nothing. soon:
+    // will some on most pages? To ask for them one by one, as they are used, takes longer.
+    void make(size_t count, bool everywhere, bool soon = false) {
         const size_t bytes = whole_pages(count) * sizeof(T);
+        const int populate = soon && bytes <= within_reach / 8 ? MAP_POPULATE : 0;
         void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | populate, -1, 0);
         if (memory == MAP_FAILED) throw std::bad_alloc();
         entries = {static_cast<T*>(memory), Unmap{bytes}};
         if (everywhere && bytes > within_reach) madvise(memory, bytes, MADV_HUGEPAGE);

@@ -43,9 +43,9 @@ SIMULATOR_INLINE auto with_count(const Run& run, Call call) {
 class Touches {
   public:
     bool empty() const { return lines.empty(); }
-    void make(size_t count, bool everywhere) {
+    void make(size_t count, bool everywhere, bool soon = true) {
         const size_t in_lines = whole_pages(count) >> log_line;
-        lines.make(in_lines, everywhere);
+        lines.make(in_lines, everywhere, soon);
         values.make(in_lines, everywhere);
         cells.make(count, everywhere);
     }

@@ -87,14 +87,19 @@ struct Request {
     }
     unsigned count() const { return __builtin_popcount(lanes); }
 
-    // Makes it one with a later one at the same place, if all lanes of the warp go on there.
+    // Makes it one with a later one at the same place, if the lanes go on there.
     bool join(const Request& next) {
         const unsigned step = times == 1 ? next.turn - turn : stride;
-        if (~(lanes & next.lanes) || size != next.size || next.turn != turn + times * step)
+        if (lanes != next.lanes || size != next.size || next.turn != turn + times * step)
             return false;
         uint64_t other = 0;
-        for (unsigned lane = 0; lane < warp_size; lane++)
+        const auto compare = [&](unsigned lane) {
             other |= next.at[lane] ^ (at[lane] + times * size);
+        };
+        if (lanes == ~0u)  // in vectors
+            for (unsigned lane = 0; lane < warp_size; lane++) compare(lane);
+        else
+            for_each_of(lanes, compare);
         if (other) return false;
         stride = step;
         times++;
