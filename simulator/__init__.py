@@ -90,4 +90,6 @@ CHECK_FLAGS = [
     "--param=tsan-instrument-func-entry-exit=0",
     "--param=tsan-distinguish-volatile=1",
 ]
-CHECK_LINK_FLAGS = ["-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset"]
+_NEW, _DELETE = ("_Znwm", "_Znam"), ("_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
+_WRAPPED = ("memcpy", "memmove", "memset", "malloc", "free", *_NEW, *_DELETE)
+CHECK_LINK_FLAGS = [f"-Wl,--wrap={name}" for name in _WRAPPED]

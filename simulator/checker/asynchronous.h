@@ -172,6 +172,7 @@ class Asynchronous final : public WorkWatcher {
     void end(uint32_t id);
     Work* find(uint32_t id);
     void touch(Site& site, uintptr_t begin, size_t bytes, size_t granularity);
+    void trace(const Site& site, uintptr_t at, unsigned size);
     void count_bulk(Site& site, uintptr_t begin, size_t bytes);
     void note_wait(const Site& at, size_t in_flight);
     template <class Visit>

@@ -98,6 +98,7 @@ bool Recorder::look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind) {
     }
     Region* region = find(address);
     if (!region || !region->holds(address, size)) {
+        if (look_in_heap(slot, address, size)) return true;
         outside(sites[slot.id], address, size);
         return false;
     }
@@ -105,6 +106,17 @@ bool Recorder::look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind) {
     slot.begin = region->begin;
     slot.size = region->end - region->begin;
     slot.is_private = region->type == Region::Private;
+    return true;
+}
+
+// Whether a kernel has taken this memory.
+bool Recorder::look_in_heap(Slot& slot, uintptr_t address, unsigned size) {
+    auto it = heap.upper_bound(address);
+    if (it == heap.begin() || address + size > (--it)->first + it->second) return false;
+    note_ends(slot.id);
+    slot.begin = it->first;
+    slot.size = it->second;
+    slot.is_private = true;
     return true;
 }
 

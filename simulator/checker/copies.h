@@ -20,7 +20,6 @@ void Asynchronous::begin_block(Block& block) {
     OfBlock& it = blocks[&block];
     it = {};
     it.block = &block;
-    it.fences.resize(max_threads);
     is_watching = open_works || block.cluster;
     watches_registers = false;
     if (!block.cluster) mbarriers.clear(), tiles.clear();
@@ -140,6 +139,14 @@ void Asynchronous::note_wait(const Site& at, size_t in_flight) {
 
 // ---- cp.async
 
+// These are requests of the warp: as a thread's own accesses are, they are traced.
+void Asynchronous::trace(const Site& site, uintptr_t at, unsigned size) {
+    const Access access(at, size, site.id);
+    const Access* const added = recorder.trace->add(recorder.block->rank, access);
+    if (!added) return recorder.inspect_at_once(access);
+    recorder.trace->value_of(added) = 0;  // what is copied is not known yet
+}
+
 void Asynchronous::copy(const AsyncCopy& copy, const char* what, const char* file, int line) {
     Site& from = site_of(what, file, line, Kind::Read, false);
     Site& to = site_of(what, file, line, Kind::Write, false);
@@ -155,11 +162,6 @@ void Asynchronous::copy(const AsyncCopy& copy, const char* what, const char* fil
     const uint32_t id = begin(to, nullptr);
     Mine& it = mine();
     it.copies.push_back({copy, it.batches, id});
-    // These are requests of the warp: as a thread's own accesses are, they are traced.
-    const auto trace = [&](Site& site, uintptr_t at, unsigned size) {
-        const Access access(at, size, site.id);
-        if (!recorder.trace->add(recorder.block->rank, access)) recorder.inspect_at_once(access);
-    };
     for (size_t i = 0; i < copy.count && !is_outside; i++)
         trace(from, uintptr_t(copy.from) + i * copy.stride, copy.piece);
     for (size_t i = 0; i < copy.count; i++) {
@@ -185,12 +187,12 @@ void Asynchronous::copies_done(size_t prior, const char* file, int line) {
         done.issuer = recorder.block->rank;
         for (size_t i = 0; i < own.copy.count; i++) {
             const uintptr_t at = uintptr_t(own.copy.to) + i * own.copy.stride;
-            touch(done, at, own.copy.piece, 16);
+            trace(done, at, own.copy.piece);
             writes.clear(at, own.copy.piece, own.id);
         }
         if (own.copy.zeros) {
             const uintptr_t end = uintptr_t(own.copy.to) + own.copy.count * own.copy.piece;
-            touch(done, end, own.copy.zeros, 16);
+            for (unsigned i = 0; i < own.copy.zeros; i++) trace(done, end + i, 1);
             writes.clear(end, own.copy.zeros, own.id);
         }
         end(own.id);

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 #include "clocks.h"
-#include "shadow.h"
+#include "touches.h"
 #include "trace.h"
 
 namespace simulator {
@@ -185,6 +185,11 @@ class Order {
         if (here.learnt.empty() || !here.learnt[thread]) return false;
         return here.learnt[thread]->knows(
             is_own ? here.serial : block_at(before.time), before.thread, before.time);
+    }
+
+    // What is_ordered says without clocks, for what touches memory from `begin` on.
+    Known known_to_warp(unsigned warp, uint32_t begin) const {
+        return {begin, block_begin, here.last_barrier, here.last_meeting[warp]};
     }
 
     // The serial number of the block that ran at a time.

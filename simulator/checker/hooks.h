@@ -84,6 +84,25 @@ SIMULATOR_HOOK void* __wrap_memset(void* to, int byte, size_t bytes) {
         reinterpret_cast<uintptr_t>(to), bytes, SIMULATOR_CALLED_FROM);
     return memset(to, byte, bytes);
 }
+// What a kernel takes from the heap, and gives back.
+SIMULATOR_HOOK void* __wrap_malloc(size_t bytes) { return recorder.took(malloc(bytes), bytes); }
+SIMULATOR_HOOK void* __wrap__Znwm(size_t bytes) {
+    return recorder.took(operator new(bytes), bytes);
+}
+SIMULATOR_HOOK void* __wrap__Znam(size_t bytes) {
+    return recorder.took(operator new[](bytes), bytes);
+}
+#define SIMULATOR_GIVES_BACK(name, call) \
+    SIMULATOR_HOOK void __wrap_##name {  \
+        recorder.gave_back(memory);      \
+        call(memory);                    \
+    }
+SIMULATOR_GIVES_BACK(free(void* memory), free)
+SIMULATOR_GIVES_BACK(_ZdlPv(void* memory), operator delete)
+SIMULATOR_GIVES_BACK(_ZdlPvm(void* memory, size_t), operator delete)
+SIMULATOR_GIVES_BACK(_ZdaPv(void* memory), operator delete[])
+SIMULATOR_GIVES_BACK(_ZdaPvm(void* memory, size_t), operator delete[])
+#undef SIMULATOR_GIVES_BACK
 
 // Atomics. The order that is asked for is the strongest here, as it is for the simulator's own: but
 // what loads with another one than `acquire` is of the simulator's making, and counts as nothing,

@@ -35,16 +35,61 @@ void Recorder::flush_in_step(unsigned warp, const unsigned (&count)[warp_size], 
         const bool same = turn < *least ? trace->gather(warp, turn, request)
                                         : trace->gather(warp, turn, request, count);
         if (!same) {
+            inspect_pending(warp);
             if (inspects) inspect(warp, turn);
             if (is_counting) count_out_of_step(warp, count, turn);
             return;
         }
         Site& site = sites[request.site];
         by_region(site, request, warp, [&](Region& region, const Request& part) {
-            if (inspects) inspect(site, region, part, warp);
+            if (inspects) inspect_together(site, region, part, warp);
             if (is_counting) account(site, region, part);
         });
     }
+    inspect_pending(warp);
+}
+
+// Lanes that go down a row each do so for many turns, in which each stays within a line of a table.
+// Such requests are put together until its end, or until another wants the same memory.
+void Recorder::inspect_together(Site& site, Region& region, const Request& request, unsigned warp) {
+    const auto is_at_end = [&](const Request& it) {
+        const uintptr_t end = it.at[__builtin_ctz(it.lanes)] + it.times * it.size - region.begin;
+        return end % (line_cells << region.shift) == 0;
+    };
+    const bool reads = site.kind == Kind::Read;
+    bool is_joined = false;
+    size_t kept = 0;
+    for (Pending& it : pending) {
+        const bool is_its = it.site == &site && it.region == &region;
+        const bool joins = is_its && it.request.join(request);
+        const bool stays =
+            joins ? !is_at_end(it.request)
+                  : it.region != &region || (!is_its && reads && it.site->kind == Kind::Read);
+        is_joined |= joins;
+        if (!stays)
+            inspect(*it.site, region, it.request, warp);
+        else if (&it != &pending[kept++])
+            pending[kept - 1] = it;
+    }
+    pending.erase(pending.begin() + kept, pending.end());
+    if (is_joined) return;
+    const bool may_go_on =
+        (reads || site.kind == Kind::Write) && request.turn != ~0u &&
+        (!request.in_a_row || request.count() == 1) && !request.same && !is_at_end(request);
+    if (!may_go_on) return inspect(site, region, request, warp);
+    if (pending.size() == most_pending) inspect_pending(warp);
+    pending.push_back({&site, &region, request});
+    // Each lane's line is another, far from those before.
+    for_each_of(request.lanes, [&](unsigned lane) {
+        const size_t spot = scattered((request.at[lane] - region.begin) >> region.shift);
+        region.writes.prefetch(spot);
+        region.reads.prefetch(spot);
+    });
+}
+
+void Recorder::inspect_pending(unsigned warp) {
+    for (Pending& it : pending) inspect(*it.site, *it.region, it.request, warp);
+    pending.clear();
 }
 
 // From a turn on, a lane's k-th access at a place goes with the others' k-th there.
@@ -81,6 +126,7 @@ void Recorder::inspect_rest(unsigned thread, unsigned from) {
     const unsigned count = trace->count(thread);
     for (unsigned turn = std::max(from, inspected[thread]); turn < count; turn++)
         inspect(thread, trace->get(thread, turn), turn);
+    inspect_pending(thread / warp_size);
     inspected[thread] = count;
 }
 
@@ -91,7 +137,7 @@ void Recorder::inspect(unsigned thread, Access access, unsigned turn) {
     request.add(thread % warp_size, access.address());
     Site& site = sites[access.site()];
     by_region(site, request, thread / warp_size, [&](Region& region, const Request& part) {
-        inspect(site, region, part, thread / warp_size);
+        inspect_together(site, region, part, thread / warp_size);
     });
 }
 
@@ -142,6 +188,7 @@ void Recorder::hand_over(uintptr_t address, bool takes, bool gives, Scope scope)
     const unsigned thread = block->rank, count = trace->count(thread);
     for (unsigned turn = inspected[thread]; turn + 1 < count; turn++)
         inspect(thread, trace->get(thread, turn), turn);
+    inspect_pending(thread / warp_size);
     inspected[thread] = std::max(inspected[thread], std::max(count, 1u) - 1);
     order.synchronise(address, thread, takes, gives, scope);
 }
@@ -203,18 +250,40 @@ bool Recorder::may_coincide(const Touch& before, const Touch& touch) const {
     return is_in_block || (one != Strength::AtomicInBlock && other != Strength::AtomicInBlock);
 }
 
+// What the accesses of a request have in common.
+struct Recorder::Inspection {
+    Site& site;
+    Region& region;
+    const Request& request;
+    unsigned first_thread;  // of the warp
+    unsigned cells;         // of each access
+    Strength strength;
+    bool reads, writes;  // else it changes, as others may at the same time
+    uint32_t begin;  // what was touched before is no matter: another launch's, or another block's
+    // What was done to the region since then, and is to be compared with.
+    bool was_written, was_changed, was_read, must_be_written;
+};
+
 void Recorder::inspect(Site& site, Region& region, const Request& request, unsigned warp) {
     region.refine(request.size | (request.first - region.begin) | request.differ, !is_sampled);
-    const unsigned cells = std::max(1u, request.size >> region.shift);
-    const Strength strength = strength_of(site);
-    const bool reads = only_reads(site.kind), writes = site.kind == Kind::Write;
-    const bool changes = !reads && !writes;  // as others may at the same time
-    // What was touched before has nothing to do with this launch, or with this block's array.
     const uint32_t begin = region.is_shared() ? order.shared_begin : order.launch_begin;
-    const bool was_written = region.last_write >= begin || (writes && !request.apart);
-    const bool was_changed = region.last_atomic >= begin;
-    const bool was_read = !reads && region.last_read >= begin;
-    const bool must_be_written =
+    const bool reads = only_reads(site.kind), writes = site.kind == Kind::Write;
+    const bool changes = !reads && !writes;
+    Inspection it{
+        site,
+        region,
+        request,
+        warp * warp_size,
+        std::max(1u, request.size >> region.shift),
+        strength_of(site),
+        reads,
+        writes,
+        begin};
+    it.was_written = region.last_write >= begin ||
+                     (writes && (!request.apart || request.times > 1));  // by itself, perhaps
+    it.was_changed = region.last_atomic >= begin;
+    it.was_read = !reads && region.last_read >= begin;
+    it.must_be_written =
         (reads || (is_atomic(site.kind) && site.kind != Kind::Store)) && site.role != Role::Done &&
         (region.is_shared() ? !block->cluster || asynchronous.is_own(region)
                             : region.type == Region::Fresh && !region.written_before);
@@ -229,78 +298,122 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     region.atomic_requests += changes;
     if (!reads && !region.written_by) region.written_by = &site;
 
-    const unsigned now = order.now, id = site.id, first_thread = warp * warp_size;
+    const bool is_plain = site.kind == Kind::Read || writes;
+    const bool is_in_runs =
+        !(((request.first - region.begin) | request.differ) & (request.size - 1));
+    if (is_plain && !request.same && is_in_runs && it.cells <= line_cells && !it.was_changed &&
+        !site.is_by_proxy)
+        return inspect_runs(it);
     // All lanes that want the same are noted at once.
-    const uint32_t lanes = request.same ? 1 : request.lanes;
-    const auto with_value = [&](Touch touch) {
-        if (writes && request.turn != ~0u) touch.value = trace->value(touch.thread, request.turn);
-        return touch;
+    const bool compares = it.was_written || it.was_changed || it.was_read || it.must_be_written;
+    const uint32_t first = request.lanes & -request.lanes;
+    for_each_of(request.same && !compares ? first : request.lanes, [&](unsigned lane) {
+        for (unsigned i = 0; i < request.times; i++) inspect_access(it, lane, i);
+    });
+}
+
+// Run by run. Where one is not certain to come after what was there before, access by access.
+void Recorder::inspect_runs(const Inspection& it) {
+    const Request& request = it.request;
+    const Known known = order.known_to_warp(it.first_thread / warp_size, it.begin);
+    const uint32_t written_since =
+        !it.must_be_written     ? 0
+        : it.region.is_shared() ? it.begin
+                                : settled;
+    const unsigned log_cells = __builtin_ctz(it.cells);
+    // So many accesses of a lane, from its i-th on, or of a lane and those after it.
+    const auto inspect_run =
+        [&](size_t cell, unsigned lane, unsigned i, unsigned accesses, bool is_lanes) {
+            const Touch touch(order.now, it.first_thread + lane, it.site.id, it.strength);
+            Run run{scattered(cell), accesses << log_cells, is_lanes ? log_cells : log_line, touch};
+            if (it.writes && request.turn != ~0u)
+                for (unsigned k = 0; k < accesses; k++)
+                    run.set_value(k << log_cells, it.cells,
+                                  is_lanes ? value_of(it, lane + k, i) : value_of(it, lane, i + k));
+            const bool is_in_order =
+                it.writes ? it.region.write_in_order(run, known, it.was_written, it.was_read)
+                          : it.region.read_in_order(run, known, it.was_written, written_since);
+            if (is_in_order) return;
+            for (unsigned k = 0; k < accesses; k++)
+                is_lanes ? inspect_access(it, lane + k, i) : inspect_access(it, lane, i + k);
+        };
+    // In lines.
+    const auto inspect_row = [&](unsigned lane, unsigned accesses, bool is_lanes) {
+        const size_t first = (request.at[lane] - it.region.begin) >> it.region.shift;
+        for (unsigned done = 0; done < accesses;) {
+            const size_t cell = first + (size_t(done) << log_cells);
+            const unsigned room = (line_cells - cell % line_cells) >> log_cells;
+            const unsigned count = std::min(room, accesses - done);
+            inspect_run(cell, is_lanes ? lane + done : lane, is_lanes ? 0 : done, count, is_lanes);
+            done += count;
+        }
     };
-    // Not inlined, this would be a sixth of a check.
-    const auto note = [&](size_t spot, Touch touch) __attribute__((always_inline)) {
-        const uint32_t those = request.same ? request.lanes : 1u << touch.thread % warp_size;
-        if (writes)
-            region.write(spot, with_value(touch));
-        else if (changes)
-            region.change(spot, touch, those, order, begin);
-        else
-            region.read(spot, touch, those, order, begin);
+    const unsigned first = __builtin_ctz(request.lanes), lanes = request.count();
+    if (request.times == 1 && request.in_a_row &&
+        request.lanes >> first == (lanes < warp_size ? 1u << lanes : 0) - 1)
+        return inspect_row(first, lanes, true);
+    for_each_of(request.lanes, [&](unsigned lane) { inspect_row(lane, request.times, false); });
+}
+
+unsigned Recorder::value_of(const Inspection& it, unsigned lane, unsigned i) const {
+    return trace->value(it.first_thread + lane, it.request.turn + i * it.request.stride);
+}
+
+// Of a lane, the i-th of its accesses in this request.
+void Recorder::inspect_access(const Inspection& it, unsigned lane, unsigned i) {
+    Region& region = it.region;
+    const Site& site = it.site;
+    const Request& request = it.request;
+    const uintptr_t address = request.at[lane] + i * request.size;
+    const size_t first = (address - region.begin) >> region.shift;
+    const unsigned thread = it.first_thread + lane;
+    const uint32_t begin = it.begin;
+    Touch touch(order.now, thread, site.id, it.strength);
+    if (it.writes && request.turn != ~0u) touch.value = value_of(it, lane, i);
+    if (it.must_be_written && !is_any_written(region, first, it.cells, begin))
+        report(at("uninitialised", site, &region, address, request.size, thread));
+    const auto compare = [&](const Touch& before) {
+        if (site.role != Role::Done && !may_coincide(before, touch))
+            race(before, touch, region, address, request.size);
     };
-    if (!was_written && !was_changed && !was_read && !must_be_written) {  // nothing to compare with
-        for (unsigned k = 0; k < cells; k++) {
-            size_t spots[warp_size];
-            for (unsigned lane = 0; lane < warp_size; lane++)  // of all: so it is done in vectors
-                spots[lane] = scattered(((request.at[lane] - region.begin) >> region.shift) + k);
-            for_each_of(lanes, [&](unsigned lane) {
-                note(spots[lane], Touch(now, first_thread + lane, id, strength));
+    const bool notes = !request.same || it.writes || lane == unsigned(__builtin_ctz(request.lanes));
+    const uint32_t noted = request.same ? request.lanes : 1u << lane;
+    for (size_t cell = first; cell < first + it.cells; cell++) {
+        const size_t spot = scattered(cell);
+        if (site.is_by_proxy) asynchronous.cross_proxies(site, region, spot, touch, address);
+        if (it.was_written) {
+            const Touch before = region.writes.get(spot);
+            if (before.time >= begin && !order.is_ordered(before, thread)) compare(before);
+        }
+        if (it.was_changed) {
+            // Who has changed it by an atomic comes after the atomics before that one.
+            const Touch own = it.writes ? region.atomics.of(spot, thread, begin) : Touch();
+            region.atomics.for_each_unordered(spot, thread, order, begin, [&](const Touch& before) {
+                if (own.time <= before.time || !may_coincide(before, own)) compare(before);
             });
         }
-        return;
-    }
-    const bool notes_once = request.same && !writes;
-    for_each_of(request.lanes, [&](unsigned lane) {
-        const uintptr_t address = request.at[lane];
-        const size_t first = (address - region.begin) >> region.shift;
-        const unsigned thread = first_thread + lane;
-        const Touch touch(now, thread, id, strength);
-        if (must_be_written && !is_any_written(region, first, cells, begin))
-            report(at("uninitialised", site, &region, address, request.size, thread));
-        const auto compare = [&](const Touch& before) {
-            if (site.role != Role::Done && !may_coincide(before, touch))
-                race(before, with_value(touch), region, address, request.size);
-        };
-        for (size_t cell = first; cell < first + cells; cell++) {
-            const size_t spot = scattered(cell);
-            if (site.is_by_proxy) asynchronous.cross_proxies(site, region, spot, touch, address);
-            if (was_written) {
-                const Touch& before = region.writes.at(spot);
-                if (before.time >= begin && !order.is_ordered(before, thread)) compare(before);
-            }
-            if (was_changed) {
-                // Who has changed it by an atomic comes after the atomics before that one.
-                const Touch own = writes ? region.atomics.of(spot, thread, begin) : Touch();
-                region.atomics.for_each_unordered(
-                    spot, thread, order, begin, [&](const Touch& before) {
-                        if (own.time <= before.time || !may_coincide(before, own)) compare(before);
-                    });
-            }
-            if (was_read) {
-                region.reads.for_each_unordered(spot, thread, order, begin, compare);
-                if (site.kind == Kind::Exchange) note_guess(region, spot, thread, begin);
-            }
-            if (reads && is_volatile(site.kind)) note_waiting(region, spot, touch);
-            if (writes) {  // it stands for the others from now on
-                if (was_read) region.reads.settle(spot);
-                if (was_changed) region.atomics.settle(spot);
-            }
-            if (!notes_once || lane == unsigned(__builtin_ctz(request.lanes))) note(spot, touch);
+        if (it.was_read) {
+            region.reads.for_each_unordered(spot, thread, order, begin, compare);
+            if (site.kind == Kind::Exchange) note_guess(region, spot, thread, begin);
         }
-    });
+        if (it.reads && is_volatile(site.kind)) note_waiting(region, spot, touch);
+        if (it.writes) {  // it stands for the others from now on
+            if (it.was_read) region.reads.settle(spot);
+            if (it.was_changed) region.atomics.settle(spot);
+        }
+        if (!notes) continue;
+        if (it.writes)
+            region.write(spot, touch);
+        else if (it.reads)
+            region.read(spot, touch, noted, order, begin);
+        else
+            region.change(spot, touch, noted, order, begin);
+    }
 }
 
 // A volatile read of the same by the same thread as before: it waits for a change.
 void Recorder::note_waiting(const Region& region, size_t spot, const Touch& touch) {
-    const Touch& before = region.reads.last_of(spot);
+    const Touch before = region.reads.last_of(spot);
     if (before.time >= order.launch_begin && before.thread == touch.thread &&
         before.site == touch.site && order.is_of_running_block(before.time))
         sites[touch.site].waits = true;
@@ -316,7 +429,7 @@ void Recorder::note_guess(const Region& region, size_t spot, unsigned thread, ui
 bool Recorder::is_any_written(const Region& region, size_t first, unsigned cells, uint32_t begin) {
     for (size_t cell = first; cell < first + cells; cell++)
         if (!region.writes.empty() &&
-            (region.writes[cell].time >= (region.is_shared() ? begin : settled) ||
+            (region.last_write_of(cell).time >= (region.is_shared() ? begin : settled) ||
              region.atomics.is_touched(cell, begin)))
             return true;
     // By a block that is not traced, perhaps.

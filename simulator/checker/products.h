@@ -111,7 +111,8 @@ void Asynchronous::read_matrix(uint64_t bits, bool is_transposed, uint32_t first
         const Tile& its = tile->second;
         const Region* region = recorder.region_at(start);
         const size_t cell = region ? (start - region->begin) >> region->shift : 0;
-        const Touch written = region && !region->writes.empty() ? region->writes[cell] : Touch();
+        const Touch written =
+            region && !region->writes.empty() ? region->last_write_of(cell) : Touch();
         const bool is_its = written.time >= recorder.order.block_begin &&
                             (written.site == its.asked->id || written.site == its.done->id);
         if (is_its && its.swizzle != descriptor.swizzle)

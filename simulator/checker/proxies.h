@@ -16,6 +16,7 @@ void Asynchronous::fence(ProxyFence fence) {
     OfBlock& of = of_block();
     const uint32_t time = ++recorder.order.now;
     recorder.order.now++;
+    if (of.fences.empty()) of.fences.resize(max_threads);
     of.fences[rank].push_back(time);
     of.all_fences.push_back({time, rank});
 }
@@ -24,6 +25,7 @@ void Asynchronous::fence(ProxyFence fence) {
 // thread does now.
 bool Asynchronous::is_fenced(const Touch& before, unsigned thread) {
     OfBlock& of = of_block();
+    if (of.all_fences.empty()) return false;
     const auto is_known = [&](uint32_t time, unsigned by) {
         return recorder.order.is_ordered(Touch(time, by, 0, Strength::Plain), thread);
     };
@@ -62,7 +64,7 @@ void Asynchronous::cross_proxies(const Site& site, Region& region, size_t spot, 
         finding.message = "no fence.proxy.async comes between the two";
         recorder.report(finding);
     };
-    if (!region.writes.empty()) cross(region.writes.at(spot), true);
+    if (!region.writes.empty()) cross(region.writes.get(spot), true);
     if (site.kind == Kind::Read || region.reads.empty()) return;
     region.reads.for_each_last(spot, [&](const Touch& read) { cross(read, false); });
 }

@@ -13,10 +13,11 @@ namespace {
 class Readers {
   public:
     bool empty() const { return latest.empty(); }
+    void prefetch(size_t spot) const { latest.prefetch(spot); }
     void make(size_t cells, bool everywhere) {
         if (!latest.empty()) return;
         latest.make(cells, everywhere);
-        of_past_blocks.make(cells, everywhere);
+        of_past_blocks.make(cells, everywhere, false);
     }
 
     // `ratio` cells for each of before.
@@ -47,11 +48,39 @@ class Readers {
             note_another(spot, touch, lanes, order, begin, cells);
     }
 
+    // The same of a run, if those who have touched its cells surely come before. Else nothing is
+    // noted. Adds to `fresh` how many of the cells nobody has touched yet.
+    SIMULATOR_INLINE bool note_in_order(const Run& run, const Known& known, size_t& fresh) {
+        if (!latest.come_before(run, known)) return false;
+        fresh += run.count - latest.count_since(run, settled);
+        latest.put(run);
+        return true;
+    }
+
+    // Whether all that count surely come before a run; then a plain write may stand for them.
+    SIMULATOR_INLINE bool are_before(const Run& run, const Known& known) const {
+        return latest.count_since(run, known.begin) == 0 ||
+               (latest.come_before(run, known) &&
+                of_past_blocks.count_since(run, known.begin) == 0);
+    }
+    void settle(const Run& run, int64_t begin) {
+        if (latest.count_since(run, begin) == 0) return;
+        if (latest.count_since(run, settled) < run.count ||
+            of_past_blocks.count_since(run, settled)) {
+            for (unsigned i = 0; i < run.count; i++) settle(run.spot + i);
+            return;
+        }
+        Run nobodys = run;
+        nobodys.first.time = settled;
+        nobodys.values = 0;
+        latest.put(nobodys);
+    }
+
     // visit(touch) for those that do not come before what the thread does now: of each warp one.
     template <class Visit>
     void for_each_unordered(size_t spot, unsigned thread, const Order& order, uint32_t begin,
                             Visit visit) const {
-        const Touch& last = latest.at(spot);
+        const Touch last = latest.get(spot);
         if (last.time < begin) return;
         if (!last.in_crowd) {
             if (!order.is_ordered(last, thread)) visit(last);
@@ -67,20 +96,20 @@ class Readers {
                 }
             }
         }
-        const Touch& past = of_past_blocks.at(spot);
+        const Touch past = of_past_blocks.get(spot);
         if (past.time >= begin && !order.is_ordered(past, thread)) visit(past);
     }
 
     // Whoever has touched a cell at last, of the running block and of those before.
     template <class Visit>
     void for_each_last(size_t spot, Visit visit) const {
-        visit(latest.at(spot));
-        visit(of_past_blocks.at(spot));
+        visit(latest.get(spot));
+        visit(of_past_blocks.get(spot));
     }
 
     // The thread's own last touch of a cell, if it is still known.
     Touch of(size_t spot, unsigned thread, uint32_t begin) const {
-        const Touch& last = latest.at(spot);
+        const Touch last = latest.get(spot);
         if (last.time < begin) return {};
         if (!last.in_crowd) return last.thread == thread ? last : Touch();
         for (const Group& group : members[crowds.at(spot) - 1])
@@ -92,15 +121,15 @@ class Readers {
 
     // A plain write stands for all of them from now on.
     void settle(size_t spot) {
-        latest.at(spot).time = std::min(latest.at(spot).time, settled);
-        of_past_blocks.at(spot).time = std::min(of_past_blocks.at(spot).time, settled);
+        if (latest.get(spot).time > settled) latest.at(spot).time = settled;
+        if (of_past_blocks.get(spot).time > settled) of_past_blocks.at(spot).time = settled;
     }
 
     bool is_touched(size_t cell, uint32_t begin) const {
-        return !latest.empty() && latest[cell].time >= begin;
+        return !latest.empty() && latest.get(scattered(cell)).time >= begin;
     }
 
-    const Touch& last_of(size_t spot) const { return latest.at(spot); }
+    Touch last_of(size_t spot) const { return latest.get(spot); }
 
   private:
     struct Group {

@@ -102,18 +102,38 @@ class Recorder final : public Watcher {
     void stood(const Block& block, const std::vector<Standing>& threads) override;
     void end_late_launch() override;
 
+    // What the hooks look up: a site, and the memory that it touched last.
+    struct alignas(32) Slot {
+        uintptr_t pc, begin;
+        size_t size;
+        uint16_t id;
+        bool is_private;
+
+        SIMULATOR_INLINE bool takes(uintptr_t address, unsigned bytes) const {
+            const size_t offset = address - begin;
+            return offset < size && bytes <= size - offset && !(address & (bytes - 1));
+        }
+    };
+
     // ---- from the hooks
 
     template <Kind kind>
     SIMULATOR_INLINE void access(uintptr_t address, unsigned size, uintptr_t pc) {
         if (mode == Mode::Off) return;
-        const Slot& slot = slot_of(pc);
-        const size_t offset = address - slot.begin;
-        if (slot.pc != pc || offset >= slot.size || size > slot.size - offset ||
-            (address & (size - 1)))
+        const Slot& slot = table[pc % slots];  // where it nearly always is
+        if (slot.pc != pc || !slot.takes(address, size))
             return access_elsewhere<kind>(address, size, pc);
+        access_at<kind>(slot, address, size);
+    }
+    template <Kind kind>
+    SIMULATOR_INLINE void access_at(const Slot& slot, uintptr_t address, unsigned size) {
         if (mode == Mode::Bounds)
             return slot.is_private ? void() : note_in_bounds<kind>(address, size, slot);
+        access_in_trace<kind>(slot, address, size);
+    }
+    // Not inlined, so that blocks that are only kept within bounds pay for no registers of this.
+    template <Kind kind>
+    [[gnu::noinline]] void access_in_trace(const Slot& slot, uintptr_t address, unsigned size) {
         if (slot.is_private) {
             if (asynchronous.watches_registers)
                 asynchronous.look_at_register(address, size, kind, sites[slot.id]);
@@ -182,6 +202,16 @@ class Recorder final : public Watcher {
     void beyond_array(const WrongIndex& wrong, uint64_t index, const void* from);
     uintptr_t misaligned_pointer = 0;
 
+    // A kernel has taken memory by `new` or malloc, or gives some back. Until then it is known, and
+    // only its bounds are looked at.
+    void* took(void* memory, size_t bytes) {
+        if (mode != Mode::Off && memory) heap[reinterpret_cast<uintptr_t>(memory)] = bytes;
+        return memory;
+    }
+    void gave_back(void* memory) {
+        if (!heap.empty() && heap.erase(reinterpret_cast<uintptr_t>(memory))) forget_places();
+    }
+
     WorkWatcher* work() override { return mode == Mode::Full ? &asynchronous : nullptr; }
 
     Asynchronous asynchronous;
@@ -189,13 +219,6 @@ class Recorder final : public Watcher {
   private:
     friend class Asynchronous;
 
-    // What the hooks look up: a site, and the memory that it touched last.
-    struct alignas(32) Slot {
-        uintptr_t pc, begin;
-        size_t size;
-        uint16_t id;
-        bool is_private;
-    };
     static constexpr size_t slots = 4 * most_sites;
 
     Block* block = nullptr;
@@ -230,6 +253,9 @@ class Recorder final : public Watcher {
     size_t bytes_kept_back = 0;
     Region* freed_at(uintptr_t address);
 
+    std::map<uintptr_t, size_t> heap;  // of kernels: where it begins, and its bytes
+    bool look_in_heap(Slot& slot, uintptr_t address, unsigned size);
+
     std::vector<Region*> sorted;
     Slot table[slots] = {};  // of sites, by a hash of their addresses
 
@@ -237,6 +263,14 @@ class Recorder final : public Watcher {
     static constexpr unsigned waits_after = 1 << 12;
     uintptr_t last_address = 0;
     unsigned repeats = 0;
+    // Requests of the warp that is looked at, which may go on in its next turns.
+    struct Pending {
+        Site* site;
+        Region* region;
+        Request request;
+    };
+    static constexpr size_t most_pending = 16;
+    std::vector<Pending> pending;
     // Of each site: where the last of what it has written so ends.
     uintptr_t written_to[most_sites] = {};
     void note_ends(unsigned site);
@@ -288,8 +322,10 @@ class Recorder final : public Watcher {
     }
     template <Kind kind>
     [[gnu::noinline]] void access_elsewhere(uintptr_t address, unsigned size, uintptr_t pc) {
+        if (const Slot& slot = slot_of(pc); slot.pc == pc && slot.takes(address, size))
+            return access_at<kind>(slot, address, size);
         if (!look(pc, address, size, kind)) return;
-        if (!(address & (size - 1))) return access<kind>(address, size, pc);
+        if (!(address & (size - 1))) return access_at<kind>(slot_of(pc), address, size);
         // A structure of 16 bytes whose type wants only 8 of alignment comes as one access.
         if (size != 16 || address & 7 || address - misaligned_pointer < pointed_to)
             return misaligned(pc, address, size);
@@ -314,6 +350,12 @@ class Recorder final : public Watcher {
     void inspect(unsigned thread, Access access, unsigned turn = ~0u);
     void inspect_at_once(Access access);
     void inspect(Site& site, Region& region, const Request& request, unsigned warp);
+    void inspect_together(Site& site, Region& region, const Request& request, unsigned warp);
+    void inspect_pending(unsigned warp);
+    struct Inspection;
+    void inspect_runs(const Inspection& it);
+    void inspect_access(const Inspection& it, unsigned lane, unsigned i);
+    unsigned value_of(const Inspection& it, unsigned lane, unsigned i) const;
     bool may_coincide(const Touch& before, const Touch& touch) const;
     void note_waiting(const Region& region, size_t spot, const Touch& touch);
     void note_guess(const Region& region, size_t spot, unsigned thread, uint32_t begin);

@@ -87,6 +87,27 @@ struct Region {
         if (before.time < by_kernel) before.time = by_kernel, cells_written++;
         atomics.note(spot, touch, lanes, order, begin, cells());
     }
+    // Plain accesses to the cells of a run, if these surely come after all that was done there:
+    // else nothing is noted, and each cell needs a look. `was_`: that there is something to look
+    // at; written_since: when the cells must have been written, if they must.
+    SIMULATOR_INLINE bool read_in_order(const Run& run, const Known& known, bool was_written,
+                                        uint32_t written_since) {
+        if (was_written && !writes.come_before(run, known)) return false;
+        if (written_since && (writes.empty() || writes.count_since(run, written_since) < run.count))
+            return false;
+        return reads.note_in_order(run, known, cells_read);
+    }
+    SIMULATOR_INLINE bool write_in_order(const Run& run, const Known& known, bool was_written,
+                                         bool was_read) {
+        if (was_written && !writes.come_before(run, known)) return false;
+        if (was_read) {
+            if (!reads.are_before(run, known)) return false;
+            reads.settle(run, known.begin);
+        }
+        cells_written += run.count - writes.count_since(run, by_kernel);
+        writes.put(run);
+        return true;
+    }
     size_t bytes_written() const { return std::min(cells_written << shift, size); }
     size_t bytes_read() const { return std::min(cells_read << shift, size); }
     // The host writes so many bytes from there on.
@@ -98,9 +119,10 @@ struct Region {
         refine((from - begin) | (to - begin), everywhere);
         if (writes.empty()) writes.make(cells(), everywhere);
         for (size_t i = (from - begin) >> shift; i < (to - begin + cell_size() - 1) >> shift; i++)
-            if (!writes[i].time) writes[i].time = settled;
+            if (!is_written(i)) writes.at(scattered(i)).time = settled;
     }
-    bool is_written(size_t cell) const { return !writes.empty() && writes[cell].time; }
+    Touch last_write_of(size_t cell) const { return writes.get(scattered(cell)); }
+    bool is_written(size_t cell) const { return !writes.empty() && last_write_of(cell).time; }
 };
 
 // Fresh memory is filled with words that no kernel and no host is likely to write, each its own:
@@ -148,7 +170,7 @@ inline bool is_untouched(const Region& region, size_t cell) {
     const size_t in_word = 8 >> region.shift, first = cell & ~(in_word - 1);
     bool has_neighbour = false;
     for (size_t i = first; i < std::min(first + in_word, region.cells()); i++)
-        has_neighbour |= !region.writes.empty() && region.writes[i].time >= by_kernel;
+        has_neighbour |= !region.writes.empty() && region.last_write_of(i).time >= by_kernel;
     const uint64_t word = poison_at(begin);
     return has_neighbour &&
            !__builtin_memcmp(reinterpret_cast<const char*>(begin),

@@ -1,4 +1,5 @@
-// What the checker keeps beside memory, for each of its cells: who touched it last, and when.
+// What the checker keeps beside memory: tables, of who touched it last and when (touches.h), and of
+// what was fetched.
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
@@ -67,12 +68,18 @@ class Table {
     T& at(size_t scattered) { return entries.get()[scattered]; }
     const T& at(size_t scattered) const { return entries.get()[scattered]; }
     bool empty() const { return !entries; }
+    // It will be wanted soon.
+    void prefetch(size_t scattered) const {
+        if (entries) __builtin_prefetch(entries.get() + scattered, 1);
+    }
 
-    // everywhere: will most entries be used? Else large pages would be memory for nothing.
-    void make(size_t count, bool everywhere) {
+    // everywhere: will most entries be used? Else large pages would be memory for nothing. soon:
+    // will some on most pages? To ask for them one by one, as they are used, takes longer.
+    void make(size_t count, bool everywhere, bool soon = false) {
         const size_t bytes = whole_pages(count) * sizeof(T);
+        const int populate = soon && bytes <= within_reach / 8 ? MAP_POPULATE : 0;
         void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | populate, -1, 0);
         if (memory == MAP_FAILED) throw std::bad_alloc();
         entries = {static_cast<T*>(memory), Unmap{bytes}};
         if (everywhere && bytes > within_reach) madvise(memory, bytes, MADV_HUGEPAGE);
@@ -84,18 +91,6 @@ class Table {
         void operator()(T* memory) const { munmap(memory, bytes); }
     };
     std::unique_ptr<T, Unmap> entries{nullptr, Unmap{0}};
-};
-
-// A touch of each cell; at first nobody's.
-class Touches : public Table<Touch> {
-  public:
-    // `ratio` cells for each of before.
-    void split(size_t count, unsigned ratio, bool everywhere) {
-        if (empty()) return;
-        const Touches before = std::move(*this);
-        make(count, everywhere);
-        for (size_t i = 0; i < count; i++) (*this)[i] = before[i / ratio];
-    }
 };
 
 // How often memory must be asked for sectors: by a block each time that it wants one, but only once

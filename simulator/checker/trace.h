@@ -60,10 +60,12 @@ SIMULATOR_INLINE void for_each_of(uint32_t lanes, Visit visit) {
     for (; lanes; lanes &= lanes - 1) visit(unsigned(__builtin_ctz(lanes)));
 }
 
-// The addresses of lanes of a warp; at one place, at one time.
+// The addresses of lanes of a warp; at one place, at one time. Or at several times, where each of
+// the lanes goes on at the end of its last access.
 struct Request {
     uint32_t lanes = 0;
     unsigned turn = ~0u;  // of these accesses in their threads' traces, if they are there
+    unsigned times = 1, stride = 0;  // each lane's accesses, and the turns from one to the next
     unsigned site = 0;
     unsigned size = 0;      // bytes of each lane
     bool in_a_row = true;   // each address is the last one's end
@@ -84,6 +86,25 @@ struct Request {
         at[lane] = address;
     }
     unsigned count() const { return __builtin_popcount(lanes); }
+
+    // Makes it one with a later one at the same place, if the lanes go on there.
+    bool join(const Request& next) {
+        const unsigned step = times == 1 ? next.turn - turn : stride;
+        if (lanes != next.lanes || size != next.size || next.turn != turn + times * step)
+            return false;
+        uint64_t other = 0;
+        const auto compare = [&](unsigned lane) {
+            other |= next.at[lane] ^ (at[lane] + times * size);
+        };
+        if (lanes == ~0u)  // in vectors
+            for (unsigned lane = 0; lane < warp_size; lane++) compare(lane);
+        else
+            for_each_of(lanes, compare);
+        if (other) return false;
+        stride = step;
+        times++;
+        return true;
+    }
 };
 
 class Trace {
@@ -109,6 +130,9 @@ class Trace {
         *at++ = access;
         if (reinterpret_cast<uintptr_t>(at) % (together * sizeof(Access)) == 0) {
             at += (warp_size - 1) * together;
+            const Access* const after = at + warp_size * together;
+            __builtin_prefetch(after, 1);
+            __builtin_prefetch(&values[after - memory], 1);
             if (at >= first(thread) + size_t(most) * warp_size) at = nullptr;
         }
         next[thread] = at;

@@ -124,7 +124,8 @@ void Recorder::note_what_the_host_wrote() {
             continue;
         if (region.writes.empty()) region.writes.make(region.cells(), !is_sampled);
         for (size_t i = 0; i < region.cells(); i++) {
-            if (!region.is_written(i) && !is_untouched(region, i)) region.writes[i].time = settled;
+            if (!region.is_written(i) && !is_untouched(region, i))
+                region.writes.at(scattered(i)).time = settled;
         }
     }
 }
@@ -152,11 +153,13 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
     if (traced)
         order.begin_block(
             serial, order_of_threads.size(), joins ? order.shared_begin : 0, is_cooperative);
-    std::fill_n(has_fenced, order_of_threads.size(), false);
-    std::fill_n(spins, order_of_threads.size(), Spin());
     stopped = false;
     mode = traced ? Mode::Full : Mode::Bounds;
-    if (traced) asynchronous.begin_block(to_run);
+    if (traced) {
+        std::fill_n(has_fenced, order_of_threads.size(), false);
+        std::fill_n(spins, order_of_threads.size(), Spin());
+        asynchronous.begin_block(to_run);
+    }
     if (is_cooperative) started.push_back({serial, mode});
 }
 
@@ -177,7 +180,8 @@ void Recorder::return_to_block(Block& to_run, uint64_t n) { resume_block(to_run,
 
 bool Recorder::end_block(const Error* error) {
     bool is_told = false;
-    if (mode == Mode::Full) {
+    const bool was_traced = mode == Mode::Full;
+    if (was_traced) {
         for (unsigned w = 0; w * warp_size < order_of_threads.size(); w++) flush(w);
         is_told = asynchronous.end_block(error);
     }
@@ -202,7 +206,8 @@ bool Recorder::end_block(const Error* error) {
     if (failed_from)
         finding.place.site =
             &asynchronous.site_of("", "", 0, Kind::Read, true, std::exchange(failed_from, nullptr));
-    if (const Spin& spin = spins[block->rank]; finding.is("deadlock") && spin.is_waiting())
+    if (const Spin& spin = spins[block->rank];
+        finding.is("deadlock") && was_traced && spin.is_waiting())
         finding.place.site = &sites[spin.site],
         finding.place.access = access_names[int(sites[spin.site].kind)];
     report(finding);

@@ -52,6 +52,30 @@ extern "C" void vector_over_the_tail(const float* x, float* y, int n) {
         reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y), n);
 }
 
+__global__ void past_new_memory(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i >= n) return;
+    float* own = new float[4];
+    for (int k = 0; k < 4; ++k) own[k] = x[i];
+    y[i] = own[i % 4 + 1];  // BUG new_array_too_small: out of bounds
+    delete[] own;
+}
+extern "C" void new_array_too_small(const float* x, float* y, int n) {
+    past_new_memory<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void after_free(const float* x, float* y, int n) {
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    if (i >= n) return;
+    auto* own = static_cast<float*>(malloc(sizeof(float)));
+    *own = x[i];
+    free(own);
+    y[i] = *own;  // BUG memory_given_back: out of bounds
+}
+extern "C" void memory_given_back(const float* x, float* y, int n) {
+    after_free<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
 __global__ void padded_tile(const float* x, float* y, int n) {
     __shared__ float tile[kThreads];
     const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
