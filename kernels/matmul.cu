@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kAcross* kAcross) matmul_registers(Product<T> 
     const auto rows = TileRows<side>::of(place.row, p.rows);
     const auto columns = TileRows<side>::of_w(p, place.column);
     const int down = threadIdx.x / kAcross * each, right = threadIdx.x % kAcross;
-    A totals[each][each] = {};  // in memory: they are touched once in 2 * kRun of k
+    KahanSum<A> totals[each][each];  // in memory: they are touched once in 2 * kRun of k
     for (int64_t first = 0; first < p.depth; first += 2 * kRun) {
         A sums[each][each] = {};
         for (int64_t k = first; k < smaller(first + 2 * kRun, p.depth); k += kDepth) {
@@ -159,7 +159,8 @@ __global__ void __launch_bounds__(kAcross* kAcross) matmul_registers(Product<T> 
         for (int n = 0; n < each / halves(p); ++n) {
             const int64_t unit = columns(right + n * kAcross);
             if (row >= 0 && unit >= 0)
-                put(p, place.matrix, row, unit, totals[m][n], totals[m][(n + each / 2) % each]);
+                put(p, place.matrix, row, unit, totals[m][n].value,
+                    totals[m][(n + each / 2) % each].value);
         }
     }
 }
