@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = [
@@ -34,6 +35,8 @@ LIBRARIES = {
     "simulator/tensor_cores.h": _LIBRARIES / "tensor_cores.cpp",
 }
 
+_IS_X86 = platform.machine() in ("x86_64", "AMD64")
+
 # CUDA code reads memory as other types than it was written, expects no errno, and has no
 # floating-point traps. Of what -O2 does beyond -O1 two things matter: vectors are fast, and a
 # product fused with a sum rounds as it does on a GPU. The rest is a third of the compiler's time.
@@ -43,22 +46,29 @@ _GPPS_OPTIMIZATION = [
     "-ftree-vectorize",
     "-fvect-cost-model=very-cheap",
 ]
+# What is thread_local, as `__shared__` and threadIdx are, is found by a call that changes two
+# registers: kernels that wait for each other take a tenth less. But before version 2.40 of glibc a
+# thread's first such call may lose vector registers. Hence not in RUNTIME, which does it for
+# kernels: executor/worker.h.
+_GPPS_THREAD_LOCAL = ["-mtls-dialect=gnu2"] if _IS_X86 and sys.platform == "linux" else []
 _CLANGS_OPTIMIZATION = [
     "-O2",  # its -O1 inlines too little: kernels take up to twice as long
     "-ffp-contract=fast",
 ]
 
 
-def compile_flags(clang: bool) -> list[str]:
-    """What kernels are compiled with, by clang or by g++."""
+def compile_flags(clang: bool, sources: Iterable[Path] = ()) -> list[str]:
+    """What kernels are compiled with, by clang or by g++, and RUNTIME and LIBRARIES nearly so."""
+    kernels = {RUNTIME, *LIBRARIES.values()}.isdisjoint(sources)
     return [
         *(_CLANGS_OPTIMIZATION if clang else _GPPS_OPTIMIZATION),
         "-g1",  # an interrupted kernel says at which line it stood; the code stays the same
-        "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native",
+        "-march=native" if _IS_X86 else "-mcpu=native",
         "-fno-strict-aliasing",
         "-fno-math-errno",
         "-fno-trapping-math",
         "-Wno-unknown-pragmas",
+        *(_GPPS_THREAD_LOCAL if kernels and not clang else []),
         *(["-Wl,-undefined,dynamic_lookup"] if sys.platform == "darwin" else []),
     ]
 

@@ -215,7 +215,8 @@ class Code:
             language = ["-x", "c++"]  # of a .cu too, which g++ does not know
             if self.several:
                 language.append("-DSIMULATOR_SEVERAL_SOURCES")  # simulator/block.h says what for
-            return [*language, *simulator.compile_flags(clang), *cxx, *debug, *check], []
+            simulators = simulator.compile_flags(clang, recipe.sources)
+            return [*language, *simulators, *cxx, *debug, *check], []
         cxx = ["-O1", *cxx]  # a binding gains nothing from more, but it would take longer
         if not machine.nvccs_host_is_clang():
             shared.append(no_unique)

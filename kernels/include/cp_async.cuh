@@ -14,10 +14,12 @@ struct alignas(128) CacheLine {
     char at[128];
 };
 
+// (Inline for the simulator's compiler, which at -O1 would call these. nvcc inlines them anyway.)
+
 // N elements, which have 4, 8 or 16 bytes together and stand on a multiple of that. 16 bytes are
 // read as `load_once` reads them.
 template <int N, class T>
-__device__ void cp_async(T* shared, const T* global) {
+__device__ __forceinline__ void cp_async(T* shared, const T* global) {
 #if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
     if constexpr (N * sizeof(T) == kVecBytes) {
         asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
@@ -29,10 +31,10 @@ __device__ void cp_async(T* shared, const T* global) {
 #endif
     __pipeline_memcpy_async(shared, global, N * sizeof(T));
 }
-__device__ inline void cp_async_commit() { __pipeline_commit(); }
+__device__ __forceinline__ void cp_async_commit() { __pipeline_commit(); }
 
 // Returns when all but the last `pending` of the committed groups have arrived.
 template <int pending>
-__device__ void cp_async_wait() {
+__device__ __forceinline__ void cp_async_wait() {
     __pipeline_wait_prior(pending);
 }

@@ -261,7 +261,8 @@ struct SharedRows {
 
     // Asks for the columns before `end` of these rows, or parts of rows, as one group of copies.
     template <class... P>
-    __device__ static void fetch(int slot, const Columns<T>& column, int end, const P*... rows) {
+    __device__ __forceinline__ static void fetch(int slot, const Columns<T>& column, int end,
+                                                 const P*... rows) {
 #pragma unroll
         for (int n = 0; n < N; ++n) {
             const int c = column[n];

@@ -4,6 +4,7 @@
 #include <memory>
 #include "../include/simulator/mbarrier.h"
 #include "asynchronous.h"
+#include "bulk_moves.h"
 #include "clusters.h"
 
 namespace simulator {
@@ -125,17 +126,8 @@ void commit_group() {
     copies_of(*worker).groups[worker->rank].groups++;
 }
 
-// For kernels under check.
-void finish(const BulkCopy& copy) {
-    if (!copy.is_done) carry_out(copy);
-    if (WorkWatcher* work = watching_work()) work->bulk_copy_done(copy);
-}
-void wait_for_groups(size_t prior, bool until_read, const char* file, int line) {
-    for (BulkCopy copy; take_due_of_group(prior, copy);)
-        if (!copy.is_done) carry_out(copy);
-    if (WorkWatcher* work = watching_work()) work->groups_done(prior, until_read, file, line);
-}
-
+namespace {
+// The next of those due, if all but the last `prior` groups are to be complete.
 bool take_due_of_group(size_t prior, BulkCopy& copy) {
     if (!worker->bulk_copies) return false;
     const auto found = worker->bulk_copies->groups.find(worker->rank);
@@ -145,6 +137,17 @@ bool take_due_of_group(size_t prior, BulkCopy& copy) {
     copy = mine.copies.front().first;
     mine.copies.pop_front();
     return true;
+}
+}  // namespace
+
+void finish(const BulkCopy& copy) {
+    if (!copy.is_done) carry_out(copy);
+    if (WorkWatcher* work = watching_work()) work->bulk_copy_done(copy);
+}
+void wait_for_groups(size_t prior, bool until_read, const char* file, int line) {
+    for (BulkCopy copy; take_due_of_group(prior, copy);)
+        if (!copy.is_done) carry_out(copy);
+    if (WorkWatcher* work = watching_work()) work->groups_done(prior, until_read, file, line);
 }
 
 void note_mbarrier(const uint64_t* barrier) {

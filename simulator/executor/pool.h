@@ -43,7 +43,7 @@ Worker& this_worker() {
     if (!mine) {
         provide_signal_stack();
         mine = std::make_unique<Worker>();
-        mine->copy_queues = copy_queues.of_threads.get();
+        provide_queues(*mine);
         worker = mine.get();
     }
     return *mine;

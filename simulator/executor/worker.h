@@ -25,6 +25,7 @@ class Cluster;
 struct BulkCopies;
 namespace {
 class Worker;
+void forget_queued_copies(Block& block);
 void finish_copies(Worker& block);
 void forget_copies(Worker& block);
 std::string describe_mbarrier(Worker& block, unsigned rank);
@@ -99,7 +100,9 @@ bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     error.code = cudaSuccess;
     running = true;
     serial++;
+    if (queues->in_use) forget_queued_copies(*this);
     if (launch->instrumented) set_built_ins();
+    launch->static_shared();  // makes what is thread_local there: see _GPPS_THREAD_LOCAL
     switch_fiber(&native, fresh());
     error.code == cudaSuccess ? finish_copies(*this) : forget_copies(*this);
     running = false;

@@ -14,40 +14,53 @@ struct AsyncCopy {
     uint8_t piece, zeros;
 };
 
-// One of a thread's queue, in two words, so that the queues of a block stay in the CPU's cache. Its
-// kind is above the bits of an address: one piece of so many bytes, or one of these.
+// One of a thread's queue: 16 bytes, which is what nearly all have, or if `to` is negative
+// something else. Its kind is then above the bits of an address: one piece of so many bytes, or one
+// of these.
 struct QueuedCopy {
-    static constexpr uint64_t end_of_batch = 0, other = 255;
+    static constexpr int64_t end_of_batch = 0, other = 64;
     static constexpr int kind_at = 56;
 
-    uintptr_t to;  // or, of another copy, its number among CopyQueue::others
-    uint64_t kind_and_from;
+    int64_t to;  // or, of another copy, its number among CopyQueue::others
+    const char* from;
 
-    uint64_t kind() const { return kind_and_from >> kind_at; }
-    uintptr_t from() const { return kind_and_from & ((uint64_t(1) << kind_at) - 1); }
+    static int64_t of_kind(int64_t kind, int64_t to) { return INT64_MIN | kind << kind_at | to; }
+    int64_t kind() const { return to >> kind_at & 127; }
+    int64_t address() const { return to & ((int64_t(1) << kind_at) - 1); }
 };
 
-// Those of a thread, in their order: from `done` on they have still to be carried out.
+// What a thread has not waited for yet, in its order.
 struct CopyQueue {
-    QueuedCopy* copies;
-    size_t size, capacity, done;
-    size_t batches;  // that have ended and not been waited for
-    uint64_t block;  // whose they are; what a block before has left is forgotten
+    QueuedCopy *begin, *limit;  // of the room for it
+    QueuedCopy *next, *end;     // what has still to be carried out
+    size_t batches;             // that have ended
     AsyncCopy* others;
     size_t others_size, others_capacity;
+    CopyQueue* next_free;
 };
-SIMULATOR_EXPORT void grow(CopyQueue& queue);
-SIMULATOR_EXPORT void queue_other(CopyQueue& queue, const AsyncCopy& copy);
-SIMULATOR_EXPORT void carry_out_other(const CopyQueue& queue, const QueuedCopy& copy);
 
-SIMULATOR_INLINE CopyQueue& copies_of_thread() {
-    CopyQueue& mine = current->copy_queues[current->rank];
-    if (mine.block != current->serial) {
-        mine.size = mine.done = mine.batches = mine.others_size = 0;
-        mine.block = current->serial;
-    }
-    return mine;
+// Of a block's threads. One has a queue from its first copy until all are carried out. Then the
+// next thread takes it: so they are few, and stay in the CPU's cache.
+struct CopyQueues {
+    CopyQueue none;  // is that of a thread which has no queue: empty, and without room
+    CopyQueue* free;
+    unsigned in_use;
+};
+
+SIMULATOR_INLINE void give_back(Block& block, unsigned rank) {
+    CopyQueue* const queue = block.copy_queues[rank];
+    queue->next = queue->end = queue->begin;
+    queue->batches = queue->others_size = 0;
+    queue->next_free = block.queues->free;
+    block.queues->free = queue;
+    block.queues->in_use--;
+    block.copy_queues[rank] = &block.queues->none;
 }
+
+// For one copy more of the running thread.
+SIMULATOR_EXPORT CopyQueue* make_room();
+SIMULATOR_EXPORT void queue_copy(const AsyncCopy& copy);
+SIMULATOR_EXPORT void carry_out_other(const CopyQueue& queue, const QueuedCopy& copy);
 
 template <class Word>
 void copy_pieces(const AsyncCopy& copy) {
@@ -76,38 +89,44 @@ SIMULATOR_INLINE void carry_out(const AsyncCopy& copy) {
     for (unsigned i = 0; i < copy.zeros; i++) end[i] = 0;
 }
 
-SIMULATOR_INLINE void put(CopyQueue& queue, uintptr_t to, uint64_t kind, uintptr_t from) {
-    if (queue.size == queue.capacity) grow(queue);
-    queue.copies[queue.size++] = {to, kind << QueuedCopy::kind_at | from};
+SIMULATOR_INLINE CopyQueue* put(int64_t to, const void* from) {
+    CopyQueue* mine = current->copy_queues[current->rank];
+    QueuedCopy* place = mine->end;
+    if (__builtin_expect(place == mine->limit, false)) {
+        mine = make_room();
+        place = mine->end;
+    }
+    mine->end = place + 1;
+    *place = {to, static_cast<const char*>(from)};
+    return mine;
 }
 
-SIMULATOR_INLINE void queue_copy(const AsyncCopy& copy) { queue_other(copies_of_thread(), copy); }
 SIMULATOR_INLINE void queue_piece(void* to, const void* from, size_t bytes) {
-    put(copies_of_thread(), reinterpret_cast<uintptr_t>(to), bytes,
-        reinterpret_cast<uintptr_t>(from));
+    const auto address = reinterpret_cast<int64_t>(to);
+    __builtin_prefetch(from);  // as on a GPU it is on its way while the thread does other work
+    put(bytes == 16 ? address : QueuedCopy::of_kind(bytes, address), from);
 }
 
 SIMULATOR_INLINE void end_batch() {
-    CopyQueue& mine = copies_of_thread();
-    put(mine, 0, QueuedCopy::end_of_batch, 0);
-    mine.batches++;
+    put(QueuedCopy::of_kind(QueuedCopy::end_of_batch, 0), nullptr)->batches++;
 }
 
 // All batches but the last `prior`.
 SIMULATOR_INLINE void carry_out_queued(size_t prior) {
-    CopyQueue& mine = copies_of_thread();
-    size_t i = mine.done;
-    while (mine.batches > prior) {
-        const QueuedCopy copy = mine.copies[i++];
-        if (copy.kind() == 16)  // nearly always
-            *reinterpret_cast<uint4*>(copy.to) = *reinterpret_cast<const uint4*>(copy.from());
-        else if (copy.kind() == QueuedCopy::end_of_batch)
-            mine.batches--;
+    CopyQueue& mine = *current->copy_queues[current->rank];
+    if (mine.batches <= prior) return;
+    QueuedCopy* copy = mine.next;
+    for (size_t left = mine.batches - prior; left; copy++) {
+        if (__builtin_expect(copy->to >= 0, true))
+            *reinterpret_cast<uint4*>(copy->to) = *reinterpret_cast<const uint4*>(copy->from);
+        else if (copy->kind() == QueuedCopy::end_of_batch)
+            left--;
         else
-            carry_out_other(mine, copy);
+            carry_out_other(mine, *copy);
     }
-    mine.done = i;
-    if (i == mine.size) mine.size = mine.done = mine.others_size = 0;
+    mine.batches = prior;
+    mine.next = copy;
+    if (copy == mine.end) give_back(*current, current->rank);
 }
 
 // Of the running thread: one copy more, often of one piece of 1, 2, 4, 8 or 16 bytes; those so far

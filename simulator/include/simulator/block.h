@@ -38,6 +38,7 @@ enum class Scope : uint8_t { Block, Device };
 
 struct Block;
 struct CopyQueue;
+struct CopyQueues;
 
 // One `kernel<<<grid, block, shared>>>(arguments)`.
 struct Launch {
@@ -131,13 +132,13 @@ struct SIMULATOR_EXPORT Block {
     unsigned arrived;       // threads that wait at __syncthreads
     unsigned votes;         // how many of them brought a predicate that is not 0
     unsigned barrier_alive, barrier_votes;  // the same two when the last barrier opened
-    uint32_t ready;          // the warps that have a ready lane, and perhaps some that had one
-    uint8_t grid_steps;      // what follows when the barrier opens: GridStep
-    CopyQueue* copy_queues;  // a thread's by its rank: see async_copy.h
-    char* dynamic_shared;    // where its shared memory begins: see shared_window.h
-    char* static_shared;     // and where what is declared `__shared__` lies around
-    uint32_t last_static;    // the address in that part which was asked for last
-    unsigned cluster_rank;   // among the blocks of its cluster, which are these; null: it is one
+    uint32_t ready;         // the warps that have a ready lane, and perhaps some that had one
+    uint8_t grid_steps;     // what follows when the barrier opens: GridStep
+    CopyQueues* queues;     // of copies that its threads have not waited for: see async_copy.h
+    char* dynamic_shared;   // where its shared memory begins: see shared_window.h
+    char* static_shared;    // and where what is declared `__shared__` lies around
+    uint32_t last_static;   // the address in that part which was asked for last
+    unsigned cluster_rank;  // among the blocks of its cluster, which are these; null: it is one
     Block* const* cluster;
     dim3 cluster_extent;
     const char *static_begin, *static_end;  // of all that is declared `__shared__`
@@ -145,6 +146,7 @@ struct SIMULATOR_EXPORT Block {
     NamedBarrier named[16] = {};
     Warp warps[max_threads / warp_size];
     Thread threads[max_threads + 1];  // the last is never used
+    CopyQueue* copy_queues[max_threads];
 
     // From here on the block keeps account of its threads; those before `rank` have returned.
     void track(unsigned rank);

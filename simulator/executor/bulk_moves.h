@@ -1,0 +1,162 @@
+// Carries out a copy in bulk: of bytes in a row, or of a box of a tensor, with its reduction.
+#pragma once
+#include "../include/simulator/bulk_copy.h"
+
+namespace simulator {
+
+template <class T, class Combine>
+SIMULATOR_INLINE void combine_at(char* to, const char* from, Combine combine) {
+    T value;
+    __builtin_memcpy(static_cast<void*>(&value), from, sizeof(T));
+    atomic_update(reinterpret_cast<T*>(to), [&](T before) { return combine(before, value); });
+}
+
+template <class T>
+SIMULATOR_INLINE void reduce_number(Reduction reduction, char* to, const char* from) {
+    switch (reduction) {
+        case Reduction::Add:
+            return combine_at<T>(to, from, [](T a, T b) -> T { return a + b; });
+        case Reduction::Min:
+            return combine_at<T>(to, from, [](T a, T b) { return b < a ? b : a; });
+        case Reduction::Max:
+            return combine_at<T>(to, from, [](T a, T b) { return a < b ? b : a; });
+        default:
+            break;
+    }
+    if constexpr (!__is_class(T) && !__is_same(T, float) && !__is_same(T, double)) {
+        switch (reduction) {
+            case Reduction::And:
+                return combine_at<T>(to, from, [](T a, T b) { return T(a & b); });
+            case Reduction::Or:
+                return combine_at<T>(to, from, [](T a, T b) { return T(a | b); });
+            case Reduction::Xor:
+                return combine_at<T>(to, from, [](T a, T b) { return T(a ^ b); });
+            case Reduction::Inc:
+                return combine_at<T>(to, from, [](T a, T b) { return a >= b ? T(0) : T(a + 1); });
+            default:
+                return combine_at<T>(
+                    to, from, [](T a, T b) { return a == 0 || a > b ? b : T(a - 1); });
+        }
+    }
+}
+
+SIMULATOR_INLINE void reduce_element(TensorType type, Reduction reduction, char* to,
+                                     const char* from) {
+    switch (type) {
+        case TensorType::U32:
+            return reduce_number<uint32_t>(reduction, to, from);
+        case TensorType::S32:
+            return reduce_number<int32_t>(reduction, to, from);
+        case TensorType::U64:
+            return reduce_number<uint64_t>(reduction, to, from);
+        case TensorType::S64:
+            return reduce_number<int64_t>(reduction, to, from);
+        case TensorType::F32:
+            return reduce_number<float>(reduction, to, from);
+        case TensorType::F64:
+            return reduce_number<double>(reduction, to, from);
+        case TensorType::F16:
+            return reduce_number<Half16<false>>(reduction, to, from);
+        case TensorType::BF16:
+            return reduce_number<Half16<true>>(reduction, to, from);
+        default:
+            return reduce_number<uint16_t>(reduction, to, from);
+    }
+}
+
+SIMULATOR_INLINE void move_bytes(char* to, const char* from, size_t bytes) {
+    struct alignas(16) Sixteen {
+        uint64_t words[2];
+    };
+    const uintptr_t all = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from);
+    size_t done = 0;
+    if (all % 16 == 0)
+        for (; done + 16 <= bytes; done += 16)
+            *reinterpret_cast<Sixteen*>(to + done) = *reinterpret_cast<const Sixteen*>(from + done);
+    if (all % 4 == 0)
+        for (; done + 4 <= bytes; done += 4)
+            *reinterpret_cast<uint32_t*>(to + done) =
+                *reinterpret_cast<const uint32_t*>(from + done);
+    for (; done < bytes; done++) to[done] = from[done];
+}
+
+SIMULATOR_INLINE void move_or_reduce(const BulkCopy& copy, char* to, const char* from,
+                                     size_t bytes) {
+    if (copy.reduction == Reduction::None) return move_bytes(to, from, bytes);
+    const size_t size = size_of(copy.type);
+    for (size_t i = 0; i < bytes; i += size)
+        reduce_element(copy.type, copy.reduction, to + i, from + i);
+}
+
+// What lies together in shared memory of a row of a box: 16 bytes, where it is swizzled.
+struct BoxPiece {
+    char *shared, *global;         // global: of its first byte that lies in the tensor
+    size_t before, inside, after;  // bytes: those outside of the tensor are filled
+};
+
+template <class Visit>
+inline void for_each_piece(const BulkCopy& copy, Visit visit) {
+    const TensorMap& map = copy.map;
+    const size_t size = size_of(map.type);
+    unsigned count[5] = {1, 1, 1, 1, 1};
+    size_t rows = 1;
+    for (unsigned d = 0; d < map.rank; d++) {
+        count[d] = (map.box[d] + map.steps[d] - 1) / map.steps[d];
+        if (d) rows *= count[d];
+    }
+    const size_t row_bytes = count[0] * size;
+    const size_t together = map.swizzle ? 16 : row_bytes;
+    for (size_t row = 0; row < rows; row++) {
+        const char* global = static_cast<const char*>(map.base);
+        bool is_inside = true;
+        size_t rest = row;
+        for (unsigned d = 1; d < map.rank; d++) {
+            const int64_t index = copy.at[d] + int64_t(rest % count[d]) * map.steps[d];
+            rest /= count[d];
+            is_inside &= index >= 0 && uint64_t(index) < map.extent[d];
+            global += index * int64_t(map.stride[d - 1]);
+        }
+        for (size_t begin = 0; begin < row_bytes; begin += together) {
+            const size_t end = begin + together < row_bytes ? begin + together : row_bytes;
+            char* const shared = swizzled(copy.shared + row * row_bytes + begin, map.swizzle);
+            // Elements of this piece that lie in the tensor.
+            const int64_t first = begin / size, last = end / size;
+            const int64_t extent = int64_t(map.extent[0]);
+            int64_t from = first, to = last;
+            if (copy.at[0] + from < 0) from = -int64_t(copy.at[0]) < last ? -copy.at[0] : last;
+            if (copy.at[0] + to > extent)
+                to = extent - copy.at[0] > from ? extent - copy.at[0] : from;
+            if (!is_inside) from = to = first;
+            visit(BoxPiece{
+                shared, const_cast<char*>(global) + (copy.at[0] + from) * int64_t(size),
+                size_t(from - first) * size, size_t(to - from) * size, size_t(last - to) * size});
+        }
+    }
+}
+
+inline void carry_out_box(const BulkCopy& copy) {
+    const bool is_load = copy.kind == BulkCopy::BoxToShared;
+    for_each_piece(copy, [&](const BoxPiece& it) {
+        char* const inside = it.shared + it.before;
+        if (!is_load) return move_or_reduce(copy, it.global, inside, it.inside);
+        move_bytes(inside, it.global, it.inside);
+        fill_outside(it.shared, it.before, copy.map);
+        fill_outside(inside + it.inside, it.after, copy.map);
+    });
+}
+
+inline void carry_out(const BulkCopy& copy) {
+    switch (copy.kind) {
+        case BulkCopy::Bytes:
+            return move_or_reduce(copy, copy.shared, copy.from, copy.bytes);
+        case BulkCopy::Word:
+            return move_or_reduce(
+                copy, copy.shared, reinterpret_cast<const char*>(copy.words), copy.bytes);
+        case BulkCopy::Call:
+            return copy.call(copy);
+        default:
+            return carry_out_box(copy);
+    }
+}
+
+}  // namespace simulator
