@@ -25,108 +25,189 @@
 #include "attention_call.cuh"
 #include "softmax.cuh"
 
-enum Version : int64_t { kNaive, kOnline };  // as in attention.py
+enum Version : int64_t { kNaive, kOnline, kMma };  // as in attention.py
 
-// ---- naive: the formula, in three kernels: scores, their softmax, and the products with v. One
-// thread for each score, for each row, for each element of y.
-// Flaw: the scores go to memory and back twice. That is bounded here, for the launcher takes so
-// many rows at a time that they need no more than kScores, but not their traffic.
+// ---- naive: the formula, in three kernels: scores, their softmax, and the products with v. The
+// first and the last have a block for each 32 x 32 numbers, and fetch their factors to shared
+// memory in tiles of that size; of a block's numbers a thread has four rows, in two columns.
+// Flaw: the scores go to memory and back twice. So many rows are taken at a time that these need
+// no more than kScratch numbers, but that bounds the memory, not the traffic.
 
-constexpr int64_t kScores = int64_t(1) << 26;  // of a launch, unless a single row has more
-constexpr int kSide = 16;
+constexpr int64_t kScratch = int64_t(1) << 26;  // of a launch, unless the least one needs more
+constexpr int kTile = 32, kTileThreads = 128, kShort = 8;
+constexpr int kWide = 16, kHigh = kTileThreads / kWide;         // threads of a row, of a column
+constexpr int kRows = kTile / kHigh, kColumns = kTile / kWide;  // of a thread
 
-// A sum of many products: every eight of them are added up alone, and the sums of eight with
-// compensation. So scores have the same bits in all versions without tensor cores.
-constexpr int kShort = 8;
 template <class A>
-class LongSum {
-  public:
-    __device__ void add(A x, A y) {
-        part_ = fma(x, y, part_);
-        if (++count_ % kShort == 0) flush();
-    }
-    __device__ A value() {
-        flush();
-        return sum_.value;
-    }
+using Tile = A[kTile][kTile + 1];
 
-  private:
-    __device__ void flush() {
-        sum_ += part_;
-        part_ = 0;
+// Which rows and columns of a tile this thread has.
+__device__ inline int tile_row(int r) { return threadIdx.x / kWide + r * kHigh; }
+__device__ inline int tile_column(int n) { return threadIdx.x % kWide + n * kWide; }
+
+// Columns from c on of so many rows; what lies past the last row or column is 0.
+template <class T, class A>
+__device__ void fetch(Tile<A>& tile, const T* from, int64_t stride, int64_t rows, int64_t c,
+                      int64_t cols) {
+    const int lane = threadIdx.x % kTile;
+#pragma unroll
+    for (int r = threadIdx.x / kTile; r < kTile; r += kTileThreads / kTile)
+        tile[r][lane] = r < rows && c + lane < cols ? A(from[r * stride + c + lane]) : A(0);
+}
+
+// Adds 32 terms to each of a thread's sums. term(part, r, n, i) adds number i to a part. Every
+// eight terms are added up alone, for short sums round less: so scores have the same bits in all
+// kernels here.
+template <class A, class Sum, class Term>
+__device__ void add_terms(Sum (&sums)[kRows][kColumns], Term term) {
+#pragma unroll 1
+    for (int from = 0; from < kTile; from += kShort) {
+        A part[kRows][kColumns] = {};
+#pragma unroll
+        for (int i = from; i < from + kShort; ++i) {
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+                for (int n = 0; n < kColumns; ++n) part[r][n] = term(part[r][n], r, n, i);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+            for (int n = 0; n < kColumns; ++n) sums[r][n] += part[r][n];
+        }
     }
-    KahanSum<A> sum_;
-    A part_ = 0;
-    unsigned count_ = 0;
+}
+
+// The sums of q times k for a tile: rows from q on, keys from k on.
+template <class T>
+struct TileScores {
+    using A = Acc<T>;
+    KahanSum<A> sums[kRows][kColumns];
+    __device__ TileScores(Tile<A>& left, Tile<A>& right, const Attention& a, const T* q,
+                          int64_t rows, const T* k, int64_t keys) {
+        for (int64_t c = 0; c < a.cols; c += kTile) {
+            __syncthreads();
+            fetch(left, q, a.q.row, rows, c, a.cols);
+            fetch(right, k, a.k.row, keys, c, a.cols);
+            __syncthreads();
+            add_terms<A>(sums, [&](A part, int r, int n, int i) {
+                return fma(left[tile_row(r)][i], right[tile_column(n)][i], part);
+            });
+        }
+    }
+};
+
+// A tile of rows: the first of them, and how many there are.
+struct RowTile {
+    Place place;
+    int64_t rows;
+    __device__ RowTile(const Attention& a, int64_t tile) {
+        const int64_t tiles = ceil_div<int64_t>(a.rows, kTile);
+        place = a.place(tile / tiles * a.rows);
+        place.row = tile % tiles * kTile;
+        rows = smaller<int64_t>(kTile, a.rows - place.row);
+    }
+    // The keys that any of them sees, the first one rounded down.
+    __device__ int64_t first_key(const Attention& a) const {
+        return a.first_key(place.row) / kTile * kTile;
+    }
+    __device__ int64_t end_key(const Attention& a) const { return a.end_key(place.row + rows - 1); }
 };
 
 template <class A>
 __device__ void save(A* stats, int64_t line, A max, A sum) {
-    stats[2 * line] = max;
-    stats[2 * line + 1] = sum;
+    store(stats + 2 * line, Vec<A, 2>{{max, sum}});
 }
 
-// Of the lines from first on and before last. scores [lines, keys + 1]: the last is for their sum.
+// scores [tiles, keys + 1, 32], for tiles of rows from `first` on: so the threads of softmax_naive
+// read neighbours. The last number of a row is for its sum.
 template <class T>
-__global__ void scores_naive(Attention a, const T* q, const T* k, Acc<T>* scores, int64_t first,
-                             int64_t last) {
+__global__ __launch_bounds__(kTileThreads) void scores_naive(Attention a, const T* q, const T* k,
+                                                             Acc<T>* scores, int64_t first) {
     using A = Acc<T>;
-    const int64_t across = ceil_div<int64_t>(a.keys, kSide);
-    const int64_t line = first + blockIdx.x / across * kSide + threadIdx.y;
-    const int64_t key = blockIdx.x % across * kSide + threadIdx.x;
-    if (line >= last || key >= a.keys) return;
-    const Place row = a.place(line);
-    if (!a.sees(row.row, key)) return;
-    q += a.at(a.q, row);
-    k += a.key_at(a.k, row, key);
-    LongSum<A> sum;
-#pragma unroll 4
-    for (int64_t c = 0; c < a.cols; ++c) sum.add(A(q[c]), A(k[c]));
-    scores[(line - first) * (a.keys + 1) + key] = sum.value() * A(a.scale);
+    __shared__ Tile<A> left, right;
+    const int64_t across = ceil_div<int64_t>(a.keys, kTile);
+    const RowTile tile(a, first + blockIdx.x / across);
+    const int64_t key = blockIdx.x % across * kTile;
+    if (key < tile.first_key(a) || key >= tile.end_key(a)) return;
+    const TileScores<T> products(left, right, a, q + a.at(a.q, tile.place), tile.rows,
+                                 k + a.key_at(a.k, tile.place, key), a.keys - key);
+    __syncthreads();  // turned over in shared memory, so that neighbouring threads write neighbours
+    for (int r = 0; r < kRows; ++r) {
+        for (int n = 0; n < kColumns; ++n)
+            left[tile_row(r)][tile_column(n)] = products.sums[r][n].value * A(a.scale);
+    }
+    __syncthreads();
+    scores += (blockIdx.x / across * (a.keys + 1) + key) * kTile;
+    for (int i = threadIdx.x; i < kTile * kTile; i += kTileThreads) {
+        if (key + i / kTile < a.keys) scores[i] = left[i % kTile][i / kTile];
+    }
 }
 
-// In place: e^(score - largest), and the sum of that, by which values_naive divides.
+// In place: e^(score - largest), 0 for what a row does not see, and the sum of that, by which
+// values_naive divides.
 template <class T>
-__global__ void softmax_naive(Attention a, Acc<T>* scores, Acc<T>* stats, int64_t first,
-                              int64_t last) {
+__global__ __launch_bounds__(kTile) void softmax_naive(Attention a, Acc<T>* scores, Acc<T>* stats,
+                                                       int64_t first) {
     using A = Acc<T>;
-    const int64_t line = first + int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (line >= last) return;
-    const int64_t row = a.place(line).row, begin = a.first_key(row), end = a.end_key(row);
-    scores += (line - first) * (a.keys + 1);
+    const RowTile tile(a, first + blockIdx.x);
+    if (threadIdx.x >= tile.rows) return;
+    Place place = tile.place;
+    place.row += threadIdx.x;
+    const int64_t begin = a.first_key(place.row), end = a.end_key(place.row);
+    scores += blockIdx.x * (a.keys + 1) * kTile + threadIdx.x;
     OnlineSoftmax<T> soft = OnlineSoftmax<T>::identity();
 #pragma unroll 1
-    for (int64_t n = begin; n < end; ++n) soft.max = larger(soft.max, scores[n]);
+    for (int64_t n = begin; n < end; ++n) soft.max = larger(soft.max, scores[n * kTile]);
     KahanSum<A> sum;
 #pragma unroll 1
-    for (int64_t n = begin; n < end; ++n) {
-        scores[n] = exponential<T>(scores[n] - soft.shift());
-        sum += scores[n];
+    for (int64_t n = tile.first_key(a); n < tile.end_key(a); ++n) {
+        const bool seen = n >= begin && n < end;
+        const A p = seen ? exponential<T>(scores[n * kTile] - soft.shift()) : A(0);
+        scores[n * kTile] = p;
+        sum += p;
     }
-    scores[a.keys] = sum.value;
-    if (stats) save(stats, line, soft.max, sum.value);
+    scores[a.keys * kTile] = sum.value;
+    if (stats) save(stats, a.line(place), soft.max, sum.value);
 }
 
 template <class T>
-__global__ void values_naive(Attention a, const Acc<T>* weights, const T* v, T* y, int64_t first,
-                             int64_t last) {
+__global__ __launch_bounds__(kTileThreads) void values_naive(Attention a, const Acc<T>* weights,
+                                                             const T* v, T* y, int64_t first) {
     using A = Acc<T>;
-    const int64_t across = ceil_div<int64_t>(a.cols, blockDim.x);
-    const int64_t line = first + blockIdx.x / across * blockDim.y + threadIdx.y;
-    const int64_t c = blockIdx.x % across * blockDim.x + threadIdx.x;
-    if (line >= last || c >= a.cols) return;
-    const Place row = a.place(line);
-    weights += (line - first) * (a.keys + 1);
-    v += a.key_at(a.v, row, 0) + c;
-    LongSum<A> sum;
-    const int64_t begin = a.first_key(row.row), end = a.end_key(row.row);
-#pragma unroll 4
-    for (int64_t n = begin; n < end; ++n) sum.add(weights[n], A(v[n * a.v.row]));
-    y[line * a.cols + c] = T(begin < end ? sum.value() / weights[a.keys] : A(0));
+    __shared__ Tile<A> left, right;
+    const int64_t across = ceil_div<int64_t>(a.cols, kTile);
+    const RowTile tile(a, first + blockIdx.x / across);
+    const int64_t c = blockIdx.x % across * kTile;
+    v += a.key_at(a.v, tile.place, 0);
+    weights += blockIdx.x / across * (a.keys + 1) * kTile;
+    KahanSum<A> sums[kRows][kColumns];
+    for (int64_t key = tile.first_key(a); key < tile.end_key(a); key += kTile) {
+        __syncthreads();
+        fetch(left, weights + key * kTile, kTile, tile.end_key(a) - key, 0, kTile);
+        fetch(right, v + key * a.v.row, a.v.row, a.keys - key, c, a.cols);
+        __syncthreads();
+        add_terms<A>(sums, [&](A part, int r, int n, int i) {
+            return fma(left[i][tile_row(r)], right[i][tile_column(n)], part);
+        });
+    }
+    for (int r = 0; r < kRows; ++r) {
+        if (tile_row(r) >= tile.rows) continue;
+        Place place = tile.place;
+        place.row += tile_row(r);
+        const bool sees = a.first_key(place.row) < a.end_key(place.row);
+        const A sum = weights[a.keys * kTile + tile_row(r)];
+        for (int n = 0; n < kColumns; ++n) {
+            if (c + tile_column(n) < a.cols)
+                y[a.line(place) * a.cols + c + tile_column(n)] =
+                    T(sees ? sums[r][n].value / sum : A(0));
+        }
+    }
 }
 
-// Backward, too, stores what it has for each score. A block has 16 rows, for which it computes dq,
-// or 16 keys, for which it computes dk and dv: one launch has both kinds, so that all of them read
+// Backward, too, stores what it has for each score. A block has 32 rows, for which it computes dq,
+// or 32 keys, for which it computes dk and dv: one launch has both kinds, so that all of them read
 // q, k, v, g and y while those are in the L2 cache. No block waits for another one, and none adds
 // to what another one writes: the bits are the same on every run. The price is that the scores are
 // computed twice.
@@ -134,328 +215,414 @@ __global__ void values_naive(Attention a, const Acc<T>* weights, const T* v, T* 
 // dp - delta is here the sum of g * (v - y). The rounding of y shows in dq where the rows of k are
 // alike, for the ds of a row should add up to 0: what they do add up to is taken off again.
 
-// p and ds of one score.
-template <class T>
-struct Slope {
-    using A = Acc<T>;
-    A p = 0, ds = 0;
-    __device__ Slope(const Attention& a, const T* g, const T* q, const T* k, const T* v, const T* y,
-                     const A* stats, Place row, int64_t key) {
-        if (!a.sees(row.row, key)) return;
-        q += a.at(a.q, row), g += a.at(a.g, row), y += a.line(row) * a.cols;
-        k += a.key_at(a.k, row, key), v += a.key_at(a.v, row, key);
-        LongSum<A> score, slope;
-#pragma unroll 4
-        for (int64_t c = 0; c < a.cols; ++c) {
-            score.add(A(q[c]), A(k[c]));
-            slope.add(A(g[c]), A(v[c]) - A(y[c]));
-        }
-        stats += 2 * a.line(row);
-        p = exp(score.value() * A(a.scale) - stats[0]) / stats[1];
-        ds = p * slope.value() * A(a.scale);
-    }
-};
-
 // Numbers of scratch memory for a slice of k and v: p and ds, [rows, keys], of either kind.
 __host__ __device__ inline int64_t scratch_naive(const Attention& a) {
     return 4 * a.sharing() * a.rows * a.keys;
 }
 
-// Of the slices of k and v from `first` on.
+// p and ds of a tile of rows and keys.
 template <class T>
-__global__ void backward_naive(Attention a, const T* g, const T* q, const T* k, const T* v,
-                               const T* y, const Acc<T>* stats, T* dq, T* dk, T* dv,
-                               Acc<T>* scratch, int64_t first) {
+class TileSlopes {
     using A = Acc<T>;
-    constexpr int kDeep = 1024 / sizeof(A);  // keys of 16 rows, or rows of 16 keys, at a time
-    __shared__ A part_p[kSide * kDeep], part_ds[kSide * kDeep];
-    const int64_t rows = a.sharing() * a.rows;
-    const int64_t row_blocks = ceil_div<int64_t>(rows, kSide);
-    const int64_t blocks = row_blocks + ceil_div<int64_t>(a.keys, kSide);
-    const int64_t slice = first + blockIdx.x / blocks, block = blockIdx.x % blocks;
-    const int step = blockDim.x;
-    A* p = scratch + (slice - first) * scratch_naive(a);
-    A* ds = p + rows * a.keys;
-    if (block < row_blocks) {
-        const int64_t top = block * kSide;
-        const int high = smaller<int64_t>(kSide, rows - top);
-        p += top * a.keys, ds += top * a.keys;
-        for (int64_t i = threadIdx.x; i < high * a.keys; i += step) {
-            const Place place = a.sharer(slice, top + i / a.keys);
-            const Slope<T> slope(a, g, q, k, v, y, stats, place, i % a.keys);
-            p[i] = slope.p;
-            ds[i] = slope.ds;
+    Tile<A>* tiles_;  // five
+
+  public:
+    A p[kRows][kColumns], ds[kRows][kColumns];
+    __device__ explicit TileSlopes(Tile<A>* tiles) : tiles_(tiles) {}
+    __device__ void find(const Attention& a, const T* g, const T* q, const T* k, const T* v,
+                         const T* y, const A* stats, Place place, int64_t rows, int64_t key) {
+        Tile<A>&q_tile = tiles_[0], &k_tile = tiles_[1], &g_tile = tiles_[2], &v_tile = tiles_[3],
+        &y_tile = tiles_[4];
+        q += a.at(a.q, place), g += a.at(a.g, place), y += a.line(place) * a.cols;
+        k += a.key_at(a.k, place, key), v += a.key_at(a.v, place, key);
+        KahanSum<A> scores[kRows][kColumns], slopes[kRows][kColumns];
+        for (int64_t c = 0; c < a.cols; c += kTile) {
+            __syncthreads();
+            fetch(q_tile, q, a.q.row, rows, c, a.cols);
+            fetch(g_tile, g, a.g.row, rows, c, a.cols);
+            fetch(y_tile, y, a.cols, rows, c, a.cols);
+            fetch(k_tile, k, a.k.row, a.keys - key, c, a.cols);
+            fetch(v_tile, v, a.v.row, a.keys - key, c, a.cols);
+            __syncthreads();
+            add_terms<A>(scores, [&](A part, int r, int n, int i) {
+                return fma(q_tile[tile_row(r)][i], k_tile[tile_column(n)][i], part);
+            });
+            add_terms<A>(slopes, [&](A part, int r, int n, int i) {
+                const A off = v_tile[tile_column(n)][i] - y_tile[tile_row(r)][i];
+                return fma(g_tile[tile_row(r)][i], off, part);
+            });
         }
-        __syncthreads();
-        __shared__ A excess[kSide];
-        if (threadIdx.x < high) {
-            KahanSum<A> sum;
-#pragma unroll 1
-            for (int64_t key = 0; key < a.keys; ++key) sum += ds[threadIdx.x * a.keys + key];
-            excess[threadIdx.x] = sum.value;
-        }
-        for (int64_t at = 0; at < high * a.cols; at += step) {
-            const int64_t i = at + threadIdx.x, c = i % a.cols;
-            const int row = smaller<int64_t>(i / a.cols, high - 1);
-            const Place place = a.sharer(slice, top + row);
-            LongSum<A> sum;
-            for (int64_t key = 0; key < a.keys; key += kDeep) {
-                const int deep = smaller<int64_t>(kDeep, a.keys - key);
-                if (at == 0 || deep < a.keys) {
-                    __syncthreads();
-                    for (int n = threadIdx.x; n < high * deep; n += step) {
-                        const int64_t from = n / deep * a.keys + key + n % deep;
-                        part_ds[n] = ds[from] - p[from] * excess[n / deep];
-                    }
-                    __syncthreads();
-                }
-                const T* const from = k + a.key_at(a.k, place, key) + c;
-#pragma unroll 4
-                for (int n = 0; n < deep; ++n)
-                    sum.add(part_ds[row * deep + n], A(from[n * a.k.row]));
+        for (int r = 0; r < kRows; ++r) {
+            const int64_t row = place.row + tile_row(r);
+            const bool is_row = tile_row(r) < rows;
+            const A* const its = stats + 2 * (a.line(place) + tile_row(r));
+            for (int n = 0; n < kColumns; ++n) {
+                const bool seen = is_row && a.sees(row, key + tile_column(n));
+                p[r][n] = seen ? exp(scores[r][n].value * A(a.scale) - its[0]) / its[1] : A(0);
+                ds[r][n] = seen ? p[r][n] * slopes[r][n].value * A(a.scale) : A(0);
             }
-            if (i < high * a.cols) dq[a.line(place) * a.cols + c] = T(sum.value());
+        }
+    }
+};
+
+// Of the slices of k and v from `first` on. deep: keys of 32 rows, or rows of 32 keys, that find
+// room in shared memory together, a multiple of 32.
+template <class T>
+__global__ __launch_bounds__(kTileThreads) void backward_naive(
+    Attention a, const T* g, const T* q, const T* k, const T* v, const T* y, const Acc<T>* stats,
+    T* dq, T* dk, T* dv, Acc<T>* scratch, int64_t first, int deep) {
+    using A = Acc<T>;
+    __shared__ Tile<A> tiles[5];
+    extern __shared__ char memory[];
+    A* const part_ds = reinterpret_cast<A*>(memory);  // [32, deep] or [deep, 32]
+    A* const part_p = part_ds + kTile * deep;
+    const int64_t of_head = ceil_div<int64_t>(a.rows, kTile), row_tiles = a.sharing() * of_head;
+    const int64_t blocks = row_tiles + ceil_div<int64_t>(a.keys, kTile);
+    const int64_t slice = first + blockIdx.x / blocks, block = blockIdx.x % blocks;
+    A* p = scratch + (slice - first) * scratch_naive(a);
+    A* ds = p + a.sharing() * a.rows * a.keys;
+    TileSlopes<T> slopes(tiles);
+    if (block < row_tiles) {
+        const int64_t row = block / of_head * a.rows + block % of_head * kTile;
+        const Place place = a.sharer(slice, row);
+        const int64_t rows = smaller<int64_t>(kTile, a.rows - place.row);
+        const int64_t begin = a.first_key(place.row) / kTile * kTile;
+        const int64_t end = a.end_key(place.row + rows - 1);
+        p += row * a.keys, ds += row * a.keys;
+        KahanSum<A> excess[kRows];
+        for (int64_t key = begin; key < end; key += kTile) {
+            slopes.find(a, g, q, k, v, y, stats, place, rows, key);
+            for (int r = 0; r < kRows; ++r) {
+                for (int n = 0; n < kColumns; ++n) {
+                    const int64_t column = key + tile_column(n);
+                    if (tile_row(r) >= rows || column >= a.keys) continue;
+                    p[tile_row(r) * a.keys + column] = slopes.p[r][n];
+                    ds[tile_row(r) * a.keys + column] = slopes.ds[r][n];
+                    excess[r] += slopes.ds[r][n];
+                }
+            }
+        }
+        __shared__ A excesses[kTile];
+        for (int r = 0; r < kRows; ++r) {
+            const A sum = warp_sum(excess[r].value, kWide);
+            if (threadIdx.x % kWide == 0) excesses[tile_row(r)] = sum;
+        }
+        for (int64_t c = 0; c < a.cols; c += kTile) {
+            KahanSum<A> sums[kRows][kColumns];
+            for (int64_t top = begin; top < end; top += deep) {
+                const int64_t last = smaller<int64_t>(top + deep, end);
+                __syncthreads();
+                if (c == 0 || begin + deep < end) {
+                    const int across = last - top;
+                    for (int64_t i = threadIdx.x; i < kTile * across; i += kTileThreads) {
+                        const int64_t r = i / across, key = top + i % across;
+                        part_ds[r * deep + i % across] =
+                            r < rows ? ds[r * a.keys + key] - p[r * a.keys + key] * excesses[r]
+                                     : A(0);
+                    }
+                }
+                for (int64_t key = top; key < last; key += kTile) {
+                    __syncthreads();
+                    fetch(tiles[0], part_ds + (key - top), deep, kTile, 0, last - key);
+                    fetch(tiles[1], k + a.key_at(a.k, place, key), a.k.row, last - key, c, a.cols);
+                    __syncthreads();
+                    add_terms<A>(sums, [&](A part, int r, int n, int i) {
+                        return fma(tiles[0][tile_row(r)][i], tiles[1][i][tile_column(n)], part);
+                    });
+                }
+            }
+            for (int r = 0; r < kRows; ++r) {
+                for (int n = 0; n < kColumns; ++n) {
+                    if (tile_row(r) < rows && c + tile_column(n) < a.cols)
+                        dq[(a.line(place) + tile_row(r)) * a.cols + c + tile_column(n)] =
+                            T(sums[r][n].value);
+                }
+            }
         }
     } else {
-        p += 2 * rows * a.keys, ds += 2 * rows * a.keys;
-        const int64_t left = (block - row_blocks) * kSide;
-        const int wide = smaller<int64_t>(kSide, a.keys - left);
-        p += left, ds += left;
-        for (int64_t i = threadIdx.x; i < rows * wide; i += step) {
-            const int64_t row = i / wide, key = i % wide;
-            const Slope<T> slope(a, g, q, k, v, y, stats, a.sharer(slice, row), left + key);
-            p[row * a.keys + key] = slope.p;
-            ds[row * a.keys + key] = slope.ds;
-        }
-        __syncthreads();
-        for (int64_t at = 0; at < wide * a.cols; at += step) {
-            const int64_t i = at + threadIdx.x, c = i % a.cols;
-            const int key = smaller<int64_t>(i / a.cols, wide - 1);
-            LongSum<A> of_k, of_v;
-            for (int64_t row = 0; row < rows; row += kDeep) {
-                const int deep = smaller<int64_t>(kDeep, rows - row);
-                if (at == 0 || deep < rows) {
-                    __syncthreads();
-                    for (int n = threadIdx.x; n < wide * deep; n += step) {
-                        const int64_t from = (row + n / wide) * a.keys + n % wide;
-                        part_p[n] = p[from];
-                        part_ds[n] = ds[from];
-                    }
-                    __syncthreads();
-                }
-#pragma unroll 1
-                for (int n = 0; n < deep; ++n) {
-                    const Place place = a.sharer(slice, row + n);
-                    of_k.add(part_ds[n * wide + key], A(q[a.at(a.q, place) + c]));
-                    of_v.add(part_p[n * wide + key], A(g[a.at(a.g, place) + c]));
+        p += 2 * a.sharing() * a.rows * a.keys, ds += 2 * a.sharing() * a.rows * a.keys;
+        const int64_t key = (block - row_tiles) * kTile;
+        const int64_t keys = smaller<int64_t>(kTile, a.keys - key);
+        p += key, ds += key;
+        // Calls use(row, place, rows) for each tile of rows that sees one of these keys.
+        const auto each_tile = [&](int64_t from, int64_t to, auto use) {
+            for (int64_t tile = from; tile < smaller(to, row_tiles); ++tile) {
+                const int64_t row = tile / of_head * a.rows + tile % of_head * kTile;
+                const Place place = a.sharer(slice, row);
+                const int64_t rows = smaller<int64_t>(kTile, a.rows - place.row);
+                if (a.first_key(place.row) < key + keys && a.end_key(place.row + rows - 1) > key)
+                    use(row, place, rows);
+            }
+        };
+        each_tile(0, row_tiles, [&](int64_t row, Place place, int64_t rows) {
+            slopes.find(a, g, q, k, v, y, stats, place, rows, key);
+            for (int r = 0; r < kRows; ++r) {
+                for (int n = 0; n < kColumns; ++n) {
+                    if (tile_row(r) >= rows || tile_column(n) >= keys) continue;
+                    p[(row + tile_row(r)) * a.keys + tile_column(n)] = slopes.p[r][n];
+                    ds[(row + tile_row(r)) * a.keys + tile_column(n)] = slopes.ds[r][n];
                 }
             }
-            if (i >= wide * a.cols) continue;
-            const int64_t to = (slice * a.keys + left + key) * a.cols + c;
-            dk[to] = T(of_k.value());
-            dv[to] = T(of_v.value());
+        });
+        const int at_once = deep / kTile;
+        for (int64_t c = 0; c < a.cols; c += kTile) {
+            KahanSum<A> of_k[kRows][kColumns], of_v[kRows][kColumns];
+            for (int64_t top = 0; top < row_tiles; top += at_once) {
+                __syncthreads();
+                int place_of = 0;  // of a tile, in shared memory
+                if (c == 0 || at_once < row_tiles) {
+                    each_tile(top, top + at_once, [&](int64_t row, Place, int64_t rows) {
+                        for (int i = threadIdx.x; i < kTile * kTile; i += kTileThreads) {
+                            const int r = i / kTile, n = i % kTile;
+                            const bool is_there = r < rows && n < keys;
+                            const int64_t from = (row + r) * a.keys + n;
+                            part_p[place_of * kTile * kTile + i] = is_there ? p[from] : A(0);
+                            part_ds[place_of * kTile * kTile + i] = is_there ? ds[from] : A(0);
+                        }
+                        ++place_of;
+                    });
+                }
+                place_of = 0;
+                each_tile(top, top + at_once, [&](int64_t, Place place, int64_t rows) {
+                    const A* const its_p = part_p + place_of * kTile * kTile;
+                    const A* const its_ds = part_ds + place_of * kTile * kTile;
+                    __syncthreads();
+                    fetch(tiles[0], q + a.at(a.q, place), a.q.row, rows, c, a.cols);
+                    fetch(tiles[1], g + a.at(a.g, place), a.g.row, rows, c, a.cols);
+                    __syncthreads();
+                    add_terms<A>(of_k, [&](A part, int r, int n, int i) {
+                        return fma(
+                            its_ds[i * kTile + tile_row(r)], tiles[0][i][tile_column(n)], part);
+                    });
+                    add_terms<A>(of_v, [&](A part, int r, int n, int i) {
+                        return fma(
+                            its_p[i * kTile + tile_row(r)], tiles[1][i][tile_column(n)], part);
+                    });
+                    ++place_of;
+                });
+            }
+            for (int r = 0; r < kRows; ++r) {
+                for (int n = 0; n < kColumns; ++n) {
+                    if (tile_row(r) >= keys || c + tile_column(n) >= a.cols) continue;
+                    const int64_t to =
+                        (slice * a.keys + key + tile_row(r)) * a.cols + c + tile_column(n);
+                    dk[to] = T(of_k[r][n].value);
+                    dv[to] = T(of_v[r][n].value);
+                }
+            }
         }
     }
 }
 
 // ---- online: one pass over tiles of 32 keys. A block has 32 rows and keeps for each the largest
 // score so far, the sum of e^(score - largest), and the sum of the same times v; whenever a tile
-// raises the largest score, both sums are scaled down (softmax.cuh). Tiles wait in shared memory,
-// 32 columns at a time; a thread has 4 rows by 2 keys of the scores, and of y 4 rows by every 16th
-// column. Takes up to 256 columns; more go to naive. Backward is naive's.
+// raises the largest score, both sums are scaled down (softmax.cuh). Takes up to 256 columns, for
+// the sums are in registers; more go to naive. Backward is naive's.
 // Flaw: every multiplication reads its factors from shared memory, and no tensor core works.
 
-constexpr int kTile = 32, kOnlineThreads = 128, kOnlineMost = 256;
-
-// Rows of up to 32 columns from column c on; what is past the last row or column is 0.
-template <class T, class A>
-__device__ void fetch(A (&tile)[kTile][kTile + 1], const T* from, int64_t stride, int64_t rows,
-                      int64_t c, int64_t cols) {
-    const int lane = threadIdx.x % kTile;
-#pragma unroll
-    for (int r = threadIdx.x / kTile; r < kTile; r += kOnlineThreads / kTile)
-        tile[r][lane] = r < rows && c + lane < cols ? A(from[r * stride + c + lane]) : A(0);
-}
+constexpr int kOnlineMost = 256;
 
 template <class T, int kCols>
-__global__ __launch_bounds__(kOnlineThreads) void forward_online(
-    Attention a, const T* q, const T* k, const T* v, T* y, Acc<T>* stats) {
+__global__ __launch_bounds__(kTileThreads) void forward_online(Attention a, const T* q, const T* k,
+                                                               const T* v, T* y, Acc<T>* stats) {
     using A = Acc<T>;
-    constexpr int kWide = 16, kHigh = kOnlineThreads / kWide;  // threads of a row, of a column
-    constexpr int R = kTile / kHigh, N = kTile / kWide, C = kCols / kWide;
-    __shared__ A left[kTile][kTile + 1], right[kTile][kTile + 1], weights[kTile][kTile + 1];
-    const int x = threadIdx.x % kWide, top = threadIdx.x / kWide;
-    const int64_t tiles = ceil_div<int64_t>(a.rows, kTile);
-    Place place = a.place(blockIdx.x / tiles * a.rows);
-    place.row = blockIdx.x % tiles * kTile;
-    const int64_t rows = smaller<int64_t>(kTile, a.rows - place.row);
-    q += a.at(a.q, place);
-    k += a.key_at(a.k, place, 0);
-    v += a.key_at(a.v, place, 0);
+    constexpr int kParts = kCols / kTile;
+    __shared__ Tile<A> left, right, weights;
+    const RowTile tile(a, blockIdx.x);
+    q += a.at(a.q, tile.place);
+    k += a.key_at(a.k, tile.place, 0);
+    v += a.key_at(a.v, tile.place, 0);
 
-    OnlineSoftmax<T> soft[R];  // its sum: over this thread's keys
-    A sums[R][C] = {};
+    OnlineSoftmax<T> soft[kRows];  // its sum: over this thread's keys
     for (auto& each : soft) each = OnlineSoftmax<T>::identity();
-    const int64_t last = a.end_key(place.row + rows - 1);
-    for (int64_t first = a.first_key(place.row) / kTile * kTile; first < last; first += kTile) {
-        const int64_t keys = smaller<int64_t>(kTile, a.keys - first);
-        KahanSum<A> sums_of_products[R][N];
-        for (int64_t c = 0; c < a.cols; c += kTile) {
-            __syncthreads();
-            fetch(left, q, a.q.row, rows, c, a.cols);
-            fetch(right, k + first * a.k.row, a.k.row, keys, c, a.cols);
-            __syncthreads();
-#pragma unroll 1
-            for (int from = 0; from < kTile; from += kShort) {
-                A part[R][N] = {};
+    A sums[kParts][kRows][kColumns] = {};
+    const int64_t last = tile.end_key(a);
+    for (int64_t first = tile.first_key(a); first < last; first += kTile) {
+        const int64_t keys = a.keys - first;
+        const TileScores<T> products(left, right, a, q, tile.rows, k + first * a.k.row, keys);
 #pragma unroll
-                for (int i = from; i < from + kShort; ++i) {
+        for (int r = 0; r < kRows; ++r) {
+            const int64_t row = tile.place.row + tile_row(r);
+            const bool is_row = tile_row(r) < tile.rows;
+            A scores[kColumns], most = -A(INFINITY);
 #pragma unroll
-                    for (int r = 0; r < R; ++r) {
-#pragma unroll
-                        for (int n = 0; n < N; ++n)
-                            part[r][n] =
-                                fma(left[top + r * kHigh][i], right[x + n * kWide][i], part[r][n]);
-                    }
-                }
-#pragma unroll
-                for (int r = 0; r < R; ++r) {
-#pragma unroll
-                    for (int n = 0; n < N; ++n) sums_of_products[r][n] += part[r][n];
-                }
-            }
-        }
-#pragma unroll
-        for (int r = 0; r < R; ++r) {
-            const int64_t row = place.row + top + r * kHigh;
-            const int64_t begin = a.first_key(row), end = row < a.rows ? a.end_key(row) : 0;
-            A most = -A(INFINITY), scores[N];
-#pragma unroll
-            for (int n = 0; n < N; ++n) {
-                const int64_t key = first + x + n * kWide;
-                const bool seen = key >= begin && key < end;
-                scores[n] = seen ? sums_of_products[r][n].value * A(a.scale) : -A(INFINITY);
+            for (int n = 0; n < kColumns; ++n) {
+                const bool seen = is_row && a.sees(row, first + tile_column(n));
+                scores[n] = seen ? products.sums[r][n].value * A(a.scale) : -A(INFINITY);
                 most = larger(most, scores[n]);
             }
             const A before = soft[r].max;
             soft[r].raise(warp_max(most, kWide));
             const A shift = soft[r].shift(), factor = exponential<T>(before - shift);
 #pragma unroll
-            for (int n = 0; n < N; ++n) {
+            for (int n = 0; n < kColumns; ++n) {
                 const A p = exponential<T>(scores[n] - shift);
-                weights[top + r * kHigh][x + n * kWide] = p;
+                weights[tile_row(r)][tile_column(n)] = p;
                 soft[r].sum += p;
             }
 #pragma unroll
-            for (int c = 0; c < C; ++c) sums[r][c] *= factor;
+            for (int c = 0; c < kParts; ++c) {
+#pragma unroll
+                for (int n = 0; n < kColumns; ++n) sums[c][r][n] *= factor;
+            }
         }
 #pragma unroll
-        for (int c = 0; c < kCols; c += kTile) {
-            if (c >= a.cols) break;
+        for (int c = 0; c < kParts; ++c) {
+            if (c * kTile >= a.cols) break;
             __syncthreads();
-            fetch(right, v + first * a.v.row, a.v.row, keys, c, a.cols);
+            fetch(right, v + first * a.v.row, a.v.row, keys, c * kTile, a.cols);
             __syncthreads();
-#pragma unroll 1
-            for (int n = 0; n < kTile; n += kShort) {
-                A part[R][N] = {};
-#pragma unroll
-                for (int m = n; m < n + kShort; ++m) {
-#pragma unroll
-                    for (int r = 0; r < R; ++r) {
-#pragma unroll
-                        for (int i = 0; i < N; ++i)
-                            part[r][i] = fma(
-                                weights[top + r * kHigh][m], right[m][x + i * kWide], part[r][i]);
-                    }
-                }
-#pragma unroll
-                for (int r = 0; r < R; ++r) {
-#pragma unroll
-                    for (int i = 0; i < N; ++i) sums[r][c / kWide + i] += part[r][i];
-                }
-            }
+            add_terms<A>(sums[c], [&](A part, int r, int n, int i) {
+                return fma(weights[tile_row(r)][i], right[i][tile_column(n)], part);
+            });
         }
     }
 
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
+    for (int r = 0; r < kRows; ++r) {
         const A sum = warp_sum(soft[r].sum, kWide);
-        const int64_t at = top + r * kHigh, row = place.row + at;
-        if (at >= rows) continue;
-        const bool sees = a.first_key(row) < a.end_key(row);
-        const int64_t line = a.line({place.batch, place.head, row});
+        if (tile_row(r) >= tile.rows) continue;
+        Place place = tile.place;
+        place.row += tile_row(r);
+        const bool sees = a.first_key(place.row) < a.end_key(place.row);
 #pragma unroll
-        for (int c = 0; c < C; ++c) {
-            if (x + c * kWide < a.cols)
-                y[line * a.cols + x + c * kWide] = T(sees ? sums[r][c] / sum : A(0));
+        for (int c = 0; c < kParts; ++c) {
+#pragma unroll
+            for (int n = 0; n < kColumns; ++n) {
+                const int column = c * kTile + tile_column(n);
+                if (column < a.cols)
+                    y[a.line(place) * a.cols + column] = T(sees ? sums[c][r][n] / sum : A(0));
+            }
         }
-        if (stats && x == 0) save(stats, line, soft[r].max, sum);
+        if (stats && threadIdx.x % kWide == 0) save(stats, a.line(place), soft[r].max, sum);
     }
 }
+
+// ---- mma: the same on tensor cores
+
+#include "attention_mma.cuh"
 
 // ---- launchers. What a version cannot take goes to the one before.
 
-// Does online take it?
-inline bool is_narrow(const Attention& a) { return a.cols <= kOnlineMost; }
+inline int64_t row_tiles(const Attention& a) {
+    return a.slices() * ceil_div<int64_t>(a.rows, kTile);
+}
+
+// How many tiles of rows, or slices of k and v, naive takes at once.
+inline int64_t forward_at_once(const Attention& a) {
+    return smaller(row_tiles(a), kScratch / ((a.keys + 1) * kTile) + 1);
+}
+inline int64_t backward_at_once(const Attention& a) {
+    return a.kv_slices() ? smaller(a.kv_slices(), kScratch / (scratch_naive(a) + 1) + 1) : 0;
+}
+
+// May a version with tensor cores take it, as far as sizes and addresses go?
+template <class T, class... P>
+bool can_take_mma(const Attention& a, int64_t version, const T* p, const P*... more) {
+    return sizeof(T) == 2 && version >= kMma && takes_tensor_cores(a) && is_aligned(p, more...);
+}
+inline bool takes_online(const Attention& a, int64_t version) {
+    return version >= kOnline && a.cols <= kOnlineMost;
+}
+
+// Calls f with the number of columns that tensor cores take so many for.
+template <class F>
+auto for_columns(int64_t cols, F f) {
+    if (cols <= 64) return f(std::integral_constant<int, 64>());
+    if (cols <= 128) return f(std::integral_constant<int, 128>());
+    return f(std::integral_constant<int, 256>());
+}
+
+// The version whose kernels run backward.
+template <class T>
+int64_t backward_version(const Attention& a, int64_t version, const T* g, const T* q, const T* k,
+                         const T* v) {
+    if constexpr (sizeof(T) == 2) {
+        const auto can = [&](auto cols) { return can_backward_mma<T, cols.value>(); };
+        if (can_take_mma(a, version, g, q, k, v) && for_columns(a.cols, can)) return kMma;
+    }
+    return kNaive;
+}
 
 // Numbers of scratch memory, Acc<T>, that forward needs, and backward.
-inline int64_t rows_at_once(const Attention& a) {
-    return smaller(a.lines(), kScores / (a.keys + 1) + 1);
-}
 template <class T>
 int64_t attention_forward_scratch(const Attention& a, int64_t version) {
-    return version >= kOnline && is_narrow(a) ? 0 : rows_at_once(a) * (a.keys + 1);
-}
-inline int64_t slices_at_once(const Attention& a) {
-    const int64_t of_one = scratch_naive(a);
-    return smaller(a.kv_slices(), kScores / (of_one + 1) + 1);
+    return takes_online(a, version) ? 0 : forward_at_once(a) * (a.keys + 1) * kTile;
 }
 template <class T>
-int64_t attention_backward_scratch(const Attention& a, int64_t) {
-    return a.kv_slices() == 0 ? 0 : slices_at_once(a) * scratch_naive(a);
+int64_t attention_backward_scratch(const Attention& a, const T* g, const T* q, const T* k,
+                                   const T* v, int64_t version) {
+    if (backward_version(a, version, g, q, k, v) == kMma) return 2 * a.lines();
+    return backward_at_once(a) * scratch_naive(a);
 }
 
 template <class T>
 cudaError_t attention_forward(const Attention& a, const T* q, const T* k, const T* v, T* y,
                               Acc<T>* stats, Acc<T>* scratch, int64_t version,
                               cudaStream_t stream) {
-    if (a.lines() == 0) return cudaSuccess;
-    if (version >= kOnline && is_narrow(a)) {
+    const int64_t tiles = row_tiles(a);
+    if (tiles == 0) return cudaSuccess;
+    if constexpr (sizeof(T) == 2) {
+        const auto launch = [&](auto cols) {
+            return launch_forward_mma<T, cols.value>(a, q, k, v, y, stats, stream);
+        };
+        if (can_take_mma(a, version, q, k, v, y) && for_columns(a.cols, launch))
+            return cudaGetLastError();
+    }
+    if (takes_online(a, version)) {
         const auto kernel = a.cols <= 64    ? forward_online<T, 64>
                             : a.cols <= 128 ? forward_online<T, 128>
                                             : forward_online<T, 256>;
-        const int64_t blocks = a.slices() * ceil_div<int64_t>(a.rows, kTile);
-        kernel<<<blocks, kOnlineThreads, 0, stream>>>(a, q, k, v, y, stats);
+        kernel<<<tiles, kTileThreads, 0, stream>>>(a, q, k, v, y, stats);
         return cudaGetLastError();
     }
-    const int64_t at_once = rows_at_once(a);
-    for (int64_t first = 0; first < a.lines(); first += at_once) {
-        const int64_t last = smaller(first + at_once, a.lines()), count = last - first;
-        const int64_t score_blocks =
-            ceil_div<int64_t>(count, kSide) * ceil_div<int64_t>(a.keys, kSide);
-        if (score_blocks)
-            scores_naive<<<score_blocks, dim3(kSide, kSide), 0, stream>>>(
-                a, q, k, scratch, first, last);
-        softmax_naive<T>
-            <<<ceil_div<int64_t>(count, 128), 128, 0, stream>>>(a, scratch, stats, first, last);
-        const int64_t blocks = ceil_div<int64_t>(count, 8) * ceil_div<int64_t>(a.cols, 32);
-        if (blocks) values_naive<<<blocks, dim3(32, 8), 0, stream>>>(a, scratch, v, y, first, last);
+    const int64_t across = ceil_div<int64_t>(a.keys, kTile);
+    const int64_t parts = ceil_div<int64_t>(a.cols, kTile);
+    for (int64_t first = 0; first < tiles; first += forward_at_once(a)) {
+        const int64_t count = smaller(forward_at_once(a), tiles - first);
+        if (across)
+            scores_naive<<<count * across, kTileThreads, 0, stream>>>(a, q, k, scratch, first);
+        softmax_naive<T><<<count, kTile, 0, stream>>>(a, scratch, stats, first);
+        if (parts)
+            values_naive<<<count * parts, kTileThreads, 0, stream>>>(a, scratch, v, y, first);
     }
     return cudaGetLastError();
+}
+
+// deep of backward_naive: what finds room, and no more than is needed.
+template <class T>
+int depth(const Attention& a) {
+    const int64_t row = 2 * kTile * sizeof(Acc<T>), fixed = 5 * sizeof(Tile<Acc<T>>) + 1024;
+    const int64_t room = smaller<int64_t>((shared_bytes() - fixed) / row, 512);
+    const int64_t rows = a.sharing() * (ceil_div<int64_t>(a.rows, kTile) * kTile);
+    const int64_t most = a.keys > rows ? ceil_div<int64_t>(a.keys, kTile) * kTile : rows;
+    return smaller(most, room / kTile * kTile);
 }
 
 template <class T>
 cudaError_t attention_backward(const Attention& a, const T* g, const T* q, const T* k, const T* v,
                                const T* y, const Acc<T>* stats, T* dq, T* dk, T* dv,
-                               Acc<T>* scratch, int64_t, cudaStream_t stream) {
-    const int64_t slices = a.kv_slices(), at_once = slices ? slices_at_once(a) : 1;
-    const int64_t of_slice =
-        slices ? ceil_div<int64_t>(a.sharing() * a.rows, kSide) + ceil_div<int64_t>(a.keys, kSide)
-               : 0;
-    for (int64_t first = 0; first < slices && of_slice && a.cols; first += at_once) {
-        const int64_t count = smaller(at_once, slices - first);
-        backward_naive<<<count * of_slice, 256, 0, stream>>>(
-            a, g, q, k, v, y, stats, dq, dk, dv, scratch, first);
+                               Acc<T>* scratch, int64_t version, cudaStream_t stream) {
+    if constexpr (sizeof(T) == 2) {
+        if (backward_version(a, version, g, q, k, v) == kMma) {
+            for_columns(a.cols, [&](auto cols) {
+                launch_backward_mma<T, cols.value>(
+                    a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream);
+            });
+            return cudaGetLastError();
+        }
+    }
+    const int64_t slices = a.kv_slices();
+    if (slices == 0 || a.cols == 0) return cudaSuccess;
+    const int64_t blocks =
+        a.sharing() * ceil_div<int64_t>(a.rows, kTile) + ceil_div<int64_t>(a.keys, kTile);
+    if (blocks == 0) return cudaSuccess;
+    const int deep = depth<T>(a), bytes = 2 * kTile * deep * sizeof(Acc<T>);
+    cudaFuncSetAttribute(backward_naive<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    for (int64_t first = 0; first < slices; first += backward_at_once(a)) {
+        const int64_t count = smaller(backward_at_once(a), slices - first);
+        backward_naive<<<count * blocks, kTileThreads, bytes, stream>>>(
+            a, g, q, k, v, y, stats, dq, dk, dv, scratch, first, deep);
     }
     return cudaGetLastError();
 }

@@ -7,7 +7,7 @@ import jitload
 from kernels import version_number
 
 kernel = jitload.load("attention")
-VERSIONS = ("naive", "online")
+VERSIONS = ("naive", "online", "mma")
 
 
 def attention(

@@ -4,93 +4,13 @@
 // A kernel here may be launched without clusters too: its rows then have one block each.
 #pragma once
 
+#include "mbarrier.cuh"
 #include "rows.cuh"
 
 constexpr int kClusterBlocks = 8;  // of a cluster, at most, on every GPU with clusters
 constexpr int kMostBlocks = 16;    // on those that have more for a kernel that asks, as an H200
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-
-// The mbarrier of PTX: a block waits at it for bytes from the blocks of its cluster. It completes
-// a phase when the bytes that were expected have come, and is then there for the next ones. Waiting
-// for these alone takes half the time of a barrier for all threads of the cluster, which first sees
-// to it that everything each of them has ever written is known to all.
-class Mbarrier {
-  public:
-    // One thread initialises it, before a barrier of the cluster.
-    __device__ void init() {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&state_)));
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-
-    // One thread says how much will come in this phase.
-    __device__ void arrive_expect_tx(int bytes) {
-        asm volatile(
-            "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&state_)),
-            "r"(bytes)
-            : "memory");
-    }
-
-    // Writes a value to where block `rank` has `to`, and tells that block's mbarrier: 16 bytes at a
-    // time if it has so many, for each time keeps that block's counter busy.
-    template <class P>
-    __device__ void st_async(P* to, const P& value, int rank) {
-        constexpr int count = sizeof(P) / 4, at_once = count % 4 == 0 ? 4 : count % 2 == 0 ? 2 : 1;
-        uint32_t words[count], remote_to, remote_state;
-        memcpy(words, &value, sizeof(P));
-        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_to) : "r"(address(to)), "r"(rank));
-        asm("mapa.shared::cluster.u32 %0, %1, %2;"
-            : "=r"(remote_state)
-            : "r"(address(&state_)), "r"(rank));
-        for (int i = 0; i < count; i += at_once) {
-            const uint32_t place = remote_to + 4 * i;
-            if constexpr (at_once == 4) {
-                asm volatile(
-                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32"
-                    " [%0], {%1, %2, %3, %4}, [%5];" ::"r"(place),
-                    "r"(words[i]), "r"(words[i + 1]), "r"(words[i + 2]), "r"(words[i + 3]),
-                    "r"(remote_state)
-                    : "memory");
-            } else if constexpr (at_once == 2) {
-                asm volatile(
-                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32"
-                    " [%0], {%1, %2}, [%3];" ::"r"(place),
-                    "r"(words[i]), "r"(words[i + 1]), "r"(remote_state)
-                    : "memory");
-            } else {
-                asm volatile(
-                    "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32"
-                    " [%0], %1, [%2];" ::"r"(place),
-                    "r"(words[i]), "r"(remote_state)
-                    : "memory");
-            }
-        }
-    }
-
-    // Returns when the phase is complete. parity: 0, 1, 0, 1 ... from phase to phase.
-    __device__ void wait(int parity) {
-        uint32_t complete = 0;
-        while (!complete) {
-            asm volatile(
-                "{ .reg .pred p;"
-                "  mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
-                "  selp.u32 %0, 1, 0, p; }"
-                : "=r"(complete)
-                : "r"(address(&state_)), "r"(parity)
-                : "memory");
-        }
-    }
-
-  private:
-    __device__ static uint32_t address(const void* p) {
-        return uint32_t(__cvta_generic_to_shared(p));
-    }
-    uint64_t state_;
-};
-
-// A barrier for all threads of the cluster, in two halves.
-__device__ inline void cluster_arrive() { __cluster_barrier_arrive_relaxed(); }
-__device__ inline void cluster_wait() { __cluster_barrier_wait(); }
 
 // Which of all clusters is this block's, and which of its blocks is this? How many clusters are
 // there? Without clusters each block is one. (For the first, nvcc divides in float: it is wrong
@@ -101,15 +21,6 @@ __device__ inline unsigned clusters() { return __clusterGridDimInClusters().x; }
 
 #else  // no cluster is launched where has_clusters says no
 
-struct Mbarrier {
-    __device__ void init() {}
-    __device__ void arrive_expect_tx(int) {}
-    template <class P>
-    __device__ void st_async(P*, const P&, int) {}
-    __device__ void wait(int) {}
-};
-__device__ inline void cluster_arrive() {}
-__device__ inline void cluster_wait() {}
 __device__ inline unsigned cluster_index() { return blockIdx.x; }
 __device__ inline unsigned cluster_rank() { return 0; }
 __device__ inline unsigned clusters() { return gridDim.x; }
@@ -165,7 +76,7 @@ class RowReduce : public BlockReduce<kWarps * kBlocks> {
         ++this->calls_;
         const int lane = threadIdx.x % kWarp, count = blockDim.x / kWarp * blocks_;
         const P* parts = InBlock::template parts_of<P>(phase);
-        barriers()[phase].wait(parity);
+        barriers()[phase].wait_for_cluster(parity);
         part = lane < count ? parts[lane] : P::identity();
         const int more = count - smaller(count, kWarp);
         parts += kWarp;

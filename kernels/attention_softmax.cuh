@@ -1,0 +1,113 @@
+// The softmax of scores as tensor cores leave them: what its versions by mma.sync and wgmma share.
+//
+// Of a product's 16 rows, a thread has two: row lane / 4 and the one 8 below. Of each it has two
+// columns of every eight. Number i is of row i / 2 % 2 of the two, and of this column:
+#pragma once
+
+#include "attention_call.cuh"
+#include "softmax.cuh"
+#include "swizzle.cuh"
+
+__device__ inline int column_of(int i) { return i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2; }
+
+// 2^x by the GPU's own instruction, which takes what is below 2^-126 for 0.
+__device__ inline float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+constexpr float kLog2OfE = 1.442695041f;
+
+// Over the four lanes that share a row.
+__device__ inline float max_of_row(float x) {
+    x = larger(x, __shfl_xor_sync(0xffffffff, x, 1));
+    return larger(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+__device__ inline float sum_of_row(float x) {
+    x += __shfl_xor_sync(0xffffffff, x, 1);
+    return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+// Online softmax of this thread's two rows.
+struct RowsSoftmax {
+    float max[2] = {-INFINITY, -INFINITY};  // of the products, not yet scaled
+    float sum[2] = {0, 0};                  // over this thread's columns
+
+    // The products s become 2^((s - largest) * scale). What was summed before is to be multiplied
+    // by factor. scale: in powers of 2. Where nothing was seen yet, the largest is -infinity.
+    template <int N>
+    __device__ void take(float (&s)[N], float scale, float (&factor)[2]) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float most = max[half];
+#pragma unroll
+            for (int i = 2 * half; i < N; i += 4) most = larger(most, larger(s[i], s[i + 1]));
+            most = max_of_row(most);
+            const float shift = most == -INFINITY ? 0 : most * scale;
+            factor[half] = exp2_of(max[half] * scale - shift);
+            max[half] = most;
+            float total = sum[half] * factor[half];
+#pragma unroll
+            for (int i = 2 * half; i < N; i += 4) {
+                s[i] = exp2_of(fmaf(s[i], scale, -shift));
+                s[i + 1] = exp2_of(fmaf(s[i + 1], scale, -shift));
+                total += s[i] + s[i + 1];
+            }
+            sum[half] = total;
+        }
+    }
+
+    // What the sums of a row are to be multiplied by in the end: NaN where all that it saw was
+    // -infinity, as in PyTorch, and 0 where it saw nothing.
+    __device__ float share(int half, bool sees) const {
+        return sees ? 1 / sum_of_row(sum[half]) : 0;
+    }
+};
+
+template <int N>
+__device__ void scale_rows(float (&sums)[N], const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[i] *= factor[i / 2 % 2];
+}
+
+// Hides the columns that a row does not see: all but those from begin on and before end.
+template <int N>
+__device__ void hide(float (&s)[N], const int (&begin)[2], const int (&end)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const int column = column_of(i), half = i / 2 % 2;
+        if (column < begin[half] || column >= end[half]) s[i] = -INFINITY;
+    }
+}
+
+// Numbers as the factor of a next product: words[4 * j ..] for columns 16 * j to 16 * j + 15.
+template <class T, int N>
+__device__ void as_factor(uint32_t (&words)[N / 2], const float (&s)[N]) {
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) words[i] = rounded_pair<T>(s[2 * i], s[2 * i + 1]);
+}
+
+// ---- for backward
+
+// Of a line, in one access: p = 2^(product * scale - shift), and delta.
+struct alignas(8) LineInfo {
+    float shift, delta;
+};
+
+// A warp for each line.
+template <class T>
+__global__ void line_infos(Attention a, const T* g, const T* y, const float* stats,
+                           LineInfo* infos) {
+    const int64_t line = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
+    if (line >= a.lines()) return;
+    const int lane = threadIdx.x % kWarp;
+    g += a.at(a.g, a.place(line));
+    y += line * a.cols;
+    float delta = 0;
+    for (int c = lane * 8; c < a.cols; c += kWarp * 8) {
+        const Vec<T, 8> u = load<8>(g + c), w = load<8>(y + c);
+        for (int i = 0; i < 8; ++i) delta += float(u[i]) * float(w[i]);
+    }
+    delta = warp_sum(delta);
+    if (lane == 0) infos[line] = {stats[2 * line] * kLog2OfE + log2f(stats[2 * line + 1]), delta};
+}

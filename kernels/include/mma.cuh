@@ -1,0 +1,61 @@
+// Products of a warp: 16 rows of a by 8 rows of b over 16 of k, of 16-bit floats, summed in float
+// (mma.sync in PTX), and what loads their tiles. GPUs have them from compute capability 8.0 on.
+//
+// Lane l has of the sums [16, 8], and of a and b, the elements (row, column) in this order:
+//
+//   sums    (l / 4, l % 4 * 2), the one right of it; and both 8 rows below
+//   a       (l / 4, l % 4 * 2) and right, 8 rows below; both 8 columns of k further
+//   b       row l / 4: k = l % 4 * 2 and right; 8 of k further
+//
+// A tile in shared memory has rows of 128 bytes in the 128-byte swizzle of tma.cuh.
+#pragma once
+
+#include "cp_async.cuh"
+#include "swizzle.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+// Copies `elements` of 16-bit floats, 8 at most, from a multiple of 16 bytes, and zeros behind
+// them.
+template <class T>
+__device__ void cp_async_or_zeros(void* shared, const T* global, int elements) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+                 "l"(global), "r"(elements * int(sizeof(T)))
+                 : "memory");
+}
+
+// Four matrices of 8 rows of 16 bytes: lanes 8 * i to 8 * i + 7 say where the rows of matrix i are.
+// Lane l gets two neighbours of row l / 4 of each; transposed, of column l / 4.
+__device__ inline void ldmatrix(uint32_t (&to)[4], const void* row, bool transposed) {
+    if (transposed) {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(shared_address(row))
+                     : "memory");
+    } else {
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(shared_address(row))
+                     : "memory");
+    }
+}
+
+#define MMA(TYPE)                                                                       \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE                 \
+                 ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+
+// sums += a b^T
+template <class T>
+__device__ void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
+    if constexpr (std::is_same_v<T, Half>) {
+        MMA("f16");
+    } else {
+        MMA("bf16");
+    }
+}
+
+#undef MMA
+
+#endif

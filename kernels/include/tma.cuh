@@ -1,0 +1,94 @@
+// The Tensor Memory Accelerator (TMA): one thread asks for a box of a matrix, and its bytes go from
+// global to shared memory, or back, while all threads work on something else. What of a box lies
+// outside the matrix reads as 0 and is not written. GPUs have it from Hopper on.
+//
+// Boxes here are tiles of swizzle.cuh: rows of 128 bytes in the 128-byte swizzle.
+#pragma once
+
+#include <cuda.h>
+
+#include "mbarrier.cuh"
+#include "swizzle.cuh"
+#include "vec.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+// The box from element `column` of row `row` of matrix `batch` on; its bytes arrive at `barrier`,
+// which has to expect them.
+__device__ inline void tma_load(void* to, const CUtensorMap& map, int column, int row, int batch,
+                                Mbarrier& barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
+        "l"(&map), "r"(column), "r"(row), "r"(batch), "r"(barrier.address())
+        : "memory");
+}
+
+// To the same place in each block of the cluster whose bit is set in `blocks`, and to its barrier.
+__device__ inline void tma_load_multicast(void* to, const CUtensorMap& map, int column, int row,
+                                          int batch, Mbarrier& barrier, unsigned blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(to)),
+        "l"(&map), "r"(column), "r"(row), "r"(batch), "r"(barrier.address()), "h"(uint16_t(blocks))
+        : "memory");
+}
+
+// A box that threads have written: each of them calls `tma_writes_done` before a barrier, and then
+// one stores it, as a group of its own.
+__device__ inline void tma_writes_done() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ inline void tma_store(const CUtensorMap& map, const void* from, int column, int row,
+                                 int batch) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(
+            &map),
+        "r"(column), "r"(row), "r"(batch), "r"(shared_address(from))
+        : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Return when of this thread's stores all but the last `pending` have read their boxes;
+template <int pending>
+__device__ void tma_store_wait_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+// and here when all of them are made.
+__device__ inline void tma_store_wait() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+#endif
+
+// ---- on the host
+
+template <class T>
+constexpr CUtensorMapDataType tensor_map_type() {
+    if (sizeof(T) == 4) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    return std::is_same_v<T, Half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+}
+
+// A map of `batch` matrices [rows, cols], cut in boxes of `box_rows` rows of 128 bytes. A row of a
+// matrix is contiguous; row_stride and batch_stride are in elements. False: TMA takes no such
+// matrix, for it does not begin on 16 bytes, or a stride is no multiple of them.
+template <class T>
+bool make_tensor_map(CUtensorMap& map, const T* at, int64_t batch, int64_t rows, int64_t cols,
+                     int64_t batch_stride, int64_t row_stride, int box_rows) {
+    static const auto encode = [] {
+        void* function = nullptr;
+        cudaDriverEntryPointQueryResult found;
+        cudaGetDriverEntryPointByVersion(
+            "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+        return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+    }();
+    const cuuint64_t extents[] = {cuuint64_t(cols), cuuint64_t(rows), cuuint64_t(batch)};
+    const cuuint64_t strides[] = {
+        row_stride * sizeof(T), (batch > 1 ? batch_stride : row_stride) * sizeof(T)};
+    const cuuint32_t box[] = {kTileRow / sizeof(T), cuuint32_t(box_rows), 1}, every[] = {1, 1, 1};
+    return encode && encode(&map, tensor_map_type<T>(), 3, const_cast<T*>(at), extents, strides,
+                            box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
