@@ -4,7 +4,7 @@
 #include "attention_call.cuh"
 #include "binding.h"
 
-constexpr int64_t kVersions = 3;  // as many as VERSIONS of attention.py has
+constexpr int64_t kVersions = 5;  // as many as VERSIONS of attention.py has
 
 template <class T>
 int64_t attention_forward_scratch(const Attention& a, int64_t version);

@@ -25,9 +25,9 @@
 #include "attention_call.cuh"
 #include "softmax.cuh"
 
-enum Version : int64_t { kNaive, kOnline, kMma };  // as in attention.py
+enum Version : int64_t { kNaive, kOnline, kMma, kWgmma, kOverlap };  // as in attention.py
 
-// ---- naive: the formula, in three kernels: scores, their softmax, and the products with v. The
+// ---- naive: the formula, in three kernels: scores, what their softmax needs, and y. The
 // first and the last have a block for each 32 x 32 numbers, and fetch their factors to shared
 // memory in tiles of that size; of a block's numbers a thread has four rows, in two columns.
 // Flaw: the scores go to memory and back twice. So many rows are taken at a time that these need
@@ -120,8 +120,8 @@ __device__ void save(A* stats, int64_t line, A max, A sum) {
     store(stats + 2 * line, Vec<A, 2>{{max, sum}});
 }
 
-// scores [tiles, keys + 1, 32], for tiles of rows from `first` on: so the threads of softmax_naive
-// read neighbours. The last number of a row is for its sum.
+// scores [tiles, keys + 2, 32], for tiles of rows from `first` on: so the threads of softmax_naive
+// read neighbours. The last two numbers of a row are for its largest score and its sum.
 template <class T>
 __global__ __launch_bounds__(kTileThreads) void scores_naive(Attention a, const T* q, const T* k,
                                                              Acc<T>* scores, int64_t first) {
@@ -139,14 +139,13 @@ __global__ __launch_bounds__(kTileThreads) void scores_naive(Attention a, const 
             left[tile_row(r)][tile_column(n)] = products.sums[r][n].value * A(a.scale);
     }
     __syncthreads();
-    scores += (blockIdx.x / across * (a.keys + 1) + key) * kTile;
+    scores += (blockIdx.x / across * (a.keys + 2) + key) * kTile;
     for (int i = threadIdx.x; i < kTile * kTile; i += kTileThreads) {
         if (key + i / kTile < a.keys) scores[i] = left[i % kTile][i / kTile];
     }
 }
 
-// In place: e^(score - largest), 0 for what a row does not see, and the sum of that, by which
-// values_naive divides.
+// The largest score of each row, and the sum of e^(score - largest).
 template <class T>
 __global__ __launch_bounds__(kTile) void softmax_naive(Attention a, Acc<T>* scores, Acc<T>* stats,
                                                        int64_t first) {
@@ -155,25 +154,21 @@ __global__ __launch_bounds__(kTile) void softmax_naive(Attention a, Acc<T>* scor
     if (threadIdx.x >= tile.rows) return;
     Place place = tile.place;
     place.row += threadIdx.x;
-    const int64_t begin = a.first_key(place.row), end = a.end_key(place.row);
-    scores += blockIdx.x * (a.keys + 1) * kTile + threadIdx.x;
+    scores += blockIdx.x * (a.keys + 2) * kTile + threadIdx.x;
     OnlineSoftmax<T> soft = OnlineSoftmax<T>::identity();
+    const int64_t end = a.end_key(place.row);
 #pragma unroll 1
-    for (int64_t n = begin; n < end; ++n) soft.max = larger(soft.max, scores[n * kTile]);
-    KahanSum<A> sum;
-#pragma unroll 1
-    for (int64_t n = tile.first_key(a); n < tile.end_key(a); ++n) {
-        const bool seen = n >= begin && n < end;
-        const A p = seen ? exponential<T>(scores[n * kTile] - soft.shift()) : A(0);
-        scores[n * kTile] = p;
-        sum += p;
+    for (int64_t n = a.first_key(place.row); n < end; ++n) {
+        soft.raise(scores[n * kTile]);
+        soft.add(scores[n * kTile], soft.shift());
     }
-    scores[a.keys * kTile] = sum.value;
-    if (stats) save(stats, a.line(place), soft.max, sum.value);
+    scores[a.keys * kTile] = soft.shift();
+    scores[(a.keys + 1) * kTile] = soft.sum;
+    if (stats) save(stats, a.line(place), soft.max, soft.sum);
 }
 
 template <class T>
-__global__ __launch_bounds__(kTileThreads) void values_naive(Attention a, const Acc<T>* weights,
+__global__ __launch_bounds__(kTileThreads) void values_naive(Attention a, const Acc<T>* scores,
                                                              const T* v, T* y, int64_t first) {
     using A = Acc<T>;
     __shared__ Tile<A> left, right;
@@ -181,11 +176,16 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Attention a, const 
     const RowTile tile(a, first + blockIdx.x / across);
     const int64_t c = blockIdx.x % across * kTile;
     v += a.key_at(a.v, tile.place, 0);
-    weights += blockIdx.x / across * (a.keys + 1) * kTile;
+    scores += blockIdx.x / across * (a.keys + 2) * kTile;
+    const int lane = threadIdx.x % kTile;
+    const A shift = lane < tile.rows ? scores[a.keys * kTile + lane] : A(0);
     KahanSum<A> sums[kRows][kColumns];
     for (int64_t key = tile.first_key(a); key < tile.end_key(a); key += kTile) {
         __syncthreads();
-        fetch(left, weights + key * kTile, kTile, tile.end_key(a) - key, 0, kTile);
+        for (int n = threadIdx.x / kTile; n < kTile; n += kTileThreads / kTile) {
+            const bool seen = lane < tile.rows && a.sees(tile.place.row + lane, key + n);
+            left[n][lane] = seen ? exponential<T>(scores[(key + n) * kTile + lane] - shift) : A(0);
+        }
         fetch(right, v + key * a.v.row, a.v.row, a.keys - key, c, a.cols);
         __syncthreads();
         add_terms<A>(sums, [&](A part, int r, int n, int i) {
@@ -197,7 +197,7 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Attention a, const 
         Place place = tile.place;
         place.row += tile_row(r);
         const bool sees = a.first_key(place.row) < a.end_key(place.row);
-        const A sum = weights[a.keys * kTile + tile_row(r)];
+        const A sum = scores[(a.keys + 1) * kTile + tile_row(r)];
         for (int n = 0; n < kColumns; ++n) {
             if (c + tile_column(n) < a.cols)
                 y[a.line(place) * a.cols + c + tile_column(n)] =
@@ -498,9 +498,9 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Attention a, cons
     }
 }
 
-// ---- mma: the same on tensor cores
+// ---- mma, wgmma, overlap: the same on tensor cores
 
-#include "attention_mma.cuh"
+#include "attention_wgmma.cuh"
 
 // ---- launchers. What a version cannot take goes to the one before.
 
@@ -510,7 +510,7 @@ inline int64_t row_tiles(const Attention& a) {
 
 // How many tiles of rows, or slices of k and v, naive takes at once.
 inline int64_t forward_at_once(const Attention& a) {
-    return smaller(row_tiles(a), kScratch / ((a.keys + 1) * kTile) + 1);
+    return smaller(row_tiles(a), kScratch / ((a.keys + 2) * kTile) + 1);
 }
 inline int64_t backward_at_once(const Attention& a) {
     return a.kv_slices() ? smaller(a.kv_slices(), kScratch / (scratch_naive(a) + 1) + 1) : 0;
@@ -547,7 +547,7 @@ int64_t backward_version(const Attention& a, int64_t version, const T* g, const 
 // Numbers of scratch memory, Acc<T>, that forward needs, and backward.
 template <class T>
 int64_t attention_forward_scratch(const Attention& a, int64_t version) {
-    return takes_online(a, version) ? 0 : forward_at_once(a) * (a.keys + 1) * kTile;
+    return takes_online(a, version) ? 0 : forward_at_once(a) * (a.keys + 2) * kTile;
 }
 template <class T>
 int64_t attention_backward_scratch(const Attention& a, const T* g, const T* q, const T* k,
@@ -564,6 +564,12 @@ cudaError_t attention_forward(const Attention& a, const T* q, const T* k, const 
     if (tiles == 0) return cudaSuccess;
     if constexpr (sizeof(T) == 2) {
         const auto launch = [&](auto cols) {
+            if (version >= kOverlap &&
+                launch_forward_wgmma<T, cols.value, true>(a, q, k, v, y, stats, stream))
+                return true;
+            if (version >= kWgmma &&
+                launch_forward_wgmma<T, cols.value, false>(a, q, k, v, y, stats, stream))
+                return true;
             return launch_forward_mma<T, cols.value>(a, q, k, v, y, stats, stream);
         };
         if (can_take_mma(a, version, q, k, v, y) && for_columns(a.cols, launch))

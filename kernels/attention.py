@@ -7,7 +7,7 @@ import jitload
 from kernels import version_number
 
 kernel = jitload.load("attention")
-VERSIONS = ("naive", "online", "mma")
+VERSIONS = ("naive", "online", "mma", "wgmma", "overlap")
 
 
 def attention(

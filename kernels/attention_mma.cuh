@@ -13,8 +13,10 @@
 constexpr int kMmaThreads = 128, kMmaRows = 64;
 
 // Tiles of so many rows lie in boxes of 64 columns.
-constexpr int box_bytes(int rows) { return rows * kTileRow; }
-constexpr int tile_bytes(int rows, int cols) { return cols / 64 * box_bytes(rows); }
+__host__ __device__ constexpr int box_bytes(int rows) { return rows * kTileRow; }
+__host__ __device__ constexpr int tile_bytes(int rows, int cols) {
+    return cols / 64 * box_bytes(rows);
+}
 
 template <int kCols>
 struct MmaForward {
@@ -187,13 +189,8 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Attention a, const T*
 
     float share[2];
     for (int half = 0; half < 2; ++half) {
-        const int64_t r = row + 8 * half;
-        share[half] = soft.share(half, a.first_key(r) < a.end_key(r));
-        const float sum = sum_of_row(soft.sum[half]);
-        if (stats && r < a.rows && threadIdx.x % 4 == 0) {
-            const int64_t line = a.line({place.batch, place.head, r});
-            store(stats + 2 * line, Vec<float, 2>{{soft.max[half] * float(a.scale), sum}});
-        }
+        const Place its = {place.batch, place.head, row + 8 * half};
+        share[half] = finish(a, soft, half, its, stats);
     }
     const int64_t line = a.line({place.batch, place.head, place.row + warp * 16});
     write_rows(y + line * a.cols, sums, share, rows - warp * 16, a.cols, int(a.cols));

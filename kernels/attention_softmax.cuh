@@ -56,13 +56,18 @@ struct RowsSoftmax {
             sum[half] = total;
         }
     }
-
-    // What the sums of a row are to be multiplied by in the end: NaN where all that it saw was
-    // -infinity, as in PyTorch, and 0 where it saw nothing.
-    __device__ float share(int half, bool sees) const {
-        return sees ? 1 / sum_of_row(sum[half]) : 0;
-    }
 };
+
+// Ends the softmax of row r, one of a thread's two: saves its stats, if they are wanted, and
+// returns what its sums are to be multiplied by. That is NaN where all that it saw was -infinity,
+// as in PyTorch, and 0 where it saw nothing.
+__device__ inline float finish(const Attention& a, const RowsSoftmax& soft, int half, Place place,
+                               float* stats) {
+    const float sum = sum_of_row(soft.sum[half]);
+    if (stats && place.row < a.rows && threadIdx.x % 4 == 0)
+        store(stats + 2 * a.line(place), Vec<float, 2>{{soft.max[half] * float(a.scale), sum}});
+    return a.first_key(place.row) < a.end_key(place.row) ? 1 / sum : 0;
+}
 
 template <int N>
 __device__ void scale_rows(float (&sums)[N], const float (&factor)[2]) {

@@ -104,9 +104,21 @@ class Mbarrier {
     uint64_t state_;
 };
 
-// A barrier for all threads of the cluster, in two halves.
+// A barrier for all threads of the cluster, in two halves. What threads have written before the
+// first half is known to the others only if that is cluster_arrive_release.
 __device__ inline void cluster_arrive() { __cluster_barrier_arrive_relaxed(); }
+__device__ inline void cluster_arrive_release() { __cluster_barrier_arrive(); }
 __device__ inline void cluster_wait() { __cluster_barrier_wait(); }
+
+// What stands at p in block `rank` of the cluster.
+__device__ inline float load_from(int rank, const float* p) {
+    float value;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];"
+                 : "=f"(value)
+                 : "r"(shared_address_in(rank, p))
+                 : "memory");
+    return value;
+}
 
 #else  // nothing that needs it is launched where has_clusters says no
 
@@ -121,6 +133,8 @@ struct Mbarrier {
     __device__ void wait_for_cluster(int) {}
 };
 __device__ inline void cluster_arrive() {}
+__device__ inline void cluster_arrive_release() {}
 __device__ inline void cluster_wait() {}
+__device__ inline float load_from(int, const float* p) { return *p; }
 
 #endif

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cluster.cuh"
+#include "mma.cuh"
 #include "tma.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -61,6 +62,7 @@ __device__ void wgmma_wait() {
 #define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
 #define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
+#define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define NAMES_32                                                                         \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22," \
     "%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -89,6 +91,14 @@ __device__ void wgmma_wait() {
 
 // sums = a b^T, or sums += a b^T, over 16 of k. kTransA, kTransB: whether a tile is transposed. The
 // product goes on while the threads do: sums may be read after wgmma_wait.
+template <class T, bool kTransA = false, bool kTransB = false>
+__device__ void wgmma(float (&sums)[8], uint64_t a, uint64_t b, bool adds) {
+    if constexpr (std::is_same_v<T, Half>) {
+        WGMMA("16", "f16", NAMES_8, SUMS_8(0), "8", "9", "10", "11", "12");
+    } else {
+        WGMMA("16", "bf16", NAMES_8, SUMS_8(0), "8", "9", "10", "11", "12");
+    }
+}
 template <class T, bool kTransA = false, bool kTransB = false>
 __device__ void wgmma(float (&sums)[32], uint64_t a, uint64_t b, bool adds) {
     if constexpr (std::is_same_v<T, Half>) {
@@ -131,6 +141,13 @@ __device__ inline void store_sums(char* tile, int column, const uint32_t (&words
                      shared_address(tile + swizzled(row, 2 * column + lane / 16 * 16))),
                  "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                  : "memory");
+}
+
+// The same pairs from there.
+__device__ inline void load_sums(const char* tile, int column, uint32_t (&words)[4]) {
+    const int lane = threadIdx.x % kWarp;
+    const int row = threadIdx.x % kWarpgroup / kWarp * 16 + lane % 16;
+    ldmatrix(words, tile + swizzled(row, 2 * column + lane / 16 * 16), false);
 }
 
 // Gives registers to a warpgroup that multiplies, and takes them from one that does not.
