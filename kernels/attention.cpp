@@ -111,8 +111,7 @@ Attention describe(Tensor& q, Tensor& k, Tensor& v, int64_t left, int64_t right,
     a.batches = batches(q), a.heads = from_end(q, 3), a.rows = from_end(q, 2);
     a.kv_batches = batches(k), a.kv_heads = from_end(k, 3), a.keys = from_end(k, 2);
     a.cols = q.size(-1);
-    a.left = left < 0 ? Attention::kUnlimited : left;
-    a.right = right < 0 ? Attention::kUnlimited : right;
+    a.left = a.limit(left), a.right = a.limit(right);
     a.scale = scale;
     a.q = strides_of(q), a.k = strides_of(k), a.v = strides_of(v);
     return a;

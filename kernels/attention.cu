@@ -539,7 +539,11 @@ int64_t backward_version(const Attention& a, int64_t version, const T* g, const 
                          const T* v) {
     if constexpr (sizeof(T) == 2) {
         const auto can = [&](auto cols) { return can_backward_mma<T, cols.value>(); };
-        if (can_take_mma(a, version, g, q, k, v) && for_columns(a.cols, can)) return kMma;
+        if (can_take_mma(a, version, g, q, k, v) && for_columns(a.cols, can)) {
+            const bool has =
+                a.cols <= 64 ? can_backward_wgmma<T, 64>() : can_backward_wgmma<T, 128>();
+            return version >= kWgmma && a.cols <= 128 && has ? kWgmma : kMma;
+        }
     }
     return kNaive;
 }
@@ -552,7 +556,7 @@ int64_t attention_forward_scratch(const Attention& a, int64_t version) {
 template <class T>
 int64_t attention_backward_scratch(const Attention& a, const T* g, const T* q, const T* k,
                                    const T* v, int64_t version) {
-    if (backward_version(a, version, g, q, k, v) == kMma) return 2 * a.lines();
+    if (backward_version(a, version, g, q, k, v) >= kMma) return 2 * a.slices() * infos_of_slice(a);
     return backward_at_once(a) * scratch_naive(a);
 }
 
@@ -610,8 +614,14 @@ cudaError_t attention_backward(const Attention& a, const T* g, const T* q, const
                                const T* y, const Acc<T>* stats, T* dq, T* dk, T* dv,
                                Acc<T>* scratch, int64_t version, cudaStream_t stream) {
     if constexpr (sizeof(T) == 2) {
-        if (backward_version(a, version, g, q, k, v) == kMma) {
+        const int64_t its = backward_version(a, version, g, q, k, v);
+        if (its >= kMma) {
             for_columns(a.cols, [&](auto cols) {
+                if constexpr (cols.value <= 128) {
+                    if (its == kWgmma && launch_backward_wgmma<T, cols.value>(
+                                             a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream))
+                        return;
+                }
                 launch_backward_mma<T, cols.value>(
                     a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream);
             });

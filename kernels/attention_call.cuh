@@ -22,7 +22,10 @@ struct Attention {
     double scale;
     Strides q, k, v, g;  // y, dq, dk, dv and lse are contiguous
 
-    static constexpr int64_t kUnlimited = int64_t(1) << 40;  // as left or right
+    // left or right of so many keys; of -1, or of more than there are, it is as good as no limit.
+    __host__ __device__ int64_t limit(int64_t count) const {
+        return count < 0 || count > rows + keys ? rows + keys : count;
+    }
 
     __host__ __device__ int64_t slices() const { return batches * heads; }
     __host__ __device__ int64_t lines() const { return slices() * rows; }

@@ -32,7 +32,7 @@ struct MmaBackward {
     static constexpr int kOut = kCols > 128 ? 128 : kCols;  // columns of dk and dv
     static constexpr int kOfBlock = tile_bytes(kMmaRows, kCols);
     static constexpr int kOfStep = tile_bytes(kStep, kCols);
-    static constexpr int kBytes = 2 * kOfBlock + 4 * kOfStep + 2 * kStep * int(sizeof(LineInfo));
+    static constexpr int kBytes = 2 * kOfBlock + 4 * kOfStep + 2 * kStep * int(sizeof(RowInfo));
 };
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -200,7 +200,7 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Attention a, const T*
 // dq for 64 rows. With the scores of a tile come their slopes, g v^T.
 template <class T, int kCols>
 __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
-    Attention a, const T* g, const T* q, const T* k, const T* v, const LineInfo* infos, T* dq) {
+    Attention a, const T* g, const T* q, const T* k, const T* v, const RowInfo* infos, T* dq) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using S = MmaBackward<kCols>;
     extern __shared__ char memory[];
@@ -228,10 +228,10 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
     fetch_tile<kMmaRows, kCols>(q_tile, q + a.at(a.q, place), a.q.row, rows, a.cols);
     fetch_tile<kMmaRows, kCols>(g_tile, g + a.at(a.g, place), a.g.row, rows, a.cols);
     fetch_keys(begin, 0);
-    LineInfo info[2] = {};
+    RowInfo info[2] = {};
     for (int half = 0; half < 2; ++half) {
         if (row + 8 * half < a.rows)
-            info[half] = infos[a.line({place.batch, place.head, row + 8 * half})];
+            info[half] = infos[info_at(a, {place.batch, place.head, row + 8 * half})];
     }
 
     float sums[kCols / 2] = {};
@@ -267,7 +267,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
 // batches that share the keys. The scores are computed as k q^T: so p and ds have the rows of dk.
 template <class T, int kCols>
 __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
-    Attention a, const T* g, const T* q, const T* k, const T* v, const LineInfo* infos, T* dk,
+    Attention a, const T* g, const T* q, const T* k, const T* v, const RowInfo* infos, T* dk,
     T* dv) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using S = MmaBackward<kCols>;
@@ -277,7 +277,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
     char* const v_tile = k_tile + S::kOfBlock;
     const auto q_tile = [&](int stage) { return v_tile + S::kOfBlock + 2 * stage * S::kOfStep; };
     const auto g_tile = [&](int stage) { return q_tile(stage) + S::kOfStep; };
-    LineInfo* const its_infos = reinterpret_cast<LineInfo*>(q_tile(2));
+    RowInfo* const its_infos = reinterpret_cast<RowInfo*>(q_tile(2));
     const int warp = threadIdx.x / kWarp, out = blockIdx.y * kOut;
     const int64_t tiles = ceil_div<int64_t>(a.keys, kMmaRows);
     const int64_t slice = blockIdx.x / tiles, key = blockIdx.x % tiles * kMmaRows;
@@ -300,8 +300,8 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
             fetch_tile<S::kStep, kCols>(q_tile(stage), q + a.at(a.q, place), a.q.row, rows, a.cols);
             fetch_tile<S::kStep, kCols>(g_tile(stage), g + a.at(a.g, place), a.g.row, rows, a.cols);
             if (threadIdx.x < S::kStep) {
-                LineInfo info = {};
-                if (threadIdx.x < rows) info = infos[a.line(place) + threadIdx.x];
+                RowInfo info = {};
+                if (threadIdx.x < rows) info = infos[info_at(a, place) + threadIdx.x];
                 its_infos[stage * S::kStep + threadIdx.x] = info;
             }
         }
@@ -327,7 +327,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
 #pragma unroll
         for (int i = 0; i < S::kStep / 2; ++i) {
             const int column = column_of(i);
-            const LineInfo info = its_infos[stage * S::kStep + column];
+            const RowInfo info = its_infos[stage * S::kStep + column];
             const int64_t r = row + column;
             const bool seen = r < a.rows && a.sees(r, mine + i / 2 % 2 * 8);
             scores[i] = seen ? exp2_of(fmaf(scores[i], scale, -info.shift)) : 0;
@@ -391,19 +391,18 @@ bool can_backward_mma() {
     return has_mma(backward_q_mma<T, kCols>, bytes) && has_mma(backward_kv_mma<T, kCols>, bytes);
 }
 
-// scratch: two numbers for each line.
+// scratch: the infos of all rows.
 template <class T, int kCols>
 void launch_backward_mma(const Attention& a, const T* g, const T* q, const T* k, const T* v,
                          const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
                          cudaStream_t stream) {
     using S = MmaBackward<kCols>;
     constexpr int bytes = S::kBytes + kTileAlign;
-    LineInfo* const infos = reinterpret_cast<LineInfo*>(scratch);
+    RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
     const int64_t row_blocks = a.slices() * ceil_div<int64_t>(a.rows, kMmaRows);
     const int64_t key_blocks = a.kv_slices() * ceil_div<int64_t>(a.keys, kMmaRows);
     if (row_blocks) {
-        line_infos<<<ceil_div<int64_t>(a.lines(), 4), 4 * kWarp, 0, stream>>>(
-            a, g, y, stats, infos);
+        launch_row_infos(a, g, y, stats, infos, stream);
         backward_q_mma<T, kCols>
             <<<row_blocks, kMmaThreads, bytes, stream>>>(a, g, q, k, v, infos, dq);
     }

@@ -92,27 +92,58 @@ __device__ void as_factor(uint32_t (&words)[N / 2], const float (&s)[N]) {
     for (int i = 0; i < N / 2; ++i) words[i] = rounded_pair<T>(s[2 * i], s[2 * i + 1]);
 }
 
+// Sets to 0 what hide hides.
+template <int N>
+__device__ void clear(float (&s)[N], const int (&begin)[2], const int (&end)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const int column = column_of(i), half = i / 2 % 2;
+        if (column < begin[half] || column >= end[half]) s[i] = 0;
+    }
+}
+
 // ---- for backward
 
-// Of a line, in one access: p = 2^(product * scale - shift), and delta.
-struct alignas(8) LineInfo {
+// Of a row of q: p = 2^(product * scale - shift), and delta.
+struct alignas(8) RowInfo {
     float shift, delta;
 };
 
-// A warp for each line.
+// Those of a slice of q begin on a multiple of 64: so they can be copied in bulk. Past the last row
+// p is 0.
+__host__ __device__ inline int64_t infos_of_slice(const Attention& a) {
+    return ceil_div<int64_t>(a.rows, 64) * 64;
+}
+__device__ inline int64_t info_at(const Attention& a, Place p) {
+    return (p.batch * a.heads + p.head) * infos_of_slice(a) + p.row;
+}
+
+// A warp for each.
 template <class T>
-__global__ void line_infos(Attention a, const T* g, const T* y, const float* stats,
-                           LineInfo* infos) {
-    const int64_t line = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
-    if (line >= a.lines()) return;
+__global__ void row_infos(Attention a, const T* g, const T* y, const float* stats, RowInfo* infos) {
+    const int64_t number = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
+    const int64_t slice = number / infos_of_slice(a), row = number % infos_of_slice(a);
+    if (slice >= a.slices()) return;
     const int lane = threadIdx.x % kWarp;
-    g += a.at(a.g, a.place(line));
-    y += line * a.cols;
-    float delta = 0;
-    for (int c = lane * 8; c < a.cols; c += kWarp * 8) {
-        const Vec<T, 8> u = load<8>(g + c), w = load<8>(y + c);
-        for (int i = 0; i < 8; ++i) delta += float(u[i]) * float(w[i]);
+    RowInfo info = {INFINITY, 0};
+    if (row < a.rows) {
+        const int64_t line = slice * a.rows + row;
+        g += a.at(a.g, a.place(line));
+        y += line * a.cols;
+        float delta = 0;
+        for (int c = lane * 8; c < a.cols; c += kWarp * 8) {
+            const Vec<T, 8> u = load<8>(g + c), w = load<8>(y + c);
+            for (int i = 0; i < 8; ++i) delta += float(u[i]) * float(w[i]);
+        }
+        info = {stats[2 * line] * kLog2OfE + log2f(stats[2 * line + 1]), warp_sum(delta)};
     }
-    delta = warp_sum(delta);
-    if (lane == 0) infos[line] = {stats[2 * line] * kLog2OfE + log2f(stats[2 * line + 1]), delta};
+    if (lane == 0) infos[number] = info;
+}
+
+template <class T>
+void launch_row_infos(const Attention& a, const T* g, const T* y, const float* stats,
+                      RowInfo* infos, cudaStream_t stream) {
+    const int64_t count = a.slices() * infos_of_slice(a);
+    if (count)
+        row_infos<<<ceil_div<int64_t>(count, 4), 4 * kWarp, 0, stream>>>(a, g, y, stats, infos);
 }

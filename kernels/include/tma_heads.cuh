@@ -15,6 +15,15 @@ __device__ inline void tma_load(void* to, const CUtensorMap& map, int column, in
         : "memory");
 }
 
+// Bytes as they lie there: from and to multiples of 16, and so many.
+__device__ inline void bulk_load(void* to, const void* from, int bytes, Mbarrier& barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(barrier.address())
+        : "memory");
+}
+
 #endif
 
 // A map of [batches, heads, rows, cols], cut in boxes of `box_rows` rows of 128 bytes. Strides are
