@@ -51,9 +51,13 @@ def attention(
 
 def _limits(causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:
     """How many keys a row sees on either side; -1 for all."""
-    left, right = (-1, -1) if window is None else window
-    if left < -1 or right < -1:
-        raise ValueError(f"window is {window!r}; wanted are two numbers of keys, -1 for all")
+    try:
+        left, right = (-1, -1) if window is None else window
+        is_window = min(int(left), int(right)) >= -1
+    except (TypeError, ValueError):
+        is_window = False
+    if not is_window:
+        raise ValueError(f"window is {window!r}; wanted are two ints, -1 for no limit")
     return left, 0 if causal else right
 
 

@@ -16,24 +16,11 @@ struct ForwardMaps {
     CUtensorMap q, k, v, y;
 };
 
-#ifndef C64
-#define C64 3
-#endif
-#ifndef K64
-#define K64 128
-#endif
-#ifndef K128
-#define K128 128
-#endif
 template <int kCols>
 struct WgmmaForward {
-    static constexpr int kConsumers = kCols > 64 ? 2 : C64;
+    static constexpr int kConsumers = kCols > 64 ? 2 : 3;
     static constexpr int kThreads = kWarpgroup * (kConsumers + 1);
-    static constexpr int kRows = 64 * kConsumers,
-                         kKeys = kCols > 128  ? 64
-                                 : kCols > 64 ? K128
-                                              : K64,
-                         kStages = 2;
+    static constexpr int kRows = 64 * kConsumers, kKeys = kCols > 128 ? 64 : 128, kStages = 2;
     static constexpr int kRegisters = kConsumers == 2 ? 240 : 160;  // of a thread that multiplies
     static constexpr int kLeft = kConsumers == 2 ? 24 : 32;         // of one that does not
     static constexpr int kOfQ = tile_bytes(kRows, kCols), kOfK = tile_bytes(kKeys, kCols);
@@ -102,6 +89,27 @@ __device__ void start_columns(float (&sums)[N2], const uint32_t (&factor)[w_rows
         wgmma<T, true>(sums, left, wgmma_descriptor(w, box_bytes(w_rows)) + r * 8, true);
     }
     wgmma_commit();
+}
+
+// Writes 64 rows of a warpgroup's sums to where TMA takes them from, in boxes of so many rows.
+template <class T, int rows, int N2>
+__device__ void put_rows(char* tile, const float (&sums)[N2]) {
+#pragma unroll
+    for (int c = 0; c < 2 * N2; c += 16) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            words[i] = rounded_pair<T>(sums[c / 2 + 2 * i], sums[c / 2 + 2 * i + 1]);
+        store_sums(tile + c / 64 * box_bytes(rows), c % 64, words);
+    }
+}
+template <int rows, int kCols>
+__device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t cols, int row,
+                           int64_t slice) {
+    for (int box = 0; box < kCols / 64; ++box) {
+        if (box * 64 < cols)
+            tma_store(map, tile + box * box_bytes(rows), box * 64, row, int(slice));
+    }
 }
 
 // The turns of warpgroups, one after the other; the first has the first turn.
@@ -252,22 +260,12 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
         share[half] =
             finish(a, soft, half, {place.batch, place.head, top + row_of_sum(2 * half)}, stats);
     scale_rows(sums, share);
-#pragma unroll
-    for (int c = 0; c < kCols; c += 16) {
-        uint32_t words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            words[i] = rounded_pair<T>(sums[c / 2 + 2 * i], sums[c / 2 + 2 * i + 1]);
-        store_sums(q_tile + c / 64 * box_bytes(S::kRows), c % 64, words);
-    }
+    put_rows<T, S::kRows>(q_tile, sums);
     tma_writes_done();
     warpgroup_barrier(group);
     if (is_first && top < a.rows) {
-        const int64_t slice = place.batch * a.heads + place.head;
-        for (int box = 0; box < kBoxes; ++box) {
-            if (box * 64 < a.cols)
-                tma_store(maps.y, q_tile + box * box_bytes(S::kRows), box * 64, top, int(slice));
-        }
+        store_rows<S::kRows, kCols>(
+            maps.y, q_tile, a.cols, top, place.batch * a.heads + place.head);
         tma_store_wait_read<0>();
     }
 #endif
@@ -322,27 +320,6 @@ __device__ void load_both(char* to, const CUtensorMap& one, const CUtensorMap& o
         tma_load(place, one, box * 64, row, int(head), int(batch), full);
         tma_load(
             place + tile_bytes(rows, kCols), other, box * 64, row, int(head), int(batch), full);
-    }
-}
-
-// Writes 64 rows of a warpgroup's sums to where TMA takes them from, in boxes of so many rows.
-template <class T, int rows, int N2>
-__device__ void put_rows(char* tile, const float (&sums)[N2]) {
-#pragma unroll
-    for (int c = 0; c < 2 * N2; c += 16) {
-        uint32_t words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            words[i] = rounded_pair<T>(sums[c / 2 + 2 * i], sums[c / 2 + 2 * i + 1]);
-        store_sums(tile + c / 64 * box_bytes(rows), c % 64, words);
-    }
-}
-template <int rows, int kCols>
-__device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t cols, int row,
-                           int64_t slice) {
-    for (int box = 0; box < kCols / 64; ++box) {
-        if (box * 64 < cols)
-            tma_store(map, tile + box * box_bytes(rows), box * 64, row, int(slice));
     }
 }
 

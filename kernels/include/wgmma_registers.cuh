@@ -50,29 +50,4 @@ __device__ void wgmma(float (&sums)[128], const uint32_t (&a)[4], uint64_t b, bo
 
 #undef WGMMA_FROM_REGISTERS
 
-// And 176 rows of b, both from shared memory.
-#define NAMES_88                                       \
-    NAMES_64                                           \
-    ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75" \
-    ",%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87"
-#define WGMMA_176(TYPE)                                                              \
-    asm volatile(                                                                    \
-        "{ .reg .pred adds;\n"                                                       \
-        "  setp.ne.b32 adds, %90, 0;\n"                                              \
-        "  wgmma.mma_async.sync.aligned.m64n176k16.f32." TYPE "." TYPE " {" NAMES_88 \
-        "}, %88, %89, adds, 1, 1, 0, 0; }"                                           \
-        : SUMS_64(0), SUMS_8(64), SUMS_8(72), SUMS_8(80)                             \
-        : "l"(a), "l"(b), "r"(int(adds)))
-
-template <class T>
-__device__ void wgmma(float (&sums)[88], uint64_t a, uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
-        WGMMA_176("f16");
-    } else {
-        WGMMA_176("bf16");
-    }
-}
-
-#undef WGMMA_176
-
 #endif
