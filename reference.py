@@ -282,6 +282,40 @@ def cross_entropy(
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
+@op(
+    {},
+    {"act": "swiglu", "residual": None},
+    sizes={"units": 24},
+    x="rows cols",
+    w="units cols",
+    bias="units",
+    residual="rows units",
+)
+def matmul(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    act: str = "none",
+    scale: float = 1.0,
+) -> Tensor:
+    """y = act(scale * x w^T + bias) + residual
+
+    act is none, relu, gelu or silu; or swiglu, y = silu(a) * b, where a and b are the two halves of
+    scale * x w^T + bias.
+    """
+    z = x @ w.mT
+    if scale != 1:
+        z = z * scale
+    if bias is not None:
+        z = z + bias
+    if act == "swiglu":
+        y = swiglu(*z.chunk(2, -1))
+    else:
+        y = z if act == "none" else getattr(torch.nn.functional, act)(z)
+    return y if residual is None else y + residual
+
+
 @op({}, {"causal": True}, sizes={"keys": 40}, q="rows cols", k="keys cols", v="keys cols")
 def attention(
     q: Tensor,

@@ -377,15 +377,20 @@ def assert_as_good_as_pytorch(case: Case, draw: Callable[[int], dict[str, Tensor
     assert not too_large(), "; ".join(f"{name} is {errors[name]}" for name in too_large())
 
 
-def assert_close_to_pytorch(case: Case, inputs: dict[str, Tensor]) -> None:
+def assert_close_to_pytorch(
+    case: Case, inputs: dict[str, Tensor], grad: tuple[Tensor, ...] | None = None
+) -> None:
     """What `assert_as_good_as_pytorch` judges by, from one draw: for going through many shapes.
 
     One draw may find PyTorch lucky. So a result may also be off by k + 2 half ULP of the largest
     truth of its kind; an error of indexing is far beyond that.
+
+    grad: what arrives at each output; by default noise.
     """
     __tracebackhide__ = True
     dtype = inputs[case.first].dtype
-    grad = random_grad(case.theirs(**inputs))
+    if grad is None:
+        grad = random_grad(case.theirs(**inputs))
     got, bar = outcome(case.ours, inputs, grad), outcome(case.theirs, inputs, grad)
     truth = outcome(case.theirs, converted(inputs, torch.float64), doubled(grad))
     for name in truth:

@@ -57,10 +57,9 @@ def test_type_of_the_first(case: Case, dtype: torch.dtype):
 
 @each_of(lambda case: case.shapes)
 def test_no_tensor(case: Case, name: str):
-    optional = any(options.get(name, 0) is None for options in case.op.options)
     function = getattr(module_of(case.op.name), case.op.name)
-    number = "float" in str(inspect.signature(function).parameters[name].annotation)
-    if not optional and not number:
+    parameter = inspect.signature(function).parameters[name]
+    if parameter.default is not None and "float" not in str(parameter.annotation):
         assert message_of(case, **{name: None}) == f"{name} is None; wanted is a tensor"
 
 

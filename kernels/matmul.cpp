@@ -1,0 +1,244 @@
+// Binding of matmul: schema, checks, allocation, launch.
+#include "binding.h"
+
+#include <vector>
+
+#include "matmul.h"
+
+constexpr int64_t kVersions = 8;  // as many as VERSIONS of matmul.py has
+
+template <class T>
+cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t stream);
+template <class T>
+cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
+                                 int64_t act, cudaStream_t stream);
+int64_t matmul_shares(int64_t rows, int64_t cols);
+template <class T>
+cudaError_t matmul_bias_gradient(const T* dz, T* db, Acc<T>* parts, int64_t rows, int64_t cols,
+                                 int64_t shares, cudaStream_t stream);
+
+using Shape = std::vector<int64_t>;
+
+std::string shape_name(const Shape& shape) {
+    std::string name;
+    for (size_t i = 0; i < shape.size(); ++i) name += (i ? ", " : "") + text(shape[i]);
+    return "(" + name + (shape.size() == 1 ? ",)" : ")");
+}
+
+// The shape of t with so many columns.
+Shape with_cols(const Tensor& t, int64_t cols) {
+    Shape shape(t.sizes().begin(), t.sizes().end());
+    shape.back() = cols;
+    return shape;
+}
+
+Tensor new_of_shape(const Tensor& x, const Shape& shape) {
+    return new_tensor(x, {shape.data(), shape.size()}, x.scalar_type());
+}
+
+// ---- checks
+
+void check_act(int64_t act) {
+    if (act < kNone || act > kSwiglu) {
+        fail("act is ", act, "; wanted is an int from ", int64_t(kNone), " (none) to ",
+             int64_t(kSwiglu), " (swiglu)");
+    }
+}
+
+void check_shape(const Tensor& t, const char* name, const Tensor& x, const Shape& wanted) {
+    bool same = t.dim() == int64_t(wanted.size());
+    for (int64_t i = 0; same && i < t.dim(); ++i) same = t.size(i) == wanted[i];
+    if (!same) {
+        fail(name, " has shape ", shape_name(t), ", but x has shape ", shape_name(x),
+             "; wanted is ", shape_name(wanted));
+    }
+}
+
+// One w [wide, cols] is for all rows of x [..., cols]; or there is one for each matrix of x.
+bool is_for_all(const Tensor& w) { return w.dim() == 2; }
+
+void check_w(const Tensor& x, const Tensor& w, int64_t act) {
+    bool fits = w.dim() >= 2 && (is_for_all(w) || w.dim() == x.dim()) && w.size(-1) == x.size(-1);
+    for (int64_t i = 0; fits && i + 2 < w.dim(); ++i) fits = w.size(i) == x.size(i);
+    if (!fits) {
+        fail("w has shape ", shape_name(w), ", but x has shape ", shape_name(x),
+             "; wanted is (units, ", x.size(-1), "), or one such for each matrix of x");
+    }
+    if (act == kSwiglu && w.size(-2) % 2 != 0) {
+        fail("w has shape ", shape_name(w),
+             "; wanted is an even number of rows, for swiglu takes "
+             "half of them");
+    }
+}
+
+// ---- matrices in memory
+
+bool is_flat(const Tensor& t, int64_t dims) {  // can its first dimensions be counted as one?
+    for (int64_t i = 0; i + 1 < dims; ++i)
+        if (t.size(i) != 1 && t.stride(i) != t.stride(i + 1) * t.size(i + 1)) return false;
+    return true;
+}
+
+// t [..., rows, cols] as matrices, or as one of all its rows. Only what has no neighbours in memory
+// along rows nor along columns is copied.
+struct Matrices {
+    Tensor t;
+    int64_t batch = 1, rows = 1, cols, matrix_stride = 0, row_stride, col_stride;
+
+    Matrices(const Tensor& given, bool one) : t(given), cols(given.size(-1)) {
+        const int64_t leading = t.dim() - (one ? 1 : 2);
+        bool found = is_flat(t, leading) && t.numel() > 0;
+        if (found) find(one);
+        found = found && (row_stride == 1 || col_stride == 1) && row_stride > 0 && col_stride > 0;
+        if (!found) {
+            t = torch::stable::contiguous(torch::stable::clone(t));
+            find(one);
+        }
+    }
+
+    void find(bool one) {
+        const int64_t dims = t.dim();
+        const int64_t leading = dims - (one ? 1 : 2);
+        int64_t many = 1;
+        for (int64_t i = 0; i < leading; ++i) many *= t.size(i);
+        const int64_t stride = leading > 0 ? t.stride(leading - 1) : 0;
+        batch = one ? 1 : many;
+        rows = one ? many : t.size(-2);
+        // Of one row or column the stride says nothing.
+        col_stride = cols == 1 ? 1 : t.stride(-1);
+        row_stride = one ? stride : t.stride(-2);
+        if (rows <= 1) row_stride = (cols + 15) / 16 * 16;
+        matrix_stride = one || batch <= 1 ? 0 : stride;
+    }
+
+    template <class T>
+    Operand<T> operand() const {
+        return {in<T>(t), matrix_stride, row_stride, col_stride};
+    }
+};
+
+// ---- forward
+
+// z: null, or where scale * x w^T + bias goes.
+Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
+                   std::optional<Tensor> residual, double scale, int64_t act, int64_t version,
+                   Tensor* z) {
+    check_first(x, "x");
+    check_rank(x, "x");
+    check_like(w, "w", x, "x");
+    check_act(act);
+    check_w(x, w, act);
+    const int64_t wide = w.size(-2), units = act == kSwiglu ? wide / 2 : wide;
+    if (bias) {
+        check_like(*bias, "bias", x, "x");
+        check_shape(*bias, "bias", x, {wide});
+        bias = packed(*bias);
+    }
+    if (residual) {
+        check_like(*residual, "residual", x, "x");
+        check_shape(*residual, "residual", x, with_cols(x, units));
+        residual = packed(*residual);
+    }
+    check_version(version, kVersions);
+    OnDeviceOf device(x);
+    Tensor y = new_of_shape(x, with_cols(x, units));
+    if (z) *z = new_of_shape(x, act == kNone ? Shape{0} : with_cols(x, wide));
+    if (y.numel() == 0) return y;
+    const Matrices of_x(x, is_for_all(w)), of_w(w, is_for_all(w));
+    for_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        const Product<T> product = {
+            of_x.operand<T>(),
+            of_w.operand<T>(),
+            bias ? in<T>(*bias) : nullptr,
+            residual ? in<T>(*residual) : nullptr,
+            out<T>(y),
+            z && act != kNone ? out<T>(*z) : nullptr,
+            of_x.batch,
+            of_x.rows,
+            units,
+            of_x.cols,
+            Acc<T>(scale),
+            Act(act)};
+        check_launch(matmul_forward<T>(product, version, device.stream));
+    });
+    return y;
+}
+
+Tensor infer(Tensor x, Tensor w, std::optional<Tensor> bias, std::optional<Tensor> residual,
+             double scale, int64_t act, int64_t version) {
+    return run_forward(x, w, bias, residual, scale, act, version, nullptr);
+}
+
+// Besides y: z [..., wide] for backward; with act none it has no elements.
+std::tuple<Tensor, Tensor> forward(Tensor x, Tensor w, std::optional<Tensor> bias,
+                                   std::optional<Tensor> residual, double scale, int64_t act,
+                                   int64_t version) {
+    Tensor z;
+    Tensor y = run_forward(x, w, bias, residual, scale, act, version, &z);
+    return {y, z};
+}
+
+// ---- backward
+
+Tensor gradient_of_z(Tensor grad, Tensor z, int64_t act) {
+    check_first(z, "z");
+    check_rank(z, "z");
+    check_act(act);
+    check_like(grad, "grad", z, "z");
+    const int64_t units = act == kSwiglu ? z.size(-1) / 2 : z.size(-1);
+    const Shape wanted = with_cols(z, units);
+    bool same = grad.dim() == z.dim() && z.size(-1) % (act == kSwiglu ? 2 : 1) == 0;
+    for (int64_t i = 0; same && i < z.dim(); ++i) same = grad.size(i) == wanted[i];
+    if (!same) {
+        fail("grad has shape ", shape_name(grad), ", but z has shape ", shape_name(z),
+             "; wanted is ", shape_name(wanted));
+    }
+    OnDeviceOf device(z);
+    grad = packed(grad);
+    z = packed(z);
+    Tensor dz = new_like(z);
+    const Rows shape(grad);
+    for_type_of(z, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(matmul_gradient_of_z<T>(
+            in<T>(grad), in<T>(z), out<T>(dz), shape.rows, shape.cols, act, device.stream));
+    });
+    return dz;
+}
+
+// The sums of dz [..., wide] over all but the last dimension: [wide].
+Tensor bias_gradient(Tensor dz) {
+    check_first(dz, "dz");
+    check_rank(dz, "dz");
+    OnDeviceOf device(dz);
+    dz = packed(dz);
+    const Rows shape(dz);
+    Tensor db = new_of_shape(dz, {shape.cols});
+    const int64_t shares = matmul_shares(shape.rows, shape.cols);
+    Tensor parts = new_sums(dz, {shares > 1 ? shares : 0, shape.cols});
+    for_type_of(dz, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(matmul_bias_gradient<T>(in<T>(dz), out<T>(db), out<Acc<T>>(parts), shape.rows,
+                                             shape.cols, shares, device.stream));
+    });
+    return db;
+}
+
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def(
+        "infer(Tensor x, Tensor w, Tensor? bias, Tensor? residual, float scale, int act,"
+        " int version) -> Tensor");
+    m.def(
+        "forward(Tensor x, Tensor w, Tensor? bias, Tensor? residual, float scale, int act,"
+        " int version) -> (Tensor, Tensor)");
+    m.def("gradient_of_z(Tensor grad, Tensor z, int act) -> Tensor");
+    m.def("bias_gradient(Tensor dz) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("infer", TORCH_BOX(&infer));
+    m.impl("forward", TORCH_BOX(&forward));
+    m.impl("gradient_of_z", TORCH_BOX(&gradient_of_z));
+    m.impl("bias_gradient", TORCH_BOX(&bias_gradient));
+}

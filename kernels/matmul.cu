@@ -1,0 +1,273 @@
+// matmul: y = act(scale * x w^T + bias) + residual, for each of `batch` pairs of matrices
+//
+//   x [batch, rows, depth] T          any strides, of a transpose too
+//   w [batch, wide, depth] T          the same; wide is units, and 2 * units for swiglu
+//   bias [wide] T, or none            residual, y [batch, rows, units] T; residual or none
+//   z [batch, rows, wide] T           scale * x w^T + bias, which backward asks for; or none
+//   g, dz, db                         of y, z and bias: the gradients
+//
+// act is one of none, relu, gelu, silu; or swiglu, y = silu(left half of z) * right half.
+//
+// Work: 2 * rows * wide * depth operations. Traffic, the least a kernel can move: x, w, bias and
+// residual once, y once. Of square matrices of n each element is used n times, and a GPU that does
+// 990 operations of tensor cores while it reads 4.8 bytes (an H200, in units of 10^12 a second) is
+// kept busy if each byte that it reads is used for more than 200 operations. So the ladder is one
+// of reuse: of who has read what once, and for how many products it serves.
+//
+// The gradients of x and w are products, too: dx = scale * dz w, dw = scale * dz^T x.
+
+#include "matmul_few_rows.cuh"
+#include "matmul_mma.cuh"
+#include "matmul_wgmma.cuh"
+
+// As in matmul.py.
+enum Version : int64_t {
+    kNaive,
+    kTiles,
+    kRegisters,
+    kMma,
+    kWgmma,
+    kSpecialized,
+    kCluster,
+    kStores
+};
+
+// A sum of thousands of floats loses digits; in runs of so many, which are then added up, fewer.
+constexpr int kRun = 16;
+
+// ---- naive: one thread for each element of y, which reads a row of x and a row of w.
+// Flaw: one operation for each element read.
+
+template <class T>
+__global__ void matmul_naive(Product<T> p, int64_t elements) {
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= elements) return;
+    const int64_t unit = i % p.units, row = i / p.units % p.rows, batch = i / p.units / p.rows;
+    KahanSum<Acc<T>> sums[2];
+    for (int half = 0; half < halves(p); ++half) {
+        const T* x = at(p.x, batch, row, 0);
+        const T* w = at(p.w, batch, unit + half * p.units, 0);
+        for (int64_t first = 0; first < p.depth; first += kRun) {
+            Acc<T> run = 0;
+            for (int64_t k = first; k < smaller(first + kRun, p.depth); ++k)
+                run += Acc<T>(x[k * p.x.col]) * Acc<T>(w[k * p.w.col]);
+            sums[half] += run;
+        }
+    }
+    put(p, batch, row, unit, sums[0].value, sums[1].value);
+}
+
+// ---- tiles: a block has 32 x 32 elements of y, and reads the rows of x and w for them once, 32 of
+// k at a time, into shared memory. Each element read from global memory is used 32 times.
+// Flaw: each thread reads two elements of shared memory for every product.
+
+// An element of x or w for a tile; what the matrix does not have is 0.
+template <class T>
+__device__ T element(const Operand<T>& from, int64_t matrix, int64_t row, int64_t k,
+                     int64_t depth) {
+    return row >= 0 && k < depth ? *at(from, matrix, row, k) : T(0.f);
+}
+
+constexpr int kTile = 32;
+
+template <class T>
+__global__ void matmul_tiles(Product<T> p, TileGrid grid) {
+    __shared__ T tile_x[kTile][kTile + 1], tile_w[kTile][kTile + 1];  // + 1: for columns' banks
+    const TilePlace place = grid.place(blockIdx.x);
+    const auto rows = TileRows<kTile>::of(place.row, p.rows);
+    const auto columns = TileRows<kTile>::of_w(p, place.column);
+    const int r = threadIdx.y, c = threadIdx.x;
+    KahanSum<Acc<T>> total;
+    for (int64_t k = 0; k < p.depth; k += kTile) {
+        tile_x[r][c] = element(p.x, place.matrix, rows(r), k + c, p.depth);
+        tile_w[r][c] = element(p.w, place.matrix, columns(r), k + c, p.depth);
+        __syncthreads();
+        Acc<T> run = 0;
+        for (int i = 0; i < kTile; ++i) run += Acc<T>(tile_x[r][i]) * Acc<T>(tile_w[c][i]);
+        total += run;
+        __syncthreads();
+    }
+    const Acc<T> sum = total.value;
+    Acc<T> gate = 0;
+    if (p.act == kSwiglu) {
+        __shared__ Acc<T> gates[kTile][kTile / 2];
+        if (c >= kTile / 2) gates[r][c - kTile / 2] = sum;
+        __syncthreads();
+        if (c >= kTile / 2) return;
+        gate = gates[r][c];
+    }
+    if (rows(r) >= 0 && columns(c) >= 0) put(p, place.matrix, rows(r), columns(c), sum, gate);
+}
+
+// ---- registers: a block of 256 threads has 128 x 128 elements of y, and each thread 8 x 8 of them
+// in its registers (64 x 64 and 4 x 4 of doubles). For 64 products it reads 16 elements of shared
+// memory.
+// Flaw: the products are those of the arithmetic units, one for each lane; tensor cores do 16 times
+// as many of 16-bit floats.
+
+constexpr int kDepth = 16, kAcross = 16;
+template <class T>
+constexpr int kEach = sizeof(T) == 8 ? 4 : 8;
+template <class T>
+constexpr int kSide = kAcross * kEach<T>;
+
+// kDepth of k of the tile's rows. Neighbouring threads read neighbours in memory, which are those
+// of a row or those of a column.
+template <class T, int side>
+__device__ void fill(Acc<T> (&tile)[kDepth][side + 1], const Operand<T>& from, int64_t matrix,
+                     const TileRows<side>& rows, int64_t k, int64_t depth) {
+    for (int i = threadIdx.x; i < side * kDepth; i += kAcross * kAcross) {
+        const int r = from.col == 1 ? i / kDepth : i % side;
+        const int of_k = from.col == 1 ? i % kDepth : i / side;
+        tile[of_k][r] = Acc<T>(element(from, matrix, rows(r), k + of_k, depth));
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kAcross* kAcross) matmul_registers(Product<T> p, TileGrid grid) {
+    using A = Acc<T>;
+    constexpr int each = kEach<T>, side = kSide<T>;
+    __shared__ A tile_x[kDepth][side + 1], tile_w[kDepth][side + 1];
+    const TilePlace place = grid.place(blockIdx.x);
+    const auto rows = TileRows<side>::of(place.row, p.rows);
+    const auto columns = TileRows<side>::of_w(p, place.column);
+    const int down = threadIdx.x / kAcross * each, right = threadIdx.x % kAcross;
+    A totals[each][each] = {};  // in memory: they are touched once in 2 * kRun of k
+    for (int64_t first = 0; first < p.depth; first += 2 * kRun) {
+        A sums[each][each] = {};
+        for (int64_t k = first; k < smaller(first + 2 * kRun, p.depth); k += kDepth) {
+            fill<T, side>(tile_x, p.x, place.matrix, rows, k, p.depth);
+            fill<T, side>(tile_w, p.w, place.matrix, columns, k, p.depth);
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < kDepth; ++i) {
+                A x[each], w[each];
+                for (int n = 0; n < each; ++n) x[n] = tile_x[i][down + n];
+                for (int n = 0; n < each; ++n) w[n] = tile_w[i][right + n * kAcross];
+                for (int m = 0; m < each; ++m)
+                    for (int n = 0; n < each; ++n) sums[m][n] += x[m] * w[n];
+            }
+            __syncthreads();
+        }
+#pragma unroll 1
+        for (int m = 0; m < each; ++m)
+            for (int n = 0; n < each; ++n) totals[m][n] += taken(sums, m, n);
+    }
+#pragma unroll 1
+    for (int m = 0; m < each; ++m) {
+        const int64_t row = rows(down + m);
+        for (int n = 0; n < each / halves(p); ++n) {
+            const int64_t unit = columns(right + n * kAcross);
+            if (row >= 0 && unit >= 0)
+                put(p, place.matrix, row, unit, totals[m][n], totals[m][(n + each / 2) % each]);
+        }
+    }
+}
+
+// ---- backward: the gradient of z, element by element, and of bias, the sums of its columns
+
+template <class T>
+__global__ void gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units, Act act) {
+    using A = Acc<T>;
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= rows * units) return;
+    if (act != kSwiglu) {
+        dz[i] = T(A(g[i]) * act_gradient(act, A(z[i])));
+        return;
+    }
+    const int64_t left = i / units * 2 * units + i % units, right = left + units;
+    const A a = A(z[left]), b = A(z[right]), arrives = A(g[i]);
+    dz[left] = T(arrives * b * act_gradient(kSilu, a));
+    dz[right] = T(arrives * activated(kSilu, a));
+}
+
+// A block adds up 32 columns of its share of the rows, in an order that is always the same.
+constexpr int kSumRows = 8;
+
+template <class T, class From>
+__global__ void column_sums(const From* from, T* to, int64_t rows, int64_t cols, int64_t share) {
+    using A = Acc<From>;
+    __shared__ A parts[kSumRows][kWarp];
+    const int64_t c = int64_t(blockIdx.x) * kWarp + threadIdx.x;
+    const int64_t first = blockIdx.y * share;
+    const int64_t end = smaller(first + share, rows);
+    KahanSum<A> sum;
+    if (c < cols) {
+        for (int64_t r = first + threadIdx.y; r < end; r += kSumRows) sum += A(from[r * cols + c]);
+    }
+    parts[threadIdx.y][threadIdx.x] = sum.value;
+    __syncthreads();
+    if (threadIdx.y != 0 || c >= cols) return;
+    A all = 0;
+    for (int n = 0; n < kSumRows; ++n) all += parts[n][threadIdx.x];
+    to[blockIdx.y * cols + c] = T(all);
+}
+
+// ---- launchers
+
+// By tensor cores, in the version asked for or one before it that can; false if none can.
+template <class T>
+bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) {
+    if constexpr (sizeof(T) == 2) {
+        if (version == kStores && launch_few_rows<FewRows<T, 16>>(p, stream)) return true;
+        if (version == kStores && launch_few_rows<FewRows<T, 64>>(p, stream)) return true;
+        if (version >= kWgmma && launch_wgmma(p, version - kWgmma, stream)) return true;
+        return version >= kMma && launch_mma(p, stream);
+    }
+    return false;
+}
+
+template <class T>
+cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t stream) {
+    const int64_t elements = p.batch * p.rows * p.units;
+    if (elements == 0) return cudaSuccess;
+    if (by_tensor_cores(p, version, stream)) return cudaGetLastError();
+    if (version >= kRegisters) {
+        const TileGrid grid(p, kSide<T>, kSide<T>);
+        matmul_registers<<<grid.tiles(), kAcross * kAcross, 0, stream>>>(p, grid);
+    } else if (version == kTiles) {
+        const TileGrid grid(p, kTile, kTile);
+        matmul_tiles<<<grid.tiles(), dim3(kTile, kTile), 0, stream>>>(p, grid);
+    } else {
+        matmul_naive<<<ceil_div<int64_t>(elements, 256), 256, 0, stream>>>(p, elements);
+    }
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
+                                 int64_t act, cudaStream_t stream) {
+    if (rows * units == 0) return cudaSuccess;
+    const int64_t blocks = ceil_div<int64_t>(rows * units, 256);
+    gradient_of_z<<<blocks, 256, 0, stream>>>(g, z, dz, rows, units, Act(act));
+    return cudaGetLastError();
+}
+
+// Blocks that share the rows of each column.
+int64_t matmul_shares(int64_t rows, int64_t cols) {
+    const int64_t across = ceil_div<int64_t>(cols, kWarp);
+    const int64_t wanted = ceil_div<int64_t>(4 * multiprocessors(), across);
+    return smaller<int64_t>(wanted, ceil_div<int64_t>(rows, 4 * kSumRows));
+}
+
+template <class T>
+cudaError_t matmul_bias_gradient(const T* dz, T* db, Acc<T>* parts, int64_t rows, int64_t cols,
+                                 int64_t shares, cudaStream_t stream) {
+    if (cols == 0) return cudaSuccess;
+    const unsigned across = ceil_div<int64_t>(cols, kWarp);
+    const dim3 block(kWarp, kSumRows);
+    if (shares <= 1) {
+        column_sums<<<across, block, 0, stream>>>(dz, db, rows, cols, rows);
+    } else {
+        const int64_t share = ceil_div(rows, shares);
+        column_sums<<<dim3(across, shares), block, 0, stream>>>(dz, parts, rows, cols, share);
+        column_sums<<<across, block, 0, stream>>>(parts, db, shares, cols, shares);
+    }
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                  \
+    template decltype(matmul_forward<T>) matmul_forward<T>;             \
+    template decltype(matmul_gradient_of_z<T>) matmul_gradient_of_z<T>; \
+    template decltype(matmul_bias_gradient<T>) matmul_bias_gradient<T>;
+FOR_EACH_TYPE(INSTANTIATE)

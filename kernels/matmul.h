@@ -1,0 +1,26 @@
+// Which product the binding of matmul asks its kernels for.
+#pragma once
+
+#include "types.h"
+
+// What y is of z, by the numbers of matmul.py.
+enum Act : int64_t { kNone, kRelu, kGelu, kSilu, kSwiglu };
+
+// `batch` matrices anywhere in memory: the strides from one to the next, from row to row and from
+// column to column, in elements.
+template <class T>
+struct Operand {
+    const T* data;
+    int64_t matrix, row, col;
+};
+
+// Shapes as matmul.cu has them; bias, residual and z may be null.
+template <class T>
+struct Product {
+    Operand<T> x, w;
+    const T *bias, *residual;
+    T *y, *z;
+    int64_t batch, rows, units, depth;
+    Acc<T> scale;
+    Act act;
+};

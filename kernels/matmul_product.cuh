@@ -1,0 +1,162 @@
+// What all versions of matmul do alike: find elements, and make y of the sums.
+#pragma once
+
+#include "matmul.h"
+#include "rows.cuh"
+
+// Rows of w for each unit: with swiglu, row u is of the left half of z, row units + u of the right.
+template <class T>
+__host__ __device__ int halves(const Product<T>& p) {
+    return p.act == kSwiglu ? 2 : 1;
+}
+
+template <class T>
+__device__ const T* at(const Operand<T>& of, int64_t matrix, int64_t row, int64_t col) {
+    return of.data + matrix * of.matrix + row * of.row + col * of.col;
+}
+
+// ---- act and its derivative
+
+template <class A>
+__device__ A activated(Act act, A z) {
+    switch (act) {
+        case kRelu:
+            return z > 0 || z != z ? z : A(0);
+        case kGelu:
+            return z * normcdf(z);
+        case kSilu:
+            return z / (1 + exp(-z));
+        default:
+            return z;
+    }
+}
+
+// The same to within 2^-20 of the result, where it is then rounded to 16 bits. gelu is by the fit
+// of erfc whose relative error is 1.2e-7 everywhere: Press and others, "Numerical Recipes", erfcc.
+__device__ inline float quickly_activated(Act act, float z) {
+    if (act == kSilu) return __fdividef(z, 1 + __expf(-z));
+    if (act != kGelu) return activated(act, z);
+    const float x = fabsf(z) * 0.70710678f, t = __fdividef(1.f, 1 + 0.5f * x);
+    constexpr float fit[] = {0.17087277f,  -0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f,
+                             -0.18628806f, 0.09678418f,  0.37409196f, 1.00002368f,  -1.26551223f};
+    float e = 0;
+    for (float each : fit) e = e * t + each;
+    const float beyond = 0.5f * t * __expf(e - x * x);  // of the normal distribution
+    return z * (z < 0 ? beyond : 1 - beyond);
+}
+
+template <class A>
+__device__ A act_gradient(Act act, A z) {
+    switch (act) {
+        case kRelu:
+            return z > 0 ? A(1) : A(0);
+        case kGelu:  // the normal distribution, and z times its density
+            return normcdf(z) + z * (exp(-z * z / 2) * A(0.3989422804014327));
+        case kSilu: {
+            const A s = 1 / (1 + exp(-z)), rest = 1 / (1 + exp(z));  // 1 - s would lose digits
+            return s * (1 + z * rest);
+        }
+        default:
+            return 1;
+    }
+}
+
+// ---- from sums to y
+
+// scale * sum + bias: an element of z, before it is rounded.
+template <class T>
+__device__ Acc<T> z_of(const Product<T>& p, Acc<T> sum, int64_t column) {
+    return p.scale * sum + (p.bias ? Acc<T>(p.bias[column]) : Acc<T>(0));
+}
+
+// Writes one element of y, and of z if that is wanted. gate: with swiglu, the sum for the right
+// half of z. It is rounded here and nowhere else.
+template <class T>
+__device__ void put(const Product<T>& p, int64_t matrix, int64_t row, int64_t unit, Acc<T> sum,
+                    Acc<T> gate) {
+    const int64_t r = matrix * p.rows + row, i = r * p.units + unit;
+    const Acc<T> z = z_of(p, sum, unit);
+    Acc<T> y;
+    if (p.act == kSwiglu) {
+        const Acc<T> right = z_of(p, gate, p.units + unit);
+        T* const to = p.z + r * 2 * p.units + unit;
+        if (p.z) to[0] = T(z), to[p.units] = T(right);
+        y = activated(kSilu, z) * right;
+    } else {
+        if (p.z) p.z[i] = T(z);
+        y = activated(p.act, z);
+    }
+    p.y[i] = T(p.residual ? y + Acc<T>(p.residual[i]) : y);
+}
+
+// Number i of part n of what a thread has in registers. These have no addresses, so that n is
+// compared with each number there is; what is done with a part is compiled once in exchange, and
+// not for each of them.
+template <class A, int parts, int N>
+__device__ A taken(const A (&from)[parts][N], int n, int i) {
+    A value = from[0][i];
+#pragma unroll
+    for (int k = 1; k < parts; ++k) value = k == n ? from[k][i] : value;
+    return value;
+}
+template <class A, int parts, int N>
+__device__ void take(const A (&from)[parts][N], int n, A (&to)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = taken(from, n, i);
+}
+
+// ---- tiles of y
+
+struct TilePlace {
+    int64_t matrix, row, column;  // of tiles
+};
+
+// A block for each tile of y, which has so many rows and so many columns of x w^T; of the columns
+// half are units, with swiglu.
+struct TileGrid {
+    int64_t batch, rows, columns;
+
+    template <class T>
+    TileGrid(const Product<T>& p, int tile_rows, int tile_columns)
+        : batch(p.batch),
+          rows(ceil_div<int64_t>(p.rows, tile_rows)),
+          columns(ceil_div<int64_t>(p.units * halves(p), tile_columns)) {}
+
+    int64_t tiles() const { return batch * rows * columns; }
+
+    __device__ TilePlace place(int64_t tile) const {
+        return {tile / columns / rows, tile / columns % rows, tile % columns};
+    }
+};
+
+// The rows of x or w that a tile of `count` rows has: two halves, each of neighbouring rows.
+template <int count>
+struct TileRows {
+    int64_t first[2], end[2];
+
+    // Of x, and of w without swiglu, the second half follows the first.
+    __device__ static TileRows of(int64_t tile, int64_t rows) {
+        return {{tile * count, tile * count + count / 2}, {rows, rows}};
+    }
+    // Of w: with swiglu the first half is of the left half of z, the second of the right one.
+    template <class T>
+    __device__ static TileRows of_w(const Product<T>& p, int64_t tile) {
+        if (p.act != kSwiglu) return of(tile, p.units);
+        const int64_t unit = tile * (count / 2);
+        return {{unit, p.units + unit}, {p.units, 2 * p.units}};
+    }
+    // Row r of the tile, or -1 if the matrix has none.
+    __device__ int64_t operator()(int r) const {
+        const bool second = r >= count / 2;
+        const int64_t row = (second ? first[1] : first[0]) + r % (count / 2);
+        return row < (second ? end[1] : end[0]) ? row : -1;
+    }
+};
+
+// Whether rows of x or w, or their columns, may be read 16 bytes at a time.
+template <class T>
+bool reads_in_vectors(const Operand<T>& from) {
+    const int64_t other = from.col == 1 ? from.row : from.col;
+    return (from.col == 1 || from.row == 1) && other % kVec<T> == 0 && from.matrix % kVec<T> == 0 &&
+           is_aligned(from.data);
+}
