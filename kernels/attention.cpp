@@ -13,7 +13,7 @@ cudaError_t attention_forward(const Attention& a, const T* q, const T* k, const 
                               Acc<T>* stats, Acc<T>* scratch, int64_t version, cudaStream_t stream);
 template <class T>
 int64_t attention_backward_scratch(const Attention& a, const T* g, const T* q, const T* k,
-                                   const T* v, int64_t version);
+                                   const T* v, const T* y, int64_t version);
 template <class T>
 cudaError_t attention_backward(const Attention& a, const T* g, const T* q, const T* k, const T* v,
                                const T* y, const Acc<T>* stats, T* dq, T* dk, T* dv,
@@ -176,9 +176,9 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor q, Tensor k, Ten
     a.g = strides_of(grad);
     for_type_of(q, [&](auto zero) {
         using T = decltype(zero);
-        Tensor scratch = new_sums(
-            q,
-            {attention_backward_scratch<T>(a, in<T>(grad), in<T>(q), in<T>(k), in<T>(v), version)});
+        Tensor scratch =
+            new_sums(q, {attention_backward_scratch<T>(
+                            a, in<T>(grad), in<T>(q), in<T>(k), in<T>(v), in<T>(y), version)});
         check_launch(attention_backward<T>(
             a, in<T>(grad), in<T>(q), in<T>(k), in<T>(v), in<T>(y), in<Acc<T>>(stats), out<T>(dq),
             out<T>(dk), out<T>(dv), out<Acc<T>>(scratch), version, device.stream));

@@ -27,11 +27,11 @@
 
 enum Version : int64_t { kNaive, kOnline, kMma, kWgmma, kOverlap };  // as in attention.py
 
-// ---- naive: the formula, in three kernels: scores, what their softmax needs, and y. The
-// first and the last have a block for each 32 x 32 numbers, and fetch their factors to shared
-// memory in tiles of that size; of a block's numbers a thread has four rows, in two columns.
-// Flaw: the scores go to memory and back twice. So many rows are taken at a time that these need
-// no more than kScratch numbers, but that bounds the memory, not the traffic.
+// ---- naive: the formula, in three kernels: scores, what their softmax needs, and y. The first and
+// the last have a block for each 32 x 32 numbers, and fetch their factors to shared memory in tiles
+// of that size; of a block's numbers a thread has four rows, in two columns.
+// Flaw: the scores go to memory, and come back twice. So many rows are taken at a time that these
+// need no more than kScratch numbers, but that bounds the memory, not the traffic.
 
 constexpr int64_t kScratch = int64_t(1) << 26;  // of a launch, unless the least one needs more
 constexpr int kTile = 32, kTileThreads = 128, kShort = 8;
@@ -57,9 +57,9 @@ __device__ void fetch(Tile<A>& tile, const T* from, int64_t stride, int64_t rows
 
 // Adds 32 terms to each of a thread's sums. term(part, r, n, i) adds number i to a part. Every
 // eight terms are added up alone, for short sums round less: so scores have the same bits in all
-// kernels here.
+// kernels here. rows: how many there are, for the simulator, where the others would take time.
 template <class A, class Sum, class Term>
-__device__ void add_terms(Sum (&sums)[kRows][kColumns], Term term) {
+__device__ void add_terms(Sum (&sums)[kRows][kColumns], int64_t rows, Term term) {
 #pragma unroll 1
     for (int from = 0; from < kTile; from += kShort) {
         A part[kRows][kColumns] = {};
@@ -67,6 +67,7 @@ __device__ void add_terms(Sum (&sums)[kRows][kColumns], Term term) {
         for (int i = from; i < from + kShort; ++i) {
 #pragma unroll
             for (int r = 0; r < kRows; ++r) {
+                if (!PLAYGROUND_CUDA && r * kHigh >= rows) break;
 #pragma unroll
                 for (int n = 0; n < kColumns; ++n) part[r][n] = term(part[r][n], r, n, i);
             }
@@ -91,7 +92,7 @@ struct TileScores {
             fetch(left, q, a.q.row, rows, c, a.cols);
             fetch(right, k, a.k.row, keys, c, a.cols);
             __syncthreads();
-            add_terms<A>(sums, [&](A part, int r, int n, int i) {
+            add_terms<A>(sums, rows, [&](A part, int r, int n, int i) {
                 return fma(left[tile_row(r)][i], right[tile_column(n)][i], part);
             });
         }
@@ -188,7 +189,7 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Attention a, const 
         }
         fetch(right, v + key * a.v.row, a.v.row, a.keys - key, c, a.cols);
         __syncthreads();
-        add_terms<A>(sums, [&](A part, int r, int n, int i) {
+        add_terms<A>(sums, tile.rows, [&](A part, int r, int n, int i) {
             return fma(left[i][tile_row(r)], right[i][tile_column(n)], part);
         });
     }
@@ -244,10 +245,10 @@ class TileSlopes {
             fetch(k_tile, k, a.k.row, a.keys - key, c, a.cols);
             fetch(v_tile, v, a.v.row, a.keys - key, c, a.cols);
             __syncthreads();
-            add_terms<A>(scores, [&](A part, int r, int n, int i) {
+            add_terms<A>(scores, rows, [&](A part, int r, int n, int i) {
                 return fma(q_tile[tile_row(r)][i], k_tile[tile_column(n)][i], part);
             });
-            add_terms<A>(slopes, [&](A part, int r, int n, int i) {
+            add_terms<A>(slopes, rows, [&](A part, int r, int n, int i) {
                 const A off = v_tile[tile_column(n)][i] - y_tile[tile_row(r)][i];
                 return fma(g_tile[tile_row(r)][i], off, part);
             });
@@ -326,7 +327,7 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
                     fetch(tiles[0], part_ds + (key - top), deep, kTile, 0, last - key);
                     fetch(tiles[1], k + a.key_at(a.k, place, key), a.k.row, last - key, c, a.cols);
                     __syncthreads();
-                    add_terms<A>(sums, [&](A part, int r, int n, int i) {
+                    add_terms<A>(sums, rows, [&](A part, int r, int n, int i) {
                         return fma(tiles[0][tile_row(r)][i], tiles[1][i][tile_column(n)], part);
                     });
                 }
@@ -390,11 +391,11 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
                     fetch(tiles[0], q + a.at(a.q, place), a.q.row, rows, c, a.cols);
                     fetch(tiles[1], g + a.at(a.g, place), a.g.row, rows, c, a.cols);
                     __syncthreads();
-                    add_terms<A>(of_k, [&](A part, int r, int n, int i) {
+                    add_terms<A>(of_k, keys, [&](A part, int r, int n, int i) {
                         return fma(
                             its_ds[i * kTile + tile_row(r)], tiles[0][i][tile_column(n)], part);
                     });
-                    add_terms<A>(of_v, [&](A part, int r, int n, int i) {
+                    add_terms<A>(of_v, keys, [&](A part, int r, int n, int i) {
                         return fma(
                             its_p[i * kTile + tile_row(r)], tiles[1][i][tile_column(n)], part);
                     });
@@ -472,7 +473,7 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Attention a, cons
             __syncthreads();
             fetch(right, v + first * a.v.row, a.v.row, keys, c * kTile, a.cols);
             __syncthreads();
-            add_terms<A>(sums[c], [&](A part, int r, int n, int i) {
+            add_terms<A>(sums[c], tile.rows, [&](A part, int r, int n, int i) {
                 return fma(weights[tile_row(r)][i], right[i][tile_column(n)], part);
             });
         }
@@ -498,7 +499,16 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Attention a, cons
     }
 }
 
-// ---- mma, wgmma, overlap: the same on tensor cores
+// ---- mma: the same on tensor cores, whose products stay in registers as factors of the next ones.
+// Takes 16-bit floats, up to 256 columns, a multiple of 8. Backward is its own from here on: one
+// kernel for dq, and one for dk and dv. Flaw: on Hopper, mma.sync reaches a third of the tensor
+// cores' speed, and each warp copies and reads every tile for itself.
+//
+// ---- wgmma: tensor cores that read shared memory, which TMA fills; a warpgroup of its own asks
+// for it. Backward takes up to 128 columns. Flaw: a warpgroup's products wait for its powers.
+//
+// ---- overlap: the next tile's scores are multiplied while powers of this one are taken. What is
+// left: backward computes the scores twice (docs/attention.md).
 
 #include "attention_wgmma.cuh"
 
@@ -536,10 +546,10 @@ auto for_columns(int64_t cols, F f) {
 // The version whose kernels run backward.
 template <class T>
 int64_t backward_version(const Attention& a, int64_t version, const T* g, const T* q, const T* k,
-                         const T* v) {
+                         const T* v, const T* y) {
     if constexpr (sizeof(T) == 2) {
         const auto can = [&](auto cols) { return can_backward_mma<T, cols.value>(); };
-        if (can_take_mma(a, version, g, q, k, v) && for_columns(a.cols, can)) {
+        if (can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, can)) {
             const bool has =
                 a.cols <= 64 ? can_backward_wgmma<T, 64>() : can_backward_wgmma<T, 128>();
             return version >= kWgmma && a.cols <= 128 && has ? kWgmma : kMma;
@@ -555,8 +565,9 @@ int64_t attention_forward_scratch(const Attention& a, int64_t version) {
 }
 template <class T>
 int64_t attention_backward_scratch(const Attention& a, const T* g, const T* q, const T* k,
-                                   const T* v, int64_t version) {
-    if (backward_version(a, version, g, q, k, v) >= kMma) return 2 * a.slices() * infos_of_slice(a);
+                                   const T* v, const T* y, int64_t version) {
+    if (backward_version(a, version, g, q, k, v, y) >= kMma)
+        return 2 * a.slices() * infos_of_slice(a);
     return backward_at_once(a) * scratch_naive(a);
 }
 
@@ -614,7 +625,7 @@ cudaError_t attention_backward(const Attention& a, const T* g, const T* q, const
                                const T* y, const Acc<T>* stats, T* dq, T* dk, T* dv,
                                Acc<T>* scratch, int64_t version, cudaStream_t stream) {
     if constexpr (sizeof(T) == 2) {
-        const int64_t its = backward_version(a, version, g, q, k, v);
+        const int64_t its = backward_version(a, version, g, q, k, v, y);
         if (its >= kMma) {
             for_columns(a.cols, [&](auto cols) {
                 if constexpr (cols.value <= 128) {

@@ -146,10 +146,10 @@ def test_heads_of_one_product(version: str):
 
 
 @each_mask
-@pytest.mark.parametrize("cols", [64, 128])
+@pytest.mark.parametrize("cols", [64, pytest.param(128, marks=pytest.mark.slow)])
 @each_with_tensor_cores
 def test_several_tiles(version: str, cols: int, mask: dict):
-    check(drawn((1, 2, 333, cols), (1, 1, 403, cols), torch.bfloat16), version, **mask)
+    check(drawn((1, 1, 203, cols), (1, 1, 277, cols), torch.bfloat16), version, **mask)
 
 
 @each_half
