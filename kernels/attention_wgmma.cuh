@@ -84,8 +84,7 @@ __device__ void start_columns(float (&sums)[N2], const uint32_t (&factor)[w_rows
                               const char* w) {
 #pragma unroll
     for (int r = 0; r < w_rows; r += 16) {
-        const uint32_t left[4] = {
-            factor[r / 4], factor[r / 4 + 1], factor[r / 4 + 2], factor[r / 4 + 3]};
+        const auto& left = reinterpret_cast<const uint32_t (&)[4]>(factor[r / 4]);
         wgmma<T, true>(sums, left, wgmma_descriptor(w, box_bytes(w_rows)) + r * 8, true);
     }
     wgmma_commit();
