@@ -318,3 +318,35 @@ def matmul(
     else:
         y = z if act == "none" else getattr(torch.nn.functional, act)(z)
     return y if residual is None else y + residual
+
+
+@op({}, {"causal": True}, sizes={"keys": 40}, q="rows cols", k="keys cols", v="keys cols")
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """y[r, c] = sum over n of softmax over n of (scale * sum over d of q[r, d] * k[n, d]) * v[n, c]
+
+    The scale is 1 / sqrt(cols) unless it is given. With causal, row r sees keys n up to r + keys -
+    rows; with window = (left, right), those from r + keys - rows - left to r + keys - rows + right,
+    and -1 is no limit. A row that sees none is 0. k and v may have fewer leading dimensions than q,
+    and fewer heads (the third dimension from the end), of which each serves several.
+    Source: Vaswani et al., "Attention is all you need", 2017.
+    """
+    if k.dim() > 2 and k.shape[-3] != q.shape[-3]:
+        k, v = (t.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for t in (k, v))
+    scale = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
+    scores = q @ k.mT * scale
+    left, right = (-1, -1) if window is None else window
+    right = 0 if causal else right
+    rows, keys = q.shape[-2] if q.dim() > 1 else 1, k.shape[-2]
+    r = torch.arange(keys - rows, keys, device=q.device)[:, None]
+    n = torch.arange(keys, device=q.device)
+    hidden = (n < r - left) & (left >= 0) | (n > r + right) & (right >= 0)
+    hidden = hidden.view(scores.shape[-2:] if q.dim() > 1 else -1)
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0)
+    return weights @ v

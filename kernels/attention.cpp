@@ -1,0 +1,205 @@
+// Binding of attention: schema, checks, allocation, launch.
+#include <vector>
+
+#include "attention_call.cuh"
+#include "binding.h"
+
+constexpr int64_t kVersions = 5;  // as many as VERSIONS of attention.py has
+
+template <class T>
+int64_t attention_forward_scratch(const Attention& a, int64_t version);
+template <class T>
+cudaError_t attention_forward(const Attention& a, const T* q, const T* k, const T* v, T* y,
+                              Acc<T>* stats, Acc<T>* scratch, int64_t version, cudaStream_t stream);
+template <class T>
+int64_t attention_backward_scratch(const Attention& a, const T* g, const T* q, const T* k,
+                                   const T* v, const T* y, int64_t version);
+template <class T>
+cudaError_t attention_backward(const Attention& a, const T* g, const T* q, const T* k, const T* v,
+                               const T* y, const Acc<T>* stats, T* dq, T* dk, T* dv,
+                               Acc<T>* scratch, int64_t version, cudaStream_t stream);
+
+// ---- checks
+
+// t.size(-n), and 1 where there is no such dimension.
+int64_t from_end(const Tensor& t, int64_t n) { return n <= t.dim() ? t.size(t.dim() - n) : 1; }
+
+// Is heads a multiple of kv_heads, so that each of those serves as many?
+bool divides(int64_t kv_heads, int64_t heads) {
+    return kv_heads == heads || (kv_heads > 0 && heads % kv_heads == 0);
+}
+
+// k or v beside q.
+void check_keys(const Tensor& t, const char* name, const Tensor& q) {
+    check_like(t, name, q, "q");
+    bool fits = t.dim() >= 2 && t.dim() <= (q.dim() > 2 ? q.dim() : 2);
+    fits = fits && from_end(t, 1) == from_end(q, 1);
+    fits = fits && (t.dim() < 3 || divides(from_end(t, 3), from_end(q, 3)));
+    for (int64_t n = 4; fits && n <= t.dim(); ++n) fits = from_end(t, n) == from_end(q, n);
+    if (fits) return;
+    const std::string cols = text(q.size(-1));
+    std::string wanted = "(keys, " + cols + ")";
+    if (q.dim() > 2) {
+        std::string leading;
+        for (int64_t i = 0; i + 3 < q.dim(); ++i) leading += text(q.size(i)) + ", ";
+        wanted += " or (" + leading + "heads, keys, " + cols + ") with a number of heads that " +
+                  text(from_end(q, 3)) + " is a multiple of";
+    }
+    fail(name, " has shape ", shape_name(t), ", but q has shape ", shape_name(q), "; wanted is ",
+         wanted);
+}
+
+void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v) {
+    check_first(q, "q");
+    check_rank(q, "q");
+    check_keys(k, "k", q);
+    check_keys(v, "v", q);
+    check_same_shape(v, "v", k, "k");
+}
+
+// Two numbers for each row of q, in the type of sums.
+std::vector<int64_t> stats_shape(const Tensor& q) {
+    std::vector<int64_t> shape(q.sizes().begin(), q.sizes().end());
+    shape.back() = 2;
+    return shape;
+}
+
+void check_stats(const Tensor& stats, const Tensor& q) {
+    check_given(stats, "stats");
+    const std::vector<int64_t> shape = stats_shape(q);
+    bool fits = stats.device() == q.device() && type_of(stats) == sums_type(q);
+    fits = fits && stats.dim() == q.dim();
+    for (int64_t i = 0; fits && i < stats.dim(); ++i) fits = stats.size(i) == shape[i];
+    if (!fits) {
+        fail("stats is ", dtype_name(type_of(stats)), " of shape ", shape_name(stats), " on ",
+             device_name(stats), "; wanted is ", dtype_name(sums_type(q)),
+             " with two elements for each row of q, which has shape ", shape_name(q), " on ",
+             device_name(q));
+    }
+}
+
+void check_limit(int64_t limit, const char* name) {
+    if (limit < -1) fail(name, " is ", limit, "; wanted is a number of keys, or -1 for all");
+}
+
+// ---- tensors as the kernels take them
+
+// t [..., rows, cols]: as it is, if one stride takes its elements from each batch, head and row to
+// the next; else packed.
+Strides strides_of(Tensor& t) {
+    const int64_t dims = t.dim();
+    if (dims > 4 || (t.size(-1) > 1 && t.stride(dims - 1) != 1)) t = packed(t);
+    Strides packed = {};
+    packed.row = from_end(t, 1);
+    packed.head = packed.row * from_end(t, 2);
+    packed.batch = packed.head * from_end(t, 3);
+    const auto of = [&](int64_t n, int64_t otherwise) {
+        return dims <= 4 && dims >= n && t.size(dims - n) > 1 ? t.stride(dims - n) : otherwise;
+    };
+    return {of(4, packed.batch), of(3, packed.head), of(2, packed.row)};
+}
+
+int64_t batches(const Tensor& t) {
+    int64_t count = 1;
+    for (int64_t i = 0; i + 3 < t.dim(); ++i) count *= t.size(i);
+    return count;
+}
+
+// Packs what needs it.
+Attention describe(Tensor& q, Tensor& k, Tensor& v, int64_t left, int64_t right, double scale) {
+    Attention a = {};
+    a.batches = batches(q), a.heads = from_end(q, 3), a.rows = from_end(q, 2);
+    a.kv_batches = batches(k), a.kv_heads = from_end(k, 3), a.keys = from_end(k, 2);
+    a.cols = q.size(-1);
+    a.left = a.limit(left), a.right = a.limit(right);
+    a.scale = scale;
+    a.q = strides_of(q), a.k = strides_of(k), a.v = strides_of(v);
+    return a;
+}
+
+// ---- ops. left, right: how many keys a row sees on either side, -1 for all.
+
+void check_options(int64_t left, int64_t right, int64_t version) {
+    check_limit(left, "left");
+    check_limit(right, "right");
+    check_version(version, kVersions);
+}
+
+Tensor run_forward(Tensor q, Tensor k, Tensor v, const Tensor* stats, int64_t left, int64_t right,
+                   double scale, int64_t version) {
+    OnDeviceOf device(q);
+    Tensor y = new_like(q);
+    const Attention a = describe(q, k, v, left, right, scale);
+    for_type_of(q, [&](auto zero) {
+        using T = decltype(zero);
+        Tensor scratch = new_sums(q, {attention_forward_scratch<T>(a, version)});
+        check_launch(attention_forward<T>(
+            a, in<T>(q), in<T>(k), in<T>(v), out<T>(y), out<Acc<T>>(stats), out<Acc<T>>(scratch),
+            version, device.stream));
+    });
+    return y;
+}
+
+// y alone, for where no gradient is wanted.
+Tensor infer(Tensor q, Tensor k, Tensor v, int64_t left, int64_t right, double scale,
+             int64_t version) {
+    check_inputs(q, k, v);
+    check_options(left, right, version);
+    return run_forward(q, k, v, nullptr, left, right, scale, version);
+}
+
+// Besides y what backward needs: stats [..., 2] for q [..., cols].
+std::tuple<Tensor, Tensor> forward(Tensor q, Tensor k, Tensor v, int64_t left, int64_t right,
+                                   double scale, int64_t version) {
+    check_inputs(q, k, v);
+    check_options(left, right, version);
+    const std::vector<int64_t> shape = stats_shape(q);
+    const Tensor stats = new_sums(q, {shape.data(), shape.size()});
+    return {run_forward(q, k, v, &stats, left, right, scale, version), stats};
+}
+
+std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor y,
+                                            Tensor stats, int64_t left, int64_t right, double scale,
+                                            int64_t version) {
+    check_inputs(q, k, v);
+    check_like(grad, "grad", q, "q");
+    check_same_shape(grad, "grad", q, "q");
+    check_like(y, "y", q, "q");
+    check_same_shape(y, "y", q, "q");
+    check_stats(stats, q);
+    check_options(left, right, version);
+    OnDeviceOf device(q);
+    y = packed(y);
+    stats = packed(stats);
+    Tensor dq = new_like(q), dk = new_like(k), dv = new_like(v);
+    Attention a = describe(q, k, v, left, right, scale);
+    a.g = strides_of(grad);
+    for_type_of(q, [&](auto zero) {
+        using T = decltype(zero);
+        Tensor scratch =
+            new_sums(q, {attention_backward_scratch<T>(
+                            a, in<T>(grad), in<T>(q), in<T>(k), in<T>(v), in<T>(y), version)});
+        check_launch(attention_backward<T>(
+            a, in<T>(grad), in<T>(q), in<T>(k), in<T>(v), in<T>(y), in<Acc<T>>(stats), out<T>(dq),
+            out<T>(dk), out<T>(dv), out<Acc<T>>(scratch), version, device.stream));
+    });
+    return {dq, dk, dv};
+}
+
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def(
+        "infer(Tensor q, Tensor k, Tensor v, int left, int right, float scale, int version)"
+        " -> Tensor");
+    m.def(
+        "forward(Tensor q, Tensor k, Tensor v, int left, int right, float scale, int version)"
+        " -> (Tensor, Tensor)");
+    m.def(
+        "backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor y, Tensor stats, int left,"
+        " int right, float scale, int version) -> (Tensor, Tensor, Tensor)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("infer", TORCH_BOX(&infer));
+    m.impl("forward", TORCH_BOX(&forward));
+    m.impl("backward", TORCH_BOX(&backward));
+}

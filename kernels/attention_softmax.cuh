@@ -1,0 +1,149 @@
+// The softmax of scores as tensor cores leave them: what its versions by mma.sync and wgmma share.
+//
+// Of a product's 16 rows, a thread has two: row lane / 4 and the one 8 below. Of each it has two
+// columns of every eight. Number i is of row i / 2 % 2 of the two, and of this column:
+#pragma once
+
+#include "attention_call.cuh"
+#include "softmax.cuh"
+#include "swizzle.cuh"
+
+__device__ inline int column_of(int i) { return i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2; }
+
+// 2^x by the GPU's own instruction, which takes what is below 2^-126 for 0.
+__device__ inline float exp2_of(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+constexpr float kLog2OfE = 1.442695041f;
+
+// Over the four lanes that share a row.
+__device__ inline float max_of_row(float x) {
+    x = larger(x, __shfl_xor_sync(0xffffffff, x, 1));
+    return larger(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+__device__ inline float sum_of_row(float x) {
+    x += __shfl_xor_sync(0xffffffff, x, 1);
+    return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+// Online softmax of this thread's two rows.
+struct RowsSoftmax {
+    float max[2] = {-INFINITY, -INFINITY};  // of the products, not yet scaled
+    float sum[2] = {0, 0};                  // over this thread's columns
+
+    // The products s become 2^((s - largest) * scale). What was summed before is to be multiplied
+    // by factor. scale: in powers of 2. Where nothing was seen yet, the largest is -infinity.
+    template <int N>
+    __device__ void take(float (&s)[N], float scale, float (&factor)[2]) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float most = max[half];
+#pragma unroll
+            for (int i = 2 * half; i < N; i += 4) most = larger(most, larger(s[i], s[i + 1]));
+            most = max_of_row(most);
+            const float shift = most == -INFINITY ? 0 : most * scale;
+            factor[half] = exp2_of(max[half] * scale - shift);
+            max[half] = most;
+            float total = sum[half] * factor[half];
+#pragma unroll
+            for (int i = 2 * half; i < N; i += 4) {
+                s[i] = exp2_of(fmaf(s[i], scale, -shift));
+                s[i + 1] = exp2_of(fmaf(s[i + 1], scale, -shift));
+                total += s[i] + s[i + 1];
+            }
+            sum[half] = total;
+        }
+    }
+};
+
+// Ends the softmax of row r, one of a thread's two: saves its stats, if they are wanted, and
+// returns what its sums are to be multiplied by. That is NaN where all that it saw was -infinity,
+// as in PyTorch, and 0 where it saw nothing.
+__device__ inline float finish(const Attention& a, const RowsSoftmax& soft, int half, Place place,
+                               float* stats) {
+    const float sum = sum_of_row(soft.sum[half]);
+    if (stats && place.row < a.rows && threadIdx.x % 4 == 0)
+        store(stats + 2 * a.line(place), Vec<float, 2>{{soft.max[half] * float(a.scale), sum}});
+    return a.first_key(place.row) < a.end_key(place.row) ? 1 / sum : 0;
+}
+
+template <int N>
+__device__ void scale_rows(float (&sums)[N], const float (&factor)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[i] *= factor[i / 2 % 2];
+}
+
+// Hides the columns that a row does not see: all but those from begin on and before end.
+template <int N>
+__device__ void hide(float (&s)[N], const int (&begin)[2], const int (&end)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const int column = column_of(i), half = i / 2 % 2;
+        if (column < begin[half] || column >= end[half]) s[i] = -INFINITY;
+    }
+}
+
+// Numbers as the factor of a next product: words[4 * j ..] for columns 16 * j to 16 * j + 15.
+template <class T, int N>
+__device__ void as_factor(uint32_t (&words)[N / 2], const float (&s)[N]) {
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) words[i] = rounded_pair<T>(s[2 * i], s[2 * i + 1]);
+}
+
+// Sets to 0 what hide hides.
+template <int N>
+__device__ void clear(float (&s)[N], const int (&begin)[2], const int (&end)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const int column = column_of(i), half = i / 2 % 2;
+        if (column < begin[half] || column >= end[half]) s[i] = 0;
+    }
+}
+
+// ---- for backward
+
+// Of a row of q: p = 2^(product * scale - shift), and delta.
+struct alignas(8) RowInfo {
+    float shift, delta;
+};
+
+// Those of a slice of q begin on a multiple of 64: so they can be copied in bulk. Past the last row
+// p is 0.
+__host__ __device__ inline int64_t infos_of_slice(const Attention& a) {
+    return ceil_div<int64_t>(a.rows, 64) * 64;
+}
+__device__ inline int64_t info_at(const Attention& a, Place p) {
+    return (p.batch * a.heads + p.head) * infos_of_slice(a) + p.row;
+}
+
+// A warp for each.
+template <class T>
+__global__ void row_infos(Attention a, const T* g, const T* y, const float* stats, RowInfo* infos) {
+    const int64_t number = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
+    const int64_t slice = number / infos_of_slice(a), row = number % infos_of_slice(a);
+    if (slice >= a.slices()) return;
+    const int lane = threadIdx.x % kWarp;
+    RowInfo info = {INFINITY, 0};
+    if (row < a.rows) {
+        const int64_t line = slice * a.rows + row;
+        g += a.at(a.g, a.place(line));
+        y += line * a.cols;
+        float delta = 0;
+        for (int c = lane * 8; c < a.cols; c += kWarp * 8) {
+            const Vec<T, 8> u = load<8>(g + c), w = load<8>(y + c);
+            for (int i = 0; i < 8; ++i) delta += float(u[i]) * float(w[i]);
+        }
+        info = {stats[2 * line] * kLog2OfE + log2f(stats[2 * line + 1]), warp_sum(delta)};
+    }
+    if (lane == 0) infos[number] = info;
+}
+
+template <class T>
+void launch_row_infos(const Attention& a, const T* g, const T* y, const float* stats,
+                      RowInfo* infos, cudaStream_t stream) {
+    const int64_t count = a.slices() * infos_of_slice(a);
+    if (count)
+        row_infos<<<ceil_div<int64_t>(count, 4), 4 * kWarp, 0, stream>>>(a, g, y, stats, infos);
+}

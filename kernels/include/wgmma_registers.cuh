@@ -1,0 +1,53 @@
+// Products of a warpgroup (wgmma.cuh) whose a comes from registers, where a product has left it.
+#pragma once
+
+#include "wgmma.cuh"
+
+#if HAS_WGMMA
+
+#define WGMMA_FROM_REGISTERS(N, TYPE, NAMES, SUMS, A0, A1, A2, A3, B, ADDS, TRANS_B)           \
+    asm volatile(                                                                              \
+        "{ .reg .pred adds;\n"                                                                 \
+        "  setp.ne.b32 adds, %" ADDS                                                           \
+        ", 0;\n"                                                                               \
+        "  wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" NAMES "}, {%" A0 \
+        ", %" A1 ", %" A2 ", %" A3 "}, %" B ", adds, 1, 1, %" TRANS_B "; }"                    \
+        : SUMS                                                                                 \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(adds)), "n"(kTransB))
+
+// sums = a b^T, or sums += a b^T, over 16 of k. a: as mma.cuh has it, 16 rows a warp; sums of 16
+// columns, rounded to pairs, are such a. It must stay as it is until the product is done.
+template <class T, bool kTransB>
+__device__ void wgmma(float (&sums)[32], const uint32_t (&a)[4], uint64_t b, bool adds) {
+    if constexpr (std::is_same_v<T, Half>) {
+        WGMMA_FROM_REGISTERS(
+            "64", "f16", NAMES_32, SUMS_32(0), "32", "33", "34", "35", "36", "37", "38");
+    } else {
+        WGMMA_FROM_REGISTERS(
+            "64", "bf16", NAMES_32, SUMS_32(0), "32", "33", "34", "35", "36", "37", "38");
+    }
+}
+template <class T, bool kTransB>
+__device__ void wgmma(float (&sums)[64], const uint32_t (&a)[4], uint64_t b, bool adds) {
+    if constexpr (std::is_same_v<T, Half>) {
+        WGMMA_FROM_REGISTERS(
+            "128", "f16", NAMES_64, SUMS_64(0), "64", "65", "66", "67", "68", "69", "70");
+    } else {
+        WGMMA_FROM_REGISTERS(
+            "128", "bf16", NAMES_64, SUMS_64(0), "64", "65", "66", "67", "68", "69", "70");
+    }
+}
+template <class T, bool kTransB>
+__device__ void wgmma(float (&sums)[128], const uint32_t (&a)[4], uint64_t b, bool adds) {
+    if constexpr (std::is_same_v<T, Half>) {
+        WGMMA_FROM_REGISTERS(
+            "256", "f16", NAMES_128, SUMS_128(0), "128", "129", "130", "131", "132", "133", "134");
+    } else {
+        WGMMA_FROM_REGISTERS(
+            "256", "bf16", NAMES_128, SUMS_128(0), "128", "129", "130", "131", "132", "133", "134");
+    }
+}
+
+#undef WGMMA_FROM_REGISTERS
+
+#endif

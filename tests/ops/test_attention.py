@@ -1,0 +1,223 @@
+"""What attention alone has: heads, masks, strides, and tensor cores at sizes of several tiles."""
+
+import pytest
+import torch
+from op_cases import DEVICE, converted, doubled, error, module_of, outcome
+from torch import Tensor
+
+import reference
+
+module = module_of("attention")
+attention = module.attention
+TENSOR_CORES = ("mma", "wgmma", "overlap")
+each_version = pytest.mark.parametrize("version", module.VERSIONS)
+each_with_tensor_cores = pytest.mark.parametrize("version", TENSOR_CORES)
+each_half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+
+MASKS = {
+    "full": {},
+    "causal": {"causal": True},
+    "window": {"window": (70, 9)},
+    "left": {"window": (33, -1), "causal": True},
+}
+each_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+
+
+def drawn(
+    q_shape: tuple[int, ...], k_shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0
+) -> dict[str, Tensor]:
+    generator = torch.Generator(DEVICE).manual_seed(seed)
+    shapes = {"q": q_shape, "k": k_shape, "v": k_shape}
+    return {
+        name: torch.randn(shape, device=DEVICE, generator=generator).add_(0.25).to(dtype)
+        for name, shape in shapes.items()
+    }
+
+
+def check(inputs: dict[str, Tensor], version: str, **options) -> dict[str, Tensor]:
+    """Right to within twice the error of attention in the same type with float arithmetic.
+
+    That is the formula in float32, rounded to the type: what the best attention can give. The
+    tensor cores' versions round e^score and ds to the type, too: hence twice, and an ULP more.
+    """
+    dtype = inputs["q"].dtype
+
+    def ours(**given: Tensor) -> Tensor:
+        return attention(**given, version=version, **options)
+
+    def theirs(**given: Tensor) -> Tensor:
+        return reference.attention(**given, **options)
+
+    generator = torch.Generator(DEVICE).manual_seed(1)
+    grad = torch.randn(inputs["q"].shape, device=DEVICE, generator=generator).to(dtype)
+    got = outcome(ours, inputs, (grad,))
+    truth = outcome(theirs, converted(inputs, torch.float64), doubled((grad,)))
+    for name, want in truth.items():
+        largest = want.abs().max().item() if want.numel() else 0.0
+        off = error(got[name], want)
+        assert got[name].dtype == dtype
+        allowed = 2 * torch.finfo(dtype).eps * largest
+        if dtype in (torch.float32, torch.float64):
+            allowed *= 16
+        assert off <= allowed, f"{name} is off by {off:.3g}; {allowed:.3g} is allowed"
+    return got
+
+
+# ---- heads
+
+
+@each_version
+@pytest.mark.parametrize(
+    ("q_shape", "k_shape"),
+    [
+        ((2, 4, 9, 16), (2, 2, 11, 16)),  # two heads share one
+        ((2, 4, 9, 16), (2, 1, 11, 16)),  # all do
+        ((2, 3, 9, 16), (3, 11, 16)),  # batches share
+        ((2, 3, 9, 16), (11, 16)),
+        ((2, 2, 3, 9, 16), (2, 1, 11, 16)),
+        ((3, 2, 1, 16), (3, 2, 11, 16)),  # one query each
+        ((16,), (11, 16)),
+    ],
+    ids=str,
+)
+def test_who_shares_keys(version: str, q_shape: tuple[int, ...], k_shape: tuple[int, ...]):
+    for dtype in (torch.float64, torch.bfloat16):
+        check(drawn(q_shape, k_shape, dtype), version)
+
+
+@each_mask
+@each_version
+def test_masks(version: str, mask: dict):
+    """More rows than keys, so that the first rows see none; and more keys than rows."""
+    for rows, keys in ((50, 40), (40, 50), (1, 40)):
+        inputs = drawn((2, rows, 16), (keys, 16), torch.float32)
+        got = check(inputs, version, **mask)
+        if mask.get("causal") and rows > keys:
+            blind = got["y"][:, : rows - keys]
+            assert not blind.any()
+            assert not got["dq"][:, : rows - keys].any()
+
+
+@each_version
+def test_no_keys(version: str):
+    got = check(drawn((1, 3, 16), (0, 16), torch.bfloat16), version)
+    assert not got["y"].any()
+    assert not got["dq"].any()
+
+
+@each_version
+def test_scale(version: str):
+    inputs = drawn((2, 40, 32), (2, 50, 32), torch.bfloat16)
+    for scale in (0.05, 1.0, 0.0, -0.3):
+        check(inputs, version, scale=scale)
+
+
+# ---- strides
+
+
+def from_tokens(t: Tensor) -> Tensor:
+    """The same [batch, heads, rows, cols] as a view of [batch, rows, heads, cols]."""
+    return t.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+@each_version
+def test_heads_side_by_side(version: str):
+    inputs = drawn((2, 4, 70, 64), (2, 2, 90, 64), torch.bfloat16)
+    want = outcome(lambda **given: attention(**given, version=version), inputs)
+    views = {name: from_tokens(t) for name, t in inputs.items()}
+    got = outcome(lambda **given: attention(**given, version=version), views)
+    for name in want:
+        assert torch.equal(got[name], want[name]), name
+
+
+@each_version
+def test_heads_of_one_product(version: str):
+    """q, k and v as parts of the [batch, rows, 3, heads, cols] that a linear layer has made."""
+    both = drawn((2, 50, 3, 2, 64), (1, 1), torch.bfloat16)["q"]
+    parts = dict(zip("qkv", both.unbind(2), strict=True))
+    got = attention(**{n: t.transpose(1, 2) for n, t in parts.items()}, version=version)
+    want = attention(
+        **{n: t.transpose(1, 2).contiguous() for n, t in parts.items()}, version=version
+    )
+    assert torch.equal(got, want)
+
+
+# ---- tensor cores, over several tiles of rows and of keys, with tails
+
+
+@each_mask
+@pytest.mark.parametrize("cols", [64, pytest.param(128, marks=pytest.mark.slow)])
+@each_with_tensor_cores
+def test_several_tiles(version: str, cols: int, mask: dict):
+    check(drawn((1, 1, 203, cols), (1, 1, 277, cols), torch.bfloat16), version, **mask)
+
+
+@each_half
+@pytest.mark.parametrize("cols", [8, 72, 96, 256])
+@each_with_tensor_cores
+def test_head_sizes(version: str, cols: int, dtype: torch.dtype):
+    check(drawn((1, 1, 150, cols), (1, 1, 170, cols), dtype), version, causal=True)
+
+
+@pytest.mark.slow
+@each_half
+@each_mask
+@pytest.mark.parametrize("cols", [40, 64, 128, 200, 256])
+@each_with_tensor_cores
+def test_many_tiles(version: str, cols: int, mask: dict, dtype: torch.dtype):
+    for rows, keys in ((700, 700), (129, 1025), (1025, 129), (1, 777)):
+        check(drawn((2, 2, rows, cols), (2, 1, keys, cols), dtype), version, **mask)
+
+
+@each_with_tensor_cores
+def test_rising_scores(version: str):
+    """Each tile has larger scores than all before: what was summed is scaled down every time."""
+    inputs = drawn((1, 1, 64, 64), (1, 1, 400, 64), torch.bfloat16)
+    inputs["k"] *= torch.linspace(0.1, 8, 400, device=DEVICE)[:, None].bfloat16()
+    check(inputs, version)
+
+
+@each_with_tensor_cores
+def test_the_same_bits_beside_other_batches(version: str):
+    one = drawn((1, 2, 200, 64), (1, 1, 300, 64), torch.bfloat16)
+    more = {name: torch.cat((torch.zeros_like(t), t)) for name, t in one.items()}
+    want = outcome(lambda **given: attention(**given, causal=True, version=version), one)
+    got = outcome(lambda **given: attention(**given, causal=True, version=version), more)
+    for name in want:
+        assert torch.equal(got[name][1:], want[name]), name
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"k": (2, 3, 9, 16), "v": (2, 3, 9, 16)},
+            r"k has shape \(2, 3, 9, 16\), but q has shape \(2, 4, 5, 16\); wanted is \(keys, 16\)"
+            r" or \(2, heads, keys, 16\) with a number of heads that 4 is a multiple of",
+        ),
+        (
+            {"k": (3, 4, 9, 16), "v": (3, 4, 9, 16)},
+            r"k has shape \(3, 4, 9, 16\), but q has shape \(2, 4, 5, 16\); wanted is",
+        ),
+        ({"k": (16,)}, r"k has shape \(16,\), but q has shape \(2, 4, 5, 16\); wanted is"),
+        (
+            {"v": (2, 4, 8, 16)},
+            r"v has shape \(2, 4, 8, 16\), but k has shape \(2, 4, 9, 16\); wanted are equal",
+        ),
+    ],
+)
+def test_shapes_that_do_not_fit(changes: dict, message: str):
+    inputs = drawn((2, 4, 5, 16), (2, 4, 9, 16), torch.float32)
+    inputs |= {name: torch.zeros(shape, device=DEVICE) for name, shape in changes.items()}
+    with pytest.raises(RuntimeError, match=f"^{message}"):
+        attention(**inputs)
+
+
+@pytest.mark.parametrize("window", [(-2, 3), (3, -5), 3, (1, 2, 3), ("x", 1)], ids=str)
+def test_a_window_that_is_none(window: object):
+    inputs = drawn((5, 16), (9, 16), torch.float32)
+    with pytest.raises(ValueError, match=r"^window is .*; wanted are two ints, -1 for no limit"):
+        attention(**inputs, window=window)
