@@ -284,7 +284,7 @@ def cross_entropy(
 
 @op(
     {},
-    {"act": "swiglu", "residual": None},
+    {"act": "swiglu", "residual": None, "scale": 2**-10},
     sizes={"units": 24},
     x="rows cols",
     w="units cols",

@@ -10,6 +10,7 @@ figures, so that only those of one line, of one run, may be compared.
 from __future__ import annotations
 
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -100,17 +101,11 @@ def seconds(calls: dict[str, Callable[[], object]], operations: int) -> dict[str
 
 
 def clock() -> str:
-    """The GPU's at this moment, and what holds it."""
-    try:
-        import pynvml
-    except ImportError:
-        return ""
-    pynvml.nvmlInit()
-    gpu = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-    mhz = pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)
-    reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)
-    at_limit = reasons & pynvml.nvmlClocksThrottleReasonSwPowerCap
-    return f"{mhz} MHz{', power limit' if at_limit else ''}"
+    """The GPU's at this moment, and whether its power limit holds it there."""
+    asked = "clocks.sm,clocks_throttle_reasons.sw_power_cap"
+    command = ["nvidia-smi", f"--query-gpu={asked}", "--format=csv,noheader", "--id=0"]
+    said = subprocess.run(command, capture_output=True, text=True).stdout.strip().split(", ")
+    return ", ".join([*said[:1], *(["power limit"] if said[1:] == ["Active"] else [])])
 
 
 def rate(operations: int, time: float) -> str:

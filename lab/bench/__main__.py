@@ -12,9 +12,8 @@ from pathlib import Path
 
 import jitload
 import lab.bench
-import reference
 from lab.bench import report
-from lab.bench.cells import COLS, HOST_SHAPE, Cell, cells, host_cells
+from lab.bench.cells import COLS, HOST_SHAPE, NAMES, Cell, cells, host_cells
 from lab.bench.compiling import compile_everything, processes, say, since_start
 from lab.bench.measuring import measure_until
 from lab.bench.table import CSV, join
@@ -26,7 +25,7 @@ SECONDS = 540  # a cell that has not begun by then is left for another run
 def main(given: list[str] | None = None) -> int:
     about = lab.bench.__doc__.partition("\n")[0]
     parser = argparse.ArgumentParser(prog="make bench", description=about)
-    parser.add_argument("--ops", nargs="+", choices=[*reference.OPS], default=[*reference.OPS])
+    parser.add_argument("--ops", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--cols", nargs="+", type=int, default=[*COLS])
     parser.add_argument(
         "--dtypes", nargs="+", choices=["bfloat16", "float32"], default=["bfloat16", "float32"]

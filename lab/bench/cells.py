@@ -14,6 +14,8 @@ from lab.rivals.pytorch import eager
 
 COLS = (256, 1024, 4096, 8192, 16384, 65536, 262144)
 ELEMENTS = {torch.bfloat16: 1 << 28, torch.float32: 1 << 27}
+# Ops whose time is that of their traffic; those with sizes of their own are products.
+NAMES = [name for name, op in reference.OPS.items() if not op.sizes]
 HOST_SHAPE = (64, 1024)
 
 
