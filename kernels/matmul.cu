@@ -82,9 +82,12 @@ __global__ void matmul_tiles(Product<T> p, TileGrid grid) {
         tile_x[r][c] = element(p.x, place.matrix, rows(r), k + c, p.depth);
         tile_w[r][c] = element(p.w, place.matrix, columns(r), k + c, p.depth);
         __syncthreads();
-        Acc<T> run = 0;
-        for (int i = 0; i < kTile; ++i) run += Acc<T>(tile_x[r][i]) * Acc<T>(tile_w[c][i]);
-        total += run;
+        for (int first = 0; first < kTile; first += kRun) {
+            Acc<T> run = 0;
+            for (int i = first; i < first + kRun; ++i)
+                run += Acc<T>(tile_x[r][i]) * Acc<T>(tile_w[c][i]);
+            total += run;
+        }
         __syncthreads();
     }
     const Acc<T> sum = total.value;
@@ -105,20 +108,20 @@ __global__ void matmul_tiles(Product<T> p, TileGrid grid) {
 // Flaw: the products are those of the arithmetic units, one for each lane; tensor cores do 16 times
 // as many of 16-bit floats.
 
-constexpr int kDepth = 16, kAcross = 16;
+constexpr int kAcross = 16;
 template <class T>
 constexpr int kEach = sizeof(T) == 8 ? 4 : 8;
 template <class T>
 constexpr int kSide = kAcross * kEach<T>;
 
-// kDepth of k of the tile's rows. Neighbouring threads read neighbours in memory, which are those
+// kRun of k of the tile's rows. Neighbouring threads read neighbours in memory, which are those
 // of a row or those of a column.
 template <class T, int side>
-__device__ void fill(Acc<T> (&tile)[kDepth][side + 1], const Operand<T>& from, int64_t matrix,
+__device__ void fill(Acc<T> (&tile)[kRun][side + 1], const Operand<T>& from, int64_t matrix,
                      const TileRows<side>& rows, int64_t k, int64_t depth) {
-    for (int i = threadIdx.x; i < side * kDepth; i += kAcross * kAcross) {
-        const int r = from.col == 1 ? i / kDepth : i % side;
-        const int of_k = from.col == 1 ? i % kDepth : i / side;
+    for (int i = threadIdx.x; i < side * kRun; i += kAcross * kAcross) {
+        const int r = from.col == 1 ? i / kRun : i % side;
+        const int of_k = from.col == 1 ? i % kRun : i / side;
         tile[of_k][r] = Acc<T>(element(from, matrix, rows(r), k + of_k, depth));
     }
 }
@@ -127,28 +130,26 @@ template <class T>
 __global__ void __launch_bounds__(kAcross* kAcross) matmul_registers(Product<T> p, TileGrid grid) {
     using A = Acc<T>;
     constexpr int each = kEach<T>, side = kSide<T>;
-    __shared__ A tile_x[kDepth][side + 1], tile_w[kDepth][side + 1];
+    __shared__ A tile_x[kRun][side + 1], tile_w[kRun][side + 1];
     const TilePlace place = grid.place(blockIdx.x);
     const auto rows = TileRows<side>::of(place.row, p.rows);
     const auto columns = TileRows<side>::of_w(p, place.column);
     const int down = threadIdx.x / kAcross * each, right = threadIdx.x % kAcross;
-    KahanSum<A> totals[each][each];  // in memory: they are touched once in 2 * kRun of k
-    for (int64_t first = 0; first < p.depth; first += 2 * kRun) {
+    KahanSum<A> totals[each][each];  // in memory, for registers have no room
+    for (int64_t k = 0; k < p.depth; k += kRun) {
+        fill<T, side>(tile_x, p.x, place.matrix, rows, k, p.depth);
+        fill<T, side>(tile_w, p.w, place.matrix, columns, k, p.depth);
+        __syncthreads();
         A sums[each][each] = {};
-        for (int64_t k = first; k < smaller(first + 2 * kRun, p.depth); k += kDepth) {
-            fill<T, side>(tile_x, p.x, place.matrix, rows, k, p.depth);
-            fill<T, side>(tile_w, p.w, place.matrix, columns, k, p.depth);
-            __syncthreads();
 #pragma unroll
-            for (int i = 0; i < kDepth; ++i) {
-                A x[each], w[each];
-                for (int n = 0; n < each; ++n) x[n] = tile_x[i][down + n];
-                for (int n = 0; n < each; ++n) w[n] = tile_w[i][right + n * kAcross];
-                for (int m = 0; m < each; ++m)
-                    for (int n = 0; n < each; ++n) sums[m][n] += x[m] * w[n];
-            }
-            __syncthreads();
+        for (int i = 0; i < kRun; ++i) {
+            A x[each], w[each];
+            for (int n = 0; n < each; ++n) x[n] = tile_x[i][down + n];
+            for (int n = 0; n < each; ++n) w[n] = tile_w[i][right + n * kAcross];
+            for (int m = 0; m < each; ++m)
+                for (int n = 0; n < each; ++n) sums[m][n] += x[m] * w[n];
         }
+        __syncthreads();
 #pragma unroll 1
         for (int m = 0; m < each; ++m)
             for (int n = 0; n < each; ++n) totals[m][n] += taken(sums, m, n);

@@ -101,6 +101,7 @@ __device__ void put_chunk(float* box, const float (&sums)[chunks][N], int n) {
     }
 }
 
+// Eight neighbours of a row of y.
 template <class T>
 struct Eight {
     int64_t row, unit;  // of all matrices; the first of eight units
@@ -304,13 +305,13 @@ __global__ void WGMMA_KERNEL(PlainTile<T>::kThreads)
 //
 // ---- cluster: blocks in pairs, one below the other, have the same columns. Each asks for half of
 // their tile of w, and TMA writes it to both: a third fewer bytes come from the L2 cache.
-// Flaw: a thread's elements of y are scattered over rows, and written one by one.
+// Flaw: the tensor cores wait while the warpgroups write y; and a row of tiles reads all of w.
 //
-// ---- stores: the warpgroups write y to shared memory, 64 columns at a time, and TMA stores it
+// ---- stores: the warpgroups leave y in shared memory, 64 columns at a time, and TMA stores it
 // while they go on. And tiles that are taken at the same time lie in a square, so that what they
-// read is found in the L2 cache. Where more is to be done with the sums than to round them, the
-// warpgroups take turns: each has a tile of 128 x 128 to itself, and finishes it while the other
-// one multiplies.
+// read is found in the L2 cache; then pairs gain nothing, and each block is alone again. Where more
+// is to be done with the sums than to round them, the warpgroups take turns: each has a tile of 128
+// x 128 to itself, and finishes it while the other one multiplies.
 
 template <class T, int columns, int pair, bool stores, int turns = 1>
 struct Plan {

@@ -19,6 +19,16 @@ _root = str(Path(__file__).resolve().parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_root, os.environ.get("PYTHONPATH")]))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves to make test-all products in the versions between the first and the last, and all of
+    them under the checker."""
+    for item in items:
+        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+        if getattr(case, "is_product", False) and (case.is_between or "checker" in item.path.parts):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
     """One cache for all of these tests, away from the user's, with the simulator's runtime.

@@ -31,6 +31,7 @@ CORRECT = [
     for function in exports(path)
 ]
 
+MOVERS = [case for case in BEST if not case.is_product]  # whose time is that of their traffic
 SHAPES = [(5, 257), (33, 64)]  # rows that are no whole vectors, and rows that are
 
 
@@ -104,7 +105,7 @@ def test_nothing_is_found_in_our_own_kernels_of_wide_rows(case, order):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("case", BEST, ids=str)
+@pytest.mark.parametrize("case", MOVERS, ids=str)
 def test_the_fastest_version_moves_what_it_must(case, dtype):
     """Each input once and each output once, and no more than 5% besides: saved statistics, sums."""
     report = lab.check(case.ours, **case.inputs(32, 4096, dtype), sample_threads=1 << 30)
@@ -113,7 +114,7 @@ def test_the_fastest_version_moves_what_it_must(case, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("case", BEST, ids=str)
+@pytest.mark.parametrize("case", MOVERS, ids=str)
 def test_the_fastest_version_moves_what_it_must_for_gradients(case, dtype):
     """Forward as it is recorded, and backward: as above, but for the partial sums of a weight's.
 

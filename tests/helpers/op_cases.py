@@ -34,6 +34,17 @@ class Case:
         return f"{self.op.name}-{self.version}{options}"
 
     @property
+    def is_product(self) -> bool:
+        """Whether its time is that of its arithmetic: it takes long without a GPU."""
+        return bool(self.op.sizes)
+
+    @property
+    def is_between(self) -> bool:
+        """Whether it is neither the naive version nor the best one."""
+        versions = module_of(self.op.name).VERSIONS
+        return self.version not in (versions[0], versions[-1])
+
+    @property
     def shapes(self) -> dict[str, str]:
         """Shapes in letters of the tensors that the op takes here: of those no option replaces."""
         return {name: shape for name, shape in self.op.shapes.items() if name not in self.options}

@@ -10,8 +10,11 @@ import reference
 module = module_of("attention")
 attention = module.attention
 TENSOR_CORES = ("mma", "wgmma", "overlap")
-each_version = pytest.mark.parametrize("version", module.VERSIONS)
-each_with_tensor_cores = pytest.mark.parametrize("version", TENSOR_CORES)
+MARKED = [
+    pytest.param(v, marks=[pytest.mark.slow] * (v != module.VERSIONS[-1])) for v in module.VERSIONS
+]
+each_version = pytest.mark.parametrize("version", MARKED)
+each_with_tensor_cores = pytest.mark.parametrize("version", MARKED[-len(TENSOR_CORES) :])
 each_half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 
 MASKS = {

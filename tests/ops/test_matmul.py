@@ -13,7 +13,8 @@ from kernels.matmul import ACTS, VERSIONS, matmul
 
 OP = reference.OPS["matmul"]
 BY_TENSOR_CORES = VERSIONS[VERSIONS.index("mma") :]
-each_version = pytest.mark.parametrize("version", BY_TENSOR_CORES)
+MARKED = [pytest.param(v, marks=[pytest.mark.slow] * (v != VERSIONS[-1])) for v in VERSIONS]
+each_version = pytest.mark.parametrize("version", MARKED[VERSIONS.index("mma") :])
 each_type = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 
 
@@ -91,7 +92,7 @@ def test_a_part_of_a_larger_matrix(version: str):
         torch.testing.assert_close(got, want)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", MARKED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_matrix_w_for_each_of_x(version: str, dtype: torch.dtype):
     generator = torch.Generator().manual_seed(0)
@@ -108,7 +109,7 @@ def test_a_matrix_w_for_each_of_x(version: str, dtype: torch.dtype):
 # ---- what is fused
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", MARKED)
 @pytest.mark.parametrize("act", ACTS)
 def test_every_act(version: str, act: str):
     options = {"act": act, "scale": 0.75} | ({"residual": None} if act == "swiglu" else {})
