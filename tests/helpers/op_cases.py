@@ -18,6 +18,11 @@ DEVICE = jitload.device()
 RESULTS = 30  # numbers of each kind that a judgement of error needs
 RESULTS_TO_FAIL = 300  # numbers and rows that an unfavourable one needs
 SHOWN = 5  # elements in a failure's message
+# Of products, between the versions without tensor cores and the best one.
+BY_TENSOR_CORES = {
+    "matmul": ("mma", "wgmma", "specialized", "cluster"),
+    "attention": ("mma", "wgmma"),
+}
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -94,13 +99,14 @@ def is_repeated(name: str, version: str) -> bool:
     """Whether on this machine another version of the op runs what this one does.
 
     `stream` takes the rows that one block holds as `vector` does, and where there are no clusters,
-    on the simulator, so does `cluster`: test_versions_hand_rows_down compares their bits. Of
-    matmul's versions some differ for 16-bit floats alone: test_matmul.py tries each of them.
+    on the simulator, so does `cluster`: test_versions_hand_rows_down compares their bits. Versions
+    of products by tensor cores differ for 16-bit floats alone; test_matmul.py and test_attention.py
+    try each of them there, also under the checker.
     """
     if DEVICE.type == "cuda":
         return False
-    if name == "matmul":
-        return version in ("wgmma", "specialized", "cluster")
+    if name in BY_TENSOR_CORES:
+        return version in BY_TENSOR_CORES[name]
     return version in ("vector", "cluster") and "stream" in module_of(name).VERSIONS
 
 

@@ -5,6 +5,7 @@ import torch
 from op_cases import DEVICE, converted, doubled, error, module_of, outcome
 from torch import Tensor
 
+import lab
 import reference
 
 module = module_of("attention")
@@ -224,3 +225,18 @@ def test_a_window_that_is_none(window: object):
     inputs = drawn((5, 16), (9, 16), torch.float32)
     with pytest.raises(ValueError, match=r"^window is .*; wanted are two ints, -1 for no limit"):
         attention(**inputs, window=window)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", TENSOR_CORES)
+def test_the_checker_finds_nothing(version: str):
+    """Forward and backward, over several tiles and tails."""
+
+    def both(*inputs: Tensor) -> None:
+        leaves = [t.detach().requires_grad_() for t in inputs]
+        y = attention(*leaves, causal=True, version=version)
+        torch.autograd.grad(y, leaves, torch.ones_like(y))
+
+    q, k, v = (torch.randn(2, rows, 64).bfloat16() for rows in (150, 170, 170))
+    report = lab.check(both, q, k, v, traffic=False)
+    assert report.findings.empty, str(report)
