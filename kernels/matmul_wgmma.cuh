@@ -22,6 +22,13 @@ struct Maps {
     CUtensorMap x, w, y;
 };
 
+// By which a warpgroup's sums become y, 32 columns at a time, in rows of 128 bytes: those of the
+// left and of the right half of z, or two chunks in turn.
+constexpr int kChunk = 32;
+struct alignas(kTileAlign) Boxes {
+    float chunks[2][64 * kChunk];
+};
+
 template <class T>
 __host__ __device__ bool is_plain(const Product<T>& p) {
     return !p.bias && !p.residual && !p.z && p.act == kNone;
@@ -82,13 +89,6 @@ __device__ void multiply(float (&sums)[kEach][N], const Product<T>& p, const T* 
 // A thread's sums lie scattered over rows. By way of shared memory each thread gets eight
 // neighbours of a row, and finds their bias and residual, and writes their y and z, in 16 bytes
 // each.
-
-constexpr int kChunk = 32;  // columns that pass at a time: of rows of 128 bytes
-
-// A chunk of the left and one of the right half of z, or two in turn.
-struct alignas(kTileAlign) Boxes {
-    float chunks[2][64 * kChunk];
-};
 
 // Chunk n of the sums.
 template <int chunks, int N>
