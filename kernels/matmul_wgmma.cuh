@@ -213,9 +213,9 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
 // The same where y is nothing but scale * sums: by TMA, 64 columns at a time, while the threads go
 // on. turn: counts them.
 template <class T, int N>
-__device__ void store_sums(const float (&sums)[N], float scale, Boxes& boxes,
-                           const CUtensorMap& map, int matrix, int row, int unit, int group,
-                           int& turn) {
+__device__ void store_scaled(const float (&sums)[N], float scale, Boxes& boxes,
+                             const CUtensorMap& map, int matrix, int row, int unit, int group,
+                             int& turn) {
     const bool first = threadIdx.x % kWarpgroup == 0;
 #pragma unroll
     for (int n = 0; n < N; n += 32, unit += 64) {
@@ -454,8 +454,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 #pragma unroll
             for (int i = 0; i < kTurns; ++i) {
                 if constexpr (Plan::kStores) {
-                    store_sums<T>(sums[i], p.scale, boxes, maps.y, int(place.matrix), row + i * 64,
-                                  unit, group, stored);
+                    store_scaled<T>(sums[i], p.scale, boxes, maps.y, int(place.matrix),
+                                    row + i * 64, unit, group, stored);
                 } else {
                     finish(sums[i], p, boxes, place.matrix, row + i * 64, unit, group);
                 }

@@ -1,6 +1,8 @@
 // The mbarrier of PTX: a barrier in shared memory at which threads wait for other threads, and for
 // the bytes of copies. It completes a phase when all arrivals and bytes that were expected have
-// come, and is then there for the next phase. GPUs count bytes there from Hopper on.
+// come, and is then there for the next phase. GPUs count bytes there from Hopper on. For blocks of
+// a cluster that takes half the time of a barrier for all their threads, which first sees to it
+// that everything each of them has ever written is known to all.
 #pragma once
 
 #include "swizzle.cuh"

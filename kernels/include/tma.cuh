@@ -70,12 +70,13 @@ constexpr CUtensorMapDataType tensor_map_type() {
                                    : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 
-// A map of `batch` matrices [rows, cols], cut in boxes of `box_rows` rows of 128 bytes. A row of a
-// matrix is contiguous; row_stride and batch_stride are in elements. False: TMA takes no such
-// matrix, for it does not begin on 16 bytes, or a stride is no multiple of them.
-template <class T>
-bool make_tensor_map(CUtensorMap& map, const T* at, int64_t batch, int64_t rows, int64_t cols,
-                     int64_t batch_stride, int64_t row_stride, int box_rows) {
+// A map of a tensor, cut in boxes of `box_rows` rows of 128 bytes. Its dimensions begin with the
+// columns, which are contiguous, and the rows; strides: from one row to the next and so on, in
+// elements. False: TMA takes no such tensor, for it does not begin on 16 bytes, or a stride is no
+// multiple of them.
+template <class T, int dims>
+bool make_tensor_map(CUtensorMap& map, const T* at, const int64_t (&sizes)[dims],
+                     const int64_t (&strides)[dims - 1], int box_rows) {
     static const auto encode = [] {
         void* function = nullptr;
         cudaDriverEntryPointQueryResult found;
@@ -83,12 +84,24 @@ bool make_tensor_map(CUtensorMap& map, const T* at, int64_t batch, int64_t rows,
             "cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
         return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
     }();
-    const cuuint64_t extents[] = {cuuint64_t(cols), cuuint64_t(rows), cuuint64_t(batch)};
-    const cuuint64_t strides[] = {
-        row_stride * sizeof(T), (batch > 1 ? batch_stride : row_stride) * sizeof(T)};
-    const cuuint32_t box[] = {kTileRow / sizeof(T), cuuint32_t(box_rows), 1}, every[] = {1, 1, 1};
-    return encode && encode(&map, tensor_map_type<T>(), 3, const_cast<T*>(at), extents, strides,
+    cuuint64_t extents[dims], bytes[dims - 1];
+    cuuint32_t box[dims], every[dims];
+    for (int i = 0; i < dims; ++i) {
+        extents[i] = sizes[i];
+        if (i > 0) bytes[i - 1] = strides[i - 1] * sizeof(T);
+        box[i] = i == 0 ? kTileRow / sizeof(T) : i == 1 ? box_rows : 1;
+        every[i] = 1;
+    }
+    return encode && encode(&map, tensor_map_type<T>(), dims, const_cast<T*>(at), extents, bytes,
                             box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// Of `batch` matrices [rows, cols].
+template <class T>
+bool make_tensor_map(CUtensorMap& map, const T* at, int64_t batch, int64_t rows, int64_t cols,
+                     int64_t batch_stride, int64_t row_stride, int box_rows) {
+    return make_tensor_map<T, 3>(map, at, {cols, rows, batch},
+                                 {row_stride, batch > 1 ? batch_stride : row_stride}, box_rows);
 }

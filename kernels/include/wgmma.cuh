@@ -143,13 +143,6 @@ __device__ inline void store_sums(char* tile, int column, const uint32_t (&words
                  : "memory");
 }
 
-// The same pairs from there.
-__device__ inline void load_sums(const char* tile, int column, uint32_t (&words)[4]) {
-    const int lane = threadIdx.x % kWarp;
-    const int row = threadIdx.x % kWarpgroup / kWarp * 16 + lane % 16;
-    ldmatrix(words, tile + swizzled(row, 2 * column + lane / 16 * 16), false);
-}
-
 // Gives registers to a warpgroup that multiplies, and takes them from one that does not.
 template <int registers>
 __device__ void take_registers() {
