@@ -74,10 +74,18 @@ void check_w(const Tensor& x, const Tensor& w, int64_t act) {
 
 // ---- matrices in memory
 
-bool is_flat(const Tensor& t, int64_t dims) {  // can its first dimensions be counted as one?
-    for (int64_t i = 0; i + 1 < dims; ++i)
-        if (t.size(i) != 1 && t.stride(i) != t.stride(i + 1) * t.size(i + 1)) return false;
-    return true;
+// The stride of the first dimensions of t counted as one, of which those of size 1 have none; or
+// nothing if they cannot be counted so.
+std::optional<int64_t> flat_stride(const Tensor& t, int64_t dims) {
+    std::optional<int64_t> stride;
+    int64_t elements = 1;
+    for (int64_t i = dims - 1; i >= 0; --i) {
+        if (t.size(i) == 1) continue;
+        if (!stride) stride = t.stride(i);
+        if (t.stride(i) != *stride * elements) return std::nullopt;
+        elements *= t.size(i);
+    }
+    return stride.value_or(0);
 }
 
 // t [..., rows, cols] as matrices, or as one of all its rows. Only what has no neighbours in memory
@@ -87,29 +95,28 @@ struct Matrices {
     int64_t batch = 1, rows = 1, cols, matrix_stride = 0, row_stride, col_stride;
 
     Matrices(const Tensor& given, bool one) : t(given), cols(given.size(-1)) {
-        const int64_t leading = t.dim() - (one ? 1 : 2);
-        bool found = is_flat(t, leading) && t.numel() > 0;
-        if (found) find(one);
-        found = found && (row_stride == 1 || col_stride == 1) && row_stride > 0 && col_stride > 0;
+        const bool found = t.numel() > 0 && find(one) && row_stride > 0 && col_stride > 0 &&
+                           (row_stride == 1 || col_stride == 1);
         if (!found) {
             t = torch::stable::contiguous(torch::stable::clone(t));
             find(one);
         }
     }
 
-    void find(bool one) {
-        const int64_t dims = t.dim();
-        const int64_t leading = dims - (one ? 1 : 2);
+    bool find(bool one) {
+        const int64_t leading = t.dim() - (one ? 1 : 2);
+        const std::optional<int64_t> stride = flat_stride(t, leading);
+        if (!stride) return false;
         int64_t many = 1;
         for (int64_t i = 0; i < leading; ++i) many *= t.size(i);
-        const int64_t stride = leading > 0 ? t.stride(leading - 1) : 0;
         batch = one ? 1 : many;
         rows = one ? many : t.size(-2);
         // Of one row or column the stride says nothing.
         col_stride = cols == 1 ? 1 : t.stride(-1);
-        row_stride = one ? stride : t.stride(-2);
+        row_stride = one ? *stride : t.stride(-2);
         if (rows <= 1) row_stride = (cols + 15) / 16 * 16;
-        matrix_stride = one || batch <= 1 ? 0 : stride;
+        matrix_stride = one || batch <= 1 ? 0 : *stride;
+        return true;
     }
 
     template <class T>

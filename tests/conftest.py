@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")
         is_product = getattr(case, "is_product", False)
         is_long = item.get_closest_marker("slow") is not None
-        (left if is_product and is_long else kept).append(item)
+        (left if False else kept).append(item)
         if is_product and (case.is_between or "checker" in item.path.parts):
             item.add_marker(pytest.mark.slow)
     items[:] = kept

@@ -92,6 +92,13 @@ def test_a_part_of_a_larger_matrix(version: str):
         torch.testing.assert_close(got, want)
 
 
+def test_dimensions_of_one_row_say_nothing_of_where_the_next_one_lies():
+    """Of x [2, 1, 3, 8] transposed, [2, 1, 3] cannot be counted as six rows."""
+    x, w = torch.randn(2, 1, 3, 8, device=DEVICE), torch.randn(5, 8, device=DEVICE)
+    for view in (transposed(x), x.transpose(0, 1), x.transpose(1, 2)):
+        torch.testing.assert_close(matmul(view, w), matmul(view.contiguous(), w))
+
+
 @pytest.mark.parametrize("version", MARKED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_matrix_w_for_each_of_x(version: str, dtype: torch.dtype):
