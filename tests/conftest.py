@@ -20,23 +20,13 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_root, os.environ.get("
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the tests that all ops have, products take those of `make test`, and the checker's.
-
-    The long ones want of a sum in float64 more digits than PyTorch's own has there, which is their
-    truth; and they take half an hour. Products in the versions between the first and the last, and
-    all of them under the checker, are left to make test-all.
-    """
-    kept, left = [], []
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Products in the versions between the first and the last, and all of them under the checker,
+    are left to make test-all."""
     for item in items:
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")
-        is_product = getattr(case, "is_product", False)
-        is_long = item.get_closest_marker("slow") is not None
-        (left if False else kept).append(item)
-        if is_product and (case.is_between or "checker" in item.path.parts):
+        if getattr(case, "is_product", False) and (case.is_between or "checker" in item.path.parts):
             item.add_marker(pytest.mark.slow)
-    items[:] = kept
-    config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(scope="session")
