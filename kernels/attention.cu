@@ -85,8 +85,11 @@ template <class T>
 struct TileScores {
     using A = Acc<T>;
     KahanSum<A> sums[kRows][kColumns];
+    A scale;
+    __device__ A score(int r, int n) const { return multiply_rn(sums[r][n].value, scale); }
     __device__ TileScores(Tile<A>& left, Tile<A>& right, const Attention& a, const T* q,
-                          int64_t rows, const T* k, int64_t keys) {
+                          int64_t rows, const T* k, int64_t keys)
+        : scale(A(a.scale)) {
         for (int64_t c = 0; c < a.cols; c += kTile) {
             __syncthreads();
             fetch(left, q, a.q.row, rows, c, a.cols);
@@ -136,8 +139,7 @@ __global__ __launch_bounds__(kTileThreads) void scores_naive(Attention a, const 
                                  k + a.key_at(a.k, tile.place, key), a.keys - key);
     __syncthreads();  // turned over in shared memory, so that neighbouring threads write neighbours
     for (int r = 0; r < kRows; ++r) {
-        for (int n = 0; n < kColumns; ++n)
-            left[tile_row(r)][tile_column(n)] = products.sums[r][n].value * A(a.scale);
+        for (int n = 0; n < kColumns; ++n) left[tile_row(r)][tile_column(n)] = products.score(r, n);
     }
     __syncthreads();
     scores += (blockIdx.x / across * (a.keys + 2) + key) * kTile;
@@ -259,7 +261,8 @@ class TileSlopes {
             const A* const its = stats + 2 * (a.line(place) + tile_row(r));
             for (int n = 0; n < kColumns; ++n) {
                 const bool seen = is_row && a.sees(row, key + tile_column(n));
-                p[r][n] = seen ? exp(scores[r][n].value * A(a.scale) - its[0]) / its[1] : A(0);
+                const A score = multiply_rn(scores[r][n].value, A(a.scale));
+                p[r][n] = seen ? exp(score - its[0]) / its[1] : A(0);
                 ds[r][n] = seen ? p[r][n] * slopes[r][n].value * A(a.scale) : A(0);
             }
         }
@@ -449,7 +452,7 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Attention a, cons
 #pragma unroll
             for (int n = 0; n < kColumns; ++n) {
                 const bool seen = is_row && a.sees(row, first + tile_column(n));
-                scores[n] = seen ? products.sums[r][n].value * A(a.scale) : -A(INFINITY);
+                scores[n] = seen ? products.score(r, n) : -A(INFINITY);
                 most = larger(most, scores[n]);
             }
             const A before = soft[r].max;

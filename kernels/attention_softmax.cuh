@@ -18,6 +18,11 @@ __device__ inline float exp2_of(float x) {
 }
 constexpr float kLog2OfE = 1.442695041f;
 
+// Powers of 2 are taken of s * scale - shift, in one operation. From here on shift is rounded to
+// whole numbers and more: the largest power would not be 1 but anything. So shift is subtracted
+// before s is scaled, which is exact where it matters.
+constexpr float kLargeShift = 1 << 23;
+
 // Over the four lanes that share a row.
 __device__ inline float max_of_row(float x) {
     x = larger(x, __shfl_xor_sync(0xffffffff, x, 1));
@@ -43,9 +48,14 @@ struct RowsSoftmax {
 #pragma unroll
             for (int i = 2 * half; i < N; i += 4) most = larger(most, larger(s[i], s[i + 1]));
             most = max_of_row(most);
-            const float shift = most == -INFINITY ? 0 : most * scale;
-            factor[half] = exp2_of(max[half] * scale - shift);
+            factor[half] = max[half] == -INFINITY ? 0 : exp2_of((max[half] - most) * scale);
             max[half] = most;
+            float shift = most == -INFINITY ? 0 : most * scale;
+            if (__any_sync(0xffffffff, fabsf(shift) >= kLargeShift)) {
+#pragma unroll
+                for (int i = 2 * half; i < N; i += 4) s[i] -= most, s[i + 1] -= most;
+                shift = 0;
+            }
             float total = sum[half] * factor[half];
 #pragma unroll
             for (int i = 2 * half; i < N; i += 4) {

@@ -92,31 +92,29 @@ std::optional<int64_t> flat_stride(const Tensor& t, int64_t dims) {
 // along rows nor along columns is copied.
 struct Matrices {
     Tensor t;
-    int64_t batch = 1, rows = 1, cols, matrix_stride = 0, row_stride, col_stride;
+    int64_t batch = 1, rows = 1, cols, matrix_stride = 0, row_stride = 1, col_stride = 1;
 
     Matrices(const Tensor& given, bool one) : t(given), cols(given.size(-1)) {
-        const bool found = t.numel() > 0 && find(one) && row_stride > 0 && col_stride > 0 &&
-                           (row_stride == 1 || col_stride == 1);
-        if (!found) {
-            t = torch::stable::contiguous(torch::stable::clone(t));
-            find(one);
-        }
-    }
-
-    bool find(bool one) {
         const int64_t leading = t.dim() - (one ? 1 : 2);
-        const std::optional<int64_t> stride = flat_stride(t, leading);
-        if (!stride) return false;
         int64_t many = 1;
         for (int64_t i = 0; i < leading; ++i) many *= t.size(i);
         batch = one ? 1 : many;
         rows = one ? many : t.size(-2);
+        if (t.numel() > 0 && !find_strides(one, leading)) {
+            t = torch::stable::contiguous(torch::stable::clone(t));
+            find_strides(one, leading);
+        }
+    }
+
+    bool find_strides(bool one, int64_t leading) {
+        const std::optional<int64_t> stride = flat_stride(t, leading);
+        if (!stride) return false;
         // Of one row or column the stride says nothing.
         col_stride = cols == 1 ? 1 : t.stride(-1);
         row_stride = one ? *stride : t.stride(-2);
-        if (rows <= 1) row_stride = (cols + 15) / 16 * 16;
-        matrix_stride = one || batch <= 1 ? 0 : *stride;
-        return true;
+        if (rows == 1) row_stride = (cols + 15) / 16 * 16;
+        matrix_stride = one || batch == 1 ? 0 : *stride;
+        return row_stride > 0 && col_stride > 0 && (row_stride == 1 || col_stride == 1);
     }
 
     template <class T>

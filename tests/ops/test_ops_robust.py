@@ -115,6 +115,20 @@ def is_tame(tensor: Tensor) -> bool:
     return bool((tensor.abs() < 1e5).all())
 
 
+def is_judged(name: str, case: Case, inputs: dict[str, Tensor]) -> bool:
+    """Whether PyTorch's own result or gradient `name` is no noise, in float64 either.
+
+    Where x and its mean are 1e15 its gradient is; and of products the result, too: beside 1e15 the
+    digits of 1 are lost, and which ones depends on the order of the sum.
+    """
+    tensors = list(inputs.values())
+    if name.startswith("y") and not case.is_product:
+        return True
+    if name.startswith("y"):
+        tensors = [tensor[tensor.isfinite()] for tensor in tensors]
+    return all(is_tame(tensor) for tensor in tensors)
+
+
 def check_refusal(error: Exception, valid: bool) -> None:
     """An exception that a person can act on, not one from the depths, and not of what is right."""
     assert not valid, f"refused what is right: {error}"
@@ -150,9 +164,9 @@ def test_right_or_a_clear_exception(case: Case, data: st.DataObject):
     got, want = outcome(case.ours, inputs), outcome(case.theirs, inputs)
     truth = outcome(case.theirs, on_cpu(converted(inputs, torch.float64)))
     for name in want:
-        if name.startswith("y") or all(is_tame(tensor) for tensor in inputs.values()):
+        if is_judged(name, case, inputs):
             same(got[name], want[name], truth[name].to(DEVICE))
-        else:  # where x and its mean are 1e15, PyTorch's own gradient is noise in float64 too
+        else:
             assert got[name].shape == want[name].shape
             assert got[name].dtype == want[name].dtype
 
