@@ -9,6 +9,7 @@ To add an op, write its function here under `@op(argument="shape in letters", ..
     target="rows, int64 < cols"    integers, [rows], each in [0, cols)
     {"residual": None}             before them: an option; it may also take a tensor's place
     sizes={"units": 24}            other letters, as in weight="units cols", and tests' sizes
+    x="rows 8cols"                 eight times as many columns as cols says
 
 An op may return one tensor or a tuple of them. One that draws random numbers takes a `seed`, and
 with None PyTorch draws, as for people: so it is timed as a rival, and judged with the seed.
@@ -24,7 +25,14 @@ from torch import Tensor
 
 OPS: dict[str, "Op"] = {}
 
-_ARGUMENT = re.compile(r"(|[a-z]+(?: [a-z]+)*)(?:, int64 < ([a-z]+))?")
+_ARGUMENT = re.compile(r"(|\d*[a-z]+(?: \d*[a-z]+)*)(?:, int64 < ([a-z]+))?")
+_DIGITS = "0123456789"
+
+
+def size_of(letter: str, sizes: dict[str, int]) -> int:
+    """What a shape's letter stands for: the size of that name, times the number before it."""
+    name = letter.lstrip(_DIGITS)
+    return int(letter.removesuffix(name) or 1) * sizes[name]
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ class Op:
         wide = torch.promote_types(dtype, torch.float32)
         tensors = {}
         for name, shape in self.shapes.items():
-            size = [letters[letter] for letter in shape.split()]
+            size = [size_of(letter, letters) for letter in shape.split()]
             if name in self.limits:
                 limit = max(letters[self.limits[name]], 1)
                 tensors[name] = torch.randint(limit, size, device=device, generator=generator)
@@ -107,7 +115,8 @@ def op(
         letters, limits, known = {}, {}, {"rows", "cols", *(sizes or ())}
         for argument, text in shapes.items():
             found = _ARGUMENT.fullmatch(text)
-            if not found or {*found[1].split(), found[2] or "rows"} - known:
+            names = [letter.lstrip(_DIGITS) for letter in found[1].split()] if found else []
+            if not found or {*names, found[2] or "rows"} - known:
                 raise ValueError(
                     f"{name}: the shape of {argument} is {text!r}; wanted is one such as "
                     "'rows cols' or 'rows, int64 < cols'"
@@ -350,3 +359,36 @@ def attention(
     hidden = hidden.view(scores.shape[-2:] if q.dim() > 1 else -1)
     weights = scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0)
     return weights @ v
+
+
+@op({}, {"interleaved": True}, cos="rows cols", sin="rows cols", qkv="rows 8cols")
+def rope(
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    heads: int = 2,
+    kv_heads: int = 1,
+    interleaved: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(y0, y1, y2) = (q, k, v) of qkv, with q and k rotated: (a, b) becomes (a * cos - b * sin,
+    b * cos + a * sin) for each pair of a head
+
+    cos and sin have a number for each row and pair, 2 * cols is the size of a head; a row of qkv
+    holds the heads of q, of k and of v, and each of those results is [heads, rows, 2 * cols]. Pair
+    c is elements c and cols + c of a head; interleaved, 2 * c and 2 * c + 1.
+    Source: Su et al., "RoFormer", 2021.
+    """
+    pairs = cos.shape[-1]
+    x = qkv.unflatten(-1, (heads + 2 * kv_heads, 2 * pairs))
+    if qkv.dim() > 1:
+        x = x.transpose(-3, -2)
+        cos, sin = (t.unsqueeze(-3) for t in (cos, sin))
+    q_k, v = x.split((heads + kv_heads, kv_heads), -3 if qkv.dim() > 1 else -2)
+    a, b = (
+        q_k.unflatten(-1, (pairs, 2)).unbind(-1)
+        if interleaved
+        else (q_k[..., :pairs], q_k[..., pairs:])
+    )
+    turned = a * cos - b * sin, b * cos + a * sin
+    y = torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
+    return *y.split((heads, kv_heads), -3 if qkv.dim() > 1 else -2), v

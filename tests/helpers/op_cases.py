@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import jitload
 import reference
+from reference import size_of
 
 DEVICE = jitload.device()
 RESULTS = 30  # numbers of each kind that a judgement of error needs
@@ -82,13 +83,14 @@ class Case:
     ) -> dict[str, Tensor]:
         """Inputs of more or fewer dimensions: x [rows, cols] becomes x of `shape` [..., cols]."""
         *leading, cols = shape
-        own = {letter: [size] for letter, size in self.op.sizes.items()}
-        sizes = {"rows": leading, "cols": [cols]} | own
+        sizes = {"cols": cols} | self.op.sizes
+
+        def shape_of(letters: str) -> list[int]:
+            each = ([*leading] if x == "rows" else [size_of(x, sizes)] for x in letters.split())
+            return [size for some in each for size in some]
+
         inputs = self.inputs(math.prod(leading), cols, dtype, seed)
-        return {
-            name: inputs[name].view([size for letter in letters.split() for size in sizes[letter]])
-            for name, letters in self.shapes.items()
-        }
+        return {name: inputs[name].view(shape_of(letters)) for name, letters in self.shapes.items()}
 
 
 def module_of(name: str):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random123 import PHILOX
 
 import reference
-from reference import OPS, Op, op
+from reference import OPS, Op, op, size_of
 
 each_op = pytest.mark.parametrize("name", OPS)
 
@@ -74,7 +74,9 @@ def test_inputs_have_the_declared_shapes(name: str, rows: int, cols: int, seed: 
     inputs = OPS[name].inputs(rows, cols, dtype, seed=seed)
     assert inputs.keys() == OPS[name].shapes.keys()
     for argument, tensor in inputs.items():
-        assert tensor.shape == tuple(sizes[each] for each in OPS[name].shapes[argument].split())
+        assert tensor.shape == tuple(
+            size_of(each, sizes) for each in OPS[name].shapes[argument].split()
+        )
         assert tensor.dtype == (torch.int64 if argument in OPS[name].limits else dtype)
         assert not tensor.requires_grad
 

@@ -1,0 +1,208 @@
+// Binding of rope: schema, checks, allocation, launch.
+#include <vector>
+
+#include "binding.h"
+
+constexpr int64_t kVersions = 2;  // as many as VERSIONS of rope.py has
+
+template <class T>
+cudaError_t rope_forward(const T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, int64_t batch,
+                         int64_t tokens, int64_t heads, int64_t kv_heads, int64_t pairs,
+                         int64_t table_batch, bool interleaved, int64_t version,
+                         cudaStream_t stream);
+template <class T>
+cudaError_t rope_backward(const T* dq, const T* dk, const T* dv, T* dqkv, const T* cos,
+                          const T* sin, int64_t batch, int64_t tokens, int64_t heads,
+                          int64_t kv_heads, int64_t pairs, int64_t table_batch, bool interleaved,
+                          int64_t version, cudaStream_t stream);
+template <class T>
+cudaError_t rope_table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos, T* dsin,
+                                 int64_t batch, int64_t tokens, int64_t heads, int64_t kv_heads,
+                                 int64_t pairs, int64_t table_batch, bool interleaved,
+                                 cudaStream_t stream);
+
+using Sizes = std::vector<int64_t>;
+
+IntHeaderOnlyArrayRef array(const Sizes& sizes) { return {sizes.data(), sizes.size()}; }
+
+std::string shape_name(const Sizes& sizes) {
+    std::string name;
+    for (size_t i = 0; i < sizes.size(); ++i) name += (i ? ", " : "") + text(sizes[i]);
+    return "(" + name + (sizes.size() == 1 ? ",)" : ")");
+}
+
+void check_heads(int64_t heads, int64_t kv_heads) {
+    constexpr int64_t most = 1 << 20;
+    if (heads < 1 || heads > most) {
+        fail("heads is ", heads, "; wanted is an int from 1 to ", most);
+    }
+    if (kv_heads < 1 || kv_heads > most) {
+        fail("kv_heads is ", kv_heads, "; wanted is an int from 1 to ", most);
+    }
+}
+
+// What is counted: qkv [..., tokens, width] beside cos [..., tokens, pairs] or [tokens, pairs].
+struct Counts {
+    int64_t batch = 1, tokens = 1, heads, kv_heads, pairs, table_batch = 1;
+    Sizes leading;  // of qkv, without tokens
+    bool has_tokens;
+
+    // shape: of qkv, its last size included
+    Counts(const Sizes& shape, const Tensor& cos, int64_t heads, int64_t kv_heads)
+        : heads(heads), kv_heads(kv_heads), pairs(cos.size(-1)) {
+        has_tokens = shape.size() > 1;
+        if (has_tokens) tokens = shape[shape.size() - 2];
+        for (size_t i = 0; i + 2 < shape.size(); ++i) leading.push_back(shape[i]);
+        for (int64_t size : leading) batch *= size;
+        if (cos.dim() == int64_t(shape.size())) table_batch = batch;
+    }
+
+    Sizes of_qkv() const {
+        Sizes shape = leading;
+        if (has_tokens) shape.push_back(tokens);
+        shape.push_back((heads + 2 * kv_heads) * 2 * pairs);
+        return shape;
+    }
+
+    Sizes of_heads(int64_t count) const {
+        Sizes shape = leading;
+        shape.push_back(count);
+        if (has_tokens) shape.push_back(tokens);
+        shape.push_back(2 * pairs);
+        return shape;
+    }
+};
+
+void check_tables(const Tensor& cos, const Tensor& sin) {
+    check_first(cos, "cos");
+    check_rank(cos, "cos");
+    check_like(sin, "sin", cos, "cos");
+    check_same_shape(sin, "sin", cos, "cos");
+}
+
+void check_shape(const Tensor& t, const char* name, const Tensor& cos, const Sizes& wanted) {
+    bool same = t.dim() == int64_t(wanted.size());
+    for (int64_t i = 0; same && i < t.dim(); ++i) same = t.size(i) == wanted[i];
+    if (!same) {
+        fail(name, " has shape ", shape_name(t), ", but cos has shape ", shape_name(cos),
+             "; wanted is ", shape_name(wanted));
+    }
+}
+
+// cos is [..., tokens, pairs] as qkv is [..., tokens, width], or [tokens, pairs] for every batch.
+Counts counted(const Tensor& qkv, const Tensor& cos, int64_t heads, int64_t kv_heads) {
+    check_like(qkv, "qkv", cos, "cos");
+    check_heads(heads, kv_heads);
+    Sizes shape(cos.sizes().begin(), cos.sizes().end());
+    if (cos.dim() == 2 && qkv.dim() > 2) {
+        shape.assign(qkv.sizes().begin(), qkv.sizes().end() - 2);
+        shape.push_back(cos.size(0));
+        shape.push_back(0);
+    }
+    const Counts counts(shape, cos, heads, kv_heads);
+    check_shape(qkv, "qkv", cos, counts.of_qkv());
+    return counts;
+}
+
+// The same by the gradient of q: [..., heads, tokens, 2 * pairs].
+Counts counted_by_q(const Tensor& dq, const Tensor& cos, int64_t heads, int64_t kv_heads) {
+    check_like(dq, "dq", cos, "cos");
+    check_heads(heads, kv_heads);
+    Sizes shape(cos.sizes().begin(), cos.sizes().end());
+    if (cos.dim() == 2 && dq.dim() > 3) {
+        shape.assign(dq.sizes().begin(), dq.sizes().end() - 3);
+        shape.push_back(cos.size(0));
+        shape.push_back(0);
+    }
+    const Counts counts(shape, cos, heads, kv_heads);
+    check_shape(dq, "dq", cos, counts.of_heads(heads));
+    return counts;
+}
+
+std::tuple<Tensor, Tensor, Tensor> forward(Tensor qkv, Tensor cos, Tensor sin, int64_t heads,
+                                           int64_t kv_heads, bool interleaved, int64_t version) {
+    check_tables(cos, sin);
+    const Counts n = counted(qkv, cos, heads, kv_heads);
+    check_version(version, kVersions);
+    OnDeviceOf device(cos);
+    qkv = packed(qkv);
+    cos = packed(cos);
+    sin = packed(sin);
+    const ScalarType type = qkv.scalar_type();
+    Tensor q = new_tensor(qkv, array(n.of_heads(heads)), type);
+    Tensor k = new_tensor(qkv, array(n.of_heads(kv_heads)), type), v = new_like(k);
+    for_type_of(qkv, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(rope_forward<T>(
+            in<T>(qkv), out<T>(q), out<T>(k), out<T>(v), in<T>(cos), in<T>(sin), n.batch, n.tokens,
+            heads, kv_heads, n.pairs, n.table_batch, interleaved, version, device.stream));
+    });
+    return {q, k, v};
+}
+
+Tensor backward(Tensor dq, Tensor dk, Tensor dv, Tensor cos, Tensor sin, int64_t heads,
+                int64_t kv_heads, bool interleaved, int64_t version) {
+    check_tables(cos, sin);
+    const Counts n = counted_by_q(dq, cos, heads, kv_heads);
+    check_like(dk, "dk", cos, "cos");
+    check_shape(dk, "dk", cos, n.of_heads(kv_heads));
+    check_like(dv, "dv", cos, "cos");
+    check_shape(dv, "dv", cos, n.of_heads(kv_heads));
+    check_version(version, kVersions);
+    OnDeviceOf device(cos);
+    dq = packed(dq);
+    dk = packed(dk);
+    dv = packed(dv);
+    cos = packed(cos);
+    sin = packed(sin);
+    Tensor dqkv = new_tensor(dq, array(n.of_qkv()), dq.scalar_type());
+    for_type_of(dq, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(rope_backward<T>(in<T>(dq), in<T>(dk), in<T>(dv), out<T>(dqkv), in<T>(cos),
+                                      in<T>(sin), n.batch, n.tokens, heads, kv_heads, n.pairs,
+                                      n.table_batch, interleaved, version, device.stream));
+    });
+    return dqkv;
+}
+
+// The gradients of cos and sin; `cos` says what shape they have.
+std::tuple<Tensor, Tensor> table_gradients(Tensor dq, Tensor dk, Tensor qkv, Tensor cos,
+                                           int64_t heads, int64_t kv_heads, bool interleaved) {
+    check_first(cos, "cos");
+    check_rank(cos, "cos");
+    const Counts n = counted(qkv, cos, heads, kv_heads);
+    check_like(dq, "dq", cos, "cos");
+    check_shape(dq, "dq", cos, n.of_heads(heads));
+    check_like(dk, "dk", cos, "cos");
+    check_shape(dk, "dk", cos, n.of_heads(kv_heads));
+    OnDeviceOf device(cos);
+    dq = packed(dq);
+    dk = packed(dk);
+    qkv = packed(qkv);
+    Tensor dcos = new_like(cos), dsin = new_like(cos);
+    for_type_of(cos, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(rope_table_gradients<T>(
+            in<T>(dq), in<T>(dk), in<T>(qkv), out<T>(dcos), out<T>(dsin), n.batch, n.tokens, heads,
+            kv_heads, n.pairs, n.table_batch, interleaved, device.stream));
+    });
+    return {dcos, dsin};
+}
+
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def(
+        "forward(Tensor qkv, Tensor cos, Tensor sin, int heads, int kv_heads, bool interleaved,"
+        " int version) -> (Tensor, Tensor, Tensor)");
+    m.def(
+        "backward(Tensor dq, Tensor dk, Tensor dv, Tensor cos, Tensor sin, int heads,"
+        " int kv_heads, bool interleaved, int version) -> Tensor");
+    m.def(
+        "table_gradients(Tensor dq, Tensor dk, Tensor qkv, Tensor cos, int heads, int kv_heads,"
+        " bool interleaved) -> (Tensor, Tensor)");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("forward", TORCH_BOX(&forward));
+    m.impl("backward", TORCH_BOX(&backward));
+    m.impl("table_gradients", TORCH_BOX(&table_gradients));
+}

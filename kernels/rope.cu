@@ -1,0 +1,174 @@
+// rope: the output of a fused projection, split into q, k and v, of which q and k are rotated
+//
+//   qkv, dqkv [batch, tokens, (heads + 2 * kv_heads) * 2 * pairs] T
+//   q, dq [batch, heads, tokens, 2 * pairs] T       k, v, dk, dv [batch, kv_heads, ..] T
+//   cos, sin [tokens, pairs] T, or [batch, tokens, pairs]; dcos, dsin alike
+//
+// A pair (a, b) of a head becomes (a * cos - b * sin, b * cos + a * sin). Pair i is elements i and
+// pairs + i of its head or, interleaved, 2 * i and 2 * i + 1. v is copied. The backward pass turns
+// by the negative angle and writes all of dqkv.
+//
+// Traffic, the least a kernel can move: either direction reads and writes each element once,
+// 2 * sizeof(T) bytes. The tables are small beside qkv, for all heads share them.
+
+#include "vec.cuh"
+
+enum Version : int64_t { kNaive, kVector };  // as in rope.py
+
+struct Shape {
+    int64_t batch, tokens;
+    int heads, kv_heads;
+    int64_t pairs;
+    int64_t table_batch;  // as batch, or 1: one table is for all
+};
+
+// Where a head of q, k or v begins that is head number `head` of a row of qkv.
+template <class T>
+__device__ T* head_of(T* q, T* k, T* v, const Shape& s, int64_t row, int head) {
+    const int64_t batch = row / s.tokens, token = row % s.tokens;
+    T* into = q;
+    int heads = s.heads;
+    if (head >= s.heads) {
+        head -= s.heads;
+        heads = s.kv_heads;
+        into = k;
+        if (head >= heads) {
+            head -= heads;
+            into = v;
+        }
+    }
+    return into + ((batch * heads + head) * s.tokens + token) * 2 * s.pairs;
+}
+
+// ---- A thread has V neighbouring pairs of a head: their first elements, their second ones, and
+// their cosines and sines. A block has a part of a row, or of several, one after the other.
+// naive, V = 1: one pair. Flaw: an access of 2 bytes, and as much arithmetic of indices as for 16.
+// vector: 16 bytes per access. Flaw: needs aligned tensors and a multiple of V pairs; the launcher
+// goes back to naive for others.
+
+template <class T, int V, bool kBackward>
+__global__ void rotate(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, Shape s,
+                       bool interleaved) {
+    using A = Acc<T>;
+    const int64_t groups = s.pairs / V, heads = s.heads + 2 * s.kv_heads;
+    for (int64_t row = blockIdx.x; row < s.batch * s.tokens; row += gridDim.x) {
+        for (int64_t n = int64_t(blockIdx.y) * blockDim.x + threadIdx.x; n < heads * groups;
+             n += int64_t(gridDim.y) * blockDim.x) {
+            const int head = int(n / groups);
+            const int64_t pair = n % groups * V;
+            T* whole = qkv + (row * heads + head) * 2 * s.pairs;
+            T* part = head_of(q, k, v, s, row, head);
+            const T* from = kBackward ? part : whole;
+            T* to = kBackward ? whole : part;
+            const int64_t first = interleaved ? 2 * pair : pair;
+            const int64_t second = first + (interleaved ? V : s.pairs);
+            Vec<T, V> x = load_once<V>(from + first), y = load_once<V>(from + second);
+            if (head < s.heads + s.kv_heads) {
+                const int64_t in_table = (s.table_batch == 1 ? row % s.tokens : row) * s.pairs;
+                const Vec<T, V> c = load<V>(cos + in_table + pair);
+                const Vec<T, V> d = load<V>(sin + in_table + pair);
+#pragma unroll
+                for (int i = 0; i < V; ++i) {
+                    // Interleaved, x and y are neighbours: pair i is elements 2 i and 2 i + 1.
+                    T& a = !interleaved ? x[i] : 2 * i < V ? x[2 * i % V] : y[2 * i % V];
+                    T& b = !interleaved || V == 1 ? y[i]
+                           : 2 * i < V            ? x[(2 * i + 1) % V]
+                                                  : y[(2 * i + 1) % V];
+                    const A u = A(a), w = A(b), e = A(c[i]), f = kBackward ? -A(d[i]) : A(d[i]);
+                    a = T(u * e - w * f);
+                    b = T(w * e + u * f);
+                }
+            }
+            store(to + first, x);
+            store(to + second, y);
+        }
+    }
+}
+
+// ---- where the tables want a gradient, too: a thread per element of them
+
+template <class T>
+__global__ void table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos, T* dsin, Shape s,
+                                bool interleaved) {
+    using A = Acc<T>;
+    const int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (n >= s.table_batch * s.tokens * s.pairs) return;
+    const int64_t pair = n % s.pairs, heads = s.heads + 2 * s.kv_heads;
+    const int64_t first = interleaved ? 2 * pair : pair;
+    const int64_t second = interleaved ? first + 1 : first + s.pairs;
+    A of_cos = 0, of_sin = 0;
+    for (int64_t row = n / s.pairs; row < s.batch * s.tokens; row += s.table_batch * s.tokens) {
+        for (int head = 0; head < s.heads + s.kv_heads; ++head) {
+            const T* g = head_of<const T>(dq, dk, nullptr, s, row, head);
+            const T* x = qkv + (row * heads + head) * 2 * s.pairs;
+            of_cos += A(g[first]) * A(x[first]) + A(g[second]) * A(x[second]);
+            of_sin += A(g[second]) * A(x[first]) - A(g[first]) * A(x[second]);
+        }
+    }
+    dcos[n] = T(of_cos);
+    dsin[n] = T(of_sin);
+}
+
+// ---- launchers
+
+constexpr int kThreads = 256;
+
+template <class T, int V, bool kBackward>
+cudaError_t launch(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const Shape& s,
+                   bool interleaved, cudaStream_t stream) {
+    const int64_t threads = (s.heads + 2 * s.kv_heads) * (s.pairs / V);
+    const int64_t parts = smaller<int64_t>(ceil_div<int64_t>(threads, kThreads), 65535);
+    // No block has many idle threads: 384 are two blocks of 192.
+    const int block =
+        int(smaller<int64_t>(ceil_div<int64_t>(ceil_div(threads, parts), 32) * 32, kThreads));
+    const dim3 grid(grid_of(s.batch * s.tokens), unsigned(parts));
+    rotate<T, V, kBackward><<<grid, block, 0, stream>>>(qkv, q, k, v, cos, sin, s, interleaved);
+    return cudaGetLastError();
+}
+
+template <class T, bool kBackward>
+cudaError_t rope(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const Shape& s,
+                 bool interleaved, int64_t version, cudaStream_t stream) {
+    if (s.batch * s.tokens * s.pairs * (s.heads + s.kv_heads) == 0) return cudaSuccess;
+    if (version == kVector && s.pairs % kVec<T> == 0 && is_aligned(qkv, q, k, v, cos, sin))
+        return launch<T, kVec<T>, kBackward>(qkv, q, k, v, cos, sin, s, interleaved, stream);
+    return launch<T, 1, kBackward>(qkv, q, k, v, cos, sin, s, interleaved, stream);
+}
+
+template <class T>
+cudaError_t rope_forward(const T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, int64_t batch,
+                         int64_t tokens, int64_t heads, int64_t kv_heads, int64_t pairs,
+                         int64_t table_batch, bool interleaved, int64_t version,
+                         cudaStream_t stream) {
+    const Shape s = {batch, tokens, int(heads), int(kv_heads), pairs, table_batch};
+    return rope<T, false>(const_cast<T*>(qkv), q, k, v, cos, sin, s, interleaved, version, stream);
+}
+
+template <class T>
+cudaError_t rope_backward(const T* dq, const T* dk, const T* dv, T* dqkv, const T* cos,
+                          const T* sin, int64_t batch, int64_t tokens, int64_t heads,
+                          int64_t kv_heads, int64_t pairs, int64_t table_batch, bool interleaved,
+                          int64_t version, cudaStream_t stream) {
+    const Shape s = {batch, tokens, int(heads), int(kv_heads), pairs, table_batch};
+    return rope<T, true>(dqkv, const_cast<T*>(dq), const_cast<T*>(dk), const_cast<T*>(dv), cos, sin,
+                         s, interleaved, version, stream);
+}
+
+template <class T>
+cudaError_t rope_table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos, T* dsin,
+                                 int64_t batch, int64_t tokens, int64_t heads, int64_t kv_heads,
+                                 int64_t pairs, int64_t table_batch, bool interleaved,
+                                 cudaStream_t stream) {
+    const int64_t n = table_batch * tokens * pairs;
+    if (n == 0) return cudaSuccess;
+    const Shape s = {batch, tokens, int(heads), int(kv_heads), pairs, table_batch};
+    table_gradients<T><<<ceil_div<int64_t>(n, kThreads), kThreads, 0, stream>>>(
+        dq, dk, qkv, dcos, dsin, s, interleaved);
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                    \
+    template decltype(rope_forward<T>) rope_forward<T>;   \
+    template decltype(rope_backward<T>) rope_backward<T>; \
+    template decltype(rope_table_gradients<T>) rope_table_gradients<T>;
+FOR_EACH_TYPE(INSTANTIATE)

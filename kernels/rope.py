@@ -1,0 +1,116 @@
+"""rope: q, k and v of a fused projection, split and, q and k, rotated by their positions."""
+
+import torch
+from torch import Tensor
+
+import jitload
+from kernels import version_number
+
+kernel = jitload.load("rope")
+VERSIONS = ("naive", "vector")
+
+
+def rope(
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    heads: int = 2,
+    kv_heads: int = 1,
+    interleaved: bool = False,
+    *,
+    version: str = VERSIONS[-1],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotary position embedding of q and k, which with v come out of one projection.
+
+    qkv       [..., tokens, (heads + 2 * kv_heads) * cols]: of each token all heads of q, then those
+              of k, then those of v; cols, the head size, is even
+    cos, sin  [tokens, cols / 2] for all batches, or [..., tokens, cols / 2]: of the angle of each
+              token and pair. Another first position is another part of the tables.
+    interleaved  pair i of a head is elements 2 * i and 2 * i + 1 (GPT-J), else i and cols / 2 + i
+              (Llama, GPT-NeoX: "rotate_half")
+
+    Returns q [..., heads, tokens, cols], k and v [..., kv_heads, tokens, cols], contiguous, as
+    `attention` takes them. A pair (a, b) becomes (a * cos - b * sin, b * cos + a * sin).
+
+    All tensors are of one type: float64, float32, float16 or bfloat16. Results are rounded once.
+    Gradients of every order are right, those of the tables too, and have the same bits on every
+    run.
+
+    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
+    ValueError if the version is unknown.
+
+    Source: Su, Lu, Pan, Murtadha, Wen, Liu, "RoFormer: Enhanced Transformer with Rotary Position
+    Embedding", 2021.
+    """
+    return kernel.forward(
+        qkv, cos, sin, heads, kv_heads, interleaved, version_number(version, VERSIONS)
+    )
+
+
+@kernel.register_fake("forward")
+def _(qkv, cos, sin, heads, kv_heads, interleaved, version):
+    leading, tokens = qkv.shape[:-2], qkv.shape[-2:-1]
+    cols = 2 * cos.shape[-1]
+    return tuple(
+        qkv.new_empty((*leading, count, *tokens, cols)) for count in (heads, kv_heads, kv_heads)
+    )
+
+
+@kernel.register_fake("backward")
+def _(dq, dk, dv, cos, sin, heads, kv_heads, interleaved, version):
+    leading, tokens = (dq.shape[:-3], dq.shape[-2:-1]) if dq.dim() > 2 else ((), ())
+    return dq.new_empty((*leading, *tokens, (heads + 2 * kv_heads) * dq.shape[-1]))
+
+
+@kernel.register_fake("table_gradients")
+def _(dq, dk, qkv, cos, heads, kv_heads, interleaved):
+    return cos.new_empty(cos.shape), cos.new_empty(cos.shape)
+
+
+def _save(ctx, inputs, output):
+    qkv, cos, sin, *ctx.options = inputs
+    wants_tables = any(ctx.needs_input_grad[1:3])
+    ctx.save_for_backward(qkv if wants_tables else None, cos, sin)
+
+
+def _backward(ctx, dq, dk, dv):
+    qkv, cos, sin = ctx.saved_tensors
+    dqkv = kernel.backward(dq, dk, dv, cos, sin, *ctx.options)
+    tables = None, None
+    if qkv is not None:
+        tables = kernel.table_gradients(dq, dk, qkv, cos, *ctx.options[:-1])
+    return dqkv, *tables, None, None, None, None
+
+
+def _save_backward(ctx, inputs, output):
+    dq, dk, _, cos, sin, *ctx.options = inputs
+    ctx.save_for_backward(dq, dk, cos, sin)
+
+
+def _double_backward(ctx, grad):
+    """Of a rotation backwards: a rotation forwards."""
+    dq, dk, cos, sin = ctx.saved_tensors
+    tables = kernel.table_gradients(dq, dk, grad, cos, *ctx.options[:-1])
+    return *kernel.forward(grad, cos, sin, *ctx.options), *tables, None, None, None, None
+
+
+def _save_table_gradients(ctx, inputs, output):
+    dq, dk, qkv, _, *ctx.options = inputs
+    ctx.save_for_backward(dq, dk, qkv)
+
+
+def _backward_of_table_gradients(ctx, of_cos, of_sin):
+    """dcos and dsin are linear in dq and dk, and in qkv, where what arrives stands for cos, sin."""
+    dq, dk, qkv = ctx.saved_tensors
+    options = *ctx.options, len(VERSIONS) - 1
+    q, k, v = kernel.forward(qkv, of_cos, of_sin, *options)
+    d_qkv = kernel.backward(dq, dk, torch.zeros_like(v), of_cos, of_sin, *options)
+    return q, k, d_qkv, None, None, None, None
+
+
+kernel.register_autocast("forward")
+kernel.register_autograd("forward", _backward, setup_context=_save)
+kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)
+kernel.register_autograd(
+    "table_gradients", _backward_of_table_gradients, setup_context=_save_table_gradients
+)
