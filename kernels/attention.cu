@@ -137,7 +137,7 @@ __global__ __launch_bounds__(kTileThreads) void scores_naive(Attention a, const 
     __syncthreads();  // turned over in shared memory, so that neighbouring threads write neighbours
     for (int r = 0; r < kRows; ++r) {
         for (int n = 0; n < kColumns; ++n)
-            left[tile_row(r)][tile_column(n)] = products.sums[r][n].value * A(a.scale);
+            left[tile_row(r)][tile_column(n)] = multiply_rn(products.sums[r][n].value, A(a.scale));
     }
     __syncthreads();
     scores += (blockIdx.x / across * (a.keys + 2) + key) * kTile;
@@ -259,7 +259,9 @@ class TileSlopes {
             const A* const its = stats + 2 * (a.line(place) + tile_row(r));
             for (int n = 0; n < kColumns; ++n) {
                 const bool seen = is_row && a.sees(row, key + tile_column(n));
-                p[r][n] = seen ? exp(scores[r][n].value * A(a.scale) - its[0]) / its[1] : A(0);
+                // Rounded as forward's is: fused, e^(score - largest) would not fit their sum.
+                const A score = multiply_rn(scores[r][n].value, A(a.scale));
+                p[r][n] = seen ? exp(score - its[0]) / its[1] : A(0);
                 ds[r][n] = seen ? p[r][n] * slopes[r][n].value * A(a.scale) : A(0);
             }
         }
@@ -449,7 +451,8 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Attention a, cons
 #pragma unroll
             for (int n = 0; n < kColumns; ++n) {
                 const bool seen = is_row && a.sees(row, first + tile_column(n));
-                scores[n] = seen ? products.sums[r][n].value * A(a.scale) : -A(INFINITY);
+                scores[n] =
+                    seen ? multiply_rn(products.sums[r][n].value, A(a.scale)) : -A(INFINITY);
                 most = larger(most, scores[n]);
             }
             const A before = soft[r].max;

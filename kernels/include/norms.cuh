@@ -6,13 +6,6 @@
 
 enum Version : int64_t { kNaive, kBlock, kVector, kCluster, kStream };  // as in each NAME.py
 
-// A product that is rounded before it goes on, and so is the same wherever it is needed: dx is a
-// difference of which most may cancel. Were h = g * weight fused with the subtraction of its
-// average, a row of equal h would get a gradient other than 0: the rounding error, times a rstd
-// that may be large.
-__device__ inline float multiply_rn(float a, float b) { return __fmul_rn(a, b); }
-__device__ inline double multiply_rn(double a, double b) { return __dmul_rn(a, b); }
-
 // 1 / sqrt(a), to half an ULP: all of a row is wrong by what this is wrong by. rsqrt is quick and
 // not exact; what is lost, 1 - a * r * r, is found with fused products and made good.
 template <class A>

@@ -21,6 +21,13 @@ inline int64_t round_up_to_warps(int64_t threads) {
     return ceil_div<int64_t>(threads, kWarp) * kWarp;
 }
 
+// A product that is rounded before it goes on, and so is the same wherever it is needed: a
+// difference of which most may cancel would show what a fused one has not rounded. In the norms dx
+// is one: were h = g * weight fused with the subtraction of its average, a row of equal h would get
+// a gradient other than 0, the rounding error times a rstd that may be large.
+__device__ inline float multiply_rn(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline double multiply_rn(double a, double b) { return __dmul_rn(a, b); }
+
 // ---- sums. Their order is fixed, so the bits are the same on every run.
 
 // One thread's sum of many numbers. Each addition rounds; what it lost goes into the next (W.
