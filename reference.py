@@ -361,6 +361,37 @@ def attention(
     return weights @ v
 
 
+def attention_decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Tensor | None = None,
+    block_table: Tensor | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """attention of the last tokens of each sequence, q [batch, heads, queries, cols].
+
+    k and v are [batch, kv_heads, tokens, cols] or, with a block_table [batch, max_pages], pages
+    [pages, page_size, kv_heads, cols]. A sequence has lengths[i] tokens, and each query sees those
+    up to its own, of which `window` before it. (It is not among the OPS: it has no gradient.)
+    """
+    sequences = []
+    for i in range(q.shape[0]):
+        keys, values = k, v
+        if block_table is None:
+            keys, values = k[i], v[i]
+        length = keys.shape[-2] if block_table is None else block_table.shape[1] * k.shape[1]
+        length = length if lengths is None else int(lengths[i])
+        if block_table is not None:
+            pages = block_table[i, : -(-length // max(k.shape[1], 1))].long()
+            keys, values = (t[pages].flatten(0, 1).transpose(0, 1) for t in (k, v))
+        left = -1 if window is None else window
+        sees = {"causal": True, "window": (left, -1), "scale": scale}
+        sequences.append(attention(q[i], keys[:, :length], values[:, :length], **sees))
+    return torch.stack(sequences) if sequences else torch.empty_like(q)
+
+
 @op({}, {"interleaved": True}, cos="rows cols", sin="rows cols", qkv="rows 8cols")
 def rope(
     qkv: Tensor,

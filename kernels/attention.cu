@@ -261,6 +261,7 @@ class TileSlopes {
             const A* const its = stats + 2 * (a.line(place) + tile_row(r));
             for (int n = 0; n < kColumns; ++n) {
                 const bool seen = is_row && a.sees(row, key + tile_column(n));
+                // Rounded as forward's is: fused, e^(score - largest) would not fit their sum.
                 const A score = multiply_rn(scores[r][n].value, A(a.scale));
                 p[r][n] = seen ? exp(score - its[0]) / its[1] : A(0);
                 ds[r][n] = seen ? p[r][n] * slopes[r][n].value * A(a.scale) : A(0);

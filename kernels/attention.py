@@ -34,8 +34,9 @@ def attention(
     All tensors are of one type: float64, float32, float16 or bfloat16. Sums are floats (doubles for
     double). Any strides between batches, heads and rows are taken as they are: a transposed view of
     [batch, tokens, heads, cols] is not copied. The result is contiguous and has q's shape and type.
-    Gradients have the same bits on every run. There is no second derivative: asking for one raises
-    RuntimeError.
+    Results and gradients have the same bits on every run: what is an option elsewhere
+    (deterministic=True in flash-attn) always holds. There is no second derivative: asking for one
+    raises RuntimeError.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
     ValueError if the version is unknown or the window is not one.
