@@ -98,3 +98,18 @@ def test_products(version, shape):
     for wrong in [(rows - 8, units, depth), (rows, units - 32, depth), (rows, units, depth - 16)]:
         with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
             call(x, w, y, *wrong, *strides)
+
+
+@pytest.mark.parametrize("version", ["direct", "straight", "swizzle", "stages"])
+@pytest.mark.parametrize("shape", [(128, 128, 64), (256, 128, 320)])
+def test_products_by_tensor_cores(version, shape):
+    if DEVICE.type == "cuda" and torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("this GPU has no mma.sync of bfloat16")
+    rows, units, depth = shape
+    x, w, y = draw(rows, depth).bfloat16(), draw(units, depth).bfloat16(), draw(rows, units)
+    call = getattr(lab.ladder("15_tensor_cores"), version)
+    call(x, w, y, *shape)
+    assert_near([y], [x.double() @ w.double().T])
+    for wrong in [(rows - 8, units, depth), (rows, units - 32, depth), (rows, units, depth - 16)]:
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(x, w, y, *wrong)
