@@ -45,7 +45,7 @@ __global__ void product_direct(const T* x, const T* w, float* y, int units, int 
 }
 
 // ---- tiles: a block has 128 x 128 elements of y, and the tiles for them in shared memory, from
-// which ldmatrix takes the fragments: each serves four products, or two.
+// which ldmatrix takes the fragments: each serves four products.
 // Flaw: where rows of 128 bytes stand one after the other, the same piece of eight rows is in the
 // same banks; in the swizzle it is not. And threads carry the tiles from memory, and then wait.
 
@@ -56,7 +56,7 @@ struct Swizzled {
     __device__ static int at(int row, int column) { return swizzled(row, column); }
 };
 
-// The 16 bytes of a tile that thread number i / 4 moves as number i % 4.
+// The n-th 16 bytes of a tile that a thread moves.
 struct Piece {
     int row, column;  // column in bytes
     __device__ explicit Piece(int n) {
