@@ -1,4 +1,4 @@
-"""The short versions that chapters 7 to 11 explain before the ops' own kernels."""
+"""The short versions that chapters 7 to 15 explain before the ops' own kernels."""
 
 import pytest
 import torch
@@ -84,3 +84,32 @@ def test_softmax_of_wide_rows(cols, blocks):
         return
     call(x, y, ROWS, cols, blocks, 256)
     assert_near([y], [x.double().softmax(-1)])
+
+
+@pytest.mark.parametrize("version", ["naive", "tiles", "column", "registers", "vectors", "ahead"])
+@pytest.mark.parametrize("shape", [(128, 128, 32), (256, 128, 96)])
+def test_products(version, shape):
+    rows, units, depth = shape
+    x, w, y = draw(rows, depth), draw(units, depth), draw(rows, units)
+    call = getattr(lab.ladder("14_tiles"), version)
+    strides = (depth, 1) if version == "naive" else ()
+    call(x, w, y, *shape, *strides)
+    assert_near([y], [x.double() @ w.double().T])
+    for wrong in [(rows - 8, units, depth), (rows, units - 32, depth), (rows, units, depth - 16)]:
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(x, w, y, *wrong, *strides)
+
+
+@pytest.mark.parametrize("version", ["direct", "straight", "swizzle", "stages"])
+@pytest.mark.parametrize("shape", [(128, 128, 64), (256, 128, 320)])
+def test_products_by_tensor_cores(version, shape):
+    if DEVICE.type == "cuda" and torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("this GPU has no mma.sync of bfloat16")
+    rows, units, depth = shape
+    x, w, y = draw(rows, depth).bfloat16(), draw(units, depth).bfloat16(), draw(rows, units)
+    call = getattr(lab.ladder("15_tensor_cores"), version)
+    call(x, w, y, *shape)
+    assert_near([y], [x.double() @ w.double().T])
+    for wrong in [(rows - 8, units, depth), (rows, units - 32, depth), (rows, units, depth - 16)]:
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(x, w, y, *wrong)
