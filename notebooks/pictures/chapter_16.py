@@ -27,8 +27,11 @@ def lanes(cases: dict[str, dict[str, Sequence[Span]]], unit: str) -> Figure:
                     if done - waited > 0.025 * end:
                         axes.text((waited + done) / 2, at, step, color="white", fontsize=8,
                                   ha="center", va="center")  # fmt: skip
+                    elif done - waited > 0.006 * end:  # too narrow for a number, so it stands above
+                        axes.text((waited + done) / 2, at - 0.34, step, color="0.3", fontsize=6,
+                                  ha="center", va="bottom")  # fmt: skip
             axes.set_yticks(range(len(each)), each)
-            axes.set(xlim=(0, end), ylim=(len(each) - 0.5, -0.5))
+            axes.set(xlim=(0, end), ylim=(len(each) - 0.5, -0.65))
             axes.set_title(title, loc="left", fontsize=9)
             axes.grid(False)
         axes.set_xlabel(unit)
