@@ -1,0 +1,5 @@
+"""What a block may have, less the other things, in tiles of x and of w."""
+
+
+def answer(rows, columns, depth, itemsize, others):
+    return ((227 << 10) - others) // ((rows + columns) * depth * itemsize)
