@@ -18,6 +18,10 @@ struct alignas(128) CacheLine {
 
 // N elements, which have 4, 8 or 16 bytes together and stand on a multiple of that. 16 bytes are
 // read as `load_once` reads them.
+//
+// Not for stages in shared memory whose number all threads of a block share: there ptxas of CUDA
+// 13.0 names an odd register as the policy's (desc[UR1] in the listing), and the GPU reports an
+// illegal instruction. Tiles that several blocks read want no such policy: see mma.cuh.
 template <int N, class T>
 __device__ __forceinline__ void cp_async(T* shared, const T* global) {
 #if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800

@@ -13,8 +13,8 @@ constexpr int kStages = 3;
 // 16 of depth: for each lane of the warp 16 bytes of x, and for half of them 16 of w.
 __device__ void fetch(T (&tile_x)[16][16], T (&tile_w)[8][16], const T* x, const T* w, int depth) {
     const int row = threadIdx.x / 2, column = threadIdx.x % 2 * 8;
-    cp_async<8>(&tile_x[row][column], x + row * depth + column);
-    if (row < 8) cp_async<8>(&tile_w[row][column], w + row * depth + column);
+    cp_async_or_zeros(&tile_x[row][column], x + row * depth + column, 8);
+    if (row < 8) cp_async_or_zeros(&tile_w[row][column], w + row * depth + column, 8);
 }
 
 __global__ void product(const T* x, const T* w, float* y, int depth) {

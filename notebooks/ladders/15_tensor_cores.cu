@@ -138,7 +138,7 @@ __device__ void fetch(char* tile, const T* from, int depth) {
     for (int n = 0; n < kPieces; ++n) {
         const Piece piece(n);
         T* const to = reinterpret_cast<T*>(tile + swizzled(piece.row, piece.column));
-        cp_async<8>(to, from + int64_t(piece.row) * depth + piece.column / 2);
+        cp_async_or_zeros(to, from + int64_t(piece.row) * depth + piece.column / 2, 8);
     }
 }
 
