@@ -14,9 +14,12 @@ from reference import OPS, Op, op, size_of
 each_op = pytest.mark.parametrize("name", OPS)
 
 
-def test_ops_are_those_with_kernels():
+def test_every_kernel_has_its_reference():
+    """In OPS, or where it has no gradient, as attention_decode, a function of its name."""
     folder = Path(reference.__file__).with_name("kernels")
-    assert set(OPS) == {path.stem for path in folder.glob("*.cu")}
+    names = {path.stem for path in folder.glob("*.cu")}
+    assert set(OPS) <= names
+    assert all(callable(getattr(reference, name, None)) for name in names)
     for name in OPS:
         assert (folder / f"{name}.cpp").is_file()
         assert (folder / f"{name}.py").is_file()
