@@ -291,6 +291,17 @@ def cross_entropy(
     return loss.reshape(target.shape) if reduction == "none" else loss
 
 
+def product(x: Tensor, w: Tensor) -> Tensor:
+    """x w^T for x [..., cols], and w [units, cols] or [..., units, cols].
+
+    As the truth, in float64, it is a sum by torch.sum, which adds in pairs: it loses fewer digits
+    than a product of BLAS, whose error may be ours. That takes memory; large products do without.
+    """
+    if x.dtype == torch.float64 and x.numel() * w.shape[-2] < 2**25:
+        return (x[..., None, :] * (w if w.dim() == 2 else w[..., None, :, :])).sum(-1)
+    return x @ w.mT
+
+
 @op(
     {},
     {"act": "swiglu", "residual": None, "scale": 2**-10},
@@ -313,11 +324,7 @@ def matmul(
     act is none, relu, gelu or silu; or swiglu, y = silu(a) * b, where a and b are the two halves of
     scale * x w^T + bias.
     """
-    if x.dtype == torch.float64 and x.numel() * w.shape[-2] < 2**25:
-        # The truth: torch.sum adds in pairs, which loses fewer digits than a product of BLAS.
-        z = (x[..., None, :] * (w if w.dim() == 2 else w[..., None, :, :])).sum(-1)
-    else:
-        z = x @ w.mT
+    z = product(x, w)
     if scale != 1:
         z = z * scale
     if bias is not None:
@@ -349,7 +356,7 @@ def attention(
     if k.dim() > 2 and k.shape[-3] != q.shape[-3]:
         k, v = (t.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for t in (k, v))
     scale = max(q.shape[-1], 1) ** -0.5 if scale is None else scale
-    scores = q @ k.mT * scale
+    scores = product(q, k) * scale
     left, right = (-1, -1) if window is None else window
     right = 0 if causal else right
     rows, keys = q.shape[-2] if q.dim() > 1 else 1, k.shape[-2]
@@ -358,7 +365,7 @@ def attention(
     hidden = (n < r - left) & (left >= 0) | (n > r + right) & (right >= 0)
     hidden = hidden.view(scores.shape[-2:] if q.dim() > 1 else -1)
     weights = scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0)
-    return weights @ v
+    return product(weights, v.mT)
 
 
 def attention_decode(

@@ -20,24 +20,14 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_root, os.environ.get("
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Products in the versions between the first and the last, and all of them under the checker,
-    are left to make test-all.
-
-    Left out are the long tests of test_ops.py for attention: in float64 its truth, PyTorch's own,
-    has no more digits than the result, and a failure there draws for minutes before it is believed.
-    """
-    kept, left = [], []
+    are left to make test-all."""
     for item in items:
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")
         is_product = getattr(case, "is_product", False)
-        is_attention = is_product and case.op.name == "attention"
-        is_long = item.path.name == "test_ops.py" and item.get_closest_marker("slow") is not None
         if is_product and (case.is_between or "checker" in item.path.parts):
             item.add_marker(pytest.mark.slow)
-        (left if is_attention and is_long else kept).append(item)
-    items[:] = kept
-    config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(scope="session")

@@ -68,10 +68,13 @@ def test_many_rows_and_wide_rows(case: Case, rows: int, cols: int):
     assert_close_to_pytorch(case, case.inputs(rows, cols, torch.float32))
 
 
+# The widest is promised for rows that are normed, added up or the like; a product takes minutes.
+LARGE_OF_EACH = [(c, *s) for c in CASES for s in LARGE if not (c.is_product and s == LARGE[-1])]
+
+
 @pytest.mark.slow
 @each_dtype
-@pytest.mark.parametrize(("rows", "cols"), LARGE)
-@each_case
+@pytest.mark.parametrize(("case", "rows", "cols"), LARGE_OF_EACH, ids=str)
 def test_errors_of_many_rows_and_wide_rows(case: Case, rows: int, cols: int, dtype: torch.dtype):
     assert_as_good_as_pytorch(case, lambda seed: case.inputs(rows, cols, dtype, seed))
 
@@ -82,8 +85,14 @@ def test_errors_of_many_rows_and_wide_rows(case: Case, rows: int, cols: int, dty
 @each_case
 def test_every_width_up_to_64(case: Case, dtype: torch.dtype):
     for cols in range(1, 65):
-        inputs = case.inputs(3, cols, dtype, seed=cols)
-        assert_close_to_pytorch(case, inputs)
+
+        def draw(seed: int, cols: int = cols) -> dict[str, Tensor]:
+            return case.inputs(3, cols, dtype, seed)
+
+        if case.is_product:  # of 64 draws some find PyTorch lucky, for powers show how scores round
+            assert_as_good_as_pytorch(case, draw)
+        else:
+            assert_close_to_pytorch(case, draw(cols))
 
 
 # Primes, and the powers of two and their neighbours, where a row leaves registers or is split; and
