@@ -40,47 +40,75 @@ __device__ T* head_of(T* q, T* k, T* v, const Shape& s, int64_t row, int head) {
     return into + ((batch * heads + head) * s.tokens + token) * 2 * s.pairs;
 }
 
-// ---- A thread has V neighbouring pairs of a head: their first elements, their second ones, and
-// their cosines and sines. A block has a part of a row, or of several, one after the other.
+// ---- A thread has some neighbouring pairs of a head, with their cosines and sines. A block has a
+// part of a row, or of several, one after the other.
 // naive, V = 1: one pair. Flaw: an access of 2 bytes, and as much arithmetic of indices as for 16.
-// vector: 16 bytes per access. Flaw: needs aligned tensors and a multiple of V pairs; the launcher
-// goes back to naive for others.
+// vector: 16 bytes per access: V pairs, whose first elements are one vector and whose second ones
+// another; interleaved V / 2, which are one vector. Flaw: needs aligned tensors and a multiple of
+// so many pairs; the launcher goes back to naive for others.
 
-template <class T, int V, bool kBackward>
-__global__ void rotate(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, Shape s,
-                       bool interleaved) {
+template <class A>
+__device__ void turn(A& a, A& b, A cosine, A sine) {
+    const A u = a, w = b;
+    a = u * cosine - w * sine;
+    b = w * cosine + u * sine;
+}
+
+template <class T, int V, bool kInterleaved>
+struct Pairs {
+    static constexpr int kCount = V;
+    Vec<T, V> first, second;
+    __device__ Pairs(const T* head, int64_t pair, int64_t pairs)
+        : first(load_once<V>(head + pair)), second(load_once<V>(head + pairs + pair)) {}
+    __device__ void store_to(T* head, int64_t pair, int64_t pairs) const {
+        store(head + pair, first);
+        store(head + pairs + pair, second);
+    }
+    __device__ T& a(int i) { return first[i]; }
+    __device__ T& b(int i) { return second[i]; }
+};
+
+template <class T, int V>
+struct Pairs<T, V, true> {
+    static constexpr int kCount = V == 1 ? 1 : V / 2, kEach = V == 1 ? 1 : V;
+    Vec<T, kEach> parts[2 * kCount / kEach];  // one, or two single elements
+    __device__ Pairs(const T* head, int64_t pair, int64_t) {
+        for (int n = 0; n < 2 * kCount / kEach; ++n)
+            parts[n] = load_once<kEach>(head + 2 * pair + n * kEach);
+    }
+    __device__ void store_to(T* head, int64_t pair, int64_t) const {
+        for (int n = 0; n < 2 * kCount / kEach; ++n) store(head + 2 * pair + n * kEach, parts[n]);
+    }
+    __device__ T& a(int i) { return parts[2 * i / kEach][2 * i % kEach]; }
+    __device__ T& b(int i) { return parts[(2 * i + 1) / kEach][(2 * i + 1) % kEach]; }
+};
+
+template <class T, int V, bool kInterleaved, bool kBackward>
+__global__ void rotate(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, Shape s) {
     using A = Acc<T>;
-    const int64_t groups = s.pairs / V, heads = s.heads + 2 * s.kv_heads;
+    using Some = Pairs<T, V, kInterleaved>;
+    constexpr int kCount = Some::kCount;
+    const int64_t groups = s.pairs / kCount, heads = s.heads + 2 * s.kv_heads;
     for (int64_t row = blockIdx.x; row < s.batch * s.tokens; row += gridDim.x) {
         for (int64_t n = int64_t(blockIdx.y) * blockDim.x + threadIdx.x; n < heads * groups;
              n += int64_t(gridDim.y) * blockDim.x) {
             const int head = int(n / groups);
-            const int64_t pair = n % groups * V;
+            const int64_t pair = n % groups * kCount;
             T* whole = qkv + (row * heads + head) * 2 * s.pairs;
             T* part = head_of(q, k, v, s, row, head);
-            const T* from = kBackward ? part : whole;
-            T* to = kBackward ? whole : part;
-            const int64_t first = interleaved ? 2 * pair : pair;
-            const int64_t second = first + (interleaved ? V : s.pairs);
-            Vec<T, V> x = load_once<V>(from + first), y = load_once<V>(from + second);
+            Some some(kBackward ? part : whole, pair, s.pairs);
             if (head < s.heads + s.kv_heads) {
                 const int64_t in_table = (s.table_batch == 1 ? row % s.tokens : row) * s.pairs;
-                const Vec<T, V> c = load<V>(cos + in_table + pair);
-                const Vec<T, V> d = load<V>(sin + in_table + pair);
+                const Vec<T, kCount> c = load<kCount>(cos + in_table + pair);
+                const Vec<T, kCount> d = load<kCount>(sin + in_table + pair);
 #pragma unroll
-                for (int i = 0; i < V; ++i) {
-                    // Interleaved, x and y are neighbours: pair i is elements 2 i and 2 i + 1.
-                    T& a = !interleaved ? x[i] : 2 * i < V ? x[2 * i % V] : y[2 * i % V];
-                    T& b = !interleaved || V == 1 ? y[i]
-                           : 2 * i < V            ? x[(2 * i + 1) % V]
-                                                  : y[(2 * i + 1) % V];
-                    const A u = A(a), w = A(b), e = A(c[i]), f = kBackward ? -A(d[i]) : A(d[i]);
-                    a = T(u * e - w * f);
-                    b = T(w * e + u * f);
+                for (int i = 0; i < kCount; ++i) {
+                    A a = A(some.a(i)), b = A(some.b(i));
+                    turn(a, b, A(c[i]), kBackward ? -A(d[i]) : A(d[i]));
+                    some.a(i) = T(a), some.b(i) = T(b);
                 }
             }
-            store(to + first, x);
-            store(to + second, y);
+            some.store_to(kBackward ? whole : part, pair, s.pairs);
         }
     }
 }
@@ -113,26 +141,35 @@ __global__ void table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos,
 
 constexpr int kThreads = 256;
 
-template <class T, int V, bool kBackward>
+template <class T, int V, bool kInterleaved, bool kBackward>
 cudaError_t launch(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const Shape& s,
-                   bool interleaved, cudaStream_t stream) {
-    const int64_t threads = (s.heads + 2 * s.kv_heads) * (s.pairs / V);
+                   cudaStream_t stream) {
+    const int64_t threads =
+        (s.heads + 2 * s.kv_heads) * (s.pairs / Pairs<T, V, kInterleaved>::kCount);
     const int64_t parts = smaller<int64_t>(ceil_div<int64_t>(threads, kThreads), 65535);
     // No block has many idle threads: 384 are two blocks of 192.
     const int block =
         int(smaller<int64_t>(ceil_div<int64_t>(ceil_div(threads, parts), 32) * 32, kThreads));
     const dim3 grid(grid_of(s.batch * s.tokens), unsigned(parts));
-    rotate<T, V, kBackward><<<grid, block, 0, stream>>>(qkv, q, k, v, cos, sin, s, interleaved);
+    rotate<T, V, kInterleaved, kBackward><<<grid, block, 0, stream>>>(qkv, q, k, v, cos, sin, s);
     return cudaGetLastError();
+}
+
+template <class T, bool kInterleaved, bool kBackward>
+cudaError_t rope(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const Shape& s,
+                 int64_t version, cudaStream_t stream) {
+    if (s.batch * s.tokens * s.pairs * (s.heads + s.kv_heads) == 0) return cudaSuccess;
+    constexpr int V = kVec<T>;
+    if (version == kVector && s.pairs % V == 0 && is_aligned(qkv, q, k, v, cos, sin))
+        return launch<T, V, kInterleaved, kBackward>(qkv, q, k, v, cos, sin, s, stream);
+    return launch<T, 1, kInterleaved, kBackward>(qkv, q, k, v, cos, sin, s, stream);
 }
 
 template <class T, bool kBackward>
 cudaError_t rope(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const Shape& s,
                  bool interleaved, int64_t version, cudaStream_t stream) {
-    if (s.batch * s.tokens * s.pairs * (s.heads + s.kv_heads) == 0) return cudaSuccess;
-    if (version == kVector && s.pairs % kVec<T> == 0 && is_aligned(qkv, q, k, v, cos, sin))
-        return launch<T, kVec<T>, kBackward>(qkv, q, k, v, cos, sin, s, interleaved, stream);
-    return launch<T, 1, kBackward>(qkv, q, k, v, cos, sin, s, interleaved, stream);
+    return interleaved ? rope<T, true, kBackward>(qkv, q, k, v, cos, sin, s, version, stream)
+                       : rope<T, false, kBackward>(qkv, q, k, v, cos, sin, s, version, stream);
 }
 
 template <class T>
