@@ -252,7 +252,7 @@ def test_an_interrupt_ends_the_compilers_and_the_next_load_works(tmp_path):
     wait_for(lambda: compilers_in(tmp_path), "the compiler to start")
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline().strip() == "interrupted"
-    assert not compilers_in(tmp_path)
+    wait_for(lambda: not compilers_in(tmp_path), "the compilers to end", seconds=5)
     write("slow.cpp", "int x;")
     process.communicate("\n", timeout=60)
     assert load("slow.cu", "slow.cpp").answer() == 3
