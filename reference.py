@@ -383,18 +383,16 @@ def attention_decode(
     [pages, page_size, kv_heads, cols]. A sequence has lengths[i] tokens, and each query sees those
     up to its own, of which `window` before it. (It is not among the OPS: it has no gradient.)
     """
+    room = k.shape[-2] if block_table is None else block_table.shape[1] * k.shape[1]
+    sees = {"causal": True, "window": (-1 if window is None else window, -1), "scale": scale}
     sequences = []
     for i in range(q.shape[0]):
-        keys, values = k, v
+        length = room if lengths is None else int(lengths[i])
         if block_table is None:
             keys, values = k[i], v[i]
-        length = keys.shape[-2] if block_table is None else block_table.shape[1] * k.shape[1]
-        length = length if lengths is None else int(lengths[i])
-        if block_table is not None:
+        else:
             pages = block_table[i, : -(-length // max(k.shape[1], 1))].long()
             keys, values = (t[pages].flatten(0, 1).transpose(0, 1) for t in (k, v))
-        left = -1 if window is None else window
-        sees = {"causal": True, "window": (left, -1), "scale": scale}
         sequences.append(attention(q[i], keys[:, :length], values[:, :length], **sees))
     return torch.stack(sequences) if sequences else torch.empty_like(q)
 

@@ -1,6 +1,4 @@
 // Binding of attention: schema, checks, allocation, launch.
-#include <vector>
-
 #include "attention_call.cuh"
 #include "binding.h"
 
@@ -23,11 +21,6 @@ cudaError_t attention_backward(const Attention& a, const T* g, const T* q, const
 
 // t.size(-n), and 1 where there is no such dimension.
 int64_t from_end(const Tensor& t, int64_t n) { return n <= t.dim() ? t.size(t.dim() - n) : 1; }
-
-// Is heads a multiple of kv_heads, so that each of those serves as many?
-bool divides(int64_t kv_heads, int64_t heads) {
-    return kv_heads == heads || (kv_heads > 0 && heads % kv_heads == 0);
-}
 
 // k or v beside q.
 void check_keys(const Tensor& t, const char* name, const Tensor& q) {
@@ -58,19 +51,16 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v) {
 }
 
 // Two numbers for each row of q, in the type of sums.
-std::vector<int64_t> stats_shape(const Tensor& q) {
-    std::vector<int64_t> shape(q.sizes().begin(), q.sizes().end());
+Shape stats_shape(const Tensor& q) {
+    Shape shape = shape_of(q);
     shape.back() = 2;
     return shape;
 }
 
 void check_stats(const Tensor& stats, const Tensor& q) {
     check_given(stats, "stats");
-    const std::vector<int64_t> shape = stats_shape(q);
-    bool fits = stats.device() == q.device() && type_of(stats) == sums_type(q);
-    fits = fits && stats.dim() == q.dim();
-    for (int64_t i = 0; fits && i < stats.dim(); ++i) fits = stats.size(i) == shape[i];
-    if (!fits) {
+    if (stats.device() != q.device() || type_of(stats) != sums_type(q) ||
+        !has_shape(stats, stats_shape(q))) {
         fail("stats is ", dtype_name(type_of(stats)), " of shape ", shape_name(stats), " on ",
              device_name(stats), "; wanted is ", dtype_name(sums_type(q)),
              " with two elements for each row of q, which has shape ", shape_name(q), " on ",

@@ -14,6 +14,11 @@ struct Place {
     int64_t batch, head, row;
 };
 
+// Is heads a multiple of kv_heads, so that each of those serves as many?
+inline bool divides(int64_t kv_heads, int64_t heads) {
+    return kv_heads == heads || (kv_heads > 0 && heads % kv_heads == 0);
+}
+
 struct Attention {
     int64_t batches, heads, rows;        // of q
     int64_t kv_batches, kv_heads, keys;  // of k and v; heads is a multiple of kv_heads

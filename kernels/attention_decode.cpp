@@ -20,11 +20,7 @@ void check_four(const Tensor& t, const char* name, const char* wanted) {
 
 // A tensor of integers beside q.
 void check_integers(const Tensor& t, const char* name, const Tensor& q, bool may_be_long) {
-    check_given(t, name);
-    if (t.device() != q.device()) {
-        fail(name, " is on ", device_name(t), ", but q is on ", device_name(q),
-             "; wanted is one device for all");
-    }
+    check_device(t, name, q, "q");
     const ScalarType type = type_of(t);
     if (type == ScalarType::Int || (may_be_long && type == ScalarType::Long)) return;
     fail(name, " is ", dtype_name(type), "; wanted is int32", may_be_long ? " or int64" : "");
@@ -36,8 +32,8 @@ void check_cache(const Tensor& t, const char* name, const Tensor& q, bool in_pag
                in_pages ? "[pages, page_size, kv_heads, cols], as there is a block_table"
                         : "[batch, kv_heads, tokens, cols]");
     const int64_t kv_heads = t.size(in_pages ? 2 : 1), heads = q.size(1);
-    const bool divides = kv_heads == heads || (kv_heads > 0 && heads % kv_heads == 0);
-    if (divides && t.size(3) == q.size(3) && (in_pages || t.size(0) == q.size(0))) return;
+    if (divides(kv_heads, heads) && t.size(3) == q.size(3) && (in_pages || t.size(0) == q.size(0)))
+        return;
     const std::string first =
         in_pages ? "(pages, page_size, kv_heads, " : "(" + text(q.size(0)) + ", kv_heads, tokens, ";
     fail(name, " has shape ", shape_name(t), ", but q has shape ", shape_name(q), "; wanted is ",

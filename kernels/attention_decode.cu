@@ -92,7 +92,8 @@ __host__ __device__ inline int64_t part_numbers(const Decode& d, int rows) {
     return rows * (d.cols + 2);
 }
 
-// The sum over each group of kLanes lanes.
+// warp_sum over each group of kLanes lanes, without the steps that add nothing: it is done for
+// every key.
 template <int kLanes>
 __device__ float lanes_sum(float value) {
 #pragma unroll

@@ -1,9 +1,6 @@
 // Binding of matmul: schema, checks, allocation, launch.
-#include "binding.h"
-
-#include <vector>
-
 #include "matmul.h"
+#include "binding.h"
 
 constexpr int64_t kVersions = 8;  // as many as VERSIONS of matmul.py has
 
@@ -17,23 +14,11 @@ template <class T>
 cudaError_t matmul_bias_gradient(const T* dz, T* db, Acc<T>* parts, int64_t rows, int64_t cols,
                                  int64_t shares, cudaStream_t stream);
 
-using Shape = std::vector<int64_t>;
-
-std::string shape_name(const Shape& shape) {
-    std::string name;
-    for (size_t i = 0; i < shape.size(); ++i) name += (i ? ", " : "") + text(shape[i]);
-    return "(" + name + (shape.size() == 1 ? ",)" : ")");
-}
-
 // The shape of t with so many columns.
 Shape with_cols(const Tensor& t, int64_t cols) {
-    Shape shape(t.sizes().begin(), t.sizes().end());
+    Shape shape = shape_of(t);
     shape.back() = cols;
     return shape;
-}
-
-Tensor new_of_shape(const Tensor& x, const Shape& shape) {
-    return new_tensor(x, {shape.data(), shape.size()}, x.scalar_type());
 }
 
 // ---- checks
@@ -42,16 +27,6 @@ void check_act(int64_t act) {
     if (act < kNone || act > kSwiglu) {
         fail("act is ", act, "; wanted is an int from ", int64_t(kNone), " (none) to ",
              int64_t(kSwiglu), " (swiglu)");
-    }
-}
-
-void check_shape(const Tensor& t, const char* name, const Tensor& first, const char* first_name,
-                 const Shape& wanted) {
-    bool same = t.dim() == int64_t(wanted.size());
-    for (int64_t i = 0; same && i < t.dim(); ++i) same = t.size(i) == wanted[i];
-    if (!same) {
-        fail(name, " has shape ", shape_name(t), ", but ", first_name, " has shape ",
-             shape_name(first), "; wanted is ", shape_name(wanted));
     }
 }
 

@@ -1,6 +1,4 @@
 // Binding of rope: schema, checks, allocation, launch.
-#include <vector>
-
 #include "binding.h"
 
 constexpr int64_t kVersions = 2;  // as many as VERSIONS of rope.py has
@@ -21,16 +19,6 @@ cudaError_t rope_table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos
                                  int64_t pairs, int64_t table_batch, bool interleaved,
                                  cudaStream_t stream);
 
-using Sizes = std::vector<int64_t>;
-
-IntHeaderOnlyArrayRef array(const Sizes& sizes) { return {sizes.data(), sizes.size()}; }
-
-std::string shape_name(const Sizes& sizes) {
-    std::string name;
-    for (size_t i = 0; i < sizes.size(); ++i) name += (i ? ", " : "") + text(sizes[i]);
-    return "(" + name + (sizes.size() == 1 ? ",)" : ")");
-}
-
 void check_heads(int64_t heads, int64_t kv_heads) {
     constexpr int64_t most = 1 << 20;
     if (heads < 1 || heads > most) {
@@ -41,31 +29,33 @@ void check_heads(int64_t heads, int64_t kv_heads) {
     }
 }
 
-// What is counted: qkv [..., tokens, width] beside cos [..., tokens, pairs] or [tokens, pairs].
+// What is counted: t, beside the tables cos [..., tokens, pairs] or, for all batches, [tokens,
+// pairs]. The last `own` sizes of t, tokens among them, are those of one batch.
 struct Counts {
     int64_t batch = 1, tokens = 1, heads, kv_heads, pairs, table_batch = 1;
-    Sizes leading;  // of qkv, without tokens
+    Shape leading;  // the batches
     bool has_tokens;
 
-    // shape: of qkv, its last size included
-    Counts(const Sizes& shape, const Tensor& cos, int64_t heads, int64_t kv_heads)
-        : heads(heads), kv_heads(kv_heads), pairs(cos.size(-1)) {
-        has_tokens = shape.size() > 1;
-        if (has_tokens) tokens = shape[shape.size() - 2];
-        for (size_t i = 0; i + 2 < shape.size(); ++i) leading.push_back(shape[i]);
+    Counts(const Tensor& t, int64_t own, const Tensor& cos, int64_t heads, int64_t kv_heads)
+        : heads(heads), kv_heads(kv_heads), pairs(cos.size(-1)), has_tokens(cos.dim() > 1) {
+        const bool is_for_all = cos.dim() == 2 && t.dim() > own;
+        const Tensor& batches = is_for_all ? t : cos;
+        const int64_t count = is_for_all ? t.dim() - own : cos.dim() - 2;
+        for (int64_t i = 0; i < count; ++i) leading.push_back(batches.size(i));
         for (int64_t size : leading) batch *= size;
-        if (cos.dim() == int64_t(shape.size())) table_batch = batch;
+        if (has_tokens) tokens = cos.size(-2);
+        if (!is_for_all) table_batch = batch;
     }
 
-    Sizes of_qkv() const {
-        Sizes shape = leading;
+    Shape of_qkv() const {
+        Shape shape = leading;
         if (has_tokens) shape.push_back(tokens);
         shape.push_back((heads + 2 * kv_heads) * 2 * pairs);
         return shape;
     }
 
-    Sizes of_heads(int64_t count) const {
-        Sizes shape = leading;
+    Shape of_heads(int64_t count) const {
+        Shape shape = leading;
         shape.push_back(count);
         if (has_tokens) shape.push_back(tokens);
         shape.push_back(2 * pairs);
@@ -80,42 +70,21 @@ void check_tables(const Tensor& cos, const Tensor& sin) {
     check_same_shape(sin, "sin", cos, "cos");
 }
 
-void check_shape(const Tensor& t, const char* name, const Tensor& cos, const Sizes& wanted) {
-    bool same = t.dim() == int64_t(wanted.size());
-    for (int64_t i = 0; same && i < t.dim(); ++i) same = t.size(i) == wanted[i];
-    if (!same) {
-        fail(name, " has shape ", shape_name(t), ", but cos has shape ", shape_name(cos),
-             "; wanted is ", shape_name(wanted));
-    }
-}
-
-// cos is [..., tokens, pairs] as qkv is [..., tokens, width], or [tokens, pairs] for every batch.
+// By qkv [..., tokens, width].
 Counts counted(const Tensor& qkv, const Tensor& cos, int64_t heads, int64_t kv_heads) {
     check_like(qkv, "qkv", cos, "cos");
     check_heads(heads, kv_heads);
-    Sizes shape(cos.sizes().begin(), cos.sizes().end());
-    if (cos.dim() == 2 && qkv.dim() > 2) {
-        shape.assign(qkv.sizes().begin(), qkv.sizes().end() - 2);
-        shape.push_back(cos.size(0));
-        shape.push_back(0);
-    }
-    const Counts counts(shape, cos, heads, kv_heads);
-    check_shape(qkv, "qkv", cos, counts.of_qkv());
+    const Counts counts(qkv, 2, cos, heads, kv_heads);
+    check_shape(qkv, "qkv", cos, "cos", counts.of_qkv());
     return counts;
 }
 
-// The same by the gradient of q: [..., heads, tokens, 2 * pairs].
+// By the gradient of q, [..., heads, tokens, 2 * pairs].
 Counts counted_by_q(const Tensor& dq, const Tensor& cos, int64_t heads, int64_t kv_heads) {
     check_like(dq, "dq", cos, "cos");
     check_heads(heads, kv_heads);
-    Sizes shape(cos.sizes().begin(), cos.sizes().end());
-    if (cos.dim() == 2 && dq.dim() > 3) {
-        shape.assign(dq.sizes().begin(), dq.sizes().end() - 3);
-        shape.push_back(cos.size(0));
-        shape.push_back(0);
-    }
-    const Counts counts(shape, cos, heads, kv_heads);
-    check_shape(dq, "dq", cos, counts.of_heads(heads));
+    const Counts counts(dq, 3, cos, heads, kv_heads);
+    check_shape(dq, "dq", cos, "cos", counts.of_heads(heads));
     return counts;
 }
 
@@ -128,9 +97,8 @@ std::tuple<Tensor, Tensor, Tensor> forward(Tensor qkv, Tensor cos, Tensor sin, i
     qkv = packed(qkv);
     cos = packed(cos);
     sin = packed(sin);
-    const ScalarType type = qkv.scalar_type();
-    Tensor q = new_tensor(qkv, array(n.of_heads(heads)), type);
-    Tensor k = new_tensor(qkv, array(n.of_heads(kv_heads)), type), v = new_like(k);
+    Tensor q = new_of_shape(qkv, n.of_heads(heads));
+    Tensor k = new_of_shape(qkv, n.of_heads(kv_heads)), v = new_like(k);
     for_type_of(qkv, [&](auto zero) {
         using T = decltype(zero);
         check_launch(rope_forward<T>(
@@ -145,9 +113,9 @@ Tensor backward(Tensor dq, Tensor dk, Tensor dv, Tensor cos, Tensor sin, int64_t
     check_tables(cos, sin);
     const Counts n = counted_by_q(dq, cos, heads, kv_heads);
     check_like(dk, "dk", cos, "cos");
-    check_shape(dk, "dk", cos, n.of_heads(kv_heads));
+    check_shape(dk, "dk", cos, "cos", n.of_heads(kv_heads));
     check_like(dv, "dv", cos, "cos");
-    check_shape(dv, "dv", cos, n.of_heads(kv_heads));
+    check_shape(dv, "dv", cos, "cos", n.of_heads(kv_heads));
     check_version(version, kVersions);
     OnDeviceOf device(cos);
     dq = packed(dq);
@@ -155,7 +123,7 @@ Tensor backward(Tensor dq, Tensor dk, Tensor dv, Tensor cos, Tensor sin, int64_t
     dv = packed(dv);
     cos = packed(cos);
     sin = packed(sin);
-    Tensor dqkv = new_tensor(dq, array(n.of_qkv()), dq.scalar_type());
+    Tensor dqkv = new_of_shape(dq, n.of_qkv());
     for_type_of(dq, [&](auto zero) {
         using T = decltype(zero);
         check_launch(rope_backward<T>(in<T>(dq), in<T>(dk), in<T>(dv), out<T>(dqkv), in<T>(cos),
@@ -172,9 +140,9 @@ std::tuple<Tensor, Tensor> table_gradients(Tensor dq, Tensor dk, Tensor qkv, Ten
     check_rank(cos, "cos");
     const Counts n = counted(qkv, cos, heads, kv_heads);
     check_like(dq, "dq", cos, "cos");
-    check_shape(dq, "dq", cos, n.of_heads(heads));
+    check_shape(dq, "dq", cos, "cos", n.of_heads(heads));
     check_like(dk, "dk", cos, "cos");
-    check_shape(dk, "dk", cos, n.of_heads(kv_heads));
+    check_shape(dk, "dk", cos, "cos", n.of_heads(kv_heads));
     OnDeviceOf device(cos);
     dq = packed(dq);
     dk = packed(dk);

@@ -16,12 +16,14 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "types.h"
 
 using torch::headeronly::IntHeaderOnlyArrayRef;
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
+using Shape = std::vector<int64_t>;  // of a tensor that is wanted, or to be made
 
 // ---- messages, put together without streams, which are slow to compile
 
@@ -36,11 +38,15 @@ template <class... Parts>
 
 // ---- names, as Python writes them
 
-inline std::string shape_name(const Tensor& t) {
+inline std::string shape_name(const Shape& shape) {
     std::string name;
-    for (int64_t i = 0; i < t.dim(); ++i) name += (i ? ", " : "") + text(t.size(i));
-    return "(" + name + (t.dim() == 1 ? ",)" : ")");
+    for (size_t i = 0; i < shape.size(); ++i) name += (i ? ", " : "") + text(shape[i]);
+    return "(" + name + (shape.size() == 1 ? ",)" : ")");
 }
+
+inline Shape shape_of(const Tensor& t) { return Shape(t.sizes().begin(), t.sizes().end()); }
+
+inline std::string shape_name(const Tensor& t) { return shape_name(shape_of(t)); }
 
 inline std::string dtype_name(ScalarType type) {
     switch (type) {
@@ -118,18 +124,29 @@ inline void check_first(const Tensor& t, const char* name) {
     }
 }
 
-// Every other tensor is where the first one is, in the same type unless the op says otherwise.
-inline void check_like(const Tensor& t, const char* name, const Tensor& first,
-                       const char* first_name) {
+inline void check_device(const Tensor& t, const char* name, const Tensor& first,
+                         const char* first_name) {
     check_given(t, name);
     if (t.device() != first.device()) {
         fail(name, " is on ", device_name(t), ", but ", first_name, " is on ", device_name(first),
              "; wanted is one device for all");
     }
+}
+
+// Every other tensor is where the first one is, in the same type unless the op says otherwise.
+inline void check_like(const Tensor& t, const char* name, const Tensor& first,
+                       const char* first_name) {
+    check_device(t, name, first, first_name);
     if (type_of(t) != type_of(first)) {
         fail(name, " is ", dtype_name(type_of(t)), ", but ", first_name, " is ",
              dtype_name(type_of(first)), "; wanted is one type for all");
     }
+}
+
+inline bool has_shape(const Tensor& t, const Shape& shape) {
+    bool same = t.dim() == int64_t(shape.size());
+    for (int64_t i = 0; same && i < t.dim(); ++i) same = t.size(i) == shape[i];
+    return same;
 }
 
 inline void check_same_shape(const Tensor& t, const char* name, const Tensor& first,
@@ -139,6 +156,15 @@ inline void check_same_shape(const Tensor& t, const char* name, const Tensor& fi
     if (!same) {
         fail(name, " has shape ", shape_name(t), ", but ", first_name, " has shape ",
              shape_name(first), "; wanted are equal shapes");
+    }
+}
+
+// Any other shape that follows from the first tensor's.
+inline void check_shape(const Tensor& t, const char* name, const Tensor& first,
+                        const char* first_name, const Shape& wanted) {
+    if (!has_shape(t, wanted)) {
+        fail(name, " has shape ", shape_name(t), ", but ", first_name, " has shape ",
+             shape_name(first), "; wanted is ", shape_name(wanted));
     }
 }
 
@@ -175,11 +201,7 @@ inline void check_per_column(const Tensor& t, const char* name, const Tensor& x)
 
 // A buffer to which backward adds the gradient of a vector over x's columns, in the type of sums.
 inline void check_buffer(const Tensor& t, const char* name, const Tensor& x) {
-    check_given(t, name);
-    if (t.device() != x.device()) {
-        fail(name, " is on ", device_name(t), ", but x is on ", device_name(x),
-             "; wanted is one device for all");
-    }
+    check_device(t, name, x, "x");
     if (type_of(t) != sums_type(x)) {
         fail(name, " is ", dtype_name(type_of(t)), ", but x is ", dtype_name(type_of(x)),
              "; wanted is ", dtype_name(sums_type(x)), ", in which its gradients are added up");
@@ -256,6 +278,10 @@ inline Tensor new_tensor(const Tensor& t, IntHeaderOnlyArrayRef shape, ScalarTyp
             device_type, t.get_device_index(), &made) != TORCH_SUCCESS)
         return torch::stable::new_empty(t, shape, type);
     return Tensor(made);
+}
+
+inline Tensor new_of_shape(const Tensor& t, const Shape& shape) {
+    return new_tensor(t, {shape.data(), shape.size()}, t.scalar_type());
 }
 
 // One of t's shape and type.

@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import jitload
 import reference
-from reference import size_of
 
 DEVICE = jitload.device()
 RESULTS = 30  # numbers of each kind that a judgement of error needs
@@ -86,8 +85,8 @@ class Case:
         sizes = {"cols": cols} | self.op.sizes
 
         def shape_of(letters: str) -> list[int]:
-            each = ([*leading] if x == "rows" else [size_of(x, sizes)] for x in letters.split())
-            return [size for some in each for size in some]
+            sized = {x: [reference.size_of(x, sizes)] for x in letters.split() if x != "rows"}
+            return [size for x in letters.split() for size in sized.get(x, leading)]
 
         inputs = self.inputs(math.prod(leading), cols, dtype, seed)
         return {name: inputs[name].view(shape_of(letters)) for name, letters in self.shapes.items()}

@@ -12,7 +12,6 @@ from op_cases import CASES, DEVICE, Calls, Case, copied, is_elementwise, module_
 from torch import Tensor
 
 import reference
-from reference import size_of
 
 ROWS, COLS = 3, 8
 
@@ -31,7 +30,7 @@ def wanted_shape(case: Case, name: str) -> str:
     sizes = {"rows": ROWS, "cols": COLS}
     if not {"rows", "cols"}.issuperset(case.shapes[name].split()):
         letters = case.shapes[name].split()
-        each = [r"\w+" if x in case.op.sizes else str(size_of(x, sizes)) for x in letters]
+        each = [r"\w+" if x in case.op.sizes else str(reference.size_of(x, sizes)) for x in letters]
         return rf"wanted is \({', '.join(each)}{',' * (len(letters) == 1)}\)"
     return {
         "rows cols": "wanted are equal shapes$",
@@ -127,7 +126,7 @@ def without_dimensions(case: Case) -> dict[str, Tensor]:
     for name, shape in case.shapes.items():
         if shape.startswith("rows"):
             sizes = {"cols": 1} | case.op.sizes
-            kept = [size_of(x, sizes) for x in shape.split() if x not in ("rows", "cols")]
+            kept = [reference.size_of(x, sizes) for x in shape.split() if x not in ("rows", "cols")]
             inputs[name] = inputs[name].reshape(kept)
     return inputs
 
