@@ -8,7 +8,6 @@ Every op takes `version=`, a name from `VERSIONS` in NAME.py, from the naive ker
 
 from numbers import Integral
 
-import torch
 from torch import Tensor
 
 
@@ -38,16 +37,3 @@ def check_buffers(dweight: Tensor | None, dbias: Tensor | None) -> None:
     if (dweight is None) != (dbias is None):
         missing, given = ("dweight", "dbias") if dweight is None else ("dbias", "dweight")
         raise ValueError(f"{missing} is None, but {given} is given; wanted are both or neither")
-
-
-def check_first_order(name: str) -> None:
-    """Where backward is to add to buffers: raises RuntimeError if it is itself recorded.
-
-    Nothing could be differentiated through a sum that goes into a buffer, and torch.func, which
-    records every backward pass, allows no writing to what it does not know.
-    """
-    if torch.is_grad_enabled():
-        raise RuntimeError(
-            f"{name} cannot add to dweight where its backward pass is recorded (create_graph=True,"
-            " torch.func): call it without a buffer there"
-        )

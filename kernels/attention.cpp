@@ -182,7 +182,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         " -> Tensor");
     m.def(
         "forward(Tensor q, Tensor k, Tensor v, int left, int right, float scale, int version)"
-        " -> (Tensor, Tensor)");
+        " -> (Tensor y, Tensor stats)");
     m.def(
         "backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor y, Tensor stats, int left,"
         " int right, float scale, int version) -> (Tensor, Tensor, Tensor)");

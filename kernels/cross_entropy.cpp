@@ -239,7 +239,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         " bool check, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor target, int reduction, int ignore_index, float label_smoothing,"
-        " bool check, int version) -> (Tensor, Tensor, Tensor, Tensor)");
+        " bool check, int version) -> (Tensor loss, Tensor max, Tensor sum, Tensor weight)");
     m.def(
         "backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Tensor weight,"
         " int reduction, int ignore_index, float label_smoothing, int version) -> Tensor");

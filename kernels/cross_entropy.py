@@ -79,19 +79,6 @@ def _(grad, x, target, row_max, row_sum, weight, reduction, ignore_index, label_
     return x.new_empty(x.shape)
 
 
-def _save(ctx, inputs, output):
-    x, target, ctx.reduction, ctx.ignore_index, ctx.label_smoothing, _, ctx.version = inputs
-    _, row_max, row_sum, weight = output
-    ctx.mark_non_differentiable(row_max, row_sum, weight)
-    ctx.set_materialize_grads(False)  # zeros for these would be three launches
-    ctx.save_for_backward(x, target, row_max, row_sum, weight)
-
-
-def _backward(ctx, grad, *_):
-    options = ctx.reduction, ctx.ignore_index, ctx.label_smoothing, ctx.version
-    return kernel.backward(grad, *ctx.saved_tensors, *options), *(None,) * 6
-
-
 def _double_backward(ctx, *grads):
     raise RuntimeError(
         "cross_entropy has no second derivative; where you need one, use "
@@ -101,5 +88,13 @@ def _double_backward(ctx, *grads):
 
 kernel.register_autocast("infer")
 kernel.register_autocast("forward")
-_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+_forward = kernel.register_autograd(
+    "forward",
+    """
+    x = backward(
+        grad, x, target, max, sum, weight, reduction, ignore_index, label_smoothing, version
+    )
+    """,
+    infer="infer",
+)
 kernel.register_autograd("backward", _double_backward)

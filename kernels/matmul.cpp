@@ -47,6 +47,23 @@ void check_w(const Tensor& x, const Tensor& w, int64_t act) {
     }
 }
 
+void check_inputs(const Tensor& x, const Tensor& w, int64_t act) {
+    check_first(x, "x");
+    check_rank(x, "x");
+    check_like(w, "w", x, "x");
+    check_act(act);
+    check_w(x, w, act);
+}
+
+int64_t units_of(const Tensor& w, int64_t act) {
+    return act == kSwiglu ? w.size(-2) / 2 : w.size(-2);
+}
+
+// Where act is none, y has all that backward needs of z.
+Shape shape_of_z(const Tensor& x, const Tensor& w, int64_t act) {
+    return act == kNone ? Shape{0} : with_cols(x, w.size(-2));
+}
+
 // ---- matrices in memory
 
 // The stride of the first dimensions of t counted as one, of which those of size 1 have none; or
@@ -104,12 +121,8 @@ struct Matrices {
 Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
                    std::optional<Tensor> residual, double scale, int64_t act, int64_t version,
                    Tensor* z) {
-    check_first(x, "x");
-    check_rank(x, "x");
-    check_like(w, "w", x, "x");
-    check_act(act);
-    check_w(x, w, act);
-    const int64_t wide = w.size(-2), units = act == kSwiglu ? wide / 2 : wide;
+    check_inputs(x, w, act);
+    const int64_t wide = w.size(-2), units = units_of(w, act);
     if (bias) {
         check_like(*bias, "bias", x, "x");
         check_shape(*bias, "bias", x, "x", {wide});
@@ -123,7 +136,7 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
     check_version(version, kVersions);
     OnDeviceOf device(x);
     Tensor y = new_of_shape(x, with_cols(x, units));
-    if (z) *z = new_of_shape(x, act == kNone ? Shape{0} : with_cols(x, wide));
+    if (z) *z = new_of_shape(x, shape_of_z(x, w, act));
     if (y.numel() == 0) return y;
     const Matrices of_x(x, is_for_all(w)), of_w(w, is_for_all(w));
     for_type_of(x, [&](auto zero) {
@@ -162,19 +175,11 @@ std::tuple<Tensor, Tensor> forward(Tensor x, Tensor w, std::optional<Tensor> bia
 
 // ---- backward
 
+// Of z [..., wide], from that of act(z) [..., units].
 Tensor gradient_of_z(Tensor grad, Tensor z, int64_t act) {
-    check_first(z, "z");
-    check_rank(z, "z");
-    check_act(act);
-    check_like(grad, "grad", z, "z");
-    const int64_t units = act == kSwiglu ? z.size(-1) / 2 : z.size(-1);
-    if (act == kSwiglu && z.size(-1) % 2 != 0) {
-        fail("z has shape ", shape_name(z), "; wanted is an even number of columns for swiglu");
-    }
-    check_shape(grad, "grad", z, "z", with_cols(z, units));
-    OnDeviceOf device(z);
     grad = packed(grad);
     z = packed(z);
+    OnDeviceOf device(z);
     Tensor dz = new_like(z);
     const Rows shape(grad);
     for_type_of(z, [&](auto zero) {
@@ -187,10 +192,8 @@ Tensor gradient_of_z(Tensor grad, Tensor z, int64_t act) {
 
 // The sums of dz [..., wide] over all but the last dimension: [wide].
 Tensor bias_gradient(Tensor dz) {
-    check_first(dz, "dz");
-    check_rank(dz, "dz");
-    OnDeviceOf device(dz);
     dz = packed(dz);
+    OnDeviceOf device(dz);
     const Rows shape(dz);
     Tensor db = new_of_shape(dz, {shape.cols});
     const int64_t shares = matmul_shares(shape.rows, shape.cols);
@@ -203,20 +206,48 @@ Tensor bias_gradient(Tensor dz) {
     return db;
 }
 
+Tensor transposed(const Tensor& t) { return torch::stable::transpose(t, -2, -1); }
+
+// t [..., cols] as one matrix.
+Tensor all_rows(const Tensor& t) {
+    return torch::stable::view(packed(t), {Rows(t).rows, t.size(-1)});
+}
+
+// The gradients of x, w and bias; no elements where one is not needed. z: of forward.
+std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Tensor z, double scale,
+                                            int64_t act, bool needs_x, bool needs_w,
+                                            bool needs_bias, int64_t version) {
+    check_inputs(x, w, act);
+    check_version(version, kVersions);
+    check_like(grad, "grad", x, "x");
+    check_shape(grad, "grad", x, "x", with_cols(x, units_of(w, act)));
+    check_like(z, "z", x, "x");
+    check_shape(z, "z", x, "x", shape_of_z(x, w, act));
+    const Tensor dz = act == kNone ? grad : gradient_of_z(grad, z, act);
+    const auto product = [&](const Tensor& a, const Tensor& b) {
+        return run_forward(a, b, std::nullopt, std::nullopt, scale, kNone, version, nullptr);
+    };
+    const Tensor none = new_of_shape(grad, {0});
+    Tensor dw = none;
+    if (needs_w && is_for_all(w)) dw = product(transposed(all_rows(dz)), transposed(all_rows(x)));
+    if (needs_w && !is_for_all(w)) dw = product(transposed(dz), transposed(x));
+    return {needs_x ? product(dz, transposed(w)) : none, dw, needs_bias ? bias_gradient(dz) : none};
+}
+
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "infer(Tensor x, Tensor w, Tensor? bias, Tensor? residual, float scale, int act,"
         " int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor w, Tensor? bias, Tensor? residual, float scale, int act,"
-        " int version) -> (Tensor, Tensor)");
-    m.def("gradient_of_z(Tensor grad, Tensor z, int act) -> Tensor");
-    m.def("bias_gradient(Tensor dz) -> Tensor");
+        " int version) -> (Tensor y, Tensor z)");
+    m.def(
+        "backward(Tensor grad, Tensor x, Tensor w, Tensor z, float scale, int act, bool needs_x,"
+        " bool needs_w, bool needs_bias, int version) -> (Tensor dx, Tensor dw, Tensor dbias)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("infer", TORCH_BOX(&infer));
     m.impl("forward", TORCH_BOX(&forward));
-    m.impl("gradient_of_z", TORCH_BOX(&gradient_of_z));
-    m.impl("bias_gradient", TORCH_BOX(&bias_gradient));
+    m.impl("backward", TORCH_BOX(&backward));
 }
