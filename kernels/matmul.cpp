@@ -119,8 +119,8 @@ struct Matrices {
 
 // z: null, or where scale * x w^T + bias goes.
 Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
-                   std::optional<Tensor> residual, double scale, int64_t act, int64_t version,
-                   Tensor* z) {
+                   std::optional<Tensor> residual, double scale, int64_t act, bool tf32,
+                   int64_t version, Tensor* z) {
     check_inputs(x, w, act);
     const int64_t wide = w.size(-2), units = units_of(w, act);
     if (bias) {
@@ -153,23 +153,24 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
             units,
             of_x.cols,
             Acc<T>(scale),
-            Act(act)};
+            Act(act),
+            tf32};
         check_launch(matmul_forward<T>(product, version, device.stream));
     });
     return y;
 }
 
 Tensor infer(Tensor x, Tensor w, std::optional<Tensor> bias, std::optional<Tensor> residual,
-             double scale, int64_t act, int64_t version) {
-    return run_forward(x, w, bias, residual, scale, act, version, nullptr);
+             double scale, int64_t act, bool tf32, int64_t version) {
+    return run_forward(x, w, bias, residual, scale, act, tf32, version, nullptr);
 }
 
 // Besides y: z [..., wide] for backward; with act none it has no elements.
 std::tuple<Tensor, Tensor> forward(Tensor x, Tensor w, std::optional<Tensor> bias,
                                    std::optional<Tensor> residual, double scale, int64_t act,
-                                   int64_t version) {
+                                   bool tf32, int64_t version) {
     Tensor z;
-    Tensor y = run_forward(x, w, bias, residual, scale, act, version, &z);
+    Tensor y = run_forward(x, w, bias, residual, scale, act, tf32, version, &z);
     return {y, z};
 }
 
@@ -216,7 +217,7 @@ Tensor all_rows(const Tensor& t) {
 // The gradients of x, w and bias; no elements where one is not needed. z: of forward.
 std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Tensor z, double scale,
                                             int64_t act, bool needs_x, bool needs_w,
-                                            bool needs_bias, int64_t version) {
+                                            bool needs_bias, bool tf32, int64_t version) {
     check_inputs(x, w, act);
     check_version(version, kVersions);
     check_like(grad, "grad", x, "x");
@@ -225,7 +226,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Ten
     check_shape(z, "z", x, "x", shape_of_z(x, w, act));
     const Tensor dz = act == kNone ? grad : gradient_of_z(grad, z, act);
     const auto product = [&](const Tensor& a, const Tensor& b) {
-        return run_forward(a, b, std::nullopt, std::nullopt, scale, kNone, version, nullptr);
+        return run_forward(a, b, std::nullopt, std::nullopt, scale, kNone, tf32, version, nullptr);
     };
     const Tensor none = new_of_shape(grad, {0});
     Tensor dw = none;
@@ -237,13 +238,14 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Ten
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "infer(Tensor x, Tensor w, Tensor? bias, Tensor? residual, float scale, int act,"
-        " int version) -> Tensor");
+        " bool tf32, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor w, Tensor? bias, Tensor? residual, float scale, int act,"
-        " int version) -> (Tensor y, Tensor z)");
+        " bool tf32, int version) -> (Tensor y, Tensor z)");
     m.def(
         "backward(Tensor grad, Tensor x, Tensor w, Tensor z, float scale, int act, bool needs_x,"
-        " bool needs_w, bool needs_bias, int version) -> (Tensor dx, Tensor dw, Tensor dbias)");
+        " bool needs_w, bool needs_bias, bool tf32, int version) -> (Tensor dx, Tensor dw, Tensor "
+        "dbias)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {

@@ -210,7 +210,9 @@ __global__ void column_sums(const From* from, T* to, int64_t rows, int64_t cols,
 // By tensor cores, in the version asked for or one before it that can; false if none can.
 template <class T>
 bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) {
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (std::is_same_v<T, float>) {
+        return p.tf32 && version >= kMma && launch_mma(p, stream);
+    } else if constexpr (sizeof(T) == 2) {
         if (version == kStores && launch_few_rows<FewRows<T, 16>>(p, stream)) return true;
         if (version == kStores && launch_few_rows<FewRows<T, 64>>(p, stream)) return true;
         if (version >= kWgmma && launch_wgmma(p, version - kWgmma, stream)) return true;

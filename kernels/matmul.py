@@ -27,6 +27,7 @@ def matmul(
     act: str = "none",
     scale: float = 1.0,
     *,
+    tf32: bool = False,
     version: str = VERSIONS[-1],
 ) -> Tensor:
     """act(scale * x w^T + bias) + residual for x [..., cols] and w [units, cols].
@@ -41,7 +42,11 @@ def matmul(
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Sums are float (double for
     double), the result is rounded once. float16 and bfloat16 are multiplied by tensor cores where
-    rows of x and w, or their columns, begin on multiples of 16 bytes; float32 never is.
+    rows of x and w, or their columns, begin on multiples of 16 bytes.
+
+    tf32: float32 may be rounded to 10 bits behind the point, to the nearest, and then is multiplied
+    by tensor cores, too, in every version from "mma" on; gradients likewise. Products of other
+    types, and where tensor cores cannot read x and w, are as they are without.
 
     Gradients have the same bits on every run. Those of act "none" have gradients of every order;
     of the others a second derivative raises RuntimeError.
@@ -52,7 +57,7 @@ def matmul(
     if act not in ACTS:
         raise ValueError(f"act is {act!r}; wanted is one of {', '.join(ACTS)}")
     number = version_number(version, VERSIONS)
-    return _forward(x, w, bias, residual, scale, ACTS.index(act), number)
+    return _forward(x, w, bias, residual, scale, ACTS.index(act), tf32, number)
 
 
 def _units(w: Tensor, act: int) -> int:
@@ -60,18 +65,18 @@ def _units(w: Tensor, act: int) -> int:
 
 
 @kernel.register_fake("infer")
-def _(x, w, bias, residual, scale, act, version):
+def _(x, w, bias, residual, scale, act, tf32, version):
     return x.new_empty((*x.shape[:-1], _units(w, act)))
 
 
 @kernel.register_fake("forward")
-def _(x, w, bias, residual, scale, act, version):
+def _(x, w, bias, residual, scale, act, tf32, version):
     z = (*x.shape[:-1], w.shape[-2]) if act else (0,)
     return x.new_empty((*x.shape[:-1], _units(w, act))), x.new_empty(z)
 
 
 @kernel.register_fake("backward")
-def _(grad, x, w, z, scale, act, needs_x, needs_w, needs_bias, version):
+def _(grad, x, w, z, scale, act, needs_x, needs_w, needs_bias, tf32, version):
     return (
         x.new_empty(x.shape if needs_x else 0),
         w.new_empty(w.shape if needs_w else 0),
@@ -80,7 +85,7 @@ def _(grad, x, w, z, scale, act, needs_x, needs_w, needs_bias, version):
 
 
 def _save_backward(ctx, inputs, output):
-    grad, x, w, _, ctx.scale, ctx.act, *ctx.needed, ctx.version = inputs
+    grad, x, w, _, ctx.scale, ctx.act, *ctx.needed, ctx.tf32, ctx.version = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(grad, x, w)
 
@@ -97,7 +102,7 @@ def _double_backward(ctx, of_dx, of_dw, of_dbias):
     of_grad, of_x, of_w = [], None, None
 
     def product(a: Tensor, b: Tensor) -> Tensor:
-        return _forward(a, b, None, None, ctx.scale, 0, ctx.version)
+        return _forward(a, b, None, None, ctx.scale, 0, ctx.tf32, ctx.version)
 
     needs_dx, needs_dw, needs_dbias = ctx.needed
     if needs_dx and of_dx is not None:
@@ -108,7 +113,7 @@ def _double_backward(ctx, of_dx, of_dw, of_dbias):
         of_x = product(grad, of_dw.mT)
     if needs_dbias and of_dbias is not None:
         of_grad.append(of_dbias.expand_as(grad))
-    return sum(of_grad) if of_grad else None, of_x, of_w, *(None,) * 7
+    return sum(of_grad) if of_grad else None, of_x, of_w, *(None,) * 8
 
 
 def _rows(t: Tensor) -> Tensor:
@@ -120,7 +125,7 @@ _forward = kernel.register_autograd(
     "forward",
     """
     x, w, bias = backward(
-        grad, x, w, z, scale, act, needs_x, needs_w, needs_bias, version
+        grad, x, w, z, scale, act, needs_x, needs_w, needs_bias, tf32, version
     )
     residual = grad
     """,
