@@ -415,6 +415,7 @@ def assert_close_to_pytorch(
     for name in truth:
         allowed = 3 * error(bar[name], truth[name]) + 4 * half_ulp(largest(truth[name]), dtype)
         off = error(got[name], truth[name])
+        assert got[name].dtype == dtype, name
         shape = tuple(inputs[case.first].shape)
         assert off <= allowed, (
             f"{name} of {shape} is off by {off:.3g}; {allowed:.3g} is allowed\n"
