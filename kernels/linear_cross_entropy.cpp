@@ -26,9 +26,7 @@ cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool
 constexpr int64_t kWhole = 0;     // the version with one chunk
 constexpr int64_t kChunks = 16;   // of the classes, in the other one, and one more of the rest
 constexpr int64_t kMultiple = 8;  // rows of so many logits begin on multiples of 16 bytes
-// Classes of a chunk, at least: products of fewer would not keep a GPU busy. The simulator is slow
-// enough to be busy with the fewest.
-constexpr int64_t kLeast = PLAYGROUND_CUDA ? 256 : kMultiple;
+constexpr int64_t kLeast = 128;   // classes of a chunk: as many as a tile of the products has
 
 // A chunk is `width` classes from `first` on. The classes that are left over from a multiple of
 // kMultiple have a chunk of their own: matmul's kernels for tensor cores take the others. Of no

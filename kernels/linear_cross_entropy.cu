@@ -34,8 +34,8 @@ struct Statistics {
 constexpr int kRowThreads = 256, kBlockThreads = 128;  // of a row at most; of a block at least
 
 inline dim3 block_of(int64_t width, int V) {
-    const int64_t wanted = round_up_to_warps(ceil_div<int64_t>(width, 2 * V));
-    const int threads = smaller<int64_t>(wanted, kRowThreads);
+    int threads = kWarp;
+    while (threads < kRowThreads && threads * 2 * V < width) threads *= 2;
     return dim3(threads, threads < kBlockThreads ? kBlockThreads / threads : 1);
 }
 
