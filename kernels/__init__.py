@@ -25,6 +25,22 @@ def check_int64(value: object, name: str, otherwise: str = "") -> None:
         raise ValueError(f"{name} is {value!r}; wanted is {wanted}")
 
 
+REDUCTIONS = ("none", "mean", "sum")  # of losses, by the numbers of cross_entropy_checks.h
+
+
+def reduction_number(reduction: str, ignore_index: int, label_smoothing: float) -> int:
+    """The number by which the bindings know a reduction, when the options of a loss are right.
+
+    Raises ValueError for a reduction, an ignore_index or a label_smoothing that there is not.
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction is {reduction!r}; wanted is one of {', '.join(REDUCTIONS)}")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing is {label_smoothing!r}; wanted is a number from 0 to 1")
+    check_int64(ignore_index, "ignore_index")
+    return REDUCTIONS.index(reduction)
+
+
 def no_second_derivative(op: str) -> Tensor:
     """Stands where somebody may write one: raises RuntimeError."""
     raise RuntimeError(

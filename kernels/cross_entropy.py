@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import check_int64, version_number
+from kernels import reduction_number, version_number
 
 kernel = jitload.load("cross_entropy")
 VERSIONS = ("naive", "online", "vector", "warp")
-REDUCTIONS = ("none", "mean", "sum")
 
 
 def cross_entropy(
@@ -48,13 +47,8 @@ def cross_entropy(
 
     Source: Szegedy et al., "Rethinking the Inception Architecture", 2016 (label smoothing).
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction is {reduction!r}; wanted is one of {', '.join(REDUCTIONS)}")
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"label_smoothing is {label_smoothing!r}; wanted is a number from 0 to 1")
-    check_int64(ignore_index, "ignore_index")
+    how = reduction_number(reduction, ignore_index, label_smoothing)
     number = version_number(version, VERSIONS)
-    how = REDUCTIONS.index(reduction)
     return _forward(x, target, how, ignore_index, label_smoothing, check, number)
 
 

@@ -249,6 +249,7 @@ cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, in
 
 // Blocks that share the rows of each column.
 int64_t matmul_shares(int64_t rows, int64_t cols) {
+    if (cols == 0) return 1;
     const int64_t across = ceil_div<int64_t>(cols, kWarp);
     const int64_t wanted = ceil_div<int64_t>(4 * multiprocessors(), across);
     return smaller<int64_t>(wanted, ceil_div<int64_t>(rows, 4 * kSumRows));

@@ -222,6 +222,13 @@ def test_only_the_products_that_are_asked_for():
     torch.testing.assert_close(got[0], x.sum(0).expand(3, 8))
 
 
+def test_of_no_units():
+    given = {"x": torch.randn(3, 8, device=DEVICE), "w": torch.zeros(0, 8, device=DEVICE)}
+    got = outcome(matmul, given | {"bias": torch.zeros(0, device=DEVICE)})
+    assert got["y"].shape == (3, 0)
+    assert torch.equal(got["dx"], torch.zeros_like(given["x"]))
+
+
 # ---- errors
 
 

@@ -1,0 +1,124 @@
+"""linear_cross_entropy: the cross entropy of x w^T + bias, with few of these logits in memory."""
+
+import torch
+from torch import Tensor
+
+import jitload
+from kernels import matmul, reduction_number, version_number
+
+kernel = jitload.load("linear_cross_entropy")
+VERSIONS = ("whole", "chunks")
+
+# The products are matmul's: the binding calls these two ops, which call the newest build of matmul.
+_matmul = torch.library.Library("linear_cross_entropy", "FRAGMENT")
+_matmul.define("product(Tensor x, Tensor w, Tensor? bias) -> Tensor")
+_matmul.define("column_sums(Tensor t) -> Tensor")
+
+
+def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    best = len(matmul.VERSIONS) - 1
+    return matmul.kernel.infer(x, w, bias, None, 1.0, matmul.ACTS.index("none"), best)
+
+
+def _column_sums(t: Tensor) -> Tensor:
+    return matmul.kernel.bias_gradient(t)
+
+
+_matmul.impl("product", _product, "CompositeExplicitAutograd")
+_matmul.impl("column_sums", _column_sums, "CompositeExplicitAutograd")
+
+
+def linear_cross_entropy(
+    x: Tensor,
+    w: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    *,
+    check: bool = True,
+    version: str = VERSIONS[-1],
+) -> Tensor:
+    """cross_entropy of the logits x w^T + bias, for x [..., cols] and w [classes, cols].
+
+    x, w, bias  float64, float32, float16 or bfloat16, all of one type; bias is [classes]
+    target      int64 [...]: for each row of x a class from 0 to classes - 1, or ignore_index
+
+    reduction, ignore_index, label_smoothing and check are those of cross_entropy, and so are the
+    result and what a target out of range does.
+
+    The logits are in memory for a sixteenth of the classes at a time, each rounded once, and are
+    computed again in the backward pass. There the gradient of a chunk takes their place; the rows
+    of w get theirs from one product, rounded once, and x gets the sum of the chunks' products,
+    which is float (double for double). Gradients have the same bits on every run, and only those
+    that are asked for are computed. There is no second derivative: asking for one raises
+    RuntimeError. version="whole" has all logits in memory at once.
+
+    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
+    ValueError for a reduction, a label_smoothing, an ignore_index or a version that there is not.
+
+    Source: Wijmans et al., "Cut your losses in large-vocabulary language models", 2024.
+    """
+    how = reduction_number(reduction, ignore_index, label_smoothing)
+    number = version_number(version, VERSIONS)
+    return _forward(x, w, target, bias, how, ignore_index, label_smoothing, check, number)
+
+
+@kernel.register_fake("infer")
+def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, version):
+    return x.new_empty(target.shape if reduction == 0 else ())
+
+
+@kernel.register_fake("forward")
+def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, version):
+    sums = torch.promote_types(x.dtype, torch.float32)
+    return (
+        x.new_empty(target.shape if reduction == 0 else ()),
+        x.new_empty(target.shape, dtype=sums),
+        x.new_empty(target.shape, dtype=sums),
+        x.new_empty(int(reduction == 1), dtype=sums),
+    )
+
+
+@kernel.register_fake("backward")
+def _(grad, x, w, target, bias, row_max, row_sum, weight, *options):
+    *_, wants_x, wants_w, wants_bias, _ = options
+    return (
+        x.new_empty(x.shape if wants_x else 0),
+        w.new_empty(w.shape if wants_w else 0),
+        w.new_empty(w.shape[:1] if wants_bias else 0),
+    )
+
+
+def _save(ctx, inputs, output):
+    x, w, target, bias, *options, _, ctx.version = inputs
+    _, row_max, row_sum, weight = output
+    ctx.options = options
+    ctx.mark_non_differentiable(row_max, row_sum, weight)
+    ctx.set_materialize_grads(False)  # zeros for these would be three launches
+    ctx.save_for_backward(x, w, target, bias, row_max, row_sum, weight)
+
+
+def _backward(ctx, grad, *_):
+    wants_x, wants_w, _, wants_bias, *_ = wants = ctx.needs_input_grad
+    given = grad, *ctx.saved_tensors, *ctx.options
+    dx, dw, db = kernel.backward(*given, wants_x, wants_w, wants_bias, ctx.version)
+    gradients = (
+        gradient if wanted else None
+        for gradient, wanted in zip((dx, dw, None, db), wants, strict=False)
+    )
+    return *gradients, *(None,) * 5
+
+
+def _double_backward(ctx, *grads):
+    raise RuntimeError(
+        "linear_cross_entropy has no second derivative; where you need one, use "
+        "torch.nn.functional.cross_entropy(torch.nn.functional.linear(x, w, bias), target)"
+    )
+
+
+kernel.register_autocast("infer")
+kernel.register_autocast("forward")
+_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+kernel.register_autograd("backward", _double_backward)
