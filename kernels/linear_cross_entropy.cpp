@@ -1,4 +1,6 @@
 // Binding of linear_cross_entropy: schema, checks, allocation, launches, chunk by chunk.
+#include <array>
+
 #include "cross_entropy_checks.h"
 
 constexpr int64_t kVersions = 2;  // as many as VERSIONS of linear_cross_entropy.py has
@@ -64,34 +66,31 @@ struct Chunk {
 
 // ---- products, by the kernels of matmul: linear_cross_entropy.py has defined these two ops
 
-template <class... Arguments>
-Tensor call(const char* op, const Arguments&... arguments) {
+template <size_t results, class... Arguments>
+std::array<Tensor, results> call(const char* op, const Arguments&... arguments) {
     StableIValue stack[] = {torch::stable::detail::from(arguments)...};
+    static_assert(results <= sizeof...(arguments), "results take the places of arguments");
     if (torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS) {
         fail(std::string(op), " failed, a call of matmul's kernels; stderr has the reason");
     }
-    return torch::stable::detail::to<Tensor>(stack[0]);
+    std::array<Tensor, results> made;
+    for (size_t i = 0; i < results; ++i) made[i] = torch::stable::detail::to<Tensor>(stack[i]);
+    return made;
 }
 
 // x w^T + bias
-Tensor product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias = {}) {
-    return call("linear_cross_entropy::product", x, w, bias);
+Tensor product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias) {
+    return call<1>("linear_cross_entropy::product", x, w, bias)[0];
 }
 
-Tensor column_sums(const Tensor& t) { return call("linear_cross_entropy::column_sums", t); }
-
-// t, which is contiguous, as one matrix.
-Tensor as_matrix(const Tensor& t) {
-    const Rows shape(t);
-    const int64_t sizes[] = {shape.rows, shape.cols}, strides[] = {shape.cols, 1};
-    AtenTensorHandle made;
-    if (aoti_torch__reinterpret_tensor(t.get(), 2, sizes, strides, 0, &made) != TORCH_SUCCESS) {
-        fail("PyTorch gave no view of a tensor");
-    }
-    return Tensor(made);
+// The gradients of x, w and bias; [0] where one is not needed.
+struct Needs {
+    bool x, w, bias;
+};
+std::array<Tensor, 3> gradients(const Tensor& grad, const Tensor& x, const Tensor& w,
+                                const Needs& needs) {
+    return call<3>("linear_cross_entropy::gradients", grad, x, w, needs.x, needs.w, needs.bias);
 }
-
-Tensor transposed(const Tensor& matrix) { return torch::stable::transpose(matrix, 0, 1); }
 
 // ---- what both directions check and know
 
@@ -219,7 +218,7 @@ void place(Tensor& all, const Tensor& part, const Chunk& chunk, cudaStream_t str
 std::tuple<Tensor, Tensor, Tensor> backward(
     Tensor grad, Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, Tensor max,
     Tensor sum, Tensor weight, int64_t reduction, int64_t ignore_index, double label_smoothing,
-    bool wants_x, bool wants_w, bool wants_bias, int64_t version) {
+    bool needs_x, bool needs_w, bool needs_bias, int64_t version) {
     Problem p = {x, w, target, bias, reduction, ignore_index, label_smoothing, version};
     p.check();
     check_like(grad, "grad", x, "x");
@@ -234,7 +233,6 @@ std::tuple<Tensor, Tensor, Tensor> backward(
     grad = packed(grad);
     max = packed(max);
     sum = packed(sum);
-    const Tensor of_x = wants_w ? transposed(as_matrix(packed(x))) : x;
     SumOfChunks dx = {new_of_shape(x, {0})};
     Tensor dw = new_of_shape(x, {0}), db = new_of_shape(x, {0});
     Chunk chunk(p.classes(), version);
@@ -248,11 +246,11 @@ std::tuple<Tensor, Tensor, Tensor> backward(
                 in<A>(weight), p.rows(), chunk.width, chunk.first, p.classes(), reduction,
                 ignore_index, label_smoothing, device.stream));
         });
-        if (wants_x) dx.add(chunk, product(logits, transposed(chunk.of(w))), device.stream);
-        if (wants_w) {
-            place(dw, product(transposed(as_matrix(logits)), of_x), chunk, device.stream);
-        }
-        if (wants_bias) place(db, column_sums(logits), chunk, device.stream);
+        const auto [of_x, of_w, of_bias] =
+            gradients(logits, x, chunk.of(w), {needs_x, needs_w, needs_bias});
+        if (needs_x) dx.add(chunk, of_x, device.stream);
+        if (needs_w) place(dw, of_w, chunk, device.stream);
+        if (needs_bias) place(db, of_bias, chunk, device.stream);
     } while (chunk.next());
     return {dx.dx, dw, db};
 }
@@ -263,11 +261,12 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         " float label_smoothing, bool check, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor w, Tensor target, Tensor? bias, int reduction, int ignore_index,"
-        " float label_smoothing, bool check, int version) -> (Tensor, Tensor, Tensor, Tensor)");
+        " float label_smoothing, bool check, int version)"
+        " -> (Tensor loss, Tensor max, Tensor sum, Tensor weight)");
     m.def(
         "backward(Tensor grad, Tensor x, Tensor w, Tensor target, Tensor? bias, Tensor max,"
         " Tensor sum, Tensor weight, int reduction, int ignore_index, float label_smoothing,"
-        " bool wants_x, bool wants_w, bool wants_bias, int version) -> (Tensor, Tensor, Tensor)");
+        " bool needs_x, bool needs_w, bool needs_bias, int version) -> (Tensor, Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {

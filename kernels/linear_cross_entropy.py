@@ -12,20 +12,28 @@ VERSIONS = ("whole", "chunks")
 # The products are matmul's: the binding calls these two ops, which call the newest build of matmul.
 _matmul = torch.library.Library("linear_cross_entropy", "FRAGMENT")
 _matmul.define("product(Tensor x, Tensor w, Tensor? bias) -> Tensor")
-_matmul.define("column_sums(Tensor t) -> Tensor")
+_matmul.define(
+    "gradients(Tensor grad, Tensor x, Tensor w, bool needs_x, bool needs_w, bool needs_bias)"
+    " -> (Tensor, Tensor, Tensor)"
+)
 
 
 def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     best = len(matmul.VERSIONS) - 1
-    return matmul.kernel.infer(x, w, bias, None, 1.0, matmul.ACTS.index("none"), best)
+    return matmul.kernel.infer(x, w, bias, None, 1.0, matmul.ACTS.index("none"), False, best)
 
 
-def _column_sums(t: Tensor) -> Tensor:
-    return matmul.kernel.bias_gradient(t)
+def _gradients(grad: Tensor, x: Tensor, w: Tensor, *needs: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Of x, w and bias."""
+    best = len(matmul.VERSIONS) - 1
+    z = x.new_empty(0)
+    return matmul.kernel.backward(
+        grad, x, w, z, 1.0, matmul.ACTS.index("none"), *needs, False, best
+    )
 
 
 _matmul.impl("product", _product, "CompositeExplicitAutograd")
-_matmul.impl("column_sums", _column_sums, "CompositeExplicitAutograd")
+_matmul.impl("gradients", _gradients, "CompositeExplicitAutograd")
 
 
 def linear_cross_entropy(
@@ -83,32 +91,12 @@ def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, versi
 
 @kernel.register_fake("backward")
 def _(grad, x, w, target, bias, row_max, row_sum, weight, *options):
-    *_, wants_x, wants_w, wants_bias, _ = options
+    *_, needs_x, needs_w, needs_bias, _ = options
     return (
-        x.new_empty(x.shape if wants_x else 0),
-        w.new_empty(w.shape if wants_w else 0),
-        w.new_empty(w.shape[:1] if wants_bias else 0),
+        x.new_empty(x.shape if needs_x else 0),
+        w.new_empty(w.shape if needs_w else 0),
+        w.new_empty(w.shape[:1] if needs_bias else 0),
     )
-
-
-def _save(ctx, inputs, output):
-    x, w, target, bias, *options, _, ctx.version = inputs
-    _, row_max, row_sum, weight = output
-    ctx.options = options
-    ctx.mark_non_differentiable(row_max, row_sum, weight)
-    ctx.set_materialize_grads(False)  # zeros for these would be three launches
-    ctx.save_for_backward(x, w, target, bias, row_max, row_sum, weight)
-
-
-def _backward(ctx, grad, *_):
-    wants_x, wants_w, _, wants_bias, *_ = wants = ctx.needs_input_grad
-    given = grad, *ctx.saved_tensors, *ctx.options
-    dx, dw, db = kernel.backward(*given, wants_x, wants_w, wants_bias, ctx.version)
-    gradients = (
-        gradient if wanted else None
-        for gradient, wanted in zip((dx, dw, None, db), wants, strict=False)
-    )
-    return *gradients, *(None,) * 5
 
 
 def _double_backward(ctx, *grads):
@@ -120,5 +108,14 @@ def _double_backward(ctx, *grads):
 
 kernel.register_autocast("infer")
 kernel.register_autocast("forward")
-_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+_forward = kernel.register_autograd(
+    "forward",
+    """
+    x, w, bias = backward(
+        grad, x, w, target, bias, max, sum, weight, reduction, ignore_index, label_smoothing,
+        needs_x, needs_w, needs_bias, version
+    )
+    """,
+    infer="infer",
+)
 kernel.register_autograd("backward", _double_backward)

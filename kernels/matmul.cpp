@@ -11,8 +11,8 @@ cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, in
                                  int64_t act, cudaStream_t stream);
 int64_t matmul_shares(int64_t rows, int64_t cols);
 template <class T>
-cudaError_t matmul_bias_gradient(const T* dz, T* db, Acc<T>* parts, int64_t rows, int64_t cols,
-                                 int64_t shares, cudaStream_t stream);
+cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows, int64_t cols,
+                               int64_t shares, cudaStream_t stream);
 
 // The shape of t with so many columns.
 Shape with_cols(const Tensor& t, int64_t cols) {
@@ -191,20 +191,20 @@ Tensor gradient_of_z(Tensor grad, Tensor z, int64_t act) {
     return dz;
 }
 
-// The sums of dz [..., wide] over all but the last dimension: [wide].
-Tensor bias_gradient(Tensor dz) {
-    dz = packed(dz);
-    OnDeviceOf device(dz);
-    const Rows shape(dz);
-    Tensor db = new_of_shape(dz, {shape.cols});
+// The sums of t [..., cols] over all but the last dimension: [cols].
+Tensor column_sums(Tensor t) {
+    t = packed(t);
+    OnDeviceOf device(t);
+    const Rows shape(t);
+    Tensor sums = new_of_shape(t, {shape.cols});
     const int64_t shares = matmul_shares(shape.rows, shape.cols);
-    Tensor parts = new_sums(dz, {shares > 1 ? shares : 0, shape.cols});
-    for_type_of(dz, [&](auto zero) {
+    Tensor parts = new_sums(t, {shares > 1 ? shares : 0, shape.cols});
+    for_type_of(t, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(matmul_bias_gradient<T>(in<T>(dz), out<T>(db), out<Acc<T>>(parts), shape.rows,
-                                             shape.cols, shares, device.stream));
+        check_launch(matmul_column_sums<T>(in<T>(t), out<T>(sums), out<Acc<T>>(parts), shape.rows,
+                                           shape.cols, shares, device.stream));
     });
-    return db;
+    return sums;
 }
 
 Tensor transposed(const Tensor& t) { return torch::stable::transpose(t, -2, -1); }
@@ -232,7 +232,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Ten
     Tensor dw = none;
     if (needs_w && is_for_all(w)) dw = product(transposed(all_rows(dz)), transposed(all_rows(x)));
     if (needs_w && !is_for_all(w)) dw = product(transposed(dz), transposed(x));
-    return {needs_x ? product(dz, transposed(w)) : none, dw, needs_bias ? bias_gradient(dz) : none};
+    return {needs_x ? product(dz, transposed(w)) : none, dw, needs_bias ? column_sums(dz) : none};
 }
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {

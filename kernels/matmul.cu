@@ -256,17 +256,17 @@ int64_t matmul_shares(int64_t rows, int64_t cols) {
 }
 
 template <class T>
-cudaError_t matmul_bias_gradient(const T* dz, T* db, Acc<T>* parts, int64_t rows, int64_t cols,
-                                 int64_t shares, cudaStream_t stream) {
+cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows, int64_t cols,
+                               int64_t shares, cudaStream_t stream) {
     if (cols == 0) return cudaSuccess;
     const unsigned across = ceil_div<int64_t>(cols, kWarp);
     const dim3 block(kWarp, kSumRows);
     if (shares <= 1) {
-        column_sums<<<across, block, 0, stream>>>(dz, db, rows, cols, rows);
+        column_sums<<<across, block, 0, stream>>>(t, sums, rows, cols, rows);
     } else {
         const int64_t share = ceil_div(rows, shares);
-        column_sums<<<dim3(across, shares), block, 0, stream>>>(dz, parts, rows, cols, share);
-        column_sums<<<across, block, 0, stream>>>(parts, db, shares, cols, shares);
+        column_sums<<<dim3(across, shares), block, 0, stream>>>(t, parts, rows, cols, share);
+        column_sums<<<across, block, 0, stream>>>(parts, sums, shares, cols, shares);
     }
     return cudaGetLastError();
 }
@@ -274,5 +274,5 @@ cudaError_t matmul_bias_gradient(const T* dz, T* db, Acc<T>* parts, int64_t rows
 #define INSTANTIATE(T)                                                  \
     template decltype(matmul_forward<T>) matmul_forward<T>;             \
     template decltype(matmul_gradient_of_z<T>) matmul_gradient_of_z<T>; \
-    template decltype(matmul_bias_gradient<T>) matmul_bias_gradient<T>;
+    template decltype(matmul_column_sums<T>) matmul_column_sums<T>;
 FOR_EACH_TYPE(INSTANTIATE)
