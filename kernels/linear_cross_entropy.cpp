@@ -68,7 +68,7 @@ template <class... Arguments>
 Tensor call(const char* op, const Arguments&... arguments) {
     StableIValue stack[] = {torch::stable::detail::from(arguments)...};
     if (torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS) {
-        fail(std::string(op), " failed, a call of matmul's kernels; stderr has the reason");
+        fail(std::string(op), " failed, a call of matmul: call that by itself to see why");
     }
     return torch::stable::detail::to<Tensor>(stack[0]);
 }
