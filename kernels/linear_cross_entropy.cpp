@@ -71,7 +71,7 @@ std::array<Tensor, results> call(const char* op, const Arguments&... arguments) 
     StableIValue stack[] = {torch::stable::detail::from(arguments)...};
     static_assert(results <= sizeof...(arguments), "results take the places of arguments");
     if (torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS) {
-        fail(std::string(op), " failed, a call of matmul's kernels; stderr has the reason");
+        fail(std::string(op), " failed, a call of matmul: call that by itself to see why");
     }
     std::array<Tensor, results> made;
     for (size_t i = 0; i < results; ++i) made[i] = torch::stable::detail::to<Tensor>(stack[i]);

@@ -30,3 +30,14 @@ def cross_entropy(x, target, reduction="mean", ignore_index=-100, label_smoothin
     return liger.LigerCrossEntropyFunction.apply(
         x, target, None, ignore_index, 0.0, label_smoothing, reduction
     )[0]
+
+
+def linear_cross_entropy(
+    x, w, target, bias=None, reduction="mean", ignore_index=-100, label_smoothing=0.0
+):
+    if x.requires_grad or w.requires_grad:
+        # As above: its forward computes all gradients.
+        raise NotImplementedError("Liger-Kernel's linear_cross_entropy has no backward of its own")
+    return liger.LigerFusedLinearCrossEntropyFunction.apply(
+        x, w, target, bias, None, ignore_index, 0.0, label_smoothing, reduction
+    )[0]

@@ -50,6 +50,11 @@ class Case:
         return self.version not in (versions[0], versions[-1])
 
     @property
+    def widest(self) -> int:
+        """Columns that it is tried with, at most: of several products wide rows take minutes."""
+        return 10_000 if self.op.weights and DEVICE.type != "cuda" else 2**20
+
+    @property
     def shapes(self) -> dict[str, str]:
         """Shapes in letters of the tensors that the op takes here: of those no option replaces."""
         return {name: shape for name, shape in self.op.shapes.items() if name not in self.options}
