@@ -102,11 +102,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor q, Tensor k, Ten
                                             Tensor stats, int64_t left, int64_t right, double scale,
                                             int64_t version) {
     check_inputs(q, k, v);
-    check_like(grad, "grad", q, "q");
-    check_same_shape(grad, "grad", q, "q");
-    check_like(y, "y", q, "q");
-    check_same_shape(y, "y", q, "q");
-    check_stats(stats, q);
+    check_outputs(grad, y, stats, q);
     check_options(left, right, version);
     OnDeviceOf device(q);
     y = packed(y);

@@ -38,6 +38,16 @@ inline void check_stats(const Tensor& stats, const Tensor& q) {
     }
 }
 
+// What backward is given besides the inputs of forward.
+inline void check_outputs(const Tensor& grad, const Tensor& y, const Tensor& stats,
+                          const Tensor& q) {
+    check_like(grad, "grad", q, "q");
+    check_same_shape(grad, "grad", q, "q");
+    check_like(y, "y", q, "q");
+    check_same_shape(y, "y", q, "q");
+    check_stats(stats, q);
+}
+
 inline void check_limit(int64_t limit, const char* name) {
     if (limit < -1) fail(name, " is ", limit, "; wanted is a number of keys, or -1 for all");
 }
