@@ -29,7 +29,7 @@ def attention(
     causal: row r sees keys up to r + keys - rows, so that the last row sees the last key, as in
     flash-attn since 2.1. window: how many keys a row sees to the left and to the right of that one,
     -1 for all; causal is a window of (-1, 0), and with one the right side is 0. A row that sees no
-    key gives 0, and has no gradient.
+    key gives 0, and has no gradient. For sequences of different lengths: attention_varlen.
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Sums are floats (doubles for
     double). Any strides between batches, heads and rows are taken as they are: a transposed view of

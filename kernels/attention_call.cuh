@@ -119,7 +119,7 @@ struct Attention {
 struct PackedAttention : Attention {
     static constexpr bool kPacked = true;
     int64_t sequences, tokens, kv_tokens;
-    const int32_t *row_begins, *key_begins;  // [sequences + 1], which increase, up to the tokens
+    const int32_t *row_begins, *key_begins;  // [sequences + 1], none decreases, up to the tokens
     int64_t row_begin, key_begin, padded_begin;  // of a sequence
 
     __host__ __device__ int64_t all_rows() const { return tokens; }

@@ -131,7 +131,7 @@ __device__ int64_t info_at(const Call& a, Place p) {
     return (p.batch * a.heads + p.head) * infos_of_slice(a) + a.padded_row(p.row);
 }
 
-// A warp for each.
+// A warp for each, of up to 256 columns.
 template <class T, class Call>
 __global__ void row_infos(Call whole, const T* g, const T* y, const float* stats, RowInfo* infos) {
     const int64_t number = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
@@ -148,7 +148,7 @@ __global__ void row_infos(Call whole, const T* g, const T* y, const float* stats
         g += a.at(a.g, place);
         y += line * a.cols;
         float delta = 0;
-        for (int c = lane * 8; c < a.cols; c += kWarp * 8) {
+        if (const int c = lane * 8; c < a.cols) {
             const Vec<T, 8> u = load<8>(g + c), w = load<8>(y + c);
             for (int i = 0; i < 8; ++i) delta += float(u[i]) * float(w[i]);
         }

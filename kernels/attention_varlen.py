@@ -37,8 +37,8 @@ def attention_varlen(
     have 0 for a result, and such rows of q, k and v have 0 for a gradient: so a batch may be padded
     to a fixed number of tokens.
     max_seqlen_q, max_seqlen_k: the most rows and keys that a sequence has; None: as many as there
-    are. Without tensor cores max_seqlen_k bounds the memory that backward takes; nothing else
-    depends on them.
+    are. No result depends on them, but without tensor cores max_seqlen_k bounds the memory that
+    backward takes.
 
     The lengths stay on the device, and nothing waits for them: a CUDA graph replays with those that
     are there by then. Where they are wrong, all results are NaN, and nothing is read or written by

@@ -103,13 +103,10 @@ def test_types(version: str, dtype: torch.dtype):
     check(drawn(cols=16, heads=(4, 2), dtype=dtype), version, causal=True, scale=0.3)
 
 
-@each_version
-@pytest.mark.parametrize("cols", [16, 128, pytest.param(256, marks=pytest.mark.slow)])
-def test_the_bits_of_attention(version: str, cols: int):
+def check_bits(inputs: dict[str, Tensor], version: str, **options) -> None:
     """Each sequence has the same bits as by itself: what stands beside it changes nothing."""
-    inputs = drawn(cols=cols, heads=(4, 2), outside=(3, 40))
     grad = gradient_like(inputs["q"])
-    options = {"causal": True, "version": version}
+    options |= {"version": version}
     got = both_ways(lambda **given: attention_varlen(**given, **options), inputs, grad)
     for rows, keys in each_sequence(inputs):
         its = {name: inputs[name][rows if name == "q" else keys].transpose(0, 1) for name in "qkv"}
@@ -119,6 +116,20 @@ def test_the_bits_of_attention(version: str, cols: int):
         for name, want in alone.items():
             of = rows if name in ("y", "dq") else keys
             assert torch.equal(got[name][of], want.transpose(0, 1)), name
+
+
+@each_version
+@pytest.mark.parametrize("cols", [16, 128, pytest.param(256, marks=pytest.mark.slow)])
+def test_the_bits_of_attention(version: str, cols: int):
+    check_bits(drawn(cols=cols, heads=(4, 2), outside=(3, 40)), version, causal=True)
+
+
+@each_version
+@pytest.mark.parametrize("cols", [64, pytest.param(128, marks=pytest.mark.slow)])
+def test_several_tiles(version: str, cols: int):
+    """The largest tiles have 192 rows."""
+    inputs = drawn((200, 3, 250), (270, 150, 66), cols)
+    check_bits(inputs, version, window=(180, 70))
 
 
 @settings(max_examples=12, deadline=None)
