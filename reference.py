@@ -437,6 +437,33 @@ def attention_decode(
     return torch.stack(sequences) if sequences else torch.empty_like(q)
 
 
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """attention of each sequence by itself: q [tokens, heads, cols], k and v [tokens, heads, cols].
+
+    Sequence i has the rows of q from cu_seqlens_q[i] on and before cu_seqlens_q[i + 1], and its
+    keys alike; rows of none are 0. (It is not among the OPS: those are drawn without lengths.)
+    """
+    rows, keys = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    heads_first = [t.transpose(0, 1) for t in (q, k, v)]
+    sequences = [torch.zeros_like(q[: rows[0]])]
+    for i in range(len(rows) - 1):
+        of_rows, of_keys = slice(rows[i], rows[i + 1]), slice(keys[i], keys[i + 1])
+        its = (t[:, of] for t, of in zip(heads_first, (of_rows, of_keys, of_keys), strict=True))
+        sequences.append(attention(*its, causal, window, scale).transpose(0, 1))
+    return torch.cat([*sequences, torch.zeros_like(q[rows[-1] :])])
+
+
 @op({}, {"interleaved": True}, cos="rows cols", sin="rows cols", qkv="rows 8cols")
 def rope(
     qkv: Tensor,

@@ -41,6 +41,28 @@ def reduction_number(reduction: str, ignore_index: int, label_smoothing: float) 
     return REDUCTIONS.index(reduction)
 
 
+def attention_limits(causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:
+    """How many keys a row of attention sees on either side; -1 for all.
+
+    Raises ValueError if the window is not one.
+    """
+    left, right = -1, -1
+    if window is not None:
+        try:
+            left, right = (int(side) for side in window)
+        except (TypeError, ValueError):
+            left = -2
+    if min(left, right) < -1:
+        raise ValueError(f"window is {window!r}; wanted are two ints, -1 for no limit")
+    return left, 0 if causal else right
+
+
+def attention_scale(q: Tensor) -> float:
+    """What attention multiplies its scores by unless it is told otherwise: 1 / sqrt(cols)."""
+    cols = q.shape[-1] if isinstance(q, Tensor) and q.dim() else 1
+    return max(cols, 1) ** -0.5
+
+
 def no_second_derivative(op: str) -> Tensor:
     """Stands where somebody may write one: raises RuntimeError."""
     raise RuntimeError(
