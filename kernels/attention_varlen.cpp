@@ -171,7 +171,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "forward(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k,"
         " int max_seqlen_q, int max_seqlen_k, int left, int right, float scale, int version)"
-        " -> (Tensor, Tensor)");
+        " -> (Tensor y, Tensor stats)");
     m.def(
         "backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor y, Tensor stats,"
         " Tensor cu_seqlens_q, Tensor cu_seqlens_k, int max_seqlen_q, int max_seqlen_k, int left,"

@@ -99,18 +99,6 @@ def _(grad, q, k, v, y, stats, *others):
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _save(ctx, inputs, output):
-    q, k, v, cu_seqlens_q, cu_seqlens_k, *ctx.options = inputs
-    y, stats = output
-    ctx.mark_non_differentiable(stats)
-    ctx.set_materialize_grads(False)  # zeros for it would be a launch
-    ctx.save_for_backward(q, k, v, y, stats, cu_seqlens_q, cu_seqlens_k)
-
-
-def _backward(ctx, grad, grad_stats):
-    return *kernel.backward(grad, *ctx.saved_tensors, *ctx.options), *[None] * 8
-
-
 def _double_backward(ctx, *grads):
     raise RuntimeError(
         "attention_varlen has no second derivative; where you need one, use "
@@ -120,5 +108,14 @@ def _double_backward(ctx, *grads):
 
 kernel.register_autocast("infer")
 kernel.register_autocast("forward")
-_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+_forward = kernel.register_autograd(
+    "forward",
+    """
+    q, k, v = backward(
+        grad, q, k, v, y, stats, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+        left, right, scale, version
+    )
+    """,
+    infer="infer",
+)
 kernel.register_autograd("backward", _double_backward)
