@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lab.measure.arguments import dtype_name
 from lab.measure.error import Error, summarize
-from lab.measure.timing import Timing, bytes_moved, time_call
+from lab.measure.timing import Timing, bytes_moved, take_time
 from lab.rivals.implementation import Implementation
 from lab.rivals.pytorch import eager
 from reference import Op
@@ -107,7 +107,7 @@ class Case:
         return Measurement(
             summarize(results, self.truth),
             bytes_moved(self.reads, results),
-            time_call(step, self.device) if timed else None,
+            take_time(step, self.device) if timed else None,
         )
 
     @cached_property
