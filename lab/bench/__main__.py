@@ -1,6 +1,7 @@
 """`python -m lab.bench`, which is `make bench`."""
 
 import argparse
+import math
 import os
 import sys
 import tempfile
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import jitload
 import lab.bench
-from lab.bench import report
-from lab.bench.cells import COLS, HOST_SHAPE, NAMES, Cell, cells, host_cells
+from lab.bench import products, report
+from lab.bench.cells import COLS, NAMES, TWO_DIMENSIONAL, Cell, cells, host_cells
 from lab.bench.compiling import compile_everything, processes, say, since_start
 from lab.bench.measuring import measure_until
+from lab.bench.products import Product
 from lab.bench.table import CSV, join
 from lab.measure import arguments
 
@@ -25,8 +27,14 @@ SECONDS = 540  # a cell that has not begun by then is left for another run
 def main(given: list[str] | None = None) -> int:
     about = lab.bench.__doc__.partition("\n")[0]
     parser = argparse.ArgumentParser(prog="make bench", description=about)
-    parser.add_argument("--ops", nargs="+", choices=NAMES, default=NAMES)
-    parser.add_argument("--cols", nargs="+", type=int, default=[*COLS])
+    every = [*NAMES, *products.NAMES]
+    parser.add_argument("--ops", nargs="+", choices=every, default=every)
+    parser.add_argument(
+        "--cols", nargs="+", type=int, default=[*COLS], help="row widths; products have their own"
+    )
+    parser.add_argument(
+        "--match", default="", metavar="TEXT", help='only cells with it in their name: "few rows"'
+    )
     parser.add_argument(
         "--dtypes", nargs="+", choices=["bfloat16", "float32"], default=["bfloat16", "float32"]
     )
@@ -45,8 +53,7 @@ def main(given: list[str] | None = None) -> int:
 
 
 def run(asked: argparse.Namespace) -> int:
-    todo = [] if asked.no_host else list(host_cells(asked.ops))
-    todo += cells(asked.ops, arguments.dtypes(asked.dtypes), asked.cols)
+    todo = chosen(asked)
     say(f"{len(todo)} cells; compiling first")
     began = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
     late = compile_everything(todo)
@@ -68,22 +75,33 @@ def run(asked: argparse.Namespace) -> int:
     if not lines:
         sys.exit(f"no cell was measured within {asked.seconds} s: choose fewer")
     if left:
-        say(f"{left} cells are left: run again with --ops and --cols for them, and the CSV joins")
+        say(f"{left} cells are left: run again with --ops, --cols or --match, and the CSV joins")
     if asked.csv == CSV:
         for path in report.write(CSV):
             say(f"wrote {path}")
     return 0
 
 
+def chosen(asked: argparse.Namespace) -> list[Cell | Product]:
+    """What a run measures; products last, for each of which torch.compile takes its time."""
+    ops = [name for name in asked.ops if name in NAMES]
+    on_host = [] if asked.no_host else [name for name in asked.ops if name in TWO_DIMENSIONAL]
+    todo: list[Cell | Product] = [*host_cells(on_host)]
+    todo += cells(ops, arguments.dtypes(asked.dtypes), asked.cols)
+    if "bfloat16" in asked.dtypes:
+        todo += products.products(asked.ops)
+    return [cell for cell in todo if asked.match in str(cell)]
+
+
 def _measured(
-    pool: ProcessPoolExecutor, todo: list[Cell], late: set[Cell], deadline: float
-) -> Iterator[tuple[Cell, list[dict[str, object]] | None]]:
+    pool: ProcessPoolExecutor, todo: list[Cell | Product], late: set[Cell], deadline: float
+) -> Iterator[tuple[Cell | Product, list[dict[str, object]] | None]]:
     """Each cell with its lines, as they come; without any if the deadline was before its turn.
 
     The host's time is taken with nobody beside.
     """
-    on_host = [cell for cell in todo if cell.shape == HOST_SHAPE]
-    on_gpus = [cell for cell in todo if cell.shape != HOST_SHAPE]
+    on_host = [cell for cell in todo if cell.on_host]
+    on_gpus = [cell for cell in todo if not cell.on_host]
     for cell in on_host:
         yield cell, pool.submit(measure_until, deadline, cell, cell in late).result()
     tasks = {pool.submit(measure_until, deadline, cell, cell in late): cell for cell in on_gpus}
@@ -97,6 +115,10 @@ def _summary(lines: list[dict[str, object]]) -> str:
         figure = line.get("failure", f"{line.get('time_us', 0):.1f} us")
         if "percent_of_copy" in line:
             figure = f"{line['percent_of_copy']:.1f}%"
+        if line.get("operations", math.nan) > 0:
+            figure = f"{line['tflops']:.0f} TFLOPS"
+        if line.get("throttled"):
+            figure += f" at {line['mhz']:.0f} MHz by {line['throttled']}"
         shown.append(f"{line['implementation']} {figure}")
     return ", ".join(shown)
 

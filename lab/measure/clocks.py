@@ -84,18 +84,21 @@ class Watch:
             ...
         watch.held  # None where NVML says nothing, and on the CPU
 
-    The block has to end with the GPU's work done: an idle GPU has another clock.
+    The block has to end with the GPU's work done: an idle GPU has another clock. Of several blocks
+    with one Watch, all readings count.
     """
 
     def __init__(self, device: torch.device | str | None = "cuda") -> None:
         device = torch.device("cuda" if device is None else device)
         self._gpu = nvml.gpu(device) if device.type == "cuda" else None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._read_on, name="lab clocks", daemon=True)
+        self._thread: threading.Thread | None = None
         self._readings: list[Reading] = []
 
     def __enter__(self) -> "Watch":
         if self._gpu is not None:
+            self._over.clear()
+            self._thread = threading.Thread(target=self._read_on, name="lab clocks", daemon=True)
             self._thread.start()
         return self
 
@@ -105,7 +108,7 @@ class Watch:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._gpu is not None:
+        if self._thread is not None:
             self._over.set()
             self._thread.join()
 

@@ -23,6 +23,8 @@ GPU_CLOCK = "GPU, cold L2"
 SIMULATOR_CLOCK = "CPU simulator"
 CPU_CLOCK = "CPU"  # PyTorch's own ops, and whatever else launches no kernel
 HOST_CLOCK = "host"
+TURNS_CLOCK = "GPU, in turns"  # of `lab.measure.turns`
+ON_GPU = (GPU_CLOCK, TURNS_CLOCK)
 CLOCKS = (GPU_CLOCK, SIMULATOR_CLOCK, CPU_CLOCK)  # in the order of figures and captions
 
 QUANTILES = (0.5, 0.25, 0.75)  # the order of Timing's fields
@@ -50,7 +52,7 @@ class Timing:
 
     def gb_per_s(self, bytes: int) -> float:
         """The rate at which a GPU moved `bytes`; NaN for a time that is not a GPU's."""
-        return 1e-9 * bytes / self.median if self.clock == GPU_CLOCK else math.nan
+        return 1e-9 * bytes / self.median if self.clock in ON_GPU else math.nan
 
 
 def time_call(

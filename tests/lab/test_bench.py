@@ -238,7 +238,7 @@ def test_a_run_writes_down_when_it_began(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(compiling, "gpus", lambda: ["0"])
     path = tmp_path / "bench.csv"
     before = datetime.now(UTC).replace(second=0, microsecond=0)
-    asked = {"ops": ["square"], "dtypes": ["float32"], "cols": [1024]}
+    asked = {"ops": ["square"], "dtypes": ["float32"], "cols": [1024], "match": ""}
     command.run(Namespace(**asked, no_host=True, seconds=60.0, csv=path))
     (began,) = set(read(path)["run"])
     assert before <= datetime.fromisoformat(f"{began}+00:00") <= datetime.now(UTC)
