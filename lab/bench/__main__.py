@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import jitload
 import lab.bench
 from lab.bench import products, report
 from lab.bench.cells import COLS, NAMES, TWO_DIMENSIONAL, Cell, cells, host_cells
-from lab.bench.compiling import compile_everything, processes, say, since_start
+from lab.bench.compiling import compile_everything, in_short, processes, say, since_start
 from lab.bench.measuring import measure_until
 from lab.bench.products import Product
 from lab.bench.table import CSV, join
@@ -58,28 +58,29 @@ def run(asked: argparse.Namespace) -> int:
     began = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
     late = compile_everything(todo)
     deadline = time.time() + asked.seconds - since_start()
-    lines, left = [], 0
+    lines, left, failed = [], 0, 0
     try:
-        with processes(1) as pool:
-            everything = _measured(pool, todo, late, deadline)
-            for number, (cell, measured) in enumerate(everything, 1):
-                if measured is None:
-                    left += 1
-                    continue
+        for number, (cell, measured) in enumerate(_measured(todo, late, deadline), 1):
+            if measured is None:
+                left += 1
+            elif isinstance(measured, BaseException):
+                failed += 1
+                say(f"[{number}/{len(todo)}] {cell} failed: {in_short(measured)}")
+            else:
                 lines += [line | {"run": began} for line in measured]
                 say(f"[{number}/{len(todo)}] {cell}: {_summary(measured)}")
     finally:  # what has been measured is kept, whatever came in between
         if lines:
             join(asked.csv, lines)
             say(f"wrote {asked.csv}")
-    if not lines:
+    if not lines and not failed:
         sys.exit(f"no cell was measured within {asked.seconds} s: choose fewer")
     if left:
         say(f"{left} cells are left: run again with --ops, --cols or --match, and the CSV joins")
-    if asked.csv == CSV:
+    if lines and asked.csv == CSV:
         for path in report.write(CSV):
             say(f"wrote {path}")
-    return 0
+    return 1 if failed else 0
 
 
 def chosen(asked: argparse.Namespace) -> list[Cell | Product]:
@@ -93,20 +94,45 @@ def chosen(asked: argparse.Namespace) -> list[Cell | Product]:
     return [cell for cell in todo if asked.match in str(cell)]
 
 
-def _measured(
-    pool: ProcessPoolExecutor, todo: list[Cell | Product], late: set[Cell], deadline: float
-) -> Iterator[tuple[Cell | Product, list[dict[str, object]] | None]]:
-    """Each cell with its lines, as they come; without any if the deadline was before its turn.
+# The lines of a cell; None if the deadline was before its turn; or what it raised.
+Outcome = list[dict[str, object]] | BaseException | None
 
-    The host's time is taken with nobody beside.
+
+def _measured(
+    todo: list[Cell | Product], late: set[Cell], deadline: float
+) -> Iterator[tuple[Cell | Product, Outcome]]:
+    """Each cell with its outcome, as they come.
+
+    A kernel that accesses what is not its own breaks all that follows in its process. So what fails
+    is measured once more in new processes, the first of it, which may be to blame, as the last.
     """
-    on_host = [cell for cell in todo if cell.on_host]
-    on_gpus = [cell for cell in todo if not cell.on_host]
-    for cell in on_host:
-        yield cell, pool.submit(measure_until, deadline, cell, cell in late).result()
-    tasks = {pool.submit(measure_until, deadline, cell, cell in late): cell for cell in on_gpus}
+    failed: list[Cell | Product] = []
+    with processes(1) as pool:
+        for cell, outcome in _measured_once(pool, todo, late, deadline):
+            if isinstance(outcome, BaseException):
+                say(f"{cell} is measured again later: {in_short(outcome)}")
+                failed.append(cell)
+            else:
+                yield cell, outcome
+    if failed:
+        with processes(1) as pool:
+            yield from _measured_once(pool, failed[1:] + failed[:1], late, deadline)
+
+
+def _measured_once(
+    pool: ProcessPoolExecutor, todo: list[Cell | Product], late: set[Cell], deadline: float
+) -> Iterator[tuple[Cell | Product, Outcome]]:
+    """The host's time is taken with nobody beside."""
+
+    def begun(cell: Cell | Product) -> Future:
+        return pool.submit(measure_until, deadline, cell, cell in late)
+
+    for cell in [cell for cell in todo if cell.on_host]:
+        task = begun(cell)
+        yield cell, task.exception() or task.result()
+    tasks = {begun(cell): cell for cell in todo if not cell.on_host}
     for task in as_completed(tasks):
-        yield tasks[task], task.result()
+        yield tasks[task], task.exception() or task.result()
 
 
 def _summary(lines: list[dict[str, object]]) -> str:

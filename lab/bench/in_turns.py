@@ -28,40 +28,27 @@ def measure_product(
 
     What a rival raises is noted in its line, and the others go on; what ours raises is raised.
     """
-    device = jitload.device()
+    device, labels = jitload.device(), ["ours", *rivals_of(product)]
     cases = product.cases()
-    players: dict[str, Player] = {}
-    failures: dict[str, Exception] = {}
-    expected: tuple[torch.Tensor, ...] = ()
-    labels = ["ours", *rivals_of(product)]
-    for label in labels:
-        try:
-            each = _implementation(product, label)
-            starting = _Starting(cases, each, expected)
-            players[label] = prepare(starting, device)
-            expected = starting.results
-        except Exception as failure:
-            if label == "ours":
-                raise
-            failures[label] = failure
-            _free()
-    size = bytes_moved(product.reads(cases[0]), expected)
+    players, results, failures = _prepared(product, labels, cases, device)
     timings, fallen = take_turns(players, device, rounds)
     if "ours" in fallen:
         raise fallen["ours"]
-    failures |= fallen
+    failures |= {label: in_short(failure) for label, failure in fallen.items()}
+    size = bytes_moved(product.reads(cases[0]), results)
     lines = []
     for label in labels:
         line = product.columns() | _common(product, label, device)
         if label in failures:
-            line["failure"] = in_short(failures[label])
+            line["failure"] = failures[label]
         else:
             timing = timings[label]
             line |= rows.time(timing) | rows.held(timing)
             line |= rows.rate(timing, size, conditions.get("copy_gb_per_s"))
             line |= rows.operations(timing, product.operations)
+            line["turn"] = "graph" if players[label].captured else "calls"
         lines.append(line | conditions)
-    players.clear()
+    players.clear()  # their graphs hold memory
     _free()
     return lines
 
@@ -70,6 +57,30 @@ def rivals_of(product: Product) -> list[str]:
     """The names of the rivals that are here and have a kernel for it."""
     names = rivals.rivals_of(product.op)
     return [name for name in names if name != "compile" or product.name not in WITHOUT_COMPILE]
+
+
+def _prepared(
+    product: Product, labels: list[str], cases: list[Case], device: torch.device
+) -> tuple[dict[str, Player], tuple[torch.Tensor, ...], dict[str, str]]:
+    """Who takes turns, the results of ours, and of the others what they raised, in short.
+
+    In short, for an exception would keep the tensors of all that it went through.
+    """
+    players: dict[str, Player] = {}
+    failures: dict[str, str] = {}
+    results: tuple[torch.Tensor, ...] = ()
+    for label in labels:
+        try:
+            starting = _Starting(cases, _implementation(product, label), results)
+            players[label] = prepare(starting, device)
+            results = starting.results
+        except Exception as failure:
+            if label == "ours":
+                raise
+            failures[label] = in_short(failure)
+        if label in failures:
+            _free()
+    return players, results, failures
 
 
 class _Starting:

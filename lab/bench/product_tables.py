@@ -10,7 +10,8 @@ from lab.bench.table import CELL
 
 HEAD = ("rows x cols", "", "", "ours", "of the best rival", "clock", "rivals")
 NOTE = (
-    "Ours and its rivals take turns, in CUDA graphs; medians. TFLOPS are 10^12 operations a second;"
+    "Ours and its rivals take turns, in CUDA graphs, or `by calls` where no graph captures them and"
+    " the host may be what takes the time; medians. TFLOPS are 10^12 operations a second;"
     " where traffic counts, the figure is the percent of the bandwidth of a copy. The percent of"
     " the best rival is that of its speed, in the same turns; bold: ours is level with it, to 2%,"
     " or faster. The clock is the one that held in the turns of ours, and what held it down, if"
@@ -85,7 +86,10 @@ def _clock(line: Series) -> str:
 
 
 def _rivals(cell: DataFrame) -> str:
-    """All rivals with a time, the fastest first; numbers are what ours are."""
+    """All rivals with a time, the fastest first, in the unit of ours."""
     others = cell[(cell["implementation"] != "ours") & cell["time_us"].notna()]
-    ordered = others.sort_values("time_us", kind="stable").to_dict("records")
-    return ", ".join(f"{it['implementation']} {_speed(it).split()[0]}" for it in ordered)
+    shown = []
+    for it in others.sort_values("time_us", kind="stable").to_dict("records"):
+        how = " by calls" if it["turn"] == "calls" else ""
+        shown.append(f"{it['implementation']} {_speed(it).split()[0]}{how}")
+    return ", ".join(shown)

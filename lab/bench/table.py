@@ -19,7 +19,7 @@ CELL = ("op", "options", "direction", "dtype", "cols", "rows", "clock")
 KEY = (*CELL, "implementation")
 FIGURES = (
     *("version", "time_us", "spread_us", "bytes", "gb_per_s", "percent_of_copy"),
-    *("operations", "tflops", "mhz", "throttled", "failure"),
+    *("operations", "tflops", "mhz", "throttled", "turn", "failure"),
 )
 COLUMNS = [*KEY, *FIGURES, "run", *CONDITIONS, "copy_gb_per_s"]
 
@@ -76,7 +76,10 @@ def read(path: Path) -> "DataFrame":
     """The CSV as `join` wrote it; an empty text is "", and so is what was not there."""
     import pandas
 
-    texts = {*KEY, "version", "throttled", "failure", "run", "date", *CONDITIONS} - {"cols", "rows"}
+    texts = {*KEY, "version", "throttled", "turn", "failure", "run", "date", *CONDITIONS} - {
+        "cols",
+        "rows",
+    }
     table = pandas.read_csv(path, dtype=dict.fromkeys(texts, str))
     if "run" not in table:  # a table of an earlier release knows the day
         table = table.rename(columns={"date": "run"})

@@ -63,9 +63,17 @@ def rivals_of(op: Op) -> list[str]:
     """The names of all rivals that are here and have a kernel for the op."""
     there = [*PYTORCH, *(name for name, known in BACKENDS.items() if op.name in known)]
     for name, (module, _) in LIBRARIES.items():
-        if importlib.util.find_spec(module) and op.name in _functions(name):
+        if importlib.util.find_spec(module) and _may_have(name, op):
             there.append(name)
     return there
+
+
+def _may_have(name: str, op: Op) -> bool:
+    """Whether a library has a kernel for the op. One that fails as it is imported is to say so."""
+    try:
+        return op.name in _functions(name)
+    except Exception:
+        return True
 
 
 def versions() -> dict[str, str | None]:

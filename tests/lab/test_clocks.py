@@ -123,6 +123,15 @@ def test_the_shortest_block_has_one_reading(fake):
     assert watch.held == THROTTLED
 
 
+def test_the_readings_of_several_blocks_count_together(fake):
+    watch = Watch("cuda")
+    for mhz in (1400, 1500, 1900):
+        fake.says(MHZ=mhz)
+        with watch:
+            time.sleep(1.5 * clocks.PERIOD)
+    assert {it.mhz for it in watch._readings} == {1400, 1500, 1900}
+
+
 def test_a_watch_ends_with_an_exception(fake):
     with pytest.raises(ArithmeticError), Watch("cuda") as watch:
         raise ArithmeticError

@@ -1,6 +1,8 @@
 """make bench's products: what is measured, how calls take turns, and what is written of it."""
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -83,6 +85,7 @@ def test_everybody_gets_the_same_tensors_and_ours_agrees(name, monkeypatch):
         assert line["time_us"] > 0
         assert line["op"] == name
         assert line["bytes"] > 0
+        assert line["turn"] == ("graph" if DEVICE.type == "cuda" else "calls")
         assert line["device"] == "NVIDIA H200"
     assert ours["version"].split()[0] == arguments.all_versions(TINY[name].op)[-1]
 
@@ -209,6 +212,100 @@ def test_who_fails_in_a_turn_has_no_further_one():
     assert calls["fails"] == 1
 
 
+class FakeStream:
+    def __init__(self, device=None) -> None:
+        pass
+
+    def wait_stream(self, stream) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+class FakeEvent:
+    """An event of a GPU on which only `GPU.step` takes time."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.milliseconds = GPU.milliseconds
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        return end.milliseconds - self.milliseconds
+
+
+class FakeGraph:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def replay(self) -> None:
+        GPU.milliseconds += 2.0 * self.calls
+
+
+class GPU:
+    """Calls of 2 ms, and a graph that counts those made while it captures."""
+
+    milliseconds = 0.0
+    capturing: FakeGraph | None = None
+
+    @staticmethod
+    def step() -> None:
+        if GPU.capturing:
+            GPU.capturing.calls += 1
+        else:
+            GPU.milliseconds += 2.0
+
+    @staticmethod
+    @contextmanager
+    def graph(graph: FakeGraph, stream: FakeStream) -> Iterator[None]:
+        GPU.capturing = graph
+        try:
+            yield
+        finally:
+            GPU.capturing = None
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    fakes = {"Stream": FakeStream, "Event": FakeEvent, "CUDAGraph": FakeGraph, "graph": GPU.graph}
+    fakes |= {"current_stream": FakeStream, "stream": nullcontext, "synchronize": lambda it: None}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(turns, "Watch", lambda device: nullcontext_with_held())
+    return torch.device("cuda")
+
+
+def nullcontext_with_held() -> nullcontext:
+    watch = nullcontext()
+    watch.held = None
+    return watch
+
+
+def test_on_a_gpu_a_turn_is_a_graph_of_as_many_calls_as_take_20_ms(gpu):
+    player = turns.prepare(lambda: GPU.step, gpu)
+    assert (player.calls, player.captured) == (10, True)
+    times, _ = turns.take_turns({"a": player}, gpu, rounds=3)
+    assert times["a"].median == pytest.approx(2e-3)
+    assert times["a"].clock == TURNS_CLOCK
+
+
+def test_what_cannot_be_captured_is_called_as_often(gpu):
+    def step() -> None:
+        if GPU.capturing:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        GPU.step()
+
+    player = turns.prepare(lambda: step, gpu)
+    assert (player.calls, player.captured) == (10, False)
+    times, _ = turns.take_turns({"a": player}, gpu, rounds=3)
+    assert times["a"].median == pytest.approx(2e-3)
+
+
 # ---- what is chosen
 
 
@@ -239,6 +336,7 @@ def lines(names=products.NAMES, **changes) -> list[dict]:
             if product.operations:
                 line |= {"operations": product.operations, "tflops": 60000 / time_us}
             line |= {"mhz": 1410.0, "throttled": "the power cap"}
+            line["turn"] = "calls" if label == "quack" else "graph"
             found.append(line | CONDITIONS | changes)
     return found
 
@@ -260,7 +358,7 @@ def test_a_run_of_products_alone_has_its_page(csv):
     assert page.index("### attention, forward") < page.index("### attention_decode, forward")
     assert (
         "| 4096 x 4096 | cube | units=4096 | 600 TFLOPS | **99.0% (eager)** |"
-        " 1410 MHz, the power cap | eager 606, quack 400 |"
+        " 1410 MHz, the power cap | eager 606, quack 400 by calls |"
     ) in page
     assert "| 1 x 4096 | few rows | units=4096 | 25% of a copy | **99.0% (eager)** |" in page
     readme = (csv.parent.parent / "README.md").read_text()
