@@ -41,3 +41,13 @@ def linear_cross_entropy(
     return liger.LigerFusedLinearCrossEntropyFunction.apply(
         x, w, target, bias, None, ignore_index, 0.0, label_smoothing, reduction
     )[0]
+
+
+def rope(qkv, cos, sin, heads=2, kv_heads=1, interleaved=False):
+    if interleaved:
+        raise NotImplementedError("Liger-Kernel's rope has the pairs of Llama alone")
+    x = qkv.unflatten(-1, (heads + 2 * kv_heads, -1)).transpose(1, 2)
+    q, k, v = x.split((heads, kv_heads, kv_heads), 1)
+    # Without the first dimension of the tables it would take the tokens for sequences.
+    q, k = liger.LigerRopeFunction.apply(q, k, cos[None], sin[None])[:2]
+    return q, k, v
