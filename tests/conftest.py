@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         case = params.get("case")
         is_product = getattr(case, "is_product", False)
-        is_long = is_product and case.op.weights and params.get("cols", 0) > 4000
+        is_long = is_product and case.op.weights and params.get("cols", 0) > 2000
         if is_long or (is_product and (case.is_between or "checker" in item.path.parts)):
             item.add_marker(pytest.mark.slow)
 

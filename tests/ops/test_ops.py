@@ -71,11 +71,12 @@ def test_many_rows_and_wide_rows(case: Case, rows: int, cols: int):
 
 
 # The widest is promised for rows that are normed, added up or the like; a product takes minutes.
+# (test_linear_cross_entropy.py has its own errors of many rows.)
 LARGE_OF_EACH = [
     (case, *shape)
     for case in CASES
     for shape in LARGE
-    if shape[1] <= case.widest and not (case.is_product and shape == LARGE[-1])
+    if case.widest >= LARGE[-1][1] and not (case.is_product and shape == LARGE[-1])
 ]
 
 
