@@ -397,6 +397,26 @@ def attention_decode(
     return torch.stack(sequences) if sequences else torch.empty_like(q)
 
 
+def quantize(x: Tensor, scaling: str = "row", scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(q, scale): q = x / scale in float8_e4m3fn, scale = the largest |x| of a group / 448.
+
+    Groups are rows, 1x128 or 128x128 elements, or with "tensor" everything, where the scale is
+    given. (It is not among the OPS: it has no gradient.)
+    """
+    if scaling != "tensor":
+        *leading, cols = x.shape
+        rows = x.shape[:-1].numel()
+        high, wide = {"row": (1, max(cols, 1)), "1x128": (1, 128), "128x128": (128, 128)}[scaling]
+        down, across = -(-rows // high), 1 if scaling == "row" else -(-cols // wide)
+        sizes = torch.zeros(down * high, across * wide, device=x.device)
+        sizes[:rows, :cols] = x.abs().view(rows, cols)
+        scale = sizes.view(down, high, across, wide).amax((1, 3)).clamp(min=1e-12) / 448
+        each = scale.repeat_interleave(high, 0)[:rows].repeat_interleave(wide, 1)[:, :cols]
+        scale = scale if high > 1 else scale.view(*leading, across)
+    quotient = x.float() / (scale if scaling == "tensor" else each.view(x.shape))
+    return quotient.clamp(-448, 448).to(torch.float8_e4m3fn), scale
+
+
 @op({}, {"interleaved": True}, cos="rows cols", sin="rows cols", qkv="rows 8cols")
 def rope(
     qkv: Tensor,
