@@ -417,6 +417,32 @@ def quantize(x: Tensor, scaling: str = "row", scale: Tensor | None = None) -> tu
     return quotient.clamp(-448, 448).to(torch.float8_e4m3fn), scale
 
 
+def dequantize(q: Tensor, scale: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """q * scale for q [..., cols] and scales as `quantize` makes them.
+
+    Their shape says what shares one: 128 neighbours if a row has more than one, and 128 rows if a
+    matrix has fewer than rows.
+    """
+    wide = scale.to(dtype)
+    if scale.dim():
+        if wide.shape[-1] != 1:
+            wide = wide.repeat_interleave(128, -1)[..., : q.shape[-1]]
+        if q.dim() > 1 and wide.shape[0] != q.shape[0]:
+            wide = wide.repeat_interleave(128, 0)[: q.shape[0]]
+    return q.to(dtype) * wide
+
+
+def matmul_fp8(
+    x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """y = (x * x_scale) (w * w_scale)^T + bias, in float64, of float8_e4m3fn and their scales.
+
+    (It is not among the OPS: it has no gradient.)
+    """
+    y = product(dequantize(x, x_scale), dequantize(w, w_scale))
+    return y if bias is None else y + bias
+
+
 @op({}, {"interleaved": True}, cos="rows cols", sin="rows cols", qkv="rows 8cols")
 def rope(
     qkv: Tensor,

@@ -12,26 +12,29 @@
 // fragments and multiply are the same: an H200's tensor cores get half of what they can do.
 
 struct MmaTile {
-    static constexpr int kSide = 128, kDepth = 64, kStages = 3, kThreads = 256;
-    static constexpr int kBytes = kSide * kTileRow;  // of x, and as many of w
+    static constexpr int kSide = 128, kStages = 3, kThreads = 256;
+    template <class T>
+    static constexpr int kDepth = kTileRow / sizeof(T);  // of k
+    static constexpr int kBytes = kSide * kTileRow;      // of x, and as many of w
     static constexpr int kShared = kStages * 2 * kBytes + kTileAlign;
 };
 
-// 128 rows of x or w and 64 of k, from `k` on: a line for each row; or, where neighbours in memory
-// are of one column, for the first 64 rows a line for each of k, and then for the others.
+// 128 rows of x or w and kDepth of k, from `k` on: a line for each row; or, where neighbours in
+// memory are of one column, for the first 64 rows a line for each of k, and then for the others.
 template <class T>
 __device__ void fetch_tile(char* tile, const Operand<T>& from, int64_t matrix,
                            const TileRows<MmaTile::kSide>& rows, int64_t k, int64_t depth) {
     for (int i = threadIdx.x; i < MmaTile::kBytes / kVecBytes; i += MmaTile::kThreads) {
+        constexpr int V = kVec<T>;
         const int line = i / 8, piece = i % 8;
         const bool by_row = from.col == 1;
-        const int r = by_row ? line : line / 64 * 64 + piece * 8;
-        const int64_t row = rows(r), at_k = k + (by_row ? piece * 8 : line % 64);
+        const int r = by_row ? line : line / 64 * 64 + piece * V;
+        const int64_t row = rows(r), at_k = k + (by_row ? piece * V : line % 64);
         const int64_t left = by_row ? depth - at_k : rows.end[r / 64] - row;  // elements in memory
         const bool there = row >= 0 && at_k < depth;
         cp_async_or_zeros(tile + swizzled(line, piece * kVecBytes),
                           there ? at(from, matrix, row, at_k) : from.data,
-                          there ? int(smaller<int64_t>(left, 8)) : 0);
+                          there ? int(smaller<int64_t>(left, V)) : 0);
     }
 }
 
@@ -43,6 +46,46 @@ __device__ const char* matrix_row(const char* tile, const Operand<T>& from, int 
     return tile + swizzled(r / 64 * 64 + k + lane, r % 64 * int(sizeof(T)));
 }
 
+// The 64 x 32 elements of y that a warp has: rows from `down` on, and of the 16 columns of
+// fragments those with number warp % 4 + 4 * n.
+struct WarpPlace {
+    int lane, down, right;
+
+    __device__ static WarpPlace of_thread() {
+        const int warp = threadIdx.x / kWarp;
+        return {int(threadIdx.x) % kWarp, warp / 4 * 64, warp % 4 * 8};
+    }
+    // Of number i of the sums of fragments (m, 0) to (m, 3): its row and column of the tile.
+    __device__ int row(int m, int i) const { return down + m * 16 + lane / 4 + i / 2 % 2 * 8; }
+    __device__ int column(int i) const { return right + i / 4 * 32 + lane % 4 * 2 + i % 2; }
+};
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+// Adds a warp's products over all k of a tile of x and one of w.
+template <class T>
+__device__ void multiply_tiles(float (&sums)[4][4][4], const char* tile_x, const char* tile_w,
+                               const Operand<T>& x, const Operand<T>& w, const WarpPlace& place) {
+    constexpr int V = kVec<T>;
+    const int lane = place.lane;
+#pragma unroll
+    for (int k = 0; k < MmaTile::kDepth<T>; k += 2 * V) {
+        uint32_t a[4][4], b[2][4];
+        for (int m = 0; m < 4; ++m) {
+            const int r = place.down + m * 16 + lane / 8 % 2 * 8;
+            ldmatrix(a[m], matrix_row(tile_x, x, r, k + lane / 16 * V), x.col != 1);
+        }
+        for (int n = 0; n < 2; ++n) {
+            const int r = place.right + (2 * n + lane / 16) * 32;
+            ldmatrix(b[n], matrix_row(tile_w, w, r, k + lane / 8 % 2 * V), w.col != 1);
+        }
+        for (int m = 0; m < 4; ++m)
+            for (int n = 0; n < 4; ++n) mma<T>(sums[m][n], a[m], &b[n / 2][n % 2 * 2]);
+    }
+}
+
+#endif
+
 template <class T>
 __global__ void __launch_bounds__(MmaTile::kThreads) matmul_mma(Product<T> p, TileGrid grid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -52,20 +95,18 @@ __global__ void __launch_bounds__(MmaTile::kThreads) matmul_mma(Product<T> p, Ti
     const TilePlace place = grid.place(blockIdx.x);
     const auto rows = TileRows<Tile::kSide>::of(place.row, p.rows);
     const auto columns = TileRows<Tile::kSide>::of_w(p, place.column);
-    const int steps = int(ceil_div<int64_t>(p.depth, Tile::kDepth));
+    const int steps = int(ceil_div<int64_t>(p.depth, Tile::kDepth<T>));
     const auto fetch = [&](int step) {
         char* const stage = tiles + step % Tile::kStages * 2 * Tile::kBytes;
         if (step < steps) {
-            fetch_tile(stage, p.x, place.matrix, rows, int64_t(step) * Tile::kDepth, p.depth);
+            fetch_tile(stage, p.x, place.matrix, rows, int64_t(step) * Tile::kDepth<T>, p.depth);
             fetch_tile(stage + Tile::kBytes, p.w, place.matrix, columns,
-                       int64_t(step) * Tile::kDepth, p.depth);
+                       int64_t(step) * Tile::kDepth<T>, p.depth);
         }
         cp_async_commit();
     };
 
-    // A warp has 64 rows, and of the 16 columns of fragments those with number warp % 4 + 4 * n.
-    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-    const int down = warp / 4 * 64, right = warp % 4 * 8;
+    const WarpPlace warp = WarpPlace::of_thread();
     float sums[4][4][4] = {};
     for (int step = 0; step < Tile::kStages - 1; ++step) fetch(step);
     for (int step = 0; step < steps; ++step) {
@@ -74,20 +115,7 @@ __global__ void __launch_bounds__(MmaTile::kThreads) matmul_mma(Product<T> p, Ti
         fetch(step + Tile::kStages - 1);
         const char* const tile_x = tiles + step % Tile::kStages * 2 * Tile::kBytes;
         const char* const tile_w = tile_x + Tile::kBytes;
-#pragma unroll
-        for (int k = 0; k < Tile::kDepth; k += 16) {
-            uint32_t a[4][4], b[2][4];
-            for (int m = 0; m < 4; ++m) {
-                const int r = down + m * 16 + lane / 8 % 2 * 8;
-                ldmatrix(a[m], matrix_row(tile_x, p.x, r, k + lane / 16 * 8), p.x.col != 1);
-            }
-            for (int n = 0; n < 2; ++n) {
-                const int r = right + (2 * n + lane / 16) * 32;
-                ldmatrix(b[n], matrix_row(tile_w, p.w, r, k + lane / 8 % 2 * 8), p.w.col != 1);
-            }
-            for (int m = 0; m < 4; ++m)
-                for (int n = 0; n < 4; ++n) mma<T>(sums[m][n], a[m], &b[n / 2][n % 2 * 2]);
-        }
+        multiply_tiles(sums, tile_x, tile_w, p.x, p.w, warp);
     }
 
 #pragma unroll 1
@@ -96,8 +124,7 @@ __global__ void __launch_bounds__(MmaTile::kThreads) matmul_mma(Product<T> p, Ti
         take(reinterpret_cast<float (&)[4][16]>(sums), m, each);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            const int64_t row = rows(down + m * 16 + lane / 4 + i / 2 % 2 * 8);
-            const int64_t unit = columns(right + i / 4 * 32 + lane % 4 * 2 + i % 2);
+            const int64_t row = rows(warp.row(m, i)), unit = columns(warp.column(i));
             if (row >= 0 && unit >= 0 && i < 16 / halves(p))
                 put(p, place.matrix, row, unit, each[i], each[(i + 8) % 16]);
         }

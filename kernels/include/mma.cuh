@@ -1,5 +1,6 @@
 // Products of a warp: 16 rows of a by 8 rows of b over 16 of k, of 16-bit floats, summed in float
-// (mma.sync in PTX), and what loads their tiles. GPUs have them from compute capability 8.0 on.
+// (mma.sync in PTX), and what loads their tiles. GPUs have them from compute capability 8.0 on. Of
+// floats of one byte they are over 32 of k, from 8.9 on.
 //
 // Lane l has of the sums [16, 8], and of a and b, the elements (row, column) in this order:
 //
@@ -7,16 +8,19 @@
 //   a       (l / 4, l % 4 * 2) and right, 8 rows below; both 8 columns of k further
 //   b       row l / 4: k = l % 4 * 2 and right; 8 of k further
 //
+// Two floats of one byte stand wherever one of 16 bits does, in a, in b and in memory.
+//
 // A tile in shared memory has rows of 128 bytes in the 128-byte swizzle of tma.cuh.
 #pragma once
 
 #include "cp_async.cuh"
+#include "float8.h"
 #include "swizzle.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Copies `elements` of 16-bit floats, 8 at most, from a multiple of 16 bytes, and zeros behind
-// them.
+// Copies so many elements, of 16 bytes together at most, from a multiple of 16 bytes, and zeros
+// behind them.
 template <class T>
 __device__ void cp_async_or_zeros(void* shared, const T* global, int elements) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
@@ -40,8 +44,8 @@ __device__ inline void ldmatrix(uint32_t (&to)[4], const void* row, bool transpo
     }
 }
 
-#define MMA(TYPE)                                                                       \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE                 \
+#define MMA(K, TYPE)                                                                    \
+    asm volatile("mma.sync.aligned.m16n8k" K ".row.col.f32." TYPE "." TYPE              \
                  ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
                  : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
@@ -50,9 +54,11 @@ __device__ inline void ldmatrix(uint32_t (&to)[4], const void* row, bool transpo
 template <class T>
 __device__ void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
     if constexpr (std::is_same_v<T, Half>) {
-        MMA("f16");
+        MMA("16", "f16");
+    } else if constexpr (std::is_same_v<T, BFloat16>) {
+        MMA("16", "bf16");
     } else {
-        MMA("bf16");
+        MMA("32", "e4m3");
     }
 }
 
