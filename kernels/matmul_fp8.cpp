@@ -1,13 +1,11 @@
 // Binding of matmul_fp8: schema, checks, allocation, launch.
 #include "matmul_fp8.h"
-#include "binding.h"
+#include "quantize_binding.h"
 
 constexpr int64_t kVersions = 3;  // as many as VERSIONS of matmul_fp8.py has
 
 template <class T>
 cudaError_t matmul_fp8(const Float8Product<T>& p, int64_t version, cudaStream_t stream);
-
-int64_t blocks_of(int64_t n) { return (n + kScaleBlock - 1) / kScaleBlock; }
 
 // ---- checks
 
@@ -46,22 +44,22 @@ struct Sharing {
     bool all, row, block;
 };
 
-// Of t [..., cols] with scales of `high` rows in a block.
-Sharing sharing(const Tensor& scale, const Tensor& t, int64_t high) {
-    Shape row = shape_of(t), block = shape_of(t);
-    row.back() = 1;
-    block.back() = blocks_of(block.back());
-    if (high > 1) block[0] = blocks_of(block[0]);
-    return {scale.dim() == 0, has_shape(scale, row), has_shape(scale, block)};
+// The shapes of scales of t [..., cols]: for each row, and for each block of `high` rows.
+Shape row_shape(const Tensor& t) {
+    Shape shape = shape_of(t);
+    shape.back() = 1;
+    return shape;
+}
+Shape block_shape(const Tensor& t, int64_t high) {
+    Shape shape = shape_of(t);
+    shape.back() = scale_blocks(shape.back());
+    if (high > 1) shape[0] = scale_blocks(shape[0]);
+    return shape;
 }
 
-std::string wanted_shapes(const Tensor& t, int64_t high) {
-    Shape row = shape_of(t), block = shape_of(t);
-    row.back() = 1;
-    block.back() = blocks_of(block.back());
-    if (high > 1) block[0] = blocks_of(block[0]);
-    return "() for one scale, " + shape_name(row) + " for one of each row, or " +
-           shape_name(block) + " for one of each " + text(high) + " x 128";
+Sharing sharing(const Tensor& scale, const Tensor& t, int64_t high) {
+    return {
+        scale.dim() == 0, has_shape(scale, row_shape(t)), has_shape(scale, block_shape(t, high))};
 }
 
 void check_scale(const Tensor& scale, const char* name, const Tensor& t, const char* of,
@@ -72,7 +70,9 @@ void check_scale(const Tensor& scale, const char* name, const Tensor& t, const c
     const Sharing found = sharing(scale, t, high);
     if (!found.all && !found.row && !found.block) {
         fail(name, " has shape ", shape_name(scale), ", but ", of, " has shape ", shape_name(t),
-             "; wanted is ", wanted_shapes(t, high));
+             "; wanted is () for one scale, ", shape_name(row_shape(t)),
+             " for one of each row, or ", shape_name(block_shape(t, high)), " for one of each ",
+             high, " x 128");
     }
 }
 

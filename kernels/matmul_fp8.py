@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import version_number
+from kernels import no_gradient, version_number
 
 kernel = jitload.load("matmul_fp8")
 VERSIONS = ("naive", "mma", "wgmma")
@@ -52,10 +52,7 @@ def _(x, w, x_scale, w_scale, bias, dtype, version):
 
 
 def _backward(ctx, grad):
-    raise RuntimeError(
-        "matmul_fp8 has no gradient; call it under torch.no_grad(), or use kernels.matmul where "
-        "you need one"
-    )
+    no_gradient("matmul_fp8")
 
 
 kernel.register_autograd("forward", _backward)

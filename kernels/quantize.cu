@@ -9,8 +9,8 @@
 // Traffic, the least a kernel can move: x is read and q written once, sizeof(T) + 1 bytes for each
 // element; scales are few beside them.
 
-#include "float8.cuh"
 #include "launches.cuh"
+#include "quantize.cuh"
 
 enum Version : int64_t { kNaive, kVector };  // as in quantize.py
 
@@ -20,13 +20,6 @@ struct Groups {
 
     __host__ __device__ int64_t count() const { return ceil_div(rows, high) * across; }
 };
-
-// Division is what defines the scale, and it is exactly rounded: a product with 1 / scale would now
-// and then be another number, and wrong altogether where 1 / scale is no float.
-template <class T>
-__device__ float quotient(T x, float scale) {
-    return float(x) / scale;
-}
 
 // ---- naive: one thread for each scale, which reads all that has it twice.
 // Flaw: neighbouring threads read whole groups apart, and where groups are large there are few.
@@ -56,38 +49,6 @@ __global__ void quantize_naive(const T* x, Float8* q, float* scales, Groups of, 
 // the naive kernel's, has a block; of 1 x 128 elements as many threads as have a vector of them.
 // Flaw: of a row x is read twice, the second time from the caches.
 
-// Up to kVec neighbours, `there` of them; in one access if that is allowed.
-template <class T>
-struct Few {
-    static constexpr int V = kVec<T>;
-    int there;
-    bool vectors;
-
-    __device__ Few(int64_t left, bool allowed)
-        : there(int(smaller<int64_t>(left, V))), vectors(allowed && left >= V) {}
-
-    __device__ void read(float (&to)[V], const T* from) const {
-        if (vectors) {
-            const Vec<T, V> all = load<V>(from);
-            for (int i = 0; i < V; ++i) to[i] = float(all[i]);
-        } else {
-#pragma unroll
-            for (int i = 0; i < V; ++i) to[i] = i < there ? float(from[i]) : 0.f;
-        }
-    }
-    __device__ void write(Float8* to, float (&x)[V], float scale) const {
-        for (int i = 0; i < V; ++i) x[i] = quotient(x[i], scale);
-        const Vec<Float8, V> all = to_float8(x);
-        if (vectors) {
-            store(to, all);
-        } else {
-#pragma unroll
-            for (int i = 0; i < V; ++i)
-                if (i < there) to[i] = all[i];
-        }
-    }
-};
-
 template <class T>
 __global__ void quantize_given(const T* x, Float8* q, const float* scale, int64_t n, bool vectors) {
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * kVec<T>;
@@ -101,24 +62,12 @@ __global__ void quantize_given(const T* x, Float8* q, const float* scale, int64_
 template <class T>
 __global__ void quantize_rows(const T* x, Float8* q, float* scales, int64_t rows, int64_t cols,
                               bool vectors) {
-    constexpr int V = kVec<T>;
     BlockReduce reduce;
-    const int64_t first = int64_t(threadIdx.x) * V, step = int64_t(blockDim.x) * V;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const T* const from = x + row * cols;
-        Largest largest = Largest::identity();
-        float all[V];
-        for (int64_t c = first; c < cols; c += step) {
-            Few<T>(cols - c, vectors).read(all, from + c);
-            for (float each : all) largest.add(each);
-        }
-        const float scale = reduce(largest).scale();
-        if (threadIdx.x == 0) scales[row] = scale;
-        for (int64_t c = first; c < cols; c += step) {
-            const Few<T> few(cols - c, vectors);
-            few.read(all, from + c);
-            few.write(q + row * cols + c, all, scale);
-        }
+        const auto values = [&](float (&to)[kVec<T>], const Few<T>& few, int64_t c) {
+            few.read(to, x + row * cols + c);
+        };
+        quantize_row<T>(values, q + row * cols, scales + row, cols, kPerRow, vectors, reduce);
     }
 }
 
@@ -126,9 +75,6 @@ constexpr int kBlockThreads = 256;
 
 // Each row of 128 elements has kAcross threads, a block so many rows at once; of 128 x 128 a thread
 // keeps all that it has read in registers.
-template <class T>
-constexpr int kAcross = kScaleBlock / kVec<T>;
-
 template <class T, int high>
 __global__ void __launch_bounds__(kBlockThreads) quantize_blocks(
     const T* x, Float8* q, float* scales, Groups of, bool vectors) {

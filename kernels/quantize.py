@@ -1,15 +1,12 @@
 """quantize: numbers as floats of one byte, and the scales that belong to them."""
 
-import torch
 from torch import Tensor
 
 import jitload
-from kernels import version_number
+from kernels import SCALINGS, new_quantized, no_gradient, scaling_number, version_number
 
 kernel = jitload.load("quantize")
 VERSIONS = ("naive", "vector")
-SCALINGS = ("tensor", "row", "1x128", "128x128")  # by the numbers of float8.h
-BLOCK = 128
 
 
 def quantize(
@@ -45,34 +42,21 @@ def quantize(
     Sources: Micikevicius et al., "FP8 formats for deep learning", 2022; for the blocks DeepSeek-AI,
     "DeepSeek-V3 technical report", 2024.
     """
-    if scaling not in SCALINGS:
-        raise ValueError(f"scaling is {scaling!r}; wanted is one of {', '.join(SCALINGS)}")
     number = version_number(version, VERSIONS)
-    q, scales = kernel.forward(x, scale, SCALINGS.index(scaling), number)
+    q, scales = kernel.forward(x, scale, scaling_number(scaling), number)
     return q, scales if scale is None else scale
-
-
-def scale_shape(shape: tuple[int, ...], scaling: str) -> tuple[int, ...]:
-    """Of the scales of an x of that shape."""
-    *leading, cols = shape
-    if scaling == "row":
-        return *leading, 1
-    if scaling == "128x128":
-        leading = [-(-rows // BLOCK) for rows in leading]
-    return *leading, -(-cols // BLOCK)
 
 
 @kernel.register_fake("forward")
 def _(x, scale, scaling, version):
-    shape = (0,) if scale is not None else scale_shape(x.shape, SCALINGS[scaling])
-    q = x.new_empty(x.shape, dtype=torch.float8_e4m3fn)
-    return q, x.new_empty(shape, dtype=torch.float32)
+    if SCALINGS[scaling] != "tensor":
+        return new_quantized(x, scaling)
+    q, scales = new_quantized(x, SCALINGS.index("row"))
+    return q, scales.new_empty(0)  # none is made
 
 
 def _backward(ctx, *grads):
-    raise RuntimeError(
-        "quantize has no gradient; call it under torch.no_grad(), or quantise x.detach()"
-    )
+    no_gradient("quantize")
 
 
 kernel.register_autograd("forward", _backward)

@@ -294,6 +294,7 @@ def test_refused_options():
 # ---- the checker
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="the checker runs on the simulator")
 @each_version
 def test_checker(version: str):
