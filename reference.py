@@ -443,6 +443,15 @@ def matmul_fp8(
     return y if bias is None else y + bias
 
 
+def matmul_w8a16(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y = x (w * w_scale)^T + bias in float64, of int8 w and scales of rows, or of 128 neighbours.
+
+    (It is not among the OPS: it has no gradient.)
+    """
+    y = product(x.double(), dequantize(w, w_scale))
+    return y if bias is None else y + bias
+
+
 @op({}, {"interleaved": True}, cos="rows cols", sin="rows cols", qkv="rows 8cols")
 def rope(
     qkv: Tensor,

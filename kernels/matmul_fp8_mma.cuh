@@ -6,7 +6,7 @@
 
 // ---- mma: the tiles, stages and fragments of matmul's version of that name. A stage is 128 of k,
 // as many as share a scale: then the sums over it are multiplied by their scales and added up.
-// Flaw: matmul's, and tensor cores of Hopper carry this instruction out at the speed of 16 bits.
+// Flaw: matmul's; and Hopper carries this instruction out as products of float16 (docs/ptx.md).
 
 // A tile of rows that begin anywhere in memory: byte by byte.
 __device__ inline void fetch_bytes(char* tile, const Operand<Float8>& from,
