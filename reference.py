@@ -464,6 +464,61 @@ def attention_varlen(
     return torch.cat([*sequences, torch.zeros_like(q[rows[-1] :])])
 
 
+def quantize(x: Tensor, scaling: str = "row", scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(q, scale): q = x / scale in float8_e4m3fn, scale = the largest |x| of a group / 448.
+
+    Groups are rows, 1x128 or 128x128 elements, or with "tensor" everything, where the scale is
+    given. (It is not among the OPS: it has no gradient.)
+    """
+    if scaling != "tensor":
+        *leading, cols = x.shape
+        rows = x.shape[:-1].numel()
+        high, wide = {"row": (1, max(cols, 1)), "1x128": (1, 128), "128x128": (128, 128)}[scaling]
+        down, across = -(-rows // high), 1 if scaling == "row" else -(-cols // wide)
+        sizes = torch.zeros(down * high, across * wide, device=x.device)
+        sizes[:rows, :cols] = x.abs().view(rows, cols)
+        scale = sizes.view(down, high, across, wide).amax((1, 3)).clamp(min=1e-12) / 448
+        each = scale.repeat_interleave(high, 0)[:rows].repeat_interleave(wide, 1)[:, :cols]
+        scale = scale if high > 1 else scale.view(*leading, across)
+    quotient = x.float() / (scale if scaling == "tensor" else each.view(x.shape))
+    return quotient.clamp(-448, 448).to(torch.float8_e4m3fn), scale
+
+
+def dequantize(q: Tensor, scale: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """q * scale for q [..., cols] and scales as `quantize` makes them.
+
+    Their shape says what shares one: 128 neighbours if a row has more than one, and 128 rows if a
+    matrix has fewer than rows.
+    """
+    wide = scale.to(dtype)
+    if scale.dim():
+        if wide.shape[-1] != 1:
+            wide = wide.repeat_interleave(128, -1)[..., : q.shape[-1]]
+        if q.dim() > 1 and wide.shape[0] != q.shape[0]:
+            wide = wide.repeat_interleave(128, 0)[: q.shape[0]]
+    return q.to(dtype) * wide
+
+
+def matmul_fp8(
+    x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """y = (x * x_scale) (w * w_scale)^T + bias, in float64, of float8_e4m3fn and their scales.
+
+    (It is not among the OPS: it has no gradient.)
+    """
+    y = product(dequantize(x, x_scale), dequantize(w, w_scale))
+    return y if bias is None else y + bias
+
+
+def matmul_w8a16(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y = x (w * w_scale)^T + bias in float64, of int8 w and scales of rows, or of 128 neighbours.
+
+    (It is not among the OPS: it has no gradient.)
+    """
+    y = product(x.double(), dequantize(w, w_scale))
+    return y if bias is None else y + bias
+
+
 @op({}, {"interleaved": True}, cos="rows cols", sin="rows cols", qkv="rows 8cols")
 def rope(
     qkv: Tensor,

@@ -8,6 +8,7 @@ Every op takes `version=`, a name from `VERSIONS` in NAME.py, from the naive ker
 
 from numbers import Integral
 
+import torch
 from torch import Tensor
 
 
@@ -16,6 +17,34 @@ def version_number(version: str, versions: tuple[str, ...]) -> int:
     if version not in versions:
         raise ValueError(f"version is {version!r}; wanted is one of {', '.join(versions)}")
     return versions.index(version)
+
+
+# What shares a scale among numbers of one byte, by the numbers of include/float8.h.
+SCALINGS = ("tensor", "row", "1x128", "128x128")
+
+
+def scaling_number(scaling: str, scalings: tuple[str, ...] = SCALINGS) -> int:
+    """The number by which bindings know a scaling. Raises ValueError for one not among scalings."""
+    if scaling not in scalings:
+        raise ValueError(f"scaling is {scaling!r}; wanted is one of {', '.join(scalings)}")
+    return SCALINGS.index(scaling)
+
+
+def new_quantized(x: Tensor, scaling: int) -> tuple[Tensor, Tensor]:
+    """Uninitialised: float8_e4m3fn in x's shape, and float32 for the scales that it then has."""
+    *leading, cols = x.shape
+    blocks = 1 if SCALINGS[scaling] == "row" else -(-cols // 128)
+    if SCALINGS[scaling] == "128x128":
+        leading = [-(-rows // 128) for rows in leading]
+    scales = x.new_empty((*leading, blocks), dtype=torch.float32)
+    return x.new_empty(x.shape, dtype=torch.float8_e4m3fn), scales
+
+
+def no_gradient(op: str) -> None:
+    """Raises RuntimeError where somebody differentiates what has no gradient."""
+    raise RuntimeError(
+        f"{op} has no gradient; call it under torch.no_grad(), or with tensors that were detached"
+    )
 
 
 def check_int64(value: object, name: str, otherwise: str = "") -> None:

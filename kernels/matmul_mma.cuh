@@ -78,6 +78,22 @@ class TileCopy {
     }
 };
 
+// The 64 x 32 elements of y that a warp has: rows from `down` on, and of the 16 columns of
+// fragments those with number warp % 4 + 4 * n.
+struct WarpPlace {
+    int lane, down, right;
+
+    __device__ static WarpPlace of_thread() {
+        const int warp = threadIdx.x / kWarp;
+        return {int(threadIdx.x) % kWarp, warp / 4 * 64, warp % 4 * 8};
+    }
+    // Of number i of the sums of fragments (m, 0) to (m, 3): its row and column of the tile.
+    __device__ int row(int m, int i) const { return down + m * 16 + lane / 4 + i / 2 % 2 * 8; }
+    __device__ int column(int i) const { return right + i / 4 * 32 + lane % 4 * 2 + i % 2; }
+};
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
 // Four matrices of 8 rows and 16 bytes of k, as fragments have them: matrix i begins with row
 // r + i % 2 * apart and k + i / 2 * 16 bytes; or across, r + i / 2 * apart and k + i % 2 * 16.
 template <class T, bool by_row>
@@ -102,6 +118,24 @@ __device__ void load_matrices(uint32_t (&to)[4], const char* tile, int r, int ap
     }
 }
 
+// Adds a warp's products over all k of a tile of x and one of w.
+template <class T, bool x_by_row, bool w_by_row>
+__device__ void multiply_tiles(float (&sums)[4][4][4], const char* tile_x, const char* tile_w,
+                               const WarpPlace& place) {
+    tile_x += place.down * kTileRow;  // as many lines are before its rows in either layout
+#pragma unroll
+    for (int k = 0; k < kTileRow; k += 2 * kVecBytes) {
+        uint32_t a[4][4], b[2][4];
+        for (int m = 0; m < 4; ++m) load_matrices<T, x_by_row>(a[m], tile_x, m * 16, 8, false, k);
+        for (int n = 0; n < 2; ++n)
+            load_matrices<T, w_by_row>(b[n], tile_w, place.right + n * 64, 32, true, k);
+        for (int m = 0; m < 4; ++m)
+            for (int n = 0; n < 4; ++n) mma<T>(sums[m][n], a[m], &b[n / 2][n % 2 * 2]);
+    }
+}
+
+#endif
+
 template <class T, bool x_by_row, bool w_by_row>
 __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T> p, TileGrid grid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -123,9 +157,7 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
         cp_async_commit();
     };
 
-    // A warp has 64 rows, and of the 16 columns of fragments those with number warp % 4 + 4 * n.
-    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-    const int down = warp / 4 * 64, right = warp % 4 * 8;
+    const WarpPlace warp = WarpPlace::of_thread();
     float sums[4][4][4] = {};
     for (int step = 0; step < Tile::kStages - 1; ++step) fetch(step);
     for (int step = 0; step < steps; ++step) {
@@ -134,16 +166,7 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
         fetch(step + Tile::kStages - 1);
         const char* const tile_x = tiles + step % Tile::kStages * 2 * Tile::kBytes;
         const char* const tile_w = tile_x + Tile::kBytes;
-#pragma unroll
-        for (int k = 0; k < kTileRow; k += 2 * kVecBytes) {
-            uint32_t a[4][4], b[2][4];
-            for (int m = 0; m < 4; ++m)
-                load_matrices<T, x_by_row>(a[m], tile_x, down + m * 16, 8, false, k);
-            for (int n = 0; n < 2; ++n)
-                load_matrices<T, w_by_row>(b[n], tile_w, right + n * 64, 32, true, k);
-            for (int m = 0; m < 4; ++m)
-                for (int n = 0; n < 4; ++n) mma<T>(sums[m][n], a[m], &b[n / 2][n % 2 * 2]);
-        }
+        multiply_tiles<T, x_by_row, w_by_row>(sums, tile_x, tile_w, warp);
     }
 
 #pragma unroll 1
@@ -152,8 +175,7 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
         take(reinterpret_cast<float (&)[4][16]>(sums), m, each);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            const int64_t row = rows(down + m * 16 + lane / 4 + i / 2 % 2 * 8);
-            const int64_t unit = columns(right + i / 4 * 32 + lane % 4 * 2 + i % 2);
+            const int64_t row = rows(warp.row(m, i)), unit = columns(warp.column(i));
             if (row >= 0 && unit >= 0 && i < 16 / halves(p))
                 put(p, place.matrix, row, unit, each[i], each[(i + 8) % 16]);
         }

@@ -116,11 +116,14 @@ struct TilePlace {
 struct TileGrid {
     int64_t batch, rows, columns;
 
+    TileGrid(int64_t batch, int64_t rows, int64_t wide, int tile_rows, int tile_columns)
+        : batch(batch),
+          rows(ceil_div<int64_t>(rows, tile_rows)),
+          columns(ceil_div<int64_t>(wide, tile_columns)) {}
+
     template <class T>
     TileGrid(const Product<T>& p, int tile_rows, int tile_columns)
-        : batch(p.batch),
-          rows(ceil_div<int64_t>(p.rows, tile_rows)),
-          columns(ceil_div<int64_t>(p.units * halves(p), tile_columns)) {}
+        : TileGrid(p.batch, p.rows, p.units * halves(p), tile_rows, tile_columns) {}
 
     int64_t tiles() const { return batch * rows * columns; }
 

@@ -1,5 +1,5 @@
 // Binding of rms_norm: schema, checks, allocation, launch.
-#include "binding.h"
+#include "quantize_binding.h"
 
 constexpr int64_t kVersions = 5;  // as many as VERSIONS of rms_norm.py has
 
@@ -7,6 +7,10 @@ template <class T>
 cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* y, T* s,
                              Acc<T>* rstd, int64_t rows, int64_t cols, double eps, int64_t version,
                              cudaStream_t stream);
+template <class T>
+cudaError_t rms_norm_forward_fp8(const T* x, const T* residual, const T* weight, Float8* q,
+                                 float* scales, T* s, int64_t rows, int64_t cols, double eps,
+                                 int64_t scaling, cudaStream_t stream);
 template <class T>
 int64_t rms_norm_partials(const T* g, const T* gs, const T* s, const T* weight, int64_t rows,
                           int64_t cols, int64_t version);
@@ -83,6 +87,30 @@ std::tuple<Tensor, Tensor, Tensor> add_forward(Tensor x, Tensor weight, Tensor r
     return {run_forward(x, &residual, weight, &sum, &rstd, eps, version), sum, rstd};
 }
 
+// y as floats of one byte, scales, and x + residual; of that no elements without a residual.
+std::tuple<Tensor, Tensor, Tensor> forward_fp8(
+    Tensor x, Tensor weight, std::optional<Tensor> residual, double eps, int64_t scaling) {
+    check_inputs(x, weight);
+    check_quantizable(x, "x");
+    if (residual) check_inputs(x, weight, *residual);
+    check_row_scaling(scaling);
+    OnDeviceOf device(x);
+    x = packed(x);
+    weight = packed(weight);
+    if (residual) residual = packed(*residual);
+    const Tensor q = new_float8(x), scales = new_scales(x, scaling);
+    const Tensor sum = residual ? new_like(x) : new_of_shape(x, {0});
+    const Rows shape(x);
+    for_quantizable_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(rms_norm_forward_fp8<T>(
+            in<T>(x), residual ? in<T>(*residual) : nullptr, in<T>(weight), out<Float8>(q),
+            out<float>(scales), residual ? out<T>(sum) : nullptr, shape.rows, shape.cols, eps,
+            scaling, device.stream));
+    });
+    return {q, scales, sum};
+}
+
 // Returns dx. grad_sum: what arrives at x + residual, besides; then x is that sum. adds: dweight is
 // added to, not written.
 Tensor run_backward(Tensor grad, std::optional<Tensor> grad_sum, Tensor x, Tensor weight,
@@ -144,6 +172,9 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         "add_forward(Tensor x, Tensor weight, Tensor residual, float eps, int version,"
         " Tensor? dweight=None) -> (Tensor y, Tensor sum, Tensor rstd)");
     m.def(
+        "forward_fp8(Tensor x, Tensor weight, Tensor? residual, float eps, int scaling)"
+        " -> (Tensor, Tensor, Tensor)");
+    m.def(
         "backward(Tensor grad, Tensor? grad_sum, Tensor x, Tensor weight, Tensor rstd, float eps,"
         " int version) -> (Tensor, Tensor)");
     m.def(
@@ -156,6 +187,7 @@ STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("add_infer", TORCH_BOX(&add_infer));
     m.impl("add_forward", TORCH_BOX(&add_forward));
+    m.impl("forward_fp8", TORCH_BOX(&forward_fp8));
     m.impl("backward", TORCH_BOX(&backward));
     m.impl("backward_into", TORCH_BOX(&backward_into));
 }

@@ -20,6 +20,7 @@
 // norms.cuh has what the norms share, rows.cuh the sums over a row's threads and their columns.
 
 #include "norms.cuh"
+#include "quantize.cuh"
 
 // What forward takes. residual and s are null, or both are not.
 template <class T>
@@ -331,6 +332,41 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> 
 
 #include "rms_norm_wide.cuh"
 
+// ---- fp8: y as floats of one byte with scales. A block has a row, which it reads once for the
+// mean square and then, from the caches, once or twice to quantise it. y is rounded to T first, as
+// if rms_norm and quantize came one after the other. p.y and p.rstd are null.
+
+template <class T>
+__global__ void forward_fp8(Forward<T> p, Float8* q, float* scales, Scaling scaling, bool vectors) {
+    constexpr int V = kVec<T>;
+    BlockReduce reduce;
+    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+        const int64_t at = row * p.cols;
+        Sums<1, float> square = {0};
+        for (int64_t c = threadIdx.x * V; c < p.cols; c += blockDim.x * V) {
+            const Few<T> few(p.cols - c, vectors);
+            float s[V], residual[V];
+            few.read(s, p.x + at + c);
+            if (p.residual != nullptr) {
+                few.read(residual, p.residual + at + c);
+                for (int i = 0; i < V; ++i) s[i] = float(T(s[i] + residual[i]));
+                few.write(p.s + at + c, s);
+            }
+            for (float each : s) square.values[0] += each * each;
+        }
+        const float r = rsqrt_rn(reduce(square)[0] / p.cols + p.eps);
+        const T* kept = p.residual != nullptr ? p.s : p.x;  // a thread reads what it wrote itself
+        const auto values = [&](float (&to)[V], const Few<T>& few, int64_t c) {
+            float weight[V];
+            few.read(to, kept + at + c);
+            few.read(weight, p.weight + c);
+            for (int i = 0; i < V; ++i) to[i] = float(T(to[i] * r * weight[i]));
+        };
+        quantize_row<T>(values, q + at, scales + row * scales_of_row(p.cols, scaling), p.cols,
+                        scaling, vectors, reduce);
+    }
+}
+
 // ---- launchers. Rows that a version cannot take go to the one before.
 
 template <class T>
@@ -345,6 +381,18 @@ cudaError_t rms_norm_forward(const T* x, const T* residual, const T* weight, T* 
     } else if (!launch_forward(p, version, stream)) {
         forward_block<<<grid_of(rows), block_threads(cols), 0, stream>>>(p);
     }
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t rms_norm_forward_fp8(const T* x, const T* residual, const T* weight, Float8* q,
+                                 float* scales, T* s, int64_t rows, int64_t cols, double eps,
+                                 int64_t scaling, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    const Forward<T> p = {x, residual, weight, nullptr, s, nullptr, rows, cols, float(eps), 0};
+    const bool vectors = cols % kVec<T> == 0 && is_aligned(x, residual, weight, s, q);
+    const int threads = block_threads(ceil_div<int64_t>(cols, kVec<T>));
+    forward_fp8<<<grid_of(rows), threads, 0, stream>>>(p, q, scales, Scaling(scaling), vectors);
     return cudaGetLastError();
 }
 
@@ -385,3 +433,7 @@ cudaError_t rms_norm_backward(const T* g, const T* gs, const T* s, const T* weig
     template decltype(rms_norm_partials<T>) rms_norm_partials<T>; \
     template decltype(rms_norm_backward<T>) rms_norm_backward<T>;
 FOR_EACH_TYPE(INSTANTIATE)
+#define INSTANTIATE_FP8(T) template decltype(rms_norm_forward_fp8<T>) rms_norm_forward_fp8<T>;
+INSTANTIATE_FP8(float)
+INSTANTIATE_FP8(Half)
+INSTANTIATE_FP8(BFloat16)

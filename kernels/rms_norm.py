@@ -4,7 +4,12 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import version_number
+from kernels import (
+    new_quantized,
+    no_gradient,
+    scaling_number,
+    version_number,
+)
 
 kernel = jitload.load("rms_norm")
 VERSIONS = ("naive", "block", "vector", "cluster", "stream")
@@ -45,6 +50,28 @@ def rms_norm(
     return _add_forward(x, weight, residual, eps, number, dweight)
 
 
+def rms_norm_fp8(
+    x: Tensor,
+    weight: Tensor,
+    residual: Tensor | None = None,
+    eps: float = 1e-6,
+    scaling: str = "row",
+) -> tuple[Tensor, ...]:
+    """(q, scale): the result of rms_norm in float8_e4m3fn, and its scales.
+
+    With a residual it is (q, scale, x + residual). They are those of rms_norm and then
+    quantize(..., scaling), but for the order in which squares are summed, and the result of
+    rms_norm is never in memory. scaling is "row" or "1x128": see `kernels.quantize`. Tensors are
+    float32, float16 or bfloat16.
+
+    Raises RuntimeError as rms_norm does, or if a result is differentiated, and ValueError if
+    scaling is unknown.
+    """
+    number = scaling_number(scaling, ("row", "1x128"))
+    q, scale, total = kernel.forward_fp8(x, weight, residual, eps, number)
+    return (q, scale) if residual is None else (q, scale, total)
+
+
 def _new_sums(x: Tensor) -> Tensor:
     return x.new_empty(x.shape[:-1], dtype=torch.promote_types(x.dtype, torch.float32))
 
@@ -69,6 +96,12 @@ def _(x, weight, residual, eps, version, dweight=None):
     return x.new_empty(x.shape), x.new_empty(x.shape), _new_sums(x)
 
 
+@kernel.register_fake("forward_fp8")
+def _(x, weight, residual, eps, scaling):
+    total = x.new_empty(0 if residual is None else x.shape)
+    return *new_quantized(x, scaling), total
+
+
 @kernel.register_fake("backward")
 def _(grad, grad_sum, x, weight, rstd, eps, version):
     return x.new_empty(x.shape), weight.new_empty(weight.shape)
@@ -84,6 +117,10 @@ def _double_backward(ctx, *grads):
         "rms_norm has no second derivative; where you need one, use "
         "torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)"
     )
+
+
+def _backward_fp8(ctx, *grads):
+    no_gradient("rms_norm_fp8")
 
 
 kernel.register_autocast("infer")
@@ -107,3 +144,4 @@ _add_forward = kernel.register_autograd(
     infer="add_infer",
 )
 kernel.register_autograd("backward", _double_backward)
+kernel.register_autograd("forward_fp8", _backward_fp8)

@@ -6,7 +6,8 @@
 // element; backward reads g, a and b and writes da and db, 5 * sizeof(T). As separate ops, silu
 // would write its result and the product read it again.
 
-#include "vec.cuh"
+#include "launches.cuh"
+#include "quantize.cuh"
 
 enum Version : int64_t { kNaive, kVector };  // as in swiglu.py
 
@@ -90,6 +91,26 @@ __global__ void backward_vector(const T* g, const T* a, const T* b, T* da, T* db
     }
 }
 
+// ---- fp8: y as floats of one byte with scales, [rows, cols]. A block has a row; where all of it
+// shares a scale, a and b are read twice, the second time from the caches. y is rounded to T first,
+// so that the result is that of swiglu and quantize one after the other.
+
+template <class T>
+__global__ void forward_fp8(const T* a, const T* b, Float8* q, float* scales, int64_t rows,
+                            int64_t cols, Scaling scaling, bool vectors) {
+    BlockReduce reduce;
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const auto values = [&](float (&to)[kVec<T>], const Few<T>& few, int64_t c) {
+            float of_b[kVec<T>];
+            few.read(to, a + row * cols + c);
+            few.read(of_b, b + row * cols + c);
+            for (int i = 0; i < kVec<T>; ++i) to[i] = float(T(swiglu(to[i], of_b[i])));
+        };
+        quantize_row<T>(values, q + row * cols, scales + row * scales_of_row(cols, scaling), cols,
+                        scaling, vectors, reduce);
+    }
+}
+
 // ---- launchers
 
 constexpr int kThreads = 256;
@@ -122,7 +143,22 @@ cudaError_t swiglu_backward(const T* g, const T* a, const T* b, T* da, T* db, in
     return cudaGetLastError();
 }
 
+template <class T>
+cudaError_t swiglu_forward_fp8(const T* a, const T* b, Float8* q, float* scales, int64_t rows,
+                               int64_t cols, int64_t scaling, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    const int threads = block_threads(ceil_div<int64_t>(cols, kVec<T>));
+    const bool vectors = cols % kVec<T> == 0 && is_aligned(a, b, q);
+    forward_fp8<<<grid_of(rows), threads, 0, stream>>>(
+        a, b, q, scales, rows, cols, Scaling(scaling), vectors);
+    return cudaGetLastError();
+}
+
 #define INSTANTIATE(T)                                      \
     template decltype(swiglu_forward<T>) swiglu_forward<T>; \
     template decltype(swiglu_backward<T>) swiglu_backward<T>;
 FOR_EACH_TYPE(INSTANTIATE)
+#define INSTANTIATE_FP8(T) template decltype(swiglu_forward_fp8<T>) swiglu_forward_fp8<T>;
+INSTANTIATE_FP8(float)
+INSTANTIATE_FP8(Half)
+INSTANTIATE_FP8(BFloat16)

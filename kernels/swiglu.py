@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import version_number
+from kernels import new_quantized, no_gradient, scaling_number, version_number
 
 kernel = jitload.load("swiglu")
 VERSIONS = ("naive", "vector")
@@ -24,9 +24,27 @@ def swiglu(a: Tensor, b: Tensor, *, version: str = VERSIONS[-1]) -> Tensor:
     return kernel.forward(a, b, version_number(version, VERSIONS))
 
 
+def swiglu_fp8(a: Tensor, b: Tensor, scaling: str = "row") -> tuple[Tensor, Tensor]:
+    """(q, scale): the result of swiglu for a and b [..., cols] in float8_e4m3fn, and its scales.
+
+    They are those of quantize(swiglu(a, b), scaling), bit for bit, but the result of swiglu is
+    never in memory. scaling is "row" or "1x128": see `kernels.quantize`. a and b are float32,
+    float16 or bfloat16.
+
+    Raises RuntimeError as swiglu does, or if the result is differentiated, and ValueError if
+    scaling is unknown.
+    """
+    return kernel.forward_fp8(a, b, scaling_number(scaling, ("row", "1x128")))
+
+
 @kernel.register_fake("forward")
 def _(a, b, version):
     return a.new_empty(a.shape)
+
+
+@kernel.register_fake("forward_fp8")
+def _(a, b, scaling):
+    return new_quantized(a, scaling)
 
 
 @kernel.register_fake("backward")
@@ -57,3 +75,10 @@ def _double_backward(ctx, grad_da, grad_db):
 kernel.register_autocast("forward")
 kernel.register_autograd("forward", "a, b = backward(grad, a, b, version)")
 kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)
+
+
+def _backward_fp8(ctx, *grads):
+    no_gradient("swiglu_fp8")
+
+
+kernel.register_autograd("forward_fp8", _backward_fp8)

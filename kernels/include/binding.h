@@ -104,14 +104,19 @@ inline void check_given(const Tensor& t, const char* name) {
     if (layout != aoti_torch_layout_strided()) fail(name, " is sparse; wanted is a dense tensor");
 }
 
-// The first tensor of an op decides where and in which type the op runs.
-inline void check_first(const Tensor& t, const char* name) {
+// A dense tensor where the kernels of this build run.
+inline void check_here(const Tensor& t, const char* name) {
     check_given(t, name);
     if (PLAYGROUND_CUDA ? !t.is_cuda() : !t.is_cpu()) {
         fail(name, " is on ", device_name(t), "; this kernel is built for ",
              PLAYGROUND_CUDA ? "cuda" : "cpu", ": move it with ", name,
              PLAYGROUND_CUDA ? ".cuda()" : ".cpu()");
     }
+}
+
+// The first tensor of an op decides where and in which type the op runs.
+inline void check_first(const Tensor& t, const char* name) {
+    check_here(t, name);
     switch (type_of(t)) {
         case ScalarType::Double:
         case ScalarType::Float:

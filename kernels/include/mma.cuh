@@ -1,6 +1,7 @@
 // Products of a warp: 16 rows of a by 8 rows of b over 32 bytes of k, summed in float (mma.sync in
-// PTX): 16 elements of 16-bit floats, or 8 of tf32, which is a float with 10 bits behind the point.
-// And what loads their tiles. GPUs have them from compute capability 8.0 on.
+// PTX): 16 elements of 16-bit floats, 8 of tf32, which is a float with 10 bits behind the point, or
+// 32 floats of one byte. And what loads their tiles. GPUs have them from compute capability 8.0 on,
+// those of one byte from 8.9 on.
 //
 // Lane l has of the sums [16, 8], and of a and b, in words of 4 bytes, the (row, column) in this
 // order:
@@ -13,6 +14,7 @@
 #pragma once
 
 #include "cp_async.cuh"
+#include "float8.h"
 #include "swizzle.cuh"
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -62,8 +64,10 @@ __device__ void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b)
         MMA("m16n8k8", "tf32");
     } else if constexpr (std::is_same_v<T, Half>) {
         MMA("m16n8k16", "f16");
-    } else {
+    } else if constexpr (std::is_same_v<T, BFloat16>) {
         MMA("m16n8k16", "bf16");
+    } else {
+        MMA("m16n8k32", "e4m3");
     }
 }
 

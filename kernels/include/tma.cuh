@@ -66,6 +66,7 @@ __device__ inline void tma_store_wait() {
 template <class T>
 constexpr CUtensorMapDataType tensor_map_type() {
     if (sizeof(T) == 4) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    if (sizeof(T) == 1) return CU_TENSOR_MAP_DATA_TYPE_UINT8;
     return std::is_same_v<T, Half> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                    : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }

@@ -239,7 +239,9 @@ def test_cublaslt_has_these_ends(ends):
 
 
 @pytest.mark.parametrize(
-    "ends", [{}, {"bias": BIAS, "act": "silu"}, {"bias": BIAS, "residual": RESIDUAL}], ids=str
+    "ends",
+    [{}, {"bias": BIAS, "act": "silu"}, {"bias": BIAS, "residual": RESIDUAL}],
+    ids=["nothing", "silu", "residual"],
 )
 def test_cublaslt_says_what_it_has_not(ends):
     with pytest.raises(NotImplementedError, match="no epilogue"):

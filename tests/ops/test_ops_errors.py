@@ -214,12 +214,15 @@ def right_calls(name: str) -> dict[str, tuple[torch._ops.OpOverload, list]]:
     """A right call of each function of an op's kernel, as the op itself makes them."""
     module = module_of(name)
     given = inspect.signature(getattr(module, name)).parameters.keys() & {"dweight", "dbias"}
+    in_bytes = getattr(module, f"{name}_fp8", None)
     with Calls(module.kernel.build.name) as calls:
         for case in CASES:
             if case.op.name == name:
                 inputs = case.inputs(ROWS, COLS, torch.float32)
                 case.ours(**inputs)
                 outcome(case.ours, inputs)
+                if in_bytes and not case.options:
+                    in_bytes(**inputs)
                 buffers = {buffer: torch.zeros(COLS, device=DEVICE) for buffer in given}
                 if buffers:
                     outcome(functools.partial(case.ours, **buffers), inputs)

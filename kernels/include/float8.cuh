@@ -1,0 +1,77 @@
+// Between floats and floats of one byte, and the scales by which numbers of any size become such.
+#pragma once
+
+#include "float8.h"
+#include "rows.cuh"
+
+// ---- conversions
+
+// Exact. The bits of the number stand in a float as they are, 20 places further left; what is left
+// to mend is the bias of the exponent, 7 there and 127 here.
+__device__ inline float to_float(Float8 x) {
+    const uint32_t size = x.bits & 0x7f, sign = uint32_t(x.bits & 0x80) << 24;
+    if (size == 0x7f) return __uint_as_float(0x7fffffff);
+    return __uint_as_float(sign | size << 20) * 0x1p120f;
+}
+
+// To nearest, ties to even; beyond 448 it is 448, of the same sign. PyTorch's .to(float8_e4m3fn)
+// of x.clamp(-448, 448). For GPUs that have no instruction for it, which is all before 8.9.
+__device__ inline Float8 to_float8_by_hand(float x) {
+    const float size = fabsf(x);
+    const uint32_t sign = __float_as_uint(x) >> 24 & 0x80;
+    if (x != x) return {0x7f};
+    if (size >= 448) return {uint8_t(sign | 0x7e)};
+    // Below the least normal number all are multiples of 2^-9, to which the sum is rounded.
+    if (size < 0x1p-6f) return {uint8_t(sign | (__float_as_uint(size + 0x1p14f) & 0xf))};
+    const uint32_t bits = __float_as_uint(size);
+    const uint32_t rounded = bits + 0x7ffff + (bits >> 20 & 1);
+    return {uint8_t(sign | ((rounded >> 20) - ((127 - 7) << 3)))};
+}
+
+// The same of two floats, the first in the lower byte.
+__device__ inline uint16_t to_float8_pair(float first, float second) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+    uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
+    return pair;
+#else
+    return to_float8_by_hand(first).bits | to_float8_by_hand(second).bits << 8;
+#endif
+}
+
+template <int N>
+__device__ Vec<Float8, N> to_float8(const float (&x)[N]) {
+    static_assert(N % 2 == 0);
+    Vec<Float8, N> all;
+    for (int i = 0; i < N; i += 2) {
+        const uint16_t pair = to_float8_pair(x[i], x[i + 1]);
+        all[i].bits = uint8_t(pair), all[i + 1].bits = uint8_t(pair >> 8);
+    }
+    return all;
+}
+__device__ inline Float8 to_float8(float x) { return {uint8_t(to_float8_pair(x, x))}; }
+
+// ---- scales
+
+// The largest size among numbers, for BlockReduce. Floats without a sign are ordered as their bits
+// are, infinity behind all numbers and NaN behind infinity, so that a NaN is not lost.
+struct Largest {
+    uint32_t bits;
+    __device__ static Largest identity() { return {0}; }
+    __device__ void add(float x) { combine({__float_as_uint(fabsf(x))}); }
+    __device__ void combine(const Largest& other) { bits = other.bits > bits ? other.bits : bits; }
+    __device__ Largest warp_reduce(int lanes) const {
+        Largest all = *this;
+        for (int bit = kWarp / 2; bit > 0; bit /= 2) {
+            const uint32_t other = __shfl_xor_sync(0xffffffff, all.bits, bit);
+            if (bit < lanes) all.combine({other});
+        }
+        return all;
+    }
+    // By which numbers of this size are divided: the largest becomes 448. Numbers that are all
+    // nearly 0 are left so small that no quotient overflows.
+    __device__ float scale() const {
+        const float largest = __uint_as_float(bits);
+        return (largest < 1e-12f ? 1e-12f : largest) / 448.f;
+    }
+};

@@ -1,0 +1,80 @@
+// Binding of matmul_w8a16: schema, checks, allocation, launch.
+#include "matmul_w8a16.h"
+#include "quantize_binding.h"
+
+constexpr int64_t kVersions = 3;  // as many as VERSIONS of matmul_w8a16.py has
+
+template <class T>
+cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t stream);
+
+void check_inputs(const Tensor& x, const Tensor& w, const Tensor& w_scale,
+                  const std::optional<Tensor>& bias) {
+    check_first(x, "x");
+    check_rank(x, "x");
+    if (type_of(x) != ScalarType::Half && type_of(x) != ScalarType::BFloat16)
+        fail("x is ", dtype_name(type_of(x)), "; wanted is float16 or bfloat16");
+    check_device(w, "w", x, "x");
+    if (type_of(w) != ScalarType::Char) fail("w is ", dtype_name(type_of(w)), "; wanted is int8");
+    if (w.dim() != 2 || w.size(1) != x.size(-1)) {
+        fail("w has shape ", shape_name(w), ", but x has shape ", shape_name(x),
+             "; wanted is (units, ", x.size(-1), ")");
+    }
+    check_device(w_scale, "w_scale", x, "x");
+    if (type_of(w_scale) != ScalarType::Float)
+        fail("w_scale is ", dtype_name(type_of(w_scale)), "; wanted is float32");
+    const Shape of_rows = {w.size(0), 1}, of_blocks = {w.size(0), scale_blocks(w.size(1))};
+    if (!has_shape(w_scale, of_rows) && !has_shape(w_scale, of_blocks)) {
+        fail("w_scale has shape ", shape_name(w_scale), ", but w has shape ", shape_name(w),
+             "; wanted is ", shape_name(of_rows), " for one of each row, or ",
+             shape_name(of_blocks), " for one of each 128 neighbours");
+    }
+    if (!bias) return;
+    check_like(*bias, "bias", x, "x");
+    if (!has_shape(*bias, {w.size(0)})) {
+        fail("bias has shape ", shape_name(*bias), "; wanted is (", w.size(0),
+             ",), an element for each row of w");
+    }
+}
+
+Tensor forward(Tensor x, Tensor w, Tensor w_scale, std::optional<Tensor> bias, int64_t version) {
+    check_inputs(x, w, w_scale, bias);
+    check_version(version, kVersions);
+    OnDeviceOf device(x);
+    x = packed(x);
+    w = packed(w);
+    w_scale = packed(w_scale);
+    if (bias) bias = packed(*bias);
+    const Rows of_x(x);
+    Shape shape = shape_of(x);
+    shape.back() = w.size(0);
+    Tensor y = new_of_shape(x, shape);
+    const int64_t blocks = w_scale.size(1);
+    const auto run = [&](auto zero) {
+        using T = decltype(zero);
+        const Int8Product<T> product = {
+            {in<T>(x), 0, of_x.cols, 1},
+            {in<int8_t>(w), 0, of_x.cols, 1},
+            {in<float>(w_scale), blocks, 1, 0},
+            blocks > 1,
+            bias ? in<T>(*bias) : nullptr,
+            out<T>(y),
+            of_x.rows,
+            w.size(0),
+            of_x.cols};
+        check_launch(matmul_w8a16<T>(product, version, device.stream));
+    };
+    if (type_of(x) == ScalarType::Half) {
+        run(Half());
+    } else {
+        run(BFloat16());
+    }
+    return y;
+}
+
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def("forward(Tensor x, Tensor w, Tensor w_scale, Tensor? bias, int version) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("forward", TORCH_BOX(&forward));
+}

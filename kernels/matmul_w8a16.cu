@@ -1,0 +1,225 @@
+// matmul_w8a16: y = x (w * w_scale)^T + bias, with weights of one byte and all else of 16 bits
+//
+//   x [rows, depth] T     w [units, depth] int8     bias [units] T, or none     y [rows, units] T
+//   w_scale [units, 1] float, or [units, blocks], where blocks = ceil(depth / 128)
+//
+// Traffic, the least a kernel can move: w, one byte for each element, and x and y. Of few rows that
+// is the time it takes: half of what weights of 16 bits take. Of many rows it is that of
+// 2 * rows * units * depth operations of tensor cores, in T: an int8 is exact in float16 and in
+// bfloat16.
+
+#include "matmul_fp8_product.cuh"
+#include "matmul_mma.cuh"
+#include "matmul_w8a16.h"
+
+enum Version : int64_t { kNaive, kMma, kFewRows };  // as in matmul_w8a16.py
+
+// An element of y, before it is rounded. total: over all k; where scales differ along k they are in
+// it already.
+template <class T>
+__device__ float y_of(const Int8Product<T>& p, int64_t unit, float total) {
+    if (!p.by_block) total *= scale_at(p.w_scale, unit, 0);
+    return p.bias ? total + float(p.bias[unit]) : total;
+}
+
+template <class T>
+__device__ float block_scale(const Int8Product<T>& p, int64_t unit, int64_t block) {
+    return p.by_block ? scale_at(p.w_scale, smaller(unit, p.units - 1), block) : 1.f;
+}
+
+// ---- naive: one thread for each element of y, which reads a row of x and a row of w.
+// Flaw: one operation for each element read.
+
+template <class T>
+__global__ void matmul_w8a16_naive(Int8Product<T> p) {
+    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= p.rows * p.units) return;
+    const int64_t row = i / p.units, unit = i % p.units;
+    const T* const x = at(p.x, 0, row, 0);
+    const int8_t* const w = at(p.w, 0, unit, 0);
+    KahanSum<float> total;
+    for (int64_t first = 0; first < p.depth; first += kScaleBlock) {
+        float sum = 0;
+        for (int64_t k = first; k < smaller(first + kScaleBlock, p.depth); ++k)
+            sum += float(x[k]) * float(w[k]);
+        total += sum * block_scale(p, unit, first / kScaleBlock);
+    }
+    p.y[i] = T(y_of(p, unit, total.value));
+}
+
+// ---- mma: the tiles of matmul's version of that name. A stage is 128 of k: two tiles of x and one
+// of w, in bytes as they are in memory; a thread makes its fragments of w of them.
+// Flaw: that takes more instructions than ldmatrix does, once for each 64 rows of x; and of few
+// rows most of a tile is empty, and few blocks read w.
+
+constexpr int kByteStages = 2;  // 96 KiB of them
+using ByteTile = MmaTile<int8_t>;
+constexpr int kByteStage = 3 * ByteTile::kBytes;  // bytes
+constexpr int kByteShared = kByteStages * kByteStage + kTileAlign;
+
+// Two neighbours of a row of w, as T.
+template <class T>
+__device__ uint32_t pair_at(const char* tile, int row, int k) {
+    const auto two = *reinterpret_cast<const uint16_t*>(tile + swizzled(row, k));
+    return rounded_pair<T>(float(int8_t(two & 0xff)), float(int8_t(two >> 8)));
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+
+// Adds a warp's products over all k of a stage.
+template <class T>
+__device__ void multiply_stage(float (&sums)[4][4][4], const char* stage, const WarpPlace& place) {
+    const int lane = place.lane;
+    const char* const tile_w = stage + 2 * ByteTile::kBytes;
+#pragma unroll
+    for (int k = 0; k < kScaleBlock; k += 16) {
+        uint32_t a[4][4], b[4][2];
+        const char* const tile_x = stage + k / 64 * ByteTile::kBytes;
+        for (int m = 0; m < 4; ++m)
+            load_matrices<T, true>(a[m], tile_x, place.down + m * 16, 8, false, k % 64 * 2);
+        for (int n = 0; n < 4; ++n) {
+            const int r = place.right + n * 32 + lane / 4, of_k = k + lane % 4 * 2;
+            b[n][0] = pair_at<T>(tile_w, r, of_k);
+            b[n][1] = pair_at<T>(tile_w, r, of_k + 8);
+        }
+        for (int m = 0; m < 4; ++m)
+            for (int n = 0; n < 4; ++n) mma<T>(sums[m][n], a[m], b[n]);
+    }
+}
+
+#endif
+
+template <class T, bool by_block>
+__global__ void
+    __launch_bounds__(ByteTile::kThreads) matmul_w8a16_mma(Int8Product<T> p, TileGrid grid) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    using Tile = ByteTile;
+    extern __shared__ char memory[];
+    char* const stages = &tile_aligned<char>(memory);
+    const TilePlace place = grid.place(blockIdx.x);
+    const auto rows = TileRows<Tile::kSide>::of(place.row, p.rows);
+    const auto columns = TileRows<Tile::kSide>::of(place.column, p.units);
+    const TileCopy<T, true> copy_x(p.x, 0, rows);
+    const TileCopy<int8_t, true> copy_w(p.w, 0, columns);
+    const int steps = int(ceil_div<int64_t>(p.depth, kScaleBlock));
+    const auto fetch = [&](int step) {
+        char* const stage = stages + step % kByteStages * kByteStage;
+        if (step < steps) {
+            copy_x(stage, 2 * step, p.depth);
+            copy_x(stage + Tile::kBytes, 2 * step + 1, p.depth);
+            copy_w(stage + 2 * Tile::kBytes, step, p.depth);
+        }
+        cp_async_commit();
+    };
+
+    const WarpPlace warp = WarpPlace::of_thread();
+    float totals[4][4][4] = {};
+    fetch(0);
+    for (int step = 0; step < steps; ++step) {
+        fetch(step + 1);
+        cp_async_wait<1>();
+        __syncthreads();  // all have this step's tiles
+        const char* const stage = stages + step % kByteStages * kByteStage;
+        if constexpr (by_block) {
+            float sums[4][4][4] = {};
+            multiply_stage<T>(sums, stage, warp);
+            for (int i = 0; i < 16; ++i) {
+                if (i / 2 % 2 == 1) continue;  // which has the column of i - 2
+                const int64_t unit = place.column * Tile::kSide + warp.column(i);
+                const float scale = block_scale(p, unit, step);
+                for (int m = 0; m < 4; ++m)
+                    for (int n = i; n <= i + 2; n += 2)
+                        totals[m][n / 4][n % 4] += sums[m][n / 4][n % 4] * scale;
+            }
+        } else {
+            multiply_stage<T>(totals, stage, warp);
+        }
+        __syncthreads();  // nobody reads them any more
+    }
+
+#pragma unroll 1
+    for (int m = 0; m < 4; ++m) {
+        float each[16];
+        take(reinterpret_cast<float (&)[4][16]>(totals), m, each);
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            const int64_t row = rows(warp.row(m, i)), unit = columns(warp.column(i));
+            if (row >= 0 && unit >= 0) p.y[row * p.units + unit] = T(y_of(p, unit, each[i]));
+        }
+    }
+#endif
+}
+
+// ---- few rows: a warp has a row of w, of which each lane reads 16 bytes at a time, and multiplies
+// them with as many of every row of x. So all multiprocessors read w. It does without tensor cores:
+// 8 rows are 16 operations for each byte of w, and float arithmetic of an H100 could do 20 in the
+// time in which memory delivers one.
+// Flaw: each warp reads all of x, from the caches.
+
+constexpr int kFew = 8, kFewThreads = 256;
+
+template <class T>
+__global__ void __launch_bounds__(kFewThreads) matmul_w8a16_few_rows(Int8Product<T> p) {
+    constexpr int V = kVecBytes;  // of w
+    const int lane = threadIdx.x % kWarp;
+    const int64_t unit = int64_t(blockIdx.x) * (kFewThreads / kWarp) + threadIdx.x / kWarp;
+    if (unit >= p.units) return;
+    const int8_t* const w = at(p.w, 0, unit, 0);
+    float totals[kFew] = {};
+    for (int64_t k = lane * V; k < p.depth; k += kWarp * V) {
+        const Vec<int8_t, V> bytes = load<V>(w + k);
+        const float scale = block_scale(p, unit, k / kScaleBlock);
+#pragma unroll
+        for (int r = 0; r < kFew; ++r) {
+            if (r >= p.rows) continue;
+            float sum = 0;
+#pragma unroll
+            for (int i = 0; i < V; i += kVec<T>) {
+                const Vec<T, kVec<T>> x = load<kVec<T>>(at(p.x, 0, r, k + i));
+                for (int n = 0; n < kVec<T>; ++n) sum += float(x[n]) * float(bytes[i + n]);
+            }
+            totals[r] += sum * scale;
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < kFew; ++r) {
+        const float total = warp_sum(totals[r]);
+        if (r < p.rows && lane == 0) p.y[r * p.units + unit] = T(y_of(p, unit, total));
+    }
+}
+
+// ---- launchers. Where a version cannot, for this GPU or as x and w lie in memory, the one before.
+
+template <class T, bool by_block>
+bool launch_w8a16_mma(const Int8Product<T>& p, cudaStream_t stream) {
+    cudaFuncAttributes compiled = {};
+    if (cudaFuncGetAttributes(&compiled, matmul_w8a16_mma<T, by_block>) != cudaSuccess ||
+        compiled.ptxVersion < 80 || kByteShared > shared_bytes())
+        return false;
+    cudaFuncSetAttribute(
+        matmul_w8a16_mma<T, by_block>, cudaFuncAttributeMaxDynamicSharedMemorySize, kByteShared);
+    const TileGrid grid(1, p.rows, p.units, ByteTile::kSide, ByteTile::kSide);
+    matmul_w8a16_mma<T, by_block>
+        <<<grid.tiles(), ByteTile::kThreads, kByteShared, stream>>>(p, grid);
+    return true;
+}
+
+template <class T>
+cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t stream) {
+    if (p.rows * p.units == 0) return cudaSuccess;
+    const bool vectors = reads_in_vectors(p.x) && reads_in_vectors(p.w);
+    if (version >= kFewRows && vectors && p.rows <= kFew && p.depth % kVecBytes == 0) {
+        const int64_t blocks = ceil_div<int64_t>(p.units, kFewThreads / kWarp);
+        matmul_w8a16_few_rows<<<blocks, kFewThreads, 0, stream>>>(p);
+        return cudaGetLastError();
+    }
+    const bool done =
+        version >= kMma && vectors &&
+        (p.by_block ? launch_w8a16_mma<T, true>(p, stream) : launch_w8a16_mma<T, false>(p, stream));
+    if (!done) matmul_w8a16_naive<<<ceil_div<int64_t>(p.rows * p.units, 256), 256, 0, stream>>>(p);
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T) template decltype(matmul_w8a16<T>) matmul_w8a16<T>;
+INSTANTIATE(Half)
+INSTANTIATE(BFloat16)

@@ -1,0 +1,189 @@
+"""matmul_w8a16: tiles and tails, few rows, scales of rows and of groups, what is refused."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from op_cases import DEVICE, Calls, error, half_ulp, largest, module_of
+from torch import Tensor
+
+import lab
+import reference
+
+module = module_of("matmul_w8a16")
+matmul_w8a16 = module.matmul_w8a16
+each_version = pytest.mark.parametrize("version", module.VERSIONS)
+each_type = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+by_group = pytest.mark.parametrize("groups", [False, True], ids=["rows", "groups"])
+
+
+def drawn(
+    rows: int | tuple[int, ...],
+    units: int,
+    cols: int,
+    groups: bool = False,
+    dtype: torch.dtype = torch.bfloat16,
+    seed: int = 0,
+) -> dict[str, Tensor]:
+    generator = torch.Generator(DEVICE).manual_seed(seed)
+    leading = (rows,) if isinstance(rows, int) else rows
+    like = {"device": DEVICE, "generator": generator}
+    return {
+        "x": torch.randn((*leading, cols), **like).to(dtype),
+        "w": torch.randint(-128, 128, (units, cols), dtype=torch.int8, **like),
+        "w_scale": torch.rand((units, -(-cols // 128) if groups else 1), **like) / 64,
+        "bias": torch.randn(units, **like).to(dtype),
+    }
+
+
+def check(inputs: dict[str, Tensor], version: str) -> Tensor:
+    """At most twice as far from the truth as that is when it is rounded, or as half an ULP of the
+    largest result: any rounding costs so much."""
+    got, truth = matmul_w8a16(**inputs, version=version), reference.matmul_w8a16(**inputs)
+    dtype = inputs["x"].dtype
+    allowed = 2 * max(error(truth.to(dtype), truth), half_ulp(largest(truth), dtype))
+    assert got.dtype == dtype
+    assert got.is_contiguous()
+    off = error(got, truth)
+    assert off <= allowed, f"off by {off:.3g}; {allowed:.3g} is allowed"
+    return got
+
+
+@each_type
+@by_group
+@each_version
+@pytest.mark.parametrize(
+    "shape", [(128, 128, 128), (150, 136, 272), (1, 130, 1040), (8, 40, 528), (9, 8, 16)], ids=str
+)
+def test_shapes(version: str, groups: bool, dtype: torch.dtype, shape: tuple[int, int, int]):
+    check(drawn(*shape, groups, dtype), version)
+
+
+@by_group
+@each_version
+@pytest.mark.parametrize("shape", [(30, 77, 65), (3, 5, 135), (1, 1, 1)], ids=str)
+def test_rows_that_are_no_multiple_of_16_bytes(
+    version: str, groups: bool, shape: tuple[int, int, int]
+):
+    check(drawn(*shape, groups), version)
+
+
+@each_version
+@pytest.mark.parametrize("leading", [(2, 3), ()], ids=str)
+def test_other_ranks_and_no_bias(version: str, leading: tuple[int, ...]):
+    inputs = drawn(leading, 24, 304)
+    del inputs["bias"]
+    check(inputs, version)
+
+
+@each_version
+@pytest.mark.parametrize("shape", [(0, 5, 16), (5, 0, 16), (5, 3, 0)], ids=str)
+def test_empty(version: str, shape: tuple[int, int, int]):
+    assert check(drawn(*shape), version).shape == shape[:2]
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+@each_version
+def test_any_shape(version: str, data: st.DataObject):
+    draw = data.draw
+    shape = draw(st.integers(1, 20)), draw(st.integers(1, 140)), draw(st.integers(1, 40)) * 8
+    check(drawn(*shape, draw(st.booleans())), version)
+
+
+@each_type
+@each_version
+def test_every_weight(version: str, dtype: torch.dtype):
+    """With one 1 in each row of x, y is the weights, exactly."""
+    w = torch.arange(-128, 128, device=DEVICE, dtype=torch.int8).view(16, 16)
+    for rows in (16, 4):  # of few rows, other kernels
+        x = torch.eye(16, device=DEVICE, dtype=dtype)[:rows]
+        got = matmul_w8a16(x, w, torch.ones(16, 1, device=DEVICE), version=version)
+        assert torch.equal(got, w.T[:rows].to(dtype))
+
+
+@each_version
+def test_what_is_not_finite_stays_in_its_row(version: str):
+    inputs = drawn(6, 140, 304)
+    want = matmul_w8a16(**inputs, version=version)
+    inputs["x"][3, 290] = torch.inf
+    got = matmul_w8a16(**inputs, version=version)
+    assert not got[3].isfinite().any()
+    assert torch.equal(got[:3], want[:3])
+    assert torch.equal(got[4:], want[4:])
+
+
+@each_version
+def test_same_bits(version: str):
+    inputs = drawn(7, 140, 1040, True)
+    first = matmul_w8a16(**inputs, version=version)
+    assert all(torch.equal(matmul_w8a16(**inputs, version=version), first) for _ in range(3))
+
+
+@each_version
+def test_strides_and_misaligned(version: str):
+    inputs = drawn(20, 40, 272, True)
+    want = matmul_w8a16(**inputs, version=version)
+    transposed = {n: t.mT.contiguous().mT if t.dim() > 1 else t for n, t in inputs.items()}
+    assert torch.equal(matmul_w8a16(**transposed, version=version), want)
+    moved = {n: t.new_empty(t.numel() + 1)[1:].view(t.shape).copy_(t) for n, t in inputs.items()}
+    check(moved, version)
+
+
+def test_opcheck_and_compile():
+    inputs = drawn(5, 40, 272, True)
+    with Calls(module.kernel.build.name) as calls:
+        want = matmul_w8a16(**inputs)
+    for operator, arguments in calls.noted:
+        torch.library.opcheck(operator, tuple(arguments))
+    assert calls.noted
+    compiled = torch.compile(matmul_w8a16, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(**inputs), want)
+
+
+def test_no_gradient():
+    inputs = drawn(3, 5, 16)
+    inputs["x"].requires_grad_()
+    with pytest.raises(RuntimeError, match=r"matmul_w8a16 has no gradient; call it under torch\."):
+        matmul_w8a16(**inputs).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": torch.zeros(3, 300)}, "x is float32; wanted is float16 or bfloat16"),
+        ({"w": torch.zeros(200, 300).byte()}, "w is uint8; wanted is int8"),
+        ({"w": torch.zeros(200, 299).char()}, r"w has shape \(200, 299\), but x .* \(units, 300\)"),
+        ({"w_scale": torch.ones(200, 1).half()}, "w_scale is float16; wanted is float32"),
+        (
+            {"w_scale": torch.ones(200)},
+            r"w_scale has shape \(200,\), but w has shape \(200, 300\); wanted is \(200, 1\) for "
+            r"one of each row, or \(200, 3\) for one of each 128 neighbours",
+        ),
+        ({"bias": torch.ones(200).half()}, "bias is float16, but x is bfloat16; wanted is one ty"),
+        ({"bias": torch.ones(3).bfloat16()}, r"bias has shape \(3,\); wanted is \(200,\)"),
+    ],
+    ids=str,
+)
+def test_refused(changes: dict[str, Tensor], message: str):
+    inputs = drawn(3, 200, 300) | {n: t.to(DEVICE) for n, t in changes.items()}
+    with pytest.raises(RuntimeError, match=message):
+        matmul_w8a16(**inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="the checker runs on the simulator")
+@by_group
+@each_version
+def test_checker(version: str, groups: bool):
+    """In two orders of the threads."""
+    for order in (0, 1):
+        for rows in (150, 5):
+            inputs = drawn(rows, 136, 272, groups)
+            report = lab.check(
+                matmul_w8a16, **inputs, version=version, traffic=False, thread_order=order
+            )
+            assert report.findings.empty, str(report)
+            (kernel,) = report.launches["kernel"]
+            fell = version == "few_rows" and rows > 8
+            assert kernel.split("<")[0] == f"matmul_w8a16_{'mma' if fell else version}"
