@@ -16,18 +16,19 @@
 //
 // The loss and the gradient of a logit are those of cross_entropy.cu, with logits for x.
 //
-// Traffic, beside the products': each logit is written by a product and read once in forward, and
-// once more in backward, where its gradient is written and read by two products. docs/
-// linear_cross_entropy.md has the bytes and the operations, and why they are these.
+// Traffic, beside the products': each logit is written by a product and read once in forward; in
+// backward it is written again, read, replaced by its gradient, and that is read by two products.
+// docs/linear_cross_entropy.md counts bytes and operations, and says why they are these.
 
 #include "cross_entropy_losses.cuh"
 
 // What is known of each row when some chunks have been seen, an element a row.
 template <class T>
 struct Statistics {
-    Acc<T>*max, *sum;  // of all logits x: the largest, and the sum of e^(x - max)
-    Acc<T>* below;     // the sum of x - max, for label smoothing
-    Acc<T>* hit;       // x at the target; NaN until its chunk comes, and where it is no class
+    Acc<T>* max;    // of all logits x
+    Acc<T>* sum;    // of e^(x - max)
+    Acc<T>* below;  // the sum of x - max, for label smoothing
+    Acc<T>* hit;    // x at the target; NaN until its chunk comes, and where it is no class
 };
 
 // A block is (threads of a row, rows).

@@ -56,12 +56,12 @@ def linear_cross_entropy(
     reduction, ignore_index, label_smoothing and check are those of cross_entropy, and so are the
     result and what a target out of range does.
 
-    The logits are in memory for a sixteenth of the classes at a time, each rounded once, and are
-    computed again in the backward pass. There the gradient of a chunk takes their place; the rows
-    of w get theirs from one product, rounded once, and x gets the sum of the chunks' products,
-    which is float (double for double). Gradients have the same bits on every run, and only those
-    that are asked for are computed. There is no second derivative: asking for one raises
-    RuntimeError. version="whole" has all logits in memory at once.
+    The logits of a sixteenth of the classes, or of 128 if that is more, are in memory at a time.
+    Each is rounded once, and is computed again in the backward pass, where its gradient takes its
+    place. The gradient of a row of w comes from one product and is rounded once; that of x is the
+    sum of the chunks' products, in float (double for double). Gradients have the same bits on every
+    run, and only those that are asked for are computed. There is no second derivative: asking for
+    one raises RuntimeError. version="whole" has all logits in memory at once.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
     ValueError for a reduction, a label_smoothing, an ignore_index or a version that there is not.
