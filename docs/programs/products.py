@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 
-import pandas
 import torch
 
 import jitload
@@ -20,15 +19,16 @@ from lab.bench import products
 from lab.bench.in_turns import measure_product
 from lab.bench.measuring import conditions_here
 from lab.bench.product_tables import product_tables
-from lab.bench.table import COLUMNS
+from lab.bench.table import of_lines
 from lab.measure.timing import Timing
 from lab.measure.turns import prepare, take_turns
 from lab.rivals.implementation import ours
 
 PART = Part("matmul.md", "docs.programs.products")
+SIDE = 4096  # of the matrices that all versions multiply
 
 
-def versions(n: int = 4096) -> dict[str, Timing]:
+def versions(n: int = SIDE) -> dict[str, Timing]:
     """The time of each version of matmul, n cubed."""
     product = products.matmul(torch.bfloat16, "cube", n, n, n)
     (case,) = product.cases()
@@ -43,25 +43,31 @@ def versions(n: int = 4096) -> dict[str, Timing]:
     return timings
 
 
+def text(
+    lines: list[dict[str, object]], conditions: dict[str, object], ladder: dict[str, Timing]
+) -> str:
+    """What the page says, in Markdown."""
+    rates = [[name, f"{2e-12 * SIDE**3 / timing.median:.0f}"] for name, timing in ladder.items()]
+    return "\n\n".join(
+        [
+            f"{conditions['device']}, driver {conditions['driver']}, torch {conditions['torch']},"
+            f" copy {conditions['copy_gb_per_s']:.0f} GB/s.",
+            "\n".join(product_tables(of_lines(lines), [""])[2:]),
+            f"The versions, {SIDE} x {SIDE} x {SIDE}:",
+            table(["version", "TFLOPS"], rates, "lr"),
+        ]
+    )
+
+
 def main() -> None:
     """Write the tables."""
     if jitload.device().type != "cuda":
         sys.exit("this measures an NVIDIA GPU, and there is none here")
-    conditions = conditions_here()
-    lines = []
+    conditions, lines = conditions_here(), []
     for product in products.products(["matmul"]):
         print(product, flush=True)
         lines += measure_product(product, conditions)
-    measured = pandas.DataFrame(lines, columns=COLUMNS).assign(run="")
-    ladder = [[name, f"{2e-12 * 4096**3 / it.median:.0f}"] for name, it in versions().items()]
-    texts = [
-        f"{conditions['device']}, driver {conditions['driver']}, torch {conditions['torch']}, copy"
-        f" {conditions['copy_gb_per_s']:.0f} GB/s.",
-        "\n".join(product_tables(measured, [""])[2:]),
-        "The versions, 4096 x 4096 x 4096:",
-        table(["version", "TFLOPS"], ladder, "lr"),
-    ]
-    PART.write("\n\n".join(texts))
+    PART.write(text(lines, conditions, versions()))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,11 @@ FIGURES = (
     *("operations", "tflops", "mhz", "throttled", "turn", "failure"),
 )
 COLUMNS = [*KEY, *FIGURES, "run", *CONDITIONS, "copy_gb_per_s"]
+_NUMBERS_OF_KEY = ("cols", "rows")
+TEXTS = [
+    *(name for name in KEY if name not in _NUMBERS_OF_KEY),
+    *("version", "throttled", "turn", "failure", "run", *CONDITIONS),
+]
 
 
 def join(path: Path, lines: list[dict[str, object]]) -> None:
@@ -76,12 +81,20 @@ def read(path: Path) -> "DataFrame":
     """The CSV as `join` wrote it; an empty text is "", and so is what was not there."""
     import pandas
 
-    texts = {*KEY, "version", "throttled", "turn", "failure", "run", "date", *CONDITIONS} - {
-        "cols",
-        "rows",
-    }
-    table = pandas.read_csv(path, dtype=dict.fromkeys(texts, str))
+    table = pandas.read_csv(path, dtype=dict.fromkeys([*TEXTS, "date"], str))
     if "run" not in table:  # a table of an earlier release knows the day
         table = table.rename(columns={"date": "run"})
-    later = dict.fromkeys(texts - {*table, "date"}, "")  # columns that it did not have yet
-    return table.assign(**later).reindex(columns=COLUMNS).fillna(dict.fromkeys(texts, ""))
+    return _with_texts(table)
+
+
+def of_lines(lines: list[dict[str, object]]) -> "DataFrame":
+    """Lines of a run as `read` would give them."""
+    import pandas
+
+    return _with_texts(pandas.DataFrame(lines))
+
+
+def _with_texts(table: "DataFrame") -> "DataFrame":
+    """The table with all columns; those of texts have "" where nothing is."""
+    absent = dict.fromkeys([name for name in TEXTS if name not in table], "")
+    return table.assign(**absent).reindex(columns=COLUMNS).fillna(dict.fromkeys(TEXTS, ""))

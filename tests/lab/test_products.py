@@ -12,13 +12,14 @@ import torch
 
 import jitload
 import lab.bench.__main__ as command
+from docs.programs import products as matmul_page
 from lab import rivals
 from lab.bench import in_turns, products, report
 from lab.bench.in_turns import measure_product
 from lab.bench.product_tables import product_score
 from lab.bench.table import CELL, join, read
 from lab.measure import arguments, turns
-from lab.measure.timing import TURNS_CLOCK
+from lab.measure.timing import TURNS_CLOCK, Timing
 from lab.rivals.implementation import Implementation
 
 DEVICE = jitload.device()
@@ -418,3 +419,18 @@ def test_a_second_run_is_told_in_a_column(csv):
 def test_without_a_rivals_time_there_is_no_score():
     table = pandas.DataFrame(lines(["rope"]))
     assert product_score(table[table["implementation"] == "ours"]).startswith("Of products there")
+
+
+def test_the_page_of_matmul_has_the_same_tables_and_its_versions():
+    bare = [{**line, "throttled": None} for line in lines(["matmul"])]
+    ladder = {"naive": Timing(0.5, 0.4, 0.6, TURNS_CLOCK), "tiles": Timing(0.1, 0.1, 0.1, "")}
+    text = matmul_page.text(bare, CONDITIONS, ladder)
+    assert text.startswith("NVIDIA H200, driver 580.1, torch 2.11.0, copy 4000 GB/s.\n\nOurs and")
+    assert "| 1410 MHz | eager 606, quack 400 by calls |" in text
+    assert text.endswith("| naive | 0 |\n| tiles | 1 |")
+
+
+def test_each_version_of_matmul_has_its_turn():
+    times = matmul_page.versions(16)
+    assert list(times) == [*matmul_page.VERSIONS]
+    assert all(timing.median > 0 for timing in times.values())
