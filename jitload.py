@@ -56,10 +56,13 @@ is the CPU, and an implementation for CUDA runs in place of one for the CPU, as 
 nvcc's flags are used as far as they mean something there; the others are named.
 
 Formulas. `kernel.register_fake(name)` and `kernel.register_autograd(name, backward, ...)` are
-`torch.library`'s, replayed for every new build; the gradient works under torch.func too. A graph
-keeps the build and the formulas that it began with: in its backward pass `kernel.backward` is that
-build's, whatever was edited meanwhile. A torch.autograd.Function of your own has to keep its build
-itself: `ctx.build = kernel.at()` in its forward pass, then `ctx.build.backward(...)` in backward.
+`torch.library`'s, replayed for every new build; the gradient works under torch.func too. Where the
+gradient is a call of another function, give it as text: `kernel.register_autograd("forward", "x,
+weight = backward(grad, x, weight)")`. That takes less of the host's time, for Python takes no part
+in it; what does is compiled once for a version of PyTorch. A graph keeps the build and the formulas
+that it began with: in its backward pass `kernel.backward` is that build's, whatever was edited
+meanwhile. A torch.autograd.Function of your own has to keep its build itself: `ctx.build =
+kernel.at()` in its forward pass, then `ctx.build.backward(...)` in backward.
 `kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast. Register them
 before the op is first used.
 

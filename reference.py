@@ -9,6 +9,7 @@ To add an op, write its function here under `@op(argument="shape in letters", ..
     target="rows, int64 < cols"    integers, [rows], each in [0, cols)
     {"residual": None}             before them: an option; it may also take a tensor's place
     sizes={"units": 24}            other letters, as in weight="units cols", and tests' sizes
+    weights={"w": "cols"}          small numbers about 0, as a layer's are, for sums over cols
     x="rows 8cols"                 eight times as many columns as cols says
 
 An op may return one tensor or a tuple of them. One that draws random numbers takes a `seed`, and
@@ -47,6 +48,8 @@ class Op:
     limits: the arguments that hold int64, and the letter that their values stay below, such as
         {"target": "cols"}. All other tensors hold numbers of one type.
     sizes: letters besides rows and cols, and what `inputs` puts there, such as {"units": 24}.
+    weights: the tensors that are drawn as a layer's weights are, and the letter of the sums that
+        they are for, such as {"w": "cols"}.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Op:
     options: tuple[dict, ...] = ({},)
     limits: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, str] = field(default_factory=dict)
 
     def inputs(
         self,
@@ -70,6 +74,8 @@ class Op:
         """Random tensors for every tensor argument, the same whenever seed and device are the same.
 
         Each is offset + scale * normal noise, with an offset in [-2, 2] and a scale in [0.5, 2].
+        Weights have no offset, and are divided by the square root of a size: so their sums of
+        products are as large for any size.
         Integers are uniform below their limit; where that is 0 there is none, and they are 0.
 
         requires_grad: of the numbers; integers have no gradient.
@@ -89,13 +95,20 @@ class Op:
                 continue
             noise = torch.randn(size, dtype=wide, device=device, generator=generator)
             offset, scale = torch.rand(2, dtype=wide, device=device, generator=generator)
-            value = noise.mul_(0.5 + 1.5 * scale).add_(4 * offset - 2)
+            value = noise.mul_(0.5 + 1.5 * scale)
+            if name in self.weights:
+                value.div_(max(size_of(self.weights[name], letters), 1) ** 0.5)
+            else:
+                value.add_(4 * offset - 2)
             tensors[name] = value.to(dtype).requires_grad_(requires_grad)
         return {name: tensor for name, tensor in tensors.items() if name not in without}
 
 
 def op(
-    *options: dict, sizes: dict[str, int] | None = None, **shapes: str
+    *options: dict,
+    sizes: dict[str, int] | None = None,
+    weights: dict[str, str] | None = None,
+    **shapes: str,
 ) -> Callable[[Callable], Callable]:
     """Registers the function below it in `OPS`.
 
@@ -103,6 +116,7 @@ def op(
         for integers with the letter that they stay below, such as target="rows, int64 < cols".
     options: the other arguments that tests and tables should go through, a dict for each variant.
     sizes: more letters, and the size that each has where nobody asks for another.
+    weights: tensors that `Op.inputs` draws as weights, for sums over the letter of each.
 
     Raises TypeError for an argument that the function has not, ValueError for a shape unlike these.
     """
@@ -124,7 +138,9 @@ def op(
             letters[argument] = found[1]
             if found[2]:
                 limits[argument] = found[2]
-        OPS[name] = Op(name, function, letters, options or ({},), limits, sizes or {})
+        OPS[name] = Op(
+            name, function, letters, options or ({},), limits, sizes or {}, weights or {}
+        )
         return function
 
     return register
@@ -336,6 +352,30 @@ def matmul(
     return y if residual is None else y + residual
 
 
+@op(
+    {"bias": None},
+    {"reduction": "none", "label_smoothing": 0.125, "ignore_index": 1},
+    sizes={"classes": 21},
+    weights={"w": "cols"},
+    x="rows cols",
+    w="classes cols",
+    target="rows, int64 < classes",
+    bias="classes",
+)
+def linear_cross_entropy(
+    x: Tensor,
+    w: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """y = cross_entropy of the logits x w^T + bias, for all classes of a row at once"""
+    logits = product(x, w) if bias is None else product(x, w) + bias
+    return cross_entropy(logits, target, reduction, ignore_index, label_smoothing)
+
+
 @op({}, {"causal": True}, sizes={"keys": 40}, q="rows cols", k="keys cols", v="keys cols")
 def attention(
     q: Tensor,
@@ -395,6 +435,33 @@ def attention_decode(
             keys, values = (t[pages].flatten(0, 1).transpose(0, 1) for t in (k, v))
         sequences.append(attention(q[i], keys[:, :length], values[:, :length], **sees))
     return torch.stack(sequences) if sequences else torch.empty_like(q)
+
+
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """attention of each sequence by itself: q [tokens, heads, cols], k and v [tokens, heads, cols].
+
+    Sequence i has the rows of q from cu_seqlens_q[i] on and before cu_seqlens_q[i + 1], and its
+    keys alike; rows of none are 0. (It is not among the OPS: those are drawn without lengths.)
+    """
+    rows, keys = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    heads_first = [t.transpose(0, 1) for t in (q, k, v)]
+    sequences = [torch.zeros_like(q[: rows[0]])]
+    for i in range(len(rows) - 1):
+        of_rows, of_keys = slice(rows[i], rows[i + 1]), slice(keys[i], keys[i + 1])
+        its = (t[:, of] for t, of in zip(heads_first, (of_rows, of_keys, of_keys), strict=True))
+        sequences.append(attention(*its, causal, window, scale).transpose(0, 1))
+    return torch.cat([*sequences, torch.zeros_like(q[rows[-1] :])])
 
 
 def quantize(x: Tensor, scaling: str = "row", scale: Tensor | None = None) -> tuple[Tensor, Tensor]:

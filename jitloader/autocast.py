@@ -1,5 +1,6 @@
 """Ops inside torch.autocast, where x may be bfloat16 and a weight still float32."""
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -14,12 +15,15 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 
-def register(op: torch._ops.OpOverload, keep: tuple[str, ...] = ()) -> None:
+def register(
+    op: torch._ops.OpOverload, call: Callable[..., Any], keep: tuple[str, ...] = ()
+) -> None:
     """Inside autocast, cast tensors of different floating types to the widest of them.
 
     That is what PyTorch's own ops of several tensors do there. One type is left alone: arithmetic
     is in float anyway, so a cast would cost time and give nothing.
 
+    call: calls the op, perhaps with a gradient.
     keep: the names of arguments that stay as they are and have no say in the type.
     """
     kept = {i for i, argument in enumerate(op._schema.arguments) if argument.name in keep}
@@ -33,7 +37,7 @@ def register(op: torch._ops.OpOverload, keep: tuple[str, ...] = ()) -> None:
             for i in cast_here:
                 arguments[i] = arguments[i].to(widest)
         with torch._C._ExcludeDispatchKeyGuard(_KEYS):
-            return op(*arguments)
+            return call(*arguments)
 
     library = fragment(op.namespace)
     for key in ("AutocastCPU", "AutocastCUDA"):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from jitloader import arguments, programs, runtime
+from jitloader import arguments, derivatives, programs, runtime
 from jitloader.arguments import recipe_of
 from jitloader.building import ensure
 from jitloader.cache import Cache
@@ -29,17 +29,21 @@ from toolchain.machine import default_target
 
 
 def build(names: list[str], target: str | None = None) -> int:
-    """Build ops ahead of their first import, with a line for each; return the exit status."""
+    """Build ops ahead of their first import, with a line for each; return the exit status.
+
+    So is what records their gradients.
+    """
     target = machine.checked_target(target, "--target") if target else default_target()
     names = names or sorted(path.stem for path in arguments.KERNELS.glob("*.cu"))
     recipes = [recipe_of([name], target=target) for name in names]
     if target == "cpu":
         recipes.insert(0, runtime.recipe())
+    recipes.append(derivatives.recipe())
     announce(False)
     failed = 0
     for number, recipe in enumerate(recipes, 1):
         started = time.perf_counter()
-        print(f"[{number}/{len(recipes)}] {recipe.name:20} {target:5}", end="", flush=True)
+        print(f"[{number}/{len(recipes)}] {recipe.name:20} {recipe.target:5}", end="", flush=True)
         try:
             made = ensure(recipe)
         except (CompileError, MissingTool) as error:

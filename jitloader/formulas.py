@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from types import CodeType
 
 import torch
 
 from jitloader import autocast, gradients
+from jitloader.derivatives import Derivative
 from jitloader.opening import OpenBuild
 
 # How a formula is called: run(build, formula, *arguments).
@@ -26,43 +28,41 @@ class Formulas:
         ctx, *grads)`.
     """
 
-    def __init__(self, kernel: str, is_covered: Callable[[Callable], bool], run: Run):
+    def __init__(self, kernel: str, is_covered: Callable[[CodeType | None], bool], run: Run):
         self.kernel, self.is_covered, self.run = kernel, is_covered, run
         self.fakes: dict[str, Callable] = {}
-        self.gradients: dict[str, tuple[Callable, Callable | None]] = {}
+        self.gradients: dict[str, tuple[Callable, Callable | None] | str] = {}
         self.autocast: dict[str, tuple[str, ...]] = {}
-        self.infer_counts: dict[str, tuple[int, int]] = {}  # of its arguments, of its results
-        self._infers: dict[str, str] = {}
-        self._registered: set[tuple[str, str, str]] = set()
+        self.infers: dict[str, str] = {}  # by an op with a gradient: one for where none is wanted
+        self._registered: set[tuple[str, ...]] = set()
+        self._derivatives: dict[tuple[str, str, str], Derivative] = {}  # by build, op and text
 
     def modules(self) -> set[str]:
         """Of those who gave them."""
-        formulas = [*self.fakes.values(), *(backward for backward, _ in self.gradients.values())]
-        return {formula.__module__ for formula in formulas}
+        functions = (given[0] for given in self.gradients.values() if not isinstance(given, str))
+        return {formula.__module__ for formula in (*self.fakes.values(), *functions)}
 
     def add_fake(self, name: str, formula: Callable) -> None:
         self._consider(formula)
         self.fakes[name] = formula
 
-    def add_gradient(
-        self,
-        name: str,
-        backward: Callable,
-        setup_context: Callable | None,
-        infer: str | None = None,
-    ) -> None:
+    def add_gradient(self, name: str, backward: Callable, setup_context: Callable | None) -> None:
         for formula in filter(None, (backward, setup_context)):
             self._consider(formula)
         self.gradients[name] = backward, setup_context
-        if infer is not None:
-            self._infers[name] = infer
 
-    def _consider(self, formula: Callable) -> None:
+    def add_text(self, name: str, text: str, given_at: CodeType) -> None:
+        """As `derivatives` reads it."""
+        self._consider(given_at)
+        self.gradients[name] = text
+
+    def _consider(self, formula: Callable | CodeType) -> None:
         """Where the digest does not cover a formula, no compiled gradient may come from disk.
 
         AOTAutograd's cache takes an op of the same name for the same op, whatever its formulas.
         """
-        if not self.is_covered(formula):
+        code = formula if isinstance(formula, CodeType) else getattr(formula, "__code__", None)
+        if not self.is_covered(code):  # of a builtin there is no code
             import torch._functorch.config as functorch
 
             functorch.enable_autograd_cache = False
@@ -72,16 +72,16 @@ class Formulas:
         for name in self._new("fake", self.fakes, opened):
             torch.library.register_fake(f"{opened.build.name}::{name}", self._fake_of(name))
         for name in self._new("gradient", self.gradients, opened):
-            formulas = functools.partial(self.gradients.__getitem__, name)
+            formulas = functools.partial(self._gradient_of, opened, name)
             run = functools.partial(self.run, opened)
-            call = gradients.register(_op(opened, name), f"{self.kernel}.{name}", formulas, run)
-            opened.functions[name] = vars(opened)[name] = call
-        for name, infer in self._infers.items():
-            if infer in opened.functions:
-                schema = _op(opened, infer)._schema
-                self.infer_counts[name] = len(schema.arguments), len(schema.returns)
+            call = gradients.register(_op(opened, name), self._label(name), formulas, run)
+            opened.replace(name, self._quick(call, opened, name))
+        for name in self._new("infer", self.infers, opened):
+            infer = self.infers[name]
+            call = gradients.with_or_without(opened.functions[name], _op(opened, infer))
+            opened.replace(infer, self._quick(call, opened, name, infer))
         for name in self._new("autocast", self.autocast, opened):
-            autocast.register(_op(opened, name), self.autocast[name])
+            autocast.register(_op(opened, name), opened.functions[name], self.autocast[name])
 
     def _new(self, kind: str, formulas: dict[str, object], opened: OpenBuild) -> Iterator[str]:
         """The ops of a build that have no formula of this kind yet, and are given one now."""
@@ -90,6 +90,50 @@ class Formulas:
             if key not in self._registered:
                 yield name
                 self._registered.add(key)
+
+    def _label(self, name: str) -> str:
+        return f"{self.kernel}.{name}"
+
+    def derivative(self, opened: OpenBuild, name: str) -> Derivative:
+        """What the text that was given for an op says of a build's."""
+        text = self.gradients[name]
+        key = opened.build.name, name, text
+        if key not in self._derivatives:
+            self._derivatives[key] = Derivative(_op(opened, name), self._label(name), text)
+        return self._derivatives[key]
+
+    def _gradient_of(self, opened: OpenBuild, name: str) -> tuple[Callable, Callable | None]:
+        given = self.gradients[name]
+        if not isinstance(given, str):
+            return given
+        derivative = self.derivative(opened, name)
+        return derivative.backward, derivative.setup_context
+
+    def _quick(
+        self, call: Callable, opened: OpenBuild, name: str, infer: str | None = None
+    ) -> Callable:
+        """`call`, or what does the same without Python, where the gradient is text.
+
+        That is made when a gradient is recorded for the first time. torch.compile traces `call`.
+        """
+        known: tuple[object, Callable] = None, call
+
+        def quick(*args: object, **kwargs: object) -> object:
+            nonlocal known
+            if torch.compiler.is_dynamo_compiling():
+                return call(*args, **kwargs)
+            given, instead = known
+            if given is not self.gradients[name]:
+                if not gradients.is_recorded(*args, **kwargs):
+                    return call(*args, **kwargs)
+                given, instead = self.gradients[name], call
+                if isinstance(given, str):
+                    op = None if infer is None else _op(opened, infer)
+                    instead = self.derivative(opened, name).recorder(op) or call
+                known = given, instead
+            return instead(*args, **kwargs)
+
+        return quick
 
     def _fake_of(self, name: str) -> Callable:
         def fake(*args: object, **kwargs: object) -> object:

@@ -15,7 +15,7 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-__all__ = ["fragment", "is_recorded", "register"]
+__all__ = ["fragment", "is_recorded", "register", "with_or_without"]
 
 
 def is_recorded(*args: Any, **kwargs: Any) -> bool:
@@ -116,6 +116,26 @@ def register(
 
     library = fragment(op.namespace)
     library.impl(op._opname, autograd, "Autograd", with_keyset=True)
+    return call
+
+
+def with_or_without(
+    with_gradient: Callable[..., Any], infer: torch._ops.OpOverload
+) -> Callable[..., Any]:
+    """What calls the one where a gradient is recorded, else `infer`, and returns what that does.
+
+    with_gradient: takes the arguments of `infer` first, and gives its results first. Where others
+        are given it is called, too.
+    """
+    taken, given = len(infer._schema.arguments), len(infer._schema.returns)
+
+    def call(*arguments: Any) -> Any:
+        others = arguments[taken:]
+        if is_recorded(*arguments) or others.count(None) < len(others):
+            results = with_gradient(*arguments)
+            return results[0] if given == 1 else results[:given]
+        return infer(*arguments[:taken])
+
     return call
 
 

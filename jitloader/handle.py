@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitloader import aliases, arguments, gradients, tracebacks
+from jitloader import aliases, arguments, tracebacks
 from jitloader.arguments import arguments_for, recipe_of
 from jitloader.building import builds_of, readings
 from jitloader.builds import Build, Builds, Diff
@@ -246,7 +247,7 @@ class Kernel:
     def register_autograd(
         self,
         name: str,
-        backward: Callable,
+        backward: Callable | str,
         *,
         setup_context: Callable | None = None,
         infer: str | None = None,
@@ -255,31 +256,31 @@ class Kernel:
 
         Under torch.func too; forward-mode differentiation of the op raises NotImplementedError.
 
-        infer: an op for where no gradient is wanted. It takes the first arguments of op `name` and
-            gives the first of its results: beside a small call it takes long to make the others.
+        backward: a function, or in lines of text which functions of the kernel compute the
+            gradients of which inputs, as in "x, weight = backward(grad, x, weight, rstd, eps)",
+            where rstd is what the schema calls an output. Text needs no setup_context, and PyTorch
+            carries it out without Python, in less time; `jitloader.derivatives` has its rules.
+        infer: an op for where no gradient is wanted. It takes the first arguments of op `name` (all
+            of them, if backward is text) and gives the first of its results: beside a small call it
+            takes long to make the others.
 
         Returns:
             What calls the one or the other, and returns what `infer` does: `infer` where nothing is
             recorded and no argument that it does not take is given, else op `name`.
+
+        Raises:
+            ValueError: the text cannot be read, or names what there is not.
         """
-        self._formulas.add_gradient(name, backward, setup_context, infer)
+        if isinstance(backward, str):
+            self._formulas.add_text(name, backward, sys._getframe(1).f_code)
+            self._formulas.derivative(self._functions.newest, name)  # which tells what is wrong
+        else:
+            self._formulas.add_gradient(name, backward, setup_context)
+        if infer:
+            self._formulas.infers[name] = infer
         self._formulas.register(self._functions.newest)
         self._functions.redirect()
-        return getattr(self, name) if infer is None else self._with_or_without(name, infer)
-
-    def _with_or_without(self, name: str, infer: str) -> Callable:
-        with_gradient, without = getattr(self, name), getattr(self, infer)
-        counts = self._formulas.infer_counts
-
-        def call(*arguments: object) -> object:
-            taken, given = counts[name]
-            others = arguments[taken:]
-            if gradients.is_recorded(*arguments) or others.count(None) < len(others):
-                results = with_gradient(*arguments)
-                return results[0] if given == 1 else results[:given]
-            return without(*arguments[:taken])
-
-        return call
+        return getattr(self, infer or name)
 
     def register_autocast(self, name: str, keep: tuple[str, ...] = ()) -> None:
         """Let op `name` take tensors of several floating types inside torch.autocast.
@@ -291,9 +292,8 @@ class Kernel:
         self._formulas.autocast[name] = keep
         self._formulas.register(self._functions.newest)
 
-    def _is_covered(self, formula: Callable) -> bool:
+    def _is_covered(self, code: CodeType | None) -> bool:
         """Whether the digest of the builds covers it: it stands in kernels/NAME.py."""
-        code = getattr(formula, "__code__", None)  # of a builtin there is none
         home = arguments.KERNELS / f"{self.recipe.name}.py"
         return bool(self.recipe.formulas and code) and Path(code.co_filename) == home
 

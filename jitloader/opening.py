@@ -34,6 +34,9 @@ class OpenBuild:
         self.functions = functions
         vars(self).update(functions)
 
+    def replace(self, name: str, function: Callable) -> None:
+        self.functions[name] = vars(self)[name] = function
+
     @property
     def version(self) -> Build:
         """The old name of `build`."""

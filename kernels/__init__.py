@@ -54,6 +54,44 @@ def check_int64(value: object, name: str, otherwise: str = "") -> None:
         raise ValueError(f"{name} is {value!r}; wanted is {wanted}")
 
 
+REDUCTIONS = ("none", "mean", "sum")  # of losses, by the numbers of cross_entropy_checks.h
+
+
+def reduction_number(reduction: str, ignore_index: int, label_smoothing: float) -> int:
+    """The number by which the bindings know a reduction, when the options of a loss are right.
+
+    Raises ValueError for a reduction, an ignore_index or a label_smoothing that there is not.
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction is {reduction!r}; wanted is one of {', '.join(REDUCTIONS)}")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing is {label_smoothing!r}; wanted is a number from 0 to 1")
+    check_int64(ignore_index, "ignore_index")
+    return REDUCTIONS.index(reduction)
+
+
+def attention_limits(causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:
+    """How many keys a row of attention sees on either side; -1 for all.
+
+    Raises ValueError if the window is not one.
+    """
+    left, right = -1, -1
+    if window is not None:
+        try:
+            left, right = (int(side) for side in window)
+        except (TypeError, ValueError):
+            left = -2
+    if min(left, right) < -1:
+        raise ValueError(f"window is {window!r}; wanted are two ints, -1 for no limit")
+    return left, 0 if causal else right
+
+
+def attention_scale(q: Tensor) -> float:
+    """What attention multiplies its scores by unless it is told otherwise: 1 / sqrt(cols)."""
+    cols = q.shape[-1] if isinstance(q, Tensor) and q.dim() else 1
+    return max(cols, 1) ** -0.5
+
+
 def no_second_derivative(op: str) -> Tensor:
     """Stands where somebody may write one: raises RuntimeError."""
     raise RuntimeError(
@@ -66,16 +104,3 @@ def check_buffers(dweight: Tensor | None, dbias: Tensor | None) -> None:
     if (dweight is None) != (dbias is None):
         missing, given = ("dweight", "dbias") if dweight is None else ("dbias", "dweight")
         raise ValueError(f"{missing} is None, but {given} is given; wanted are both or neither")
-
-
-def check_first_order(name: str) -> None:
-    """Where backward is to add to buffers: raises RuntimeError if it is itself recorded.
-
-    Nothing could be differentiated through a sum that goes into a buffer, and torch.func, which
-    records every backward pass, allows no writing to what it does not know.
-    """
-    if torch.is_grad_enabled():
-        raise RuntimeError(
-            f"{name} cannot add to dweight where its backward pass is recorded (create_graph=True,"
-            " torch.func): call it without a buffer there"
-        )

@@ -1,21 +1,5 @@
 // Binding of attention: schema, checks, allocation, launch.
-#include "attention_call.cuh"
-#include "binding.h"
-
-constexpr int64_t kVersions = 5;  // as many as VERSIONS of attention.py has
-
-template <class T>
-int64_t attention_forward_scratch(const Attention& a, int64_t version);
-template <class T>
-cudaError_t attention_forward(const Attention& a, const T* q, const T* k, const T* v, T* y,
-                              Acc<T>* stats, Acc<T>* scratch, int64_t version, cudaStream_t stream);
-template <class T>
-int64_t attention_backward_scratch(const Attention& a, const T* g, const T* q, const T* k,
-                                   const T* v, const T* y, int64_t version);
-template <class T>
-cudaError_t attention_backward(const Attention& a, const T* g, const T* q, const T* k, const T* v,
-                               const T* y, const Acc<T>* stats, T* dq, T* dk, T* dv,
-                               Acc<T>* scratch, int64_t version, cudaStream_t stream);
+#include "attention_binding.h"
 
 // ---- checks
 
@@ -48,28 +32,6 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v) {
     check_keys(k, "k", q);
     check_keys(v, "v", q);
     check_same_shape(v, "v", k, "k");
-}
-
-// Two numbers for each row of q, in the type of sums.
-Shape stats_shape(const Tensor& q) {
-    Shape shape = shape_of(q);
-    shape.back() = 2;
-    return shape;
-}
-
-void check_stats(const Tensor& stats, const Tensor& q) {
-    check_given(stats, "stats");
-    if (stats.device() != q.device() || type_of(stats) != sums_type(q) ||
-        !has_shape(stats, stats_shape(q))) {
-        fail("stats is ", dtype_name(type_of(stats)), " of shape ", shape_name(stats), " on ",
-             device_name(stats), "; wanted is ", dtype_name(sums_type(q)),
-             " with two elements for each row of q, which has shape ", shape_name(q), " on ",
-             device_name(q));
-    }
-}
-
-void check_limit(int64_t limit, const char* name) {
-    if (limit < -1) fail(name, " is ", limit, "; wanted is a number of keys, or -1 for all");
 }
 
 // ---- tensors as the kernels take them
@@ -107,26 +69,14 @@ Attention describe(Tensor& q, Tensor& k, Tensor& v, int64_t left, int64_t right,
     return a;
 }
 
-// ---- ops. left, right: how many keys a row sees on either side, -1 for all.
-
-void check_options(int64_t left, int64_t right, int64_t version) {
-    check_limit(left, "left");
-    check_limit(right, "right");
-    check_version(version, kVersions);
-}
+// ---- ops
 
 Tensor run_forward(Tensor q, Tensor k, Tensor v, const Tensor* stats, int64_t left, int64_t right,
                    double scale, int64_t version) {
     OnDeviceOf device(q);
     Tensor y = new_like(q);
     const Attention a = describe(q, k, v, left, right, scale);
-    for_type_of(q, [&](auto zero) {
-        using T = decltype(zero);
-        Tensor scratch = new_sums(q, {attention_forward_scratch<T>(a, version)});
-        check_launch(attention_forward<T>(
-            a, in<T>(q), in<T>(k), in<T>(v), out<T>(y), out<Acc<T>>(stats), out<Acc<T>>(scratch),
-            version, device.stream));
-    });
+    launch_forward(a, q, k, v, y, stats, version, device.stream);
     return y;
 }
 
@@ -152,11 +102,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor q, Tensor k, Ten
                                             Tensor stats, int64_t left, int64_t right, double scale,
                                             int64_t version) {
     check_inputs(q, k, v);
-    check_like(grad, "grad", q, "q");
-    check_same_shape(grad, "grad", q, "q");
-    check_like(y, "y", q, "q");
-    check_same_shape(y, "y", q, "q");
-    check_stats(stats, q);
+    check_outputs(grad, y, stats, q);
     check_options(left, right, version);
     OnDeviceOf device(q);
     y = packed(y);
@@ -164,15 +110,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor q, Tensor k, Ten
     Tensor dq = new_like(q), dk = new_like(k), dv = new_like(v);
     Attention a = describe(q, k, v, left, right, scale);
     a.g = strides_of(grad);
-    for_type_of(q, [&](auto zero) {
-        using T = decltype(zero);
-        Tensor scratch =
-            new_sums(q, {attention_backward_scratch<T>(
-                            a, in<T>(grad), in<T>(q), in<T>(k), in<T>(v), in<T>(y), version)});
-        check_launch(attention_backward<T>(
-            a, in<T>(grad), in<T>(q), in<T>(k), in<T>(v), in<T>(y), in<Acc<T>>(stats), out<T>(dq),
-            out<T>(dk), out<T>(dv), out<Acc<T>>(scratch), version, device.stream));
-    });
+    launch_backward(a, grad, q, k, v, y, stats, dq, dk, dv, version, device.stream);
     return {dq, dk, dv};
 }
 
@@ -182,7 +120,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         " -> Tensor");
     m.def(
         "forward(Tensor q, Tensor k, Tensor v, int left, int right, float scale, int version)"
-        " -> (Tensor, Tensor)");
+        " -> (Tensor y, Tensor stats)");
     m.def(
         "backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor y, Tensor stats, int left,"
         " int right, float scale, int version) -> (Tensor, Tensor, Tensor)");

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import version_number
+from kernels import attention_limits, attention_scale, version_number
 
 kernel = jitload.load("attention")
 VERSIONS = ("naive", "online", "mma", "wgmma", "overlap")
@@ -29,7 +29,7 @@ def attention(
     causal: row r sees keys up to r + keys - rows, so that the last row sees the last key, as in
     flash-attn since 2.1. window: how many keys a row sees to the left and to the right of that one,
     -1 for all; causal is a window of (-1, 0), and with one the right side is 0. A row that sees no
-    key gives 0, and has no gradient.
+    key gives 0, and has no gradient. For sequences of different lengths: attention_varlen.
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Sums are floats (doubles for
     double). Any strides between batches, heads and rows are taken as they are: a transposed view of
@@ -44,27 +44,10 @@ def attention(
     Sources: Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022; Dao, "FlashAttention-2", 2023; Shah,
     Bikshandi, Zhang, Thakkar, Ramani, Dao, "FlashAttention-3", 2024.
     """
-    left, right = _limits(causal, window)
+    left, right = attention_limits(causal, window)
     if scale is None:
-        scale = _default_scale(q)
+        scale = attention_scale(q)
     return _forward(q, k, v, left, right, scale, version_number(version, VERSIONS))
-
-
-def _limits(causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:
-    """How many keys a row sees on either side; -1 for all."""
-    try:
-        left, right = (-1, -1) if window is None else window
-        is_window = min(int(left), int(right)) >= -1
-    except (TypeError, ValueError):
-        is_window = False
-    if not is_window:
-        raise ValueError(f"window is {window!r}; wanted are two ints, -1 for no limit")
-    return left, 0 if causal else right
-
-
-def _default_scale(q: Tensor) -> float:
-    cols = q.shape[-1] if isinstance(q, Tensor) and q.dim() else 1
-    return max(cols, 1) ** -0.5
 
 
 def _new_stats(q: Tensor) -> Tensor:
@@ -86,18 +69,6 @@ def _(grad, q, k, v, y, stats, left, right, scale, version):
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _save(ctx, inputs, output):
-    q, k, v, *ctx.options = inputs
-    y, stats = output
-    ctx.mark_non_differentiable(stats)
-    ctx.set_materialize_grads(False)  # zeros for it would be a launch
-    ctx.save_for_backward(q, k, v, y, stats)
-
-
-def _backward(ctx, grad, grad_stats):
-    return *kernel.backward(grad, *ctx.saved_tensors, *ctx.options), None, None, None, None
-
-
 def _double_backward(ctx, *grads):
     raise RuntimeError(
         "attention has no second derivative; where you need one, use "
@@ -107,5 +78,9 @@ def _double_backward(ctx, *grads):
 
 kernel.register_autocast("infer")
 kernel.register_autocast("forward")
-_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+_forward = kernel.register_autograd(
+    "forward",
+    "q, k, v = backward(grad, q, k, v, y, stats, left, right, scale, version)",
+    infer="infer",
+)
 kernel.register_autograd("backward", _double_backward)

@@ -19,7 +19,16 @@ inline bool divides(int64_t kv_heads, int64_t heads) {
     return kv_heads == heads || (kv_heads > 0 && heads % kv_heads == 0);
 }
 
+// Where rows begin in a contiguous tensor, counted in rows: from one slice, and from one row, to
+// the next. A slice is a head of a batch.
+struct Lines {
+    int64_t slice, row;
+};
+
+// The kernels take this, where all batches have one shape; or a PackedAttention, where they are
+// sequences of different lengths.
 struct Attention {
+    static constexpr bool kPacked = false;
     int64_t batches, heads, rows;        // of q
     int64_t kv_batches, kv_heads, keys;  // of k and v; heads is a multiple of kv_heads
     int64_t cols;
@@ -33,8 +42,17 @@ struct Attention {
     }
 
     __host__ __device__ int64_t slices() const { return batches * heads; }
-    __host__ __device__ int64_t lines() const { return slices() * rows; }
     __host__ __device__ int64_t kv_slices() const { return kv_batches * kv_heads; }
+    // Of a slice of q, and of one of k and v.
+    __host__ __device__ int64_t all_rows() const { return rows; }
+    __host__ __device__ int64_t all_keys() const { return keys; }
+
+    // Tiles of `size` rows, or keys, that a slice is cut into.
+    __host__ __device__ int64_t row_tiles(int size) const { return (rows + size - 1) / size; }
+    __host__ __device__ int64_t key_tiles(int size) const { return (keys + size - 1) / size; }
+    // The attention that such a tile of a slice is part of; `tile` becomes its number there.
+    __device__ const Attention& of_rows(int64_t&, int) const { return *this; }
+    __device__ const Attention& of_keys(int64_t&, int) const { return *this; }
 
     // Heads of q that share a head of k and v: those of one batch, and slices of all batches.
     __host__ __device__ int64_t group() const { return heads / kv_heads; }
@@ -53,20 +71,36 @@ struct Attention {
         return key >= first_key(row) && key < end_key(row);
     }
 
-    // Line n of all batches and heads, as y has them one after the other.
-    __host__ __device__ Place place(int64_t line) const {
-        const int64_t slice = line / rows;
-        return {slice / heads, slice % heads, line % rows};
+    // The first row of a slice of q.
+    __host__ __device__ Place place(int64_t slice) const {
+        return {slice / heads, slice % heads, 0};
     }
+    // A row of number `which` of those slices that see the keys of a slice of k and v.
+    __host__ __device__ Place sharer(int64_t kv_slice, int64_t which, int64_t row) const {
+        return {kv_slice / kv_heads + which / group() * kv_batches,
+                kv_slice % kv_heads * group() + which % group(), row};
+    }
+    // The same row among those of all these slices.
+    __host__ __device__ int64_t row_of_sharers(int64_t which, int64_t row) const {
+        return which * rows + row;
+    }
+
+    // Of y and dq, and of dk and dv.
+    __host__ __device__ Lines lines() const { return {rows, 1}; }
+    __host__ __device__ Lines kv_lines() const { return {keys, 1}; }
+    // The number of a row of q there, and of a row of k.
     __host__ __device__ int64_t line(Place p) const {
         return (p.batch * heads + p.head) * rows + p.row;
     }
-    // Row n of those that see the keys of a slice of k and v.
-    __host__ __device__ Place sharer(int64_t kv_slice, int64_t n) const {
-        const int64_t which = n / rows;
-        return {kv_slice / kv_heads + which / group() * kv_batches,
-                kv_slice % kv_heads * group() + which % group(), n % rows};
+    __host__ __device__ int64_t kv_line(int64_t kv_slice, int64_t key) const {
+        return kv_slice * keys + key;
     }
+
+    // A row, or a key, among those of its slice in memory, as TMA counts them.
+    __device__ int row_coordinate(int64_t row) const { return int(row); }
+    __device__ int key_coordinate(int64_t key) const { return int(key); }
+    // The same for what is kept for each row and begins on whole tiles of 64 rows.
+    __device__ int64_t padded_row(int64_t row) const { return row; }
 
     // Where rows begin, in elements.
     __host__ __device__ static int64_t at(const Strides& strides, Place p) {
@@ -74,5 +108,78 @@ struct Attention {
     }
     __host__ __device__ int64_t key_at(const Strides& strides, Place p, int64_t key) const {
         return at(strides, {p.batch % kv_batches, p.head / group(), key});
+    }
+};
+
+// Sequences one after the other: q [tokens, heads, cols], and k and v with tokens of their own.
+// Sequence i has the rows from row_begins[i] on and before row_begins[i + 1], and its keys alike.
+// Here batches is 1, and a slice is a head with all sequences. rows and keys are the most of a
+// sequence; but those of one sequence in what of_rows and of_keys return, where places, rows and
+// keys are counted from that sequence's first.
+struct PackedAttention : Attention {
+    static constexpr bool kPacked = true;
+    int64_t sequences, tokens, kv_tokens;
+    const int32_t *row_begins, *key_begins;  // [sequences + 1], none decreases, up to the tokens
+    int64_t row_begin, key_begin, padded_begin;  // of a sequence
+
+    __host__ __device__ int64_t all_rows() const { return tokens; }
+    __host__ __device__ int64_t all_keys() const { return kv_tokens; }
+
+    // No sequence is longer than its share of these tiles; some tiles may have no row.
+    __host__ __device__ int64_t row_tiles(int size) const { return tiles(tokens, size); }
+    __host__ __device__ int64_t key_tiles(int size) const { return tiles(kv_tokens, size); }
+    __device__ PackedAttention of_rows(int64_t& tile, int size) const {
+        return find(row_begins, tile, size);
+    }
+    __device__ PackedAttention of_keys(int64_t& tile, int size) const {
+        return find(key_begins, tile, size);
+    }
+
+    __host__ __device__ int64_t row_of_sharers(int64_t which, int64_t row) const {
+        return which * tokens + row_begin + row;
+    }
+    __host__ __device__ Lines lines() const { return {1, heads}; }
+    __host__ __device__ Lines kv_lines() const { return {1, kv_heads}; }
+    __host__ __device__ int64_t line(Place p) const { return (row_begin + p.row) * heads + p.head; }
+    __host__ __device__ int64_t kv_line(int64_t kv_slice, int64_t key) const {
+        return (key_begin + key) * kv_heads + kv_slice;
+    }
+    __device__ int row_coordinate(int64_t row) const { return int(row_begin + row); }
+    __device__ int key_coordinate(int64_t key) const { return int(key_begin + key); }
+    __device__ int64_t padded_row(int64_t row) const { return padded_begin + row; }
+
+    __host__ __device__ int64_t at(const Strides& strides, Place p) const {
+        return p.head * strides.head + (row_begin + p.row) * strides.row;
+    }
+    __host__ __device__ int64_t key_at(const Strides& strides, Place p, int64_t key) const {
+        return p.head / group() * strides.head + (key_begin + key) * strides.row;
+    }
+
+  private:
+    __host__ __device__ int64_t tiles(int64_t count, int size) const {
+        return sequences ? count / size + sequences : 0;
+    }
+    // The number of sequence i's first tile. As many follow as its rows need, before the next
+    // sequence's: rounding down takes less than a tile from a difference, and i adds one. So nobody
+    // has to add up the tiles of the sequences before.
+    __device__ static int64_t first_tile(const int32_t* begins, int64_t i, int size) {
+        return (begins[i] - begins[0]) / size + i;
+    }
+    __device__ PackedAttention find(const int32_t* begins, int64_t& tile, int size) const {
+        int64_t i = 0;  // the last one whose first tile is not past this one
+        for (int64_t end = sequences; end - i > 1;) {
+            const int64_t middle = (i + end) / 2;
+            if (first_tile(begins, middle, size) <= tile) {
+                i = middle;
+            } else {
+                end = middle;
+            }
+        }
+        tile -= first_tile(begins, i, size);
+        PackedAttention its = *this;
+        its.row_begin = row_begins[i], its.rows = row_begins[i + 1] - its.row_begin;
+        its.key_begin = key_begins[i], its.keys = key_begins[i + 1] - its.key_begin;
+        its.padded_begin = first_tile(row_begins, i, 64) * 64;
+        return its;
     }
 };

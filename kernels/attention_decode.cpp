@@ -18,14 +18,6 @@ void check_four(const Tensor& t, const char* name, const char* wanted) {
     if (t.dim() != 4) fail(name, " has shape ", shape_name(t), "; wanted is ", wanted);
 }
 
-// A tensor of integers beside q.
-void check_integers(const Tensor& t, const char* name, const Tensor& q, bool may_be_long) {
-    check_device(t, name, q, "q");
-    const ScalarType type = type_of(t);
-    if (type == ScalarType::Int || (may_be_long && type == ScalarType::Long)) return;
-    fail(name, " is ", dtype_name(type), "; wanted is int32", may_be_long ? " or int64" : "");
-}
-
 void check_cache(const Tensor& t, const char* name, const Tensor& q, bool in_pages) {
     check_like(t, name, q, "q");
     check_four(t, name,
@@ -51,14 +43,14 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v,
     check_cache(v, "v", q, table.has_value());
     check_same_shape(v, "v", k, "k");
     if (lengths) {
-        check_integers(*lengths, "lengths", q, true);
+        check_integers(*lengths, "lengths", q, "q", true);
         if (lengths->dim() != 1 || lengths->size(0) != q.size(0)) {
             fail("lengths has shape ", shape_name(*lengths), ", but q has shape ", shape_name(q),
                  "; wanted is (", q.size(0), ",), a length for each sequence");
         }
     }
     if (table) {
-        check_integers(*table, "block_table", q, false);
+        check_integers(*table, "block_table", q, "q", false);
         if (table->dim() != 2 || table->size(0) != q.size(0)) {
             fail("block_table has shape ", shape_name(*table), ", but q has shape ", shape_name(q),
                  "; wanted is (", q.size(0), ", max_pages)");

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 import jitload
-from kernels import check_int64, version_number
+from kernels import attention_scale, check_int64, version_number
 
 kernel = jitload.load("attention_decode")
 VERSIONS = ("naive", "split")
@@ -49,8 +49,7 @@ def attention_decode(
     if window is not None and window < 0:
         raise ValueError(f"window is {window}; wanted is an int of at least 0, or None")
     if scale is None:
-        cols = q.shape[-1] if isinstance(q, Tensor) and q.dim() else 1
-        scale = max(cols, 1) ** -0.5
+        scale = attention_scale(q)
     number = version_number(version, VERSIONS)
     return kernel.forward(q, k, v, lengths, block_table, left, scale, number)
 

@@ -115,19 +115,23 @@ __device__ void write_rows(T* y, const float (&sums)[N2], const float (&factor)[
 
 #endif
 
-// A block's row of q, its first: the slices one after the other, and of each the last rows first,
-// for those see the most keys where it is causal.
-__device__ inline Place last_rows_first(const Attention& a, int rows) {
-    const int64_t tiles = ceil_div<int64_t>(a.rows, rows);
-    Place place = a.place(blockIdx.x / tiles * a.rows);
-    place.row = (tiles - 1 - blockIdx.x % tiles) * rows;
-    return place;
-}
+// Which rows of q a block has: the slices one after the other, and of each the last rows first, for
+// those see the most keys where it is causal.
+struct RowBlock {
+    int64_t slice, tile;
+    template <class Call>
+    __device__ RowBlock(const Call& whole, int rows) {
+        const int64_t tiles = whole.row_tiles(rows);
+        slice = blockIdx.x / tiles;
+        tile = tiles - 1 - blockIdx.x % tiles;
+    }
+};
 
 // What one of the thread's two rows sees, in keys counted from `key` on; nothing past the last row.
 struct Limits {
     int begin[2], end[2];
-    __device__ Limits(const Attention& a, int64_t row, int64_t key) {
+    template <class Call>
+    __device__ Limits(const Call& a, int64_t row, int64_t key) {
         for (int half = 0; half < 2; ++half) {
             const int64_t r = row + 8 * half;
             begin[half] = int(a.first_key(r) - key);
@@ -136,8 +140,8 @@ struct Limits {
     }
 };
 
-template <class T, int kCols>
-__global__ __launch_bounds__(kMmaThreads) void forward_mma(Attention a, const T* q, const T* k,
+template <class T, int kCols, class Call>
+__global__ __launch_bounds__(kMmaThreads) void forward_mma(Call whole, const T* q, const T* k,
                                                            const T* v, T* y, float* stats) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using S = MmaForward<kCols>;
@@ -145,7 +149,11 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Attention a, const T*
     char* const q_tile = &tile_aligned<char>(memory);
     const auto k_tile = [&](int stage) { return q_tile + S::kOfQ + 2 * stage * S::kOfK; };
     const auto v_tile = [&](int stage) { return k_tile(stage) + S::kOfK; };
-    const Place place = last_rows_first(a, kMmaRows);
+    RowBlock block(whole, kMmaRows);
+    const auto& a = whole.of_rows(block.tile, kMmaRows);
+    Place place = a.place(block.slice);
+    place.row = block.tile * kMmaRows;
+    if (Call::kPacked && place.row >= a.rows) return;
     const int64_t rows = smaller<int64_t>(kMmaRows, a.rows - place.row);
     const int warp = threadIdx.x / kWarp;
     const int64_t row = place.row + warp * 16 + threadIdx.x % kWarp / 4;
@@ -193,14 +201,15 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Attention a, const T*
         share[half] = finish(a, soft, half, its, stats);
     }
     const int64_t line = a.line({place.batch, place.head, place.row + warp * 16});
-    write_rows(y + line * a.cols, sums, share, rows - warp * 16, a.cols, int(a.cols));
+    write_rows(
+        y + line * a.cols, sums, share, rows - warp * 16, a.lines().row * a.cols, int(a.cols));
 #endif
 }
 
 // dq for 64 rows. With the scores of a tile come their slopes, g v^T.
-template <class T, int kCols>
+template <class T, int kCols, class Call>
 __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
-    Attention a, const T* g, const T* q, const T* k, const T* v, const RowInfo* infos, T* dq) {
+    Call whole, const T* g, const T* q, const T* k, const T* v, const RowInfo* infos, T* dq) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using S = MmaBackward<kCols>;
     extern __shared__ char memory[];
@@ -208,7 +217,11 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
     char* const g_tile = q_tile + S::kOfBlock;
     const auto k_tile = [&](int stage) { return g_tile + S::kOfBlock + 2 * stage * S::kOfStep; };
     const auto v_tile = [&](int stage) { return k_tile(stage) + S::kOfStep; };
-    const Place place = last_rows_first(a, kMmaRows);
+    RowBlock block(whole, kMmaRows);
+    const auto& a = whole.of_rows(block.tile, kMmaRows);
+    Place place = a.place(block.slice);
+    place.row = block.tile * kMmaRows;
+    if (Call::kPacked && place.row >= a.rows) return;
     const int64_t rows = smaller<int64_t>(kMmaRows, a.rows - place.row);
     const int warp = threadIdx.x / kWarp;
     const int64_t row = place.row + warp * 16 + threadIdx.x % kWarp / 4;
@@ -259,15 +272,16 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
     }
     const float factor[2] = {float(a.scale), float(a.scale)};
     const int64_t line = a.line({place.batch, place.head, place.row + warp * 16});
-    write_rows(dq + line * a.cols, sums, factor, rows - warp * 16, a.cols, int(a.cols));
+    write_rows(
+        dq + line * a.cols, sums, factor, rows - warp * 16, a.lines().row * a.cols, int(a.cols));
 #endif
 }
 
 // dk and dv for 64 keys, of kOut columns each: one tile of rows after the other, of all heads and
 // batches that share the keys. The scores are computed as k q^T: so p and ds have the rows of dk.
-template <class T, int kCols>
+template <class T, int kCols, class Call>
 __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
-    Attention a, const T* g, const T* q, const T* k, const T* v, const RowInfo* infos, T* dk,
+    Call whole, const T* g, const T* q, const T* k, const T* v, const RowInfo* infos, T* dk,
     T* dv) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using S = MmaBackward<kCols>;
@@ -279,8 +293,11 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
     const auto g_tile = [&](int stage) { return q_tile(stage) + S::kOfStep; };
     RowInfo* const its_infos = reinterpret_cast<RowInfo*>(q_tile(2));
     const int warp = threadIdx.x / kWarp, out = blockIdx.y * kOut;
-    const int64_t tiles = ceil_div<int64_t>(a.keys, kMmaRows);
-    const int64_t slice = blockIdx.x / tiles, key = blockIdx.x % tiles * kMmaRows;
+    const int64_t tiles = whole.key_tiles(kMmaRows), slice = blockIdx.x / tiles;
+    int64_t tile = blockIdx.x % tiles;
+    const auto& a = whole.of_keys(tile, kMmaRows);
+    const int64_t key = tile * kMmaRows;
+    if (Call::kPacked && key >= a.keys) return;
     const int64_t keys = smaller<int64_t>(kMmaRows, a.keys - key);
 
     // The tiles of rows that see one of these keys: of each sharer those from `low` to `high`.
@@ -291,7 +308,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
     const int64_t high = top > 0 ? ceil_div<int64_t>(top, S::kStep) : 0;
     const int64_t of_sharer = high > low ? high - low : 0, count = of_sharer * a.sharing();
     const auto place_of = [&](int64_t n) {
-        return a.sharer(slice, n / of_sharer * a.rows + (low + n % of_sharer) * S::kStep);
+        return a.sharer(slice, n / of_sharer, (low + n % of_sharer) * S::kStep);
     };
     const auto fetch_rows = [&](int64_t n, int stage) {
         if (n < count) {
@@ -307,7 +324,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
         }
         cp_async_commit();
     };
-    const Place first = a.sharer(slice, 0);
+    const Place first = a.sharer(slice, 0, 0);
     fetch_tile<kMmaRows, kCols>(k_tile, k + a.key_at(a.k, first, key), a.k.row, keys, a.cols);
     fetch_tile<kMmaRows, kCols>(v_tile, v + a.key_at(a.v, first, key), a.v.row, keys, a.cols);
     fetch_rows(0, 0);
@@ -340,11 +357,12 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
         multiply_columns<T, S::kStep>(of_k, factor, q_tile(stage), out / 8);
         __syncthreads();
     }
-    const int64_t to = (slice * a.keys + key + warp * 16) * a.cols + out;
+    const int64_t to = a.kv_line(slice, key + warp * 16) * a.cols + out;
+    const int64_t stride = a.kv_lines().row * a.cols;
     const int cols = int(a.cols) - out;
     const float one[2] = {1, 1}, factor[2] = {float(a.scale), float(a.scale)};
-    write_rows(dv + to, of_v, one, keys - warp * 16, a.cols, cols);
-    write_rows(dk + to, of_k, factor, keys - warp * 16, a.cols, cols);
+    write_rows(dv + to, of_v, one, keys - warp * 16, stride, cols);
+    write_rows(dk + to, of_k, factor, keys - warp * 16, stride, cols);
 #endif
 }
 
@@ -368,46 +386,49 @@ bool has_mma(void (*kernel)(P...), int bytes) {
 inline bool is_whole(const Strides& s) {
     return s.batch % 8 == 0 && s.head % 8 == 0 && s.row % 8 == 0;
 }
-inline bool takes_tensor_cores(const Attention& a) {
+template <class Call>
+bool takes_tensor_cores(const Call& a) {
     constexpr int64_t most = 1 << 30;
-    return a.cols > 0 && a.cols <= 256 && a.cols % 8 == 0 && a.rows < most && a.keys < most &&
-           a.scale > 0 && is_whole(a.q) && is_whole(a.k) && is_whole(a.v) && is_whole(a.g);
+    return a.cols > 0 && a.cols <= 256 && a.cols % 8 == 0 && a.all_rows() < most &&
+           a.all_keys() < most && a.scale > 0 && is_whole(a.q) && is_whole(a.k) && is_whole(a.v) &&
+           is_whole(a.g);
 }
 
-template <class T, int kCols>
-bool launch_forward_mma(const Attention& a, const T* q, const T* k, const T* v, T* y, float* stats,
+template <class T, int kCols, class Call>
+bool launch_forward_mma(const Call& a, const T* q, const T* k, const T* v, T* y, float* stats,
                         cudaStream_t stream) {
     constexpr int bytes = MmaForward<kCols>::kBytes + kTileAlign;
-    const auto kernel = forward_mma<T, kCols>;
+    const auto kernel = forward_mma<T, kCols, Call>;
     if (!has_mma(kernel, bytes)) return false;
-    const int64_t blocks = a.slices() * ceil_div<int64_t>(a.rows, kMmaRows);
+    const int64_t blocks = a.slices() * a.row_tiles(kMmaRows);
     kernel<<<blocks, kMmaThreads, bytes, stream>>>(a, q, k, v, y, stats);
     return true;
 }
 
-template <class T, int kCols>
+template <class T, int kCols, class Call>
 bool can_backward_mma() {
     constexpr int bytes = MmaBackward<kCols>::kBytes + kTileAlign;
-    return has_mma(backward_q_mma<T, kCols>, bytes) && has_mma(backward_kv_mma<T, kCols>, bytes);
+    return has_mma(backward_q_mma<T, kCols, Call>, bytes) &&
+           has_mma(backward_kv_mma<T, kCols, Call>, bytes);
 }
 
 // scratch: the infos of all rows.
-template <class T, int kCols>
-void launch_backward_mma(const Attention& a, const T* g, const T* q, const T* k, const T* v,
-                         const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
+template <class T, int kCols, class Call>
+void launch_backward_mma(const Call& a, const T* g, const T* q, const T* k, const T* v, const T* y,
+                         const float* stats, float* scratch, T* dq, T* dk, T* dv,
                          cudaStream_t stream) {
     using S = MmaBackward<kCols>;
     constexpr int bytes = S::kBytes + kTileAlign;
     RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
-    const int64_t row_blocks = a.slices() * ceil_div<int64_t>(a.rows, kMmaRows);
-    const int64_t key_blocks = a.kv_slices() * ceil_div<int64_t>(a.keys, kMmaRows);
+    const int64_t row_blocks = a.slices() * a.row_tiles(kMmaRows);
+    const int64_t key_blocks = a.kv_slices() * a.key_tiles(kMmaRows);
     if (row_blocks) {
         launch_row_infos(a, g, y, stats, infos, stream);
-        backward_q_mma<T, kCols>
+        backward_q_mma<T, kCols, Call>
             <<<row_blocks, kMmaThreads, bytes, stream>>>(a, g, q, k, v, infos, dq);
     }
     if (key_blocks)
-        backward_kv_mma<T, kCols>
+        backward_kv_mma<T, kCols, Call>
             <<<dim3(key_blocks, kCols / S::kOut), kMmaThreads, bytes, stream>>>(
                 a, g, q, k, v, infos, dk, dv);
 }

@@ -71,8 +71,9 @@ struct RowsSoftmax {
 // Ends the softmax of row r, one of a thread's two: saves its stats, if they are wanted, and
 // returns what its sums are to be multiplied by. That is NaN where all that it saw was -infinity,
 // as in PyTorch, and 0 where it saw nothing.
-__device__ inline float finish(const Attention& a, const RowsSoftmax& soft, int half, Place place,
-                               float* stats) {
+template <class Call>
+__device__ float finish(const Call& a, const RowsSoftmax& soft, int half, Place place,
+                        float* stats) {
     const float sum = sum_of_row(soft.sum[half]);
     if (stats && place.row < a.rows && threadIdx.x % 4 == 0)
         store(stats + 2 * a.line(place), Vec<float, 2>{{soft.max[half] * float(a.scale), sum}});
@@ -119,29 +120,35 @@ struct alignas(8) RowInfo {
     float shift, delta;
 };
 
-// Those of a slice of q begin on a multiple of 64: so they can be copied in bulk. Past the last row
-// p is 0.
-__host__ __device__ inline int64_t infos_of_slice(const Attention& a) {
-    return ceil_div<int64_t>(a.rows, 64) * 64;
+// Those of a slice of q, and of a sequence, begin on a multiple of 64: so they can be copied in
+// bulk. Past the last row p is 0.
+template <class Call>
+__host__ __device__ int64_t infos_of_slice(const Call& a) {
+    return a.row_tiles(64) * 64;
 }
-__device__ inline int64_t info_at(const Attention& a, Place p) {
-    return (p.batch * a.heads + p.head) * infos_of_slice(a) + p.row;
+template <class Call>
+__device__ int64_t info_at(const Call& a, Place p) {
+    return (p.batch * a.heads + p.head) * infos_of_slice(a) + a.padded_row(p.row);
 }
 
-// A warp for each.
-template <class T>
-__global__ void row_infos(Attention a, const T* g, const T* y, const float* stats, RowInfo* infos) {
+// A warp for each, of up to 256 columns.
+template <class T, class Call>
+__global__ void row_infos(Call whole, const T* g, const T* y, const float* stats, RowInfo* infos) {
     const int64_t number = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
-    const int64_t slice = number / infos_of_slice(a), row = number % infos_of_slice(a);
-    if (slice >= a.slices()) return;
+    const int64_t slice = number / infos_of_slice(whole), padded = number % infos_of_slice(whole);
+    if (slice >= whole.slices()) return;
+    int64_t tile = padded / 64;
+    const auto& a = whole.of_rows(tile, 64);
+    Place place = a.place(slice);
+    place.row = tile * 64 + padded % 64;
     const int lane = threadIdx.x % kWarp;
     RowInfo info = {INFINITY, 0};
-    if (row < a.rows) {
-        const int64_t line = slice * a.rows + row;
-        g += a.at(a.g, a.place(line));
+    if (place.row < a.rows) {
+        const int64_t line = a.line(place);
+        g += a.at(a.g, place);
         y += line * a.cols;
         float delta = 0;
-        for (int c = lane * 8; c < a.cols; c += kWarp * 8) {
+        if (const int c = lane * 8; c < a.cols) {
             const Vec<T, 8> u = load<8>(g + c), w = load<8>(y + c);
             for (int i = 0; i < 8; ++i) delta += float(u[i]) * float(w[i]);
         }
@@ -150,9 +157,9 @@ __global__ void row_infos(Attention a, const T* g, const T* y, const float* stat
     if (lane == 0) infos[number] = info;
 }
 
-template <class T>
-void launch_row_infos(const Attention& a, const T* g, const T* y, const float* stats,
-                      RowInfo* infos, cudaStream_t stream) {
+template <class T, class Call>
+void launch_row_infos(const Call& a, const T* g, const T* y, const float* stats, RowInfo* infos,
+                      cudaStream_t stream) {
     const int64_t count = a.slices() * infos_of_slice(a);
     if (count)
         row_infos<<<ceil_div<int64_t>(count, 4), 4 * kWarp, 0, stream>>>(a, g, y, stats, infos);

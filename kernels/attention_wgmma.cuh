@@ -43,14 +43,11 @@ struct Order {
         tile = n / count;
         slice = first + n % count;
     }
-    // The first of its rows. The last tile comes first: where it is causal it sees the most keys,
-    // and short work fills up gaps in the end.
-    __device__ Place place(const Attention& a, int rows) const {
-        int64_t tile, slice;
+    // Where it is causal the last tile sees the most keys: it comes first, and short work fills up
+    // gaps in the end.
+    __device__ void find_last_first(int64_t& tile, int64_t& slice) const {
         find(tile, slice);
-        Place place = a.place(slice * a.rows);
-        place.row = (tiles - 1 - tile) * rows;
-        return place;
+        tile = tiles - 1 - tile;
     }
 };
 
@@ -111,6 +108,28 @@ __device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t col
     }
 }
 
+// What a tile has past the last `there` rows of a sequence is the next one's, and 0 times it may be
+// NaN: so it becomes 0, for all warpgroups that multiply. Each of their threads takes part.
+template <int rows, int kCols, int groups>
+__device__ void clear_tail(char* tile, int64_t there) {
+    constexpr int kThreads = groups * kWarpgroup, kChunks = kCols / 8;
+    if (there >= rows) return;
+    for (int i = int(there) * kChunks + threadIdx.x; i < rows * kChunks; i += kThreads)
+        *reinterpret_cast<uint4*>(at_chunk(tile, rows, i / kChunks, i % kChunks)) = uint4{};
+    tma_writes_done();  // wgmma reads as TMA does
+    asm volatile("bar.sync 4, %0;" ::"n"(kThreads) : "memory");
+}
+
+// Writes those of a warpgroup's 64 rows that a sequence still has; the first one is line `line` of
+// y, and the next ones are `apart` lines further. TMA would write to the next sequence.
+template <class T, int N2>
+__device__ void write_tail(T* y, int64_t line, const float (&sums)[N2], const float (&factor)[2],
+                           int64_t rows, int64_t apart, int64_t cols) {
+    const int first = threadIdx.x % kWarpgroup / kWarp * 16;  // of this warp
+    write_rows(
+        y + (line + first * apart) * cols, sums, factor, rows - first, apart * cols, int(cols));
+}
+
 // The turns of warpgroups, one after the other; the first has the first turn.
 template <int kGroups>
 struct Turns {
@@ -129,9 +148,9 @@ struct Turns {
 
 #endif
 
-template <class T, int kCols, bool kOverlap>
+template <class T, int kCols, bool kOverlap, class Call>
 __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
-    const __grid_constant__ ForwardMaps maps, const __grid_constant__ Attention a, Order order,
+    const __grid_constant__ ForwardMaps maps, const __grid_constant__ Call whole, Order order, T* y,
     float* stats) {
 #if HAS_WGMMA
     using S = WgmmaForward<kCols>;
@@ -139,7 +158,12 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
     extern __shared__ char memory[];
     auto& shared = tile_aligned<typename S::Shared>(memory);
     const int group = threadIdx.x / kWarpgroup;
-    const Place place = order.place(a, S::kRows);
+    int64_t tile, slice;
+    order.find_last_first(tile, slice);
+    const auto& a = whole.of_rows(tile, S::kRows);
+    Place place = a.place(slice);
+    place.row = tile * S::kRows;
+    if (Call::kPacked && place.row >= a.rows) return;
     const int begin = int(a.first_key(place.row)) / kKeys * kKeys;
     const int end = int(a.end_key(smaller<int64_t>(place.row + S::kRows, a.rows) - 1));
 
@@ -159,8 +183,8 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
         if (threadIdx.x % kWarpgroup != 0) return;
         shared.q_full.arrive_expect_tx(S::kOfQ);
         for (int box = 0; box < kBoxes; ++box) {
-            tma_load(shared.q + box * box_bytes(S::kRows), maps.q, box * 64, int(place.row),
-                     int(place.head), int(place.batch), shared.q_full);
+            tma_load(shared.q + box * box_bytes(S::kRows), maps.q, box * 64,
+                     a.row_coordinate(place.row), int(place.head), int(place.batch), shared.q_full);
         }
         const int head = int(place.head / a.group()), batch = int(place.batch % a.kv_batches);
         Ring<S::kStages> ring;
@@ -169,13 +193,13 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
             shared.k_empty[i].wait(ring.phase ^ 1);
             shared.k_full[i].arrive_expect_tx(S::kOfK);
             for (int box = 0; box < kBoxes; ++box)
-                tma_load(shared.k[i] + box * box_bytes(kKeys), maps.k, box * 64, key, head, batch,
-                         shared.k_full[i]);
+                tma_load(shared.k[i] + box * box_bytes(kKeys), maps.k, box * 64,
+                         a.key_coordinate(key), head, batch, shared.k_full[i]);
             shared.v_empty[i].wait(ring.phase ^ 1);
             shared.v_full[i].arrive_expect_tx(S::kOfK);
             for (int box = 0; box < kBoxes; ++box)
-                tma_load(shared.v[i] + box * box_bytes(kKeys), maps.v, box * 64, key, head, batch,
-                         shared.v_full[i]);
+                tma_load(shared.v[i] + box * box_bytes(kKeys), maps.v, box * 64,
+                         a.key_coordinate(key), head, batch, shared.v_full[i]);
         }
         return;
     }
@@ -196,6 +220,13 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
         hide(scores, limits.begin, limits.end);
     };
     shared.q_full.wait(0);
+    if constexpr (Call::kPacked)
+        clear_tail<S::kRows, kCols, S::kConsumers>(shared.q, a.rows - place.row);
+    const auto wait_for_v = [&](int64_t key, const auto& ring) {
+        shared.v_full[ring.stage].wait(ring.phase);
+        if constexpr (Call::kPacked)
+            clear_tail<kKeys, kCols, S::kConsumers>(shared.v[ring.stage], a.keys - key);
+    };
     if constexpr (!kOverlap) {
         Ring<S::kStages> ring;
         for (int key = begin; key < end; key += kKeys, ring.next()) {
@@ -211,7 +242,7 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
             soft.take(scores, scale, factor);
             scale_rows(sums, factor);
             as_factor<T>(weights, scores);
-            shared.v_full[i].wait(ring.phase);
+            wait_for_v(key, ring);
             wgmma_fence();
             start_columns<T, kKeys>(sums, weights, shared.v[i]);
             wgmma_wait<0>();
@@ -247,7 +278,7 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
             scale_rows(sums, factor);
             as_factor<T>(weights, scores);
         }
-        shared.v_full[before.stage].wait(before.phase);
+        wait_for_v((end - 1) / kKeys * kKeys, before);
         wgmma_fence();
         start_columns<T, kKeys>(sums, weights, shared.v[before.stage]);
         wgmma_wait<0>();
@@ -258,13 +289,17 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
     for (int half = 0; half < 2; ++half)
         share[half] =
             finish(a, soft, half, {place.batch, place.head, top + row_of_sum(2 * half)}, stats);
+    if (Call::kPacked && top + 64 > a.rows) {
+        write_tail(y, a.line({place.batch, place.head, top}), sums, share, a.rows - top,
+                   a.lines().row, a.cols);
+        return;
+    }
     scale_rows(sums, share);
     put_rows<T, S::kRows>(q_tile, sums);
     tma_writes_done();
     warpgroup_barrier(group);
     if (is_first && top < a.rows) {
-        store_rows<S::kRows, kCols>(
-            maps.y, q_tile, a.cols, top, place.batch * a.heads + place.head);
+        store_rows<S::kRows, kCols>(maps.y, q_tile, a.cols, a.row_coordinate(top), slice);
         tma_store_wait_read<0>();
     }
 #endif
@@ -324,17 +359,22 @@ __device__ void load_both(char* to, const CUtensorMap& one, const CUtensorMap& o
 
 #endif
 
-template <class T, int kCols>
+template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
-    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Attention a, Order order,
-    const RowInfo* infos) {
+    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole, Order order,
+    const RowInfo* infos, T* dq) {
 #if HAS_WGMMA
     using S = WgmmaBackward<kCols>;
     constexpr int kKeys = S::kKeys, kStages = 2;
     extern __shared__ char memory[];
     auto& shared = tile_aligned<typename S::OfQ>(memory);
     const int group = threadIdx.x / kWarpgroup;
-    const Place place = order.place(a, S::kBlock);
+    int64_t tile, slice;
+    order.find_last_first(tile, slice);
+    const auto& a = whole.of_rows(tile, S::kBlock);
+    Place place = a.place(slice);
+    place.row = tile * S::kBlock;
+    if (Call::kPacked && place.row >= a.rows) return;
     const int begin = int(a.first_key(place.row)) / kKeys * kKeys;
     const int end = int(a.end_key(smaller<int64_t>(place.row + S::kBlock, a.rows) - 1));
     if (threadIdx.x == 0) shared.init();
@@ -344,15 +384,16 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
         give_registers<S::kLeft>();
         if (threadIdx.x % kWarpgroup != 0) return;
         shared.x_full.arrive_expect_tx(2 * S::kOfBlock);
-        load_both<S::kBlock, kCols>(
-            shared.x[0], maps.q, maps.g, int(place.row), place.head, place.batch, shared.x_full);
+        load_both<S::kBlock, kCols>(shared.x[0], maps.q, maps.g, a.row_coordinate(place.row),
+                                    place.head, place.batch, shared.x_full);
         Ring<kStages> ring;
         for (int key = begin; key < end; key += kKeys, ring.next()) {
             const int i = ring.stage;
             shared.w_empty[i].wait(ring.phase ^ 1);
             shared.w_full[i].arrive_expect_tx(2 * S::OfQ::kOfStep);
-            load_both<kKeys, kCols>(shared.w[i][0], maps.k, maps.v, key, place.head / a.group(),
-                                    place.batch % a.kv_batches, shared.w_full[i]);
+            load_both<kKeys, kCols>(
+                shared.w[i][0], maps.k, maps.v, a.key_coordinate(key), place.head / a.group(),
+                place.batch % a.kv_batches, shared.w_full[i]);
         }
         return;
     }
@@ -376,6 +417,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
     for (int key = begin; key < end; key += kKeys, ring.next()) {
         char *const k_tile = shared.w[ring.stage][0], *const v_tile = shared.w[ring.stage][1];
         shared.w_full[ring.stage].wait(ring.phase);
+        if constexpr (Call::kPacked) clear_tail<kKeys, kCols, S::kConsumers>(k_tile, a.keys - key);
         wgmma_fence();
         start_rows<T, kCols, S::kBlock>(scores, q_tile, k_tile);
         start_rows<T, kCols, S::kBlock>(slopes, g_tile, v_tile);
@@ -401,23 +443,27 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
     }
     wgmma_wait<0>();
     const float factor[2] = {float(a.scale), float(a.scale)};
+    if (Call::kPacked && top + 64 > a.rows) {
+        write_tail(dq, a.line({place.batch, place.head, top}), sums, factor, a.rows - top,
+                   a.lines().row, a.cols);
+        return;
+    }
     scale_rows(sums, factor);
     put_rows<T, S::kBlock>(q_tile, sums);
     tma_writes_done();
     warpgroup_barrier(group);
     if (is_first && top < a.rows) {
-        store_rows<S::kBlock, kCols>(
-            maps.to[0], q_tile, a.cols, top, place.batch * a.heads + place.head);
+        store_rows<S::kBlock, kCols>(maps.to[0], q_tile, a.cols, a.row_coordinate(top), slice);
         tma_store_wait_read<0>();
     }
 #endif
 }
 
 // The scores are k q^T here: so p and ds have the rows of dv and dk.
-template <class T, int kCols>
+template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
-    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Attention a, Order order,
-    const RowInfo* infos) {
+    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole, Order order,
+    const RowInfo* infos, T* dk, T* dv) {
 #if HAS_WGMMA
     using S = WgmmaBackward<kCols>;
     constexpr int kRows = S::kRows, kStages = 3;
@@ -426,7 +472,9 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
     const int group = threadIdx.x / kWarpgroup;
     int64_t tile, slice;
     order.find(tile, slice);
+    const auto& a = whole.of_keys(tile, S::kBlock);
     const int key = int(tile) * S::kBlock;
+    if (Call::kPacked && key >= a.keys) return;
 
     // The tiles of rows that see one of these keys: of each sharer those from `low` to `high`.
     const int64_t shift = a.keys - a.rows;
@@ -443,18 +491,18 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         give_registers<S::kLeft>();
         if (threadIdx.x % kWarpgroup != 0) return;
         shared.x_full.arrive_expect_tx(2 * S::kOfBlock);
-        load_both<S::kBlock, kCols>(shared.x[0], maps.k, maps.v, key, slice % a.kv_heads,
-                                    slice / a.kv_heads, shared.x_full);
+        load_both<S::kBlock, kCols>(shared.x[0], maps.k, maps.v, a.key_coordinate(key),
+                                    slice % a.kv_heads, slice / a.kv_heads, shared.x_full);
         Ring<kStages> ring;
         for (int sharer = 0; sharer < int(a.sharing()); ++sharer) {
-            Place place = a.sharer(slice, sharer * a.rows);
+            Place place = a.sharer(slice, sharer, 0);
             for (int n = low; n < high; ++n, ring.next()) {
                 const int i = ring.stage;
                 place.row = n * kRows;
                 shared.w_empty[i].wait(ring.phase ^ 1);
                 shared.w_full[i].arrive_expect_tx(2 * S::OfKv::kOfStep + sizeof(shared.infos[i]));
-                load_both<kRows, kCols>(shared.w[i][0], maps.q, maps.g, n * kRows, place.head,
-                                        place.batch, shared.w_full[i]);
+                load_both<kRows, kCols>(shared.w[i][0], maps.q, maps.g, a.row_coordinate(place.row),
+                                        place.head, place.batch, shared.w_full[i]);
                 bulk_load(shared.infos[i], infos + info_at(a, place), sizeof(shared.infos[i]),
                           shared.w_full[i]);
             }
@@ -476,6 +524,10 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         char *const q_tile = shared.w[ring.stage][0], *const g_tile = shared.w[ring.stage][1];
         const RowInfo* const its = shared.infos[ring.stage];
         shared.w_full[ring.stage].wait(ring.phase);
+        if constexpr (Call::kPacked) {
+            clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
+            clear_tail<kRows, kCols, S::kConsumers>(g_tile, a.rows - row);
+        }
         wgmma_fence();
         start_rows<T, kCols, S::kBlock>(scores, k_tile, q_tile);
         start_rows<T, kCols, S::kBlock>(slopes, v_tile, g_tile);
@@ -509,14 +561,21 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         if (row == high * kRows) row = low * kRows;
     }
     const float factor[2] = {float(a.scale), float(a.scale)};
+    if (Call::kPacked && top + 64 > a.keys) {
+        const float one[2] = {1, 1};
+        const int64_t line = a.kv_line(slice, top), apart = a.kv_lines().row;
+        write_tail(dk, line, of_k, factor, a.keys - top, apart, a.cols);
+        write_tail(dv, line, of_v, one, a.keys - top, apart, a.cols);
+        return;
+    }
     scale_rows(of_k, factor);
     put_rows<T, S::kBlock>(k_tile, of_k);
     put_rows<T, S::kBlock>(v_tile, of_v);
     tma_writes_done();
     warpgroup_barrier(group);
     if (is_first && top < a.keys) {
-        store_rows<S::kBlock, kCols>(maps.to[0], k_tile, a.cols, top, slice);
-        store_rows<S::kBlock, kCols>(maps.to[1], v_tile, a.cols, top, slice);
+        store_rows<S::kBlock, kCols>(maps.to[0], k_tile, a.cols, a.key_coordinate(top), slice);
+        store_rows<S::kBlock, kCols>(maps.to[1], v_tile, a.cols, a.key_coordinate(top), slice);
         tma_store_wait_read<0>();
     }
 #endif
@@ -531,69 +590,75 @@ bool map_rows(CUtensorMap& map, const T* at, int64_t batches, int64_t heads, int
     return make_tensor_map(map, at, batches, heads, rows, cols, s.batch, s.head, s.row, box_rows);
 }
 
-// The order of the blocks of so many slices, in tiles of `rows` rows each. Of what they share a
-// slice has `shared` rows twice, and `group` slices have the same. Half of the L2 cache is for
-// that.
-inline Order order_of(const Attention& a, int64_t slices, int64_t rows, int of_tile, int64_t shared,
+// A map of y or a gradient, to which warpgroups write.
+template <class T>
+bool map_lines(CUtensorMap& map, T* at, int64_t slices, int64_t rows, int64_t cols, Lines lines) {
+    return make_tensor_map(map, at, slices, rows, cols, lines.slice * cols, lines.row * cols, 64);
+}
+
+// The order of the blocks of so many slices, in so many tiles each. Of what they share a slice has
+// `shared` rows twice, and `group` slices have the same. Half of the L2 cache is for that.
+inline Order order_of(const Attention& a, int64_t slices, int64_t tiles, int64_t shared,
                       int64_t group) {
     constexpr int64_t room = 24 << 20;
     const int64_t at_once = (room / (4 * shared * a.cols + 1) + 1) * group;
-    return {ceil_div<int64_t>(rows, of_tile), slices, smaller(slices, at_once)};
+    return {tiles, slices, smaller(slices, at_once)};
 }
 
 // False: not for this GPU, or not for TMA.
-template <class T, int kCols, bool kOverlap>
-bool launch_forward_wgmma(const Attention& a, const T* q, const T* k, const T* v, T* y,
-                          float* stats, cudaStream_t stream) {
+template <class T, int kCols, bool kOverlap, class Call>
+bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* y, float* stats,
+                          cudaStream_t stream) {
     using S = WgmmaForward<kCols>;
-    const auto kernel = forward_wgmma<T, kCols, kOverlap>;
+    const auto kernel = forward_wgmma<T, kCols, kOverlap, Call>;
     if (a.keys == 0 || !has_wgmma(kernel, S::kThreads) || S::kBytes > shared_bytes()) return false;
     ForwardMaps maps;
-    if (!map_rows(maps.q, q, a.batches, a.heads, a.rows, a.cols, a.q, S::kRows) ||
-        !map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.keys, a.cols, a.k, S::kKeys) ||
-        !map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.keys, a.cols, a.v, S::kKeys) ||
-        !make_tensor_map(maps.y, y, a.slices(), a.rows, a.cols, a.rows * a.cols, a.cols, 64))
+    if (!map_rows(maps.q, q, a.batches, a.heads, a.all_rows(), a.cols, a.q, S::kRows) ||
+        !map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.k, S::kKeys) ||
+        !map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.v, S::kKeys) ||
+        !map_lines(maps.y, y, a.slices(), a.all_rows(), a.cols, a.lines()))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
-    const Order order = order_of(a, a.slices(), a.rows, S::kRows, a.keys, a.group());
-    kernel<<<order.tiles * order.slices, S::kThreads, S::kBytes, stream>>>(maps, a, order, stats);
+    const Order order = order_of(a, a.slices(), a.row_tiles(S::kRows), a.keys, a.group());
+    kernel<<<order.tiles * order.slices, S::kThreads, S::kBytes, stream>>>(
+        maps, a, order, y, stats);
     return true;
 }
 
-template <class T, int kCols>
+template <class T, int kCols, class Call>
 bool can_backward_wgmma() {
     using S = WgmmaBackward<kCols>;
     constexpr int bytes = sizeof(typename S::OfQ) > sizeof(typename S::OfKv)
                               ? sizeof(typename S::OfQ)
                               : sizeof(typename S::OfKv);
-    return has_wgmma(backward_q_wgmma<T, kCols>, S::kThreads) &&
-           has_wgmma(backward_kv_wgmma<T, kCols>, S::kThreads) &&
+    return has_wgmma(backward_q_wgmma<T, kCols, Call>, S::kThreads) &&
+           has_wgmma(backward_kv_wgmma<T, kCols, Call>, S::kThreads) &&
            bytes + kTileAlign <= shared_bytes();
 }
 
 // Not only if it can, but also if TMA takes the tensors.
-template <class T, int kCols>
-bool map_backward(BackwardMaps& of_q, BackwardMaps& of_kv, const Attention& a, const T* g,
-                  const T* q, const T* k, const T* v, T* dq, T* dk, T* dv) {
+template <class T, int kCols, class Call>
+bool map_backward(BackwardMaps& of_q, BackwardMaps& of_kv, const Call& a, const T* g, const T* q,
+                  const T* k, const T* v, T* dq, T* dk, T* dv) {
     using S = WgmmaBackward<kCols>;
     const auto map = [&](BackwardMaps& maps, int rows, int keys) {
-        return map_rows(maps.q, q, a.batches, a.heads, a.rows, a.cols, a.q, rows) &&
-               map_rows(maps.g, g, a.batches, a.heads, a.rows, a.cols, a.g, rows) &&
-               map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.keys, a.cols, a.k, keys) &&
-               map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.keys, a.cols, a.v, keys);
+        return map_rows(maps.q, q, a.batches, a.heads, a.all_rows(), a.cols, a.q, rows) &&
+               map_rows(maps.g, g, a.batches, a.heads, a.all_rows(), a.cols, a.g, rows) &&
+               map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.k, keys) &&
+               map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.v, keys);
     };
-    const auto map_to = [&](CUtensorMap& to, T* at, int64_t slices, int64_t rows) {
-        return make_tensor_map(to, at, slices, rows, a.cols, rows * a.cols, a.cols, 64);
+    const auto map_gradient = [&](CUtensorMap& map, T* of_k_or_v) {
+        return map_lines(map, of_k_or_v, a.kv_slices(), a.all_keys(), a.cols, a.kv_lines());
     };
-    return a.lines() > 0 && a.kv_slices() > 0 && a.keys > 0 && map(of_q, S::kBlock, S::kKeys) &&
-           map(of_kv, S::kRows, S::kBlock) && map_to(of_q.to[0], dq, a.slices(), a.rows) &&
-           map_to(of_kv.to[0], dk, a.kv_slices(), a.keys) &&
-           map_to(of_kv.to[1], dv, a.kv_slices(), a.keys);
+    return a.slices() * a.all_rows() > 0 && a.kv_slices() * a.all_keys() > 0 &&
+           map(of_q, S::kBlock, S::kKeys) && map(of_kv, S::kRows, S::kBlock) &&
+           map_lines(of_q.to[0], dq, a.slices(), a.all_rows(), a.cols, a.lines()) &&
+           map_gradient(of_kv.to[0], dk) && map_gradient(of_kv.to[1], dv);
 }
 
 // False: TMA does not take the tensors.
-template <class T, int kCols>
-bool launch_backward_wgmma(const Attention& a, const T* g, const T* q, const T* k, const T* v,
+template <class T, int kCols, class Call>
+bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, const T* v,
                            const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
                            cudaStream_t stream) {
     using S = WgmmaBackward<kCols>;
@@ -601,14 +666,16 @@ bool launch_backward_wgmma(const Attention& a, const T* g, const T* q, const T* 
     if (!map_backward<T, kCols>(of_q, of_kv, a, g, q, k, v, dq, dk, dv)) return false;
     RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
     launch_row_infos(a, g, y, stats, infos, stream);
-    const auto start = [&](auto kernel, int bytes, const BackwardMaps& maps, const Order& order) {
-        bytes += kTileAlign;
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-        kernel<<<order.tiles * order.slices, S::kThreads, bytes, stream>>>(maps, a, order, infos);
-    };
-    start(backward_kv_wgmma<T, kCols>, sizeof(typename S::OfKv), of_kv,
-          order_of(a, a.kv_slices(), a.keys, S::kBlock, a.rows * a.sharing(), 1));
-    start(backward_q_wgmma<T, kCols>, sizeof(typename S::OfQ), of_q,
-          order_of(a, a.slices(), a.rows, S::kBlock, a.keys, a.group()));
+    const auto start =
+        [&](auto kernel, int bytes, const BackwardMaps& maps, const Order& order, auto... to) {
+            bytes += kTileAlign;
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+            kernel<<<order.tiles * order.slices, S::kThreads, bytes, stream>>>(
+                maps, a, order, infos, to...);
+        };
+    start(backward_kv_wgmma<T, kCols, Call>, sizeof(typename S::OfKv), of_kv,
+          order_of(a, a.kv_slices(), a.key_tiles(S::kBlock), a.rows * a.sharing(), 1), dk, dv);
+    start(backward_q_wgmma<T, kCols, Call>, sizeof(typename S::OfQ), of_q,
+          order_of(a, a.slices(), a.row_tiles(S::kBlock), a.keys, a.group()), dq);
     return true;
 }

@@ -19,8 +19,7 @@
 //
 // A target that is no class reads nothing and makes the loss NaN, and dx in its row.
 
-#include "cross_entropy_row.cuh"
-#include "dependent_launch.cuh"
+#include "cross_entropy_losses.cuh"
 
 enum Version : int64_t { kNaive, kOnline, kVector, kOneWarp };  // warp: kWarp is its 32 lanes
 
@@ -211,41 +210,6 @@ __global__ __launch_bounds__(kForwardThreads, 4) void forward_vector(
     if (partial != nullptr) leave(losses, partial);
 }
 
-// ---- all versions: the sum of what the rows have left, always in the same order, by one block or,
-// where there are clusters, by one of them
-
-constexpr int kLossThreads = 512;
-
-template <class T>
-__global__ void reduce_losses(const Losses<T>* partial, int64_t count, int blocks, bool mean,
-                              T* loss, Acc<T>* weight) {
-    using A = Acc<T>;
-    RowReduce reduce(blocks);
-    const int64_t first = blockIdx.x * kLossThreads + threadIdx.x;
-    KahanSum<A> sum, counted;
-    partial = grid_dependency_wait(partial);
-#pragma unroll 4
-    for (int64_t i = first; i < count; i += int64_t(gridDim.x) * kLossThreads) {
-        sum += partial[i].sum;
-        counted += partial[i].count;
-    }
-    const auto all = reduce(Sums<2, A>{sum.value, counted.value});
-    if (first > 0) return;
-    *loss = T(mean ? all[0] / all[1] : all[0]);
-    if (mean && weight != nullptr) *weight = 1 / all[1];
-}
-
-// Is every target a class or ignore_index? If not, *bad, in memory that the host sees, becomes 1.
-__global__ void check_targets(const int64_t* target, int64_t rows, int64_t cols,
-                              int64_t ignore_index, int* bad) {
-    const int64_t stride = int64_t(gridDim.x) * blockDim.x;
-#pragma unroll 4
-    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += stride) {
-        const int64_t t = target[i];
-        if (t != ignore_index && (t < 0 || t >= cols)) *bad = 1;
-    }
-}
-
 // ---- warp, for rows that a warp holds; and which threads take which rows
 
 #include "cross_entropy_warp.cuh"
@@ -261,9 +225,7 @@ int64_t cross_entropy_partials(const T* x, int64_t rows, int64_t cols, int64_t v
 
 cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
                                 int64_t ignore_index, int* bad, cudaStream_t stream) {
-    if (rows == 0) return cudaSuccess;
-    const int64_t blocks = smaller<int64_t>(ceil_div<int64_t>(rows, 1024), multiprocessors());
-    check_targets<<<blocks, 256, 0, stream>>>(target, rows, cols, ignore_index, bad);
+    launch_check_targets(target, rows, cols, ignore_index, bad, stream);
     return cudaGetLastError();
 }
 
@@ -284,10 +246,7 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
     }
     if (reduction != 0) {  // without rows too, though nothing is left then
         const int64_t count = cross_entropy_partials(x, rows, cols, version);
-        const bool is_short = count <= 4 * kLossThreads;  // a thread of one block has all at once
-        const int blocks = !is_short && has_clusters(reduce_losses<T>) ? kClusterBlocks : 1;
-        launch_secondary(reduce_losses<T>, blocks, blocks, kLossThreads, stream, left, count,
-                         blocks, reduction == 1, loss, weight);
+        launch_reduce_losses(left, count, reduction == 1, loss, weight, stream);
     }
     return cudaGetLastError();
 }

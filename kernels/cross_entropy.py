@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import check_int64, version_number
+from kernels import reduction_number, version_number
 
 kernel = jitload.load("cross_entropy")
 VERSIONS = ("naive", "online", "vector", "warp")
-REDUCTIONS = ("none", "mean", "sum")
 
 
 def cross_entropy(
@@ -48,13 +47,8 @@ def cross_entropy(
 
     Source: Szegedy et al., "Rethinking the Inception Architecture", 2016 (label smoothing).
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction is {reduction!r}; wanted is one of {', '.join(REDUCTIONS)}")
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"label_smoothing is {label_smoothing!r}; wanted is a number from 0 to 1")
-    check_int64(ignore_index, "ignore_index")
+    how = reduction_number(reduction, ignore_index, label_smoothing)
     number = version_number(version, VERSIONS)
-    how = REDUCTIONS.index(reduction)
     return _forward(x, target, how, ignore_index, label_smoothing, check, number)
 
 
@@ -79,19 +73,6 @@ def _(grad, x, target, row_max, row_sum, weight, reduction, ignore_index, label_
     return x.new_empty(x.shape)
 
 
-def _save(ctx, inputs, output):
-    x, target, ctx.reduction, ctx.ignore_index, ctx.label_smoothing, _, ctx.version = inputs
-    _, row_max, row_sum, weight = output
-    ctx.mark_non_differentiable(row_max, row_sum, weight)
-    ctx.set_materialize_grads(False)  # zeros for these would be three launches
-    ctx.save_for_backward(x, target, row_max, row_sum, weight)
-
-
-def _backward(ctx, grad, *_):
-    options = ctx.reduction, ctx.ignore_index, ctx.label_smoothing, ctx.version
-    return kernel.backward(grad, *ctx.saved_tensors, *options), *(None,) * 6
-
-
 def _double_backward(ctx, *grads):
     raise RuntimeError(
         "cross_entropy has no second derivative; where you need one, use "
@@ -101,5 +82,13 @@ def _double_backward(ctx, *grads):
 
 kernel.register_autocast("infer")
 kernel.register_autocast("forward")
-_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+_forward = kernel.register_autograd(
+    "forward",
+    """
+    x = backward(
+        grad, x, target, max, sum, weight, reduction, ignore_index, label_smoothing, version
+    )
+    """,
+    infer="infer",
+)
 kernel.register_autograd("backward", _double_backward)

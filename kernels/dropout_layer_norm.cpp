@@ -165,7 +165,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "forward(Tensor x, Tensor residual, Tensor weight, Tensor bias, Tensor seed, int offset,"
         " float p, float eps, int version, Tensor? dweight=None, Tensor? dbias=None)"
-        " -> (Tensor, Tensor, Tensor, Tensor)");
+        " -> (Tensor y, Tensor s, Tensor mean, Tensor rstd)");
     m.def(
         "backward(Tensor grad, Tensor? grad_sum, Tensor s, Tensor weight, Tensor mean, Tensor rstd,"
         " Tensor seed, int offset, float p, int version) -> (Tensor, Tensor, Tensor, Tensor)");

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import check_buffers, check_first_order, check_int64, version_number
+from kernels import check_buffers, check_int64, version_number
 
 kernel = jitload.load("dropout_layer_norm")
 VERSIONS = ("naive", "block", "vector", "cluster", "stream")
@@ -107,27 +107,6 @@ def _(grad, grad_sum, s, weight, mean, rstd, seed, dweight, dbias, offset, p, ve
     return s.new_empty(s.shape), s.new_empty(s.shape)
 
 
-def _save(ctx, inputs, output):
-    _, _, weight, _, seed, ctx.offset, ctx.p, _, ctx.version, *ctx.buffers = inputs
-    _, total, mean, rstd = output
-    ctx.mark_non_differentiable(mean, rstd)
-    ctx.set_materialize_grads(False)  # a sum that nobody uses costs nothing
-    ctx.save_for_backward(total, weight, mean, rstd, seed)
-
-
-def _backward(ctx, grad, grad_total, grad_mean, grad_rstd):
-    options = ctx.offset, ctx.p, ctx.version
-    if grad is None:
-        grad = torch.zeros_like(ctx.saved_tensors[0])
-    if ctx.buffers[0] is None:
-        gradients = kernel.backward(grad, grad_total, *ctx.saved_tensors, *options)
-    else:
-        check_first_order("dropout_layer_norm")
-        tensors = *ctx.saved_tensors, *ctx.buffers
-        gradients = *kernel.backward_into(grad, grad_total, *tensors, *options), None, None
-    return *gradients, *(None,) * 7
-
-
 def _double_backward(ctx, *grads):
     raise RuntimeError(
         "dropout_layer_norm has no second derivative; where you need one, use "
@@ -137,5 +116,16 @@ def _double_backward(ctx, *grads):
 
 kernel.register_autocast("infer")
 kernel.register_autocast("forward", keep=("dweight", "dbias"))
-_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+_forward = kernel.register_autograd(
+    "forward",
+    """
+    x, residual = backward_into(
+        grad, grad_s, s, weight, mean, rstd, seed, dweight, dbias, offset, p, version
+    )
+    x, residual, weight, bias = backward(
+        grad, grad_s, s, weight, mean, rstd, seed, offset, p, version
+    )
+    """,
+    infer="infer",
+)
 kernel.register_autograd("backward", _double_backward)

@@ -117,7 +117,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def("infer(Tensor x, Tensor weight, Tensor bias, float eps, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor weight, Tensor bias, float eps, int version,"
-        " Tensor? dweight=None, Tensor? dbias=None) -> (Tensor, Tensor, Tensor)");
+        " Tensor? dweight=None, Tensor? dbias=None) -> (Tensor y, Tensor mean, Tensor rstd)");
     m.def(
         "backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rstd, int version)"
         " -> (Tensor, Tensor, Tensor)");

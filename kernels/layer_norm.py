@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import check_buffers, check_first_order, version_number
+from kernels import check_buffers, version_number
 
 kernel = jitload.load("layer_norm")
 VERSIONS = ("naive", "block", "vector", "cluster", "stream")
@@ -67,24 +67,6 @@ def _(grad, x, weight, mean, rstd, dweight, dbias, version):
     return x.new_empty(x.shape)
 
 
-def _save(ctx, inputs, output):
-    x, weight, _, _, ctx.version, *ctx.buffers = inputs
-    _, mean, rstd = output
-    ctx.mark_non_differentiable(mean, rstd)
-    ctx.set_materialize_grads(False)  # zeros for these would be two launches
-    ctx.save_for_backward(x, weight, mean, rstd)
-
-
-def _backward(ctx, grad, grad_mean, grad_rstd):
-    if ctx.buffers[0] is None:
-        gradients = kernel.backward(grad, *ctx.saved_tensors, ctx.version)
-    else:
-        check_first_order("layer_norm")
-        dx = kernel.backward_into(grad, *ctx.saved_tensors, *ctx.buffers, ctx.version)
-        gradients = dx, None, None
-    return *gradients, None, None, None, None
-
-
 def _double_backward(ctx, *grads):
     raise RuntimeError(
         "layer_norm has no second derivative; where you need one, use "
@@ -94,5 +76,12 @@ def _double_backward(ctx, *grads):
 
 kernel.register_autocast("infer")
 kernel.register_autocast("forward", keep=("dweight", "dbias"))
-_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+_forward = kernel.register_autograd(
+    "forward",
+    """
+    x = backward_into(grad, x, weight, mean, rstd, dweight, dbias, version)
+    x, weight, bias = backward(grad, x, weight, mean, rstd, version)
+    """,
+    infer="infer",
+)
 kernel.register_autograd("backward", _double_backward)

@@ -11,8 +11,8 @@ cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, in
                                  int64_t act, cudaStream_t stream);
 int64_t matmul_shares(int64_t rows, int64_t cols);
 template <class T>
-cudaError_t matmul_bias_gradient(const T* dz, T* db, Acc<T>* parts, int64_t rows, int64_t cols,
-                                 int64_t shares, cudaStream_t stream);
+cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows, int64_t cols,
+                               int64_t shares, cudaStream_t stream);
 
 // The shape of t with so many columns.
 Shape with_cols(const Tensor& t, int64_t cols) {
@@ -45,6 +45,23 @@ void check_w(const Tensor& x, const Tensor& w, int64_t act) {
              "; wanted is an even number of rows, for swiglu takes "
              "half of them");
     }
+}
+
+void check_inputs(const Tensor& x, const Tensor& w, int64_t act) {
+    check_first(x, "x");
+    check_rank(x, "x");
+    check_like(w, "w", x, "x");
+    check_act(act);
+    check_w(x, w, act);
+}
+
+int64_t units_of(const Tensor& w, int64_t act) {
+    return act == kSwiglu ? w.size(-2) / 2 : w.size(-2);
+}
+
+// Where act is none, y has all that backward needs of z.
+Shape shape_of_z(const Tensor& x, const Tensor& w, int64_t act) {
+    return act == kNone ? Shape{0} : with_cols(x, w.size(-2));
 }
 
 // ---- matrices in memory
@@ -102,14 +119,10 @@ struct Matrices {
 
 // z: null, or where scale * x w^T + bias goes.
 Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
-                   std::optional<Tensor> residual, double scale, int64_t act, int64_t version,
-                   Tensor* z) {
-    check_first(x, "x");
-    check_rank(x, "x");
-    check_like(w, "w", x, "x");
-    check_act(act);
-    check_w(x, w, act);
-    const int64_t wide = w.size(-2), units = act == kSwiglu ? wide / 2 : wide;
+                   std::optional<Tensor> residual, double scale, int64_t act, bool tf32,
+                   int64_t version, Tensor* z) {
+    check_inputs(x, w, act);
+    const int64_t wide = w.size(-2), units = units_of(w, act);
     if (bias) {
         check_like(*bias, "bias", x, "x");
         check_shape(*bias, "bias", x, "x", {wide});
@@ -123,7 +136,7 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
     check_version(version, kVersions);
     OnDeviceOf device(x);
     Tensor y = new_of_shape(x, with_cols(x, units));
-    if (z) *z = new_of_shape(x, act == kNone ? Shape{0} : with_cols(x, wide));
+    if (z) *z = new_of_shape(x, shape_of_z(x, w, act));
     if (y.numel() == 0) return y;
     const Matrices of_x(x, is_for_all(w)), of_w(w, is_for_all(w));
     for_type_of(x, [&](auto zero) {
@@ -140,41 +153,34 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
             units,
             of_x.cols,
             Acc<T>(scale),
-            Act(act)};
+            Act(act),
+            tf32};
         check_launch(matmul_forward<T>(product, version, device.stream));
     });
     return y;
 }
 
 Tensor infer(Tensor x, Tensor w, std::optional<Tensor> bias, std::optional<Tensor> residual,
-             double scale, int64_t act, int64_t version) {
-    return run_forward(x, w, bias, residual, scale, act, version, nullptr);
+             double scale, int64_t act, bool tf32, int64_t version) {
+    return run_forward(x, w, bias, residual, scale, act, tf32, version, nullptr);
 }
 
 // Besides y: z [..., wide] for backward; with act none it has no elements.
 std::tuple<Tensor, Tensor> forward(Tensor x, Tensor w, std::optional<Tensor> bias,
                                    std::optional<Tensor> residual, double scale, int64_t act,
-                                   int64_t version) {
+                                   bool tf32, int64_t version) {
     Tensor z;
-    Tensor y = run_forward(x, w, bias, residual, scale, act, version, &z);
+    Tensor y = run_forward(x, w, bias, residual, scale, act, tf32, version, &z);
     return {y, z};
 }
 
 // ---- backward
 
+// Of z [..., wide], from that of act(z) [..., units].
 Tensor gradient_of_z(Tensor grad, Tensor z, int64_t act) {
-    check_first(z, "z");
-    check_rank(z, "z");
-    check_act(act);
-    check_like(grad, "grad", z, "z");
-    const int64_t units = act == kSwiglu ? z.size(-1) / 2 : z.size(-1);
-    if (act == kSwiglu && z.size(-1) % 2 != 0) {
-        fail("z has shape ", shape_name(z), "; wanted is an even number of columns for swiglu");
-    }
-    check_shape(grad, "grad", z, "z", with_cols(z, units));
-    OnDeviceOf device(z);
     grad = packed(grad);
     z = packed(z);
+    OnDeviceOf device(z);
     Tensor dz = new_like(z);
     const Rows shape(grad);
     for_type_of(z, [&](auto zero) {
@@ -185,38 +191,65 @@ Tensor gradient_of_z(Tensor grad, Tensor z, int64_t act) {
     return dz;
 }
 
-// The sums of dz [..., wide] over all but the last dimension: [wide].
-Tensor bias_gradient(Tensor dz) {
-    check_first(dz, "dz");
-    check_rank(dz, "dz");
-    OnDeviceOf device(dz);
-    dz = packed(dz);
-    const Rows shape(dz);
-    Tensor db = new_of_shape(dz, {shape.cols});
+// The sums of t [..., cols] over all but the last dimension: [cols].
+Tensor column_sums(Tensor t) {
+    t = packed(t);
+    OnDeviceOf device(t);
+    const Rows shape(t);
+    Tensor sums = new_of_shape(t, {shape.cols});
     const int64_t shares = matmul_shares(shape.rows, shape.cols);
-    Tensor parts = new_sums(dz, {shares > 1 ? shares : 0, shape.cols});
-    for_type_of(dz, [&](auto zero) {
+    Tensor parts = new_sums(t, {shares > 1 ? shares : 0, shape.cols});
+    for_type_of(t, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(matmul_bias_gradient<T>(in<T>(dz), out<T>(db), out<Acc<T>>(parts), shape.rows,
-                                             shape.cols, shares, device.stream));
+        check_launch(matmul_column_sums<T>(in<T>(t), out<T>(sums), out<Acc<T>>(parts), shape.rows,
+                                           shape.cols, shares, device.stream));
     });
-    return db;
+    return sums;
+}
+
+Tensor transposed(const Tensor& t) { return torch::stable::transpose(t, -2, -1); }
+
+// t [..., cols] as one matrix.
+Tensor all_rows(const Tensor& t) {
+    return torch::stable::view(packed(t), {Rows(t).rows, t.size(-1)});
+}
+
+// The gradients of x, w and bias; no elements where one is not needed. z: of forward.
+std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Tensor z, double scale,
+                                            int64_t act, bool needs_x, bool needs_w,
+                                            bool needs_bias, bool tf32, int64_t version) {
+    check_inputs(x, w, act);
+    check_version(version, kVersions);
+    check_like(grad, "grad", x, "x");
+    check_shape(grad, "grad", x, "x", with_cols(x, units_of(w, act)));
+    check_like(z, "z", x, "x");
+    check_shape(z, "z", x, "x", shape_of_z(x, w, act));
+    const Tensor dz = act == kNone ? grad : gradient_of_z(grad, z, act);
+    const auto product = [&](const Tensor& a, const Tensor& b) {
+        return run_forward(a, b, std::nullopt, std::nullopt, scale, kNone, tf32, version, nullptr);
+    };
+    const Tensor none = new_of_shape(grad, {0});
+    Tensor dw = none;
+    if (needs_w && is_for_all(w)) dw = product(transposed(all_rows(dz)), transposed(all_rows(x)));
+    if (needs_w && !is_for_all(w)) dw = product(transposed(dz), transposed(x));
+    return {needs_x ? product(dz, transposed(w)) : none, dw, needs_bias ? column_sums(dz) : none};
 }
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "infer(Tensor x, Tensor w, Tensor? bias, Tensor? residual, float scale, int act,"
-        " int version) -> Tensor");
+        " bool tf32, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor w, Tensor? bias, Tensor? residual, float scale, int act,"
-        " int version) -> (Tensor, Tensor)");
-    m.def("gradient_of_z(Tensor grad, Tensor z, int act) -> Tensor");
-    m.def("bias_gradient(Tensor dz) -> Tensor");
+        " bool tf32, int version) -> (Tensor y, Tensor z)");
+    m.def(
+        "backward(Tensor grad, Tensor x, Tensor w, Tensor z, float scale, int act, bool needs_x,"
+        " bool needs_w, bool needs_bias, bool tf32, int version) -> (Tensor dx, Tensor dw, Tensor "
+        "dbias)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("infer", TORCH_BOX(&infer));
     m.impl("forward", TORCH_BOX(&forward));
-    m.impl("gradient_of_z", TORCH_BOX(&gradient_of_z));
-    m.impl("bias_gradient", TORCH_BOX(&bias_gradient));
+    m.impl("backward", TORCH_BOX(&backward));
 }

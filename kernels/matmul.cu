@@ -210,7 +210,9 @@ __global__ void column_sums(const From* from, T* to, int64_t rows, int64_t cols,
 // By tensor cores, in the version asked for or one before it that can; false if none can.
 template <class T>
 bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) {
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (std::is_same_v<T, float>) {
+        return p.tf32 && version >= kMma && launch_mma(p, stream);
+    } else if constexpr (sizeof(T) == 2) {
         if (version == kStores && launch_few_rows<FewRows<T, 16>>(p, stream)) return true;
         if (version == kStores && launch_few_rows<FewRows<T, 64>>(p, stream)) return true;
         if (version >= kWgmma && launch_wgmma(p, version - kWgmma, stream)) return true;
@@ -247,23 +249,24 @@ cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, in
 
 // Blocks that share the rows of each column.
 int64_t matmul_shares(int64_t rows, int64_t cols) {
+    if (cols == 0) return 1;
     const int64_t across = ceil_div<int64_t>(cols, kWarp);
     const int64_t wanted = ceil_div<int64_t>(4 * multiprocessors(), across);
     return smaller<int64_t>(wanted, ceil_div<int64_t>(rows, 4 * kSumRows));
 }
 
 template <class T>
-cudaError_t matmul_bias_gradient(const T* dz, T* db, Acc<T>* parts, int64_t rows, int64_t cols,
-                                 int64_t shares, cudaStream_t stream) {
+cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows, int64_t cols,
+                               int64_t shares, cudaStream_t stream) {
     if (cols == 0) return cudaSuccess;
     const unsigned across = ceil_div<int64_t>(cols, kWarp);
     const dim3 block(kWarp, kSumRows);
     if (shares <= 1) {
-        column_sums<<<across, block, 0, stream>>>(dz, db, rows, cols, rows);
+        column_sums<<<across, block, 0, stream>>>(t, sums, rows, cols, rows);
     } else {
         const int64_t share = ceil_div(rows, shares);
-        column_sums<<<dim3(across, shares), block, 0, stream>>>(dz, parts, rows, cols, share);
-        column_sums<<<across, block, 0, stream>>>(parts, db, shares, cols, shares);
+        column_sums<<<dim3(across, shares), block, 0, stream>>>(t, parts, rows, cols, share);
+        column_sums<<<across, block, 0, stream>>>(parts, sums, shares, cols, shares);
     }
     return cudaGetLastError();
 }
@@ -271,5 +274,5 @@ cudaError_t matmul_bias_gradient(const T* dz, T* db, Acc<T>* parts, int64_t rows
 #define INSTANTIATE(T)                                                  \
     template decltype(matmul_forward<T>) matmul_forward<T>;             \
     template decltype(matmul_gradient_of_z<T>) matmul_gradient_of_z<T>; \
-    template decltype(matmul_bias_gradient<T>) matmul_bias_gradient<T>;
+    template decltype(matmul_column_sums<T>) matmul_column_sums<T>;
 FOR_EACH_TYPE(INSTANTIATE)

@@ -23,4 +23,5 @@ struct Product {
     int64_t batch, rows, units, depth;
     Acc<T> scale;
     Act act;
+    bool tf32;  // floats may be rounded to tf32, so that tensor cores can multiply them
 };

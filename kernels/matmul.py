@@ -27,6 +27,7 @@ def matmul(
     act: str = "none",
     scale: float = 1.0,
     *,
+    tf32: bool = False,
     version: str = VERSIONS[-1],
 ) -> Tensor:
     """act(scale * x w^T + bias) + residual for x [..., cols] and w [units, cols].
@@ -41,7 +42,11 @@ def matmul(
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Sums are float (double for
     double), the result is rounded once. float16 and bfloat16 are multiplied by tensor cores where
-    rows of x and w, or their columns, begin on multiples of 16 bytes; float32 never is.
+    rows of x and w, or their columns, begin on multiples of 16 bytes.
+
+    tf32: float32 may be rounded to 10 bits behind the point, to the nearest, and then is multiplied
+    by tensor cores, too, in every version from "mma" on; gradients likewise. Products of other
+    types, and where tensor cores cannot read x and w, are as they are without.
 
     Gradients have the same bits on every run. Those of act "none" have gradients of every order;
     of the others a second derivative raises RuntimeError.
@@ -52,7 +57,7 @@ def matmul(
     if act not in ACTS:
         raise ValueError(f"act is {act!r}; wanted is one of {', '.join(ACTS)}")
     number = version_number(version, VERSIONS)
-    return _forward(x, w, bias, residual, scale, ACTS.index(act), number)
+    return _forward(x, w, bias, residual, scale, ACTS.index(act), tf32, number)
 
 
 def _units(w: Tensor, act: int) -> int:
@@ -60,29 +65,55 @@ def _units(w: Tensor, act: int) -> int:
 
 
 @kernel.register_fake("infer")
-def _(x, w, bias, residual, scale, act, version):
+def _(x, w, bias, residual, scale, act, tf32, version):
     return x.new_empty((*x.shape[:-1], _units(w, act)))
 
 
 @kernel.register_fake("forward")
-def _(x, w, bias, residual, scale, act, version):
+def _(x, w, bias, residual, scale, act, tf32, version):
     z = (*x.shape[:-1], w.shape[-2]) if act else (0,)
     return x.new_empty((*x.shape[:-1], _units(w, act))), x.new_empty(z)
 
 
-@kernel.register_fake("gradient_of_z")
-def _(grad, z, act):
-    return z.new_empty(z.shape)
+@kernel.register_fake("backward")
+def _(grad, x, w, z, scale, act, needs_x, needs_w, needs_bias, tf32, version):
+    return (
+        x.new_empty(x.shape if needs_x else 0),
+        w.new_empty(w.shape if needs_w else 0),
+        w.new_empty(w.shape[-2] if needs_bias else 0),
+    )
 
 
-@kernel.register_fake("bias_gradient")
-def _(dz):
-    return dz.new_empty(dz.shape[-1:])
+def _save_backward(ctx, inputs, output):
+    grad, x, w, _, ctx.scale, ctx.act, *ctx.needed, ctx.tf32, ctx.version = inputs
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(grad, x, w)
 
 
-def _product(x: Tensor, w: Tensor, ctx) -> Tensor:
-    """scale * x w^T, which may be differentiated in turn."""
-    return _forward(x, w, None, None, ctx.scale, 0, ctx.version)
+def _double_backward(ctx, of_dx, of_dw, of_dbias):
+    """Of dx = scale * grad w, dw = scale * grad^T x and dbias, the sum of grad, where act is none.
+
+    Each is linear in two of the three; the products may be differentiated in turn.
+    """
+    if ctx.act:
+        no_second_derivative("matmul")
+    grad, x, w = ctx.saved_tensors
+    rows = _rows if w.dim() == 2 else lambda t: t
+    of_grad, of_x, of_w = [], None, None
+
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        return _forward(a, b, None, None, ctx.scale, 0, ctx.tf32, ctx.version)
+
+    needs_dx, needs_dw, needs_dbias = ctx.needed
+    if needs_dx and of_dx is not None:
+        of_grad.append(product(of_dx, w))
+        of_w = product(rows(grad).mT, rows(of_dx).mT)
+    if needs_dw and of_dw is not None:
+        of_grad.append(product(x, of_dw))
+        of_x = product(grad, of_dw.mT)
+    if needs_dbias and of_dbias is not None:
+        of_grad.append(of_dbias.expand_as(grad))
+    return sum(of_grad) if of_grad else None, of_x, of_w, *(None,) * 8
 
 
 def _rows(t: Tensor) -> Tensor:
@@ -90,43 +121,16 @@ def _rows(t: Tensor) -> Tensor:
     return t[None] if t.dim() == 1 else t.flatten(0, -2)
 
 
-def _save(ctx, inputs, output):
-    x, w, bias, residual, ctx.scale, ctx.act, ctx.version = inputs
-    _, z = output  # which counts as differentiable, so that a second derivative comes by it
-    ctx.set_materialize_grads(False)  # zeros for it would be a launch
-    ctx.given = bias is not None, residual is not None
-    ctx.save_for_backward(x, w, z)
-
-
-def _backward(ctx, grad, grad_z):
-    x, w, z = ctx.saved_tensors
-    has_bias, has_residual = ctx.given
-    dz = kernel.gradient_of_z(grad, z, ctx.act) if ctx.act else grad
-    wants_x, wants_w, *_ = ctx.needs_input_grad
-    dx = _product(dz, w.mT, ctx) if wants_x else None
-    dw = None
-    if wants_w:
-        of_dz, of_x = map(_rows, (dz, x)) if w.dim() == 2 else (dz, x)
-        dw = _product(of_dz.mT, of_x.mT, ctx)
-    db = kernel.bias_gradient(dz) if has_bias else None
-    return dx, dw, db, grad if has_residual else None, None, None, None
-
-
-def _save_dz(ctx, inputs, output):
-    (dz,) = inputs
-    ctx.shape = dz.shape
-
-
-def _backward_of_bias(ctx, grad):
-    return grad.expand(ctx.shape)
-
-
-def _double_backward(ctx, *grads):
-    no_second_derivative("matmul")
-
-
-_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
-kernel.register_autograd("gradient_of_z", _double_backward)
-kernel.register_autograd("bias_gradient", _backward_of_bias, setup_context=_save_dz)
+_forward = kernel.register_autograd(
+    "forward",
+    """
+    x, w, bias = backward(
+        grad, x, w, z, scale, act, needs_x, needs_w, needs_bias, tf32, version
+    )
+    residual = grad
+    """,
+    infer="infer",
+)
+kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)
 kernel.register_autocast("infer")
 kernel.register_autocast("forward")

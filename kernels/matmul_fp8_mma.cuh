@@ -8,10 +8,12 @@
 // as many as share a scale: then the sums over it are multiplied by their scales and added up.
 // Flaw: matmul's; and Hopper carries this instruction out as products of float16 (docs/ptx.md).
 
+using Fp8Tile = MmaTile<Float8>;
+
 // A tile of rows that begin anywhere in memory: byte by byte.
 __device__ inline void fetch_bytes(char* tile, const Operand<Float8>& from,
-                                   const TileRows<MmaTile::kSide>& rows, int64_t k, int64_t depth) {
-    for (int i = threadIdx.x; i < MmaTile::kBytes / kVecBytes; i += MmaTile::kThreads) {
+                                   const TileRows<Fp8Tile::kSide>& rows, int64_t k, int64_t depth) {
+    for (int i = threadIdx.x; i < Fp8Tile::kBytes / kVecBytes; i += Fp8Tile::kThreads) {
         const int line = i / 8, piece = i % 8 * kVecBytes;
         const int64_t row = rows(line);
         Vec<Float8, kVecBytes> bytes;
@@ -26,23 +28,24 @@ __device__ inline void fetch_bytes(char* tile, const Operand<Float8>& from,
 
 // vectors: whether rows of x and w may be read 16 bytes at a time.
 template <class T>
-__global__ void __launch_bounds__(MmaTile::kThreads) matmul_fp8_mma(Float8Product<T> p,
+__global__ void __launch_bounds__(Fp8Tile::kThreads) matmul_fp8_mma(Float8Product<T> p,
                                                                     TileGrid grid, bool vectors) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
-    using Tile = MmaTile;
+    using Tile = Fp8Tile;
     extern __shared__ char memory[];
     char* const tiles = &tile_aligned<char>(memory);
     const TilePlace place = grid.place(blockIdx.x);
     const auto rows = TileRows<Tile::kSide>::of(place.row, p.rows);
     const auto columns = TileRows<Tile::kSide>::of(place.column, p.units);
+    const TileCopy<Float8, true> copy_x(p.x, 0, rows), copy_w(p.w, 0, columns);
     const int steps = int(ceil_div<int64_t>(p.depth, kScaleBlock));
     const auto fetch = [&](int step) {
         char* const tile_x = tiles + step % Tile::kStages * 2 * Tile::kBytes;
         char* const tile_w = tile_x + Tile::kBytes;
         const int64_t k = int64_t(step) * kScaleBlock;
         if (step < steps && vectors) {
-            fetch_tile(tile_x, p.x, 0, rows, k, p.depth);
-            fetch_tile(tile_w, p.w, 0, columns, k, p.depth);
+            copy_x(tile_x, step, p.depth);
+            copy_w(tile_w, step, p.depth);
         } else if (step < steps) {
             fetch_bytes(tile_x, p.x, rows, k, p.depth);
             fetch_bytes(tile_w, p.w, columns, k, p.depth);
@@ -59,7 +62,7 @@ __global__ void __launch_bounds__(MmaTile::kThreads) matmul_fp8_mma(Float8Produc
         fetch(step + Tile::kStages - 1);
         const char* const tile_x = tiles + step % Tile::kStages * 2 * Tile::kBytes;
         float sums[4][4][4] = {};
-        multiply_tiles(sums, tile_x, tile_x + Tile::kBytes, p.x, p.w, warp);
+        multiply_tiles<Float8, true, true>(sums, tile_x, tile_x + Tile::kBytes, warp);
 #pragma unroll
         for (int m = 0; m < 4; ++m) {
             float scales[2];
@@ -88,7 +91,7 @@ __global__ void __launch_bounds__(MmaTile::kThreads) matmul_fp8_mma(Float8Produc
 // False: this GPU has no such tensor cores.
 template <class T>
 bool launch_fp8_mma(const Float8Product<T>& p, cudaStream_t stream) {
-    using Tile = MmaTile;
+    using Tile = Fp8Tile;
     cudaFuncAttributes compiled = {};
     if (cudaFuncGetAttributes(&compiled, matmul_fp8_mma<T>) != cudaSuccess ||
         compiled.ptxVersion < 89 || Tile::kShared > shared_bytes())

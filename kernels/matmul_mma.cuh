@@ -5,46 +5,78 @@
 #include "mma.cuh"
 
 // ---- mma: a block of eight warps has 128 x 128 elements of y, each warp 64 x 32, in fragments of
-// 16 x 8 that tensor cores sum. Three tiles of 64 of k wait in shared memory, asked for by cp.async
-// while the one before them is multiplied; ldmatrix takes them from there, and in the swizzle it
-// finds each eight pieces of 16 bytes in different banks.
+// 16 x 8 that tensor cores sum. Three tiles, of 128 bytes of k, wait in shared memory, asked for by
+// cp.async while the one before them is multiplied; ldmatrix takes them from there, and in the
+// swizzle it finds each eight pieces of 16 bytes in different banks.
 // Flaw: fragments of x and w pass through registers, and the threads that ask for tiles, load
 // fragments and multiply are the same: an H200's tensor cores get half of what they can do.
+//
+// How x and w lie in memory is known when it is compiled: by row, where neighbours in memory are of
+// one row, or else by column.
 
+template <class T>
 struct MmaTile {
     static constexpr int kSide = 128, kStages = 3, kThreads = 256;
-    template <class T>
-    static constexpr int kDepth = kTileRow / sizeof(T);  // of k
-    static constexpr int kBytes = kSide * kTileRow;      // of x, and as many of w
+    static constexpr int kPiece = kVecBytes / sizeof(T);  // elements of 16 bytes
+    static constexpr int kDepth = kTileRow / sizeof(T);   // of a line of a tile, and of k
+    static constexpr int kBytes = kSide * kTileRow;       // of x, and as many of w
     static constexpr int kShared = kStages * 2 * kBytes + kTileAlign;
 };
 
-// 128 rows of x or w and kDepth of k, from `k` on: a line for each row; or, where neighbours in
-// memory are of one column, for the first 64 rows a line for each of k, and then for the others.
-template <class T>
-__device__ void fetch_tile(char* tile, const Operand<T>& from, int64_t matrix,
-                           const TileRows<MmaTile::kSide>& rows, int64_t k, int64_t depth) {
-    for (int i = threadIdx.x; i < MmaTile::kBytes / kVecBytes; i += MmaTile::kThreads) {
-        constexpr int V = kVec<T>;
-        const int line = i / 8, piece = i % 8;
-        const bool by_row = from.col == 1;
-        const int r = by_row ? line : line / 64 * 64 + piece * V;
-        const int64_t row = rows(r), at_k = k + (by_row ? piece * V : line % 64);
-        const int64_t left = by_row ? depth - at_k : rows.end[r / 64] - row;  // elements in memory
-        const bool there = row >= 0 && at_k < depth;
-        cp_async_or_zeros(tile + swizzled(line, piece * kVecBytes),
-                          there ? at(from, matrix, row, at_k) : from.data,
-                          there ? int(smaller<int64_t>(left, V)) : 0);
-    }
-}
+// How a thread fills tiles of x or of w: of each it copies four pieces of 16 bytes, one in every
+// 32nd line. By row a line is a row's; by column the first kDepth lines are of the first kDepth
+// rows, one for each of k, and the next kDepth lines of the next rows.
+template <class T, bool by_row>
+class TileCopy {
+    using Tile = MmaTile<T>;
+    static constexpr int kPieces = 4, kApart = Tile::kSide / kPieces;
+    static constexpr bool one_row = by_row || Tile::kDepth == kApart;  // a piece is kApart rows on
 
-// Where a lane's row of a matrix of 8 x 8 stands that begins with row r and k of the tile.
-template <class T>
-__device__ const char* matrix_row(const char* tile, const Operand<T>& from, int r, int k) {
-    const int lane = threadIdx.x % 8;
-    if (from.col == 1) return tile + swizzled(r + lane, k * int(sizeof(T)));
-    return tile + swizzled(r / 64 * 64 + k + lane, r % 64 * int(sizeof(T)));
-}
+    const T* const data;
+    const T* first[2];     // of the first and the third piece
+    int64_t apart, ahead;  // to the piece after each of them; to the next tile
+    int sizes[kPieces];    // elements of a piece that rows, or columns, of the matrix have
+
+    static __device__ int line() { return threadIdx.x / 8; }
+    static __device__ int piece() { return threadIdx.x % 8 * Tile::kPiece; }
+    static __device__ int row_of(int n) {
+        const int each = line() + n * kApart;
+        return by_row ? each : each / Tile::kDepth * Tile::kDepth + piece();
+    }
+    static __device__ int k_of(int n) {
+        return by_row ? piece() : (line() + n * kApart) % Tile::kDepth;
+    }
+
+  public:
+    __device__ TileCopy(const Operand<T>& from, int64_t matrix, const TileRows<Tile::kSide>& rows)
+        : data(from.data),
+          apart(one_row ? kApart * from.row : kApart * from.col),
+          ahead(Tile::kDepth * from.col) {
+        for (int n = 0; n < kPieces; ++n) {
+            const int64_t row = rows(row_of(n)), left = rows.end[n / 2] - row;
+            if (n % 2 == 0) first[n / 2] = at(from, matrix, row, k_of(n));
+            sizes[n] = row < 0  ? 0
+                       : by_row ? Tile::kPiece
+                                : int(smaller<int64_t>(left, Tile::kPiece));
+        }
+    }
+
+    // The tile of k from step * kDepth on, of which there are `depth`.
+    __device__ void operator()(char* tile, int step, int64_t depth) const {
+        const int64_t left = depth - int64_t(step) * Tile::kDepth;
+#pragma unroll
+        for (int n = 0; n < kPieces; ++n) {
+            int size = sizes[n];
+            if (left < Tile::kDepth) {
+                const int rest = int(left) - k_of(n);
+                size = rest <= 0 ? 0 : by_row ? smaller(size, rest) : size;
+            }
+            const T* const from = first[n / 2] + n % 2 * apart + step * ahead;
+            cp_async_or_zeros(tile + swizzled(line() + n * kApart, threadIdx.x % 8 * kVecBytes),
+                              size > 0 ? from : data, size);
+        }
+    }
+};
 
 // The 64 x 32 elements of y that a warp has: rows from `down` on, and of the 16 columns of
 // fragments those with number warp % 4 + 4 * n.
@@ -62,23 +94,41 @@ struct WarpPlace {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
+// Four matrices of 8 rows and 16 bytes of k, as fragments have them: matrix i begins with row
+// r + i % 2 * apart and k + i / 2 * 16 bytes; or across, r + i / 2 * apart and k + i % 2 * 16.
+template <class T, bool by_row>
+__device__ void load_matrices(uint32_t (&to)[4], const char* tile, int r, int apart, bool across,
+                              int k) {
+    const int lane = threadIdx.x % kWarp;
+    const auto row = [&](int i) { return r + (across ? i / 2 : i % 2) * apart; };
+    const auto byte = [&](int i) { return k + (across ? i % 2 : i / 2) * kVecBytes; };
+    if constexpr (by_row) {
+        ldmatrix(to, tile + swizzled(row(lane / 8) + lane % 8, byte(lane / 8)), false);
+    } else if constexpr (sizeof(T) == 2) {
+        const int first = row(lane / 8), line = byte(lane / 8) / 2 + lane % 8;
+        ldmatrix(to, tile + swizzled(first / 64 * 64 + line, first % 64 * 2), true);
+    } else {  // ldmatrix transposes elements of 16 bits alone
+        for (int i = 0; i < 4; ++i) {
+            const int at = row(i) + lane / 4, line = byte(i) / 4 + lane % 4;
+            memcpy(&to[i], tile + swizzled(at / 32 * 32 + line, at % 32 * 4), 4);
+        }
+    }
+    if constexpr (sizeof(T) == 4) {
+        for (uint32_t& each : to) each = rounded_to_tf32(each);
+    }
+}
+
 // Adds a warp's products over all k of a tile of x and one of w.
-template <class T>
+template <class T, bool x_by_row, bool w_by_row>
 __device__ void multiply_tiles(float (&sums)[4][4][4], const char* tile_x, const char* tile_w,
-                               const Operand<T>& x, const Operand<T>& w, const WarpPlace& place) {
-    constexpr int V = kVec<T>;
-    const int lane = place.lane;
+                               const WarpPlace& place) {
+    tile_x += place.down * kTileRow;  // as many lines are before its rows in either layout
 #pragma unroll
-    for (int k = 0; k < MmaTile::kDepth<T>; k += 2 * V) {
+    for (int k = 0; k < kTileRow; k += 2 * kVecBytes) {
         uint32_t a[4][4], b[2][4];
-        for (int m = 0; m < 4; ++m) {
-            const int r = place.down + m * 16 + lane / 8 % 2 * 8;
-            ldmatrix(a[m], matrix_row(tile_x, x, r, k + lane / 16 * V), x.col != 1);
-        }
-        for (int n = 0; n < 2; ++n) {
-            const int r = place.right + (2 * n + lane / 16) * 32;
-            ldmatrix(b[n], matrix_row(tile_w, w, r, k + lane / 8 % 2 * V), w.col != 1);
-        }
+        for (int m = 0; m < 4; ++m) load_matrices<T, x_by_row>(a[m], tile_x, m * 16, 8, false, k);
+        for (int n = 0; n < 2; ++n)
+            load_matrices<T, w_by_row>(b[n], tile_w, place.right + n * 64, 32, true, k);
         for (int m = 0; m < 4; ++m)
             for (int n = 0; n < 4; ++n) mma<T>(sums[m][n], a[m], &b[n / 2][n % 2 * 2]);
     }
@@ -86,22 +136,23 @@ __device__ void multiply_tiles(float (&sums)[4][4][4], const char* tile_x, const
 
 #endif
 
-template <class T>
-__global__ void __launch_bounds__(MmaTile::kThreads) matmul_mma(Product<T> p, TileGrid grid) {
+template <class T, bool x_by_row, bool w_by_row>
+__global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T> p, TileGrid grid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    using Tile = MmaTile;
+    using Tile = MmaTile<T>;
     extern __shared__ char memory[];
     char* const tiles = &tile_aligned<char>(memory);
     const TilePlace place = grid.place(blockIdx.x);
     const auto rows = TileRows<Tile::kSide>::of(place.row, p.rows);
     const auto columns = TileRows<Tile::kSide>::of_w(p, place.column);
-    const int steps = int(ceil_div<int64_t>(p.depth, Tile::kDepth<T>));
+    const TileCopy<T, x_by_row> copy_x(p.x, place.matrix, rows);
+    const TileCopy<T, w_by_row> copy_w(p.w, place.matrix, columns);
+    const int steps = int(ceil_div<int64_t>(p.depth, Tile::kDepth));
     const auto fetch = [&](int step) {
         char* const stage = tiles + step % Tile::kStages * 2 * Tile::kBytes;
         if (step < steps) {
-            fetch_tile(stage, p.x, place.matrix, rows, int64_t(step) * Tile::kDepth<T>, p.depth);
-            fetch_tile(stage + Tile::kBytes, p.w, place.matrix, columns,
-                       int64_t(step) * Tile::kDepth<T>, p.depth);
+            copy_x(stage, step, p.depth);
+            copy_w(stage + Tile::kBytes, step, p.depth);
         }
         cp_async_commit();
     };
@@ -115,7 +166,7 @@ __global__ void __launch_bounds__(MmaTile::kThreads) matmul_mma(Product<T> p, Ti
         fetch(step + Tile::kStages - 1);
         const char* const tile_x = tiles + step % Tile::kStages * 2 * Tile::kBytes;
         const char* const tile_w = tile_x + Tile::kBytes;
-        multiply_tiles(sums, tile_x, tile_w, p.x, p.w, warp);
+        multiply_tiles<T, x_by_row, w_by_row>(sums, tile_x, tile_w, warp);
     }
 
 #pragma unroll 1
@@ -132,18 +183,29 @@ __global__ void __launch_bounds__(MmaTile::kThreads) matmul_mma(Product<T> p, Ti
 #endif
 }
 
+template <class T, bool x_by_row, bool w_by_row>
+bool launch_mma_by(const Product<T>& p, cudaStream_t stream) {
+    using Tile = MmaTile<T>;
+    auto* const compiled = matmul_mma<T, x_by_row, w_by_row>;
+    cudaFuncAttributes has = {};
+    if (cudaFuncGetAttributes(&has, compiled) != cudaSuccess || has.ptxVersion < 80) return false;
+    if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w) || Tile::kShared > shared_bytes())
+        return false;
+    if (p.act == kSwiglu && !w_by_row && p.units % kVec<T> != 0) return false;
+    cudaFuncSetAttribute(compiled, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kShared);
+    const TileGrid grid(p, Tile::kSide, Tile::kSide);
+    matmul_mma<T, x_by_row, w_by_row>
+        <<<grid.tiles(), Tile::kThreads, Tile::kShared, stream>>>(p, grid);
+    return true;
+}
+
 // False: this GPU, or how x and w lie in memory, is not for it.
 template <class T>
 bool launch_mma(const Product<T>& p, cudaStream_t stream) {
-    using Tile = MmaTile;
-    cudaFuncAttributes compiled = {};
-    if (cudaFuncGetAttributes(&compiled, matmul_mma<T>) != cudaSuccess || compiled.ptxVersion < 80)
-        return false;
-    if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w) || Tile::kShared > shared_bytes())
-        return false;
-    if (p.act == kSwiglu && p.w.col != 1 && p.units % kVec<T> != 0) return false;
-    cudaFuncSetAttribute(matmul_mma<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kShared);
-    const TileGrid grid(p, Tile::kSide, Tile::kSide);
-    matmul_mma<<<grid.tiles(), Tile::kThreads, Tile::kShared, stream>>>(p, grid);
-    return true;
+    if (p.x.col == 1) {
+        return p.w.col == 1 ? launch_mma_by<T, true, true>(p, stream)
+                            : launch_mma_by<T, true, false>(p, stream);
+    }
+    return p.w.col == 1 ? launch_mma_by<T, false, true>(p, stream)
+                        : launch_mma_by<T, false, false>(p, stream);
 }

@@ -52,8 +52,9 @@ __global__ void matmul_w8a16_naive(Int8Product<T> p) {
 // Flaw: that takes more instructions than ldmatrix does, once for each 64 rows of x; and of few
 // rows most of a tile is empty, and few blocks read w.
 
-constexpr int kByteStages = 2;                   // 96 KiB of them
-constexpr int kByteStage = 3 * MmaTile::kBytes;  // bytes
+constexpr int kByteStages = 2;  // 96 KiB of them
+using ByteTile = MmaTile<int8_t>;
+constexpr int kByteStage = 3 * ByteTile::kBytes;  // bytes
 constexpr int kByteShared = kByteStages * kByteStage + kTileAlign;
 
 // Two neighbours of a row of w, as T.
@@ -67,18 +68,15 @@ __device__ uint32_t pair_at(const char* tile, int row, int k) {
 
 // Adds a warp's products over all k of a stage.
 template <class T>
-__device__ void multiply_stage(float (&sums)[4][4][4], const char* stage, const Operand<T>& x,
-                               const WarpPlace& place) {
+__device__ void multiply_stage(float (&sums)[4][4][4], const char* stage, const WarpPlace& place) {
     const int lane = place.lane;
-    const char* const tile_w = stage + 2 * MmaTile::kBytes;
+    const char* const tile_w = stage + 2 * ByteTile::kBytes;
 #pragma unroll
     for (int k = 0; k < kScaleBlock; k += 16) {
         uint32_t a[4][4], b[4][2];
-        const char* const tile_x = stage + k / 64 * MmaTile::kBytes;
-        for (int m = 0; m < 4; ++m) {
-            const int r = place.down + m * 16 + lane / 8 % 2 * 8;
-            ldmatrix(a[m], matrix_row(tile_x, x, r, k % 64 + lane / 16 * 8), false);
-        }
+        const char* const tile_x = stage + k / 64 * ByteTile::kBytes;
+        for (int m = 0; m < 4; ++m)
+            load_matrices<T, true>(a[m], tile_x, place.down + m * 16, 8, false, k % 64 * 2);
         for (int n = 0; n < 4; ++n) {
             const int r = place.right + n * 32 + lane / 4, of_k = k + lane % 4 * 2;
             b[n][0] = pair_at<T>(tile_w, r, of_k);
@@ -93,22 +91,23 @@ __device__ void multiply_stage(float (&sums)[4][4][4], const char* stage, const 
 
 template <class T, bool by_block>
 __global__ void
-    __launch_bounds__(MmaTile::kThreads) matmul_w8a16_mma(Int8Product<T> p, TileGrid grid) {
+    __launch_bounds__(ByteTile::kThreads) matmul_w8a16_mma(Int8Product<T> p, TileGrid grid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    using Tile = MmaTile;
+    using Tile = ByteTile;
     extern __shared__ char memory[];
     char* const stages = &tile_aligned<char>(memory);
     const TilePlace place = grid.place(blockIdx.x);
     const auto rows = TileRows<Tile::kSide>::of(place.row, p.rows);
     const auto columns = TileRows<Tile::kSide>::of(place.column, p.units);
+    const TileCopy<T, true> copy_x(p.x, 0, rows);
+    const TileCopy<int8_t, true> copy_w(p.w, 0, columns);
     const int steps = int(ceil_div<int64_t>(p.depth, kScaleBlock));
     const auto fetch = [&](int step) {
         char* const stage = stages + step % kByteStages * kByteStage;
-        const int64_t k = int64_t(step) * kScaleBlock;
         if (step < steps) {
-            fetch_tile(stage, p.x, 0, rows, k, p.depth);
-            fetch_tile(stage + Tile::kBytes, p.x, 0, rows, k + 64, p.depth);
-            fetch_tile(stage + 2 * Tile::kBytes, p.w, 0, columns, k, p.depth);
+            copy_x(stage, 2 * step, p.depth);
+            copy_x(stage + Tile::kBytes, 2 * step + 1, p.depth);
+            copy_w(stage + 2 * Tile::kBytes, step, p.depth);
         }
         cp_async_commit();
     };
@@ -123,7 +122,7 @@ __global__ void
         const char* const stage = stages + step % kByteStages * kByteStage;
         if constexpr (by_block) {
             float sums[4][4][4] = {};
-            multiply_stage(sums, stage, p.x, warp);
+            multiply_stage<T>(sums, stage, warp);
             for (int i = 0; i < 16; ++i) {
                 if (i / 2 % 2 == 1) continue;  // which has the column of i - 2
                 const int64_t unit = place.column * Tile::kSide + warp.column(i);
@@ -133,7 +132,7 @@ __global__ void
                         totals[m][n / 4][n % 4] += sums[m][n / 4][n % 4] * scale;
             }
         } else {
-            multiply_stage(totals, stage, p.x, warp);
+            multiply_stage<T>(totals, stage, warp);
         }
         __syncthreads();  // nobody reads them any more
     }
@@ -199,9 +198,9 @@ bool launch_w8a16_mma(const Int8Product<T>& p, cudaStream_t stream) {
         return false;
     cudaFuncSetAttribute(
         matmul_w8a16_mma<T, by_block>, cudaFuncAttributeMaxDynamicSharedMemorySize, kByteShared);
-    const TileGrid grid(1, p.rows, p.units, MmaTile::kSide, MmaTile::kSide);
+    const TileGrid grid(1, p.rows, p.units, ByteTile::kSide, ByteTile::kSide);
     matmul_w8a16_mma<T, by_block>
-        <<<grid.tiles(), MmaTile::kThreads, kByteShared, stream>>>(p, grid);
+        <<<grid.tiles(), ByteTile::kThreads, kByteShared, stream>>>(p, grid);
     return true;
 }
 

@@ -85,9 +85,9 @@ Tensor backward_mask(Tensor grad, Tensor mask) {
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def("forward(Tensor x, int version) -> Tensor");
-    m.def("backward(Tensor grad, Tensor y, int version) -> Tensor");
-    m.def("forward_mask(Tensor x) -> (Tensor, Tensor)");
-    m.def("backward_mask(Tensor grad, Tensor mask) -> Tensor");
+    m.def("backward(Tensor grad, Tensor y, int version) -> Tensor dx");
+    m.def("forward_mask(Tensor x) -> (Tensor y, Tensor mask)");
+    m.def("backward_mask(Tensor grad, Tensor mask) -> Tensor dx");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {

@@ -36,28 +36,8 @@ def _(grad, y, version):
     return y.new_empty(y.shape)
 
 
-def _save_forward(ctx, inputs, output):
-    _, ctx.version = inputs
-    ctx.save_for_backward(output)
-
-
-def _backward(ctx, grad):
-    (y,) = ctx.saved_tensors
-    return kernel.backward(grad, y, ctx.version), None
-
-
-def _save_backward(ctx, inputs, output):
-    _, y, ctx.version = inputs
-    ctx.save_for_backward(y)
-
-
-def _double_backward(ctx, grad_dx):
-    (y,) = ctx.saved_tensors
-    return kernel.backward(grad_dx, y, ctx.version), None, None
-
-
-kernel.register_autograd("forward", _backward, setup_context=_save_forward)
-kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)
+kernel.register_autograd("forward", "x = backward(grad, result, version)")
+kernel.register_autograd("backward", "grad = backward(grad_dx, y, version)")
 
 
 @kernel.register_fake("forward_mask")
@@ -71,26 +51,5 @@ def _(grad, mask):
     return grad.new_empty(grad.shape)
 
 
-def _save_mask(ctx, inputs, output):
-    _, mask = output
-    ctx.set_materialize_grads(False)  # zeros for the mask would be a launch
-    ctx.save_for_backward(mask)
-
-
-def _backward_mask(ctx, grad, _):
-    (mask,) = ctx.saved_tensors
-    return kernel.backward_mask(grad, mask)
-
-
-def _save_mask_again(ctx, inputs, output):
-    _, mask = inputs
-    ctx.save_for_backward(mask)
-
-
-def _double_backward_mask(ctx, grad_dx):
-    (mask,) = ctx.saved_tensors
-    return kernel.backward_mask(grad_dx, mask), None
-
-
-kernel.register_autograd("forward_mask", _backward_mask, setup_context=_save_mask)
-kernel.register_autograd("backward_mask", _double_backward_mask, setup_context=_save_mask_again)
+kernel.register_autograd("forward_mask", "x = backward_mask(grad, mask)")
+kernel.register_autograd("backward_mask", "grad = backward_mask(grad_dx, mask)")

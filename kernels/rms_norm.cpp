@@ -164,13 +164,13 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def("infer(Tensor x, Tensor weight, float eps, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor weight, float eps, int version, Tensor? dweight=None)"
-        " -> (Tensor, Tensor)");
+        " -> (Tensor y, Tensor rstd)");
     m.def(
         "add_infer(Tensor x, Tensor weight, Tensor residual, float eps, int version)"
         " -> (Tensor, Tensor)");
     m.def(
         "add_forward(Tensor x, Tensor weight, Tensor residual, float eps, int version,"
-        " Tensor? dweight=None) -> (Tensor, Tensor, Tensor)");
+        " Tensor? dweight=None) -> (Tensor y, Tensor sum, Tensor rstd)");
     m.def(
         "forward_fp8(Tensor x, Tensor weight, Tensor? residual, float eps, int scaling)"
         " -> (Tensor, Tensor, Tensor)");

@@ -5,7 +5,6 @@ from torch import Tensor
 
 import jitload
 from kernels import (
-    check_first_order,
     new_quantized,
     no_gradient,
     scaling_number,
@@ -113,42 +112,6 @@ def _(grad, grad_sum, x, weight, rstd, dweight, eps, version):
     return x.new_empty(x.shape)
 
 
-def _gradients(ctx, grad, grad_sum, x, weight, rstd):
-    """Of x and weight; of weight None if it went into a buffer."""
-    if ctx.dweight is None:
-        return kernel.backward(grad, grad_sum, x, weight, rstd, ctx.eps, ctx.version)
-    check_first_order("rms_norm")
-    arguments = grad, grad_sum, x, weight, rstd, ctx.dweight, ctx.eps, ctx.version
-    return kernel.backward_into(*arguments), None
-
-
-def _save(ctx, inputs, output):
-    x, weight, ctx.eps, ctx.version, ctx.dweight = inputs
-    _, rstd = output
-    ctx.mark_non_differentiable(rstd)
-    ctx.set_materialize_grads(False)  # zeros for it would be a launch
-    ctx.save_for_backward(x, weight, rstd)
-
-
-def _backward(ctx, grad, grad_rstd):
-    return *_gradients(ctx, grad, None, *ctx.saved_tensors), None, None, None
-
-
-def _save_add(ctx, inputs, output):
-    _, weight, _, ctx.eps, ctx.version, ctx.dweight = inputs
-    _, total, rstd = output
-    ctx.mark_non_differentiable(rstd)
-    ctx.set_materialize_grads(False)  # a total that nobody uses costs nothing
-    ctx.save_for_backward(total, weight, rstd)
-
-
-def _backward_add(ctx, grad, grad_total, grad_rstd):
-    if grad is None:
-        return grad_total, None, grad_total, None, None, None
-    dx, dweight = _gradients(ctx, grad, grad_total, *ctx.saved_tensors)
-    return dx, dweight, dx, None, None, None
-
-
 def _double_backward(ctx, *grads):
     raise RuntimeError(
         "rms_norm has no second derivative; where you need one, use "
@@ -164,9 +127,21 @@ kernel.register_autocast("infer")
 kernel.register_autocast("add_infer")
 kernel.register_autocast("forward", keep=("dweight",))
 kernel.register_autocast("add_forward", keep=("dweight",))
-_forward = kernel.register_autograd("forward", _backward, setup_context=_save, infer="infer")
+_forward = kernel.register_autograd(
+    "forward",
+    """
+    x = backward_into(grad, None, x, weight, rstd, dweight, eps, version)
+    x, weight = backward(grad, None, x, weight, rstd, eps, version)
+    """,
+    infer="infer",
+)
 _add_forward = kernel.register_autograd(
-    "add_forward", _backward_add, setup_context=_save_add, infer="add_infer"
+    "add_forward",
+    """
+    x = residual = backward_into(grad, grad_sum, sum, weight, rstd, dweight, eps, version)
+    (x, residual), weight = backward(grad, grad_sum, sum, weight, rstd, eps, version)
+    """,
+    infer="add_infer",
 )
 kernel.register_autograd("backward", _double_backward)
 kernel.register_autograd("forward_fp8", _backward_fp8)

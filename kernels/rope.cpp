@@ -160,10 +160,10 @@ std::tuple<Tensor, Tensor> table_gradients(Tensor dq, Tensor dk, Tensor qkv, Ten
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "forward(Tensor qkv, Tensor cos, Tensor sin, int heads, int kv_heads, bool interleaved,"
-        " int version) -> (Tensor, Tensor, Tensor)");
+        " int version) -> (Tensor q, Tensor k, Tensor v)");
     m.def(
         "backward(Tensor dq, Tensor dk, Tensor dv, Tensor cos, Tensor sin, int heads,"
-        " int kv_heads, bool interleaved, int version) -> Tensor");
+        " int kv_heads, bool interleaved, int version) -> Tensor dqkv");
     m.def(
         "table_gradients(Tensor dq, Tensor dk, Tensor qkv, Tensor cos, int heads, int kv_heads,"
         " bool interleaved) -> (Tensor, Tensor)");

@@ -67,33 +67,6 @@ def _(dq, dk, qkv, cos, heads, kv_heads, interleaved):
     return cos.new_empty(cos.shape), cos.new_empty(cos.shape)
 
 
-def _save(ctx, inputs, output):
-    qkv, cos, sin, *ctx.options = inputs
-    wants_tables = any(ctx.needs_input_grad[1:3])
-    ctx.save_for_backward(qkv if wants_tables else None, cos, sin)
-
-
-def _backward(ctx, dq, dk, dv):
-    qkv, cos, sin = ctx.saved_tensors
-    dqkv = kernel.backward(dq, dk, dv, cos, sin, *ctx.options)
-    tables = None, None
-    if qkv is not None:
-        tables = kernel.table_gradients(dq, dk, qkv, cos, *ctx.options[:-1])
-    return dqkv, *tables, None, None, None, None
-
-
-def _save_backward(ctx, inputs, output):
-    dq, dk, _, cos, sin, *ctx.options = inputs
-    ctx.save_for_backward(dq, dk, cos, sin)
-
-
-def _double_backward(ctx, grad):
-    """Of a rotation backwards: a rotation forwards."""
-    dq, dk, cos, sin = ctx.saved_tensors
-    tables = kernel.table_gradients(dq, dk, grad, cos, *ctx.options[:-1])
-    return *kernel.forward(grad, cos, sin, *ctx.options), *tables, None, None, None, None
-
-
 def _save_table_gradients(ctx, inputs, output):
     dq, dk, qkv, _, *ctx.options = inputs
     ctx.save_for_backward(dq, dk, qkv)
@@ -109,8 +82,20 @@ def _backward_of_table_gradients(ctx, of_cos, of_sin):
 
 
 kernel.register_autocast("forward")
-kernel.register_autograd("forward", _backward, setup_context=_save)
-kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)
+kernel.register_autograd(
+    "forward",
+    """
+    qkv = backward(grad_q, grad_k, grad_v, cos, sin, heads, kv_heads, interleaved, version)
+    cos, sin = table_gradients(grad_q, grad_k, qkv, cos, heads, kv_heads, interleaved)
+    """,
+)
+kernel.register_autograd(  # of a rotation backwards: a rotation forwards
+    "backward",
+    """
+    dq, dk, dv = forward(grad_dqkv, cos, sin, heads, kv_heads, interleaved, version)
+    cos, sin = table_gradients(dq, dk, grad_dqkv, cos, heads, kv_heads, interleaved)
+    """,
+)
 kernel.register_autograd(
     "table_gradients", _backward_of_table_gradients, setup_context=_save_table_gradients
 )

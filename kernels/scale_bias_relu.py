@@ -35,17 +35,6 @@ def _(grad, x, scale, factor, bias, version):
     return x.new_empty(x.shape), bias.new_empty(bias.shape), bias.new_empty(bias.shape)
 
 
-def _save_forward(ctx, inputs, output):
-    x, scale, ctx.factor, bias, ctx.version = inputs
-    ctx.save_for_backward(x, scale, bias)
-
-
-def _backward(ctx, grad):
-    x, scale, bias = ctx.saved_tensors
-    dx, dscale, dbias = kernel.backward(grad, x, scale, ctx.factor, bias, ctx.version)
-    return dx, None if scale is None else dscale, None, dbias, None
-
-
 def _save_backward(ctx, inputs, output):
     grad, x, scale, ctx.factor, bias, ctx.version = inputs
     ctx.save_for_backward(grad, x, scale, bias)
@@ -67,5 +56,7 @@ def _double_backward(ctx, grad_dx, grad_dscale, grad_dbias):
 
 
 kernel.register_autocast("forward")
-kernel.register_autograd("forward", _backward, setup_context=_save_forward)
+kernel.register_autograd(
+    "forward", "x, scale, bias = backward(grad, x, scale, factor, bias, version)"
+)
 kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)

@@ -35,16 +35,6 @@ def _(grad, y, version):
     return y.new_empty(y.shape)
 
 
-def _save_forward(ctx, inputs, output):
-    _, ctx.version = inputs
-    ctx.save_for_backward(output)
-
-
-def _backward(ctx, grad):
-    (y,) = ctx.saved_tensors
-    return kernel.backward(grad, y, ctx.version), None
-
-
 def _save_backward(ctx, inputs, output):
     grad, y, ctx.version = inputs
     ctx.save_for_backward(grad, y)
@@ -64,5 +54,5 @@ def _double_backward(ctx, grad_dx):
 
 
 kernel.register_autocast("forward")
-kernel.register_autograd("forward", _backward, setup_context=_save_forward)
+kernel.register_autograd("forward", "x = backward(grad, result, version)")
 kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)

@@ -41,7 +41,7 @@ Tensor backward(Tensor grad, Tensor x, int64_t version) {
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def("forward(Tensor x, int version) -> Tensor");
-    m.def("backward(Tensor grad, Tensor x, int version) -> Tensor");
+    m.def("backward(Tensor grad, Tensor x, int version) -> Tensor dx");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {

@@ -31,29 +31,11 @@ def _(grad, x, version):
     return x.new_empty(x.shape)
 
 
-def _save_forward(ctx, inputs, output):
-    x, ctx.version = inputs
-    ctx.save_for_backward(x)
-
-
-def _backward(ctx, grad):
-    (x,) = ctx.saved_tensors
-    return kernel.backward(grad, x, ctx.version), None
-
-
-def _save_backward(ctx, inputs, output):
-    grad, x, ctx.version = inputs
-    ctx.save_for_backward(grad, x)
-
-
-def _double_backward(ctx, grad_dx):
-    grad, x = ctx.saved_tensors
-    return (
-        kernel.backward(grad_dx, x, ctx.version),
-        kernel.backward(grad_dx, grad, ctx.version),
-        None,
-    )
-
-
-kernel.register_autograd("forward", _backward, setup_context=_save_forward)
-kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)
+kernel.register_autograd("forward", "x = backward(grad, x, version)")
+kernel.register_autograd(
+    "backward",
+    """
+    grad = backward(grad_dx, x, version)
+    x = backward(grad_dx, grad, version)
+    """,
+)

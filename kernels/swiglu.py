@@ -52,16 +52,6 @@ def _(grad, a, b, version):
     return a.new_empty(a.shape), b.new_empty(b.shape)
 
 
-def _save_forward(ctx, inputs, output):
-    a, b, ctx.version = inputs
-    ctx.save_for_backward(a, b)
-
-
-def _backward(ctx, grad):
-    a, b = ctx.saved_tensors
-    return *kernel.backward(grad, a, b, ctx.version), None
-
-
 def _save_backward(ctx, inputs, output):
     grad, a, b, ctx.version = inputs
     ctx.save_for_backward(grad, a, b)
@@ -83,7 +73,7 @@ def _double_backward(ctx, grad_da, grad_db):
 
 
 kernel.register_autocast("forward")
-kernel.register_autograd("forward", _backward, setup_context=_save_forward)
+kernel.register_autograd("forward", "a, b = backward(grad, a, b, version)")
 kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)
 
 

@@ -37,8 +37,9 @@ own ops:
     lab.profile(kernel.forward, x, 0)                                  # on a GPU: where it waits
 
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
-with a cold L2. Without a GPU kernels have the CPU simulator's time and PyTorch's ops the CPU's own:
-marked as such, and never on one axis.
+with a cold L2, and a ThrottledWarning says where the GPU lowered its clock. Without a GPU kernels
+have the CPU simulator's time and PyTorch's ops the CPU's own: marked as such, and never on one
+axis.
 
 The lab has rooms. Each uses those before it in this list, and none behind it:
 
@@ -61,6 +62,7 @@ import importlib
 _HOMES = {
     "Profile": "profiler.report",
     "Report": "checker.report",
+    "ThrottledWarning": "measure.clocks",
     "Timing": "measure.timing",
     "Trial": "checker.trial",
     "bytes_moved": "measure.timing",

@@ -45,14 +45,21 @@ OTHERWISE = {
         r"Gradients of every order are right:.*?\.\n": (
             "There is no second derivative:\n    asking for one raises RuntimeError.\n"
         ),
-        r"    return \(\n        kernel\.backward\(grad_dx, x": (
+        r'kernel\.register_autograd\(\n    "backward",.*?\n\)\n': (
+            "def _save_backward(ctx, inputs, output):\n"
+            "    grad, x, ctx.version = inputs\n"
+            "    ctx.save_for_backward(grad, x)\n\n\n"
+            "def _double_backward(ctx, grad_dx):\n"
+            "    grad, x = ctx.saved_tensors\n"
             "    # For a second derivative write f''(x), in PyTorch's ops, in the place of the\n"
             "    # call that raises. Then drop the import of that function, change the docstring\n"
             "    # above, and add `import torch` if the formula has torch.exp or the like.\n"
-            "    return (\n        kernel.backward(grad_dx, x"
-        ),
-        r"kernel\.backward\(grad_dx, grad, ctx\.version\),": (
-            f'grad_dx * grad * no_second_derivative("{MODEL}"),'
+            "    return (\n"
+            "        kernel.backward(grad_dx, x, ctx.version),\n"
+            f'        grad_dx * grad * no_second_derivative("{MODEL}"),\n'
+            "        None,\n"
+            "    )\n\n\n"
+            'kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)\n'
         ),
         r"import version_number": "import no_second_derivative, version_number",
     },

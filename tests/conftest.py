@@ -21,12 +21,14 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_root, os.environ.get("
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Products in the versions between the first and the last, and all of them under the checker,
-    are left to make test-all."""
+    """Left to make test-all are products in the versions between the first and the last, products
+    under the checker, and wide rows of an op that multiplies several times."""
     for item in items:
-        case = getattr(item, "callspec", None) and item.callspec.params.get("case")
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        case = params.get("case")
         is_product = getattr(case, "is_product", False)
-        if is_product and (case.is_between or "checker" in item.path.parts):
+        is_long = is_product and case.op.weights and params.get("cols", 0) > 2000
+        if is_long or (is_product and (case.is_between or "checker" in item.path.parts)):
             item.add_marker(pytest.mark.slow)
 
 

@@ -138,6 +138,15 @@ inline void check_device(const Tensor& t, const char* name, const Tensor& first,
     }
 }
 
+// A tensor of integers beside the first one.
+inline void check_integers(const Tensor& t, const char* name, const Tensor& first,
+                           const char* first_name, bool may_be_long) {
+    check_device(t, name, first, first_name);
+    const ScalarType type = type_of(t);
+    if (type == ScalarType::Int || (may_be_long && type == ScalarType::Long)) return;
+    fail(name, " is ", dtype_name(type), "; wanted is int32", may_be_long ? " or int64" : "");
+}
+
 // Every other tensor is where the first one is, in the same type unless the op says otherwise.
 inline void check_like(const Tensor& t, const char* name, const Tensor& first,
                        const char* first_name) {

@@ -1,14 +1,14 @@
-// Products of a warp: 16 rows of a by 8 rows of b over 16 of k, of 16-bit floats, summed in float
-// (mma.sync in PTX), and what loads their tiles. GPUs have them from compute capability 8.0 on. Of
-// floats of one byte they are over 32 of k, from 8.9 on.
+// Products of a warp: 16 rows of a by 8 rows of b over 32 bytes of k, summed in float (mma.sync in
+// PTX): 16 elements of 16-bit floats, 8 of tf32, which is a float with 10 bits behind the point, or
+// 32 floats of one byte. And what loads their tiles. GPUs have them from compute capability 8.0 on,
+// those of one byte from 8.9 on.
 //
-// Lane l has of the sums [16, 8], and of a and b, the elements (row, column) in this order:
+// Lane l has of the sums [16, 8], and of a and b, in words of 4 bytes, the (row, column) in this
+// order:
 //
 //   sums    (l / 4, l % 4 * 2), the one right of it; and both 8 rows below
-//   a       (l / 4, l % 4 * 2) and right, 8 rows below; both 8 columns of k further
-//   b       row l / 4: k = l % 4 * 2 and right; 8 of k further
-//
-// Two floats of one byte stand wherever one of 16 bits does, in a, in b and in memory.
+//   a       (l / 4, l % 4), 8 rows below; both 4 words of k further
+//   b       row l / 4: word l % 4 of k; 4 words further
 //
 // A tile in shared memory has rows of 128 bytes in the 128-byte swizzle of tma.cuh.
 #pragma once
@@ -19,8 +19,7 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Copies so many elements, of 16 bytes together at most, from a multiple of 16 bytes, and zeros
-// behind them.
+// Copies `elements`, of 16 bytes at most, from a multiple of 16 bytes, and zeros behind them.
 template <class T>
 __device__ void cp_async_or_zeros(void* shared, const T* global, int elements) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
@@ -44,8 +43,16 @@ __device__ inline void ldmatrix(uint32_t (&to)[4], const void* row, bool transpo
     }
 }
 
-#define MMA(K, TYPE)                                                                    \
-    asm volatile("mma.sync.aligned.m16n8k" K ".row.col.f32." TYPE "." TYPE              \
+// The nearest tf32 of a float; of two the one that is larger without its sign. Bits that a tf32
+// does not have are not looked at by mma.sync: it would round towards zero.
+__device__ inline uint32_t rounded_to_tf32(uint32_t bits) {
+    uint32_t rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(bits)));
+    return rounded;
+}
+
+#define MMA(SHAPE, TYPE)                                                                \
+    asm volatile("mma.sync.aligned." SHAPE ".row.col.f32." TYPE "." TYPE                \
                  ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
                  : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
@@ -53,12 +60,14 @@ __device__ inline void ldmatrix(uint32_t (&to)[4], const void* row, bool transpo
 // sums += a b^T
 template <class T>
 __device__ void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
-    if constexpr (std::is_same_v<T, Half>) {
-        MMA("16", "f16");
+    if constexpr (std::is_same_v<T, float>) {
+        MMA("m16n8k8", "tf32");
+    } else if constexpr (std::is_same_v<T, Half>) {
+        MMA("m16n8k16", "f16");
     } else if constexpr (std::is_same_v<T, BFloat16>) {
-        MMA("16", "bf16");
+        MMA("m16n8k16", "bf16");
     } else {
-        MMA("32", "e4m3");
+        MMA("m16n8k32", "e4m3");
     }
 }
 

@@ -1,21 +1,23 @@
 """`python -m lab.bench`, which is `make bench`."""
 
 import argparse
+import math
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
 
 import jitload
 import lab.bench
-from lab.bench import report
-from lab.bench.cells import COLS, HOST_SHAPE, NAMES, Cell, cells, host_cells
-from lab.bench.compiling import compile_everything, processes, say, since_start
+from lab.bench import products, report
+from lab.bench.cells import COLS, NAMES, TWO_DIMENSIONAL, Cell, cells, host_cells
+from lab.bench.compiling import compile_everything, in_short, processes, say, since_start
 from lab.bench.measuring import measure_until
+from lab.bench.products import Product
 from lab.bench.table import CSV, join
 from lab.measure import arguments
 
@@ -25,8 +27,14 @@ SECONDS = 540  # a cell that has not begun by then is left for another run
 def main(given: list[str] | None = None) -> int:
     about = lab.bench.__doc__.partition("\n")[0]
     parser = argparse.ArgumentParser(prog="make bench", description=about)
-    parser.add_argument("--ops", nargs="+", choices=NAMES, default=NAMES)
-    parser.add_argument("--cols", nargs="+", type=int, default=[*COLS])
+    every = [*NAMES, *products.NAMES]
+    parser.add_argument("--ops", nargs="+", choices=every, default=every)
+    parser.add_argument(
+        "--cols", nargs="+", type=int, default=[*COLS], help="row widths; products have their own"
+    )
+    parser.add_argument(
+        "--match", default="", metavar="TEXT", help='only cells with it in their name: "few rows"'
+    )
     parser.add_argument(
         "--dtypes", nargs="+", choices=["bfloat16", "float32"], default=["bfloat16", "float32"]
     )
@@ -45,50 +53,86 @@ def main(given: list[str] | None = None) -> int:
 
 
 def run(asked: argparse.Namespace) -> int:
-    todo = [] if asked.no_host else list(host_cells(asked.ops))
-    todo += cells(asked.ops, arguments.dtypes(asked.dtypes), asked.cols)
+    todo = chosen(asked)
     say(f"{len(todo)} cells; compiling first")
     began = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
     late = compile_everything(todo)
     deadline = time.time() + asked.seconds - since_start()
-    lines, left = [], 0
+    lines, left, failed = [], 0, 0
     try:
-        with processes(1) as pool:
-            everything = _measured(pool, todo, late, deadline)
-            for number, (cell, measured) in enumerate(everything, 1):
-                if measured is None:
-                    left += 1
-                    continue
+        for number, (cell, measured) in enumerate(_measured(todo, late, deadline), 1):
+            if measured is None:
+                left += 1
+            elif isinstance(measured, BaseException):
+                failed += 1
+                say(f"[{number}/{len(todo)}] {cell} failed: {in_short(measured)}")
+            else:
                 lines += [line | {"run": began} for line in measured]
                 say(f"[{number}/{len(todo)}] {cell}: {_summary(measured)}")
     finally:  # what has been measured is kept, whatever came in between
         if lines:
             join(asked.csv, lines)
             say(f"wrote {asked.csv}")
-    if not lines:
+    if not lines and not failed:
         sys.exit(f"no cell was measured within {asked.seconds} s: choose fewer")
     if left:
-        say(f"{left} cells are left: run again with --ops and --cols for them, and the CSV joins")
-    if asked.csv == CSV:
+        say(f"{left} cells are left: run again with --ops, --cols or --match, and the CSV joins")
+    if lines and asked.csv == CSV:
         for path in report.write(CSV):
             say(f"wrote {path}")
-    return 0
+    return 1 if failed else 0
+
+
+def chosen(asked: argparse.Namespace) -> list[Cell | Product]:
+    """What a run measures; products last, for each of which torch.compile takes its time."""
+    ops = [name for name in asked.ops if name in NAMES]
+    on_host = [] if asked.no_host else [name for name in asked.ops if name in TWO_DIMENSIONAL]
+    todo: list[Cell | Product] = [*host_cells(on_host)]
+    todo += cells(ops, arguments.dtypes(asked.dtypes), asked.cols)
+    if "bfloat16" in asked.dtypes:
+        todo += products.products(asked.ops)
+    return [cell for cell in todo if asked.match in str(cell)]
+
+
+# The lines of a cell; None if the deadline was before its turn; or what it raised.
+Outcome = list[dict[str, object]] | BaseException | None
 
 
 def _measured(
-    pool: ProcessPoolExecutor, todo: list[Cell], late: set[Cell], deadline: float
-) -> Iterator[tuple[Cell, list[dict[str, object]] | None]]:
-    """Each cell with its lines, as they come; without any if the deadline was before its turn.
+    todo: list[Cell | Product], late: set[Cell], deadline: float
+) -> Iterator[tuple[Cell | Product, Outcome]]:
+    """Each cell with its outcome, as they come.
 
-    The host's time is taken with nobody beside.
+    A kernel that accesses what is not its own breaks all that follows in its process. So what fails
+    is measured once more in new processes, the first of it, which may be to blame, as the last.
     """
-    on_host = [cell for cell in todo if cell.shape == HOST_SHAPE]
-    on_gpus = [cell for cell in todo if cell.shape != HOST_SHAPE]
-    for cell in on_host:
-        yield cell, pool.submit(measure_until, deadline, cell, cell in late).result()
-    tasks = {pool.submit(measure_until, deadline, cell, cell in late): cell for cell in on_gpus}
+    failed: list[Cell | Product] = []
+    with processes(1) as pool:
+        for cell, outcome in _measured_once(pool, todo, late, deadline):
+            if isinstance(outcome, BaseException):
+                say(f"{cell} is measured again later: {in_short(outcome)}")
+                failed.append(cell)
+            else:
+                yield cell, outcome
+    if failed:
+        with processes(1) as pool:
+            yield from _measured_once(pool, failed[1:] + failed[:1], late, deadline)
+
+
+def _measured_once(
+    pool: ProcessPoolExecutor, todo: list[Cell | Product], late: set[Cell], deadline: float
+) -> Iterator[tuple[Cell | Product, Outcome]]:
+    """The host's time is taken with nobody beside."""
+
+    def begun(cell: Cell | Product) -> Future:
+        return pool.submit(measure_until, deadline, cell, cell in late)
+
+    for cell in [cell for cell in todo if cell.on_host]:
+        task = begun(cell)
+        yield cell, task.exception() or task.result()
+    tasks = {begun(cell): cell for cell in todo if not cell.on_host}
     for task in as_completed(tasks):
-        yield tasks[task], task.result()
+        yield tasks[task], task.exception() or task.result()
 
 
 def _summary(lines: list[dict[str, object]]) -> str:
@@ -97,6 +141,10 @@ def _summary(lines: list[dict[str, object]]) -> str:
         figure = line.get("failure", f"{line.get('time_us', 0):.1f} us")
         if "percent_of_copy" in line:
             figure = f"{line['percent_of_copy']:.1f}%"
+        if line.get("operations", math.nan) > 0:
+            figure = f"{line['tflops']:.0f} TFLOPS"
+        if line.get("throttled"):
+            figure += f" at {line['mhz']:.0f} MHz by {line['throttled']}"
         shown.append(f"{line['implementation']} {figure}")
     return ", ".join(shown)
 

@@ -8,14 +8,16 @@ import torch
 
 import jitload
 import reference
+from lab.bench import products
 from lab.measure import arguments
 from lab.measure.case import Case
 from lab.rivals.pytorch import eager
 
 COLS = (256, 1024, 4096, 8192, 16384, 65536, 262144)
 ELEMENTS = {torch.bfloat16: 1 << 28, torch.float32: 1 << 27}
-# Ops whose time is that of their traffic; those with sizes of their own are products.
-NAMES = [name for name, op in reference.OPS.items() if not op.sizes]
+# Ops whose time is that of their traffic, in rows of any width.
+TWO_DIMENSIONAL = [name for name, op in reference.OPS.items() if not op.sizes]
+NAMES = [name for name in TWO_DIMENSIONAL if name not in products.NAMES]
 HOST_SHAPE = (64, 1024)
 
 
@@ -31,6 +33,11 @@ class Cell:
     direction: str
     dtype: torch.dtype
     shape: tuple[int, int]
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it is the host's time that is measured."""
+        return self.shape == HOST_SHAPE
 
     @property
     def op(self) -> reference.Op:

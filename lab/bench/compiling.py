@@ -15,6 +15,7 @@ import torch
 
 from lab import rivals
 from lab.bench.cells import Cell
+from lab.bench.products import Product
 
 COMPILERS = 14  # processes for each GPU; each holds the tensors of one cell
 COMPILE_SECONDS = 150  # for torch.compile, all cells together
@@ -45,8 +46,11 @@ def _see_one_gpu(turns: multiprocessing.SimpleQueue) -> None:
 # ---- compiling, on all cores; measuring then finds it in the caches
 
 
-def compile_everything(todo: list[Cell]) -> set[Cell]:
+def compile_everything(todo: list[Cell | Product]) -> set[Cell]:
     """Our kernels, and torch.compile's of every cell, in processes side by side.
+
+    Not of products: there torch.compile times whole kernels to choose among them, and keeps the
+    choice with what it compiled, so that it has to be alone.
 
     Returns the cells that torch.compile has not finished within COMPILE_SECONDS: some wide rows
     take it minutes. It picks its launches by timing them, which this crowd on the GPU would upset;
@@ -58,7 +62,8 @@ def compile_everything(todo: list[Cell]) -> set[Cell]:
     for build in [pool.submit(_build, name) for name in names]:
         build.result()
     say(f"our kernels are there; torch.compile has {COMPILE_SECONDS} s")
-    slowest_first = sorted(todo, key=lambda cell: (cell.direction == "forward", -cell.shape[1]))
+    compiled = [cell for cell in todo if isinstance(cell, Cell)]
+    slowest_first = sorted(compiled, key=lambda cell: (cell.direction == "forward", -cell.shape[1]))
     tasks = {pool.submit(_compile, cell): cell for cell in slowest_first}
     with contextlib.suppress(TimeoutError):
         for number, task in enumerate(as_completed(tasks, COMPILE_SECONDS), 1):

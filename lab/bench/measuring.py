@@ -9,8 +9,11 @@ import torch
 
 import jitload
 from lab import rivals
-from lab.bench.cells import HOST_SHAPE, Cell
+from lab.bench.agree import agree
+from lab.bench.cells import Cell
 from lab.bench.compiling import COMPILE_SECONDS, in_short
+from lab.bench.in_turns import measure_product
+from lab.bench.products import Product
 from lab.measure import arguments, rows
 from lab.measure.timing import (
     GPU_CLOCK,
@@ -18,7 +21,7 @@ from lab.measure.timing import (
     bytes_moved,
     copy_bandwidth,
     environment,
-    time_call,
+    take_time,
     time_on_host,
 )
 from lab.rivals.implementation import Implementation, ours
@@ -28,7 +31,7 @@ CALL_SECONDS = 0.05  # of calls for each median: 100 and more
 
 
 def measure_until(
-    deadline: float, cell: Cell, without_compile: bool
+    deadline: float, cell: Cell | Product, without_compile: bool
 ) -> list[dict[str, object]] | None:
     """The lines of a cell on the GPU or on the host; None if the deadline is over, by time.time().
 
@@ -36,8 +39,11 @@ def measure_until(
     """
     if time.time() > deadline:
         return None
-    measure = measure_host if cell.shape == HOST_SHAPE else measure_cell
-    lines = measure(cell, conditions_here(), without_compile)
+    if isinstance(cell, Product):
+        lines = measure_product(cell, conditions_here())
+    else:
+        measure = measure_host if cell.on_host else measure_cell
+        lines = measure(cell, conditions_here(), without_compile)
     torch.cuda.empty_cache()
     return lines
 
@@ -57,8 +63,9 @@ def measure_cell(
             expected, size = results, bytes_moved(case.reads, results)
         elif not agree(results, expected):
             raise ArithmeticError("its results are not ours")
-        timing = time_call(step, jitload.device(), CALL_SECONDS)
-        return rows.time(timing) | rows.rate(timing, size, conditions["copy_gb_per_s"])
+        timing = take_time(step, jitload.device(), CALL_SECONDS)
+        rate = rows.rate(timing, size, conditions["copy_gb_per_s"])
+        return rows.time(timing) | rows.held(timing) | rate
 
     return _lines(cell, GPU_CLOCK, measured, conditions, without_compile)
 
@@ -105,19 +112,6 @@ def _lines(
             line["failure"] = in_short(problem)
         lines.append(line | conditions)
     return lines
-
-
-def agree(results: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]) -> bool:
-    """Whether two implementations compute the same op: on average within a quarter.
-
-    That is no judgement of error, which the tests give; it tells a rival of another op. Single
-    elements may differ altogether: where a relu's input rounds to 0, so does its gradient.
-    """
-    return len(results) == len(expected) and all(
-        one.shape == other.shape
-        and bool((one - other).float().abs().mean() <= 0.25 * other.float().abs().mean() + 1e-6)
-        for one, other in zip(results, expected, strict=True)
-    )
 
 
 @functools.cache

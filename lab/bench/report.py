@@ -11,17 +11,17 @@ each line which run it is of.
 import math
 from pathlib import Path
 
-import pandas
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
+from lab.bench.cell_lines import LEVEL, ours_and_best, row, runs_of, titled, untimed
+from lab.bench.product_tables import product_score, product_tables
 from lab.bench.table import CELL, CSV, MACHINE, in_order, read
 from lab.figure import drawing
-from lab.measure.timing import GPU_CLOCK, HOST_CLOCK
+from lab.measure.timing import GPU_CLOCK, HOST_CLOCK, TURNS_CLOCK
 from lab.rivals import LIBRARIES, RIVALS
 
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
-LEVEL = 1.02  # times that differ by less are level
 README_COLS = (1024, 4096, 16384, 65536)
 PANELS = 4  # beside each other
 
@@ -39,7 +39,7 @@ def write(csv: Path) -> list[Path]:
         raise ValueError(f"{readme}: wanted are the two lines {BEGIN} and {END}, once each")
     pictures = {}
     for dtype in dict.fromkeys(of_clock(table, GPU_CLOCK)["dtype"]):
-        for direction in ("forward", "backward"):
+        for direction in directions_of(table, dtype):
             name = f"bench_{direction}_{dtype}.svg"
             pictures[name] = picture(table, direction, dtype)
     for name, drawn in pictures.items():
@@ -66,6 +66,13 @@ def newest(table: DataFrame) -> DataFrame:
     return in_order(table[(table[libraries] == now).all(axis=1)])
 
 
+def directions_of(table: DataFrame, dtype: str) -> list[str]:
+    """The directions in which traffic was measured, each of which has a picture."""
+    timed = of_clock(table, GPU_CLOCK)
+    there = set(timed[timed["dtype"] == dtype]["direction"])
+    return [direction for direction in ("forward", "backward") if direction in there]
+
+
 def of_clock(table: DataFrame, clock: str) -> DataFrame:
     return table[table["clock"] == clock]
 
@@ -74,7 +81,10 @@ def of_clock(table: DataFrame, clock: str) -> DataFrame:
 
 
 def readme_part(table: DataFrame, folder: str) -> str:
-    timed = of_clock(table, GPU_CLOCK)
+    timed, in_turns = of_clock(table, GPU_CLOCK), of_clock(table, TURNS_CLOCK)
+    if timed.empty:
+        page = f"[{folder}/bench.md]({folder}/bench.md) has the figures of `make bench`."
+        return f"{product_score(in_turns)} {condition_text(table)}\n\n{page}"
     dtype = "bfloat16" if "bfloat16" in set(timed["dtype"]) else timed["dtype"].iloc[0]
     there = [cols for cols in README_COLS if cols in set(timed["cols"])] or sorted(
         set(timed["cols"])
@@ -86,21 +96,25 @@ def readme_part(table: DataFrame, folder: str) -> str:
         *percent_table(timed[timed["dtype"] == dtype], there, runs_of(table)),
         "",
         f"{score(timed)} {condition_text(table)}",
+        *([] if in_turns.empty else ["", product_score(in_turns)]),
         "",
         "`make bench` measures all of it and writes this table; "
         f"[{folder}/bench.md]({folder}/bench.md) has the other figures.",
         "",
         *(
             f"![Bandwidth against row width, {direction}]({folder}/bench_{direction}_{dtype}.svg)"
-            for direction in ("forward", "backward")
+            for direction in directions_of(table, dtype)
         ),
     ]
     return "\n".join(lines)
 
 
 def full_page(table: DataFrame, pictures: list[str]) -> str:
-    timed = of_clock(table, GPU_CLOCK)
-    lines = ["# What `make bench` measured", "", f"{score(timed)} {condition_text(table)}"]
+    timed, in_turns = of_clock(table, GPU_CLOCK), of_clock(table, TURNS_CLOCK)
+    summary = condition_text(table)
+    if not timed.empty:
+        summary = f"{score(timed)} {summary}"
+    lines = ["# What `make bench` measured", "", summary]
     for dtype in dict.fromkeys(timed["dtype"]):
         of_type = timed[timed["dtype"] == dtype]
         elements = (of_type["rows"] * of_type["cols"]).max()
@@ -110,6 +124,8 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
         for name in pictures:
             if dtype in name:
                 lines += ["", f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})"]
+    if not in_turns.empty:
+        lines += ["", *product_tables(in_turns, runs_of(table))]
     host = of_clock(table, HOST_CLOCK)
     if not host.empty:
         rows, cols = host["rows"].iloc[0], host["cols"].iloc[0]
@@ -121,11 +137,6 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
         for (op, label, failure), group in failures.groupby(["op", "implementation", "failure"]):
             lines.append(f"- {label}, {op}, {len(group)} cells: {failure}")
     return "\n".join([*lines, ""])
-
-
-def runs_of(table: DataFrame) -> list[str]:
-    """The runs that the lines are of, the earliest first."""
-    return sorted(set(table["run"]), key=lambda run: run.replace("by ", ""))
 
 
 def percent_table(timed: DataFrame, widths: list[int], runs: list[str]) -> list[str]:
@@ -149,10 +160,6 @@ def headed(columns: list[str], runs: list[str]) -> list[str]:
     return [f"| | {row(names)}", "|---|---|" + "---|" * len(names)]
 
 
-def row(texts: list[str]) -> str:
-    return "| " + " | ".join(texts) + " |"
-
-
 def run_text(line: DataFrame, runs: list[str]) -> list[str]:
     """Which run a line of a table is of: "2", or "2 (256, 1024: 1)"; [] where there is one run."""
     if len(runs) == 1:
@@ -174,20 +181,6 @@ def percent_text(cell: DataFrame) -> str:
         text = f"**{text}**"
     others += [f"{name} not timed" for name in late]
     return f"{text} ({', '.join(others)})" if others else text
-
-
-def untimed(cell: DataFrame) -> list[str]:
-    """The rivals of a cell that could have won it, had there been the time to compile them."""
-    late = cell["failure"].str.startswith("TimeoutError")
-    return cell[late]["implementation"].tolist()
-
-
-def ours_and_best(cell: DataFrame) -> tuple[pandas.Series, pandas.Series | None]:
-    """Our line of a cell, and that of the fastest rival with a time."""
-    is_ours = cell["implementation"] == "ours"
-    others = cell[~is_ours & cell["time_us"].notna()]
-    best = None if others.empty else others.loc[others["time_us"].idxmin()]
-    return cell[is_ours].iloc[0], best
 
 
 def score(timed: DataFrame) -> str:
@@ -246,9 +239,13 @@ def condition_text(table: DataFrame) -> str:
     ]
     for number, part in enumerate(runs.values(), 1):
         timed = of_clock(part, GPU_CLOCK)
-        counted = score(timed) if not timed.empty else "The host's time alone."
+        counted = score(timed) if not timed.empty else _without_score(part)
         lines.append(f"{number}. {details(part)}. {counted}")
     return "\n".join(lines)
+
+
+def _without_score(run: DataFrame) -> str:
+    return "The host's time alone." if of_clock(run, TURNS_CLOCK).empty else "Of products."
 
 
 def details(run: DataFrame) -> str:
@@ -259,10 +256,6 @@ def details(run: DataFrame) -> str:
         copy += f" to {copies.max():.0f}"
     libraries = [f"{name} {last[name]}" for name in LIBRARIES if last[name]]
     return ", ".join([f"{last['run']} UTC", *libraries, f"{copy} GB/s"])
-
-
-def titled(op: str, options: str) -> str:
-    return f"{op}, {options}" if options else op
 
 
 # ---- pictures

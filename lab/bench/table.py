@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import jitload
 import reference
 from lab import rivals
-from lab.measure.timing import GPU_CLOCK, HOST_CLOCK
+from lab.bench import products
+from lab.measure.timing import GPU_CLOCK, HOST_CLOCK, TURNS_CLOCK
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -16,7 +17,10 @@ MACHINE = ("device", "driver", "cuda", "torch", "triton")
 CONDITIONS = (*MACHINE, *rivals.LIBRARIES)
 CELL = ("op", "options", "direction", "dtype", "cols", "rows", "clock")
 KEY = (*CELL, "implementation")
-FIGURES = ("version", "time_us", "spread_us", "bytes", "gb_per_s", "percent_of_copy", "failure")
+FIGURES = (
+    *("version", "time_us", "spread_us", "bytes", "gb_per_s", "percent_of_copy"),
+    *("operations", "tflops", "mhz", "throttled", "turn", "failure"),
+)
 COLUMNS = [*KEY, *FIGURES, "run", *CONDITIONS, "copy_gb_per_s"]
 
 
@@ -45,10 +49,10 @@ def join(path: Path, lines: list[dict[str, object]]) -> None:
     conditions = texts[[*CONDITIONS]].agg("\n".join, axis=1)
     turn = {text: place for place, text in enumerate(dict.fromkeys(reversed(conditions.tolist())))}
     table = in_order(table.assign(options=texts["options"]), -conditions.map(turn))
-    table = table.astype({"bytes": "Int64"})
+    table = table.astype({"bytes": "Int64", "operations": "Int64"})
     for name, digits in {"time_us": 2, "spread_us": 2, "gb_per_s": 1}.items():
         table[name] = table[name].astype(float).round(digits)
-    for name in ("percent_of_copy", "copy_gb_per_s"):
+    for name in ("percent_of_copy", "copy_gb_per_s", "tflops", "mhz"):
         table[name] = table[name].astype(float).round(1)
     path.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(path, index=False)
@@ -57,9 +61,9 @@ def join(path: Path, lines: list[dict[str, object]]) -> None:
 def in_order(table: "DataFrame", turn: "Series | int" = 0) -> "DataFrame":
     """The lines sorted by turn, then one op after the other in the order of reference.py."""
     orders = {
-        "op": [*reference.OPS],
+        "op": [*dict.fromkeys([*reference.OPS, *products.NAMES])],
         "direction": ["forward", "backward", "both"],
-        "clock": [GPU_CLOCK, HOST_CLOCK],
+        "clock": [GPU_CLOCK, TURNS_CLOCK, HOST_CLOCK],
         "implementation": ["ours", *rivals.RIVALS],
     }
     order = table.assign(turn=turn)
@@ -72,8 +76,12 @@ def read(path: Path) -> "DataFrame":
     """The CSV as `join` wrote it; an empty text is "", and so is what was not there."""
     import pandas
 
-    texts = {*KEY, "version", "failure", "run", "date", *CONDITIONS} - {"cols", "rows"}
+    texts = {*KEY, "version", "throttled", "turn", "failure", "run", "date", *CONDITIONS} - {
+        "cols",
+        "rows",
+    }
     table = pandas.read_csv(path, dtype=dict.fromkeys(texts, str))
     if "run" not in table:  # a table of an earlier release knows the day
         table = table.rename(columns={"date": "run"})
-    return table.reindex(columns=COLUMNS).fillna(dict.fromkeys(texts, ""))
+    later = dict.fromkeys(texts - {*table, "date"}, "")  # columns that it did not have yet
+    return table.assign(**later).reindex(columns=COLUMNS).fillna(dict.fromkeys(texts, ""))

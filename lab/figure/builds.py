@@ -11,9 +11,10 @@ import jitload
 from lab.figure import drawing, plots
 from lab.measure import arguments, rows
 from lab.measure.case import Results, in_float64, tensors_in
+from lab.measure.clocks import warn_if_throttled
 from lab.measure.error import summarize
 from lab.measure.progress import progress
-from lab.measure.timing import bytes_moved, copy_bandwidth, environment, time_call
+from lab.measure.timing import bytes_moved, copy_bandwidth, environment, take_time
 
 
 def compare_builds(
@@ -52,7 +53,7 @@ def compare_builds(
     truth = tensors_in(reference(*map(in_float64, inputs)))
     own = summarize(tensors_in(reference(*inputs)), truth)
 
-    wanted, measured = list(builds), []
+    wanted, measured, held = list(builds), [], []
     if not wanted:
         raise ValueError("builds: the list is empty")
     device = torch.device(kernel.target)
@@ -68,7 +69,8 @@ def compare_builds(
                     " wanted are the same results, in the same order"
                 )
             error = summarize(results, truth)
-            timing = time_call(lambda opened=opened: call(opened, *inputs), device)
+            timing = take_time(lambda opened=opened: call(opened, *inputs), device)
+            held.append(timing.held)
             measured.append(
                 {
                     "implementation": f"ours:{label}",
@@ -78,6 +80,7 @@ def compare_builds(
                     "bytes": bytes_moved(inputs, results),
                 }
             )
+    warn_if_throttled(held)
     table = DataFrame(measured)
     facts = {
         **environment(device, table["clock"]),

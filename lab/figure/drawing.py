@@ -37,10 +37,18 @@ STYLE = {
 
 # Okabe and Ito's palette, which any colour vision tells apart.
 BLUE, ORANGE, GREEN, VERMILLION, PURPLE = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
+YELLOW, BLACK, DARK, GREY = "#F0E442", "#000000", "#444444", "#888888"
 
 # Our versions are one family of blues, the darker the better, each with its own marker.
+# Rivals share a colour if no op has both.
 RIVAL_COLORS = {"eager": ORANGE, "compile": PURPLE, "liger": GREEN, "quack": VERMILLION}
+RIVAL_COLORS |= {"cublaslt": GREEN, "deep_gemm": DARK}
+RIVAL_COLORS |= {"cudnn": GREEN, "flash": VERMILLION, "efficient": YELLOW, "flex": BLACK}
+RIVAL_COLORS |= {"flash_attn": GREY, "flash_attn_3": DARK}
 RIVAL_MARKERS = {"eager": "s", "compile": "D", "liger": "^", "quack": "v"}
+RIVAL_MARKERS |= {"cublaslt": "P", "deep_gemm": "X"}
+RIVAL_MARKERS |= {"cudnn": "P", "flash": "v", "efficient": "d", "flex": "h"}
+RIVAL_MARKERS |= {"flash_attn": "p", "flash_attn_3": "X"}
 OUR_BLUES = LinearSegmentedColormap.from_list("ours", ["#7FBCE6", BLUE, "#00305C"])
 OUR_MARKERS = "ov^<>Pp*"
 COPY_LINE = {"color": "0.35", "linestyle": "--", "linewidth": 1.2}

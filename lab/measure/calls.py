@@ -12,9 +12,10 @@ from torch import Tensor
 import jitload
 from lab.measure import arguments, rows
 from lab.measure.case import Results, in_float64
+from lab.measure.clocks import warn_if_throttled
 from lab.measure.error import summarize
 from lab.measure.progress import progress
-from lab.measure.timing import bytes_moved, copy_bandwidth, environment, time_call
+from lab.measure.timing import bytes_moved, copy_bandwidth, environment, take_time
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -33,12 +34,14 @@ def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame
 
     device = jitload.device()
     copy_gb_per_s = copy_bandwidth() if device.type == "cuda" else None
-    measured = []
+    measured, held = [], []
     for name, call in calls.items():
-        timing = time_call(call, device)
+        timing = take_time(call, device)
+        held.append(timing.held)
         measured.append(
             {"version": name, **rows.time(timing), **rows.rate(timing, bytes, copy_gb_per_s)}
         )
+    warn_if_throttled(held)
     table = pandas.DataFrame(measured)
     table.attrs = {
         **environment(device, table["clock"]),
@@ -70,7 +73,7 @@ def measure_calls(
         )
     true = _truth_of(truth, calls)
     device = given.tensors[0].device if given.tensors else jitload.device()
-    measured, directions = [], ("forward", "backward") if backward else ("forward",)
+    measured, held, directions = [], [], ("forward", "backward") if backward else ("forward",)
     on_gpu = device.type == "cuda"
     here = torch.cuda.device(device) if on_gpu else nullcontext()
     with progress(len(directions) * len(calls)) as say, here:
@@ -84,7 +87,8 @@ def measure_calls(
                     results, reads, step = _start(call, what, given, direction, seed)
                     _check_results(results, truths, what)
                     error = summarize(results, truths)
-                    timing = time_call(step, device)
+                    timing = take_time(step, device)
+                held.append(timing.held)
                 size = bytes_moved(reads, results)
                 if bytes is not None and direction == "forward":
                     size = bytes
@@ -98,6 +102,7 @@ def measure_calls(
                         **rows.rate(timing, size, copy_gb_per_s),
                     }
                 )
+    warn_if_throttled(held, stacklevel=3)
     table = pandas.DataFrame(measured)
     table.attrs = {
         **environment(device, table["clock"]),

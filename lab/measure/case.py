@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lab.measure.arguments import dtype_name
 from lab.measure.error import Error, summarize
-from lab.measure.timing import Timing, bytes_moved, time_call
+from lab.measure.timing import Timing, bytes_moved, take_time
 from lab.rivals.implementation import Implementation
 from lab.rivals.pytorch import eager
 from reference import Op
@@ -34,6 +34,8 @@ class Case:
     inputs, from one random grad_output for each output, which every implementation and the truth
     share. An option takes the place of the input of its name, as in {"scale": 2.0}.
 
+    inputs: in place of random ones of that shape; those that require a gradient get one.
+
     arriving: those gradients of the outputs.
     """
 
@@ -46,12 +48,13 @@ class Case:
         options: dict[str, object],
         backward: bool = False,
         seed: int = 0,
+        inputs: dict[str, Tensor] | None = None,
     ) -> None:
         self.op, self.shape, self.dtype, self.device = op, shape, dtype, device
         self.options, self.backward = options, backward
-        self.inputs = op.inputs(
-            *shape, dtype, device, seed, requires_grad=backward, without=options
-        )
+        if inputs is None:
+            inputs = op.inputs(*shape, dtype, device, seed, requires_grad=backward, without=options)
+        self.inputs = inputs
         self.arriving: tuple[Tensor, ...] = ()
         if backward:
             generator = torch.Generator(device).manual_seed(seed + 1)
@@ -107,7 +110,7 @@ class Case:
         return Measurement(
             summarize(results, self.truth),
             bytes_moved(self.reads, results),
-            time_call(step, self.device) if timed else None,
+            take_time(step, self.device) if timed else None,
         )
 
     @cached_property

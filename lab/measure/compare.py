@@ -10,8 +10,9 @@ import torch
 import jitload
 from lab.measure import arguments, rows
 from lab.measure.case import Case
+from lab.measure.clocks import Held, warn_if_throttled
 from lab.measure.progress import progress
-from lab.measure.timing import copy_bandwidth, environment
+from lab.measure.timing import Timing, copy_bandwidth, environment
 from lab.rivals import PYTORCH, RIVALS
 from lab.rivals.implementation import Implementation, ours
 
@@ -44,8 +45,10 @@ def compare(
     dtypes    torch dtypes or their names
     versions  of our kernel: None is the best, "all" is all, else names from the op's VERSIONS
     rivals    out of "eager" (the reference in the same type), "compile" (torch.compile of it),
-              "liger" and "quack" (where installed); None is the first two on a GPU, and eager
-              alone on the simulator, where no rival is timed
+              other kernels of PyTorch's that have the op ("cudnn", "flash", "efficient" and "flex"
+              for attention, "cublaslt" for matmul), and "liger", "quack", "deep_gemm",
+              "flash_attn" and "flash_attn_3", where installed; None is the first two on a GPU, and
+              eager alone on the simulator, where no rival is timed
     options   the op's keywords, such as {"dim": None}; None is all that reference.py lists
     backward  the backward pass as well, alone: the gradients of all differentiable inputs
     seed      of the random inputs
@@ -68,6 +71,8 @@ def compare(
 
     Errors of several outputs or gradients are taken together. `attrs` holds the conditions: op,
     versions (all of them), target, device, driver, torch, clock, date, copy_gb_per_s.
+
+    Warns once (ThrottledWarning) if the GPU lowered its clock during one of the measurements.
 
     Raises ValueError or TypeError that names the argument. A run with "compile" clears what
     torch.compile keeps in this process.
@@ -95,7 +100,8 @@ def compare(
     makers = [partial(ours, version=name) for name in version_names]
     makers += [RIVALS[name] for name in rival_names]
 
-    measured = []
+    measured: list[dict[str, object]] = []
+    held: list[Held | None] = []
     with progress(len(inputs) * len(makers)) as step:
         copy_gb_per_s = copy_bandwidth() if _on_gpu() else None
         for is_backward, option, dtype, shape in inputs:
@@ -103,7 +109,10 @@ def compare(
             for make in makers:
                 implementation = make(found)
                 step(f"{case}, {implementation.label}")
-                measured.append(_row(case, implementation, copy_gb_per_s))
+                row, timing = _row(case, implementation, copy_gb_per_s)
+                measured.append(row)
+                held.append(timing and timing.held)
+    warn_if_throttled(held)
 
     table = pandas.DataFrame(measured)
     table.attrs = {
@@ -141,8 +150,8 @@ def _elements() -> int:
 
 def _row(
     case: Case, implementation: Implementation, copy_gb_per_s: float | None
-) -> dict[str, object]:
-    """One row of the table; copy_gb_per_s is None on the simulator."""
+) -> tuple[dict[str, object], Timing | None]:
+    """One row of the table, and the time in it; copy_gb_per_s is None on the simulator."""
     on_gpu = copy_gb_per_s is not None
     try:
         measured = case.measure(implementation, timed=on_gpu or implementation.ours)
@@ -150,7 +159,7 @@ def _row(
         failure.add_note(f"raised while lab measured {case}, {implementation.label}")
         raise
     error, own = measured.error, case.torch_error
-    return {
+    row = {
         "op": case.op.name,
         "direction": case.direction,
         "options": ", ".join(f"{name}={value}" for name, value in case.options.items()),
@@ -165,3 +174,4 @@ def _row(
         **rows.time(measured.timing),
         **rows.rate(measured.timing, measured.bytes, copy_gb_per_s),
     }
+    return row, measured.timing

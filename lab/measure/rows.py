@@ -25,6 +25,22 @@ def time(timing: Timing | None) -> dict[str, float | str]:
     }
 
 
+def held(timing: Timing) -> dict[str, object]:
+    """The GPU's clock in MHz that held meanwhile, NaN where nobody knows, and what throttled it."""
+    return {
+        "mhz": timing.held.mhz if timing.held else math.nan,
+        "throttled": ", ".join(timing.held.throttles) if timing.held else "",
+    }
+
+
+def operations(timing: Timing, count: int) -> dict[str, float]:
+    """Multiplications and additions, and 10^12 of them a second; NaN where nobody counts them."""
+    return {
+        "operations": count or math.nan,
+        "tflops": 1e-12 * count / timing.median if count else math.nan,
+    }
+
+
 def rate(timing: Timing | None, bytes: int, copy_gb_per_s: float | None) -> dict[str, float]:
     """Bytes, and how fast a GPU moved them; NaN for a time that is not a GPU's.
 

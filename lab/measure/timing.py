@@ -3,27 +3,28 @@
 On a GPU a time is the GPU's own, by CUDA events, with the L2 cache flushed before every call.
 Without one it is wall time: of the CPU simulator where the call launches kernels, which says
 nothing about a GPU, and else of the CPU itself. `Timing.clock` tells them apart, and what has
-another clock is no rival.
+another clock is no rival. A GPU's time stands beside the clock in MHz that held meanwhile.
 """
 
 import math
-import re
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import torch
 from torch import Tensor
 
 import jitload
+from lab.measure import nvml
+from lab.measure.clocks import Held, Watch, warn_if_throttled
 
 GPU_CLOCK = "GPU, cold L2"
 SIMULATOR_CLOCK = "CPU simulator"
 CPU_CLOCK = "CPU"  # PyTorch's own ops, and whatever else launches no kernel
 HOST_CLOCK = "host"
+TURNS_CLOCK = "GPU, in turns"  # of `lab.measure.turns`
+ON_GPU = (GPU_CLOCK, TURNS_CLOCK)
 CLOCKS = (GPU_CLOCK, SIMULATOR_CLOCK, CPU_CLOCK)  # in the order of figures and captions
 
 QUANTILES = (0.5, 0.25, 0.75)  # the order of Timing's fields
@@ -32,12 +33,17 @@ COPY_BYTES = 4 << 30  # far more than any L2
 
 @dataclass(frozen=True)
 class Timing:
-    """Time of one call in seconds: median, lower and upper quartile; and by which clock."""
+    """Time of one call in seconds: median, lower and upper quartile; and by which clock.
+
+    held: the clock that the GPU's multiprocessors had meanwhile; None without a GPU, and where
+        NVIDIA's management library says nothing.
+    """
 
     median: float
     lower: float
     upper: float
     clock: str
+    held: Held | None = None
 
     @property
     def spread(self) -> float:
@@ -46,7 +52,7 @@ class Timing:
 
     def gb_per_s(self, bytes: int) -> float:
         """The rate at which a GPU moved `bytes`; NaN for a time that is not a GPU's."""
-        return 1e-9 * bytes / self.median if self.clock == GPU_CLOCK else math.nan
+        return 1e-9 * bytes / self.median if self.clock in ON_GPU else math.nan
 
 
 def time_call(
@@ -58,7 +64,18 @@ def time_call(
     before each call, and time in which the GPU waits for a slow host counts. On "cpu", and where
     the call launches kernels on the simulator, it is wall time.
     seconds: of calls on a GPU, about.
+
+    Warns (ThrottledWarning) if the GPU lowered its clock meanwhile.
     """
+    timing = take_time(call, device, seconds)
+    warn_if_throttled([timing.held])
+    return timing
+
+
+def take_time(
+    call: Callable[[], object], device: torch.device | str | None = None, seconds: float = 0.1
+) -> Timing:
+    """`time_call` without its warning, for tables, which warn once of all their times."""
     device = jitload.device() if device is None else torch.device(device)
     launched = jitload.simulated_launches()
     call()
@@ -66,6 +83,12 @@ def time_call(
         return _wall_time(call, SIMULATOR_CLOCK)
     if device.type != "cuda":
         return _wall_time(call, CPU_CLOCK)
+    with Watch(device) as watch:
+        timing = _time_on_gpu(call, seconds)
+    return replace(timing, held=watch.held)
+
+
+def _time_on_gpu(call: Callable[[], object], seconds: float) -> Timing:
     try:
         from triton.testing import do_bench
     except ImportError:
@@ -95,7 +118,7 @@ def _time_by_events(call: Callable[[], object], wanted: float) -> Timing:
 
     call()
     calls = int(wanted / max(min(seconds(5)), 1e-6))
-    return Timing(*_quantiles(seconds(min(max(calls, 10), 500))), GPU_CLOCK)
+    return Timing(*quantiles(seconds(min(max(calls, 10), 500))), GPU_CLOCK)
 
 
 def _wall_time(call: Callable[[], object], clock: str) -> Timing:
@@ -105,7 +128,7 @@ def _wall_time(call: Callable[[], object], clock: str) -> Timing:
         start = time.perf_counter()
         call()
         samples.append(time.perf_counter() - start)
-    return Timing(*_quantiles(samples), clock)
+    return Timing(*quantiles(samples), clock)
 
 
 def time_on_host(call: Callable[[], object], calls: int) -> Timing:
@@ -122,10 +145,11 @@ def time_on_host(call: Callable[[], object], calls: int) -> Timing:
         for _ in range(calls):
             call()
         samples.append((time.perf_counter() - start) / calls)
-    return Timing(*_quantiles(samples[1:]), HOST_CLOCK)
+    return Timing(*quantiles(samples[1:]), HOST_CLOCK)
 
 
-def _quantiles(samples: list[float]) -> list[float]:
+def quantiles(samples: list[float]) -> list[float]:
+    """The first three fields of a Timing."""
     wanted = torch.tensor(QUANTILES, dtype=torch.double)
     return torch.tensor(samples, dtype=torch.double).quantile(wanted).tolist()
 
@@ -161,7 +185,7 @@ def copy_bandwidth() -> float:
     free, _ = torch.cuda.mem_get_info()
     source = torch.empty(min(COPY_BYTES, free // 8), dtype=torch.uint8, device="cuda").random_()
     target = torch.empty_like(source)
-    timing = time_call(lambda: target.copy_(source), source.device)
+    timing = take_time(lambda: target.copy_(source), source.device)
     return 1e-9 * bytes_moved([source], [target]) / timing.median
 
 
@@ -180,19 +204,8 @@ def environment(device: torch.device, clocks: Iterable[str] = ()) -> dict[str, s
     return {
         "target": device.type,
         "device": torch.cuda.get_device_name(device) if on_gpu else taken[0],
-        "driver": _driver() if on_gpu else None,
+        "driver": nvml.driver() if on_gpu else None,
         "torch": str(torch.__version__),
         "clock": " and ".join(taken),
         "date": datetime.now(UTC).date().isoformat(),
     }
-
-
-def _driver() -> str | None:
-    """Version of NVIDIA's driver, as nvidia-smi has it."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    query = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-    answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
-    version = re.match(r"[\d.]+", answer.stdout)
-    return version[0] if version else None

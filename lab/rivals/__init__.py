@@ -2,6 +2,8 @@
 
 Each library has a file here, with a function for each of our ops that it has a kernel for, by the
 op's name. A library that is not installed is no rival, and neither is one without such a function.
+Of PyTorch's own kernels some are rivals by themselves (`backends`): where the reference takes
+several kernels, or PyTorch has a choice of them.
 """
 
 import importlib
@@ -11,14 +13,18 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 
+from lab.rivals.backends import BACKENDS
 from lab.rivals.implementation import Implementation
-from lab.rivals.pytorch import compiled, eager
+from lab.rivals.pytorch import compiled, eager, keep_buffers
 from reference import Op
 
 # By the name of the file here: the module that it imports, and the package to install.
 LIBRARIES = {
     "liger": ("liger_kernel", "liger-kernel"),
     "quack": ("quack", "quack-kernels"),
+    "deep_gemm": ("deep_gemm", "deep-gemm"),
+    "flash_attn": ("flash_attn", "flash-attn"),
+    "flash_attn_3": ("flash_attn_interface", "flash-attn-3"),
 }
 
 
@@ -38,9 +44,16 @@ def _of_library(op: Op, name: str) -> Implementation:
     return Implementation(name, known[op.name])
 
 
+def _of_backend(op: Op, name: str) -> Implementation:
+    if op.name not in (known := BACKENDS[name]):
+        raise ValueError(f"rival {name}: PyTorch has no {op.name} there; it has {', '.join(known)}")
+    return Implementation(name, known[op.name], first_call=keep_buffers)  # flex is compiled
+
+
 RIVALS: dict[str, Callable[[Op], Implementation]] = {
     "eager": eager,
     "compile": compiled,
+    **{name: partial(_of_backend, name=name) for name in BACKENDS},
     **{name: partial(_of_library, name=name) for name in LIBRARIES},
 }
 PYTORCH = ("eager", "compile")
@@ -48,11 +61,19 @@ PYTORCH = ("eager", "compile")
 
 def rivals_of(op: Op) -> list[str]:
     """The names of all rivals that are here and have a kernel for the op."""
-    there = [*PYTORCH]
+    there = [*PYTORCH, *(name for name, known in BACKENDS.items() if op.name in known)]
     for name, (module, _) in LIBRARIES.items():
-        if importlib.util.find_spec(module) and op.name in _functions(name):
+        if importlib.util.find_spec(module) and _may_have(name, op):
             there.append(name)
     return there
+
+
+def _may_have(name: str, op: Op) -> bool:
+    """Whether a library has a kernel for the op. One that fails as it is imported is to say so."""
+    try:
+        return op.name in _functions(name)
+    except Exception:
+        return True
 
 
 def versions() -> dict[str, str | None]:

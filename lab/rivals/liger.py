@@ -30,3 +30,24 @@ def cross_entropy(x, target, reduction="mean", ignore_index=-100, label_smoothin
     return liger.LigerCrossEntropyFunction.apply(
         x, target, None, ignore_index, 0.0, label_smoothing, reduction
     )[0]
+
+
+def linear_cross_entropy(
+    x, w, target, bias=None, reduction="mean", ignore_index=-100, label_smoothing=0.0
+):
+    if x.requires_grad or w.requires_grad:
+        # As above: its forward computes all gradients.
+        raise NotImplementedError("Liger-Kernel's linear_cross_entropy has no backward of its own")
+    return liger.LigerFusedLinearCrossEntropyFunction.apply(
+        x, w, target, bias, None, ignore_index, 0.0, label_smoothing, reduction
+    )[0]
+
+
+def rope(qkv, cos, sin, heads=2, kv_heads=1, interleaved=False):
+    if interleaved:
+        raise NotImplementedError("Liger-Kernel's rope has the pairs of Llama alone")
+    x = qkv.unflatten(-1, (heads + 2 * kv_heads, -1)).transpose(1, 2)
+    q, k, v = x.split((heads, kv_heads, kv_heads), 1)
+    # Without the first dimension of the tables it would take the tokens for sequences.
+    q, k = liger.LigerRopeFunction.apply(q, k, cos[None], sin[None])[:2]
+    return q, k, v

@@ -27,7 +27,7 @@ def compiled(op: Op) -> Implementation:
     used["function"] = torch.compile(
         used["function"], mode="max-autotune-no-cudagraphs", fullgraph=True, dynamic=False
     )
-    return Implementation("compile", **used, first_call=_keep_buffers)
+    return Implementation("compile", **used, first_call=keep_buffers)
 
 
 def _as_used(op: Op) -> dict[str, Callable]:
@@ -41,7 +41,7 @@ def _as_used(op: Op) -> dict[str, Callable]:
     return {"function": seedless, "judged": op.function}
 
 
-def _keep_buffers() -> AbstractContextManager:
+def keep_buffers() -> AbstractContextManager:
     """Compile a backward pass that can run again, as timing wants: it gives no buffer away."""
     import torch._functorch.config
 

@@ -50,6 +50,11 @@ class Case:
         return self.version not in (versions[0], versions[-1])
 
     @property
+    def widest(self) -> int:
+        """Columns that it is tried with, at most: of several products wide rows take minutes."""
+        return 4096 if self.op.weights and DEVICE.type != "cuda" else 2**20
+
+    @property
     def shapes(self) -> dict[str, str]:
         """Shapes in letters of the tensors that the op takes here: of those no option replaces."""
         return {name: shape for name, shape in self.op.shapes.items() if name not in self.options}
@@ -102,12 +107,15 @@ def is_repeated(name: str, version: str) -> bool:
     `stream` takes the rows that one block holds as `vector` does, and where there are no clusters,
     on the simulator, so does `cluster`: test_versions_hand_rows_down compares their bits. Versions
     of products by tensor cores differ for 16-bit floats alone; test_matmul.py and test_attention.py
-    try each of them there, also under the checker.
+    try each of them there, also under the checker. The few classes that linear_cross_entropy has
+    here are one chunk; test_linear_cross_entropy.py has more.
     """
     if DEVICE.type == "cuda":
         return False
     if name in BY_TENSOR_CORES:
         return version in BY_TENSOR_CORES[name]
+    if name == "linear_cross_entropy":
+        return version == "whole"
     return version in ("vector", "cluster") and "stream" in module_of(name).VERSIONS
 
 
@@ -415,6 +423,7 @@ def assert_close_to_pytorch(
     for name in truth:
         allowed = 3 * error(bar[name], truth[name]) + 4 * half_ulp(largest(truth[name]), dtype)
         off = error(got[name], truth[name])
+        assert got[name].dtype == dtype, name
         shape = tuple(inputs[case.first].shape)
         assert off <= allowed, (
             f"{name} of {shape} is off by {off:.3g}; {allowed:.3g} is allowed\n"

@@ -52,8 +52,8 @@ def edit(n: object) -> None:
     write("power.cpp", POWER.replace("N)", f"{n})").replace("N ", f"{n} "))
 
 
-def register(kernel: jitload.Kernel) -> None:
-    """The formulas name the handle, as everybody writes them."""
+def register(kernel: jitload.Kernel, is_text: bool) -> None:
+    """The formulas name the handle, as everybody writes them; or the first is text."""
     for name in ("forward", "backward", "second"):
         kernel.register_fake(name)(lambda *tensors: torch.empty_like(tensors[-1]))
 
@@ -67,7 +67,10 @@ def register(kernel: jitload.Kernel) -> None:
         grad, x = ctx.saved_tensors
         return kernel.backward(grad_dx, x), grad_dx * kernel.second(grad, x)
 
-    kernel.register_autograd("forward", backward, setup_context=save)
+    if is_text:
+        kernel.register_autograd("forward", "x = backward(grad, x)")
+    else:
+        kernel.register_autograd("forward", backward, setup_context=save)
     kernel.register_autograd("backward", double_backward, setup_context=save)
 
 
@@ -77,12 +80,12 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("power")
 
 
-@pytest.fixture
-def kernel(folder, monkeypatch):
+@pytest.fixture(params=[False, True], ids=["functions", "text"])
+def kernel(request, folder, monkeypatch):
     monkeypatch.chdir(folder)
     edit(2)
     kernel = load("power.cpp")
-    register(kernel)
+    register(kernel, request.param)
     yield kernel
     edit(2)
     kernel.reload()

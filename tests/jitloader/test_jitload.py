@@ -873,9 +873,10 @@ def test_build_reports_each_kernel_and_fails_with_the_broken_one(capfd, monkeypa
     assert commands.main(["build", "--target", "cpu"]) == 1
     out = capfd.readouterr().out.splitlines()
     assert [line.split()[:3] for line in out if line.startswith("[")] == [
-        ["[1/3]", "simulator", "cpu"],
-        ["[2/3]", "good", "cpu"],
-        ["[3/3]", "poor", "cpu"],
+        ["[1/4]", "simulator", "cpu"],
+        ["[2/4]", "good", "cpu"],
+        ["[3/4]", "poor", "cpu"],
+        ["[4/4]", "derivatives", "cpu"],
     ]
     assert any("poor.cu:1:" in line for line in out)
     assert commands.main(["build", "good", "--target", "cpu"]) == 0

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -229,7 +230,7 @@ def test_a_cell_is_of_one_run(csv: Path):
 
 
 def test_a_run_writes_down_when_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def measured(pool, todo, *_):
+    def measured(todo, *_):
         for line in lines_of(["square"], (1024,), run=None):
             yield todo[0], [line]
 
@@ -238,10 +239,52 @@ def test_a_run_writes_down_when_it_began(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(compiling, "gpus", lambda: ["0"])
     path = tmp_path / "bench.csv"
     before = datetime.now(UTC).replace(second=0, microsecond=0)
-    asked = {"ops": ["square"], "dtypes": ["float32"], "cols": [1024]}
+    asked = {"ops": ["square"], "dtypes": ["float32"], "cols": [1024], "match": ""}
     command.run(Namespace(**asked, no_host=True, seconds=60.0, csv=path))
     (began,) = set(read(path)["run"])
     assert before <= datetime.fromisoformat(f"{began}+00:00") <= datetime.now(UTC)
+
+
+class Pool:
+    """In the place of a pool of processes: from `breaks` on everything fails in the first one."""
+
+    made = 0
+
+    def __init__(self, breaks: str) -> None:
+        self.breaks, self.broken = breaks, False
+        Pool.made += 1
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        pass
+
+    def submit(self, function, deadline, cell, late) -> Future:
+        task = Future()
+        self.broken |= cell.name == self.breaks
+        if self.broken:
+            task.set_exception(RuntimeError("CUDA error: an illegal memory access"))
+        else:
+            task.set_result(lines_of([cell.name], (1024,)))
+        return task
+
+
+def test_what_one_cell_breaks_the_others_do_not_lose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr(Pool, "made", 0)
+    monkeypatch.setattr(command, "compile_everything", lambda todo: set())
+    monkeypatch.setattr(command, "processes", lambda count: Pool("square"))
+    monkeypatch.setattr(command, "as_completed", list)  # in order
+    path = tmp_path / "bench.csv"
+    asked = {"ops": ["square", "relu"], "dtypes": ["float32"], "cols": [1024], "match": "forward"}
+    assert command.run(Namespace(**asked, no_host=True, seconds=60.0, csv=path)) == 1
+    assert Pool.made == 2
+    assert set(read(path)["op"]) == {"relu"}
+    assert "[2/2] square forward float32 131072 x 1024 failed: RuntimeError: CUDA" in (
+        capsys.readouterr().out
+    )
 
 
 def test_a_table_of_before_runs_were_noted_is_read(csv: Path):

@@ -203,7 +203,7 @@ def test_one_buffer_of_two(case: Case):
 @each_best
 def test_what_would_differentiate_the_buffer(case: Case):
     inputs, into = case.inputs(3, 8, torch.float32), buffers(case, 8)
-    message = f"^{case.op.name} cannot add to dweight where its backward pass is recorded"
+    message = rf"^{case.op.name}\.\w+ cannot write to dweight\b.* its backward pass is recorded"
 
     def loss(x: Tensor) -> Tensor:
         return loss_of(lambda **given: case.ours(**given, **into), inputs | {"x": x}, 0)

@@ -32,6 +32,10 @@ def judge(case: Case, *shape: int, dtype: torch.dtype = torch.bfloat16) -> None:
     assert_close_to_pytorch(case, inputs(case, *shape, dtype))
 
 
+def transposed(t: Tensor) -> Tensor:
+    return t.mT.contiguous().mT
+
+
 # ---- shapes: tiles and their tails, more tiles than multiprocessors, more k than there are stages
 
 
@@ -67,11 +71,71 @@ def test_few_rows(rows: int, units: int, dtype: torch.dtype):
     judge(best, rows, units, 2056, dtype=dtype)
 
 
+# ---- float32 rounded to tf32
+
+
+def rounded(t: Tensor) -> Tensor:
+    """To tf32, 13 bits shorter: to the nearest, away from 0 where there are two."""
+    return ((t.view(torch.int32) + (1 << 12)) & -(1 << 13)).view(torch.float32)
+
+
+def assert_product_of_rounded(y: Tensor, x: Tensor, w: Tensor) -> None:
+    """y [rows, units] is x w^T, but for how a float's sums are rounded."""
+    x, w = (rounded(t).double() for t in (x, w))
+    allowed = 2e-7 * x.shape[-1] ** 0.5 * (x.abs() @ w.abs().mT)
+    assert ((y.double() - x @ w.mT).abs() <= allowed).all()
+
+
+@pytest.mark.parametrize("shape", [(128, 128, 32), (200, 136, 72), (65, 264, 260), (1, 4, 4)])
+@pytest.mark.parametrize("x_by_row", [True, False])
+@pytest.mark.parametrize("w_by_row", [True, False])
+def test_tf32(shape: tuple[int, int, int], x_by_row: bool, w_by_row: bool):
+    rows, units, cols = shape
+    if not x_by_row:
+        rows = (rows + 3) // 4 * 4  # whole pieces of 16 bytes, as cols and units have
+    generator = torch.Generator().manual_seed(rows)
+    x, w, grad = (
+        torch.randn(n, m, generator=generator).to(DEVICE)
+        for n, m in ((rows, cols), (units, cols), (rows, units))
+    )
+    inputs = {
+        "x": x if x_by_row else transposed(x),
+        "w": w if w_by_row else transposed(w),
+    }
+    got = outcome(lambda **given: matmul(**given, tf32=True, version="mma"), inputs, (grad,))
+    y, dx, dw = got["y"], got["dx"], got["dw"]
+    assert_product_of_rounded(y, x, w)
+    assert_product_of_rounded(dx, grad, w.mT.contiguous())
+    if rows % 4 == 0:
+        assert_product_of_rounded(dw, grad.mT.contiguous(), x.mT.contiguous())
+    best = matmul(**inputs, tf32=True)
+    assert torch.equal(best, y)
+
+
+def test_tf32_with_all_that_follows():
+    given = inputs(case("mma"), 130, 136, 40, torch.float32)
+    y = matmul(**given, act="gelu", scale=0.5, tf32=True)
+    given |= {name: rounded(given[name]) for name in ("x", "w")}
+    given = {name: t.double() for name, t in given.items()}
+    exact = reference.matmul(**given, act="gelu", scale=0.5)
+    assert torch.allclose(y.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_tf32_changes_nothing_else():
+    x, w = (torch.randn(n, 68, device=DEVICE) for n in (33, 40))
+    assert not torch.equal(matmul(x, w, tf32=True), matmul(x, w))
+    for dtype in (torch.float64, torch.bfloat16):
+        assert torch.equal(
+            matmul(x.to(dtype), w.to(dtype), tf32=True), matmul(x.to(dtype), w.to(dtype))
+        )
+    x, w = x[:, :67], w[:, :67]  # rows of 67 elements one after the other are not read in vectors
+    x, w = x.contiguous(), w.contiguous()
+    assert torch.equal(matmul(x, w, tf32=True), matmul(x, w))
+    x, w = torch.randn(9, 64, device=DEVICE), torch.randn(8, 64, device=DEVICE)
+    assert torch.equal(matmul(x, w, tf32=True, version="registers"), matmul(x, w))
+
+
 # ---- layouts
-
-
-def transposed(t: Tensor) -> Tensor:
-    return t.mT.contiguous().mT
 
 
 @each_version
@@ -158,6 +222,13 @@ def test_only_the_products_that_are_asked_for():
     torch.testing.assert_close(got[0], x.sum(0).expand(3, 8))
 
 
+def test_of_no_units():
+    given = {"x": torch.randn(3, 8, device=DEVICE), "w": torch.zeros(0, 8, device=DEVICE)}
+    got = outcome(matmul, given | {"bias": torch.zeros(0, device=DEVICE)})
+    assert got["y"].shape == (3, 0)
+    assert torch.equal(got["dx"], torch.zeros_like(given["x"]))
+
+
 # ---- errors
 
 
@@ -202,9 +273,14 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
                 report = lab.check(matmul, *given, version=version, thread_order=order)
                 assert report.findings.empty, report
                 (kernel,) = report.launches["kernel"]
-                assert kernel == ("kernel" if version in VERSIONS[5:] else f"matmul_{version}")
+                wanted = "kernel" if version in VERSIONS[5:] else f"matmul_{version}"
+                assert kernel.partition("<")[0] == wanted
         report = lab.check(matmul, few, wide, thread_order=order)
         assert report.findings.empty, report
+        report = lab.check(matmul, x.float(), transposed(w.float()), tf32=True, thread_order=order)
+        assert report.findings.empty, report
+        (kernel,) = report.launches["kernel"]
+        assert kernel.startswith("matmul_mma<")
 
 
 def test_results_are_those_of_the_reference_in_a_module():

@@ -62,14 +62,22 @@ def test_error_is_about_pytorchs(case: Case, rows: int, cols: int, dtype: torch.
 LARGE = [(4501, 16), (4501, 3), (2, 8200), (1, 32776), (1, 65536), (1, 262145)]
 
 
-@pytest.mark.parametrize(("rows", "cols"), LARGE)
-@pytest.mark.parametrize("case", BEST, ids=str)
+LARGE_OF_BEST = [(case, *shape) for case in BEST for shape in LARGE if shape[1] <= case.widest]
+
+
+@pytest.mark.parametrize(("case", "rows", "cols"), LARGE_OF_BEST, ids=str)
 def test_many_rows_and_wide_rows(case: Case, rows: int, cols: int):
     assert_close_to_pytorch(case, case.inputs(rows, cols, torch.float32))
 
 
 # The widest is promised for rows that are normed, added up or the like; a product takes minutes.
-LARGE_OF_EACH = [(c, *s) for c in CASES for s in LARGE if not (c.is_product and s == LARGE[-1])]
+# (test_linear_cross_entropy.py has its own errors of many rows.)
+LARGE_OF_EACH = [
+    (case, *shape)
+    for case in CASES
+    for shape in LARGE
+    if case.widest >= LARGE[-1][1] and not (case.is_product and shape == LARGE[-1])
+]
 
 
 @pytest.mark.slow
@@ -89,7 +97,8 @@ def test_every_width_up_to_64(case: Case, dtype: torch.dtype):
         def draw(seed: int, cols: int = cols) -> dict[str, Tensor]:
             return case.inputs(3, cols, dtype, seed)
 
-        if case.is_product:  # of 64 draws some find PyTorch lucky, for powers show how scores round
+        if case.is_product and not case.op.weights:
+            # Of 64 draws some find PyTorch lucky, for powers show how scores round.
             assert_as_good_as_pytorch(case, draw)
         else:
             assert_close_to_pytorch(case, draw(cols))
@@ -105,7 +114,7 @@ WIDE = [*POWERS, 509, 768, 1021, 1288, 2560, 4093, 5128, 7168, 12296, 16381, 204
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("case", BEST, ids=str)
 def test_wide_rows(case: Case, dtype: torch.dtype):
-    for cols in WIDE:
+    for cols in (cols for cols in WIDE if cols <= case.widest):
         inputs = case.inputs(2, cols, dtype, seed=cols)
         assert_close_to_pytorch(case, inputs)
 
@@ -207,14 +216,11 @@ def test_any_rank(case: Case, shape: tuple[int, ...]):
 @each_case
 def test_empty(case: Case, rows: int, cols: int, dtype: torch.dtype):
     inputs = case.inputs(rows, cols, dtype)
-    if rows and not cols and case.op.limits:  # no integer is below 0
+    if rows and not cols and "cols" in case.op.limits.values():  # no integer is below 0
         with pytest.raises(RuntimeError, match=" or ".join(case.op.limits)):
             case.ours(**inputs)
         return
-    got = outcome(case.ours, inputs)
-    want = outcome(case.theirs, inputs)
-    for name in want:
-        torch.testing.assert_close(got[name], want[name], equal_nan=True)
+    assert_close_to_pytorch(case, inputs)
 
 
 # ---- values

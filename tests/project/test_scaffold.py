@@ -182,9 +182,9 @@ def test_a_gradient_that_was_forgotten_is_told_of(gelu):
 
 def test_a_model_that_changed_is_not_copied_with_what_is_true_of_it_alone():
     text = (jitload.KERNELS / f"{scaffold.MODEL}.py").read_text()
-    assert "grad_dx, grad, ctx" not in scaffold.of_any_formula(text, ".py")
+    assert "x = backward(grad_dx, grad" not in scaffold.of_any_formula(text, ".py")
     with pytest.raises(RuntimeError, match=r"square\.py has 0 of .*wanted is one"):
-        scaffold.of_any_formula(text.replace("grad_dx, grad, ctx", "g, grad, ctx"), ".py")
+        scaffold.of_any_formula(text.replace('"backward",\n', '"twice",\n'), ".py")
     text = (jitload.KERNELS / f"{scaffold.MODEL}.cu").read_text()
     with pytest.raises(RuntimeError, match=r"square\.cu has 0 of .*wanted is one"):
         scaffold.of_any_formula(text.replace("arithmetic is free", "arithmetic is not free"), ".cu")

@@ -1,0 +1,296 @@
+"""Gradients that are calls of other ops, written as text and recorded without Python.
+
+A line names inputs of an op and the call that computes their gradients:
+
+    x, weight, bias = backward(grad, x, weight, mean, rstd, version)
+
+That is a function of the same kernel, or one argument stands there alone. Arguments are
+
+    NAME        an input of the op, or an output that its schema gives a name
+    result      the only output
+    grad        the gradient of the first output; grad_NAME that of the output of this name
+    needs_NAME  whether the gradient of this input is wanted
+    None
+
+A result may be the gradient of several inputs, as in `x = residual = ...` and in
+`(x, residual), weight = ...`. Several lines that name the same input are alternatives: the first
+counts whose tensors were all given. An output that nobody used has the gradient None, where the
+function takes None, and zeros elsewhere; one whose gradient no line takes is not differentiable.
+What no wanted gradient takes is neither saved nor called, but for a function that writes to an
+argument.
+
+derivatives.cpp carries this out: beside a small call it takes Python long to record one. Where
+something else is asked for (torch.compile, torch.func, forward mode, autocast, hooks for what is
+saved), and where it does not compile, `Derivative` does the same, in the way of
+torch.library.register_autograd.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import functools
+import itertools
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jitloader.building import ensure
+from jitloader.cache import Cache
+from toolchain.code import Recipe
+from toolchain.errors import CompileError, MissingTool
+
+__all__ = ["Derivative", "recipe"]
+
+
+@dataclass(frozen=True)
+class _Argument:
+    kind: str  # "i": an input, "o": an output, "g": its gradient, "n": is one needed, "-": None
+    index: int
+    optional: bool  # the function takes None
+    name: str
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One formula: the call, and for each of its results the inputs whose gradient that is."""
+
+    op: torch._ops.OpOverload | None  # None: the only argument is the result
+    arguments: tuple[_Argument, ...]
+    gradients_of: tuple[tuple[int, ...], ...]
+
+    @functools.cached_property
+    def targets(self) -> frozenset[int]:
+        return frozenset(itertools.chain(*self.gradients_of))
+
+    @functools.cached_property
+    def writes_to(self) -> str:
+        """Names what the function changes."""
+        if self.op is None:
+            return ""
+        pairs = zip(self.arguments, self.op._schema.arguments, strict=True)
+        return ", ".join(a.name for a, it in pairs if it.alias_info and it.alias_info.is_write)
+
+    def __str__(self) -> str:
+        """As derivatives.cpp reads it."""
+        function = self.op._schema.name if self.op else "-"
+        arguments = " ".join(f"{a.kind}{a.index}" for a in self.arguments)
+        results = " ".join(",".join(map(str, inputs)) for inputs in self.gradients_of)
+        return f"{function} {arguments} > {results}\n"
+
+
+class Derivative:
+    """The gradient of one op of one build.
+
+    Raises:
+        ValueError: a formula cannot be read, or names what there is not.
+    """
+
+    def __init__(self, op: torch._ops.OpOverload, label: str, text: str):
+        self.op, self.label = op, label
+        try:
+            lines = ast.parse(textwrap.dedent(text)).body
+        except SyntaxError as error:
+            raise ValueError(f"the formulas of {label} cannot be read: {error}") from None
+        self.calls = [_Reader(op, label, line).call() for line in lines]
+
+    @functools.cached_property
+    def differentiable(self) -> set[int]:
+        """The outputs with a gradient."""
+        every = itertools.chain(*(call.arguments for call in self.calls))
+        return {argument.index for argument in every if argument.kind == "g"}
+
+    # ---- as torch.library.register_autograd takes it
+
+    def setup_context(self, ctx: Any, inputs: tuple, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        ctx.set_materialize_grads(False)  # zeros for what is not differentiable would be launches
+        ctx.mark_non_differentiable(
+            *(output for i, output in enumerate(outputs) if i not in self.differentiable)
+        )
+        ctx.like = [(output.shape, output.dtype, output.device) for output in outputs]
+        ctx.calls = list(self._needed(ctx.needs_input_grad, inputs))
+        given = {"i": inputs, "o": outputs}
+        used = {
+            (argument.kind, argument.index): given[argument.kind][argument.index]
+            for call in ctx.calls
+            for argument in call.arguments
+            if argument.kind in given
+        }
+        ctx.others = {key: value for key, value in used.items() if not isinstance(value, Tensor)}
+        ctx.names = [key for key in used if key not in ctx.others]
+        ctx.save_for_backward(*(used[key] for key in ctx.names))
+
+    def backward(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        values = ctx.others | dict(zip(ctx.names, ctx.saved_tensors, strict=True))
+
+        def value(argument: _Argument) -> Any:
+            if argument.kind == "-":
+                return None
+            if argument.kind == "n":
+                return ctx.needs_input_grad[argument.index]
+            if argument.kind != "g":
+                return values[argument.kind, argument.index]
+            grad = grads[argument.index]
+            if grad is None and not argument.optional:
+                shape, dtype, device = ctx.like[argument.index]
+                return torch.zeros(shape, dtype=dtype, device=device)
+            return grad
+
+        gradients: list[Tensor | None] = [None] * len(self.op._schema.arguments)
+        for call in ctx.calls:
+            if call.writes_to and torch.is_grad_enabled():
+                raise RuntimeError(
+                    f"{self.label} cannot write to {call.writes_to} where its backward pass is"
+                    " recorded (create_graph=True, torch.func): call it without"
+                )
+            arguments = map(value, call.arguments)
+            results = _tuple(call.op(*arguments)) if call.op else tuple(arguments)
+            for result, inputs in zip(results, call.gradients_of, strict=True):
+                for i in inputs:
+                    gradients[i] = result if ctx.needs_input_grad[i] else None
+        return tuple(gradients)
+
+    def _needed(self, needs: Sequence[bool], inputs: Sequence[Any]) -> Iterator[_Call]:
+        done: set[int] = set()
+        for call in self.calls:
+            tensors = (a for a in call.arguments if a.kind == "i" and not a.optional)
+            if done & call.targets or any(inputs[a.index] is None for a in tensors):
+                continue
+            done |= call.targets
+            if call.writes_to or any(needs[i] for i in call.targets):
+                yield call
+
+    # ---- without Python
+
+    def recorder(self, infer: torch._ops.OpOverload | None) -> torch._ops.OpOverload | None:
+        """An overload that calls this op and records it; None if derivatives.cpp does not compile.
+
+        infer: called where nothing is recorded, and no argument is given that it does not take.
+            Then it is an overload of `infer`, and returns as many results.
+        """
+        library = _library()
+        if library is None:
+            return None
+        called = infer or self.op
+        overload = f"recorded_{next(_count)}"
+        text = "".join(map(str, self.calls))
+        given = self.op._schema.name, called._schema.name, overload, self.label, text
+        error = library.define_recorder(*(it.encode() for it in given))
+        if error:
+            raise RuntimeError(error.decode(errors="replace"))
+        return getattr(called.overloadpacket, overload)
+
+
+_count = itertools.count()
+
+
+class _Reader:
+    """Of one formula."""
+
+    def __init__(self, op: torch._ops.OpOverload, label: str, line: ast.stmt):
+        self.op, self.label, self.line = op, label, line
+        schema = op._schema
+        self.inputs = {argument.name: i for i, argument in enumerate(schema.arguments)}
+        self.outputs = {output.name: i for i, output in enumerate(schema.returns) if output.name}
+        if len(schema.returns) == 1:
+            self.outputs["result"] = 0
+
+    def call(self) -> _Call:
+        match self.line:
+            case ast.Assign(targets, ast.Call(ast.Name(function), arguments, [])):
+                names = [ast.unparse(it) for it in arguments]
+            case ast.Assign(targets, ast.Name(name)):
+                optional = _Argument(*self._found(name), True, name)
+                return _Call(None, (optional,), (self._targets(targets),))
+            case _:
+                raise self._error("is not of the form NAMES = FUNCTION(NAMES) or NAMES = NAME")
+        results = list(map(self._targets, zip(*map(_elements, targets), strict=True)))
+        op = self._op(function)
+        schema = op._schema
+        if len(schema.returns) != len(results):
+            raise self._error(f"has {len(results)} results; {function} has {len(schema.returns)}")
+        if len(schema.arguments) != len(names):
+            wanted = ", ".join(it.name for it in schema.arguments)
+            raise self._error(f"gives {len(names)} arguments; {function} takes {wanted}")
+        arguments = tuple(map(self._argument, names, schema.arguments))
+        return _Call(op, arguments, tuple(results))
+
+    def _targets(self, nodes: Iterable[ast.expr]) -> tuple[int, ...]:
+        """The inputs whose gradient one result is."""
+        return tuple(self._input(ast.unparse(it)) for node in nodes for it in _elements(node))
+
+    def _op(self, name: str) -> torch._ops.OpOverload:
+        packet = getattr(getattr(torch.ops, self.op.namespace), name, None)
+        if packet is None:
+            raise self._error(f"calls {name}, which the kernel does not have")
+        return packet.default
+
+    def _input(self, name: str) -> int:
+        if name not in self.inputs:
+            raise self._error(
+                f"gives a gradient to {name}; the inputs are {', '.join(self.inputs)}"
+            )
+        return self.inputs[name]
+
+    def _argument(self, name: str, taken: torch._C.Argument) -> _Argument:
+        return _Argument(*self._found(name), isinstance(taken.type, torch._C.OptionalType), name)
+
+    def _found(self, name: str) -> tuple[str, int]:
+        """The kind and the index of what a name stands for."""
+        if name == "None":
+            return "-", 0
+        if name in self.inputs:
+            return "i", self.inputs[name]
+        if name in self.outputs:
+            return "o", self.outputs[name]
+        if name == "grad":
+            return "g", 0
+        kind, _, of = name.partition("_")
+        if kind == "grad" and of in self.outputs:
+            return "g", self.outputs[of]
+        if kind == "needs" and of in self.inputs:
+            return "n", self.inputs[of]
+        known = ", ".join([*self.inputs, *self.outputs])
+        raise self._error(f"names {name}, none of {known}, grad, grad_OUTPUT, needs_INPUT")
+
+    def _error(self, what: str) -> ValueError:
+        return ValueError(f"{ast.unparse(self.line)!r}, a formula of {self.label}, {what}")
+
+
+def _elements(node: ast.expr) -> list[ast.expr]:
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def _tuple(results: Any) -> tuple:
+    return results if isinstance(results, tuple) else (results,)
+
+
+# ---- the library
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+
+
+def recipe() -> Recipe:
+    return Recipe("derivatives", (SOURCE,), (), ("-O1", "-fvisibility=hidden"), "cpu", debug=False)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    try:
+        build = ensure(recipe())
+        Cache.here().use(build.folder)
+        library = ctypes.CDLL(str(build.library))
+    except (CompileError, MissingTool, OSError) as error:
+        warnings.warn(
+            f"gradients are recorded by Python, which takes longer: {error}", stacklevel=2
+        )
+        return None
+    library.define_recorder.restype = ctypes.c_char_p
+    return library

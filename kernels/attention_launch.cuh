@@ -1,0 +1,160 @@
+// Which kernels a call of attention runs: the versions, and what each takes.
+#pragma once
+
+#include "attention_tiles.cuh"
+#include "attention_wgmma.cuh"
+
+enum Version : int64_t { kNaive, kOnline, kMma, kWgmma, kOverlap };  // as in attention.py
+
+// What a version cannot take goes to the one before.
+
+template <class Call>
+int64_t row_tiles(const Call& a) {
+    return a.slices() * a.row_tiles(kTile);
+}
+
+// How many tiles of rows, or slices of k and v, naive takes at once.
+template <class Call>
+int64_t forward_at_once(const Call& a) {
+    return smaller(row_tiles(a), kScratch / ((a.keys + 2) * kTile) + 1);
+}
+template <class Call>
+int64_t backward_at_once(const Call& a) {
+    return a.kv_slices() ? smaller(a.kv_slices(), kScratch / (scratch_naive(a) + 1) + 1) : 0;
+}
+
+// May a version with tensor cores take it, as far as sizes and addresses go?
+template <class T, class Call, class... P>
+bool can_take_mma(const Call& a, int64_t version, const T* p, const P*... more) {
+    return sizeof(T) == 2 && version >= kMma && takes_tensor_cores(a) && is_aligned(p, more...);
+}
+template <class Call>
+bool takes_online(const Call& a, int64_t version) {
+    return version >= kOnline && a.cols <= kOnlineMost;
+}
+
+// Calls f with the number of columns that tensor cores take so many for.
+template <class F>
+auto for_columns(int64_t cols, F f) {
+    if (cols <= 64) return f(std::integral_constant<int, 64>());
+    if (cols <= 128) return f(std::integral_constant<int, 128>());
+    return f(std::integral_constant<int, 256>());
+}
+
+// The version whose kernels run backward.
+template <class T, class Call>
+int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q, const T* k,
+                         const T* v, const T* y) {
+    if constexpr (sizeof(T) == 2) {
+        const auto can = [&](auto cols) { return can_backward_mma<T, cols.value, Call>(); };
+        if (can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, can)) {
+            const bool has = a.cols <= 64 ? can_backward_wgmma<T, 64, Call>()
+                                          : can_backward_wgmma<T, 128, Call>();
+            return version >= kWgmma && a.cols <= 128 && has ? kWgmma : kMma;
+        }
+    }
+    return kNaive;
+}
+
+// Numbers of scratch memory, Acc<T>, that forward needs, and backward.
+template <class T, class Call>
+int64_t attention_forward_scratch(const Call& a, int64_t version) {
+    return takes_online(a, version) ? 0 : forward_at_once(a) * (a.keys + 2) * kTile;
+}
+template <class T, class Call>
+int64_t attention_backward_scratch(const Call& a, const T* g, const T* q, const T* k, const T* v,
+                                   const T* y, int64_t version) {
+    if (backward_version(a, version, g, q, k, v, y) >= kMma)
+        return 2 * a.slices() * infos_of_slice(a);
+    return backward_at_once(a) * scratch_naive(a);
+}
+
+template <class T, class Call>
+cudaError_t attention_forward(const Call& a, const T* q, const T* k, const T* v, T* y,
+                              Acc<T>* stats, Acc<T>* scratch, int64_t version,
+                              cudaStream_t stream) {
+    const int64_t tiles = row_tiles(a);
+    if (tiles == 0) return cudaSuccess;
+    if constexpr (sizeof(T) == 2) {
+        const auto launch = [&](auto cols) {
+            if (version >= kOverlap &&
+                launch_forward_wgmma<T, cols.value, true>(a, q, k, v, y, stats, stream))
+                return true;
+            if (version >= kWgmma &&
+                launch_forward_wgmma<T, cols.value, false>(a, q, k, v, y, stats, stream))
+                return true;
+            return launch_forward_mma<T, cols.value>(a, q, k, v, y, stats, stream);
+        };
+        if (can_take_mma(a, version, q, k, v, y) && for_columns(a.cols, launch))
+            return cudaGetLastError();
+    }
+    if (takes_online(a, version)) {
+        const auto kernel = a.cols <= 64    ? forward_online<T, 64, Call>
+                            : a.cols <= 128 ? forward_online<T, 128, Call>
+                                            : forward_online<T, 256, Call>;
+        kernel<<<tiles, kTileThreads, 0, stream>>>(a, q, k, v, y, stats);
+        return cudaGetLastError();
+    }
+    const int64_t across = ceil_div<int64_t>(a.keys, kTile);
+    const int64_t parts = ceil_div<int64_t>(a.cols, kTile);
+    for (int64_t first = 0; first < tiles; first += forward_at_once(a)) {
+        const int64_t count = smaller(forward_at_once(a), tiles - first);
+        if (across)
+            scores_naive<<<count * across, kTileThreads, 0, stream>>>(a, q, k, scratch, first);
+        softmax_naive<T><<<count, kTile, 0, stream>>>(a, scratch, stats, first);
+        if (parts)
+            values_naive<<<count * parts, kTileThreads, 0, stream>>>(a, scratch, v, y, first);
+    }
+    return cudaGetLastError();
+}
+
+// deep of backward_naive: what finds room, and no more than is needed.
+template <class T, class Call>
+int depth(const Call& a) {
+    const int64_t row = 2 * kTile * sizeof(Acc<T>), fixed = 5 * sizeof(Tile<Acc<T>>) + 1024;
+    const int64_t room = smaller<int64_t>((shared_bytes() - fixed) / row, 512);
+    const int64_t rows = a.sharing() * (ceil_div<int64_t>(a.rows, kTile) * kTile);
+    const int64_t most = a.keys > rows ? ceil_div<int64_t>(a.keys, kTile) * kTile : rows;
+    return smaller(most, room / kTile * kTile);
+}
+
+template <class T, class Call>
+cudaError_t attention_backward(const Call& a, const T* g, const T* q, const T* k, const T* v,
+                               const T* y, const Acc<T>* stats, T* dq, T* dk, T* dv,
+                               Acc<T>* scratch, int64_t version, cudaStream_t stream) {
+    if constexpr (sizeof(T) == 2) {
+        const int64_t its = backward_version(a, version, g, q, k, v, y);
+        if (its >= kMma) {
+            for_columns(a.cols, [&](auto cols) {
+                if constexpr (cols.value <= 128) {
+                    if (its == kWgmma && launch_backward_wgmma<T, cols.value>(
+                                             a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream))
+                        return;
+                }
+                launch_backward_mma<T, cols.value>(
+                    a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream);
+            });
+            return cudaGetLastError();
+        }
+    }
+    const int64_t slices = a.kv_slices();
+    if (slices == 0 || a.cols == 0) return cudaSuccess;
+    const int64_t blocks = a.sharing() * a.row_tiles(kTile) + a.key_tiles(kTile);
+    if (blocks == 0) return cudaSuccess;
+    const int deep = depth<T>(a), bytes = 2 * kTile * deep * sizeof(Acc<T>);
+    cudaFuncSetAttribute(
+        backward_naive<T, Call>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    for (int64_t first = 0; first < slices; first += backward_at_once(a)) {
+        const int64_t count = smaller(backward_at_once(a), slices - first);
+        backward_naive<<<count * blocks, kTileThreads, bytes, stream>>>(
+            a, g, q, k, v, y, stats, dq, dk, dv, scratch, first, deep);
+    }
+    return cudaGetLastError();
+}
+
+// Of all types, for this kind of call.
+#define INSTANTIATE_ATTENTION(T, Call)                                                          \
+    template decltype(attention_forward_scratch<T, Call>) attention_forward_scratch<T, Call>;   \
+    template decltype(attention_forward<T, Call>) attention_forward<T, Call>;                   \
+    template decltype(attention_backward_scratch<T, Call>) attention_backward_scratch<T, Call>; \
+    template decltype(attention_backward<T, Call>) attention_backward<T, Call>;

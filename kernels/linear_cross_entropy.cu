@@ -1,0 +1,234 @@
+// linear_cross_entropy: the cross entropy of logits = x w^T + bias, which are never all in memory
+//
+//   x, dx [rows, cols] T    w, dw [classes, cols] T    bias, db [classes] T    target [rows] int64
+//   logits [rows, width] T: those of a chunk of the classes, `first` and the next width - 1
+//   max, sum, below, hit [rows] float, partial [rows] of two floats, weight [1] float
+//                                                          (double for double)
+//   g [rows] or [] T: the gradient that arrives
+//
+// The products are matmul's: the binding asks for the logits of a chunk, and with their gradient
+// for what the chunk gives to dx, and for its rows of dw. Here is what lies between those products:
+//
+//   forward   take: what has been found of the rows goes on, chunk by chunk
+//             losses: when all chunks have been seen
+//   backward  gradient: the logits of a chunk become their gradient, in place
+//             add: the dx of all chunks
+//
+// The loss and the gradient of a logit are those of cross_entropy.cu, with logits for x.
+//
+// Traffic, beside the products': each logit is written by a product and read once in forward, and
+// once more in backward, where its gradient is written and read by two products. docs/
+// linear_cross_entropy.md has the bytes and the operations, and why they are these.
+
+#include "cross_entropy_losses.cuh"
+
+// What is known of each row when some chunks have been seen, an element a row.
+template <class T>
+struct Statistics {
+    Acc<T>*max, *sum;  // of all logits x: the largest, and the sum of e^(x - max)
+    Acc<T>* below;     // the sum of x - max, for label smoothing
+    Acc<T>* hit;       // x at the target; NaN until its chunk comes, and where it is no class
+};
+
+// A block is (threads of a row, rows).
+constexpr int kRowThreads = 256, kBlockThreads = 128;  // of a row at most; of a block at least
+
+inline dim3 block_of(int64_t width, int V) {
+    int threads = kWarp;
+    while (threads < kRowThreads && threads * 2 * V < width) threads *= 2;
+    return dim3(threads, threads < kBlockThreads ? kBlockThreads / threads : 1);
+}
+
+// ---- forward. A block reads its rows twice, for their max and for their sums: the second time
+// they come from its cache, and nothing has to be scaled down when a larger max is met.
+
+template <class T, int V>
+__global__ __launch_bounds__(kRowThreads) void take_chunk(
+    const T* logits, const int64_t* target, Statistics<T> known, int64_t rows, int64_t width,
+    int64_t first, bool smooths) {
+    using A = Acc<T>;
+    BlockReduce reduce;
+    const int64_t stride = int64_t(gridDim.x) * blockDim.y;
+    for (int64_t top = int64_t(blockIdx.x) * blockDim.y; top < rows; top += stride) {
+        const int64_t row = top + threadIdx.y;
+        const int64_t end = row < rows ? width : 0;
+        const T* x = logits + row * width;
+        OnlineSoftmax<T> soft = OnlineSoftmax<T>::identity();
+        for (int64_t c = threadIdx.x * V; c < end; c += blockDim.x * V) {
+            if constexpr (V == 1) {
+                soft.max = larger(soft.max, A(x[c]));
+            } else {
+                const Vec<T, V> v[1] = {load<V>(x + c)};
+                soft.max = larger(soft.max, largest(v));
+            }
+        }
+        soft.max = reduce(soft).max;
+        const A shift = soft.shift();
+        Sums<2, A> sums = {0, 0};
+        for (int64_t c = threadIdx.x * V; c < end; c += blockDim.x * V) {
+            const Vec<T, V> v = load<V>(x + c);
+            for (int k = 0; k < V; ++k) {
+                sums.values[0] += exponential<T>(A(v[k]) - shift);
+                if (smooths) sums.values[1] += A(v[k]) - shift;
+            }
+        }
+        sums = reduce(sums);
+        if (threadIdx.x > 0 || row >= rows) continue;
+        soft.sum = sums[0];
+        OnlineSoftmax<T> all = soft;
+        A below = sums[1], hit = A(NAN);
+        if (first > 0) {
+            const OnlineSoftmax<T> before = {known.max[row], known.sum[row]};
+            all.combine(before);
+            below += A(width) * (shift - all.shift());
+            below += known.below[row] + A(first) * (before.shift() - all.shift());
+            hit = known.hit[row];
+        }
+        const int64_t t = target[row] - first;
+        known.max[row] = all.max;
+        known.sum[row] = all.sum;
+        known.below[row] = below;
+        known.hit[row] = t >= 0 && t < width ? A(x[t]) : hit;
+    }
+}
+
+// A thread has a row, of which all chunks have been seen.
+template <class T>
+__global__ void row_losses(Statistics<T> known, const int64_t* target, T* loss, Losses<T>* partial,
+                           int64_t rows, int64_t classes, int64_t ignore_index, Acc<T> smoothing) {
+    using A = Acc<T>;
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    const OnlineSoftmax<T> soft = {known.max[row], known.sum[row]};
+    const bool counts = target[row] != ignore_index;
+    const A result =
+        counts ? loss_of(known.hit[row], soft, classes, known.below[row], smoothing) : A(0);
+    if (soft.max == -A(INFINITY)) known.sum[row] = A(NAN);
+    if (loss != nullptr) loss[row] = T(result);
+    if (partial != nullptr) partial[row] = {result, A(counts)};
+}
+
+// ---- backward
+
+template <class T, int V>
+__global__ __launch_bounds__(kRowThreads) void gradient_of_chunk(
+    const T* g, int64_t g_step, T* logits, const int64_t* target, const Acc<T>* max,
+    const Acc<T>* sum, const Acc<T>* weight, int64_t rows, int64_t width, int64_t first,
+    int64_t classes, int64_t ignore_index, Acc<T> smoothing) {
+    using A = Acc<T>;
+    const A everywhere = smoothing / A(classes), at_target = 1 - smoothing + everywhere;
+    const int64_t stride = int64_t(gridDim.x) * blockDim.y;
+    for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; row < rows; row += stride) {
+        const int64_t t = target[row];
+        const bool counts = t != ignore_index, is_class = t >= 0 && t < classes;
+        const A arrives = A(g[row * g_step]) * (weight != nullptr ? *weight : A(1));
+        const A scale = is_class ? arrives : A(NAN);
+        const A row_max = max[row], ignored = zero_or_nan(sum[row]);
+        const Ratio<T> share(1, sum[row]);
+        T* x = logits + row * width;
+        for (int64_t c = threadIdx.x * V; c < width; c += blockDim.x * V) {
+            Vec<T, V> v = load<V>(x + c);
+            for (int k = 0; k < V; ++k) {
+                const A wanted = first + c + k == t ? at_target : everywhere;
+                const A power = exponential<T>(A(v[k]) - row_max);
+                v[k] = T(counts ? scale * share.times_less(power, wanted) : ignored);
+            }
+            store(x + c, v);
+        }
+    }
+}
+
+// Adds what a chunk gives to dx to the sums of those before it, of which the first one has none.
+// The last one takes their place in its own memory: that becomes dx.
+template <class T, int V>
+__global__ void add_chunk(T* dx, Acc<T>* sums, int64_t elements, bool is_first, bool is_last) {
+    using A = Acc<T>;
+    const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+    if (i >= elements) return;
+    Vec<T, V> of_chunk = load<V>(dx + i);
+    A all[V];
+    for (int k = 0; k < V; ++k) all[k] = A(of_chunk[k]);
+    if (!is_first) {
+        for (int k = 0; k < V; ++k) all[k] += sums[i + k];
+    }
+    if (!is_last) {
+        store(sums + i, all);
+        return;
+    }
+    for (int k = 0; k < V; ++k) of_chunk[k] = T(all[k]);
+    store(dx + i, of_chunk);
+}
+
+// ---- launchers
+
+cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
+                                int64_t ignore_index, int* bad, cudaStream_t stream) {
+    launch_check_targets(target, rows, cols, ignore_index, bad, stream);
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_take(
+    const T* logits, const int64_t* target, Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
+    int64_t rows, int64_t width, int64_t first, bool smooths, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    const bool in_vectors = rows_are_aligned<T>(width, logits);
+    constexpr int V = kHasVectors<T> ? kVec<T> : 1;
+    const dim3 block = block_of(width, in_vectors ? V : 1);
+    const auto kernel = in_vectors ? take_chunk<T, V> : take_chunk<T, 1>;
+    kernel<<<grid_of(ceil_div<int64_t>(rows, block.y)), block, 0, stream>>>(
+        logits, target, Statistics<T>{max, sum, below, hit}, rows, width, first, smooths);
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_losses(
+    Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit, const int64_t* target, T* loss,
+    Acc<T>* partial, Acc<T>* weight, int64_t rows, int64_t classes, int64_t reduction,
+    int64_t ignore_index, double smoothing, cudaStream_t stream) {
+    T* each = reduction == 0 ? loss : nullptr;
+    const auto left = reduction == 0 ? nullptr : reinterpret_cast<Losses<T>*>(partial);
+    if (rows > 0) {
+        row_losses<<<ceil_div<int64_t>(rows, 256), 256, 0, stream>>>(
+            Statistics<T>{max, sum, below, hit}, target, each, left, rows, classes, ignore_index,
+            Acc<T>(smoothing));
+    }
+    if (reduction != 0) launch_reduce_losses(left, rows, reduction == 1, loss, weight, stream);
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_gradient(
+    const T* g, T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum,
+    const Acc<T>* weight, int64_t rows, int64_t width, int64_t first, int64_t classes,
+    int64_t reduction, int64_t ignore_index, double smoothing, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    const bool in_vectors = rows_are_aligned<T>(width, logits);
+    constexpr int V = kHasVectors<T> ? kVec<T> : 1;
+    const dim3 block = block_of(width, in_vectors ? V : 1);
+    const auto kernel = in_vectors ? gradient_of_chunk<T, V> : gradient_of_chunk<T, 1>;
+    kernel<<<grid_of(ceil_div<int64_t>(rows, block.y)), block, 0, stream>>>(
+        g, reduction == 0 ? 1 : 0, logits, target, max, sum, reduction == 1 ? weight : nullptr,
+        rows, width, first, classes, ignore_index, Acc<T>(smoothing));
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
+                                     bool is_last, cudaStream_t stream) {
+    if (elements == 0) return cudaSuccess;
+    const bool in_vectors = kHasVectors<T> && elements % kVec<T> == 0 && is_aligned(dx, sums);
+    constexpr int V = kHasVectors<T> ? kVec<T> : 1;
+    const auto kernel = in_vectors ? add_chunk<T, V> : add_chunk<T, 1>;
+    const int64_t threads = ceil_div<int64_t>(elements, in_vectors ? V : 1);
+    kernel<<<ceil_div<int64_t>(threads, 256), 256, 0, stream>>>(
+        dx, sums, elements, is_first, is_last);
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                    \
+    template decltype(linear_cross_entropy_take<T>) linear_cross_entropy_take<T>;         \
+    template decltype(linear_cross_entropy_losses<T>) linear_cross_entropy_losses<T>;     \
+    template decltype(linear_cross_entropy_gradient<T>) linear_cross_entropy_gradient<T>; \
+    template decltype(linear_cross_entropy_add<T>) linear_cross_entropy_add<T>;
+FOR_EACH_TYPE(INSTANTIATE)

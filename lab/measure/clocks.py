@@ -1,0 +1,155 @@
+"""The clock that a GPU had while something was measured, and a warning where it was throttled."""
+
+import functools
+import operator
+import statistics
+import threading
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple
+
+import torch
+
+from lab.measure import nvml
+from lab.measure.nvml import Reason
+
+PERIOD = 0.01  # seconds between two readings; NVML's own numbers are hardly fresher
+LEVEL = 0.98  # of the highest clock: above that nothing is throttled, whatever NVML gives as reason
+
+# What lowers a clock against the user's will. Idling and a clock that was set do not.
+THROTTLES = {
+    Reason.SW_POWER_CAP: "the power cap",
+    Reason.SW_THERMAL_SLOWDOWN: "the driver's limit of temperature",
+    Reason.HW_THERMAL_SLOWDOWN: "the hardware's limit of temperature",
+    Reason.HW_POWER_BRAKE_SLOWDOWN: "the power brake of the machine",
+    Reason.HW_SLOWDOWN: "a slowdown by the hardware",
+    Reason.SYNC_BOOST: "the group of GPUs that share a clock",
+}
+
+
+class ThrottledWarning(UserWarning):
+    """The GPU lowered its clock during a measurement."""
+
+
+class Reading(NamedTuple):
+    """One look at the GPU: the clock of its multiprocessors in MHz, its power in watts, and why
+    the clock is not higher; None for what NVML did not say.
+    """
+
+    mhz: int
+    watts: float | None
+    reasons: Reason | None
+
+
+@dataclass(frozen=True)
+class Held:
+    """The clock that held during a measurement.
+
+    mhz, watts: of the multiprocessors and of the board, medians of the readings.
+    highest_mhz, highest_watts: the most that the GPU can have, and that its power cap allows.
+    reasons: all that NVML gave for a clock that was not higher; None where it gave nothing.
+    """
+
+    mhz: float
+    highest_mhz: int | None = None
+    watts: float | None = None
+    highest_watts: float | None = None
+    reasons: Reason | None = None
+
+    @property
+    def throttles(self) -> list[str]:
+        """What held the clock below its highest, in words; [] where nothing did."""
+        if self.highest_mhz is None or self.mhz >= LEVEL * self.highest_mhz:
+            return []
+        return [text for reason, text in THROTTLES.items() if reason in (self.reasons or Reason(0))]
+
+    def __str__(self) -> str:
+        """ "1410 of 1980 MHz: the power cap held the clock down (698 of 700 W)" """
+        highest = f" of {self.highest_mhz}" if self.highest_mhz else ""
+        text = f"{self.mhz:.0f}{highest} MHz"
+        if not self.throttles:
+            return text
+        text += f": {' and '.join(self.throttles)} held the clock down"
+        if self.watts is None or self.highest_watts is None:
+            return text
+        return f"{text} ({self.watts:.0f} of {self.highest_watts:.0f} W)"
+
+
+class Watch:
+    """Reads a GPU's clock while the block below it runs, from a thread of its own:
+
+        with Watch(device) as watch:
+            ...
+        watch.held  # None where NVML says nothing, and on the CPU
+
+    The block has to end with the GPU's work done: an idle GPU has another clock. Of several blocks
+    with one Watch, all readings count.
+    """
+
+    def __init__(self, device: torch.device | str | None = "cuda") -> None:
+        device = torch.device("cuda" if device is None else device)
+        self._gpu = nvml.gpu(device) if device.type == "cuda" else None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._readings: list[Reading] = []
+
+    def __enter__(self) -> "Watch":
+        if self._gpu is not None:
+            self._over.clear()
+            self._thread = threading.Thread(target=self._read_on, name="lab clocks", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._thread is not None:
+            self._over.set()
+            self._thread.join()
+
+    @property
+    def held(self) -> Held | None:
+        """What the readings say together, without those of an idle GPU if there are others."""
+        busy = [it for it in self._readings if not it.reasons or Reason.GPU_IDLE not in it.reasons]
+        readings = busy or self._readings
+        if not readings:
+            return None
+        watts = [it.watts for it in readings if it.watts is not None]
+        reasons = [it.reasons for it in readings if it.reasons is not None]
+        return Held(
+            statistics.median(it.mhz for it in readings),
+            self._gpu.highest_sm_mhz(),
+            statistics.median(watts) if watts else None,
+            self._gpu.highest_watts(),
+            functools.reduce(operator.or_, reasons) if reasons else None,
+        )
+
+    def _read_on(self) -> None:
+        while not self._over.wait(PERIOD):
+            self._read()
+        if not self._readings:  # the block was shorter than that
+            self._read()
+
+    def _read(self) -> None:
+        if (mhz := self._gpu.sm_mhz()) is not None:
+            self._readings.append(Reading(mhz, self._gpu.watts(), self._gpu.reasons()))
+
+
+def warn_if_throttled(held: Iterable[Held | None], stacklevel: int = 2) -> None:
+    """One ThrottledWarning for several measurements, about the one with the lowest clock.
+
+    stacklevel: 1 for the line that calls this function, 2 for the one that calls its caller.
+    """
+    every = list(held)
+    throttled = [it for it in every if it is not None and it.throttles]
+    if not throttled:
+        return
+    lowest = min(throttled, key=lambda it: it.mhz)
+    several = f" ({len(throttled)} of {len(every)} measurements, this the lowest clock)"
+    text = f"measured at {lowest}{several if len(every) > 1 else ''}"
+    warnings.warn(ThrottledWarning(text), stacklevel=stacklevel + 1)

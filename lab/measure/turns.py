@@ -1,0 +1,128 @@
+"""Times of calls that take turns on a GPU, over and over again.
+
+Power, temperature and the clock decide how fast tensor cores are, and all three drift. Calls that
+are timed one after the other are therefore timed on different GPUs, as it were. Here each turn is
+some 20 ms long, and in each of the rounds everybody has one: whatever drifts, drifts for all.
+
+A turn is a CUDA graph of as many calls, so that no host is slow in it. Where something cannot be
+captured in a graph it is called as often, and its time may be the host's. L2 is not flushed between
+the calls: who wants it cold lets the calls go through more memory than it holds.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from lab.measure.clocks import Watch
+from lab.measure.timing import CPU_CLOCK, TURNS_CLOCK, Timing, quantiles
+
+ROUNDS = 9
+SECONDS = 0.02  # of a turn, about
+MOST_CALLS = 500  # of a turn
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Player:
+    """Something that takes turns.
+
+    turn: all the calls of a turn.
+    calls: how many.
+    captured: whether they are one CUDA graph.
+    """
+
+    turn: Step
+    calls: int = 1
+    captured: bool = False
+
+
+def prepare(start: Callable[[], Step], device: torch.device) -> Player:
+    """Whoever is timed, ready for its turns.
+
+    start: returns the call that is timed. It runs on the stream on which that is captured, which a
+        backward pass needs, for its kernels run on the stream of its forward pass.
+
+    Raises what `start` and the first calls raise.
+    """
+    if device.type != "cuda":
+        step = start()
+        step()
+        return Player(step)
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        step = start()
+        step()
+        calls = _calls_of_a_turn(step)
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph, stream=stream):
+            for _ in range(calls):
+                step()
+    except Exception:  # what may not be captured says so in many ways
+        torch.cuda.synchronize(device)
+        return Player(_called_on(stream, step, calls), calls)
+    return Player(graph.replay, calls, captured=True)
+
+
+def take_turns(
+    players: dict[str, Player], device: torch.device, rounds: int = ROUNDS
+) -> tuple[dict[str, Timing], dict[str, Exception]]:
+    """The time of one call of each, and what those raised who failed in a turn.
+
+    Median and quartiles of the rounds, after one that does not count.
+    """
+    times: dict[str, list[float]] = {name: [] for name in players}
+    watches = {name: Watch(device) for name in players}
+    failures: dict[str, Exception] = {}
+    for _ in range(rounds + 1):
+        for name, player in players.items():
+            if name in failures:
+                continue
+            try:
+                with watches[name]:
+                    seconds = _seconds(player.turn, device)
+            except Exception as failure:
+                failures[name] = failure
+            else:
+                times[name].append(seconds / player.calls)
+    clock = TURNS_CLOCK if device.type == "cuda" else CPU_CLOCK
+    return {
+        name: Timing(*quantiles(taken[1:]), clock, watches[name].held)
+        for name, taken in times.items()
+        if name not in failures
+    }, failures
+
+
+def _calls_of_a_turn(step: Step) -> int:
+    """So many that they take SECONDS, by the quicker of two calls."""
+    seconds = min(_seconds(step, torch.device("cuda")) for _ in range(2))
+    return max(1, min(MOST_CALLS, round(SECONDS / max(seconds, 1e-6))))
+
+
+def _called_on(stream: torch.cuda.Stream, step: Step, calls: int) -> Step:
+    def turn() -> None:
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(calls):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+
+    return turn
+
+
+def _seconds(call: Step, device: torch.device) -> float:
+    if device.type != "cuda":
+        begun = time.perf_counter()
+        call()
+        return time.perf_counter() - begun
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    end.synchronize()
+    return 1e-3 * start.elapsed_time(end)

@@ -1,0 +1,124 @@
+"""PyTorch's own kernels for products, one backend at a time, by our ops' names and arguments.
+
+The reference takes several kernels for what they do in one, or leaves the choice to PyTorch.
+"""
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+def _cublaslt(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    act: str = "none",
+    scale: float = 1.0,
+) -> Tensor:
+    """A product with one of cuBLASLt's epilogues; its gelu is the approximation by tanh."""
+    if act in ("relu", "gelu") and bias is not None and residual is None and scale == 1:
+        return torch._addmm_activation(bias, x, w.mT, use_gelu=act == "gelu")
+    added = [t for t in (bias, residual) if t is not None]
+    if act == "none" and len(added) == 1:
+        return torch.addmm(added[0], x, w.mT, alpha=scale)
+    raise NotImplementedError("PyTorch has no epilogue of cuBLASLt for it")
+
+
+def _attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    scale: float | None = None,
+    *,
+    backend: SDPBackend | None = None,
+) -> Tensor:
+    """scaled_dot_product_attention by one backend, or by the one that PyTorch chooses."""
+    if window is not None or (causal and q.shape[-2] != k.shape[-2]):
+        raise NotImplementedError("scaled_dot_product_attention masks that by a tensor alone")
+    grouped = q.dim() > 2 and k.shape[-3] != q.shape[-3]
+    call = functools.partial(
+        functional.scaled_dot_product_attention,
+        *(q, k, v),
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=grouped,
+    )
+    if backend is None:
+        return call()
+    with sdpa_kernel(backend):
+        return call()
+
+
+def _decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float | None = None,
+    *,
+    backend: SDPBackend | None = None,
+) -> Tensor:
+    """One query for each sequence, which sees all of its cache."""
+    return _attention(q, k, v, scale=scale, backend=backend)
+
+
+@functools.lru_cache(maxsize=1)
+def _compiled_flex(*what: object) -> Callable[..., Tensor]:
+    """flex_attention, compiled for one `what`: torch.compile keeps eight shapes, and then none."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    torch.compiler.reset()
+    return torch.compile(flex_attention, dynamic=False)
+
+
+@functools.cache
+def _causal_blocks(rows: int, keys: int, device: torch.device) -> object:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def sees(batch: Tensor, head: Tensor, row: Tensor, key: Tensor) -> Tensor:
+        return row + keys - rows >= key
+
+    return create_block_mask(sees, None, None, rows, keys, device=device)
+
+
+def _flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """flex_attention, compiled; its mask is made once for each size, outside of the time."""
+    if window is not None:
+        raise NotImplementedError("no mask of a window is written for flex_attention here")
+    mask = _causal_blocks(q.shape[-2], k.shape[-2], q.device) if causal else None
+    flex = _compiled_flex(q.shape, k.shape, q.dtype, causal, q.requires_grad)
+    grouped = k.shape[-3] != q.shape[-3]
+    return flex(q, k, v, block_mask=mask, scale=scale, enable_gqa=grouped)
+
+
+# What people call in PyTorch where the reference is a formula.
+CHOSEN: dict[str, Callable[..., Tensor]] = {"attention": _attention, "attention_decode": _decode}
+
+_SDPA = {
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+
+# By the rival's name, and then by the op's.
+BACKENDS: dict[str, dict[str, Callable[..., Tensor]]] = {
+    "cublaslt": {"matmul": _cublaslt},
+    **{
+        name: {op: functools.partial(function, backend=backend) for op, function in CHOSEN.items()}
+        for name, backend in _SDPA.items()
+    },
+    "flex": {"attention": _flex},
+}

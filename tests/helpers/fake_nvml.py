@@ -1,0 +1,48 @@
+"""A GPU whose clock and power a test decides, as NVIDIA's management library would tell of it."""
+
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from lab.measure import nvml
+
+SOURCE = Path(__file__).with_name("fake_nvml.cpp")
+UUID = "9c6e3e52-01f9-4ae1-b5d7-6c8f8e0d3a11"
+BUSY = {"MHZ": 1410, "HIGHEST_MHZ": 1980, "MILLIWATTS": 698_000, "HIGHEST_MILLIWATTS": 700_000}
+POWER_CAP, IDLE = nvml.Reason.SW_POWER_CAP.value, nvml.Reason.GPU_IDLE.value
+
+
+def build(folder: Path, *flags: str) -> Path:
+    """The library that stands in for NVML."""
+    library = folder / "-".join(["libfake", *flags, "nvml.so"])
+    compiler = os.environ.get("CXX", "c++")
+    command = [compiler, "-shared", "-fPIC", *flags, str(SOURCE), "-o", str(library)]
+    subprocess.run(command, check=True)
+    return library
+
+
+class FakeNvml:
+    """Makes the lab ask `library`, and PyTorch have a GPU of this UUID."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
+        self._patch = monkeypatch
+        for name in list(os.environ):
+            if name.startswith("FAKE_"):
+                monkeypatch.delenv(name)
+        monkeypatch.setattr(nvml, "LIBRARY", str(library))
+        monkeypatch.setattr(
+            torch.cuda, "get_device_properties", lambda device=None: SimpleNamespace(uuid=UUID)
+        )
+        self.says(UUID=f"GPU-{UUID}", REASONS=POWER_CAP, **BUSY)
+
+    def says(self, **values: object) -> None:
+        """What it tells from now on: UUID, MHZ, HIGHEST_MHZ, .., REASONS; None is nothing."""
+        for name, value in values.items():
+            if value is None:
+                self._patch.delenv(f"FAKE_{name}", raising=False)
+            else:
+                self._patch.setenv(f"FAKE_{name}", str(value))

@@ -1,0 +1,420 @@
+"""make bench's products: what is measured, how calls take turns, and what is written of it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas
+import pytest
+import torch
+
+import jitload
+import lab.bench.__main__ as command
+from lab import rivals
+from lab.bench import in_turns, products, report
+from lab.bench.in_turns import measure_product
+from lab.bench.product_tables import product_score
+from lab.bench.table import CELL, join, read
+from lab.measure import arguments, turns
+from lab.measure.timing import TURNS_CLOCK
+from lab.rivals.implementation import Implementation
+
+DEVICE = jitload.device()
+CONDITIONS = {
+    "run": "2030-01-02 03:04",
+    "device": "NVIDIA H200",
+    "driver": "580.1",
+    "cuda": "13.0",
+    "torch": "2.11.0",
+    "triton": "3.6.0",
+    "copy_gb_per_s": 4000.0,
+}
+TINY = {
+    "matmul": products.matmul(torch.float32, "fused", 4, 8, 16, bias=True, act="swiglu"),
+    "attention": products.attention(torch.float32, "backward", 1, 2, 8, 8, causal=True),
+    "rope": products.rope(torch.float32, "backward", 1, 8, 8, heads=2, kv_heads=1),
+    "attention_decode": products.decode(torch.float32, 2, 16, 8, heads=2, kv_heads=1),
+}
+each_op = pytest.mark.parametrize("name", TINY)
+
+
+# ---- what is measured
+
+
+def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
+    todo = list(products.products(products.NAMES))
+    kinds = Counter((it.name, it.kind, it.direction) for it in todo)
+    assert kinds == {
+        ("matmul", "cube", "forward"): 3,
+        ("matmul", "model", "forward"): 12,
+        ("matmul", "fused", "forward"): 14,
+        ("matmul", "few rows", "forward"): 9,
+        **{
+            ("attention", kind, direction): 12
+            for kind in ("causal", "full")
+            for direction in ("forward", "backward")
+        },
+        ("rope", "halves", "forward"): 2,
+        ("rope", "halves", "backward"): 2,
+        ("attention_decode", "one query", "forward"): 6,
+    }
+    keys = {tuple((it.columns() | {"clock": TURNS_CLOCK})[name] for name in CELL) for it in todo}
+    assert len(keys) == len(todo) == len({str(it) for it in todo})
+    assert {it.rows for it in todo if it.name == "attention"} == {512 << i for i in range(6)}
+    assert str(todo[0]) == "matmul, cube forward 4096 x 4096, units=4096"
+
+
+def test_operations_are_those_of_the_products_alone():
+    cube, *_ = products.products(["matmul"])
+    assert cube.operations == 2 * 4096**3
+    full = products.attention(torch.bfloat16, "forward", 2, 3, 32, 64, causal=False)
+    causal = products.attention(torch.bfloat16, "backward", 2, 3, 32, 64, causal=True)
+    assert full.operations == 2 * 2 * 2 * 3 * 32 * 32 * 64
+    assert causal.operations == 2.5 * full.operations / 2
+    assert products.decode(torch.bfloat16, 1, 32, 64).operations == 0
+
+
+@each_op
+def test_everybody_gets_the_same_tensors_and_ours_agrees(name, monkeypatch):
+    monkeypatch.setattr(in_turns, "rivals_of", lambda product: ["eager"])
+    ours, eager = measure_product(TINY[name], CONDITIONS, rounds=2)
+    assert "failure" not in eager
+    for line in (ours, eager):
+        assert line["time_us"] > 0
+        assert line["op"] == name
+        assert line["bytes"] > 0
+        assert line["turn"] == ("graph" if DEVICE.type == "cuda" else "calls")
+        assert line["device"] == "NVIDIA H200"
+    assert ours["version"].split()[0] == arguments.all_versions(TINY[name].op)[-1]
+
+
+def test_bytes_of_rope_backward_leave_out_what_it_need_not_read():
+    rope = TINY["rope"]
+    (case,) = rope.cases()
+    gradients, tables = 1 * 8 * 4 * 8, 2 * 8 * 4
+    assert sum(t.numel() for t in rope.reads(case)) == gradients + tables
+
+
+def test_few_rows_and_caches_are_cold_and_large_products_are_not():
+    cold = {(it.name, it.kind) for it in products.products(products.NAMES) if it.cold}
+    assert cold == {
+        ("matmul", "few rows"),
+        ("rope", "halves"),
+        ("attention_decode", "one query"),
+    }
+
+
+def test_cold_calls_go_through_several_sets_of_tensors(monkeypatch):
+    few = products.matmul(torch.float32, "few rows", 1, 8, 16)
+    cases = [few._case(seed) for seed in range(3)]
+    monkeypatch.setattr(products.Product, "cases", lambda self: cases)
+    seen = []
+
+    def watched(op):
+        def function(x, w):
+            seen.append(w.data_ptr())
+            return op.function(x, w)
+
+        return Implementation("watched", function)
+
+    monkeypatch.setitem(rivals.RIVALS, "watched", watched)
+    monkeypatch.setattr(in_turns, "rivals_of", lambda product: ["watched"])
+    _, line = measure_product(few, CONDITIONS, rounds=5)
+    assert "failure" not in line
+    weights = [case.inputs["w"].data_ptr() for case in cases]
+    assert seen[-6:] == (weights * 4)[(len(seen) - 6 - 3) % 3 :][:6]
+
+
+# ---- rivals that fail
+
+
+def test_a_rival_that_fails_does_not_lose_the_others(monkeypatch):
+    calls = Counter()
+
+    def rival(name, function):
+        monkeypatch.setitem(rivals.RIVALS, name, lambda op: Implementation(name, function))
+
+    def fails_later(q, k, v):
+        calls["later"] += 1
+        if calls["later"] > 3:
+            raise RuntimeError("out of luck\nand more")
+        return in_turns.rivals.RIVALS["eager"](products.OPS["attention_decode"]).function(q, k, v)
+
+    def fails(q, k, v):
+        raise NotImplementedError("no such kernel")
+
+    def no_library(op):
+        raise ModuleNotFoundError("rival absent: pip install absent")
+
+    rival("at once", fails)
+    rival("wrong", lambda q, k, v: q + 100)
+    rival("later", fails_later)
+    monkeypatch.setitem(rivals.RIVALS, "absent", no_library)
+    labels = ["at once", "wrong", "later", "absent", "eager"]
+    monkeypatch.setattr(in_turns, "rivals_of", lambda product: labels)
+    lines = measure_product(TINY["attention_decode"], CONDITIONS, rounds=3)
+    failures = {line["implementation"]: line.get("failure") for line in lines}
+    assert failures == {
+        "ours": None,
+        "at once": "NotImplementedError: no such kernel",
+        "wrong": "ArithmeticError: its results are not ours",
+        "later": "RuntimeError: out of luck",
+        "absent": "ModuleNotFoundError: rival absent: pip install absent",
+        "eager": None,
+    }
+    assert all("time_us" not in line for line in lines if "failure" in line)
+
+
+def test_what_ours_raises_is_no_rivals_failure(monkeypatch):
+    def broken(op, version):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(in_turns, "ours", broken)
+    with pytest.raises(ZeroDivisionError):
+        measure_product(TINY["matmul"], CONDITIONS, rounds=1)
+
+
+# ---- turns
+
+
+def test_calls_take_turns_and_the_first_round_does_not_count():
+    order = []
+    players = {name: turns.Player(lambda name=name: order.append(name), calls=4) for name in "abc"}
+    times, failures = turns.take_turns(players, torch.device("cpu"), rounds=2)
+    assert order == list("abcabcabc")
+    assert not failures
+    assert {timing.clock for timing in times.values()} == {"CPU"}
+    assert all(timing.median >= 0 for timing in times.values())
+
+
+def test_a_time_is_of_one_call_and_not_of_a_turn(monkeypatch):
+    monkeypatch.setattr(turns, "_seconds", lambda turn, device: turn())
+    seconds = iter([1000.0, 8.0, 12.0, 16.0])
+    players = {"a": turns.Player(lambda: next(seconds), calls=4)}
+    times, _ = turns.take_turns(players, torch.device("cpu"), rounds=3)
+    timing = times["a"]
+    assert (timing.median, timing.lower, timing.upper) == (3.0, 2.5, 3.5)
+
+
+def test_who_fails_in_a_turn_has_no_further_one():
+    calls = Counter()
+
+    def fails():
+        calls["fails"] += 1
+        raise ValueError("no")
+
+    players = {"good": turns.Player(lambda: None), "bad": turns.Player(fails)}
+    times, failures = turns.take_turns(players, torch.device("cpu"), rounds=3)
+    assert list(times) == ["good"]
+    assert str(failures["bad"]) == "no"
+    assert calls["fails"] == 1
+
+
+class FakeStream:
+    def __init__(self, device=None) -> None:
+        pass
+
+    def wait_stream(self, stream) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+class FakeEvent:
+    """An event of a GPU on which only `GPU.step` takes time."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.milliseconds = GPU.milliseconds
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        return end.milliseconds - self.milliseconds
+
+
+class FakeGraph:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def replay(self) -> None:
+        GPU.milliseconds += 2.0 * self.calls
+
+
+class GPU:
+    """Calls of 2 ms, and a graph that counts those made while it captures."""
+
+    milliseconds = 0.0
+    capturing: FakeGraph | None = None
+
+    @staticmethod
+    def step() -> None:
+        if GPU.capturing:
+            GPU.capturing.calls += 1
+        else:
+            GPU.milliseconds += 2.0
+
+    @staticmethod
+    @contextmanager
+    def graph(graph: FakeGraph, stream: FakeStream) -> Iterator[None]:
+        GPU.capturing = graph
+        try:
+            yield
+        finally:
+            GPU.capturing = None
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    fakes = {"Stream": FakeStream, "Event": FakeEvent, "CUDAGraph": FakeGraph, "graph": GPU.graph}
+    fakes |= {"current_stream": FakeStream, "stream": nullcontext, "synchronize": lambda it: None}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(turns, "Watch", lambda device: nullcontext_with_held())
+    return torch.device("cuda")
+
+
+def nullcontext_with_held() -> nullcontext:
+    watch = nullcontext()
+    watch.held = None
+    return watch
+
+
+def test_on_a_gpu_a_turn_is_a_graph_of_as_many_calls_as_take_20_ms(gpu):
+    player = turns.prepare(lambda: GPU.step, gpu)
+    assert (player.calls, player.captured) == (10, True)
+    times, _ = turns.take_turns({"a": player}, gpu, rounds=3)
+    assert times["a"].median == pytest.approx(2e-3)
+    assert times["a"].clock == TURNS_CLOCK
+
+
+def test_what_cannot_be_captured_is_called_as_often(gpu):
+    def step() -> None:
+        if GPU.capturing:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        GPU.step()
+
+    player = turns.prepare(lambda: step, gpu)
+    assert (player.calls, player.captured) == (10, False)
+    times, _ = turns.take_turns({"a": player}, gpu, rounds=3)
+    assert times["a"].median == pytest.approx(2e-3)
+
+
+# ---- what is chosen
+
+
+def asked(**changes) -> SimpleNamespace:
+    every = {"ops": ["relu", "matmul", "rope"], "dtypes": ["bfloat16"], "cols": [1024]}
+    return SimpleNamespace(**every | {"no_host": True, "match": ""} | changes)
+
+
+def test_products_are_chosen_by_op_and_by_text():
+    todo = command.chosen(asked())
+    assert list(dict.fromkeys(cell.name for cell in todo)) == ["relu", "matmul", "rope"]
+    few = command.chosen(asked(match="few rows"))
+    assert {cell.kind for cell in few} == {"few rows"}
+    assert {cell.name for cell in command.chosen(asked(dtypes=["float32"]))} == {"relu"}
+    assert {cell.name for cell in command.chosen(asked(ops=["relu"]))} == {"relu"}
+
+
+# ---- what is written
+
+
+def lines(names=products.NAMES, **changes) -> list[dict]:
+    """What a run would bring home: ours level with the best rival, and throttled."""
+    found = []
+    for product in products.products(list(names)):
+        for label, time_us in {"ours": 100.0, "eager": 99.0, "quack": 150.0}.items():
+            line = product.columns() | {"implementation": label, "clock": TURNS_CLOCK}
+            line |= {"time_us": time_us, "bytes": 10**8, "percent_of_copy": 2500 / time_us}
+            if product.operations:
+                line |= {"operations": product.operations, "tflops": 60000 / time_us}
+            line |= {"mhz": 1410.0, "throttled": "the power cap"}
+            line["turn"] = "calls" if label == "quack" else "graph"
+            found.append(line | CONDITIONS | changes)
+    return found
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    (tmp_path / "README.md").write_text(f"before\n{report.BEGIN}\n{report.END}\nafter\n")
+    return tmp_path / "docs" / "bench.csv"
+
+
+def test_a_run_of_products_alone_has_its_page(csv):
+    join(csv, lines())
+    assert len(read(csv)) == len(lines())
+    report.write(csv)
+    page = csv.with_suffix(".md").read_text()
+    assert "\n## Products, in turns\n" in page
+    for heading in ("matmul, forward", "attention, backward", "rope, forward"):
+        assert f"\n### {heading}\n" in page
+    assert page.index("### attention, forward") < page.index("### attention_decode, forward")
+    assert (
+        "| 4096 x 4096 | cube | units=4096 | 600 TFLOPS | **99.0% (eager)** |"
+        " 1410 MHz, the power cap | eager 606, quack 400 by calls |"
+    ) in page
+    assert "| 1 x 4096 | few rows | units=4096 | 25% of a copy | **99.0% (eager)** |" in page
+    readme = (csv.parent.parent / "README.md").read_text()
+    assert "matmul 99% (at the lowest 99%, 38 shapes); attention 99%" in readme
+
+
+def test_a_lost_product_is_not_bold_and_a_failure_is_told(csv):
+    told = lines(["rope"])
+    for line in told:
+        if line["implementation"] == "eager":
+            line["time_us"] = 50.0
+        if line["implementation"] == "quack":
+            line |= {"time_us": float("nan"), "failure": "RuntimeError: no"}
+        line["mhz"] = float("nan")
+        line["throttled"] = ""
+    join(csv, told)
+    report.write(csv)
+    page = csv.with_suffix(".md").read_text()
+    row = "| batch=4, heads=32, kv_heads=8 | 25% of a copy | 50.0% (eager) |  | eager 25% |"
+    assert row in page
+    assert "- quack, rope, 4 cells: RuntimeError: no" in page
+
+
+def test_products_stand_beside_the_other_ops_and_out_of_their_score(csv):
+    join(csv, lines(["rope"]))
+    before = report.newest(read(csv))
+    relu = {"op": "relu", "options": "", "direction": "forward", "dtype": "bfloat16"}
+    relu |= {"cols": 1024, "rows": 4, "clock": "GPU, cold L2", "percent_of_copy": 98.0}
+    join(
+        csv,
+        [
+            relu | {"implementation": name, "time_us": 10.0, "gb_per_s": 4000.0} | CONDITIONS
+            for name in ("ours", "eager")
+        ],
+    )
+    report.write(csv)
+    page = csv.with_suffix(".md").read_text()
+    assert "Of 1 cells 0 are won by more than 2%, 1 level, 0 lost." in page
+    assert "### rope, forward" in page
+    after = report.newest(read(csv))
+    pandas.testing.assert_frame_equal(
+        after[after["op"] == "rope"].reset_index(drop=True),
+        before.reset_index(drop=True),
+        check_dtype=False,
+    )
+
+
+def test_a_second_run_is_told_in_a_column(csv):
+    join(csv, lines(["rope"]))
+    join(csv, lines(["attention_decode"], run="2030-01-03 00:00"))
+    report.write(csv)
+    page = csv.with_suffix(".md").read_text()
+    assert "| rivals | run |" in page
+    assert "UTC, copy 4000 GB/s. Of products." in page
+
+
+def test_without_a_rivals_time_there_is_no_score():
+    table = pandas.DataFrame(lines(["rope"]))
+    assert product_score(table[table["implementation"] == "ours"]).startswith("Of products there")

@@ -1,0 +1,292 @@
+"""Other people's kernels under our ops' names: layouts, options, and what they have not.
+
+Libraries that need a GPU are stood in for by modules that compute the same in plain PyTorch, in the
+layouts that the libraries' documentation gives.
+"""
+
+import importlib
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import reference
+from lab import rivals
+from lab.figure import drawing
+from lab.rivals import backends
+
+OPS = {**reference.OPS, "attention_decode": reference.Op("attention_decode", lambda: None, {})}
+X, W, BIAS, RESIDUAL = (torch.randn(shape) for shape in ((6, 16), (8, 16), (8,), (6, 8)))
+MASKS = ({}, {"causal": True}, {"causal": True, "scale": 0.5})
+
+
+def heads(batch: int, count: int, tokens: int, cols: int = 8) -> Tensor:
+    return torch.randn(batch, count, tokens, cols)
+
+
+Q, K, V = heads(2, 4, 16), heads(2, 4, 16), heads(2, 4, 16)
+ONE, CACHE_K, CACHE_V = heads(2, 4, 1), heads(2, 2, 16), heads(2, 2, 16)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> Tensor:
+    """What flash-attn computes, in its layout: [batch, tokens, heads, cols]."""
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    return reference.attention(q, k, v, causal=causal, scale=scale).transpose(1, 2).contiguous()
+
+
+def flash(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1)):
+    assert window_size == (-1, -1)
+    return attention(q, k, v, causal, softmax_scale)
+
+
+def with_cache(q, k_cache, v_cache, k=None, v=None, softmax_scale=None, causal=False):
+    assert k is None
+    return attention(q, k_cache, v_cache, causal, softmax_scale)
+
+
+def with_statistics(function):
+    return lambda *given, **options: (function(*given, **options), None)
+
+
+def bf16_gemm_nt(a: Tensor, b: Tensor, d: Tensor) -> None:
+    d.copy_(a @ b.mT)
+
+
+def gemm(A: Tensor, B: Tensor, bias: Tensor | None = None) -> Tensor:
+    assert A.shape[1] == B.shape[0]
+    return A @ B if bias is None else A @ B + bias
+
+
+def gemm_act(A, B, bias=None, activation=None, store_preact=True):
+    assert (activation, store_preact) == ("relu", False)
+    return None, functional.relu(gemm(A, B, bias))
+
+
+class LigerRopeFunction:
+    """Rotates q and k [batch, heads, tokens, cols], by tables of [1, tokens, ..]."""
+
+    @staticmethod
+    def apply(q, k, cos, sin):
+        assert cos.shape[0] == 1
+
+        def rotated(x: Tensor) -> Tensor:
+            a, b = x.chunk(2, -1)
+            return torch.cat((a * cos[0] - b * sin[0], b * cos[0] + a * sin[0]), -1)
+
+        return rotated(q), rotated(k), cos, sin
+
+
+MODULES = {
+    "deep_gemm": {"deep_gemm": {"bf16_gemm_nt": bf16_gemm_nt}},
+    "flash_attn": {"flash_attn": {"flash_attn_func": flash, "flash_attn_with_kvcache": with_cache}},
+    "flash_attn_3": {
+        "flash_attn_interface": {
+            "flash_attn_func": with_statistics(flash),
+            "flash_attn_with_kvcache": with_cache,
+        }
+    },
+    "quack": {
+        "quack": {},
+        "quack.rmsnorm": {},
+        "quack.gemm_interface": {
+            "gemm": gemm,
+            "gemm_act": gemm_act,
+            "gemm_add": lambda A, B, C: A @ B + C,
+        },
+    },
+    "liger": {"liger_kernel": {"ops": SimpleNamespace(LigerRopeFunction=LigerRopeFunction)}},
+}
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """Puts a library of MODULES in the place of the real one, and returns its file here."""
+
+    def installed(name: str) -> ModuleType:
+        for module, content in MODULES[name].items():
+            made = ModuleType(module)
+            made.__spec__ = importlib.machinery.ModuleSpec(module, None)
+            vars(made).update(content)
+            monkeypatch.setitem(sys.modules, module, made)
+        monkeypatch.delitem(sys.modules, f"lab.rivals.{name}", raising=False)
+        monkeypatch.delattr(rivals, name, raising=False)
+        return importlib.import_module(f"lab.rivals.{name}")
+
+    yield installed
+    for name in MODULES:  # what was imported here knows the stand-ins
+        sys.modules.pop(f"lab.rivals.{name}", None)
+
+
+def same(result: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+
+
+# ---- libraries
+
+
+@pytest.mark.parametrize("name", ["flash_attn", "flash_attn_3"])
+@pytest.mark.parametrize("options", MASKS, ids=str)
+def test_flash_attn_gets_its_own_layout(library, name, options):
+    same(library(name).attention(Q, K, V, **options), reference.attention(Q, K, V, **options))
+
+
+@pytest.mark.parametrize("name", ["flash_attn", "flash_attn_3"])
+def test_flash_attn_decodes_from_a_cache(library, name):
+    result = library(name).attention_decode(ONE, CACHE_K, CACHE_V)
+    same(result, reference.attention_decode(ONE, CACHE_K, CACHE_V))
+
+
+def test_deep_gemm_multiplies_and_fuses_nothing(library):
+    module = library("deep_gemm")
+    same(module.matmul(X, W), X @ W.T)
+    for fused in ({"bias": BIAS}, {"residual": RESIDUAL}, {"act": "relu"}, {"scale": 2.0}):
+        with pytest.raises(NotImplementedError, match="DeepGEMM"):
+            module.matmul(X, W, **fused)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [{}, {"bias": BIAS}, {"residual": RESIDUAL}, {"bias": BIAS, "act": "relu"}],
+    ids=["nothing", "bias", "residual", "relu"],
+)
+def test_quack_multiplies(library, ends):
+    same(library("quack").matmul(X, W, **ends), reference.matmul(X, W, **ends))
+
+
+def test_quack_says_what_it_has_not(library):
+    with pytest.raises(NotImplementedError, match="quack"):
+        library("quack").matmul(X, W, BIAS, act="silu")
+
+
+def test_liger_rotates_what_is_split(library):
+    qkv, tables = torch.randn(2, 16, (4 + 2 * 2) * 8), torch.randn(2, 16, 4)
+    results = library("liger").rope(qkv, *tables, heads=4, kv_heads=2)
+    for result, expected in zip(
+        results, reference.rope(qkv, *tables, heads=4, kv_heads=2), strict=True
+    ):
+        same(result, expected)
+    with pytest.raises(NotImplementedError, match="pairs of Llama"):
+        library("liger").rope(qkv, *tables, interleaved=True)
+
+
+def test_a_library_that_is_there_is_a_rival_of_what_it_has(library):
+    library("flash_attn")
+    assert "flash_attn" in rivals.rivals_of(OPS["attention"])
+    assert "flash_attn" not in rivals.rivals_of(OPS["matmul"])
+    rival = rivals.RIVALS["flash_attn"](OPS["attention"])
+    same(rival.function(Q, K, V), reference.attention(Q, K, V))
+
+
+def test_a_library_that_cannot_be_imported_is_asked_and_says_why(library, monkeypatch):
+    library("deep_gemm")
+
+    def broken(name: str) -> dict:
+        raise ImportError("undefined symbol: of another release of torch")
+
+    monkeypatch.setattr(rivals, "_functions", broken)
+    assert "deep_gemm" in rivals.rivals_of(OPS["matmul"])
+    with pytest.raises(ImportError, match="undefined symbol"):
+        rivals.RIVALS["deep_gemm"](OPS["matmul"])
+
+
+# ---- PyTorch's own kernels
+
+
+def test_each_backend_is_a_rival_of_its_ops():
+    assert rivals.rivals_of(OPS["matmul"])[:3] == ["eager", "compile", "cublaslt"]
+    names = ["eager", "compile", "cudnn", "flash", "efficient", "flex"]
+    assert rivals.rivals_of(OPS["attention"])[:6] == names
+    assert rivals.rivals_of(OPS["attention_decode"])[2:5] == ["cudnn", "flash", "efficient"]
+    with pytest.raises(ValueError, match="rival flex: PyTorch has no matmul there; it has atten"):
+        rivals.RIVALS["flex"](OPS["matmul"])
+
+
+def test_every_rival_has_its_look_and_no_two_of_an_op_the_same():
+    for op in OPS.values():
+        names = [name for name in rivals.RIVALS if _has(name, op.name)]
+        looks = [tuple(drawing.look(name, ["best"]).values()) for name in names]
+        assert len(set(looks)) == len(looks)
+
+
+def _has(name: str, op: str) -> bool:
+    known = {
+        "liger": ("layer_norm", "rms_norm", "softmax", "swiglu", "cross_entropy", "rope"),
+        "quack": ("rms_norm", "softmax", "cross_entropy", "matmul"),
+        "deep_gemm": ("matmul",),
+        "flash_attn": ("attention", "attention_decode"),
+        "flash_attn_3": ("attention", "attention_decode"),
+    } | {backend: tuple(ops) for backend, ops in backends.BACKENDS.items()}
+    return op in known.get(name, (op,))
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"bias": BIAS},
+        {"residual": RESIDUAL, "scale": 0.5},
+        {"bias": BIAS, "act": "relu"},
+        {"bias": BIAS, "act": "gelu"},
+    ],
+    ids=["bias", "residual", "relu", "gelu"],
+)
+def test_cublaslt_has_these_ends(ends):
+    result = rivals.RIVALS["cublaslt"](OPS["matmul"]).function(X, W, **ends)
+    expected = reference.matmul(X, W, **ends)
+    torch.testing.assert_close(result, expected, rtol=1e-3, atol=2e-3)  # gelu by tanh
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [{}, {"bias": BIAS, "act": "silu"}, {"bias": BIAS, "residual": RESIDUAL}],
+    ids=["nothing", "silu", "residual"],
+)
+def test_cublaslt_says_what_it_has_not(ends):
+    with pytest.raises(NotImplementedError, match="no epilogue"):
+        rivals.RIVALS["cublaslt"](OPS["matmul"]).function(X, W, **ends)
+
+
+@pytest.mark.parametrize("options", MASKS, ids=str)
+def test_what_people_call_for_attention_is_attention(options):
+    result = backends.CHOSEN["attention"](Q, K, V, **options)
+    same(result, reference.attention(Q, K, V, **options))
+    flash = rivals.RIVALS["flash"](OPS["attention"]).function(Q, K, V, **options)
+    same(flash, reference.attention(Q, K, V, **options))
+
+
+def test_what_people_call_for_decoding_is_decoding():
+    result = backends.CHOSEN["attention_decode"](ONE, CACHE_K, CACHE_V)
+    same(result, reference.attention_decode(ONE, CACHE_K, CACHE_V))
+
+
+def test_masks_that_only_a_tensor_could_say_are_refused():
+    with pytest.raises(NotImplementedError, match="by a tensor alone"):
+        backends.CHOSEN["attention"](Q, K, V, window=(2, 0))
+    with pytest.raises(NotImplementedError, match="by a tensor alone"):
+        backends.CHOSEN["attention"](Q[..., :4, :], K, V, causal=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile")
+@pytest.mark.parametrize("options", MASKS, ids=str)
+def test_flex_attention_sees_what_ours_sees(options, monkeypatch):
+    from torch.nn.attention.flex_attention import flex_attention
+
+    monkeypatch.setattr(backends, "_compiled_flex", lambda *what: flex_attention)
+    flex = rivals.RIVALS["flex"](OPS["attention"]).function
+    same(flex(Q, K, V, **options), reference.attention(Q, K, V, **options))
+    few = Q[..., 4:8, :]
+    same(flex(few, K, V, **options), reference.attention(few, K, V, **options))
+    grouped = K[:, :2], V[:, :2]
+    same(flex(Q, *grouped, **options), reference.attention(Q, *grouped, **options))
+
+
+def test_flex_attention_is_compiled_for_one_shape_at_a_time(monkeypatch):
+    resets = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(None))
+    backends._compiled_flex.cache_clear()
+    for shape in ((2, 4), (2, 4), (4, 2), (2, 4)):
+        backends._compiled_flex(shape)
+    assert len(resets) == 3
+    backends._compiled_flex.cache_clear()

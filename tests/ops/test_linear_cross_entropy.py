@@ -1,0 +1,284 @@
+"""linear_cross_entropy's own: its memory, chunks and their edges, options, targets out of range."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from op_cases import (
+    DEVICE,
+    Case,
+    assert_as_good_as_pytorch,
+    assert_close_to_pytorch,
+    outcome,
+)
+from torch import Tensor
+
+import lab
+import reference
+from kernels.linear_cross_entropy import VERSIONS, linear_cross_entropy
+
+OP = reference.OPS["linear_cross_entropy"]
+LEAST = 128  # classes of a chunk, see linear_cross_entropy.cpp
+MANY = 16 * LEAST  # from here on a chunk has more
+each_version = pytest.mark.parametrize("version", VERSIONS)
+on_gpu = pytest.mark.skipif(DEVICE.type != "cuda", reason="the simulator has no graphs")
+
+
+def case(version: str = VERSIONS[-1], **options: object) -> Case:
+    return Case(OP, version, options)
+
+
+def drawn(
+    rows: int, classes: int, cols: int = 8, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> dict[str, Tensor]:
+    return OP.inputs(rows, cols, dtype, DEVICE, seed, classes=classes)
+
+
+# ---- options, against torch.nn.functional
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@each_version
+def test_options(version: str, reduction: str):
+    inputs = drawn(9, LEAST + 5, 16)
+    for smoothing, ignored in itertools.product((0.0, 0.1, 1.0), (-100, int(inputs["target"][2]))):
+        options = {"label_smoothing": smoothing, "ignore_index": ignored}
+        assert_close_to_pytorch(case(version, reduction=reduction, **options), inputs)
+
+
+def test_it_is_the_loss_of_a_linear_layer():
+    linear = torch.nn.Linear(40, 24, device=DEVICE)
+    x = torch.randn(2, 5, 40, device=DEVICE, requires_grad=True)
+    target = torch.randint(24, (2, 5), device=DEVICE)
+    leaves = x, linear.weight, linear.bias
+    ours = linear_cross_entropy(x, linear.weight, target, linear.bias)
+    theirs = torch.nn.functional.cross_entropy(linear(x).flatten(0, -2), target.flatten())
+    torch.testing.assert_close(ours, theirs)
+    for got, want in zip(*(torch.autograd.grad(y, leaves) for y in (ours, theirs)), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@each_version
+def test_all_rows_ignored(version: str):
+    inputs = drawn(4, LEAST + 8) | {"target": torch.full((4,), -100, device=DEVICE)}
+    for reduction in ("none", "mean", "sum"):
+        each = case(version, reduction=reduction)
+        got, want = outcome(each.ours, inputs), outcome(each.theirs, inputs)
+        for name in want:
+            torch.testing.assert_close(got[name], want[name], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reduction": "max"}, "reduction is 'max'; wanted is one of none, mean, sum"),
+        ({"label_smoothing": 1.5}, "label_smoothing is 1.5; wanted is a number from 0 to 1"),
+        ({"ignore_index": 1.5}, "ignore_index is 1.5; wanted is an int from"),
+    ],
+)
+def test_options_that_there_are_not(options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        linear_cross_entropy(**drawn(3, 8), **options)
+
+
+@pytest.mark.parametrize("shape", [(21,), (21, 9), (2, 21, 8)], ids=str)
+def test_w_that_does_not_fit(shape: tuple[int, ...]):
+    inputs = drawn(3, 21) | {"w": torch.zeros(shape, device=DEVICE)}
+    message = r"^w has shape \(.*\), but x has shape \(3, 8\); wanted is \(classes, 8\)$"
+    with pytest.raises(RuntimeError, match=message):
+        linear_cross_entropy(**inputs)
+
+
+# ---- targets out of range
+
+
+@each_version
+def test_a_target_out_of_range_is_named(version: str):
+    inputs = drawn(6, LEAST + 8)
+    for bad in (-1, LEAST + 8, 2**40):
+        inputs["target"][4] = bad
+        message = (
+            rf"^target\[4\] is {bad}; wanted is a class from 0 to {LEAST + 7}, or ignore_index"
+        )
+        with pytest.raises(RuntimeError, match=message):
+            linear_cross_entropy(**inputs, version=version)
+        linear_cross_entropy(**inputs, ignore_index=bad, version=version)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@each_version
+def test_unchecked_it_makes_nan_of_its_row(version: str, reduction: str):
+    """And of all rows of w, for each of which every row of x has a part."""
+    inputs = drawn(5, LEAST + 8)
+    want = linear_cross_entropy(**inputs, reduction="none", version=version)
+    inputs["target"][1], inputs["target"][3] = LEAST + 8, -1
+
+    def unchecked(**given: Tensor) -> Tensor:
+        return linear_cross_entropy(**given, reduction=reduction, check=False, version=version)
+
+    got = outcome(unchecked, inputs)
+    bad = torch.tensor([False, True, False, True, False], device=DEVICE)
+    assert torch.equal(got["dx"].isnan(), bad[:, None].expand(got["dx"].shape))
+    assert got["dw"].isnan().all()
+    if reduction == "mean":
+        assert got["y"].isnan()
+    else:
+        assert torch.equal(got["y"].isnan(), bad)
+        assert torch.equal(got["y"][~bad], want[~bad])
+
+
+@on_gpu
+@pytest.mark.gpu
+def test_in_a_cuda_graph():
+    """Forward and backward; nothing is checked there."""
+    inputs = drawn(32, MANY, 64, torch.bfloat16)
+    want = outcome(linear_cross_entropy, inputs)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = outcome(linear_cross_entropy, inputs)
+    graph.replay()
+    for name in want:
+        assert torch.equal(got[name], want[name]), name
+
+
+# ---- chunks
+
+
+# Fewer classes than a chunk has, whole chunks, and classes left over from a multiple of 8.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "classes", [1, 7, LEAST - 1, LEAST, LEAST + 1, 2 * LEAST, 2 * LEAST + 7, MANY + 9]
+)
+def test_edges_of_chunks(classes: int, dtype: torch.dtype):
+    """Where targets are the first and the last class of a chunk, and of all."""
+    inputs = drawn(11, classes, 16, dtype)
+    edges = (0, LEAST - 1, LEAST, 2 * LEAST - 1, classes - 8, classes - 1)
+    inputs["target"][: len(edges)] = torch.tensor([min(max(e, 0), classes - 1) for e in edges])
+    assert_close_to_pytorch(case(reduction="none", label_smoothing=0.1), inputs)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+@pytest.mark.parametrize(
+    "rows", [pytest.param(64, id="64"), pytest.param(513, id="513", marks=pytest.mark.slow)]
+)
+def test_error_of_the_sums_of_chunks(rows: int, dtype: torch.dtype):
+    """The error is about PyTorch's, which adds up dx in one product and rounds it once."""
+    for classes in (3 * LEAST, MANY + 9):
+        each = case(reduction="none", label_smoothing=0.1)
+        assert_as_good_as_pytorch(
+            each, lambda seed, classes=classes: drawn(rows, classes, 40, dtype, seed)
+        )
+
+
+@each_version
+def test_the_largest_logit_comes_first_or_last(version: str):
+    """What the chunks before have found is scaled down, or what this one has."""
+    for chunk, offset in itertools.product((slice(LEAST), slice(-4, None)), (30.0, 1e4)):
+        inputs = drawn(6, 2 * LEAST + 4)
+        inputs["bias"][chunk] += offset
+        for smoothing in (0.0, 0.25):
+            each = case(version, reduction="none", label_smoothing=smoothing)
+            assert_close_to_pytorch(each, inputs)
+
+
+@each_version
+@pytest.mark.parametrize("hidden", [slice(LEAST), slice(LEAST, None), slice(None)], ids=str)
+def test_logits_of_minus_infinity(version: str, hidden: slice):
+    """Classes that are masked out: a chunk of them, or all."""
+    inputs = drawn(5, 2 * LEAST)
+    inputs["bias"][hidden] = -torch.inf
+    inputs["target"][:] = LEAST - 1 if hidden.start else LEAST
+    for smoothing in (0.0, 0.25):
+        each = case(version, reduction="none", label_smoothing=smoothing)
+        got, want = outcome(each.ours, inputs), outcome(each.theirs, inputs)
+        for name in want:
+            torch.testing.assert_close(got[name], want[name], equal_nan=True)
+
+
+def test_of_no_classes():
+    inputs = drawn(3, 0) | {"target": torch.full((3,), -100, device=DEVICE)}
+    got = outcome(case(reduction="sum").ours, inputs)
+    assert got["y"] == 0
+    assert torch.equal(got["dx"], torch.zeros_like(inputs["x"]))
+    assert got["dw"].shape == (0, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_same_bits_on_every_run_and_for_any_layout(dtype: torch.dtype):
+    inputs = drawn(20, 2 * LEAST + 5, 16, dtype)
+    transposed = {n: t.mT.contiguous().mT if t.dim() > 1 else t for n, t in inputs.items()}
+    want = outcome(case().ours, inputs)
+    for given in (inputs, transposed):
+        got = outcome(case().ours, given)
+        for name in want:
+            assert torch.equal(got[name], want[name]), name
+
+
+def test_gradients_twice_through_one_graph():
+    inputs = {n: t.requires_grad_(n != "target") for n, t in drawn(4, LEAST + 8).items()}
+    leaves = [t for t in inputs.values() if t.requires_grad]
+    loss = linear_cross_entropy(**inputs)
+    first = torch.autograd.grad(loss, leaves, retain_graph=True)
+    second = torch.autograd.grad(loss, leaves, torch.full_like(loss, 2.0))
+    for once, twice in zip(first, second, strict=True):
+        torch.testing.assert_close(2 * once, twice)
+
+
+# ---- memory
+
+
+def peak(call: Callable[[], object]) -> int:
+    """Bytes that a call has allocated at most, beyond what it returns."""
+    if DEVICE.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        kept = call()
+        returned = torch.cuda.memory_allocated() - before
+        del kept
+        return torch.cuda.max_memory_allocated() - before - returned
+    with torch.profiler.profile(profile_memory=True) as profile:
+        kept = call()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    held = [*itertools.accumulate(event.nbytes() for event in events)]
+    del kept
+    return max(held) - held[-1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_peak_memory_is_below_a_tenth_of_pytorchs(with_gradients: bool, dtype: torch.dtype):
+    rows, classes, cols = 128, 2304, 32
+    inputs = drawn(rows, classes, cols, dtype)
+
+    def peak_of(function: Callable[..., Tensor]) -> int:
+        return peak(lambda: outcome(function, inputs) if with_gradients else function(**inputs))
+
+    peak_of(reference.linear_cross_entropy)  # has cuBLAS allocate what it keeps
+    ours = peak_of(linear_cross_entropy)
+    assert ours < peak_of(reference.linear_cross_entropy) / 10
+    # The logits of a chunk of 16, and a few numbers for each row; in backward also the chunk's rows
+    # of dw, and the sums of dx in float.
+    predicted = rows * (classes // 16 * dtype.itemsize + 4 * 8)
+    if with_gradients:
+        predicted += classes // 16 * cols * dtype.itemsize + rows * cols * 4
+    assert ours < predicted + 2048
+
+
+# ---- the checker
+
+
+@pytest.mark.slow
+def test_the_checker_finds_nothing_and_sees_the_kernels():
+    def both(**given: Tensor) -> dict[str, Tensor]:
+        return outcome(linear_cross_entropy, given)
+
+    for dtype, order in itertools.product((torch.float32, torch.bfloat16), (0, 1)):
+        inputs = OP.inputs(9, 24, dtype, "cpu", classes=LEAST + 13)
+        report = lab.check(both, **inputs, thread_order=order)
+        assert report.findings.empty, report
+        launched = set(report.launches["kernel"])
+        assert {"row_losses", "matmul_registers", "column_sums"} <= launched
