@@ -108,6 +108,7 @@ from jitloader.arguments import KERNELS, recipe_of
 from jitloader.building import ensure as _ensure
 from jitloader.builds import Build, Builds, Diff
 from jitloader.cfunctions import Launch
+from jitloader.derivatives import saved_for
 from jitloader.events import BuildEvent, announce, listen, listeners, unlisten
 from jitloader.functions import Function
 from jitloader.handle import Kernel, handle_for, instrumented, loaded

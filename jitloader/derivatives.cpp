@@ -1,7 +1,9 @@
 // Gradients without Python: what derivatives.py registers is carried out here, when an op is called
 // and when its graph runs backward. Compiled once for a version of PyTorch.
 #include <algorithm>
+#include <atomic>
 #include <sstream>
+#include <unordered_set>
 
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -96,6 +98,20 @@ std::vector<Call> parsed(const std::string& text) {
         calls.push_back(call);
     }
     return calls;
+}
+
+// Set while lab.check runs: what is called instead of a function. It writes the name into so many
+// bytes; or '!' and what is wrong.
+using Redirect = void (*)(const char* function, char* instead, size_t bytes);
+std::atomic<Redirect> redirect = nullptr;
+
+c10::OperatorHandle instead_of(const c10::OperatorHandle& function) {
+    const Redirect find = redirect;
+    if (!find) return function;
+    char name[4096] = {};
+    find(function.schema().name().c_str(), name, sizeof(name) - 1);
+    TORCH_CHECK(name[0] != '!', name + 1);
+    return op_named(name);
 }
 
 // ---- the graph
@@ -234,7 +250,8 @@ struct Node : torch::autograd::Function<Node> {
     }
 
     // Where nobody differentiates the gradient again, its function needs no formula of its own.
-    static void run(const c10::OperatorHandle& function, const std::string& label, Stack& stack) {
+    static void run(const c10::OperatorHandle& known, const std::string& label, Stack& stack) {
+        const c10::OperatorHandle function = instead_of(known);
         if (!at::GradMode::is_enabled()) {
             at::AutoDispatchBelowAutograd below;
             return function.callBoxed(&stack);
@@ -250,6 +267,26 @@ struct Node : torch::autograd::Function<Node> {
         function.callBoxed(&stack);
     }
 };
+
+// What the graph of a result keeps for its backward pass, of what is recorded here.
+std::vector<at::Tensor> saved_for(const at::Tensor& result) {
+    std::vector<at::Tensor> found;
+    std::vector<torch::autograd::Node*> waiting = {result.grad_fn().get()};
+    std::unordered_set<torch::autograd::Node*> seen = {nullptr};
+    while (!waiting.empty()) {
+        torch::autograd::Node* const node = waiting.back();
+        waiting.pop_back();
+        if (!seen.insert(node).second) continue;
+        for (const auto& edge : node->next_edges()) waiting.push_back(edge.function.get());
+        auto* const ours = dynamic_cast<torch::autograd::CppNode<Node>*>(node);
+        if (!ours) continue;
+        try {
+            for (at::Tensor& each : ours->ctx_.get_saved_variables()) found.push_back(each);
+        } catch (const c10::Error&) {  // a backward pass has used them up
+        }
+    }
+    return found;
+}
 
 // ---- calls
 
@@ -351,13 +388,24 @@ struct Recorder : c10::OperatorKernel {
 
 }  // namespace
 
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT void set_redirect(Redirect to) { redirect = to; }
+
+// Once: defines the op jitload_graphs::saved_for.
+EXPORT void define_saved_for() {
+    auto* const library = new torch::Library(
+        torch::Library::FRAGMENT, "jitload_graphs", std::nullopt, __FILE__, __LINE__);
+    library->def("saved_for(Tensor result) -> Tensor[]", &saved_for);
+}
+
 // Define an overload of `infer`, with its results and the arguments of `op`, which calls the one,
 // or the other and records the formula of `text`. Graphs may outlive any handle in Python: it stays
 // for good.
 //
 // Returns what was wrong, or null.
-extern "C" __attribute__((visibility("default"))) const char* define_recorder(
-    const char* op, const char* infer, const char* overload, const char* label, const char* text) {
+EXPORT const char* define_recorder(const char* op, const char* infer, const char* overload,
+                                   const char* label, const char* text) {
     thread_local std::string error;
     try {
         auto recorder =

@@ -28,12 +28,13 @@ torch.library.register_autograd.
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes
 import functools
 import itertools
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ from jitloader.cache import Cache
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, MissingTool
 
-__all__ = ["Derivative", "recipe"]
+__all__ = ["Derivative", "recipe", "redirected", "saved_for"]
 
 
 @dataclass(frozen=True)
@@ -293,4 +294,46 @@ def _library() -> ctypes.CDLL | None:
         )
         return None
     library.define_recorder.restype = ctypes.c_char_p
+    library.define_saved_for()
     return library
+
+
+def _loaded() -> ctypes.CDLL | None:
+    """The library, if it has recorded something."""
+    return _library() if _library.cache_info().currsize else None
+
+
+def saved_for(result: Tensor) -> list[Tensor]:
+    """What is kept for the backward pass of a result, of all that derivatives.cpp has recorded."""
+    return torch.ops.jitload_graphs.saved_for(result) if _loaded() else []
+
+
+_Redirect = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+@contextlib.contextmanager
+def redirected(instead: Callable[[str], str]) -> Iterator[None]:
+    """Meanwhile backward passes that were recorded here call the functions of other builds.
+
+    instead: gives the name of one for that of a build, or raises.
+    """
+
+    def find(function: bytes, to: int, size: int) -> None:
+        build, name = function.decode().split("::")
+        try:
+            said = f"{instead(build)}::{name}"
+        except Exception as error:
+            said = f"!{error}"
+        answer = said.encode()[:size]
+        ctypes.memmove(to, answer, len(answer))
+
+    library = _loaded()
+    if library is None:
+        yield
+        return
+    callback = _Redirect(find)
+    library.set_redirect(callback)
+    try:
+        yield
+    finally:
+        library.set_redirect(None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitloader import aliases, arguments, tracebacks
+from jitloader import aliases, arguments, derivatives, tracebacks
 from jitloader.arguments import arguments_for, recipe_of
 from jitloader.building import builds_of, readings
 from jitloader.builds import Build, Builds, Diff
@@ -448,12 +448,22 @@ def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
 
         return call
 
+    def instead(build: str) -> str:
+        """Of a backward pass that was recorded before: a newest build's; others keep theirs."""
+        for kernel in kernels:
+            if build == kernel.build.name:
+                other = kernel.instrumented()
+                opened(other)
+                return other.build.name
+        return build
+
     kernels = loaded()
     try:
         for kernel in kernels:
             kernel._functions.instead = partial(of, kernel)
             kernel._functions.redirect()
-        yield
+        with derivatives.redirected(instead):
+            yield
     finally:
         for kernel in kernels:
             kernel._functions.instead = None

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten
 
+import jitload
+
 
 def without_partial(function: Callable, args: tuple, kwargs: dict) -> tuple[Callable, tuple, dict]:
     """The same call, with what functools.partial holds among the arguments."""
@@ -89,7 +91,8 @@ def _members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _kept(result: torch.Tensor) -> Iterator[torch.Tensor]:
-    """What the ops written in Python that led to a tensor keep for their backward passes."""
+    """What our ops, and others written in Python, that led to a tensor keep for backward."""
+    yield from jitload.saved_for(result)
     known, waiting = {None}, [result.grad_fn]
     while waiting:
         node = waiting.pop()

@@ -1,5 +1,6 @@
 """Source shown where it is talked about: taken from its file, never retyped."""
 
+import contextlib
 import inspect
 import re
 from collections.abc import Callable
@@ -31,25 +32,37 @@ def source(of: jitload.Kernel | Callable | Path | str, *names: str) -> Source:
     """The source of a Python function, or of functions and classes in a CUDA file by their names.
 
         lab.source(reference.relu)
-        lab.source(kernel, "forward_naive")            # kernel.sources[0], with the comment above
+        lab.source(kernel, "forward_naive")            # with the comment above
         lab.source("01_copy.cu", "copy_strided")
 
-    of: a Python function, a kernel, or a path.
+    of: a Python function, a path, or a kernel: its first source, and for a name that stands
+        elsewhere what that includes.
 
-    Raises ValueError if the file defines no such name.
+    Raises ValueError if no such name is defined there.
     """
     if callable(of) and not isinstance(of, jitload.Kernel):
         path = Path(inspect.getsourcefile(inspect.unwrap(of)))
         return Source(inspect.getsource(of).rstrip(), "python", jitload.label(path))
     path = of.sources[0] if isinstance(of, jitload.Kernel) else Path(of).absolute()
-    text = path.read_text()
-    parts = (
-        [definition(text, name, jitload.label(path)) for name in names]
-        if names
-        else [text.rstrip()]
-    )
+    text, where = path.read_text(), jitload.label(path)
     language = "python" if path.suffix == ".py" else "cpp"
-    return Source("\n\n".join(parts), language, jitload.label(path))
+    if not names:
+        return Source(text.rstrip(), language, where)
+    included = of.build.sources() if isinstance(of, jitload.Kernel) else {}
+    files = {where: text} | {
+        label: "\n".join(lines) for label, lines in included.items() if label != where
+    }
+    parts = [_defined(files, name) for name in names]
+    places = dict.fromkeys(place for place, _ in parts)
+    return Source("\n\n".join(part for _, part in parts), language, ", ".join(places))
+
+
+def _defined(files: dict[str, str], name: str) -> tuple[str, str]:
+    """The first file that defines a name, and its definition."""
+    for where, text in files.items():
+        with contextlib.suppress(ValueError):
+            return where, definition(text, name, where)
+    raise ValueError(f"{next(iter(files))} defines no function or struct {name!r}")
 
 
 def definition(text: str, name: str, where: str) -> str:
