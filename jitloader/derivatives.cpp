@@ -346,18 +346,17 @@ struct Recorder : c10::OperatorKernel {
     void operator()(const c10::OperatorHandle&, c10::DispatchKeySet, Stack* stack) {
         const size_t taken = infer.schema().arguments().size(), given = formula.inputs();
         const auto inputs = torch::jit::last(*stack, given);
-        const bool records = may_record(inputs);
+        const bool records = may_record(inputs), plain = is_plain(inputs);
         bool infers = !records;
         for (const c10::IValue& other : inputs.slice(taken)) infers &= other.isNone();
         const c10::OperatorHandle& op = infers ? infer : formula.op;
-        if (records && is_plain(inputs)) {
+        if (records && plain) {
             variable_list outputs = record(inputs);
             torch::jit::drop(*stack, given);
             for (at::Tensor& output : outputs) stack->emplace_back(std::move(output));
         } else {
-            const bool is_below = !records && is_plain(inputs);
             if (infers) torch::jit::drop(*stack, given - taken);
-            call(op, stack, is_below);
+            call(op, stack, plain);
         }
         torch::jit::drop(*stack, results(op) - results(infer));
     }
