@@ -70,6 +70,18 @@ def reduction_number(reduction: str, ignore_index: int, label_smoothing: float) 
     return REDUCTIONS.index(reduction)
 
 
+def new_losses(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, ...]:
+    """What the forward pass of a loss returns, for its fake implementation: the loss, the max and
+    the sum of each row, and for a mean its weight."""
+    sums = torch.promote_types(x.dtype, torch.float32)
+    return (
+        x.new_empty(target.shape if reduction == 0 else ()),
+        x.new_empty(target.shape, dtype=sums),
+        x.new_empty(target.shape, dtype=sums),
+        x.new_empty(int(reduction == 1), dtype=sums),
+    )
+
+
 def attention_limits(causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:
     """How many keys a row of attention sees on either side; -1 for all.
 
