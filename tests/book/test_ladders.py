@@ -1,4 +1,4 @@
-"""The short versions that chapters 7 to 15 explain before the ops' own kernels."""
+"""The short versions that chapters 7 to 18 explain before the ops' own kernels."""
 
 import pytest
 import torch
@@ -113,3 +113,48 @@ def test_products_by_tensor_cores(version, shape):
     for wrong in [(rows - 8, units, depth), (rows, units - 32, depth), (rows, units, depth - 16)]:
         with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
             call(x, w, y, *wrong)
+
+
+@pytest.mark.parametrize(("groups", "each"), [(0, 128), (5, 128), (3, 1000), (1, 40_000)])
+def test_quantize(groups, each):
+    x = 100 * draw(groups, each)
+    q, scales = torch.empty_like(x, dtype=torch.uint8), draw(groups)
+    lab.ladder("18_eight_bits").quantize(x, q, scales, groups, each)
+    wanted, of_rows = reference.quantize(x)
+    assert torch.equal(q, wanted.view(torch.uint8))
+    assert torch.equal(scales, of_rows[:, 0])
+
+
+CAPABILITY = torch.cuda.get_device_capability() if DEVICE.type == "cuda" else (9, 0)
+
+
+@pytest.mark.parametrize("version", ["naive", "mma_sync", "wgmma_sums"])
+@pytest.mark.parametrize("shape", [(64, 128, 128), (128, 256, 640)])
+def test_products_of_bytes(version, shape):
+    if version == "mma_sync" and CAPABILITY < (8, 9):
+        pytest.skip("this GPU has no mma.sync of e4m3")
+    if version == "wgmma_sums" and CAPABILITY != (9, 0):
+        pytest.skip("this GPU has no wgmma")
+    rows, units, depth = shape
+    x, w = (draw(size, depth).to(torch.float8_e4m3fn) for size in (rows, units))
+    given, y = (x.view(torch.uint8), w.view(torch.uint8)), draw(rows, units)
+    call, truth = getattr(lab.ladder("18_eight_bits"), version), x.double() @ w.double().T
+    for together in (1, 2, 100) if version == "wgmma_sums" else (None,):
+        more = () if together is None else (together,)
+        call(*given, y, *shape, *more)
+        if more:  # of a sum, 13 bits behind the largest exponent are kept
+            assert (y - truth).abs().max() < 2e-3 * truth.abs().max()
+        else:
+            assert_near([y], [truth])
+    for wrong in [(rows - 8, units, depth), (rows, units - 32, depth), (rows, units, depth - 16)]:
+        with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+            call(*given, y, *wrong, *more)
+
+
+@pytest.mark.skipif(CAPABILITY != (9, 0), reason="only Hopper sums products of bytes so")
+def test_sums_of_bytes_that_tensor_cores_stop_adding_up():
+    ones = torch.ones(128, 32768, device=DEVICE).to(torch.float8_e4m3fn).view(torch.uint8)
+    y = draw(64, 128)
+    for together, wanted in [(256, 16384), (1, 32768)]:
+        lab.ladder("18_eight_bits").wgmma_sums(ones[:64], ones, y, 64, 128, 32768, together)
+        assert (y == wanted).all()
