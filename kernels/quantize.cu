@@ -52,7 +52,7 @@ template <class T, bool kVectors>
 __global__ void quantize_given(const T* x, Float8* q, const float* scale, int64_t n) {
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * kVec<T>;
     const Few<T, kVectors> few(n - i);
-    few.write(q + i, few.read(x + i), Divisor(*scale));
+    few.write(q + i, few.read(x + i), Divisor(*scale, false));
 }
 
 template <class T, bool kVectors>
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kBlockThreads) quantize_blocks(const T* x, Flo
     const float scale = largest.scale();
     if (high == 1 ? threadIdx.x % kAcross<T> == 0 && row < of.rows : threadIdx.x == 0)
         scales[(high == 1 ? row : block_row) * of.across + across] = scale;
-    const Divisor by(scale);
+    const Divisor by(scale, true);
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
         const int64_t r = row + n * kAtOnce;

@@ -11,21 +11,38 @@
 // number.
 class Divisor {
   public:
-    __device__ explicit Divisor(float scale) : scale_(scale), inverse_(1 / scale) {
+    // of_largest: the scale was made for the largest of what it divides.
+    __device__ Divisor(float scale, bool of_largest)
+        : scale_(scale), inverse_(1 / scale), of_largest_(of_largest) {
         constexpr float least = 0x1p-100f, most = 0x1p120f;
         is_ordinary_ = scale >= least && scale <= most;
     }
-    __device__ float quotient(float x) const {
-        float q = x * inverse_;
-        if (!is_ordinary_ || !(fabsf(q) < INFINITY)) return x / scale_;
-        q = fmaf(fmaf(-q, scale_, x), inverse_, q);
-        q = fmaf(fmaf(-q, scale_, x), inverse_, q);
-        return copysignf(q, x);  // -0 + 0 is 0
+    template <int N>
+    __device__ void divide(float (&x)[N]) const {
+        if (!is_ordinary_ || (!of_largest_ && is_too_large(x))) {
+            for (float& each : x) each /= scale_;
+            return;
+        }
+#pragma unroll
+        for (float& each : x) {
+            float q = each * inverse_;
+            q = fmaf(fmaf(-q, scale_, each), inverse_, q);
+            q = fmaf(fmaf(-q, scale_, each), inverse_, q);
+            each = copysignf(q, each);  // -0 + 0 is 0
+        }
     }
 
   private:
+    // Whether there is a NaN, or a quotient that could be infinite.
+    template <int N>
+    __device__ bool is_too_large(const float (&x)[N]) const {
+        Largest largest = Largest::identity();
+        for (float each : x) largest.add(each * inverse_);
+        return largest.bits >= 0x7f800000;
+    }
+
     float scale_, inverse_;
-    bool is_ordinary_;
+    bool of_largest_, is_ordinary_;
 };
 
 // Up to kVec neighbours, `there` of them. kVectors: all kVec of them or none, in one access.
@@ -48,7 +65,8 @@ struct Few {
     // x / scale, as floats of one byte.
     __device__ void write(Float8* to, const Vec<T, V>& x, const Divisor& scale) const {
         float quotients[V];
-        for (int i = 0; i < V; ++i) quotients[i] = scale.quotient(float(x[i]));
+        for (int i = 0; i < V; ++i) quotients[i] = float(x[i]);
+        scale.divide(quotients);
         put(to, to_float8(quotients));
     }
 
@@ -117,7 +135,7 @@ __device__ void quantize_row(Values values, Float8* q, float* scales, int64_t co
             read(start);
             for_each_vector<T, kVectors>(start, cols, [&](int n, int64_t c, const auto& few) {
                 const float scale = largest_of(n).warp_reduce(kAcross<T>).scale();
-                few.write(q + c, all[n], Divisor(scale));
+                few.write(q + c, all[n], Divisor(scale, true));
                 if (few.there > 0 && c % kScaleBlock == 0) scales[c / kScaleBlock] = scale;
             });
         }
@@ -130,7 +148,7 @@ __device__ void quantize_row(Values values, Float8* q, float* scales, int64_t co
     }
     const float scale = reduce(largest).scale();
     if (threadIdx.x == 0) *scales = scale;
-    const Divisor by(scale);
+    const Divisor by(scale, true);
     for (int64_t start = 0; start < cols; start += piece) {
         if (cols > piece) read(start);
         for_each_vector<T, kVectors>(
