@@ -2,7 +2,7 @@
 #include "attention_decode_call.cuh"
 #include "binding.h"
 
-constexpr int64_t kVersions = 2;  // as many as VERSIONS of attention_decode.py has
+constexpr int64_t kVersions = 3;  // as many as VERSIONS of attention_decode.py has
 constexpr int64_t kCols = 4096;   // the most: sums of a row find room in 48 KiB of shared memory
 
 template <class T>

@@ -13,14 +13,11 @@
 //
 // Traffic, the least a kernel can move: k and v once. Arithmetic: 4 * group * queries operations
 // for two elements of them, group = heads / kv_heads. With a group of 4 and one query that is 4
-// operations a byte in bfloat16, where an H100 has 20 in float32 alone: no tensor core is needed.
+// operations a byte in bfloat16.
 
-#include "attention_decode_call.cuh"
-#include "softmax.cuh"
+#include "attention_decode_mma.cuh"
 
-enum Version : int64_t { kNaive, kSplit };  // as in attention_decode.py
-
-constexpr int kThreads = 128, kWarps = kThreads / kWarp;
+enum Version : int64_t { kNaive, kSplit, kMma };  // as in attention_decode.py
 
 // ---- naive: a block for each query of each head, which takes 128 keys at a time: a thread has a
 // key of theirs, and then columns of y.
@@ -86,11 +83,7 @@ __global__ __launch_bounds__(kThreads) void decode_naive(Decode d, const T* q, c
 // kLanes lanes of a warp read a row of k or v, a vector of 16 bytes each, and go through every so
 // many keys alone, kAtOnce of them at a time, which are in flight together: of eight rows with four
 // keys, registers would spill.
-
-// parts [batches, kv_heads, chunks of rows, splits, kRows, cols + 2]
-__host__ __device__ inline int64_t part_numbers(const Decode& d, int rows) {
-    return rows * (d.cols + 2);
-}
+// Flaw: the products of a key take its lanes twice as long as memory takes to bring it.
 
 // warp_sum over each group of kLanes lanes, without the steps that add nothing: it is done for
 // every key.
@@ -127,40 +120,31 @@ struct RowSums {
 };
 
 template <class T, int kLanes, int kRows>
-__global__ __launch_bounds__(kThreads) void decode_split(Decode d, const T* q, const T* k,
-                                                         const T* v, float* parts, int splits) {
+__global__ __launch_bounds__(kThreads) void decode_split(
+    Decode d, const T* q, const T* k, const T* v, T* y, float* parts, int splits) {
     constexpr int V = kVec<T>, kSeats = kThreads / kLanes, kCols = kLanes * V;
     constexpr int kAtOnce = kRows > 4 ? 2 : 4;
     __shared__ float warps_sums[kWarps][kRows][kCols];
     __shared__ OnlineSoftmax<T> warps_soft[kWarps][kRows];
     const int lane = threadIdx.x % kLanes, seat = threadIdx.x / kLanes, column = lane * V;
     const bool has_columns = column < d.cols;
-    const int64_t chunks = ceil_div<int64_t>(d.rows(), kRows);
-    const int64_t split = blockIdx.x % splits, chunk = blockIdx.x / splits % chunks;
-    const int64_t slice = blockIdx.x / splits / chunks;
-    const int64_t batch = slice / d.kv_heads, kv_head = slice % d.kv_heads;
-    const int64_t length = d.length(batch),
-                  rows = smaller<int64_t>(kRows, d.rows() - chunk * kRows);
+    const DecodePart part(d, kRows, splits);
+    const int64_t begin = part.begin, end = part.end;
 
     float query[kRows][V] = {};
     int64_t first_key[kRows], end_key[kRows];
     RowSums<T, kRows> mine;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-        const int64_t row = smaller<int64_t>(chunk * kRows + r, d.rows() - 1);
-        const int64_t head = kv_head * d.group() + row / d.queries;
-        first_key[r] = d.first_key(length, row % d.queries);
-        end_key[r] = d.end_key(length, row % d.queries);
+        const int64_t row = smaller<int64_t>(r, part.rows - 1);
+        first_key[r] = d.first_key(part.length, part.query(d, row));
+        end_key[r] = d.end_key(part.length, part.query(d, row));
         mine.soft[r] = OnlineSoftmax<T>::identity();
         if (!has_columns) continue;
-        const Vec<T, V> its =
-            load<V>(q + batch * d.q.batch + head * d.q.head + row % d.queries * d.q.row + column);
+        const Vec<T, V> its = load<V>(q + part.row_of_q(d, row) + column);
 #pragma unroll
         for (int c = 0; c < V; ++c) query[r][c] = its[c];
     }
-    const int64_t least = d.first_key(length, 0);  // that any of the queries sees
-    const int64_t part = ceil_div<int64_t>(length - least, splits);
-    const int64_t begin = least + split * part, end = smaller(length, begin + part);
 
     for (int64_t from = begin; from < end; from += kSeats * kAtOnce) {
         Vec<T, V> its_k[kAtOnce] = {}, its_v[kAtOnce] = {};
@@ -168,11 +152,11 @@ __global__ __launch_bounds__(kThreads) void decode_split(Decode d, const T* q, c
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
             const int64_t key = from + u * kSeats + seat;
-            const Token token = key < end ? d.token(batch, key) : Token{-1, 0};
+            const Token token = key < end ? d.token(part.batch, key) : Token{-1, 0};
             exists[u] = key >= end || token.page >= 0;
             if (token.page < 0 || !has_columns) continue;
-            its_k[u] = load<V>(k + d.at(d.k, kv_head, token) + column);
-            its_v[u] = load<V>(v + d.at(d.v, kv_head, token) + column);
+            its_k[u] = load<V>(k + d.at(d.k, part.kv_head, token) + column);
+            its_v[u] = load<V>(v + d.at(d.v, part.kv_head, token) + column);
         }
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
@@ -218,96 +202,76 @@ __global__ __launch_bounds__(kThreads) void decode_split(Decode d, const T* q, c
         }
     }
     __syncthreads();
-    parts += blockIdx.x * part_numbers(d, kRows);
-    for (int i = threadIdx.x; i < rows * kCols; i += kThreads) {
-        const int r = i / kCols, c = i % kCols;
-        OnlineSoftmax<T> all = OnlineSoftmax<T>::identity();
-        for (int w = 0; w < kWarps; ++w) all.combine(warps_soft[w][r]);
-        float sum = 0;
-        for (int w = 0; w < kWarps; ++w)
-            sum += warps_sums[w][r][c] * OnlineSoftmax<T>::scale(warps_soft[w][r].max, all.max);
-        float* const row = parts + r * (d.cols + 2);
-        if (c < d.cols) row[c] = sum;
-        if (c == 0) row[d.cols] = all.max, row[d.cols + 1] = all.sum;
-    }
-}
-
-// A block for each row of y.
-template <class T>
-__global__ __launch_bounds__(kThreads) void decode_combine(Decode d, const float* parts, T* y,
-                                                           int splits, int rows_at_once) {
-    const int64_t line = blockIdx.x, slice = line / d.queries, query = line % d.queries;
-    const int64_t batch = slice / d.heads, head = slice % d.heads;
-    const int64_t row = head % d.group() * d.queries + query;
-    const int64_t chunks = ceil_div<int64_t>(d.rows(), rows_at_once);
-    const int64_t block =
-        ((batch * d.kv_heads + head / d.group()) * chunks + row / rows_at_once) * splits;
-    const int64_t stride = part_numbers(d, rows_at_once);
-    parts += block * stride + row % rows_at_once * (d.cols + 2);
-    OnlineSoftmax<T> all = OnlineSoftmax<T>::identity();
-    for (int s = 0; s < splits; ++s) {
-        const float* const its = parts + s * stride + d.cols;
-        all.combine({its[0], its[1]});
-    }
-    const bool is_length = d.length(batch) >= 0;
-    for (int64_t c = threadIdx.x; c < d.cols; c += kThreads) {
-        float sum = 0;
-        for (int s = 0; s < splits; ++s) {
-            const float* const its = parts + s * stride;
-            sum += its[c] * OnlineSoftmax<T>::scale(its[d.cols], all.max);
-        }
-        y[line * d.cols + c] = T(!is_length ? NAN : all.sum == 0 ? 0.0f : sum / all.sum);
-    }
+    launch_dependents();
+    part.finish(d, warps_sums, warps_soft, parts, y, splits);
 }
 
 // ---- launchers
 
-// Rows of q that a block takes; 0: their split version has no kernel for this call, as its rows do
-// not consist of whole, aligned vectors, or not of so few.
+// Columns of the kernel by mma.sync that takes this call; 0: there is none.
 template <class T>
-int rows_of_split(const Decode& d, int64_t version, const T* q, const T* k, const T* v) {
-    constexpr int V = kVec<T>;
-    bool fits = version == kSplit && kHasVectors<T> && d.lines() > 0 && is_aligned(q, k, v);
-    fits = fits && d.cols % V == 0 && d.cols <= kWarp * V;
-    const Strides all[] = {d.q, d.k, d.v};
-    for (const Strides& strides : all)
-        fits = fits && (strides.batch | strides.head | strides.row) % V == 0;
-    if (!fits) return 0;
-    return d.rows() == 1 ? 1 : d.rows() <= 4 ? 4 : 8;
+int cols_of_mma(const Decode& d, int64_t version) {
+    if constexpr (sizeof(T) == 2) {
+        const auto can = [&](auto kernel, int bytes, int cols) {
+            return d.cols <= cols && has_mma(kernel, bytes) ? cols : 0;
+        };
+        if (version < kMma || !(d.scale > 0)) return 0;  // the largest product is the largest score
+        if (d.cols <= 64) return can(decode_mma<T, 64>, MmaDecode<64>::kBytes, 64);
+        if (d.cols <= 128) return can(decode_mma<T, 128>, MmaDecode<128>::kBytes, 128);
+        return can(decode_mma<T, 256>, MmaDecode<256>::kBytes, 256);
+    }
+    return 0;
 }
 
-// So many that the device's multiprocessors have some 16 blocks each, of 256 tokens at least.
-inline int splits_of(const Decode& d, int rows) {
-    const int64_t blocks = d.batches * d.kv_heads * ceil_div<int64_t>(d.rows(), rows);
-    const int64_t wanted = ceil_div<int64_t>(16 * multiprocessors(), blocks > 0 ? blocks : 1);
-    const int64_t most = d.tokens / 256;
-    return int(most < 1 ? 1 : smaller(wanted, most));
-}
+// How a call is cut; rows is 0 if its rows do not consist of whole, aligned vectors, or not of so
+// few, which only the naive version takes.
+struct Cut {
+    int mma_cols = 0;  // of the kernel by mma.sync; 0: it is the other one
+    int rows = 0;      // of q, of a block
+    int splits = 1;
+
+    template <class T>
+    static Cut of(const Decode& d, int64_t version, const T* q, const T* k, const T* v) {
+        constexpr int V = kVec<T>;
+        bool fits = version >= kSplit && kHasVectors<T> && d.lines() > 0 && is_aligned(q, k, v);
+        fits = fits && d.cols % V == 0 && d.cols <= kWarp * V;
+        const Strides all[] = {d.q, d.k, d.v};
+        for (const Strides& strides : all)
+            fits = fits && (strides.batch | strides.head | strides.row) % V == 0;
+        Cut cut;
+        if (!fits) return cut;
+        cut.mma_cols = cols_of_mma<T>(d, version);
+        cut.rows = cut.mma_cols ? 16 : d.rows() == 1 ? 1 : d.rows() <= 4 ? 4 : 8;
+        // Blocks for each multiprocessor: some 16; or of those by mma.sync, of which it has two at
+        // a time, as many as end at the same time.
+        const int64_t each = cut.mma_cols ? 4 : 16, least = cut.mma_cols ? 64 : 256;
+        const int64_t wanted = each * multiprocessors() / cut.blocks(d), most = d.tokens / least;
+        cut.splits = int(wanted < 1 || most < 1 ? 1 : smaller(wanted, most));
+        return cut;
+    }
+    int64_t blocks(const Decode& d) const {
+        return d.batches * d.kv_heads * ceil_div<int64_t>(d.rows(), rows) * splits;
+    }
+};
 
 template <class T>
 int64_t attention_decode_scratch(const Decode& d, const T* q, const T* k, const T* v,
                                  int64_t version) {
-    const int rows = rows_of_split(d, version, q, k, v);
-    if (rows == 0) return 0;
-    return d.batches * d.kv_heads * ceil_div<int64_t>(d.rows(), rows) * splits_of(d, rows) *
-           part_numbers(d, rows);
+    const Cut cut = Cut::of(d, version, q, k, v);
+    return cut.splits > 1 ? cut.blocks(d) * part_numbers(d, cut.rows) : 0;
 }
 
-template <class T, int kLanes, int kRows>
-void launch_split(const Decode& d, const T* q, const T* k, const T* v, T* y, float* parts,
-                  cudaStream_t stream) {
-    const int splits = splits_of(d, kRows);
-    const int64_t blocks = d.batches * d.kv_heads * ceil_div<int64_t>(d.rows(), kRows) * splits;
-    decode_split<T, kLanes, kRows><<<blocks, kThreads, 0, stream>>>(d, q, k, v, parts, splits);
-    decode_combine<<<d.lines(), kThreads, 0, stream>>>(d, parts, y, splits, kRows);
-}
-
-template <class T, int kLanes>
-void launch_split(const Decode& d, int rows, const T* q, const T* k, const T* v, T* y, float* parts,
-                  cudaStream_t stream) {
-    if (rows == 1) return launch_split<T, kLanes, 1>(d, q, k, v, y, parts, stream);
-    if (rows == 4) return launch_split<T, kLanes, 4>(d, q, k, v, y, parts, stream);
-    launch_split<T, kLanes, 8>(d, q, k, v, y, parts, stream);
+template <class T>
+auto split_kernel(const Decode& d, int rows) {
+    const auto of_rows = [&](auto lanes) {
+        return rows == 1   ? decode_split<T, lanes.value, 1>
+               : rows == 4 ? decode_split<T, lanes.value, 4>
+                           : decode_split<T, lanes.value, 8>;
+    };
+    const int64_t lanes = d.cols / kVec<T>;
+    return lanes <= 8    ? of_rows(std::integral_constant<int, 8>())
+           : lanes <= 16 ? of_rows(std::integral_constant<int, 16>())
+                         : of_rows(std::integral_constant<int, 32>());
 }
 
 template <class T>
@@ -315,15 +279,21 @@ cudaError_t attention_decode(const Decode& d, const T* q, const T* k, const T* v
                              Acc<T>* parts, int64_t version, cudaStream_t stream) {
     if (d.lines() == 0 || d.cols == 0) return cudaSuccess;
     if constexpr (kHasVectors<T>) {
-        if (const int rows = rows_of_split(d, version, q, k, v)) {
-            const int64_t lanes = d.cols / kVec<T>;
-            if (lanes <= 8) {
-                launch_split<T, 8>(d, rows, q, k, v, y, parts, stream);
-            } else if (lanes <= 16) {
-                launch_split<T, 16>(d, rows, q, k, v, y, parts, stream);
-            } else {
-                launch_split<T, 32>(d, rows, q, k, v, y, parts, stream);
+        const Cut cut = Cut::of(d, version, q, k, v);
+        if (cut.rows > 0) {
+            auto kernel = split_kernel<T>(d, cut.rows);
+            int bytes = 0;
+            if constexpr (sizeof(T) == 2) {
+                if (cut.mma_cols == 64) kernel = decode_mma<T, 64>, bytes = MmaDecode<64>::kBytes;
+                if (cut.mma_cols == 128)
+                    kernel = decode_mma<T, 128>, bytes = MmaDecode<128>::kBytes;
+                if (cut.mma_cols == 256)
+                    kernel = decode_mma<T, 256>, bytes = MmaDecode<256>::kBytes;
             }
+            kernel<<<cut.blocks(d), kThreads, bytes, stream>>>(d, q, k, v, y, parts, cut.splits);
+            if (cut.splits > 1)
+                launch_secondary(decode_combine<T>, 1, unsigned(d.lines()), dim3(kThreads), stream,
+                                 d, parts, y, cut.splits, cut.rows);
             return cudaGetLastError();
         }
     }

@@ -6,7 +6,7 @@ import jitload
 from kernels import attention_scale, check_int64, version_number
 
 kernel = jitload.load("attention_decode")
-VERSIONS = ("naive", "split")
+VERSIONS = ("naive", "split", "mma")
 
 
 def attention_decode(

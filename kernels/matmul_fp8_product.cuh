@@ -5,7 +5,7 @@
 #include "matmul_fp8.h"
 #include "matmul_product.cuh"
 
-__device__ inline float scale_at(const Scales& scales, int64_t row, int64_t block) {
+__device__ inline const float& scale_at(const Scales& scales, int64_t row, int64_t block) {
     return scales.data[(row >> scales.shift) * scales.row + block * scales.block];
 }
 

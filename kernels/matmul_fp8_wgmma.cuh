@@ -8,7 +8,7 @@
 // ---- wgmma: blocks that stay, one for each multiprocessor, as in the best version of matmul. A
 // warpgroup asks TMA for stages of 128 of k; two have 64 x 128 elements of y each. Hopper's sums of
 // such products keep some 14 bits: so the sums over a stage are multiplied by their scales and
-// added up in float, and while one warpgroup does that, the tensor cores have the other's products.
+// added up in float, while the tensor cores have the products of the next one.
 // (The idea is DeepGEMM's: DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 3.3.2.)
 // Flaw: of few rows most of a tile is empty, and few blocks read w.
 
@@ -27,7 +27,7 @@ struct Float8Plan {
 
 #if HAS_WGMMA
 
-// The sums over a stage, of 64 rows of x.
+// Begins the sums over a stage, of 64 rows of x.
 __device__ inline void multiply_stage(float (&sums)[64], const Float8* x, const Float8* w) {
     const uint64_t of_x = wgmma_descriptor(x), of_w = wgmma_descriptor(w);
     wgmma_fence();
@@ -35,25 +35,35 @@ __device__ inline void multiply_stage(float (&sums)[64], const Float8* x, const 
     for (int k = 0; k < kScaleBlock / 32; ++k)
         wgmma_float8(sums, of_x + k * 2, of_w + k * 2, k > 0);
     wgmma_commit();
-    wgmma_wait<0>();
 }
 
 // What the sums over a stage are multiplied by: in a thread's two rows of x, and in all columns.
 struct StageScales {
     float x[2], w;
 
-    template <class T>
-    __device__ StageScales(const Float8Product<T>& p, int64_t row, int64_t unit, int step) {
-        x[0] = x[1] = w = 1;
-        if (!p.by_block) return;
-        for (int i = 0; i < 2; ++i)
-            x[i] = scale_at(p.x_scale, smaller(row + row_of_sum(2 * i), p.rows - 1), step);
-        w = scale_at(p.w_scale, unit, step);
-    }
     __device__ void add(float (&totals)[64], const float (&sums)[64]) const {
         const float both[2] = {x[0] * w, x[1] * w};
 #pragma unroll
         for (int i = 0; i < 64; ++i) totals[i] += sums[i] * both[i / 2 % 2];
+    }
+};
+
+// Where those of a tile are.
+struct TileScales {
+    const float *x[2], *w;  // null unless they differ along k
+    int64_t x_step, w_step;
+
+    template <class T>
+    __device__ TileScales(const Float8Product<T>& p, int64_t row, int64_t unit)
+        : w(nullptr), x_step(p.x_scale.block), w_step(p.w_scale.block) {
+        if (!p.by_block) return;
+        for (int i = 0; i < 2; ++i)
+            x[i] = &scale_at(p.x_scale, smaller(row + row_of_sum(2 * i), p.rows - 1), 0);
+        w = &scale_at(p.w_scale, unit, 0);
+    }
+    __device__ StageScales of(int step) const {
+        if (w == nullptr) return {{1, 1}, 1};
+        return {{x[0][step * x_step], x[1][step * x_step]}, w[step * w_step]};
     }
 };
 
@@ -112,7 +122,7 @@ __global__ void WGMMA_KERNEL(Float8Plan::kThreads)
     }
     __syncthreads();
 
-    Ring<Plan::kStages> ring;
+    Ring<Plan::kStages> ring, read;  // the stage that is multiplied next; that has been read next
     TilePlace place;
     if (group == kConsumers) {
         give_registers<40>();
@@ -134,18 +144,41 @@ __global__ void WGMMA_KERNEL(Float8Plan::kThreads)
     for (int n = blockIdx.x; order.at(n, 0, place); n += gridDim.x) {
         const int row = int(place.row) * Plan::kSide + group * 64;
         const int unit = int(place.column) * Plan::kSide;
-        float totals[64] = {};
-        StageScales next(p, row, unit, 0);
-        for (int step = 0; step < steps; ++step, ring.next()) {
-            const auto& stage = shared.stages[ring.stage];
-            float sums[64];
-            // A stage's scales are asked for one stage ahead, so that nobody waits for them.
-            const StageScales scales = next;
-            next = StageScales(p, row, unit, smaller(step + 1, steps - 1));
+        float totals[64] = {}, even[64], odd[64];
+        const TileScales scales(p, row, unit);
+        StageScales of_even, of_odd;
+        // The products of a step go on while those of the step before are added up.
+        const auto begin = [&](float (&sums)[64], StageScales& by, int step) {
+            by = scales.of(step);
             shared.full[ring.stage].wait(ring.round % 2);
+            const auto& stage = shared.stages[ring.stage];
             multiply_stage(sums, stage.x + group * 64 * kScaleBlock, stage.w);
-            if (thread == 0) shared.empty[ring.stage].arrive();
-            scales.add(totals, sums);
+            ring.next();
+        };
+        const auto add = [&](const float (&sums)[64], const StageScales& by) {
+            if (thread == 0) shared.empty[read.stage].arrive();
+            read.next();
+            by.add(totals, sums);
+        };
+        begin(even, of_even, 0);
+        int step = 1;
+        for (; step + 1 < steps; step += 2) {
+            begin(odd, of_odd, step);
+            wgmma_wait<1>();
+            add(even, of_even);
+            begin(even, of_even, step + 1);
+            wgmma_wait<1>();
+            add(odd, of_odd);
+        }
+        if (step < steps) {
+            begin(odd, of_odd, step);
+            wgmma_wait<1>();
+            add(even, of_even);
+            wgmma_wait<0>();
+            add(odd, of_odd);
+        } else {
+            wgmma_wait<0>();
+            add(even, of_even);
         }
         finish(totals, p, row, unit);
         if (stores) {

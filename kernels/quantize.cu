@@ -9,7 +9,6 @@
 // Traffic, the least a kernel can move: x is read and q written once, sizeof(T) + 1 bytes for each
 // element; scales are few beside them.
 
-#include "launches.cuh"
 #include "quantize.cuh"
 
 enum Version : int64_t { kNaive, kVector };  // as in quantize.py
@@ -42,32 +41,29 @@ __global__ void quantize_naive(const T* x, Float8* q, float* scales, Groups of, 
     }
     for (int64_t r = row; r < end_row; ++r)
         for (int64_t c = col; c < end_col; ++c)
-            q[r * of.cols + c] = to_float8(quotient(x[r * of.cols + c], scale));
+            q[r * of.cols + c] = to_float8(float(x[r * of.cols + c]) / scale);
 }
 
 // ---- vector: threads read and write neighbours, 16 bytes of x at a time. A row, or any group of
 // the naive kernel's, has a block; of 1 x 128 elements as many threads as have a vector of them.
-// Flaw: of a row x is read twice, the second time from the caches.
+// Flaw: where a row is too long for the registers of 512 threads, x is read twice.
 
-template <class T>
-__global__ void quantize_given(const T* x, Float8* q, const float* scale, int64_t n, bool vectors) {
+template <class T, bool kVectors>
+__global__ void quantize_given(const T* x, Float8* q, const float* scale, int64_t n) {
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * kVec<T>;
-    if (i >= n) return;
-    const Few<T> few(n - i, vectors);
-    float all[kVec<T>];
-    few.read(all, x + i);
-    few.write(q + i, all, *scale);
+    const Few<T, kVectors> few(n - i);
+    few.write(q + i, few.read(x + i), Divisor(*scale, false));
 }
 
-template <class T>
-__global__ void quantize_rows(const T* x, Float8* q, float* scales, int64_t rows, int64_t cols,
-                              bool vectors) {
+template <class T, bool kVectors>
+__global__ void __launch_bounds__(kMostRowThreads) quantize_rows(
+    const T* x, Float8* q, float* scales, int64_t rows, int64_t cols) {
     BlockReduce reduce;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const auto values = [&](float (&to)[kVec<T>], const Few<T>& few, int64_t c) {
-            few.read(to, x + row * cols + c);
+        const auto values = [&](int, int64_t c, const auto& few) {
+            return few.read(x + row * cols + c);
         };
-        quantize_row<T>(values, q + row * cols, scales + row, cols, kPerRow, vectors, reduce);
+        quantize_row<T, kVectors>(values, q + row * cols, scales + row, cols, kPerRow, reduce);
     }
 }
 
@@ -75,34 +71,34 @@ constexpr int kBlockThreads = 256;
 
 // Each row of 128 elements has kAcross threads, a block so many rows at once; of 128 x 128 a thread
 // keeps all that it has read in registers.
-template <class T, int high>
-__global__ void __launch_bounds__(kBlockThreads) quantize_blocks(
-    const T* x, Float8* q, float* scales, Groups of, bool vectors) {
+template <class T, bool kVectors, int high>
+__global__ void __launch_bounds__(kBlockThreads) quantize_blocks(const T* x, Float8* q,
+                                                                 float* scales, Groups of) {
     constexpr int V = kVec<T>, kAtOnce = kBlockThreads / kAcross<T>;
     constexpr int kEach = high > kAtOnce ? high / kAtOnce : 1;  // rows of a thread
     BlockReduce reduce;
     const int64_t block_row = blockIdx.x / of.across, across = blockIdx.x % of.across;
     const int64_t row = block_row * (kEach * kAtOnce) + threadIdx.x / kAcross<T>;
     const int64_t c = across * kScaleBlock + threadIdx.x % kAcross<T> * V;
-    const Few<T> few(c < of.cols ? of.cols - c : 0, vectors);
-    float all[kEach][V];
-    Largest largest = Largest::identity();
+    const auto few_of = [&](int64_t r) { return Few<T, kVectors>(r < of.rows ? of.cols - c : 0); };
+    Vec<T, V> all[kEach];
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
         const int64_t r = row + n * kAtOnce;
-        if (r < of.rows && few.there > 0) {
-            few.read(all[n], x + r * of.cols + c);
-            for (float each : all[n]) largest.add(each);
-        }
+        all[n] = few_of(r).read(x + r * of.cols + c);
     }
+    Largest largest = Largest::identity();
+    for (const auto& vector : all)
+        for (int i = 0; i < V; ++i) largest.add(float(vector[i]));
     largest = high == 1 ? largest.warp_reduce(kAcross<T>) : reduce(largest);
     const float scale = largest.scale();
     if (high == 1 ? threadIdx.x % kAcross<T> == 0 && row < of.rows : threadIdx.x == 0)
         scales[(high == 1 ? row : block_row) * of.across + across] = scale;
+    const Divisor by(scale, true);
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
         const int64_t r = row + n * kAtOnce;
-        if (r < of.rows && few.there > 0) few.write(q + r * of.cols + c, all[n], scale);
+        few_of(r).write(q + r * of.cols + c, all[n], by);
     }
 }
 
@@ -120,29 +116,40 @@ Groups groups_of(int64_t rows, int64_t cols, Scaling scaling) {
     }
 }
 
+template <class T, bool kVectors>
+void launch_vector(const T* x, Float8* q, float* scales, const Groups& groups, Scaling scaling,
+                   cudaStream_t stream) {
+    const int64_t rows = groups.rows, cols = groups.cols;
+    if (scaling == kPerTensor) {
+        const int64_t blocks = ceil_div<int64_t>(rows * cols, kBlockThreads * kVec<T>);
+        quantize_given<T, kVectors>
+            <<<blocks, kBlockThreads, 0, stream>>>(x, q, scales, rows * cols);
+    } else if (scaling == kPerRow) {
+        quantize_rows<T, kVectors>
+            <<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(x, q, scales, rows, cols);
+    } else if (scaling == kPer1x128) {
+        const int64_t high = ceil_div<int64_t>(rows, kBlockThreads / kAcross<T>);
+        quantize_blocks<T, kVectors, 1>
+            <<<high * groups.across, kBlockThreads, 0, stream>>>(x, q, scales, groups);
+    } else {
+        quantize_blocks<T, kVectors, kScaleBlock>
+            <<<groups.count(), kBlockThreads, 0, stream>>>(x, q, scales, groups);
+    }
+}
+
 template <class T>
 cudaError_t quantize(const T* x, Float8* q, float* scales, int64_t rows, int64_t cols,
                      int64_t scaling, int64_t version, cudaStream_t stream) {
     const Groups groups = groups_of(rows, cols, Scaling(scaling));
     if (groups.count() == 0) return cudaSuccess;
-    const bool vectors = cols % kVec<T> == 0 && is_aligned(x, q);
+    const int64_t side_by_side = scaling == kPerTensor ? rows * cols : cols;
     if (version == kNaive) {
         quantize_naive<<<ceil_div<int64_t>(groups.count(), kWarp), kWarp, 0, stream>>>(
             x, q, scales, groups, scaling == kPerTensor);
-    } else if (scaling == kPerTensor) {
-        const int64_t blocks = ceil_div<int64_t>(rows * cols, kBlockThreads * kVec<T>);
-        quantize_given<<<blocks, kBlockThreads, 0, stream>>>(
-            x, q, scales, rows * cols, is_aligned(x, q));
-    } else if (scaling == kPerRow) {
-        const int threads = block_threads(ceil_div<int64_t>(cols, kVec<T>));
-        quantize_rows<<<grid_of(rows), threads, 0, stream>>>(x, q, scales, rows, cols, vectors);
-    } else if (scaling == kPer1x128) {
-        const int64_t high = ceil_div<int64_t>(rows, kBlockThreads / kAcross<T>);
-        quantize_blocks<T, 1>
-            <<<high * groups.across, kBlockThreads, 0, stream>>>(x, q, scales, groups, vectors);
+    } else if (side_by_side % kVec<T> == 0 && is_aligned(x, q)) {
+        launch_vector<T, true>(x, q, scales, groups, Scaling(scaling), stream);
     } else {
-        quantize_blocks<T, kScaleBlock>
-            <<<groups.count(), kBlockThreads, 0, stream>>>(x, q, scales, groups, vectors);
+        launch_vector<T, false>(x, q, scales, groups, Scaling(scaling), stream);
     }
     return cudaGetLastError();
 }

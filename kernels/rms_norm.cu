@@ -332,38 +332,43 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> 
 
 #include "rms_norm_wide.cuh"
 
-// ---- fp8: y as floats of one byte with scales. A block has a row, which it reads once for the
-// mean square and then, from the caches, once or twice to quantise it. y is rounded to T first, as
-// if rms_norm and quantize came one after the other. p.y and p.rstd are null.
+// ---- fp8: y as floats of one byte with scales. A block has a row, which it keeps in registers or,
+// if it is too long, reads again from the caches. y is rounded to T first, as if rms_norm and
+// quantize came one after the other. p.y and p.rstd are null.
 
-template <class T>
-__global__ void forward_fp8(Forward<T> p, Float8* q, float* scales, Scaling scaling, bool vectors) {
+template <class T, bool kVectors>
+__global__ void __launch_bounds__(kMostRowThreads) forward_fp8(Forward<T> p, Float8* q,
+                                                               float* scales, Scaling scaling) {
     constexpr int V = kVec<T>;
+    const int64_t piece = piece_of_row<T>();
     BlockReduce reduce;
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
         const int64_t at = row * p.cols;
+        Vec<T, V> s[kHeld], residual[kHeld];
         Sums<1, float> square = {0};
-        for (int64_t c = threadIdx.x * V; c < p.cols; c += blockDim.x * V) {
-            const Few<T> few(p.cols - c, vectors);
-            float s[V], residual[V];
-            few.read(s, p.x + at + c);
-            if (p.residual != nullptr) {
-                few.read(residual, p.residual + at + c);
-                for (int i = 0; i < V; ++i) s[i] = float(T(s[i] + residual[i]));
-                few.write(p.s + at + c, s);
-            }
-            for (float each : s) square.values[0] += each * each;
+        for (int64_t start = 0; start < p.cols; start += piece) {
+            for_each_vector<T, kVectors>(start, p.cols, [&](int n, int64_t c, const auto& few) {
+                s[n] = few.read(p.x + at + c);
+                if (p.residual != nullptr) residual[n] = few.read(p.residual + at + c);
+            });
+            for_each_vector<T, kVectors>(start, p.cols, [&](int n, int64_t c, const auto& few) {
+                if (p.residual != nullptr) {
+                    for (int i = 0; i < V; ++i) s[n][i] = sum_of(s[n][i], residual[n][i]);
+                    few.write(p.s + at + c, s[n]);
+                }
+                for (int i = 0; i < V; ++i) square.values[0] += float(s[n][i]) * float(s[n][i]);
+            });
         }
         const float r = rsqrt_rn(reduce(square)[0] / p.cols + p.eps);
         const T* kept = p.residual != nullptr ? p.s : p.x;  // a thread reads what it wrote itself
-        const auto values = [&](float (&to)[V], const Few<T>& few, int64_t c) {
-            float weight[V];
-            few.read(to, kept + at + c);
-            few.read(weight, p.weight + c);
-            for (int i = 0; i < V; ++i) to[i] = float(T(to[i] * r * weight[i]));
+        const auto values = [&](int n, int64_t c, const auto& few) {
+            Vec<T, V> y = p.cols > piece ? few.read(kept + at + c) : s[n];
+            const Vec<T, V> weight = few.read(p.weight + c);
+            for (int i = 0; i < V; ++i) y[i] = T(float(y[i]) * r * float(weight[i]));
+            return y;
         };
-        quantize_row<T>(values, q + at, scales + row * scales_of_row(p.cols, scaling), p.cols,
-                        scaling, vectors, reduce);
+        quantize_row<T, kVectors>(
+            values, q + at, scales + row * scales_of_row(p.cols, scaling), p.cols, scaling, reduce);
     }
 }
 
@@ -391,8 +396,8 @@ cudaError_t rms_norm_forward_fp8(const T* x, const T* residual, const T* weight,
     if (rows == 0) return cudaSuccess;
     const Forward<T> p = {x, residual, weight, nullptr, s, nullptr, rows, cols, float(eps), 0};
     const bool vectors = cols % kVec<T> == 0 && is_aligned(x, residual, weight, s, q);
-    const int threads = block_threads(ceil_div<int64_t>(cols, kVec<T>));
-    forward_fp8<<<grid_of(rows), threads, 0, stream>>>(p, q, scales, Scaling(scaling), vectors);
+    const auto kernel = vectors ? forward_fp8<T, true> : forward_fp8<T, false>;
+    kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(p, q, scales, Scaling(scaling));
     return cudaGetLastError();
 }
 

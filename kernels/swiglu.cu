@@ -91,23 +91,23 @@ __global__ void backward_vector(const T* g, const T* a, const T* b, T* da, T* db
     }
 }
 
-// ---- fp8: y as floats of one byte with scales, [rows, cols]. A block has a row; where all of it
-// shares a scale, a and b are read twice, the second time from the caches. y is rounded to T first,
-// so that the result is that of swiglu and quantize one after the other.
+// ---- fp8: y as floats of one byte with scales, [rows, cols]. A block has a row. y is rounded to T
+// first, so that the result is that of swiglu and quantize one after the other.
 
-template <class T>
-__global__ void forward_fp8(const T* a, const T* b, Float8* q, float* scales, int64_t rows,
-                            int64_t cols, Scaling scaling, bool vectors) {
+template <class T, bool kVectors>
+__global__ void __launch_bounds__(kMostRowThreads) forward_fp8(
+    const T* a, const T* b, Float8* q, float* scales, int64_t rows, int64_t cols, Scaling scaling) {
     BlockReduce reduce;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const auto values = [&](float (&to)[kVec<T>], const Few<T>& few, int64_t c) {
-            float of_b[kVec<T>];
-            few.read(to, a + row * cols + c);
-            few.read(of_b, b + row * cols + c);
-            for (int i = 0; i < kVec<T>; ++i) to[i] = float(T(swiglu(to[i], of_b[i])));
+        const auto values = [&](int, int64_t c, const auto& few) {
+            Vec<T, kVec<T>> y = few.read(a + row * cols + c);
+            const Vec<T, kVec<T>> of_b = few.read(b + row * cols + c);
+            for (int i = 0; i < kVec<T>; ++i) y[i] = T(swiglu(float(y[i]), float(of_b[i])));
+            return y;
         };
-        quantize_row<T>(values, q + row * cols, scales + row * scales_of_row(cols, scaling), cols,
-                        scaling, vectors, reduce);
+        quantize_row<T, kVectors>(
+            values, q + row * cols, scales + row * scales_of_row(cols, scaling), cols, scaling,
+            reduce);
     }
 }
 
@@ -147,10 +147,10 @@ template <class T>
 cudaError_t swiglu_forward_fp8(const T* a, const T* b, Float8* q, float* scales, int64_t rows,
                                int64_t cols, int64_t scaling, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
-    const int threads = block_threads(ceil_div<int64_t>(cols, kVec<T>));
     const bool vectors = cols % kVec<T> == 0 && is_aligned(a, b, q);
-    forward_fp8<<<grid_of(rows), threads, 0, stream>>>(
-        a, b, q, scales, rows, cols, Scaling(scaling), vectors);
+    const auto kernel = vectors ? forward_fp8<T, true> : forward_fp8<T, false>;
+    kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(
+        a, b, q, scales, rows, cols, Scaling(scaling));
     return cudaGetLastError();
 }
 

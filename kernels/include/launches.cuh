@@ -32,9 +32,10 @@ bool allow(void (*kernel)(P...), int bytes) {
 }
 
 // Threads of a block that has a row of any width to itself: no more than there is work for.
+constexpr int kMostRowThreads = 512;
 inline int block_threads(int64_t cols) {
     int threads = kWarp;
-    while (threads < 512 && threads < cols) threads *= 2;
+    while (threads < kMostRowThreads && threads < cols) threads *= 2;
     return threads;
 }
 

@@ -1,6 +1,8 @@
 """Gradients given as text: what it may say, and that they are the same recorded by Python."""
 
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -11,6 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from jitloader import derivatives
+from jitloader.building import ensure
 from toolchain.errors import CompileError
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
@@ -289,3 +292,10 @@ def test_what_text_cannot_say(kernel, text, wrong):
     with pytest.raises(ValueError, match=f"formula.*of formula.forward.*{wrong}"):
         kernel.register_autograd("forward", text, infer="infer")
     kernel.register_autograd("forward", TEXT, infer="infer")
+
+
+def test_the_library_needs_no_simulator():
+    """Where kernels run on a GPU, none is loaded."""
+    library = ensure(derivatives.recipe()).library
+    program = "import ctypes, sys, torch; ctypes.CDLL(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", program, str(library)], check=True)
