@@ -291,11 +291,12 @@ std::vector<at::Tensor> saved_for(const at::Tensor& result) {
 // ---- calls
 
 bool is_plain(const at::Tensor& tensor) {
+    // No key of CUDA by name, for which the simulator would read the CPU's.
     constexpr c10::DispatchKeySet plain =
         c10::DispatchKeySet({c10::DispatchKey::Dense, c10::DispatchKey::AutogradFunctionality,
-                             c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutocastCPU,
-                             c10::DispatchKey::AutocastCUDA}) |
-        c10::DispatchKeySet({c10::BackendComponent::CPUBit, c10::BackendComponent::CUDABit});
+                             c10::DispatchKey::ADInplaceOrView}) |
+        c10::DispatchKeySet({c10::BackendComponent::CPUBit, c10::BackendComponent::CUDABit}) |
+        c10::autocast_dispatch_keyset;
     return !(tensor.key_set().raw_repr() & ~plain.raw_repr()) && !tensor._fw_grad(0).defined();
 }
 

@@ -14,6 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 from jitloader import derivatives
 from jitloader.building import ensure
+from simulator import torch_rewrite
+from simulator.scan import blank
 from toolchain.errors import CompileError
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
@@ -299,3 +301,9 @@ def test_the_library_needs_no_simulator():
     library = ensure(derivatives.recipe()).library
     program = "import ctypes, sys, torch; ctypes.CDLL(sys.argv[1])"
     subprocess.run([sys.executable, "-c", program, str(library)], check=True)
+
+
+def test_the_simulator_rewrites_nothing_of_the_library():
+    """Else a key of CUDA's would become the CPU's, and no tensor on a GPU would be a plain one."""
+    text = derivatives.SOURCE.read_text()
+    assert not list(torch_rewrite.edits(text, blank(text)))
