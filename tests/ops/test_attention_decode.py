@@ -86,6 +86,44 @@ def test_shapes(
     check(in_pages(inputs, 8), version, lengths=ints(200, 77))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "queries", "cols"),
+    [(20, 1, 1, 64), (14, 2, 3, 96), (4, 4, 5, 128), (8, 2, 9, 256), (1, 1, 1, 8)],
+)
+def test_rows_of_tensor_cores(
+    dtype: torch.dtype, heads: int, kv_heads: int, queries: int, cols: int
+):
+    """Groups and queries that are no 16 rows together, and more than that."""
+    inputs = drawn((2, heads, queries, cols), kv_heads, 528, dtype)
+    lengths = ints(528, 70)
+    want = check(inputs, "mma", lengths=lengths)
+    paged = attention_decode(**in_pages(inputs, 16), lengths=lengths, version="mma")
+    assert torch.equal(paged, want)
+    check(inputs, "mma", lengths=lengths, window=50, scale=0.3)
+
+
+@each_version
+def test_what_no_query_sees_is_not_read(version: str):
+    """NaN before the window of the first query and from the length on."""
+    inputs = drawn((2, 4, 2, 64), 2, 96)
+    options = {"lengths": ints(91, 40), "window": 20}
+    want = attention_decode(**inputs, **options, version=version)
+    for name in ("k", "v"):
+        for batch, length in enumerate((91, 40)):
+            inputs[name][batch, :, : length - 22] = torch.nan
+            inputs[name][batch, :, length:] = torch.nan
+    assert torch.equal(attention_decode(**inputs, **options, version=version), want)
+
+
+@each_version
+def test_large_scores(version: str):
+    """Whose powers would not fit a float, and which a sum of powers has to lose against."""
+    inputs = drawn((1, 2, 1, 64), 1, 300)
+    inputs["k"][:, :, 200] *= 64
+    check(inputs, version, scale=20.0)
+
+
 @each_version
 def test_several_splits(version: str):
     inputs = drawn((2, 4, 1, 32), 1, 1536)
@@ -261,3 +299,4 @@ def test_checker(version: str):
     given = inputs | {"lengths": ints(48, 17), "version": version}
     report = lab.check(attention_decode, **given, traffic=False)
     assert report.findings.empty, str(report)
+    assert report.launches["kernel"][0].split("<")[0] == f"decode_{version}"
