@@ -244,7 +244,7 @@ struct Cut {
         cut.rows = cut.mma_cols ? 16 : d.rows() == 1 ? 1 : d.rows() <= 4 ? 4 : 8;
         // Blocks for each multiprocessor: some 16; or of those by mma.sync, of which it has two at
         // a time, as many as end at the same time.
-        const int64_t each = cut.mma_cols ? 4 : 16, least = cut.mma_cols ? 64 : 256;
+        const int64_t each = cut.mma_cols ? 2 : 16, least = cut.mma_cols ? 64 : 256;
         const int64_t wanted = each * multiprocessors() / cut.blocks(d), most = d.tokens / least;
         cut.splits = int(wanted < 1 || most < 1 ? 1 : smaller(wanted, most));
         return cut;

@@ -46,8 +46,6 @@ __global__ __launch_bounds__(kThreads) void decode_mma(Decode d, const T* q, con
         cp_async_or_zeros(at_chunk(q_tile, kRows, r, chunk), from, is_there ? 8 : 0);
     }
     cp_async_commit();
-    cp_async_wait<0>();
-    __syncthreads();
 
     // Lane n finds token n; what there is not is 0.
     const auto token_of = [&](int64_t first) {
@@ -88,6 +86,8 @@ __global__ __launch_bounds__(kThreads) void decode_mma(Decode d, const T* q, con
     constexpr int64_t step = kWarps * kTokens;
     int64_t token = part.begin + warp * kTokens;
     for (int stage = 0; stage < S::kStages - 1; ++stage) fetch(token + stage * step, stage);
+    cp_async_wait<S::kStages - 1>();
+    __syncthreads();  // all of q is there
     for (int stage = 0; token < part.end; token += step) {
         fetch(token + (S::kStages - 1) * step, (stage + S::kStages - 1) % S::kStages);
         cp_async_wait<S::kStages - 1>();

@@ -6,6 +6,7 @@
 #include "softmax.cuh"
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
+constexpr int kMostCols = 256;  // of a kernel that makes parts
 
 // parts [batches, kv_heads, chunks of rows, splits, rows of a chunk, cols + 2]: for each row sums,
 // their largest score and their sum of powers.
@@ -70,12 +71,14 @@ struct DecodePart {
     }
 };
 
-// A block for each row of y. rows_at_once: of a chunk.
+// A block for each row of y. A warp takes every fourth part, and a lane of it every 32nd column.
+// rows_at_once: of a chunk.
 template <class T>
 __global__ __launch_bounds__(kThreads) void decode_combine(Decode d, const float* parts, T* y,
                                                            int splits, int rows_at_once) {
-    constexpr int kAtOnce = 4 * kThreads;
-    __shared__ float factors[kAtOnce];
+    constexpr int kColumns = kMostCols / kWarp;  // of a lane
+    __shared__ float warps_sums[kWarps][kMostCols];
+    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     const int64_t line = blockIdx.x, slice = line / d.queries, query = line % d.queries;
     const int64_t batch = slice / d.heads, head = slice % d.heads;
     const int64_t row = head % d.group() * d.queries + query;
@@ -92,19 +95,21 @@ __global__ __launch_bounds__(kThreads) void decode_combine(Decode d, const float
         all.combine({its[0], its[1]});
     }
     all = reduce(all);
-    for (int64_t first = 0; first < d.cols; first += kThreads) {
-        const int64_t c = first + threadIdx.x;
+    float sums[kColumns] = {};
+#pragma unroll 4
+    for (int s = warp; s < splits; s += kWarps) {
+        const float* const its = parts + s * stride;
+        const float factor = OnlineSoftmax<T>::scale(its[d.cols], all.max);
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i)
+            if (const int c = lane + i * kWarp; c < d.cols) sums[i] += its[c] * factor;
+    }
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) warps_sums[warp][lane + i * kWarp] = sums[i];
+    __syncthreads();
+    for (int c = threadIdx.x; c < d.cols; c += kThreads) {
         float sum = 0;
-        for (int from = 0; from < splits; from += kAtOnce) {
-            const int count = smaller(splits - from, kAtOnce);
-            __syncthreads();
-            for (int s = threadIdx.x; s < count; s += kThreads)
-                factors[s] = OnlineSoftmax<T>::scale(parts[(from + s) * stride + d.cols], all.max);
-            __syncthreads();
-#pragma unroll 8
-            for (int s = 0; s < count; ++s)
-                sum += (c < d.cols ? parts[(from + s) * stride + c] : 0) * factors[s];
-        }
-        if (c < d.cols) y[line * d.cols + c] = mean_of<T>(sum, all.sum, length);
+        for (const auto& its : warps_sums) sum += its[c];
+        y[line * d.cols + c] = mean_of<T>(sum, all.sum, length);
     }
 }

@@ -159,3 +159,21 @@ def test_sums_of_bytes_that_tensor_cores_stop_adding_up():
     for together, wanted in [(256, 16384), (1, 32768)]:
         lab.ladder("18_eight_bits").wgmma_sums(ones[:64], ones, y, 64, 128, 32768, together)
         assert (y == wanted).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("heads", "tokens"), [(0, 32), (2, 32), (1, 96)])
+def test_attention(heads, tokens, causal):
+    q, k, v = draw(3, heads, tokens, 64)
+    truth = reference.attention(q.double(), k.double(), v.double(), causal=causal)
+    ways, y, scores = (
+        lab.ladder("17_attention"),
+        draw(heads, tokens, 64),
+        draw(heads, tokens, tokens),
+    )
+    ways.formula(q, k, v, scores, y, heads, tokens, causal)
+    assert_near([y], [truth]) if heads else None
+    ways.online(q, k, v, y.fill_(torch.nan), heads, tokens, causal)
+    assert_near([y], [truth]) if heads else None
+    with pytest.raises(RuntimeError, match="cudaErrorInvalidValue"):
+        ways.online(q, k, v, y, heads, tokens - 8, causal)

@@ -1,0 +1,26 @@
+// y[r] = the mean of v[0] to v[r]: causal attention whose scores are all the same
+//
+// A block has 64 rows, and goes over v in tiles of 32. Some rows come out right.
+//
+// TODO: find the mistake. Budget: 24 lines of code.
+
+constexpr int kRows = 64, kTile = 32;
+
+__global__ void means(const float* v, float* y, int tokens) {
+    __shared__ float tile[kTile];
+    const int first = blockIdx.x * kRows, row = first + threadIdx.x;
+    float sum = 0;
+    for (int key = 0; key <= first; key += kTile) {
+        __syncthreads();
+        if (threadIdx.x < kTile && key + threadIdx.x < tokens)
+            tile[threadIdx.x] = v[key + threadIdx.x];
+        __syncthreads();
+        for (int n = 0; n < kTile && key + n <= row && key + n < tokens; ++n) sum += tile[n];
+    }
+    if (row < tokens) y[row] = sum / (row + 1);
+}
+
+extern "C" cudaError_t launch(const float* v, float* y, int tokens, cudaStream_t stream) {
+    means<<<(tokens + kRows - 1) / kRows, kRows, 0, stream>>>(v, y, tokens);
+    return cudaGetLastError();
+}
