@@ -17,7 +17,7 @@ from lab.bench import products, report
 from lab.bench.cells import COLS, NAMES, TWO_DIMENSIONAL, Cell, cells, host_cells
 from lab.bench.compiling import compile_everything, in_short, processes, say, since_start
 from lab.bench.measuring import measure_until
-from lab.bench.products import Product
+from lab.bench.product import Product
 from lab.bench.table import CSV, join
 from lab.measure import arguments
 
@@ -88,6 +88,8 @@ def chosen(asked: argparse.Namespace) -> list[Cell | Product]:
     ops = [name for name in asked.ops if name in NAMES]
     on_host = [] if asked.no_host else [name for name in asked.ops if name in TWO_DIMENSIONAL]
     todo: list[Cell | Product] = [*host_cells(on_host)]
+    if not asked.no_host:
+        todo += products.host_products(asked.ops)
     todo += cells(ops, arguments.dtypes(asked.dtypes), asked.cols)
     if "bfloat16" in asked.dtypes:
         todo += products.products(asked.ops)

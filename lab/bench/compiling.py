@@ -15,7 +15,7 @@ import torch
 
 from lab import rivals
 from lab.bench.cells import Cell
-from lab.bench.products import Product
+from lab.bench.product import Product
 
 COMPILERS = 14  # processes for each GPU; each holds the tensors of one cell
 COMPILE_SECONDS = 150  # for torch.compile, all cells together

@@ -3,6 +3,7 @@
 import gc
 import importlib
 import itertools
+import math
 
 import torch
 
@@ -10,7 +11,7 @@ import jitload
 from lab import rivals
 from lab.bench.agree import agree
 from lab.bench.compiling import in_short
-from lab.bench.products import Product
+from lab.bench.product import Product
 from lab.measure import arguments, rows
 from lab.measure.case import Case
 from lab.measure.timing import CPU_CLOCK, TURNS_CLOCK, bytes_moved
@@ -18,7 +19,7 @@ from lab.measure.turns import ROUNDS, Player, Step, prepare, take_turns
 from lab.rivals.implementation import Implementation, ours
 
 # torch.compile has nothing to compile in a call of scaled_dot_product_attention.
-WITHOUT_COMPILE = ("attention", "attention_decode")
+WITHOUT_COMPILE = ("attention", "attention_decode", "attention_varlen")
 
 
 def measure_product(
@@ -30,7 +31,7 @@ def measure_product(
     """
     device, labels = jitload.device(), ["ours", *rivals_of(product)]
     cases = product.cases()
-    players, results, failures = _prepared(product, labels, cases, device)
+    players, results, peaks, failures = _prepared(product, labels, cases, device)
     timings, fallen = take_turns(players, device, rounds)
     if "ours" in fallen:
         raise fallen["ours"]
@@ -46,6 +47,7 @@ def measure_product(
             line |= rows.time(timing) | rows.held(timing)
             line |= rows.rate(timing, size, conditions.get("copy_gb_per_s"))
             line |= rows.operations(timing, product.operations)
+            line["peak_bytes"] = peaks[label]
             line["turn"] = "graph" if players[label].captured else "calls"
         lines.append(line | conditions)
     players.clear()  # their graphs hold memory
@@ -61,51 +63,71 @@ def rivals_of(product: Product) -> list[str]:
 
 def _prepared(
     product: Product, labels: list[str], cases: list[Case], device: torch.device
-) -> tuple[dict[str, Player], tuple[torch.Tensor, ...], dict[str, str]]:
-    """Who takes turns, the results of ours, and of the others what they raised, in short.
+) -> tuple[dict[str, Player], tuple[torch.Tensor, ...], dict[str, float], dict[str, str]]:
+    """Who takes turns, the results of ours, the memory of each, and of the others what they raised.
 
-    In short, for an exception would keep the tensors of all that it went through.
+    That in short, for an exception would keep the tensors of all that it went through.
     """
     players: dict[str, Player] = {}
     failures: dict[str, str] = {}
+    peaks: dict[str, float] = {}
     results: tuple[torch.Tensor, ...] = ()
+    both = product.direction == "both"
     for label in labels:
         try:
-            starting = _Starting(cases, _implementation(product, label), results)
+            starting = _Starting(cases, _implementation(product, label), results, both)
             players[label] = prepare(starting, device)
-            results = starting.results
+            results, peaks[label] = starting.results, starting.peak
         except Exception as failure:
             if label == "ours":
                 raise
             failures[label] = in_short(failure)
         if label in failures:
             _free()
-    return players, results, failures
+    return players, results, peaks, failures
 
 
 class _Starting:
     """Starts an implementation on all cases, and judges the results of the first."""
 
     def __init__(
-        self, cases: list[Case], each: Implementation, expected: tuple[torch.Tensor, ...]
+        self,
+        cases: list[Case],
+        each: Implementation,
+        expected: tuple[torch.Tensor, ...],
+        both: bool,
     ) -> None:
-        self._cases, self._each, self._expected = cases, each, expected
+        self._cases, self._each, self._expected, self._both = cases, each, expected, both
+        self.peak = math.nan
         self.results: tuple[torch.Tensor, ...] = expected
 
     def __call__(self) -> Step:
-        step, results = self._cases[0].start(self._each)
+        step, results = self._cases[0].start(self._each, self._both)
         if not self._expected:
             self.results = results
         elif not agree(results, self._expected):
             raise ArithmeticError("its results are not ours")
+        del results
+        self.peak = peak_bytes(step, self._cases[0].device)
         if len(self._cases) == 1:
             return step
         with self._each.first_call():
-            steps = [step, *(case.step(self._each) for case in self._cases[1:])]
+            start = Case.both if self._both else Case.step
+            steps = [step, *(start(case, self._each) for case in self._cases[1:])]
             for other in steps[1:]:
                 other()
         following = itertools.cycle(steps)
         return lambda: next(following)()
+
+
+def peak_bytes(step: Step, device: torch.device) -> float:
+    """The most memory that a call has at a time beside what was there before; NaN on a CPU."""
+    if device.type != "cuda":
+        return math.nan
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    step()
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def _implementation(product: Product, label: str) -> Implementation:

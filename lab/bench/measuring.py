@@ -13,7 +13,7 @@ from lab.bench.agree import agree
 from lab.bench.cells import Cell
 from lab.bench.compiling import COMPILE_SECONDS, in_short
 from lab.bench.in_turns import measure_product
-from lab.bench.products import Product
+from lab.bench.product import Product
 from lab.measure import arguments, rows
 from lab.measure.timing import (
     GPU_CLOCK,
@@ -39,11 +39,12 @@ def measure_until(
     """
     if time.time() > deadline:
         return None
-    if isinstance(cell, Product):
+    if cell.on_host:
+        lines = measure_host(cell, conditions_here(), without_compile)
+    elif isinstance(cell, Product):
         lines = measure_product(cell, conditions_here())
     else:
-        measure = measure_host if cell.on_host else measure_cell
-        lines = measure(cell, conditions_here(), without_compile)
+        lines = measure_cell(cell, conditions_here(), without_compile)
     torch.cuda.empty_cache()
     return lines
 
@@ -71,14 +72,13 @@ def measure_cell(
 
 
 def measure_host(
-    cell: Cell, conditions: dict[str, object], without_compile: bool = False
+    cell: Cell | Product, conditions: dict[str, object], without_compile: bool = False
 ) -> list[dict[str, object]]:
     """A line for everybody: time that the host is busy with a call."""
     case = cell.case()
 
     def measured(each: Implementation) -> dict[str, float]:
-        both = cell.direction == "both"
-        call = (lambda: case.step(each)()) if both else case.step(each)
+        call = case.both(each) if cell.direction == "both" else case.step(each)
         with each.first_call():
             return rows.time(time_on_host(call, HOST_CALLS))
 
@@ -86,7 +86,7 @@ def measure_host(
 
 
 def _lines(
-    cell: Cell,
+    cell: Cell | Product,
     clock: str,
     measured: Callable[[Implementation], dict[str, float]],
     conditions: dict[str, object],

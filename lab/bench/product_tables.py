@@ -9,6 +9,7 @@ from lab.bench.cell_lines import LEVEL, ours_and_best, row, runs_of, untimed
 from lab.bench.table import CELL
 
 HEAD = ("rows x cols", "", "", "ours", "of the best rival", "clock", "rivals")
+WITH_MEMORY = ("linear_cross_entropy",)  # the ops that are there for the memory's sake
 NOTE = (
     "Ours and its rivals take turns, in CUDA graphs, or `by calls` where no graph captures them and"
     " the host may be what takes the time; medians. TFLOPS are 10^12 operations a second;"
@@ -28,8 +29,26 @@ def product_tables(in_turns: DataFrame, runs: list[str]) -> list[str]:
     for (op, direction), group in in_turns.groupby(["op", "direction"], sort=False):
         head = [*HEAD, "run"] if len(runs) > 1 else [*HEAD]
         sides = ["---", "---", "---", *["---:"] * 2, *["---"] * (len(head) - 5)]
-        lines += ["", f"### {op}, {direction}", "", row(head), f"|{'|'.join(sides)}|"]
+        lines += ["", f"### {op}, {'both passes' if direction == 'both' else direction}"]
+        lines += ["", row(head), f"|{'|'.join(sides)}|"]
         lines += [_line(cell, runs) for cell in _cells(group)]
+        if op in WITH_MEMORY:
+            lines += ["", *_memory_table(group)]
+    return lines
+
+
+def _memory_table(group: DataFrame) -> list[str]:
+    """The most memory that a call has beside its inputs: a line for each shape, by everybody."""
+    labels = list(dict.fromkeys(group["implementation"]))
+    lines = ["Peak memory of a call beside its inputs, results included, in MB:", ""]
+    lines += [row(["rows x cols", "", *labels]), "|---|---|" + "---:|" * len(labels)]
+    for cell in _cells(group):
+        first = cell.iloc[0]
+        peaks = cell.set_index("implementation")["peak_bytes"]
+        known = peaks.notna()
+        texts = [f"{1e-6 * peaks[it]:.0f}" if known.get(it, False) else "" for it in labels]
+        sizes = first["options"].partition(": ")[2]
+        lines.append(row([f"{first['rows']} x {first['cols']}", sizes, *texts]))
     return lines
 
 
@@ -37,17 +56,23 @@ def product_score(in_turns: DataFrame) -> str:
     """How fast ours are beside the best rival of each: in the middle, and at their worst."""
     texts = []
     for op, group in in_turns.groupby("op", sort=False):
-        shares = []
-        for cell in _cells(group):
-            own, best = ours_and_best(cell)
-            if best is not None:
-                shares.append(100 * best["time_us"] / own["time_us"])
+        shares = shares_of(group)
         if shares:
             middle, lowest = statistics.median(shares), min(shares)
             texts.append(f"{op} {middle:.0f}% (at the lowest {lowest:.0f}%, {len(shares)} shapes)")
     if not texts:
         return "Of products there is no rival's time."
     return f"Products, in percent of the speed of the best rival, medians: {'; '.join(texts)}."
+
+
+def shares_of(in_turns: DataFrame) -> list[float]:
+    """The percent of the best rival's speed, of each cell that a rival has a time of."""
+    shares = []
+    for cell in _cells(in_turns):
+        own, best = ours_and_best(cell)
+        if best is not None:
+            shares.append(100 * best["time_us"] / own["time_us"])
+    return shares
 
 
 def _cells(lines: DataFrame) -> list[DataFrame]:
@@ -57,6 +82,8 @@ def _cells(lines: DataFrame) -> list[DataFrame]:
 def _line(cell: DataFrame, runs: list[str]) -> str:
     own, best = ours_and_best(cell)
     kind, _, sizes = own["options"].partition(": ")
+    if own["dtype"] != "bfloat16":
+        kind = f"{kind}, {own['dtype']}"
     share = ""
     if best is not None:
         share = f"{100 * best['time_us'] / own['time_us']:.1f}% ({best['implementation']})"

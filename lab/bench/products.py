@@ -4,25 +4,14 @@ Arithmetic is what limits most of them, and the rest moves the weights or the ca
 Their rows and cols are those of x, q or the cache; all other sizes stand in the options' text.
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-import jitload
-import reference
-from lab.measure import arguments
-from lab.measure.case import Case
-from lab.rivals.backends import CHOSEN
+from lab.bench.prepared_products import eight_bits, few_rows_of_bytes, losses, packed
+from lab.bench.product import OPS, Product
 
-COLD = 200e6  # bytes that calls go through where traffic limits: several times an L2 cache
-
-# The ops as Op; attention's function is what people call, for its formula stores all scores.
-OPS = {name: reference.OPS[name] for name in ("matmul", "attention", "rope")}
-OPS["attention"] = replace(OPS["attention"], function=CHOSEN["attention"])
-OPS["attention_decode"] = reference.Op("attention_decode", CHOSEN["attention_decode"], {})
 NAMES = [*OPS]
 
 CUBES = (4096, 6144, 8192)
@@ -60,84 +49,6 @@ CACHES = ((64, 1024), (16, 8192), (4, 32768))  # sequences, and tokens of each
 HEADS, KV_HEADS = 32, 8  # of Llama 3 8B
 
 
-@dataclass(frozen=True)
-class Product:
-    """A product that everybody computes in turns.
-
-    kind: what it is among the products of its op, as in "few rows".
-    direction: "forward" or "backward".
-    rows, cols, sizes: its shape; `sizes` is text, as in "units=4096, gate".
-    shapes: of each tensor. given: the other arguments.
-    operations: of a call, multiplications and additions; 0 where traffic is what counts.
-    gradients: the tensors that get one, backward. unread: those that it has no need to read.
-    cold: whether its tensors should be in no cache.
-    """
-
-    name: str
-    kind: str
-    direction: str
-    dtype: torch.dtype
-    rows: int
-    cols: int
-    sizes: str
-    shapes: dict[str, tuple[int, ...]] = field(hash=False)
-    given: dict[str, object] = field(default_factory=dict, hash=False)
-    operations: int = 0
-    gradients: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    cold: bool = False
-
-    on_host = False
-
-    @property
-    def op(self) -> reference.Op:
-        return OPS[self.name]
-
-    def cases(self) -> list[Case]:
-        """The product on random inputs; if they are to be cold, on several sets of them.
-
-        All calls compute the same: `make bench` compares the results of the first.
-        """
-        elements = sum(math.prod(shape) for shape in self.shapes.values())
-        size = max(elements * self.dtype.itemsize, 1)
-        on_gpu = jitload.device().type == "cuda"
-        sets = math.ceil(COLD / size) + 1 if self.cold and on_gpu and size < COLD else 1
-        return [self._case(seed) for seed in range(sets)]
-
-    def _case(self, seed: int) -> Case:
-        device, backward = jitload.device(), self.direction == "backward"
-        generator = torch.Generator(device).manual_seed(seed)
-        inputs: dict[str, Tensor] = {}
-        for name, shape in self.shapes.items():
-            drawn = torch.randn(shape, device=device, generator=generator).to(self.dtype)
-            inputs[name] = drawn.requires_grad_(backward and name in self.gradients)
-        shape = (self.rows, self.cols)
-        return Case(
-            self.op, shape, self.dtype, device, self.given, backward, seed=seed, inputs=inputs
-        )
-
-    def reads(self, case: Case) -> list[Tensor]:
-        """What it has to read of a case."""
-        if self.direction == "forward":
-            return case.reads
-        kept = [x for name, x in case.inputs.items() if name not in self.unread]
-        return [*kept, *case.arriving]
-
-    def columns(self) -> dict[str, object]:
-        return {
-            "op": self.name,
-            "options": f"{self.kind}: {self.sizes}",
-            "direction": self.direction,
-            "dtype": arguments.dtype_name(self.dtype),
-            "cols": self.cols,
-            "rows": self.rows,
-        }
-
-    def __str__(self) -> str:
-        shape = f"{self.rows} x {self.cols}"
-        return f"{self.name}, {self.kind} {self.direction} {shape}, {self.sizes}"
-
-
 def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[Product]:
     """Everything that a run measures of these ops."""
     makers = {
@@ -145,15 +56,42 @@ def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[
         "attention": attentions,
         "rope": ropes,
         "attention_decode": decodes,
+        "attention_varlen": packed,
+        "matmul_fp8": eight_bits,
+        "matmul_w8a16": few_rows_of_bytes,
+        "linear_cross_entropy": losses,
     }
     for name in NAMES:
         if name in names:
             yield from makers[name](dtype)
 
 
+def host_products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[Product]:
+    """A call of little work of each op, without and with gradients, for the host's time."""
+    for direction in ("forward", "both"):
+        small = (
+            matmul(dtype, "host", 64, 128, 128, bias=True),
+            attention(dtype, direction, 1, 2, 64, 64, causal=True),
+            rope(dtype, direction, 1, 64, 64, heads=2, kv_heads=1),
+            *losses(dtype, ((64, 128, 256),), (direction,)),
+        )
+        gradients = {"matmul": ("x", "w", "bias")}
+        for it in small:
+            if it.name in names:
+                yield replace(
+                    it,
+                    kind="host",
+                    direction=direction,
+                    gradients=gradients.get(it.name, it.gradients),
+                    cold=False,
+                    on_host=True,
+                )
+
+
 def matmuls(dtype: torch.dtype) -> Iterator[Product]:
     for n in CUBES:
         yield matmul(dtype, "cube", n, n, n)
+    yield matmul(torch.float16, "cube", CUBES[0], CUBES[0], CUBES[0])
     for rows, units, cols, what in MODELS:
         yield matmul(dtype, "model", rows, units, cols, what)
     for n in FUSED_CUBES:
@@ -206,6 +144,8 @@ def attentions(dtype: torch.dtype) -> Iterator[Product]:
                     yield attention(
                         dtype, direction, ALL_TOKENS // tokens, heads, tokens, cols, causal
                     )
+            heads = WIDTH // cols
+            yield attention(torch.float16, direction, 4, heads, 4096, cols, causal=True)
 
 
 def attention(

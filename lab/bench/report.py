@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from lab.bench.cell_lines import LEVEL, ours_and_best, row, runs_of, titled, untimed
+from lab.bench.product_picture import product_picture
 from lab.bench.product_tables import product_score, product_tables
 from lab.bench.table import CELL, CSV, MACHINE, in_order, read
 from lab.figure import drawing
@@ -22,8 +23,10 @@ from lab.measure.timing import GPU_CLOCK, HOST_CLOCK, TURNS_CLOCK
 from lab.rivals import LIBRARIES, RIVALS
 
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
+SHAPE = ("rows", "cols", "dtype")
 README_COLS = (1024, 4096, 16384, 65536)
 PANELS = 4  # beside each other
+PRODUCTS = "bench_products.svg"
 
 
 def write(csv: Path) -> list[Path]:
@@ -42,6 +45,8 @@ def write(csv: Path) -> list[Path]:
         for direction in directions_of(table, dtype):
             name = f"bench_{direction}_{dtype}.svg"
             pictures[name] = picture(table, direction, dtype)
+    if drawn := product_picture(of_clock(table, TURNS_CLOCK)):
+        pictures[PRODUCTS] = drawn
     for name, drawn in pictures.items():
         with drawing.style():
             drawn.savefig(csv.parent / name, metadata={"Date": None})
@@ -126,10 +131,13 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
                 lines += ["", f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})"]
     if not in_turns.empty:
         lines += ["", *product_tables(in_turns, runs_of(table))]
+        if PRODUCTS in pictures:
+            lines += ["", f"![products beside the best rival]({PRODUCTS})"]
     host = of_clock(table, HOST_CLOCK)
     if not host.empty:
         rows, cols = host["rows"].iloc[0], host["cols"].iloc[0]
-        lines += ["", f"## The host's time for a call at {rows} x {cols}, float32", ""]
+        dtype = host["dtype"].iloc[0]
+        lines += ["", f"## The host's time for a call at {rows} x {cols}, {dtype}", ""]
         lines += host_table(host, runs_of(table))
     failures = table[table["failure"] != ""]
     if not failures.empty:
@@ -212,8 +220,13 @@ def score(timed: DataFrame) -> str:
 def host_table(host: DataFrame, runs: list[str]) -> list[str]:
     """Markdown: microseconds of each implementation."""
     labels = list(dict.fromkeys(host["implementation"]))
+    common = host.iloc[0][[*SHAPE]]
     lines = ["Microseconds; both: forward and backward.", "", *headed(labels, runs)]
     for (op, options, direction), group in host.groupby(["op", "options", "direction"], sort=False):
+        first = group.iloc[0]
+        if (first[[*SHAPE]] != common).any():
+            shape = f"{first['rows']} x {first['cols']}, {first['dtype']}"
+            options = f"{shape}, {options.partition(': ')[2] or options}".removesuffix(", ")
         times = group.set_index("implementation")["time_us"]
         shown = [f"{times[label]:.1f}" if times.notna().get(label) else "" for label in labels]
         lines.append(row([titled(op, options), direction, *shown, *run_text(group, runs)]))

@@ -19,7 +19,7 @@ CELL = ("op", "options", "direction", "dtype", "cols", "rows", "clock")
 KEY = (*CELL, "implementation")
 FIGURES = (
     *("version", "time_us", "spread_us", "bytes", "gb_per_s", "percent_of_copy"),
-    *("operations", "tflops", "mhz", "throttled", "turn", "failure"),
+    *("operations", "tflops", "mhz", "throttled", "turn", "peak_bytes", "failure"),
 )
 COLUMNS = [*KEY, *FIGURES, "run", *CONDITIONS, "copy_gb_per_s"]
 _NUMBERS_OF_KEY = ("cols", "rows")
@@ -54,7 +54,7 @@ def join(path: Path, lines: list[dict[str, object]]) -> None:
     conditions = texts[[*CONDITIONS]].agg("\n".join, axis=1)
     turn = {text: place for place, text in enumerate(dict.fromkeys(reversed(conditions.tolist())))}
     table = in_order(table.assign(options=texts["options"]), -conditions.map(turn))
-    table = table.astype({"bytes": "Int64", "operations": "Int64"})
+    table = table.astype(dict.fromkeys(("bytes", "operations", "peak_bytes"), "Int64"))
     for name, digits in {"time_us": 2, "spread_us": 2, "gb_per_s": 1}.items():
         table[name] = table[name].astype(float).round(digits)
     for name in ("percent_of_copy", "copy_gb_per_s", "tflops", "mhz"):

@@ -91,14 +91,28 @@ class Case:
     def step(self, implementation: Implementation) -> Step:
         """What is measured: a function without arguments that computes the results.
 
-        Backward, the forward pass runs here, once, and the step is the backward pass alone.
+        Backward, the forward pass runs here, once, and the step is the backward pass alone; an
+        implementation without such a pass raises NotImplementedError.
         """
+        if self.backward and implementation.gradients_in_forward:
+            raise NotImplementedError(
+                f"{implementation.label}'s {self.op.name} has no backward of its own"
+            )
         return self._step(implementation.function, self.inputs, self.arriving)
 
-    def start(self, implementation: Implementation) -> tuple[Step, tuple[Tensor, ...]]:
-        """The step, called for the first time, and the results to judge."""
+    def both(self, implementation: Implementation) -> Step:
+        """As `step`, but the forward pass is a part of it."""
+        return lambda: self._step(implementation.function, self.inputs, self.arriving)()
+
+    def start(
+        self, implementation: Implementation, both: bool = False
+    ) -> tuple[Step, tuple[Tensor, ...]]:
+        """The step, called for the first time, and the results to judge.
+
+        both: it is that of the two passes together.
+        """
         with implementation.first_call():
-            step = self.step(implementation)
+            step = self.both(implementation) if both else self.step(implementation)
             results = step()
         if implementation.judged:
             results = self._step(implementation.judged, self.inputs, self.arriving)()

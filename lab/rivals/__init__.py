@@ -35,13 +35,19 @@ def _functions(name: str) -> dict[str, Callable]:
     return {op: function for op, function in own if function.__module__ == file.__name__}
 
 
+def _in_forward(name: str, op: Op) -> bool:
+    """Whether a library's forward pass of the op computes the gradients."""
+    file = importlib.import_module(f"{__name__}.{name}")
+    return op.name in getattr(file, "GRADIENTS_IN_FORWARD", ())
+
+
 def _of_library(op: Op, name: str) -> Implementation:
     module, package = LIBRARIES[name]
     if importlib.util.find_spec(module) is None:
         raise ModuleNotFoundError(f"rival {name}: pip install {package}", name=module)
     if op.name not in (known := _functions(name)):
         raise ValueError(f"rival {name}: {package} has no {op.name}; it has {', '.join(known)}")
-    return Implementation(name, known[op.name])
+    return Implementation(name, known[op.name], gradients_in_forward=_in_forward(name, op))
 
 
 def _of_backend(op: Op, name: str) -> Implementation:

@@ -104,8 +104,83 @@ def _flex(
     return flex(q, k, v, block_mask=mask, scale=scale, enable_gqa=grouped)
 
 
+def _each_sequence(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """scaled_dot_product_attention of one packed sequence after the other; the host waits."""
+    sequences = []
+    lengths = [cu_seqlens.diff().tolist() for cu_seqlens in (cu_seqlens_q, cu_seqlens_k)]
+    q, k, v = q.split(lengths[0]), k.split(lengths[1]), v.split(lengths[1])
+    for its in zip(q, k, v, strict=True):
+        heads_first = (t.transpose(0, 1)[None] for t in its)
+        sequences.append(_attention(*heads_first, causal, scale=scale)[0].transpose(0, 1))
+    return torch.cat(sequences)
+
+
+def _varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """PyTorch's own kernel for packed sequences, which is flash-attn's."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    sees = (-1, 0) if causal else (-1, -1)
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    return varlen_attn(q, k, v, *lengths, scale=scale, window_size=sees)
+
+
+def _scaled_mm(
+    x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """cuBLASLt's product of eight bits; scales of 1 x 128 it wants with neighbours in columns."""
+    if x_scale.dim() and x_scale.shape[-1] != 1:
+        x_scale = x_scale.mT.contiguous().mT
+    of_w = w_scale.mT if w_scale.dim() else w_scale
+    return torch._scaled_mm(x, w.mT, x_scale, of_w, bias, out_dtype=torch.bfloat16)
+
+
+def _int8pack(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    if w_scale.shape[-1] != 1:
+        raise NotImplementedError("PyTorch's int8 weights have a scale for each row alone")
+    y = torch._weight_int8pack_mm(x, w, w_scale.flatten().to(x.dtype))
+    return y if bias is None else y + bias
+
+
+@functools.lru_cache(maxsize=16)
+def _unpacked(w: Tensor, w_scale: Tensor, dtype: torch.dtype) -> Tensor:
+    return (w * w_scale).to(dtype)
+
+
+def _of_unpacked(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A product with weights in x's type, which are made at the first call, outside of the time."""
+    if w_scale.shape[-1] != 1:
+        raise NotImplementedError("weights with a scale for each 128 columns are not unpacked here")
+    return functional.linear(x, _unpacked(w, w_scale, x.dtype), bias)
+
+
 # What people call in PyTorch where the reference is a formula.
-CHOSEN: dict[str, Callable[..., Tensor]] = {"attention": _attention, "attention_decode": _decode}
+CHOSEN: dict[str, Callable[..., Tensor]] = {
+    "attention": _attention,
+    "attention_decode": _decode,
+    "attention_varlen": _each_sequence,
+    "matmul_fp8": _scaled_mm,
+    "matmul_w8a16": _int8pack,
+}
 
 _SDPA = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -117,8 +192,13 @@ _SDPA = {
 BACKENDS: dict[str, dict[str, Callable[..., Tensor]]] = {
     "cublaslt": {"matmul": _cublaslt},
     **{
-        name: {op: functools.partial(function, backend=backend) for op, function in CHOSEN.items()}
+        name: {
+            op: functools.partial(CHOSEN[op], backend=backend)
+            for op in ("attention", "attention_decode")
+        }
         for name, backend in _SDPA.items()
     },
     "flex": {"attention": _flex},
+    "varlen": {"attention_varlen": _varlen},
+    "unpacked": {"matmul_w8a16": _of_unpacked},
 }

@@ -15,3 +15,20 @@ def attention_decode(q, k, v, scale=None):
     q, k, v = map(tokens_first, (q, k, v))
     y = flash_attn.flash_attn_with_kvcache(q, k, v, softmax_scale=scale, causal=True)
     return tokens_first(y)
+
+
+def attention_varlen(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q=None,
+    max_seqlen_k=None,
+    causal=False,
+    window=None,
+    scale=None,
+):
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    sees = {"causal": causal, "window_size": window or (-1, -1), "softmax_scale": scale}
+    return flash_attn.flash_attn_varlen_func(q, k, v, *lengths, **sees)

@@ -20,6 +20,8 @@ class Implementation:
     first_call: the context that its first call needs, where that call compiles it.
     judged: where `function` draws random numbers of its own, the same with the numbers of the op's
         seed. Results are judged by it; time is `function`'s.
+    gradients_in_forward: whether its forward pass computes the gradients. Then its backward pass
+        alone is no work that could be timed.
     """
 
     label: str
@@ -27,6 +29,7 @@ class Implementation:
     ours: bool = False
     first_call: Callable[[], AbstractContextManager] = nullcontext
     judged: Callable[..., Tensor | tuple[Tensor, ...]] | None = None
+    gradients_in_forward: bool = False
 
 
 def ours(op: Op, version: str) -> Implementation:

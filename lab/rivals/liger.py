@@ -2,6 +2,8 @@
 
 from liger_kernel import ops as liger
 
+GRADIENTS_IN_FORWARD = ("linear_cross_entropy",)
+
 
 def layer_norm(x, weight, bias, eps=1e-5):
     return liger.LigerLayerNormFunction.apply(x, weight, bias, eps)
@@ -35,9 +37,6 @@ def cross_entropy(x, target, reduction="mean", ignore_index=-100, label_smoothin
 def linear_cross_entropy(
     x, w, target, bias=None, reduction="mean", ignore_index=-100, label_smoothing=0.0
 ):
-    if x.requires_grad or w.requires_grad:
-        # As above: its forward computes all gradients.
-        raise NotImplementedError("Liger-Kernel's linear_cross_entropy has no backward of its own")
     return liger.LigerFusedLinearCrossEntropyFunction.apply(
         x, w, target, bias, None, ignore_index, 0.0, label_smoothing, reduction
     )[0]

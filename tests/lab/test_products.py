@@ -14,12 +14,13 @@ import jitload
 import lab.bench.__main__ as command
 from docs.programs import products as matmul_page
 from lab import rivals
-from lab.bench import in_turns, products, report
+from lab.bench import in_turns, measuring, product_picture, products, report
+from lab.bench import prepared_products as prepared
 from lab.bench.in_turns import measure_product
 from lab.bench.product_tables import product_score
 from lab.bench.table import CELL, join, read
 from lab.measure import arguments, turns
-from lab.measure.timing import TURNS_CLOCK, Timing
+from lab.measure.timing import HOST_CLOCK, TURNS_CLOCK, Timing
 from lab.rivals.implementation import Implementation
 
 DEVICE = jitload.device()
@@ -37,6 +38,9 @@ TINY = {
     "attention": products.attention(torch.float32, "backward", 1, 2, 8, 8, causal=True),
     "rope": products.rope(torch.float32, "backward", 1, 8, 8, heads=2, kv_heads=1),
     "attention_decode": products.decode(torch.float32, 2, 16, 8, heads=2, kv_heads=1),
+    "attention_varlen": prepared.packed_sequences(torch.float32, "backward", 8, 3, 8, width=16),
+    "matmul_w8a16": prepared.w8a16(torch.bfloat16, 4, 16, 64),
+    "linear_cross_entropy": next(prepared.losses(torch.float32, ((4, 8, 16),), ("both",))),
 }
 each_op = pytest.mark.parametrize("name", TINY)
 
@@ -48,18 +52,25 @@ def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
     todo = list(products.products(products.NAMES))
     kinds = Counter((it.name, it.kind, it.direction) for it in todo)
     assert kinds == {
-        ("matmul", "cube", "forward"): 3,
+        ("matmul", "cube", "forward"): 4,
         ("matmul", "model", "forward"): 12,
         ("matmul", "fused", "forward"): 14,
         ("matmul", "few rows", "forward"): 9,
         **{
-            ("attention", kind, direction): 12
-            for kind in ("causal", "full")
+            ("attention", kind, direction): count
+            for kind, count in {"causal": 14, "full": 12}.items()
             for direction in ("forward", "backward")
         },
         ("rope", "halves", "forward"): 2,
         ("rope", "halves", "backward"): 2,
         ("attention_decode", "one query", "forward"): 6,
+        ("attention_varlen", "causal", "forward"): 4,
+        ("attention_varlen", "causal", "backward"): 4,
+        **{("matmul_fp8", scales, "forward"): 4 for scales in ("tensor", "row", "block")},
+        ("matmul_w8a16", "few rows", "forward"): 4,
+        ("matmul_w8a16", "rows", "forward"): 2,
+        ("linear_cross_entropy", "mean", "forward"): 2,
+        ("linear_cross_entropy", "mean", "both"): 2,
     }
     keys = {tuple((it.columns() | {"clock": TURNS_CLOCK})[name] for name in CELL) for it in todo}
     assert len(keys) == len(todo) == len({str(it) for it in todo})
@@ -104,7 +115,53 @@ def test_few_rows_and_caches_are_cold_and_large_products_are_not():
         ("matmul", "few rows"),
         ("rope", "halves"),
         ("attention_decode", "one query"),
+        ("matmul_w8a16", "few rows"),
     }
+
+
+@pytest.mark.parametrize("scales", prepared.SCALES)
+def test_eight_bits_come_with_scales_and_ours_takes_them(scales, monkeypatch):
+    """PyTorch's own product of eight bits does not run on every machine, so it is no rival here."""
+    monkeypatch.setattr(in_turns, "rivals_of", lambda product: [])
+    product = prepared.fp8(torch.bfloat16, scales, 128, 128, 256)
+    shapes = {"tensor": ((), ()), "row": ((128, 1), (128, 1)), "block": ((128, 2), (1, 2))}
+    inputs = product.case().inputs
+    assert (inputs["x_scale"].shape, inputs["w_scale"].shape) == shapes[scales]
+    (line,) = measure_product(product, CONDITIONS, rounds=1)
+    assert line["operations"] == 2 * 128 * 128 * 256
+
+
+def test_packed_sequences_fill_the_tokens_and_their_pairs_count():
+    product = prepared.packed_sequences(torch.bfloat16, "forward", 8, 4, 64)
+    ends = product.case().inputs["cu_seqlens_q"]
+    assert ends.tolist() == [0, 4, 16, 20, 32]
+    assert product.operations == 2 * (2 * 16 + 2 * 144) * 2048
+    assert {it.rows for it in prepared.packed(torch.bfloat16)} == {16384}
+
+
+def test_a_rival_that_has_its_gradients_in_forward_is_timed_in_both_passes_alone():
+    product = TINY["linear_cross_entropy"]
+    rival = Implementation("early", product.op.function, gradients_in_forward=True)
+    case = product.case()
+    _, gradients = case.start(rival, both=True)
+    assert [gradient.shape for gradient in gradients] == [(4, 8), (16, 8)]
+    with pytest.raises(NotImplementedError, match="early's linear_cross_entropy has no backward"):
+        case.start(rival)
+
+
+def test_the_host_is_timed_in_a_call_with_gradients_too(monkeypatch):
+    monkeypatch.setattr(measuring, "HOST_CALLS", 1)
+    monkeypatch.setattr(rivals, "rivals_of", lambda op: ["eager"])
+    dtype = torch.float32
+    todo = list(products.host_products(products.NAMES, dtype))
+    names = ["matmul", "attention", "rope", "linear_cross_entropy"]
+    assert [(it.name, it.direction) for it in todo] == [
+        (name, direction) for direction in ("forward", "both") for name in names
+    ]
+    for product in todo:
+        assert product.on_host
+        for line in measuring.measure_host(product, CONDITIONS):
+            assert line["time_us"] > 0
 
 
 def test_cold_calls_go_through_several_sets_of_tensors(monkeypatch):
@@ -338,6 +395,7 @@ def lines(names=products.NAMES, **changes) -> list[dict]:
                 line |= {"operations": product.operations, "tflops": 60000 / time_us}
             line |= {"mhz": 1410.0, "throttled": "the power cap"}
             line["turn"] = "calls" if label == "quack" else "graph"
+            line["peak_bytes"] = 2 * 10**9
             found.append(line | CONDITIONS | changes)
     return found
 
@@ -353,7 +411,11 @@ def test_a_run_of_products_alone_has_its_page(csv):
     assert len(read(csv)) == len(lines())
     report.write(csv)
     page = csv.with_suffix(".md").read_text()
+    assert (csv.parent / report.PRODUCTS).exists()
+    assert f"]({report.PRODUCTS})" in page
     assert "\n## Products, in turns\n" in page
+    assert "| 8192 x 4096 | classes=32000 | 2000 | 2000 | 2000 |" in page
+    assert "| 4096 x 4096 | cube, float16 | units=4096 |" in page
     for heading in ("matmul, forward", "attention, backward", "rope, forward"):
         assert f"\n### {heading}\n" in page
     assert page.index("### attention, forward") < page.index("### attention_decode, forward")
@@ -363,7 +425,7 @@ def test_a_run_of_products_alone_has_its_page(csv):
     ) in page
     assert "| 1 x 4096 | few rows | units=4096 | 25% of a copy | **99.0% (eager)** |" in page
     readme = (csv.parent.parent / "README.md").read_text()
-    assert "matmul 99% (at the lowest 99%, 38 shapes); attention 99%" in readme
+    assert "matmul 99% (at the lowest 99%, 39 shapes); linear_cross_entropy 99%" in readme
 
 
 def test_a_lost_product_is_not_bold_and_a_failure_is_told(csv):
@@ -418,7 +480,24 @@ def test_a_second_run_is_told_in_a_column(csv):
 
 def test_without_a_rivals_time_there_is_no_score():
     table = pandas.DataFrame(lines(["rope"]))
-    assert product_score(table[table["implementation"] == "ours"]).startswith("Of products there")
+    alone = table[table["implementation"] == "ours"]
+    assert product_score(alone).startswith("Of products there")
+    assert product_picture.product_picture(alone) is None
+
+
+def test_the_host_s_time_of_products_has_its_shape_beside_it(csv):
+    told = []
+    for product in products.host_products(["matmul"]):
+        for label in ("ours", "eager"):
+            line = product.columns() | {"implementation": label, "clock": HOST_CLOCK}
+            told.append(line | {"time_us": 20.0} | CONDITIONS)
+    relu = {"op": "relu", "options": "", "direction": "both", "dtype": "float32"}
+    relu |= {"cols": 1024, "rows": 64, "clock": HOST_CLOCK, "implementation": "ours"}
+    join(csv, [*told, relu | {"time_us": 10.0} | CONDITIONS])
+    report.write(csv)
+    page = csv.with_suffix(".md").read_text()
+    assert "\n## The host's time for a call at 64 x 1024, float32\n" in page
+    assert "| matmul, 64 x 128, bfloat16, units=128, bias | both | 20.0 | 20.0 |" in page
 
 
 def test_the_page_of_matmul_has_the_same_tables_and_its_versions():

@@ -18,7 +18,8 @@ from lab import rivals
 from lab.figure import drawing
 from lab.rivals import backends
 
-OPS = {**reference.OPS, "attention_decode": reference.Op("attention_decode", lambda: None, {})}
+OTHERS = ("attention_decode", "attention_varlen", "matmul_fp8", "matmul_w8a16")
+OPS = reference.OPS | {name: reference.Op(name, lambda: None, {}) for name in OTHERS}
 X, W, BIAS, RESIDUAL = (torch.randn(shape) for shape in ((6, 16), (8, 16), (8,), (6, 8)))
 MASKS = ({}, {"causal": True}, {"causal": True, "scale": 0.5})
 
@@ -28,6 +29,8 @@ def heads(batch: int, count: int, tokens: int, cols: int = 8) -> Tensor:
 
 
 Q, K, V = heads(2, 4, 16), heads(2, 4, 16), heads(2, 4, 16)
+PACKED = {name: torch.randn(12, 4, 8) for name in "qkv"}
+PACKED |= dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), torch.tensor([0, 4, 12]).int())
 ONE, CACHE_K, CACHE_V = heads(2, 4, 1), heads(2, 2, 16), heads(2, 2, 16)
 
 
@@ -47,12 +50,23 @@ def with_cache(q, k_cache, v_cache, k=None, v=None, softmax_scale=None, causal=F
     return attention(q, k_cache, v_cache, causal, softmax_scale)
 
 
+def flash_varlen(q, k, v, cu_q, cu_k, max_q, max_k, softmax_scale, causal, window_size):
+    assert (max_q, max_k, window_size) == (8, 8, (-1, -1))
+    return reference.attention_varlen(
+        q, k, v, cu_q, cu_k, max_q, max_k, causal, None, softmax_scale
+    )
+
+
 def with_statistics(function):
     return lambda *given, **options: (function(*given, **options), None)
 
 
 def bf16_gemm_nt(a: Tensor, b: Tensor, d: Tensor) -> None:
     d.copy_(a @ b.mT)
+
+
+def fp8_gemm_nt(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], d: Tensor) -> None:
+    d.copy_(reference.matmul_fp8(a[0], b[0], a[1], b[1]))
 
 
 def gemm(A: Tensor, B: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -80,8 +94,14 @@ class LigerRopeFunction:
 
 
 MODULES = {
-    "deep_gemm": {"deep_gemm": {"bf16_gemm_nt": bf16_gemm_nt}},
-    "flash_attn": {"flash_attn": {"flash_attn_func": flash, "flash_attn_with_kvcache": with_cache}},
+    "deep_gemm": {"deep_gemm": {"bf16_gemm_nt": bf16_gemm_nt, "fp8_gemm_nt": fp8_gemm_nt}},
+    "flash_attn": {
+        "flash_attn": {
+            "flash_attn_func": flash,
+            "flash_attn_with_kvcache": with_cache,
+            "flash_attn_varlen_func": flash_varlen,
+        }
+    },
     "flash_attn_3": {
         "flash_attn_interface": {
             "flash_attn_func": with_statistics(flash),
@@ -145,6 +165,21 @@ def test_deep_gemm_multiplies_and_fuses_nothing(library):
     for fused in ({"bias": BIAS}, {"residual": RESIDUAL}, {"act": "relu"}, {"scale": 2.0}):
         with pytest.raises(NotImplementedError, match="DeepGEMM"):
             module.matmul(X, W, **fused)
+
+
+def test_flash_attn_takes_packed_sequences(library):
+    given = {**PACKED, "max_seqlen_q": 8, "max_seqlen_k": 8, "causal": True}
+    same(library("flash_attn").attention_varlen(**given), reference.attention_varlen(**given))
+
+
+def test_deep_gemm_multiplies_eight_bits_with_scales_of_blocks_alone(library):
+    module = library("deep_gemm")
+    x, w = torch.randn(4, 256), torch.randn(128, 256)
+    (x, x_scale), (w, w_scale) = reference.quantize(x, "1x128"), reference.quantize(w, "128x128")
+    expected = reference.matmul_fp8(x, w, x_scale, w_scale).bfloat16()
+    assert torch.equal(module.matmul_fp8(x, w, x_scale, w_scale), expected)
+    with pytest.raises(NotImplementedError, match="DeepGEMM has scales"):
+        module.matmul_fp8(x, w, x_scale, torch.ones(128, 1))
 
 
 @pytest.mark.parametrize(
@@ -213,10 +248,13 @@ def test_every_rival_has_its_look_and_no_two_of_an_op_the_same():
 
 def _has(name: str, op: str) -> bool:
     known = {
-        "liger": ("layer_norm", "rms_norm", "softmax", "swiglu", "cross_entropy", "rope"),
+        "liger": (
+            *("layer_norm", "rms_norm", "softmax", "swiglu", "rope"),
+            *("cross_entropy", "linear_cross_entropy"),
+        ),
         "quack": ("rms_norm", "softmax", "cross_entropy", "matmul"),
-        "deep_gemm": ("matmul",),
-        "flash_attn": ("attention", "attention_decode"),
+        "deep_gemm": ("matmul", "matmul_fp8"),
+        "flash_attn": ("attention", "attention_decode", "attention_varlen"),
         "flash_attn_3": ("attention", "attention_decode"),
     } | {backend: tuple(ops) for backend, ops in backends.BACKENDS.items()}
     return op in known.get(name, (op,))
@@ -254,6 +292,26 @@ def test_what_people_call_for_attention_is_attention(options):
     same(result, reference.attention(Q, K, V, **options))
     flash = rivals.RIVALS["flash"](OPS["attention"]).function(Q, K, V, **options)
     same(flash, reference.attention(Q, K, V, **options))
+
+
+def test_what_people_call_for_packed_sequences_is_attention_of_each():
+    result = backends.CHOSEN["attention_varlen"](**PACKED, causal=True)
+    same(result, reference.attention_varlen(**PACKED, causal=True))
+
+
+@pytest.mark.parametrize("bias", [None, BIAS.bfloat16()], ids=["alone", "bias"])
+def test_what_people_call_for_weights_of_bytes(bias):
+    x, scale = X.bfloat16(), torch.rand(8, 1) / 127
+    w = torch.randint(-127, 128, (8, 16)).char()
+    expected = reference.matmul_w8a16(x, w, scale, bias).float()
+    for function in (
+        backends.CHOSEN["matmul_w8a16"],
+        backends.BACKENDS["unpacked"]["matmul_w8a16"],
+    ):
+        result = function(x, w, scale, bias).float()
+        torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
+        with pytest.raises(NotImplementedError, match="a scale for each"):
+            function(x, w, torch.rand(8, 2))
 
 
 def test_what_people_call_for_decoding_is_decoding():

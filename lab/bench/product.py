@@ -1,0 +1,114 @@
+"""A product: something that `make bench` measures of an op in a size of real models."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+import jitload
+import reference
+from lab.measure import arguments
+from lab.measure.case import Case
+from lab.rivals.backends import CHOSEN
+
+COLD = 200e6  # bytes that calls go through where traffic limits: several times an L2 cache
+
+# The ops as Op; attention's function is what people call, for its formula stores all scores.
+OPS = {name: reference.OPS[name] for name in ("matmul", "attention", "rope")}
+OPS["attention"] = replace(OPS["attention"], function=CHOSEN["attention"])
+for _name in ("attention_decode", "attention_varlen", "matmul_fp8", "matmul_w8a16"):
+    OPS[_name] = reference.Op(_name, CHOSEN[_name], {})
+OPS["linear_cross_entropy"] = reference.OPS["linear_cross_entropy"]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product that everybody computes in turns.
+
+    kind: what it is among the products of its op, as in "few rows".
+    direction: "forward", "backward" or, for both passes together, "both".
+    rows, cols, sizes: its shape; `sizes` is text, as in "units=4096, gate".
+    shapes: of each tensor. given: the other arguments.
+    operations: of a call, multiplications and additions; 0 where traffic is what counts.
+    gradients: the tensors that get one, backward. unread: those that it has no need to read.
+    cold: whether its tensors should be in no cache.
+    prepare: makes of the random numbers what the op takes, such as labels or integers with scales.
+    on_host: whether it is the host's time that is measured.
+    """
+
+    name: str
+    kind: str
+    direction: str
+    dtype: torch.dtype
+    rows: int
+    cols: int
+    sizes: str
+    shapes: dict[str, tuple[int, ...]] = field(hash=False)
+    given: dict[str, object] = field(default_factory=dict, hash=False)
+    operations: int = 0
+    gradients: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    cold: bool = False
+    prepare: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = field(
+        default=None, hash=False
+    )
+    on_host: bool = False
+
+    @property
+    def op(self) -> reference.Op:
+        return OPS[self.name]
+
+    def cases(self) -> list[Case]:
+        """The product on random inputs; if they are to be cold, on several sets of them.
+
+        All calls compute the same: `make bench` compares the results of the first.
+        """
+        elements = sum(math.prod(shape) for shape in self.shapes.values())
+        size = max(elements * self.dtype.itemsize, 1)
+        on_gpu = jitload.device().type == "cuda"
+        sets = math.ceil(COLD / size) + 1 if self.cold and on_gpu and size < COLD else 1
+        return [self._case(seed) for seed in range(sets)]
+
+    def case(self) -> Case:
+        """The first of the cases."""
+        return self._case(0)
+
+    def _case(self, seed: int) -> Case:
+        device, backward = jitload.device(), self.direction != "forward"
+        generator = torch.Generator(device).manual_seed(seed)
+        inputs: dict[str, Tensor] = {}
+        for name, shape in self.shapes.items():
+            drawn = torch.randn(shape, device=device, generator=generator).to(self.dtype)
+            inputs[name] = drawn.requires_grad_(backward and name in self.gradients)
+        if self.prepare:
+            inputs = self.prepare(inputs)
+        shape = (self.rows, self.cols)
+        return Case(
+            self.op, shape, self.dtype, device, self.given, backward, seed=seed, inputs=inputs
+        )
+
+    def reads(self, case: Case) -> list[Tensor]:
+        """What it has to read of a case."""
+        if self.direction == "forward":
+            return case.reads
+        kept = [x for name, x in case.inputs.items() if name not in self.unread]
+        return [*kept, *case.arriving]
+
+    def columns(self) -> dict[str, object]:
+        return {
+            "op": self.name,
+            "options": f"{self.kind}: {self.sizes}",
+            "direction": self.direction,
+            "dtype": arguments.dtype_name(self.dtype),
+            "cols": self.cols,
+            "rows": self.rows,
+        }
+
+    def __str__(self) -> str:
+        shape = f"{self.rows} x {self.cols}"
+        kind = f"{self.kind} {self.direction}"
+        if self.dtype != torch.bfloat16:
+            kind = f"{kind} {arguments.dtype_name(self.dtype)}"
+        return f"{self.name}, {kind} {shape}, {self.sizes}"
