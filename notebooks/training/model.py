@@ -14,6 +14,7 @@ because they are one kernel.
     logits             [batch, length, vocabulary] T
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -210,16 +211,20 @@ FUSED = {
 }
 
 
-def use_kernels(model: nn.Module) -> nn.Module:
+def use_kernels(
+    model: nn.Module, fused: Mapping[type[nn.Module], type[nn.Module]] = FUSED
+) -> nn.Module:
     """Put this project's ops into a model, in place; returns it.
 
     Every module keeps its weights, its hooks and its name, and only becomes of another class, as
     PyTorch's own `fully_shard` makes it. A norm over several dimensions, or one without a weight or
     a bias, is none of our ops and stays.
+
+    fused: by the class of a module, the one that it becomes.
     """
     for module in model.modules():
-        if type(module) in FUSED and _has_an_op(module):
-            module.__class__ = FUSED[type(module)]
+        if type(module) in fused and _has_an_op(module):
+            module.__class__ = fused[type(module)]
     return model
 
 

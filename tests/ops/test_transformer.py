@@ -1,0 +1,134 @@
+"""The transformer over this project's ops: as good as of PyTorch's modules, and less to keep."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import jitload
+from notebooks.training import data, train
+from notebooks.training.transformer import (
+    ALL_FUSED,
+    LlamaConfig,
+    Transformer,
+    kept_bytes,
+    main,
+    use_all_kernels,
+)
+
+DEVICE = jitload.device()
+CONFIG = LlamaConfig()
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Of PyTorch's: the model is so small that more would wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def transformer(
+    dtype: torch.dtype = torch.float32, ours: bool = False, config: LlamaConfig = CONFIG
+) -> nn.Module:
+    torch.manual_seed(0)
+    model = Transformer(config).to(DEVICE, dtype)
+    return use_all_kernels(model) if ours else model
+
+
+def batch(step: int = 0, size: int = 4) -> tuple[Tensor, Tensor]:
+    tokens, targets = data.batch(data.words(CONFIG.vocabulary), step, size, CONFIG.length)
+    return tokens.to(DEVICE), targets.to(DEVICE)
+
+
+def results(model: nn.Module, step: int = 0) -> dict[str, Tensor]:
+    """The losses, and every weight's gradient by its name; some tokens do not count."""
+    tokens, targets = (each.clone() for each in batch(step))
+    targets[0, ::3] = -100
+    model.zero_grad()
+    losses = model(tokens, targets)
+    losses.sum().backward()
+    gradients = {name: weight.grad for name, weight in model.named_parameters()}
+    return {"losses": losses.detach(), **gradients}
+
+
+def error(got: Tensor, truth: Tensor) -> float:
+    return ((got.double() - truth).abs().mean() / truth.abs().mean()).item()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_losses_and_gradients_are_as_good_as_pytorchs(dtype: torch.dtype):
+    """At most three times as far from the truth, as gradients of weights may be, or half an ULP."""
+    truth = transformer(torch.float64)
+    theirs, ours = transformer(dtype), transformer(dtype, ours=True)
+    errors: dict[str, list[tuple[float, float]]] = {}
+    for step in range(2):
+        found = [results(model, step) for model in (truth, theirs, ours)]
+        for name, want in found[0].items():
+            pair = error(found[1][name], want), error(found[2][name], want)
+            errors.setdefault(name, []).append(pair)
+    for name, pairs in errors.items():
+        of_theirs, of_ours = (sum(each) / len(pairs) for each in zip(*pairs, strict=True))
+        assert of_ours <= max(3 * of_theirs, torch.finfo(dtype).eps / 2), name
+
+
+def test_in_float64_both_are_one_function():
+    ours, theirs = (
+        results(transformer(torch.float64, ours=True)),
+        results(transformer(torch.float64)),
+    )
+    for name, want in theirs.items():
+        assert error(ours[name], want) < 1e-11, name
+
+
+def test_every_module_that_has_an_op_is_ours():
+    model = transformer(ours=True)
+    assert not {type(module) for module in model.modules()} & set(ALL_FUSED)
+    theirs = transformer()
+    theirs.load_state_dict(model.state_dict())
+    torch.testing.assert_close(theirs(*batch()), model(*batch()))
+
+
+def test_training_lowers_the_loss_as_pytorchs_does():
+    def losses(dtype: torch.dtype, ours: bool) -> Tensor:
+        steps = (batch(step, train.TINY.batch) for step in range(30))
+        model = transformer(dtype, ours)
+        curve = train.fit(model, steps, learning_rate=3e-3, seeded=False)
+        return torch.tensor(curve.losses, dtype=torch.float64)
+
+    truth, theirs = losses(torch.float64, ours=False), losses(torch.float32, ours=False)
+    ours = losses(torch.float32, ours=True)
+    assert ours[-1] < 0.85 * ours[0]
+    unit = 8 * torch.finfo(torch.float32).eps  # of losses from 4 to 8, two of them
+    assert (ours - truth).abs().mean() <= 3 * (theirs - truth).abs().mean() + unit
+
+
+@pytest.mark.parametrize("layers", [2, 12])
+def test_less_is_kept_for_backward(layers: int):
+    config = LlamaConfig(layers=layers, vocabulary=2048)
+    models = (transformer(ours=ours, config=config) for ours in (True, False))
+    ours, theirs = (kept_bytes(model, *batch()) for model in models)
+    assert ours < 0.75 * theirs, ours / theirs
+
+
+def test_compiled_as_one_graph():
+    model, traced = transformer(ours=True), transformer(ours=True)
+    torch.compiler.reset()
+    traced.compile(fullgraph=True, backend="aot_eager")
+    want = results(model)
+    for name, got in results(traced).items():
+        assert error(got, want[name]) < 1e-5, name
+
+
+@pytest.mark.parametrize("changes", [{"norm": "layer"}, {"heads": 3}, {"kv_heads": 3}], ids=str)
+def test_sizes_that_do_not_fit_are_told(changes: dict):
+    with pytest.raises(ValueError, match="wanted"):
+        Transformer(LlamaConfig(**changes))
+
+
+def test_the_program_tells_time_memory_and_loss(capsys):
+    main(["--layers", "1", "--steps", "4", "--ways", "ours", "eager"])
+    ours, eager = capsys.readouterr().out.splitlines()
+    assert ours.startswith("1 layers, ours: ")
+    losses = [float(line.rpartition(" ")[2]) for line in (ours, eager)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
