@@ -17,8 +17,9 @@ from lab.measure.timing import CPU_CLOCK, TURNS_CLOCK, bytes_moved
 from lab.measure.turns import ROUNDS, Player, Step, prepare, take_turns
 from lab.rivals.implementation import Implementation, ours
 
-# torch.compile has nothing to compile in a call of scaled_dot_product_attention.
-WITHOUT_COMPILE = ("attention", "attention_decode")
+# torch.compile has nothing to compile in a call of scaled_dot_product_attention, and of floats of
+# one byte it would multiply float32.
+WITHOUT_COMPILE = ("attention", "attention_decode", "matmul_fp8")
 
 
 def measure_product(
@@ -71,7 +72,7 @@ def _prepared(
     results: tuple[torch.Tensor, ...] = ()
     for label in labels:
         try:
-            starting = _Starting(cases, _implementation(product, label), results)
+            starting = _Starting(product, cases, _implementation(product, label), results)
             players[label] = prepare(starting, device)
             results = starting.results
         except Exception as failure:
@@ -87,8 +88,13 @@ class _Starting:
     """Starts an implementation on all cases, and judges the results of the first."""
 
     def __init__(
-        self, cases: list[Case], each: Implementation, expected: tuple[torch.Tensor, ...]
+        self,
+        product: Product,
+        cases: list[Case],
+        each: Implementation,
+        expected: tuple[torch.Tensor, ...],
     ) -> None:
+        self._both = product.direction == "both"
         self._cases, self._each, self._expected = cases, each, expected
         self.results: tuple[torch.Tensor, ...] = expected
 
@@ -98,14 +104,19 @@ class _Starting:
             self.results = results
         elif not agree(results, self._expected):
             raise ArithmeticError("its results are not ours")
+        if self._both:  # the step of a case has its forward pass behind it
+            step = self._step_of(self._cases[0])
         if len(self._cases) == 1:
             return step
         with self._each.first_call():
-            steps = [step, *(case.step(self._each) for case in self._cases[1:])]
+            steps = [step, *map(self._step_of, self._cases[1:])]
             for other in steps[1:]:
                 other()
         following = itertools.cycle(steps)
         return lambda: next(following)()
+
+    def _step_of(self, case: Case) -> Step:
+        return (lambda: case.step(self._each)()) if self._both else case.step(self._each)
 
 
 def _implementation(product: Product, label: str) -> Implementation:

@@ -4,8 +4,9 @@ Arithmetic is what limits most of them, and the rest moves the weights or the ca
 Their rows and cols are those of x, q or the cache; all other sizes stand in the options' text.
 """
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,10 +20,12 @@ from lab.rivals.backends import CHOSEN
 
 COLD = 200e6  # bytes that calls go through where traffic limits: several times an L2 cache
 
-# The ops as Op; attention's function is what people call, for its formula stores all scores.
+# The ops as Op. The function of some is what people call, for their formulas store all scores or
+# compute in double.
 OPS = {name: reference.OPS[name] for name in ("matmul", "attention", "rope")}
 OPS["attention"] = replace(OPS["attention"], function=CHOSEN["attention"])
-OPS["attention_decode"] = reference.Op("attention_decode", CHOSEN["attention_decode"], {})
+for _name in ("attention_decode", "matmul_fp8", "linear_cross_entropy"):
+    OPS[_name] = reference.Op(_name, CHOSEN[_name], {})
 NAMES = [*OPS]
 
 CUBES = (4096, 6144, 8192)
@@ -57,6 +60,8 @@ ALL_TOKENS = 16384  # of the sequences of a batch together
 WIDTH = 2048  # of all heads together
 HEAD_SIZES = (64, 128)
 CACHES = ((64, 1024), (16, 8192), (4, 32768))  # sequences, and tokens of each
+SCALES = {"rows": ("row", "row"), "blocks": ("1x128", "128x128")}  # of x and of w
+VOCABULARIES = ((8192, 4096, 128256), (8192, 4096, 32000), (16384, 2048, 50257))
 HEADS, KV_HEADS = 32, 8  # of Llama 3 8B
 
 
@@ -65,12 +70,13 @@ class Product:
     """A product that everybody computes in turns.
 
     kind: what it is among the products of its op, as in "few rows".
-    direction: "forward" or "backward".
+    direction: "forward", "backward" or "both": forward with a gradient wanted, and backward.
     rows, cols, sizes: its shape; `sizes` is text, as in "units=4096, gate".
     shapes: of each tensor. given: the other arguments.
     operations: of a call, multiplications and additions; 0 where traffic is what counts.
     gradients: the tensors that get one, backward. unread: those that it has no need to read.
     cold: whether its tensors should be in no cache.
+    made: makes the inputs of what was drawn in these shapes.
     """
 
     name: str
@@ -86,6 +92,7 @@ class Product:
     gradients: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     cold: bool = False
+    made: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = field(default=None, hash=False)
 
     on_host = False
 
@@ -105,12 +112,13 @@ class Product:
         return [self._case(seed) for seed in range(sets)]
 
     def _case(self, seed: int) -> Case:
-        device, backward = jitload.device(), self.direction == "backward"
+        device, backward = jitload.device(), self.direction != "forward"
         generator = torch.Generator(device).manual_seed(seed)
         inputs: dict[str, Tensor] = {}
         for name, shape in self.shapes.items():
             drawn = torch.randn(shape, device=device, generator=generator).to(self.dtype)
             inputs[name] = drawn.requires_grad_(backward and name in self.gradients)
+        inputs = self.made(inputs) if self.made else inputs
         shape = (self.rows, self.cols)
         return Case(
             self.op, shape, self.dtype, device, self.given, backward, seed=seed, inputs=inputs
@@ -145,6 +153,8 @@ def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[
         "attention": attentions,
         "rope": ropes,
         "attention_decode": decodes,
+        "matmul_fp8": matmuls_fp8,
+        "linear_cross_entropy": losses,
     }
     for name in NAMES:
         if name in names:
@@ -293,3 +303,69 @@ def decode(
         {"q": (batch, heads, 1, cols), "k": cache, "v": cache},
         cold=True,
     )
+
+
+def matmuls_fp8(dtype: torch.dtype) -> Iterator[Product]:
+    for scales in SCALES:
+        for n in CUBES:
+            yield matmul_fp8(dtype, scales, n, n, n, "")
+        for rows, units, cols, what in MODELS:
+            yield matmul_fp8(dtype, scales, rows, units, cols, what)
+
+
+def matmul_fp8(
+    dtype: torch.dtype, scales: str, rows: int, units: int, cols: int, what: str = ""
+) -> Product:
+    """y = (x x_scale) (w w_scale)^T of floats of one byte, with a result of `dtype`."""
+    return Product(
+        "matmul_fp8",
+        scales,
+        "forward",
+        dtype,
+        rows,
+        cols,
+        ", ".join(filter(None, (f"units={units}", what))),
+        {"x": (rows, cols), "w": (units, cols)},
+        operations=2 * rows * units * cols,
+        made=functools.partial(_quantized, scales=scales),
+    )
+
+
+def _quantized(drawn: dict[str, Tensor], scales: str) -> dict[str, Tensor]:
+    """x and w quantised, and their scales: those of blocks lie as cuBLASLt wants them."""
+    inputs = {}
+    for (name, tensor), scaling in zip(drawn.items(), SCALES[scales], strict=True):
+        inputs[name], scale = reference.quantize(tensor, scaling)
+        inputs[f"{name}_scale"] = scale.mT.contiguous().mT if scaling == "1x128" else scale
+    return inputs
+
+
+def losses(dtype: torch.dtype) -> Iterator[Product]:
+    for direction in ("forward", "both"):
+        for rows, cols, classes in VOCABULARIES:
+            yield loss(dtype, direction, rows, cols, classes)
+
+
+def loss(dtype: torch.dtype, direction: str, rows: int, cols: int, classes: int) -> Product:
+    """One product forward, three with its gradients; who computes the logits again has four."""
+    return Product(
+        "linear_cross_entropy",
+        "mean",
+        direction,
+        dtype,
+        rows,
+        cols,
+        f"classes={classes}",
+        {"x": (rows, cols), "w": (classes, cols)},
+        operations=2 * rows * cols * classes * (1 if direction == "forward" else 3),
+        gradients=("x", "w"),
+        made=_with_targets,
+    )
+
+
+def _with_targets(drawn: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Logits of a size that a model has, and a target for each row."""
+    x, w = drawn["x"], drawn["w"]
+    with torch.no_grad():
+        w.mul_(x.shape[1] ** -0.5)
+    return {"x": x, "w": w, "target": torch.arange(len(x), device=x.device) % len(w)}

@@ -37,6 +37,8 @@ TINY = {
     "attention": products.attention(torch.float32, "backward", 1, 2, 8, 8, causal=True),
     "rope": products.rope(torch.float32, "backward", 1, 8, 8, heads=2, kv_heads=1),
     "attention_decode": products.decode(torch.float32, 2, 16, 8, heads=2, kv_heads=1),
+    "matmul_fp8": products.matmul_fp8(torch.bfloat16, "blocks", 4, 8, 256),
+    "linear_cross_entropy": products.loss(torch.float32, "both", 8, 16, 40),
 }
 each_op = pytest.mark.parametrize("name", TINY)
 
@@ -60,6 +62,10 @@ def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
         ("rope", "halves", "forward"): 2,
         ("rope", "halves", "backward"): 2,
         ("attention_decode", "one query", "forward"): 6,
+        ("matmul_fp8", "rows", "forward"): 15,
+        ("matmul_fp8", "blocks", "forward"): 15,
+        ("linear_cross_entropy", "mean", "forward"): 3,
+        ("linear_cross_entropy", "mean", "both"): 3,
     }
     keys = {tuple((it.columns() | {"clock": TURNS_CLOCK})[name] for name in CELL) for it in todo}
     assert len(keys) == len(todo) == len({str(it) for it in todo})
@@ -75,6 +81,33 @@ def test_operations_are_those_of_the_products_alone():
     assert full.operations == 2 * 2 * 2 * 3 * 32 * 32 * 64
     assert causal.operations == 2.5 * full.operations / 2
     assert products.decode(torch.bfloat16, 1, 32, 64).operations == 0
+    assert products.loss(torch.bfloat16, "forward", 2, 3, 5).operations == 2 * 2 * 3 * 5
+    assert products.loss(torch.bfloat16, "both", 2, 3, 5).operations == 3 * 2 * 2 * 3 * 5
+
+
+def test_both_directions_are_one_step(monkeypatch):
+    monkeypatch.setattr(in_turns, "rivals_of", lambda product: [])
+    forward = []
+    function = products.OPS["linear_cross_entropy"].function
+
+    def counted(x, w, target):
+        forward.append(x.requires_grad and w.requires_grad)
+        return function(x, w, target)
+
+    ours = Implementation("ours", counted, ours=True)
+    monkeypatch.setattr(in_turns, "ours", lambda op, version: ours)
+    measure_product(TINY["linear_cross_entropy"], CONDITIONS, rounds=3)
+    assert len(forward) >= 4
+    assert all(forward)
+
+
+def test_bytes_have_scales_and_blocks_lie_as_cublaslt_wants_them():
+    for scales, shape in (("rows", (4, 1)), ("blocks", (4, 2))):
+        (case,) = products.matmul_fp8(torch.bfloat16, scales, 4, 8, 256).cases()
+        assert [*case.inputs] == ["x", "x_scale", "w", "w_scale"]
+        assert case.inputs["x"].dtype == torch.float8_e4m3fn
+        assert case.inputs["x_scale"].shape == shape
+    assert case.inputs["x_scale"].stride() == (1, 4)
 
 
 @each_op
@@ -363,7 +396,8 @@ def test_a_run_of_products_alone_has_its_page(csv):
     ) in page
     assert "| 1 x 4096 | few rows | units=4096 | 25% of a copy | **99.0% (eager)** |" in page
     readme = (csv.parent.parent / "README.md").read_text()
-    assert "matmul 99% (at the lowest 99%, 38 shapes); attention 99%" in readme
+    assert "matmul 99% (at the lowest 99%, 38 shapes); linear_cross_entropy 99%" in readme
+    assert "; attention 99%" in readme
 
 
 def test_a_lost_product_is_not_bold_and_a_failure_is_told(csv):
