@@ -18,8 +18,9 @@ from lab.measure.timing import CPU_CLOCK, TURNS_CLOCK, bytes_moved
 from lab.measure.turns import ROUNDS, Player, Step, prepare, take_turns
 from lab.rivals.implementation import Implementation, ours
 
-# torch.compile has nothing to compile in a call of scaled_dot_product_attention.
-WITHOUT_COMPILE = ("attention", "attention_decode", "attention_varlen")
+# torch.compile has nothing to compile in a call of scaled_dot_product_attention, and of floats of
+# one byte it would multiply float32.
+WITHOUT_COMPILE = ("attention", "attention_decode", "attention_varlen", "matmul_fp8")
 
 
 def measure_product(

@@ -15,12 +15,13 @@ from lab.rivals.backends import CHOSEN
 
 COLD = 200e6  # bytes that calls go through where traffic limits: several times an L2 cache
 
-# The ops as Op; attention's function is what people call, for its formula stores all scores.
+# The ops as Op. The function of some is what people call, for their formulas store all scores or
+# compute in double.
 OPS = {name: reference.OPS[name] for name in ("matmul", "attention", "rope")}
 OPS["attention"] = replace(OPS["attention"], function=CHOSEN["attention"])
-for _name in ("attention_decode", "attention_varlen", "matmul_fp8", "matmul_w8a16"):
+_CALLED = ("attention_decode", "attention_varlen", "matmul_fp8", "matmul_w8a16")
+for _name in (*_CALLED, "linear_cross_entropy"):
     OPS[_name] = reference.Op(_name, CHOSEN[_name], {})
-OPS["linear_cross_entropy"] = reference.OPS["linear_cross_entropy"]
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,13 @@ class Product:
     """A product that everybody computes in turns.
 
     kind: what it is among the products of its op, as in "few rows".
-    direction: "forward", "backward" or, for both passes together, "both".
+    direction: "forward", "backward" or "both": forward with a gradient wanted, and backward.
     rows, cols, sizes: its shape; `sizes` is text, as in "units=4096, gate".
     shapes: of each tensor. given: the other arguments.
     operations: of a call, multiplications and additions; 0 where traffic is what counts.
     gradients: the tensors that get one, backward. unread: those that it has no need to read.
     cold: whether its tensors should be in no cache.
-    prepare: makes of the random numbers what the op takes, such as labels or integers with scales.
+    made: makes the inputs of what was drawn in these shapes, such as integers with their scales.
     on_host: whether it is the host's time that is measured.
     """
 
@@ -51,9 +52,7 @@ class Product:
     gradients: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     cold: bool = False
-    prepare: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = field(
-        default=None, hash=False
-    )
+    made: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = field(default=None, hash=False)
     on_host: bool = False
 
     @property
@@ -82,8 +81,7 @@ class Product:
         for name, shape in self.shapes.items():
             drawn = torch.randn(shape, device=device, generator=generator).to(self.dtype)
             inputs[name] = drawn.requires_grad_(backward and name in self.gradients)
-        if self.prepare:
-            inputs = self.prepare(inputs)
+        inputs = self.made(inputs) if self.made else inputs
         shape = (self.rows, self.cols)
         return Case(
             self.op, shape, self.dtype, device, self.given, backward, seed=seed, inputs=inputs

@@ -9,7 +9,14 @@ from dataclasses import replace
 
 import torch
 
-from lab.bench.prepared_products import eight_bits, few_rows_of_bytes, losses, packed
+from lab.bench.prepared_products import (
+    SCALES,
+    few_rows_of_bytes,
+    loss,
+    losses,
+    matmul_fp8,
+    packed,
+)
 from lab.bench.product import OPS, Product
 
 NAMES = [*OPS]
@@ -57,7 +64,7 @@ def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[
         "rope": ropes,
         "attention_decode": decodes,
         "attention_varlen": packed,
-        "matmul_fp8": eight_bits,
+        "matmul_fp8": matmuls_fp8,
         "matmul_w8a16": few_rows_of_bytes,
         "linear_cross_entropy": losses,
     }
@@ -73,7 +80,7 @@ def host_products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iter
             matmul(dtype, "host", 64, 128, 128, bias=True),
             attention(dtype, direction, 1, 2, 64, 64, causal=True),
             rope(dtype, direction, 1, 64, 64, heads=2, kv_heads=1),
-            *losses(dtype, ((64, 128, 256),), (direction,)),
+            loss(dtype, direction, 64, 128, 256),
         )
         gradients = {"matmul": ("x", "w", "bias")}
         for it in small:
@@ -233,3 +240,11 @@ def decode(
         {"q": (batch, heads, 1, cols), "k": cache, "v": cache},
         cold=True,
     )
+
+
+def matmuls_fp8(dtype: torch.dtype) -> Iterator[Product]:
+    for scales in SCALES:
+        for n in CUBES:
+            yield matmul_fp8(dtype, scales, n, n, n, "")
+        for rows, units, cols, what in MODELS:
+            yield matmul_fp8(dtype, scales, rows, units, cols, what)

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import reference
+
 
 def _cublaslt(
     x: Tensor,
@@ -104,6 +106,50 @@ def _flex(
     return flex(q, k, v, block_mask=mask, scale=scale, enable_gqa=grouped)
 
 
+def _linear_cross_entropy(
+    x: Tensor,
+    w: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """cross_entropy of linear, which has all logits in memory."""
+    return functional.cross_entropy(
+        functional.linear(x, w, bias),
+        target,
+        reduction=reduction,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+    )
+
+
+def _dequantized(
+    x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """A product of float32, for PyTorch multiplies floats of one byte on few machines."""
+    wide = [reference.dequantize(*each, torch.float32) for each in ((x, x_scale), (w, w_scale))]
+    return functional.linear(*wide, bias if bias is None else bias.float()).to(torch.bfloat16)
+
+
+def _scaled_mm(
+    x: Tensor,
+    w: Tensor,
+    x_scale: Tensor,
+    w_scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    fast: bool = False,
+) -> Tensor:
+    """cuBLASLt's product of floats of one byte. fast: tensor cores alone add up its sums."""
+    if fast and x_scale.shape[-1] > 1:
+        raise NotImplementedError("cuBLASLt adds up sums with scales of blocks in float32 alone")
+    return torch._scaled_mm(
+        x, w.mT, x_scale, w_scale.mT, bias, out_dtype=torch.bfloat16, use_fast_accum=fast
+    )
+
+
 def _each_sequence(
     q: Tensor,
     k: Tensor,
@@ -144,16 +190,6 @@ def _varlen(
     return varlen_attn(q, k, v, *lengths, scale=scale, window_size=sees)
 
 
-def _scaled_mm(
-    x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, bias: Tensor | None = None
-) -> Tensor:
-    """cuBLASLt's product of eight bits; scales of 1 x 128 it wants with neighbours in columns."""
-    if x_scale.dim() and x_scale.shape[-1] != 1:
-        x_scale = x_scale.mT.contiguous().mT
-    of_w = w_scale.mT if w_scale.dim() else w_scale
-    return torch._scaled_mm(x, w.mT, x_scale, of_w, bias, out_dtype=torch.bfloat16)
-
-
 def _int8pack(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
     if w_scale.shape[-1] != 1:
         raise NotImplementedError("PyTorch's int8 weights have a scale for each row alone")
@@ -178,7 +214,8 @@ CHOSEN: dict[str, Callable[..., Tensor]] = {
     "attention": _attention,
     "attention_decode": _decode,
     "attention_varlen": _each_sequence,
-    "matmul_fp8": _scaled_mm,
+    "linear_cross_entropy": _linear_cross_entropy,
+    "matmul_fp8": _dequantized,
     "matmul_w8a16": _int8pack,
 }
 
@@ -190,7 +227,8 @@ _SDPA = {
 
 # By the rival's name, and then by the op's.
 BACKENDS: dict[str, dict[str, Callable[..., Tensor]]] = {
-    "cublaslt": {"matmul": _cublaslt},
+    "cublaslt": {"matmul": _cublaslt, "matmul_fp8": _scaled_mm},
+    "cublaslt_fast": {"matmul_fp8": functools.partial(_scaled_mm, fast=True)},
     **{
         name: {
             op: functools.partial(CHOSEN[op], backend=backend)

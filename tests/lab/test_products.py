@@ -40,7 +40,8 @@ TINY = {
     "attention_decode": products.decode(torch.float32, 2, 16, 8, heads=2, kv_heads=1),
     "attention_varlen": prepared.packed_sequences(torch.float32, "backward", 8, 3, 8, width=16),
     "matmul_w8a16": prepared.w8a16(torch.bfloat16, 4, 16, 64),
-    "linear_cross_entropy": next(prepared.losses(torch.float32, ((4, 8, 16),), ("both",))),
+    "matmul_fp8": prepared.matmul_fp8(torch.bfloat16, "blocks", 4, 8, 256),
+    "linear_cross_entropy": prepared.loss(torch.float32, "both", 8, 16, 40),
 }
 each_op = pytest.mark.parametrize("name", TINY)
 
@@ -66,11 +67,12 @@ def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
         ("attention_decode", "one query", "forward"): 6,
         ("attention_varlen", "causal", "forward"): 4,
         ("attention_varlen", "causal", "backward"): 4,
-        **{("matmul_fp8", scales, "forward"): 4 for scales in ("tensor", "row", "block")},
+        ("matmul_fp8", "rows", "forward"): 15,
+        ("matmul_fp8", "blocks", "forward"): 15,
         ("matmul_w8a16", "few rows", "forward"): 4,
         ("matmul_w8a16", "rows", "forward"): 2,
-        ("linear_cross_entropy", "mean", "forward"): 2,
-        ("linear_cross_entropy", "mean", "both"): 2,
+        ("linear_cross_entropy", "mean", "forward"): 3,
+        ("linear_cross_entropy", "mean", "both"): 3,
     }
     keys = {tuple((it.columns() | {"clock": TURNS_CLOCK})[name] for name in CELL) for it in todo}
     assert len(keys) == len(todo) == len({str(it) for it in todo})
@@ -86,6 +88,33 @@ def test_operations_are_those_of_the_products_alone():
     assert full.operations == 2 * 2 * 2 * 3 * 32 * 32 * 64
     assert causal.operations == 2.5 * full.operations / 2
     assert products.decode(torch.bfloat16, 1, 32, 64).operations == 0
+    assert prepared.loss(torch.bfloat16, "forward", 2, 3, 5).operations == 2 * 2 * 3 * 5
+    assert prepared.loss(torch.bfloat16, "both", 2, 3, 5).operations == 3 * 2 * 2 * 3 * 5
+
+
+def test_both_directions_are_one_step(monkeypatch):
+    monkeypatch.setattr(in_turns, "rivals_of", lambda product: [])
+    forward = []
+    function = products.OPS["linear_cross_entropy"].function
+
+    def counted(x, w, target):
+        forward.append(x.requires_grad and w.requires_grad)
+        return function(x, w, target)
+
+    ours = Implementation("ours", counted, ours=True)
+    monkeypatch.setattr(in_turns, "ours", lambda op, version: ours)
+    measure_product(TINY["linear_cross_entropy"], CONDITIONS, rounds=3)
+    assert len(forward) >= 4
+    assert all(forward)
+
+
+def test_bytes_have_scales_and_blocks_lie_as_cublaslt_wants_them():
+    for scales, shape in (("rows", (4, 1)), ("blocks", (4, 2))):
+        (case,) = prepared.matmul_fp8(torch.bfloat16, scales, 4, 8, 256).cases()
+        assert [*case.inputs] == ["x", "x_scale", "w", "w_scale"]
+        assert case.inputs["x"].dtype == torch.float8_e4m3fn
+        assert case.inputs["x_scale"].shape == shape
+    assert case.inputs["x_scale"].stride() == (1, 4)
 
 
 @each_op
@@ -119,18 +148,6 @@ def test_few_rows_and_caches_are_cold_and_large_products_are_not():
     }
 
 
-@pytest.mark.parametrize("scales", prepared.SCALES)
-def test_eight_bits_come_with_scales_and_ours_takes_them(scales, monkeypatch):
-    """PyTorch's own product of eight bits does not run on every machine, so it is no rival here."""
-    monkeypatch.setattr(in_turns, "rivals_of", lambda product: [])
-    product = prepared.fp8(torch.bfloat16, scales, 128, 128, 256)
-    shapes = {"tensor": ((), ()), "row": ((128, 1), (128, 1)), "block": ((128, 2), (1, 2))}
-    inputs = product.case().inputs
-    assert (inputs["x_scale"].shape, inputs["w_scale"].shape) == shapes[scales]
-    (line,) = measure_product(product, CONDITIONS, rounds=1)
-    assert line["operations"] == 2 * 128 * 128 * 256
-
-
 def test_packed_sequences_fill_the_tokens_and_their_pairs_count():
     product = prepared.packed_sequences(torch.bfloat16, "forward", 8, 4, 64)
     ends = product.case().inputs["cu_seqlens_q"]
@@ -144,7 +161,7 @@ def test_a_rival_that_has_its_gradients_in_forward_is_timed_in_both_passes_alone
     rival = Implementation("early", product.op.function, gradients_in_forward=True)
     case = product.case()
     _, gradients = case.start(rival, both=True)
-    assert [gradient.shape for gradient in gradients] == [(4, 8), (16, 8)]
+    assert [gradient.shape for gradient in gradients] == [(8, 16), (40, 16)]
     with pytest.raises(NotImplementedError, match="early's linear_cross_entropy has no backward"):
         case.start(rival)
 
@@ -426,6 +443,7 @@ def test_a_run_of_products_alone_has_its_page(csv):
     assert "| 1 x 4096 | few rows | units=4096 | 25% of a copy | **99.0% (eager)** |" in page
     readme = (csv.parent.parent / "README.md").read_text()
     assert "matmul 99% (at the lowest 99%, 39 shapes); linear_cross_entropy 99%" in readme
+    assert "; attention 99%" in readme
 
 
 def test_a_lost_product_is_not_bold_and_a_failure_is_told(csv):
