@@ -29,9 +29,15 @@ struct alignas(kTileAlign) Boxes {
     float chunks[2][64 * kChunk];
 };
 
+// y is the residual, too: y += scale * x w^T.
+template <class T>
+__host__ __device__ bool adds_to_y(const Product<T>& p) {
+    return p.residual == p.y;
+}
+
 template <class T>
 __host__ __device__ bool is_plain(const Product<T>& p) {
-    return !p.bias && !p.residual && !p.z && p.act == kNone;
+    return !p.bias && (!p.residual || adds_to_y(p)) && !p.z && p.act == kNone;
 }
 
 #if HAS_WGMMA
@@ -210,10 +216,10 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
     }
 }
 
-// The same where y is nothing but scale * sums: by TMA, 64 columns at a time, while the threads go
-// on. turn: counts them.
+// The same where y is nothing but scale * sums, or they are added to it, rounded: by TMA, 64
+// columns at a time, while the threads go on. turn: counts them.
 template <class T, int N>
-__device__ void store_scaled(const float (&sums)[N], float scale, Boxes& boxes,
+__device__ void store_scaled(const float (&sums)[N], const Product<T>& p, Boxes& boxes,
                              const CUtensorMap& map, int matrix, int row, int unit, int group,
                              int& turn) {
     const bool first = threadIdx.x % kWarpgroup == 0;
@@ -226,13 +232,17 @@ __device__ void store_scaled(const float (&sums)[N], float scale, Boxes& boxes,
         for (int i = 0; i < 32; i += 8) {
             uint32_t words[4];
             for (int k = 0; k < 4; ++k)
-                words[k] =
-                    rounded_pair<T>(scale * sums[n + i + 2 * k], scale * sums[n + i + 2 * k + 1]);
+                words[k] = rounded_pair<T>(
+                    p.scale * sums[n + i + 2 * k], p.scale * sums[n + i + 2 * k + 1]);
             store_sums(box, 2 * i, words);
         }
         tma_writes_done();
         warpgroup_barrier(group);
-        if (first) tma_store(map, box, unit, row, matrix);
+        if (first && adds_to_y(p)) {
+            tma_add(map, box, unit, row, matrix);
+        } else if (first) {
+            tma_store(map, box, unit, row, matrix);
+        }
     }
 }
 
@@ -454,8 +464,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 #pragma unroll
             for (int i = 0; i < kTurns; ++i) {
                 if constexpr (Plan::kStores) {
-                    store_scaled<T>(sums[i], p.scale, boxes, maps.y, int(place.matrix),
-                                    row + i * 64, unit, group, stored);
+                    store_scaled(sums[i], p, boxes, maps.y, int(place.matrix), row + i * 64, unit,
+                                 group, stored);
                 } else {
                     finish(sums[i], p, boxes, place.matrix, row + i * 64, unit, group);
                 }
