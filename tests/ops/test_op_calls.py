@@ -18,8 +18,9 @@ from op_calls import (
     functions,
     moved,
 )
-from op_cases import DEVICE
+from op_cases import DEVICE, Calls, module_of
 from torch import Tensor
+from wrong_calls import wrong_calls
 
 each_call = pytest.mark.parametrize("call", CALLS, ids=str)
 each_best = pytest.mark.parametrize("call", BEST_CALLS, ids=str)
@@ -81,6 +82,23 @@ def test_many_calls_grow_nothing(name: str):
     assert repeat(100) - living < 50
     if DEVICE.type == "cuda":
         assert torch.cuda.memory_allocated() == on_gpu
+
+
+@each_best
+def test_every_function_checks_every_tensor(call: Call):
+    """Also those that only formulas call: an unchecked one reads past the end of its tensors."""
+    inputs = call.inputs()
+    with Calls(module_of(call.module).kernel.build.name) as calls:
+        call.ours(**inputs)
+        call.outcome(inputs)
+    assert calls.noted
+    for op, arguments in calls.noted:
+        for argument, wrong, changed in wrong_calls(op, arguments):
+            with pytest.raises(RuntimeError) as raised:
+                op(*changed)
+            message = f"{op}: {argument} {wrong}: {raised.value}"
+            assert argument in str(raised.value), message
+            assert "wanted" in str(raised.value), message
 
 
 @each_best
