@@ -243,6 +243,19 @@ def test_a_graph_is_freed_and_runs_once(kernel):
     assert seen() is None
 
 
+def test_a_long_graph_is_freed_node_by_node(kernel):
+    """Recursion from each node into the next would overflow the stack."""
+    kernel.register_autograd("same", "a = grad")
+    a, _, _ = leaves()
+    y = a
+    for _ in range(30000):
+        y = kernel.same(y)
+    seen = weakref.ref(a)
+    del y, a
+    gc.collect()
+    assert seen() is None
+
+
 def test_what_was_changed_in_place_since_raises(kernel):
     a, b, c = leaves()
     y = kernel.infer(a, b, c, 2.0)
