@@ -3,6 +3,7 @@
 #include "binding.h"
 
 constexpr int64_t kVersions = 8;  // as many as VERSIONS of matmul.py has
+constexpr int64_t kMma = 3;       // of those, the first one by tensor cores
 
 template <class T>
 cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t stream);
@@ -66,6 +67,12 @@ Shape shape_of_z(const Tensor& x, const Tensor& w, int64_t act) {
 
 // ---- matrices in memory
 
+bool is_of_16_bits(const Tensor& t) {
+    return t.scalar_type() == ScalarType::Half || t.scalar_type() == ScalarType::BFloat16;
+}
+
+Tensor transposed(const Tensor& t) { return torch::stable::transpose(t, -2, -1); }
+
 // The stride of the first dimensions of t counted as one, of which those of size 1 have none; or
 // nothing if they cannot be counted so.
 std::optional<int64_t> flat_stride(const Tensor& t, int64_t dims) {
@@ -80,26 +87,34 @@ std::optional<int64_t> flat_stride(const Tensor& t, int64_t dims) {
     return stride.value_or(0);
 }
 
-// t [..., rows, cols] as matrices, or as one of all its rows. Only what has no neighbours in memory
-// along rows nor along columns is copied.
+// t [..., rows, cols] as matrices, or as one of all its rows. What has no neighbours in memory
+// along rows nor along columns is copied; and so are 16-bit floats whose rows, or columns, do not
+// begin on multiples of 16 bytes, as tensor cores read them, where `aligned` asks for it.
 struct Matrices {
     Tensor t;
+    bool one;
     int64_t batch = 1, rows = 1, cols, matrix_stride = 0, row_stride = 1, col_stride = 1;
 
-    Matrices(const Tensor& given, bool one) : t(given), cols(given.size(-1)) {
+    Matrices(const Tensor& given, bool one, bool aligned)
+        : t(given), one(one), cols(given.size(-1)) {
         const int64_t leading = t.dim() - (one ? 1 : 2);
         int64_t many = 1;
         for (int64_t i = 0; i < leading; ++i) many *= t.size(i);
         batch = one ? 1 : many;
         rows = one ? many : t.size(-2);
-        if (t.numel() > 0 && !find_strides(one, leading)) {
+        if (t.numel() == 0) return;
+        if (!find_strides()) {
             t = torch::stable::contiguous(torch::stable::clone(t));
-            find_strides(one, leading);
+            find_strides();
+        }
+        if (aligned && !begins_on_vectors()) {
+            t = spread();
+            find_strides();
         }
     }
 
-    bool find_strides(bool one, int64_t leading) {
-        const std::optional<int64_t> stride = flat_stride(t, leading);
+    bool find_strides() {
+        const std::optional<int64_t> stride = flat_stride(t, t.dim() - (one ? 1 : 2));
         if (!stride) return false;
         // Of one row or column the stride says nothing.
         col_stride = cols == 1 ? 1 : t.stride(-1);
@@ -107,6 +122,26 @@ struct Matrices {
         if (rows == 1) row_stride = (cols + 15) / 16 * 16;
         matrix_stride = one || batch == 1 ? 0 : *stride;
         return row_stride > 0 && col_stride > 0 && (row_stride == 1 || col_stride == 1);
+    }
+
+    static constexpr int64_t kVector = 8;  // 16-bit floats in 16 bytes
+
+    bool begins_on_vectors() const {
+        const int64_t apart = col_stride == 1 ? row_stride : col_stride;
+        return apart % kVector == 0 && matrix_stride % kVector == 0 &&
+               reinterpret_cast<uintptr_t>(t.data_ptr()) % 16 == 0;
+    }
+
+    // A copy whose rows are so far apart; or whose columns are, where those lie in memory one after
+    // the other, for to turn a matrix takes longer than to copy it.
+    Tensor spread() const {
+        const bool by_column = col_stride != 1 && (!one || t.dim() == 2);
+        const Tensor from = by_column ? transposed(t) : t;
+        const int64_t length = from.size(-1);
+        Tensor room = new_of_shape(t, with_cols(from, (length + kVector - 1) / kVector * kVector));
+        Tensor copy = torch::stable::narrow(room, -1, 0, length);
+        torch::stable::copy_(copy, from);
+        return by_column ? transposed(copy) : copy;
     }
 
     template <class T>
@@ -138,7 +173,8 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
     Tensor y = into ? *into : new_of_shape(x, with_cols(x, units));
     if (z) *z = new_of_shape(x, shape_of_z(x, w, act));
     if (y.numel() == 0) return y;
-    const Matrices of_x(x, is_for_all(w)), of_w(w, is_for_all(w));
+    const bool tensor_cores = version >= kMma && is_of_16_bits(x), one = is_for_all(w);
+    const Matrices of_x(x, one, tensor_cores), of_w(w, one, tensor_cores);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         const Product<T> product = {
@@ -206,8 +242,6 @@ Tensor column_sums(Tensor t) {
     });
     return sums;
 }
-
-Tensor transposed(const Tensor& t) { return torch::stable::transpose(t, -2, -1); }
 
 // t [..., cols] as one matrix.
 Tensor all_rows(const Tensor& t) {

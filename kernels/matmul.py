@@ -34,15 +34,17 @@ def matmul(
 
     bias is [units], residual [..., units], and so is the result. Or w has one such matrix for each
     of x: x [..., rows, cols], w [..., units, cols]. x and w may be transposed views of what lies in
-    memory, as w.mT: nothing is copied. The result is contiguous.
+    memory, as w.mT. The result is contiguous.
 
     act is "none", "relu", "gelu" (by the normal distribution, not its approximation), "silu"; or
     "swiglu", silu(a) * b for the two halves a and b of scale * x w^T + bias: there w has two rows
     for each unit, first all those of a, then all those of b, and bias two elements.
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Sums are float (double for
-    double), the result is rounded once. float16 and bfloat16 are multiplied by tensor cores where
-    rows of x and w, or their columns, begin on multiples of 16 bytes.
+    double), the result is rounded once. float16 and bfloat16 are multiplied by tensor cores, which
+    read rows of x and w, or their columns, that begin on multiples of 16 bytes. An x or w whose
+    rows begin elsewhere, as those of an odd number of elements do, is copied for that, into memory
+    of its own size that is free again after the call; no other is copied.
 
     tf32: float32 may be rounded to 10 bits behind the point, to the nearest, and then is multiplied
     by tensor cores, too, in every version from "mma" on; gradients likewise. Products of other

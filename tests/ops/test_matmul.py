@@ -289,7 +289,7 @@ def test_wrong_act():
 def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
     """In two orders of the threads, also where a cluster adds up and warpgroups take turns."""
     x, w = (torch.randn(n, 200).to(dtype) for n in (152, 264))
-    few, bias = torch.randn(9, 1032).to(dtype), torch.randn(264).to(dtype)
+    few, bias = torch.randn(20, 1032).to(dtype), torch.randn(264).to(dtype)
     wide = torch.randn(64, 1032).to(dtype)
     for order in (0, 1):
         for version in BY_TENSOR_CORES:
@@ -299,8 +299,13 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
                 (kernel,) = report.launches["kernel"]
                 wanted = "kernel" if version in VERSIONS[5:] else f"matmul_{version}"
                 assert kernel.partition("<")[0] == wanted
-        report = lab.check(matmul, few, wide, thread_order=order)
+        odd = (x[:, :-1].contiguous(), transposed(w)[:, :-1])  # the one is copied
+        report = lab.check(matmul, *odd, thread_order=order)
         assert report.findings.empty, report
+        assert list(report.launches["kernel"]) == ["kernel"]
+        for rows in (9, 20):  # of few rows there are two kernels
+            report = lab.check(matmul, few[:rows], wide, thread_order=order)
+            assert report.findings.empty, report
         report = lab.check(matmul, x.float(), transposed(w.float()), tf32=True, thread_order=order)
         assert report.findings.empty, report
         (kernel,) = report.launches["kernel"]
