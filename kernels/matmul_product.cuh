@@ -31,17 +31,20 @@ __device__ A activated(Act act, A z) {
     }
 }
 
-// The same to within 2^-20 of the result, where it is then rounded to 16 bits. gelu is by the fit
-// of erfc whose relative error is 1.2e-7 everywhere: Press and others, "Numerical Recipes", erfcc.
+// The same, where it is then rounded to 16 bits: to within 2^-16 of the result, beyond -5.5, where
+// gelu is less than 2e-7, to within 2^-13. gelu takes what the normal distribution has beyond |z|,
+// whose logarithm is nearly a parabola: a fit of degree 9 up to 13.2, where no bfloat16 is left of
+// it. So of what an element costs, only one instruction is not a multiplication or an addition.
 __device__ inline float quickly_activated(Act act, float z) {
     if (act == kSilu) return __fdividef(z, 1 + __expf(-z));
     if (act != kGelu) return activated(act, z);
-    const float x = fabsf(z) * 0.70710678f, t = __fdividef(1.f, 1 + 0.5f * x);
-    constexpr float fit[] = {0.17087277f,  -0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f,
-                             -0.18628806f, 0.09678418f,  0.37409196f, 1.00002368f,  -1.26551223f};
-    float e = 0;
-    for (float each : fit) e = e * t + each;
-    const float beyond = 0.5f * t * __expf(e - x * x);  // of the normal distribution
+    constexpr float fit[] = {
+        1.1189468e-07f,  -3.480413e-06f, 6.302698e-05f,  -7.458773e-04f, 6.176564e-03f,
+        -3.7819862e-02f, -3.174814e-01f, -7.980675e-01f, -6.9314045e-01f};
+    const float x = fminf(fabsf(z), 13.2f);
+    float logarithm = -1.5796364e-09f;
+    for (float each : fit) logarithm = logarithm * x + each;
+    const float beyond = __expf(logarithm);
     return z * (z < 0 ? beyond : 1 - beyond);
 }
 

@@ -2,8 +2,7 @@
 // fills. They are for 16-bit floats on GPUs of compute capability 9.0.
 #pragma once
 
-#include "matmul_product.cuh"
-#include "wgmma.cuh"
+#include "matmul_fused.cuh"
 
 constexpr int kTileRows = 128;  // of x, in two warpgroups of 64
 constexpr int kTileDepth = 64;  // of k: 128 bytes
@@ -17,9 +16,9 @@ struct Stage {
 };
 constexpr int kBox = 64 * kTileRow;  // bytes
 
-// What is asked of TMA. y has boxes of 64 x 64.
+// What is asked of TMA. y and z have boxes of 64 x 64, and the halves of z are two matrices.
 struct Maps {
-    CUtensorMap x, w, y;
+    CUtensorMap x, w, y, z;
 };
 
 // By which a warpgroup's sums become y, 32 columns at a time, in rows of 128 bytes: those of the
@@ -157,28 +156,6 @@ struct Eight {
         if (p.z) write(p.z + (row * halves(p) + half) * p.units + unit, z);
     }
 };
-
-// z made to y, but for residual.
-template <int N>
-__device__ void activate(float (&z)[N], Act act) {
-    switch (act) {
-        case kRelu:
-#pragma unroll
-            for (int i = 0; i < N; ++i) z[i] = quickly_activated(kRelu, z[i]);
-            return;
-        case kGelu:
-#pragma unroll
-            for (int i = 0; i < N; ++i) z[i] = quickly_activated(kGelu, z[i]);
-            return;
-        case kSilu:
-        case kSwiglu:
-#pragma unroll
-            for (int i = 0; i < N; ++i) z[i] = quickly_activated(kSilu, z[i]);
-            return;
-        default:
-            return;
-    }
-}
 
 // The sums of a warpgroup, whose first row and unit are given, made to y, and to z if it is wanted.
 template <class T, int N>
@@ -319,21 +296,25 @@ __global__ void WGMMA_KERNEL(PlainTile<T>::kThreads)
 //
 // ---- stores: the warpgroups leave y in shared memory, 64 columns at a time, and TMA stores it
 // while they go on. And tiles that are taken at the same time lie in a square, so that what they
-// read is found in the L2 cache; then pairs gain nothing, and each block is alone again. Where more
-// is to be done with the sums than to round them, the warpgroups take turns: each has a tile of 128
-// x 128 to itself, and finishes it while the other one multiplies.
+// read is found in the L2 cache; then pairs gain nothing, and each block is alone again. What else is
+// to be done with the sums is done in their registers before (matmul_fused.cuh); nothing is
+// multiplied meanwhile. Where TMA cannot store the results, and more is to be done with the sums
+// than to round them, the warpgroups take turns: each has a tile of 128 x 128 to itself, and
+// finishes it while the other one multiplies.
 
-template <class T, int columns, int pair, bool stores, int turns = 1>
+template <class T, int columns, int pair, bool stores, int turns = 1, bool fused = false>
 struct Plan {
     static constexpr int kColumns = columns;
     static constexpr int kPair = pair;       // blocks of a cluster
     static constexpr bool kStores = stores;  // y by TMA
-    static constexpr int kTurns = turns;     // tiles in work: one for all warpgroups, or one each
+    static constexpr bool kFused = fused;  // and more may be done with the sums than to scale them
+    static constexpr int kTurns = turns;   // tiles in work: one for all warpgroups, or one each
     static constexpr int kStages = columns == 256 ? 4 : 6;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
     struct Shared {
         Stage<T, columns> stages[kStages];
         Boxes boxes[kConsumers];
+        uint32_t bias[kConsumers][columns / 2];  // of their tile, in pairs
         Mbarrier full[kStages], empty[kStages];
         Mbarrier turn[kConsumers];  // that it is this warpgroup's turn to multiply
     };
@@ -445,6 +426,9 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         int n = pair, of_tile = group * 64, turn = 1 - group;
         if (kTurns > 1) n += group * pairs, of_tile = 0, ring.skip(group * steps);
         for (; order.at(n, rank, place); n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
+            const int row = int(place.row) * kTileRows + of_tile;
+            const int unit = int(place.column) * (kColumns / halves(p));
+            const uint32_t bias = Plan::kFused ? bias_of_tile(p, unit, kColumns) : 0;
             if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
             float sums[kTurns][kColumns / 2];
             int before = 0;
@@ -457,13 +441,20 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 before = ring.stage;
             }
             if (kTurns > 1 && thread == 0) shared.turn[1 - group].arrive();
+            Residual<T> residual;
+            if (Plan::kFused) residual.ask(p, place.matrix, row, unit);
             wgmma_wait<0>();
             done(before);
-            const int row = int(place.row) * kTileRows + of_tile;
-            const int unit = int(place.column) * (kColumns / halves(p));
+            if (Plan::kFused) {
+                if (thread < kColumns / 2) shared.bias[group][thread] = bias;
+                warpgroup_barrier(group);
+            }
 #pragma unroll
             for (int i = 0; i < kTurns; ++i) {
-                if constexpr (Plan::kStores) {
+                if constexpr (Plan::kFused) {
+                    store_fused(sums[i], p, shared.bias[group], residual, maps, boxes,
+                                int(place.matrix), row + i * 64, unit, group, stored);
+                } else if constexpr (Plan::kStores) {
                     store_scaled(sums[i], p, boxes, maps.y, int(place.matrix), row + i * 64, unit,
                                  group, stored);
                 } else {
@@ -507,9 +498,12 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores) {
     if (!make_map(maps.x, p, p.x, p.rows, kTileRows / 2) ||
         !make_map(maps.w, p, p.w, p.units * halves(p), columns / 2))
         return false;
-    return !stores ||
-           (is_aligned(p.y) && p.units % kVec<T> == 0 &&
-            make_tensor_map(maps.y, p.y, p.batch, p.rows, p.units, p.rows * p.units, p.units, 64));
+    if (!stores) return true;
+    if (!is_aligned(p.y, p.z, p.bias, p.residual) || p.units % kVec<T> != 0) return false;
+    const int64_t wide = p.units * halves(p);
+    return make_tensor_map(maps.y, p.y, p.batch, p.rows, p.units, p.rows * p.units, p.units, 64) &&
+           (!p.z || (p.batch == 1 &&
+                     make_tensor_map(maps.z, p.z, halves(p), p.rows, p.units, p.units, wide, 64)));
 }
 
 template <class Plan, class T>
@@ -559,6 +553,10 @@ bool launch_wgmma(const Product<T>& p, int64_t version, cudaStream_t stream) {
     if (version >= kStores) {
         const int order = 16;
         if (!is_plain(p)) {
+            if (is_for_narrow_tiles(p)
+                    ? launch_plan<Plan<T, 128, 1, true, 1, true>>(p, order, stream)
+                    : launch_plan<Plan<T, 256, 1, true, 1, true>>(p, order, stream))
+                return true;
             if (launch_plan<Plan<T, 128, 1, false, 2>>(p, order, stream)) return true;
         } else if (is_for_narrow_tiles(p)) {
             if (launch_plan<Plan<T, 128, 1, true>>(p, order, stream)) return true;
