@@ -17,6 +17,7 @@
 // The gradients of x and w are products, too: dx = scale * dz w, dw = scale * dz^T x.
 
 #include "matmul_few_rows.cuh"
+#include "matmul_few_rows_mma.cuh"
 #include "matmul_mma.cuh"
 #include "matmul_wgmma.cuh"
 
@@ -213,8 +214,12 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
     if constexpr (std::is_same_v<T, float>) {
         return p.tf32 && version >= kMma && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
-        if (version == kStores && launch_few_rows<FewRows<T, 16>>(p, stream)) return true;
-        if (version == kStores && launch_few_rows<FewRows<T, 64>>(p, stream)) return true;
+        if (version == kStores) {
+            // Each block reads all of x, which has to find room in the L1 cache.
+            const bool small = p.rows * p.depth * sizeof(T) <= 128 << 10;
+            if (small && launch_few_rows_mma<T, T, false>(p, p.batch, stream)) return true;
+            if (launch_few_rows(p, stream)) return true;
+        }
         if (version >= kWgmma && launch_wgmma(p, version - kWgmma, stream)) return true;
         return version >= kMma && launch_mma(p, stream);
     }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "swizzle.cuh"
+#include "vec.cuh"
 
 // The address of the same place in block `rank` of the cluster.
 __device__ inline uint32_t shared_address_in(int rank, const void* p) {
@@ -112,14 +113,14 @@ __device__ inline void cluster_arrive() { __cluster_barrier_arrive_relaxed(); }
 __device__ inline void cluster_arrive_release() { __cluster_barrier_arrive(); }
 __device__ inline void cluster_wait() { __cluster_barrier_wait(); }
 
-// What stands at p in block `rank` of the cluster.
-__device__ inline float load_from(int rank, const float* p) {
-    float value;
-    asm volatile("ld.shared::cluster.f32 %0, [%1];"
-                 : "=f"(value)
+// What stands at p in block `rank` of the cluster: four floats, from a multiple of 16 bytes on.
+__device__ inline Vec<float, 4> load_four_from(int rank, const float* p) {
+    Vec<float, 4> values;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
                  : "r"(shared_address_in(rank, p))
                  : "memory");
-    return value;
+    return values;
 }
 
 #else  // nothing that needs it is launched where has_clusters says no
@@ -137,6 +138,6 @@ struct Mbarrier {
 __device__ inline void cluster_arrive() {}
 __device__ inline void cluster_arrive_release() {}
 __device__ inline void cluster_wait() {}
-__device__ inline float load_from(int, const float* p) { return *p; }
+__device__ inline Vec<float, 4> load_four_from(int, const float* p) { return load<4>(p); }
 
 #endif

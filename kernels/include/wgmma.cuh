@@ -15,11 +15,12 @@
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define HAS_WGMMA 1
-#define WGMMA_KERNEL(threads) __launch_bounds__(threads, 1)
+#define WGMMA_KERNEL_IN_BLOCKS(threads, blocks) __launch_bounds__(threads, blocks)
 #else  // a kernel of these is empty here, and launched nowhere: see has_wgmma
 #define HAS_WGMMA 0
-#define WGMMA_KERNEL(threads) __launch_bounds__(32, 1)
+#define WGMMA_KERNEL_IN_BLOCKS(threads, blocks) __launch_bounds__(32, 1)
 #endif
+#define WGMMA_KERNEL(threads) WGMMA_KERNEL_IN_BLOCKS(threads, 1)  // blocks of a multiprocessor
 
 constexpr int kWarpgroup = 128;
 
@@ -59,10 +60,12 @@ __device__ void wgmma_wait() {
 #define SUMS_8(i)                                                                              \
     "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
         "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
-#define SUMS_32(i) SUMS_8(i), SUMS_8(i + 8), SUMS_8(i + 16), SUMS_8(i + 24)
+#define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
 #define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
 #define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define NAMES_16 NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define NAMES_32                                                                         \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22," \
     "%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -97,6 +100,14 @@ __device__ void wgmma(float (&sums)[8], uint64_t a, uint64_t b, bool adds) {
         WGMMA("16", "f16", NAMES_8, SUMS_8(0), "8", "9", "10", "11", "12");
     } else {
         WGMMA("16", "bf16", NAMES_8, SUMS_8(0), "8", "9", "10", "11", "12");
+    }
+}
+template <class T, bool kTransA = false, bool kTransB = false>
+__device__ void wgmma(float (&sums)[16], uint64_t a, uint64_t b, bool adds) {
+    if constexpr (std::is_same_v<T, Half>) {
+        WGMMA("32", "f16", NAMES_16, SUMS_16(0), "16", "17", "18", "19", "20");
+    } else {
+        WGMMA("32", "bf16", NAMES_16, SUMS_16(0), "16", "17", "18", "19", "20");
     }
 }
 template <class T, bool kTransA = false, bool kTransB = false>

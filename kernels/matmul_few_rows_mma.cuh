@@ -1,0 +1,127 @@
+// Products of up to 16 rows of x by mma.sync, of matmul and of matmul_w8a16.
+#pragma once
+
+#include "int8.cuh"
+#include "matmul_product.cuh"
+#include "mma.cuh"
+
+// ---- few rows by mma: w takes the place of the 16 rows of a fragment, and x, of which there are
+// no 16, that of its 8 columns: y^T = w x^T. Nobody shares a weight, so each goes from memory
+// straight to the registers of the lane that multiplies it. A block has 16 rows of w; its warps
+// share k, and at the end their sums are added up, always in the same order.
+//
+// Which of k an element of a fragment stands for is free, if it is the same in w and in x. So each
+// of the four lanes of a row takes 16 bytes that are neighbours, which is one load, and multiplies
+// four of their elements at a time.
+// Flaw: each block reads all of x, from the caches: of more than 16 rows that is more than w.
+
+constexpr int kFewRowsMma = 16, kFewUnits = 16, kFewThreads = 256;
+
+// A lane's 16 bytes of w, as those of two rows become fragments: for four of k each.
+template <class T, class W>
+struct LaneWeights {
+    uint32_t words[4];
+
+    // Of number i of four: the first two, or the last two.
+    __device__ uint32_t pair(int i, bool last) const {
+        if constexpr (sizeof(W) == 1) return pair_of_bytes<T>(words[i], last);
+        return words[2 * i % 4 + last];
+    }
+};
+
+// 16 bytes, or zeros.
+template <class E>
+__device__ void load_words(uint32_t* to, const E* from, bool there) {
+    const Vec<uint32_t, 4> words =
+        there ? load<4>(reinterpret_cast<const uint32_t*>(from)) : Vec<uint32_t, 4>{};
+    memcpy(to, words.at, sizeof(words));
+}
+
+// W: what weights are in memory. by_block: whether they have scales that differ along k.
+template <class T, class W, int rows, bool by_block, class P>
+__global__ void __launch_bounds__(kFewThreads, sizeof(W) == 2 && rows == 16 ? 2 : 3)
+matmul_few_rows_mma(P p, int64_t tiles) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    constexpr int kTiles = rows / 8, kWarps = kFewThreads / kWarp;
+    constexpr int kEach = kVec<W>, kDepth = 4 * kEach;    // of k, at a time: of a lane, of a warp
+    constexpr int kAhead = sizeof(W) == 1 ? 2 : 4;        // times that a warp asks for at once
+    __shared__ float parts[kWarps][rows][kFewUnits + 1];  // + 1: for columns' banks
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, of_row = lane / 4;
+    const int units = kFewUnits / halves(p);
+    const int64_t matrix = blockIdx.x / tiles, first = blockIdx.x % tiles * units;
+    const W* w[2];  // rows that there are not are multiplied, too, but not written
+    const T* x[kTiles];
+    for (int i = 0; i < 2; ++i) {  // with halves of z, one row of each
+        const int64_t unit = smaller(first + of_row + (units > 8 ? i * 8 : 0), p.units - 1);
+        w[i] = at(p.w, matrix, unit + (units > 8 ? 0 : i * p.units), 0);
+    }
+    for (int n = 0; n < kTiles; ++n)
+        x[n] = at(p.x, matrix, smaller<int64_t>(of_row + n * 8, p.rows - 1), 0);
+
+    const int depth = int(p.depth);
+    float totals[kTiles][4] = {};
+#pragma unroll kAhead
+    for (int begin = warp * kDepth; begin < depth; begin += kWarps * kDepth) {
+        const int k = begin + lane % 4 * kEach;
+        LaneWeights<T, W> of_w[2];
+        uint32_t of_x[kTiles][kEach / 2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) load_words(of_w[i].words, w[i] + k, k < depth);
+#pragma unroll
+        for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+            for (int i = 0; i < kEach; i += kVec<T>)
+                load_words(&of_x[n][i / 2], x[n] + k + i, k < depth);
+        }
+        float fresh[kTiles][4] = {};
+        auto& sums = by_block ? fresh : totals;
+#pragma unroll
+        for (int i = 0; i < kEach / 4; ++i) {
+            const uint32_t a[4] = {of_w[0].pair(i, false), of_w[1].pair(i, false),
+                                   of_w[0].pair(i, true), of_w[1].pair(i, true)};
+            for (int n = 0; n < kTiles; ++n) mma<T>(sums[n], a, &of_x[n][2 * i]);
+        }
+        if constexpr (by_block) {
+            for (int i = 0; i < 4; ++i) {
+                const float scale = block_scale(p, first + of_row + i / 2 * 8, begin);
+                for (int n = 0; n < kTiles; ++n) totals[n][i] += fresh[n][i] * scale;
+            }
+        }
+    }
+
+    for (int n = 0; n < kTiles; ++n)
+        for (int i = 0; i < 4; ++i)
+            parts[warp][n * 8 + lane % 4 * 2 + i % 2][of_row + i / 2 * 8] = totals[n][i];
+    __syncthreads();
+    const int row = threadIdx.x / kFewUnits, column = threadIdx.x % kFewUnits;
+    if (row >= p.rows || column >= units || first + column >= p.units) return;
+    float sum = 0, gate = 0;
+    for (int n = 0; n < kWarps; ++n) {
+        sum += parts[n][row][column];
+        gate += parts[n][row][(column + 8) % kFewUnits];
+    }
+    put(p, matrix, row, first + column, sum, gate);
+#endif
+}
+
+template <class T, class W, int rows, bool by_block, class P>
+bool launch_few_rows_mma(const P& p, int64_t batch, cudaStream_t stream) {
+    const auto kernel = matmul_few_rows_mma<T, W, rows, by_block, P>;
+    cudaFuncAttributes compiled = {};
+    if (p.rows > rows || cudaFuncGetAttributes(&compiled, kernel) != cudaSuccess ||
+        compiled.ptxVersion < 80)
+        return false;
+    const int64_t tiles = ceil_div<int64_t>(p.units, kFewUnits / halves(p));
+    if (batch * tiles > 0x7fffffff || p.depth > 0x3fffffff) return false;  // counted in 32 bits
+    matmul_few_rows_mma<T, W, rows, by_block><<<batch * tiles, kFewThreads, 0, stream>>>(p, tiles);
+    return true;
+}
+
+// False: there are more rows, or this GPU, or how x and w lie in memory, is not for it.
+template <class T, class W, bool by_block, class P>
+bool launch_few_rows_mma(const P& p, int64_t batch, cudaStream_t stream) {
+    if (p.x.col != 1 || p.w.col != 1 || p.depth % kVec<W> != 0) return false;
+    if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w)) return false;
+    return launch_few_rows_mma<T, W, 8, by_block>(p, batch, stream) ||
+           launch_few_rows_mma<T, W, kFewRowsMma, by_block>(p, batch, stream);
+}
