@@ -2,6 +2,7 @@
 #include <array>
 #include <vector>
 
+#include "calls.h"
 #include "cross_entropy_checks.h"
 
 constexpr int64_t kVersions = 3;  // as many as VERSIONS of linear_cross_entropy.py has
@@ -82,18 +83,6 @@ Chunk chunks_of_classes(int64_t classes, int64_t version) {
 Chunk chunks_of_rows(int64_t rows) { return Chunk(rows, part_of(rows, 8, 128, 512)); }
 
 // ---- products, by the kernels of matmul: linear_cross_entropy.py has defined these ops
-
-template <size_t results, class... Arguments>
-std::array<Tensor, results> call(const char* op, const Arguments&... arguments) {
-    StableIValue stack[] = {torch::stable::detail::from(arguments)...};
-    static_assert(results <= sizeof...(arguments), "results take the places of arguments");
-    if (torch_call_dispatcher(op, "", stack, TORCH_ABI_VERSION) != TORCH_SUCCESS) {
-        fail(std::string(op), " failed, a call of matmul: call that by itself to see why");
-    }
-    std::array<Tensor, results> made;
-    for (size_t i = 0; i < results; ++i) made[i] = torch::stable::detail::to<Tensor>(stack[i]);
-    return made;
-}
 
 // x w^T + bias
 Tensor product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias) {

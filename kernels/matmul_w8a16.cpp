@@ -1,11 +1,19 @@
 // Binding of matmul_w8a16: schema, checks, allocation, launch.
 #include "matmul_w8a16.h"
+#include "calls.h"
 #include "quantize_binding.h"
 
-constexpr int64_t kVersions = 3;  // as many as VERSIONS of matmul_w8a16.py has
+constexpr int64_t kVersions = 4;  // as many as VERSIONS of matmul_w8a16.py has
+
+constexpr int64_t kWgmma = 3;  // of those, the last
+
+// Of more rows the weights are made 16-bit floats first.
+constexpr int64_t kMostFewRows = 128;
 
 template <class T>
 cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t stream);
+template <class T>
+cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, cudaStream_t stream);
 
 void check_inputs(const Tensor& x, const Tensor& w, const Tensor& w_scale,
                   const std::optional<Tensor>& bias) {
@@ -36,23 +44,12 @@ void check_inputs(const Tensor& x, const Tensor& w, const Tensor& w_scale,
     }
 }
 
-Tensor forward(Tensor x, Tensor w, Tensor w_scale, std::optional<Tensor> bias, int64_t version) {
-    check_inputs(x, w, w_scale, bias);
-    check_version(version, kVersions);
-    OnDeviceOf device(x);
-    x = packed(x);
-    w = packed(w);
-    w_scale = packed(w_scale);
-    if (bias) bias = packed(*bias);
+template <class T>
+Int8Product<T> product_of(const Tensor& x, const Tensor& w, const Tensor& w_scale,
+                          const std::optional<Tensor>& bias, const Tensor* y) {
     const Rows of_x(x);
-    Shape shape = shape_of(x);
-    shape.back() = w.size(0);
-    Tensor y = new_of_shape(x, shape);
     const int64_t blocks = w_scale.size(1);
-    const auto run = [&](auto zero) {
-        using T = decltype(zero);
-        const Int8Product<T> product = {
-            {in<T>(x), 0, of_x.cols, 1},
+    return {{in<T>(x), 0, of_x.cols, 1},
             {in<int8_t>(w), 0, of_x.cols, 1},
             {in<float>(w_scale), blocks, 1, 0},
             blocks > 1,
@@ -61,13 +58,48 @@ Tensor forward(Tensor x, Tensor w, Tensor w_scale, std::optional<Tensor> bias, i
             of_x.rows,
             w.size(0),
             of_x.cols};
-        check_launch(matmul_w8a16<T>(product, version, device.stream));
+}
+
+// Calls f(T()) with the C++ type of x's elements.
+template <class F>
+void for_type_of_16_bits(const Tensor& x, F f) {
+    if (type_of(x) == ScalarType::Half) return f(Half());
+    f(BFloat16());
+}
+
+// Whether the kernels for few rows can read it.
+bool is_for_few_rows(const Tensor& x, const Tensor& w) {
+    const auto begins = [](const Tensor& t) {
+        return reinterpret_cast<uintptr_t>(t.data_ptr()) % 16 == 0;
     };
-    if (type_of(x) == ScalarType::Half) {
-        run(Half());
-    } else {
-        run(BFloat16());
+    return Rows(x).rows <= kMostFewRows && w.size(1) % 16 == 0 && begins(x) && begins(w);
+}
+
+Tensor forward(Tensor x, Tensor w, Tensor w_scale, std::optional<Tensor> bias, int64_t version) {
+    check_inputs(x, w, w_scale, bias);
+    check_version(version, kVersions);
+    OnDeviceOf device(x);
+    x = packed(x);
+    w = packed(w);
+    w_scale = packed(w_scale);
+    if (bias) bias = packed(*bias);
+    if (version >= kWgmma && x.numel() > 0 && w.numel() > 0 && !is_for_few_rows(x, w)) {
+        Tensor wide = new_of_shape(x, shape_of(w));
+        for_type_of_16_bits(x, [&](auto zero) {
+            using T = decltype(zero);
+            const auto product = product_of<T>(x, w, w_scale, bias, nullptr);
+            check_launch(matmul_w8a16_widened<T>(product, out<T>(wide), device.stream));
+        });
+        return call<1>("matmul_w8a16::product", x, wide, bias)[0];
     }
+    Shape shape = shape_of(x);
+    shape.back() = w.size(0);
+    Tensor y = new_of_shape(x, shape);
+    for_type_of_16_bits(x, [&](auto zero) {
+        using T = decltype(zero);
+        const auto product = product_of<T>(x, w, w_scale, bias, &y);
+        check_launch(matmul_w8a16<T>(product, version, device.stream));
+    });
     return y;
 }
 

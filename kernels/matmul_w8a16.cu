@@ -8,24 +8,11 @@
 // 2 * rows * units * depth operations of tensor cores, in T: an int8 is exact in float16 and in
 // bfloat16.
 
-#include "matmul_fp8_product.cuh"
+#include "matmul_few_rows_mma.cuh"
 #include "matmul_mma.cuh"
-#include "matmul_w8a16.h"
+#include "matmul_w8a16_wgmma.cuh"
 
-enum Version : int64_t { kNaive, kMma, kFewRows };  // as in matmul_w8a16.py
-
-// An element of y, before it is rounded. total: over all k; where scales differ along k they are in
-// it already.
-template <class T>
-__device__ float y_of(const Int8Product<T>& p, int64_t unit, float total) {
-    if (!p.by_block) total *= scale_at(p.w_scale, unit, 0);
-    return p.bias ? total + float(p.bias[unit]) : total;
-}
-
-template <class T>
-__device__ float block_scale(const Int8Product<T>& p, int64_t unit, int64_t block) {
-    return p.by_block ? scale_at(p.w_scale, smaller(unit, p.units - 1), block) : 1.f;
-}
+enum Version : int64_t { kNaive, kMma, kFewRows, kWgmma };  // as in matmul_w8a16.py
 
 // ---- naive: one thread for each element of y, which reads a row of x and a row of w.
 // Flaw: one operation for each element read.
@@ -42,9 +29,9 @@ __global__ void matmul_w8a16_naive(Int8Product<T> p) {
         float sum = 0;
         for (int64_t k = first; k < smaller(first + kScaleBlock, p.depth); ++k)
             sum += float(x[k]) * float(w[k]);
-        total += sum * block_scale(p, unit, first / kScaleBlock);
+        total += sum * block_scale(p, unit, first);
     }
-    p.y[i] = T(y_of(p, unit, total.value));
+    put(p, 0, row, unit, total.value);
 }
 
 // ---- mma: the tiles of matmul's version of that name. A stage is 128 of k: two tiles of x and one
@@ -126,7 +113,7 @@ __global__ void
             for (int i = 0; i < 16; ++i) {
                 if (i / 2 % 2 == 1) continue;  // which has the column of i - 2
                 const int64_t unit = place.column * Tile::kSide + warp.column(i);
-                const float scale = block_scale(p, unit, step);
+                const float scale = block_scale(p, unit, step * kScaleBlock);
                 for (int m = 0; m < 4; ++m)
                     for (int n = i; n <= i + 2; n += 2)
                         totals[m][n / 4][n % 4] += sums[m][n / 4][n % 4] * scale;
@@ -144,48 +131,29 @@ __global__ void
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
             const int64_t row = rows(warp.row(m, i)), unit = columns(warp.column(i));
-            if (row >= 0 && unit >= 0) p.y[row * p.units + unit] = T(y_of(p, unit, each[i]));
+            if (row >= 0 && unit >= 0) put(p, 0, row, unit, each[i]);
         }
     }
 #endif
 }
 
-// ---- few rows: a warp has a row of w, of which each lane reads 16 bytes at a time, and multiplies
-// them with as many of every row of x. So all multiprocessors read w. It does without tensor cores:
-// 8 rows are 16 operations for each byte of w, and float arithmetic of an H100 could do 20 in the
-// time in which memory delivers one.
-// Flaw: each warp reads all of x, from the caches.
+// ---- many rows: the weights are made 16-bit floats, with their scales, and are multiplied as
+// such, by matmul. That moves each weight three times more, as bytes and twice as floats, but then
+// a weight is converted once and not for each 64 rows of x. Flaw: memory for them; and a rounding
+// of each weight.
 
-constexpr int kFew = 8, kFewThreads = 256;
-
-template <class T>
-__global__ void __launch_bounds__(kFewThreads) matmul_w8a16_few_rows(Int8Product<T> p) {
-    constexpr int V = kVecBytes;  // of w
-    const int lane = threadIdx.x % kWarp;
-    const int64_t unit = int64_t(blockIdx.x) * (kFewThreads / kWarp) + threadIdx.x / kWarp;
-    if (unit >= p.units) return;
-    const int8_t* const w = at(p.w, 0, unit, 0);
-    float totals[kFew] = {};
-    for (int64_t k = lane * V; k < p.depth; k += kWarp * V) {
-        const Vec<int8_t, V> bytes = load<V>(w + k);
-        const float scale = block_scale(p, unit, k / kScaleBlock);
+// A thread has N neighbours, which have one scale.
+template <int N, class T>
+__global__ void matmul_w8a16_widen(Int8Product<T> p, T* wide) {
+    const int64_t first = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * N;
+    if (first >= p.units * p.depth) return;
+    const int64_t unit = first / p.depth, k = first % p.depth;
+    const float scale = scale_at(p.w_scale, unit, p.by_block ? k / kScaleBlock : 0);
+    const Vec<int8_t, N> bytes = load<N>(p.w.data + first);
+    T each[N];
 #pragma unroll
-        for (int r = 0; r < kFew; ++r) {
-            if (r >= p.rows) continue;
-            float sum = 0;
-#pragma unroll
-            for (int i = 0; i < V; i += kVec<T>) {
-                const Vec<T, kVec<T>> x = load<kVec<T>>(at(p.x, 0, r, k + i));
-                for (int n = 0; n < kVec<T>; ++n) sum += float(x[n]) * float(bytes[i + n]);
-            }
-            totals[r] += sum * scale;
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < kFew; ++r) {
-        const float total = warp_sum(totals[r]);
-        if (r < p.rows && lane == 0) p.y[r * p.units + unit] = T(y_of(p, unit, total));
-    }
+    for (int i = 0; i < N; ++i) each[i] = T(float(bytes[i]) * scale);
+    store(wide + first, each);
 }
 
 // ---- launchers. Where a version cannot, for this GPU or as x and w lie in memory, the one before.
@@ -204,22 +172,39 @@ bool launch_w8a16_mma(const Int8Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
+// In the version asked for or one before it that can; false if none can but the naive one.
+template <class T, bool by_block>
+bool by_tensor_cores(const Int8Product<T>& p, int64_t version, cudaStream_t stream) {
+    if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w)) return false;
+    if (version >= kFewRows && launch_few_rows_mma<T, int8_t, by_block>(p, 1, stream)) return true;
+    if (version >= kWgmma && launch_few_rows_of_bytes<T, by_block>(p, stream)) return true;
+    return version >= kMma && launch_w8a16_mma<T, by_block>(p, stream);
+}
+
 template <class T>
 cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t stream) {
     if (p.rows * p.units == 0) return cudaSuccess;
-    const bool vectors = reads_in_vectors(p.x) && reads_in_vectors(p.w);
-    if (version >= kFewRows && vectors && p.rows <= kFew && p.depth % kVecBytes == 0) {
-        const int64_t blocks = ceil_div<int64_t>(p.units, kFewThreads / kWarp);
-        matmul_w8a16_few_rows<<<blocks, kFewThreads, 0, stream>>>(p);
-        return cudaGetLastError();
-    }
-    const bool done =
-        version >= kMma && vectors &&
-        (p.by_block ? launch_w8a16_mma<T, true>(p, stream) : launch_w8a16_mma<T, false>(p, stream));
+    const bool done = p.by_block ? by_tensor_cores<T, true>(p, version, stream)
+                                 : by_tensor_cores<T, false>(p, version, stream);
     if (!done) matmul_w8a16_naive<<<ceil_div<int64_t>(p.rows * p.units, 256), 256, 0, stream>>>(p);
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T) template decltype(matmul_w8a16<T>) matmul_w8a16<T>;
+// wide: [units, depth]
+template <class T>
+cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, cudaStream_t stream) {
+    const int64_t elements = p.units * p.depth;
+    const auto blocks = [&](int each) { return ceil_div<int64_t>(elements, 256 * each); };
+    if (p.depth % kVecBytes == 0 && is_aligned(p.w.data, wide)) {
+        matmul_w8a16_widen<kVecBytes><<<blocks(kVecBytes), 256, 0, stream>>>(p, wide);
+    } else {
+        matmul_w8a16_widen<1><<<blocks(1), 256, 0, stream>>>(p, wide);
+    }
+    return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                  \
+    template decltype(matmul_w8a16<T>) matmul_w8a16<T>; \
+    template decltype(matmul_w8a16_widened<T>) matmul_w8a16_widened<T>;
 INSTANTIATE(Half)
 INSTANTIATE(BFloat16)

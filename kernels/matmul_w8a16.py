@@ -1,12 +1,25 @@
 """matmul_w8a16: numbers of 16 bits times weights of one byte, int8 with scales."""
 
+import torch
 from torch import Tensor
 
 import jitload
-from kernels import no_gradient, version_number
+from kernels import matmul, no_gradient, version_number
 
 kernel = jitload.load("matmul_w8a16")
-VERSIONS = ("naive", "mma", "few_rows")
+VERSIONS = ("naive", "mma", "few_rows", "wgmma")
+
+# Many rows are multiplied by matmul: the binding calls this op, which calls its newest build.
+_matmul = torch.library.Library("matmul_w8a16", "FRAGMENT")
+_matmul.define("product(Tensor x, Tensor w, Tensor? bias) -> Tensor")
+
+
+def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    best = len(matmul.VERSIONS) - 1
+    return matmul.kernel.infer(x, w, bias, None, 1.0, matmul.ACTS.index("none"), False, best)
+
+
+_matmul.impl("product", _product, "CompositeExplicitAutograd")
 
 
 def matmul_w8a16(
@@ -23,9 +36,10 @@ def matmul_w8a16(
     neighbours of a row. bias is [units] and of x's type, and so is the result [..., units], which
     is contiguous, rounded once, and has the same bits on every run.
 
-    Up to 8 rows of x have a kernel that reads w once, and is bound by that; more are multiplied by
-    tensor cores. Both want x and w to begin, and cols to be, on a multiple of 16: others are
-    multiplied by the naive kernel, which is slow.
+    Up to 128 rows of x are multiplied as the weights are read, with their values exact, if x and w
+    begin, and cols is, on a multiple of 16 elements. Of more rows, and of others, each weight is
+    multiplied by its scale first and rounded to x's type, as matmul takes it: into memory of 2
+    bytes for each, which is free again after the call.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, or if
     the result is differentiated, and ValueError if the version is unknown.

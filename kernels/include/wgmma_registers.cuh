@@ -18,6 +18,26 @@
 // sums = a b^T, or sums += a b^T, over 16 of k. a: as mma.cuh has it, 16 rows a warp; sums of 16
 // columns, rounded to pairs, are such a. It must stay as it is until the product is done.
 template <class T, bool kTransB>
+__device__ void wgmma(float (&sums)[8], const uint32_t (&a)[4], uint64_t b, bool adds) {
+    if constexpr (std::is_same_v<T, Half>) {
+        WGMMA_FROM_REGISTERS(
+            "16", "f16", NAMES_8, SUMS_8(0), "8", "9", "10", "11", "12", "13", "14");
+    } else {
+        WGMMA_FROM_REGISTERS(
+            "16", "bf16", NAMES_8, SUMS_8(0), "8", "9", "10", "11", "12", "13", "14");
+    }
+}
+template <class T, bool kTransB>
+__device__ void wgmma(float (&sums)[16], const uint32_t (&a)[4], uint64_t b, bool adds) {
+    if constexpr (std::is_same_v<T, Half>) {
+        WGMMA_FROM_REGISTERS(
+            "32", "f16", NAMES_16, SUMS_16(0), "16", "17", "18", "19", "20", "21", "22");
+    } else {
+        WGMMA_FROM_REGISTERS(
+            "32", "bf16", NAMES_16, SUMS_16(0), "16", "17", "18", "19", "20", "21", "22");
+    }
+}
+template <class T, bool kTransB>
 __device__ void wgmma(float (&sums)[32], const uint32_t (&a)[4], uint64_t b, bool adds) {
     if constexpr (std::is_same_v<T, Half>) {
         WGMMA_FROM_REGISTERS(

@@ -53,7 +53,9 @@ def check(inputs: dict[str, Tensor], version: str) -> Tensor:
 @by_group
 @each_version
 @pytest.mark.parametrize(
-    "shape", [(128, 128, 128), (150, 136, 272), (1, 130, 1040), (8, 40, 528), (9, 8, 16)], ids=str
+    "shape",
+    [(128, 128, 128), (150, 136, 272), (1, 130, 1040), (8, 40, 528), (9, 8, 16), (60, 72, 400)],
+    ids=str,
 )
 def test_shapes(version: str, groups: bool, dtype: torch.dtype, shape: tuple[int, int, int]):
     check(drawn(*shape, groups, dtype), version)
@@ -178,12 +180,22 @@ def test_refused(changes: dict[str, Tensor], message: str):
 def test_checker(version: str, groups: bool):
     """In two orders of the threads."""
     for order in (0, 1):
-        for rows in (150, 5):
+        for rows in (150, 60, 5):
             inputs = drawn(rows, 136, 272, groups)
             report = lab.check(
                 matmul_w8a16, **inputs, version=version, traffic=False, thread_order=order
             )
             assert report.findings.empty, str(report)
-            (kernel,) = report.launches["kernel"]
-            fell = version == "few_rows" and rows > 8
-            assert kernel.split("<")[0] == f"matmul_w8a16_{'mma' if fell else version}"
+            names = [kernel.split("<")[0] for kernel in report.launches["kernel"]]
+            assert names == kernels_of(version, rows)
+
+
+def kernels_of(version: str, rows: int) -> list[str]:
+    """The kernels that are launched; "kernel" is one that is launched in clusters."""
+    if version in ("naive", "mma"):
+        return [f"matmul_w8a16_{version}"]
+    if rows <= 16:
+        return ["matmul_few_rows_mma"]
+    if version == "few_rows":
+        return ["matmul_w8a16_mma"]
+    return ["kernel"] if rows <= 128 else ["matmul_w8a16_widen", "kernel"]

@@ -1,0 +1,26 @@
+// What all versions of matmul_w8a16 do alike: make y of the sums. The names are those of
+// matmul_product.cuh, for kernels that both ops have.
+#pragma once
+
+#include "matmul_fp8_product.cuh"
+#include "matmul_w8a16.h"
+
+template <class T>
+__host__ __device__ int halves(const Int8Product<T>&) {
+    return 1;
+}
+
+// An element of y. total: over all k; where scales differ along k they are in it already. It is
+// rounded here and nowhere else.
+template <class T>
+__device__ void put(const Int8Product<T>& p, int64_t, int64_t row, int64_t unit, float total,
+                    float = 0) {
+    if (!p.by_block) total *= scale_at(p.w_scale, unit, 0);
+    p.y[row * p.units + unit] = T(p.bias ? total + float(p.bias[unit]) : total);
+}
+
+// Of the weights of a unit around k; 1 where its scale is the same for all k.
+template <class T>
+__device__ float block_scale(const Int8Product<T>& p, int64_t unit, int64_t k) {
+    return p.by_block ? scale_at(p.w_scale, smaller(unit, p.units - 1), k / kScaleBlock) : 1.f;
+}

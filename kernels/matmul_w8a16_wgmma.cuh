@@ -1,0 +1,88 @@
+// The version of matmul_w8a16 by wgmma: few rows of x, whose product is that of
+// matmul_few_rows.cuh. TMA brings the weights to shared memory as bytes, and there each thread
+// makes 16-bit floats of those that a product takes from its registers.
+#pragma once
+
+#include "int8.cuh"
+#include "matmul_few_rows.cuh"
+#include "matmul_w8a16_product.cuh"
+#include "wgmma_registers.cuh"
+
+template <class T, bool by_block, int rows, int stages, int at_once>
+struct FewRowsOfBytes {
+    static constexpr int kRows = rows, kDepth = kTileRow, kStages = stages, kAtOnce = at_once;
+    struct Stage {
+        char w[kFewRowsUnits * kTileRow];
+        T x[2][kRows * kTileDepth];
+    };
+    float totals[1][kRows / 2] = {};
+    int64_t tile;
+
+    __device__ explicit FewRowsOfBytes(int64_t tile) : tile(tile) {}
+
+#if HAS_WGMMA
+    __device__ static void fetch(Stage& stage, const Maps& maps, const Int8Product<T>& p,
+                                 int64_t tile, int step, int, Mbarrier& full) {
+        for (int half = 0; half < 2; ++half)
+            tma_load(stage.x[half], maps.x, step * kDepth + half * kTileDepth, 0, 0, full);
+        tma_load(stage.w, maps.w, step * kDepth, int(tile) * kFewRowsUnits, 0, full);
+    }
+    // 16 rows of a warp and 16 of k, from byte k of the rows on.
+    __device__ static void load_fragment(uint32_t (&a)[4], const char* w, int k) {
+        const int row = row_of_sum(0), column = k + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const char* const two = w + swizzled(row + i % 2 * 8, column + i / 2 * 8);
+            a[i] = pair_of_bytes<T>(*reinterpret_cast<const uint16_t*>(two), false);
+        }
+    }
+
+    __device__ void multiply(const Stage& stage, const Int8Product<T>& p, int step) {
+        uint32_t a[kDepth / 16][4];
+#pragma unroll
+        for (int k = 0; k < kDepth; k += 16) load_fragment(a[k / 16], stage.w, k);
+        float fresh[kRows / 2];
+        auto& sums = by_block ? fresh : totals[0];
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < kDepth; k += 16) {
+            const uint64_t of_x = wgmma_descriptor(stage.x[k / kTileDepth]);
+            wgmma<T, false>(sums, a[k / 16], of_x + k % kTileDepth / 8, !by_block || k > 0);
+        }
+        wgmma_commit();
+        wgmma_wait<0>();
+        if constexpr (by_block) {
+            const int64_t unit = tile * kFewRowsUnits + row_of_sum(0);
+            const float scales[] = {
+                block_scale(p, unit, step * kDepth), block_scale(p, unit + 8, step * kDepth)};
+#pragma unroll
+            for (int i = 0; i < kRows / 2; ++i) totals[0][i] += fresh[i] * scales[i / 2 % 2];
+        }
+    }
+#endif
+};
+
+template <class Few, class T>
+bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
+    using P = Int8Product<T>;
+    Maps maps;
+    if (p.rows > Few::kRows || p.depth == 0 || !can_few_rows<Few, P>()) return false;
+    if (!make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, Few::kRows) ||
+        !make_tensor_map(maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, kFewRowsUnits))
+        return false;
+    launch_few_rows<Few>(p, maps, 1, p.units, stream);
+    return true;
+}
+
+// False: there are more rows, or this GPU, or how x and w lie in memory, is not for it. Where every
+// multiprocessor has a tile, two blocks of it hide each other's waits; where not, one has all of
+// the shared memory for stages.
+template <class T, bool by_block>
+bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
+    const bool many = ceil_div<int64_t>(p.units, kFewRowsUnits) >= multiprocessors();
+    if (many && (launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2>>(p, stream) ||
+                 launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2>>(p, stream)))
+        return true;
+    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 8, 1>>(p, stream) ||
+           launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 128, 4, 1>>(p, stream);
+}
