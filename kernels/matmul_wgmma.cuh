@@ -216,12 +216,12 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
     }
 }
 
-// The same where y is nothing but scale * sums, or they are added to it, rounded: by TMA, 64
-// columns at a time, while the threads go on. turn: counts them.
+// The same where y is nothing but scale * sums, or if `adds` they are added to it, rounded: by TMA,
+// 64 columns at a time, while the threads go on. turn: counts them.
 template <class T, int N>
-__device__ void store_scaled(const float (&sums)[N], const Product<T>& p, Boxes& boxes,
+__device__ void store_scaled(const float (&sums)[N], float scale, Boxes& boxes,
                              const CUtensorMap& map, int matrix, int row, int unit, int group,
-                             int& turn) {
+                             int& turn, bool adds = false) {
     const bool first = threadIdx.x % kWarpgroup == 0;
 #pragma unroll
     for (int n = 0; n < N; n += 32, unit += 64) {
@@ -232,13 +232,13 @@ __device__ void store_scaled(const float (&sums)[N], const Product<T>& p, Boxes&
         for (int i = 0; i < 32; i += 8) {
             uint32_t words[4];
             for (int k = 0; k < 4; ++k)
-                words[k] = rounded_pair<T>(
-                    p.scale * sums[n + i + 2 * k], p.scale * sums[n + i + 2 * k + 1]);
+                words[k] =
+                    rounded_pair<T>(scale * sums[n + i + 2 * k], scale * sums[n + i + 2 * k + 1]);
             store_sums(box, 2 * i, words);
         }
         tma_writes_done();
         warpgroup_barrier(group);
-        if (first && adds_to_y(p)) {
+        if (first && adds) {
             tma_add(map, box, unit, row, matrix);
         } else if (first) {
             tma_store(map, box, unit, row, matrix);
@@ -464,8 +464,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 #pragma unroll
             for (int i = 0; i < kTurns; ++i) {
                 if constexpr (Plan::kStores) {
-                    store_scaled(sums[i], p, boxes, maps.y, int(place.matrix), row + i * 64, unit,
-                                 group, stored);
+                    store_scaled<T>(sums[i], p.scale, boxes, maps.y, int(place.matrix),
+                                    row + i * 64, unit, group, stored, adds_to_y(p));
                 } else {
                     finish(sums[i], p, boxes, place.matrix, row + i * 64, unit, group);
                 }
