@@ -193,12 +193,12 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
     }
 }
 
-// The same where y is nothing but scale * sums, or they are added to it, rounded: by TMA, 64
-// columns at a time, while the threads go on. turn: counts them.
+// The same where y is nothing but scale * sums, or if `adds` they are added to it, rounded: by TMA,
+// 64 columns at a time, while the threads go on. turn: counts them.
 template <class T, int N>
-__device__ void store_scaled(const float (&sums)[N], const Product<T>& p, Boxes& boxes,
+__device__ void store_scaled(const float (&sums)[N], float scale, Boxes& boxes,
                              const CUtensorMap& map, int matrix, int row, int unit, int group,
-                             int& turn) {
+                             int& turn, bool adds = false) {
     const bool first = threadIdx.x % kWarpgroup == 0;
 #pragma unroll
     for (int n = 0; n < N; n += 32, unit += 64) {
@@ -209,13 +209,13 @@ __device__ void store_scaled(const float (&sums)[N], const Product<T>& p, Boxes&
         for (int i = 0; i < 32; i += 8) {
             uint32_t words[4];
             for (int k = 0; k < 4; ++k)
-                words[k] = rounded_pair<T>(
-                    p.scale * sums[n + i + 2 * k], p.scale * sums[n + i + 2 * k + 1]);
+                words[k] =
+                    rounded_pair<T>(scale * sums[n + i + 2 * k], scale * sums[n + i + 2 * k + 1]);
             store_sums(box, 2 * i, words);
         }
         tma_writes_done();
         warpgroup_barrier(group);
-        if (first && adds_to_y(p)) {
+        if (first && adds) {
             tma_add(map, box, unit, row, matrix);
         } else if (first) {
             tma_store(map, box, unit, row, matrix);
@@ -296,8 +296,8 @@ __global__ void WGMMA_KERNEL(PlainTile<T>::kThreads)
 //
 // ---- stores: the warpgroups leave y in shared memory, 64 columns at a time, and TMA stores it
 // while they go on. And tiles that are taken at the same time lie in a square, so that what they
-// read is found in the L2 cache; then pairs gain nothing, and each block is alone again. What else is
-// to be done with the sums is done in their registers before (matmul_fused.cuh); nothing is
+// read is found in the L2 cache; then pairs gain nothing, and each block is alone again. What else
+// is to be done with the sums is done in their registers before (matmul_fused.cuh); nothing is
 // multiplied meanwhile. Where TMA cannot store the results, and more is to be done with the sums
 // than to round them, the warpgroups take turns: each has a tile of 128 x 128 to itself, and
 // finishes it while the other one multiplies.
@@ -455,8 +455,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                     store_fused(sums[i], p, shared.bias[group], residual, maps, boxes,
                                 int(place.matrix), row + i * 64, unit, group, stored);
                 } else if constexpr (Plan::kStores) {
-                    store_scaled(sums[i], p, boxes, maps.y, int(place.matrix), row + i * 64, unit,
-                                 group, stored);
+                    store_scaled<T>(sums[i], p.scale, boxes, maps.y, int(place.matrix),
+                                    row + i * 64, unit, group, stored, adds_to_y(p));
                 } else {
                     finish(sums[i], p, boxes, place.matrix, row + i * 64, unit, group);
                 }
