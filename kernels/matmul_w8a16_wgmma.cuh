@@ -66,7 +66,9 @@ template <class Few, class T>
 bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
     using P = Int8Product<T>;
     Maps maps;
-    if (p.rows > Few::kRows || p.depth == 0 || !can_few_rows<Few, P>()) return false;
+    const int64_t most = 0x7fffffff;  // TMA counts in 32 bits
+    if (p.rows > Few::kRows || p.depth == 0 || p.depth > most || p.units > most) return false;
+    if (!can_few_rows<Few, P>()) return false;
     if (!make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, Few::kRows) ||
         !make_tensor_map(maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, kFewRowsUnits))
         return false;
