@@ -50,14 +50,15 @@ def batch(step: int = 0, size: int = 4) -> tuple[Tensor, Tensor]:
 
 
 def results(model: nn.Module, step: int = 0) -> dict[str, Tensor]:
-    """The losses, and every weight's gradient by its name; some tokens do not count."""
-    tokens, targets = (each.clone() for each in batch(step))
+    """The loss, and every weight's gradient by its name; some tokens do not count."""
+    device = next(model.parameters()).device
+    tokens, targets = (each.to(device, copy=True) for each in batch(step))
     targets[0, ::3] = -100
     model.zero_grad()
-    losses = model(tokens, targets)
-    losses.sum().backward()
+    loss = model(tokens, targets)
+    loss.backward()
     gradients = {name: weight.grad for name, weight in model.named_parameters()}
-    return {"losses": losses.detach(), **gradients}
+    return {"loss": loss.detach(), **gradients}
 
 
 def error(got: Tensor, truth: Tensor) -> float:
@@ -182,7 +183,6 @@ def test_all_kernels_run_where_the_model_is():
     """A binding without a device guard launches on the current GPU, which is number 0 here."""
     want = results(transformer(ours=True))
     model = transformer(ours=True).to("cuda:1")
-    model.register_forward_pre_hook(lambda _, given: tuple(each.to("cuda:1") for each in given))
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
         got = results(model)
         torch.cuda.synchronize(1)
