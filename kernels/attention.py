@@ -29,7 +29,8 @@ def attention(
     causal: row r sees keys up to r + keys - rows, so that the last row sees the last key, as in
     flash-attn since 2.1. window: how many keys a row sees to the left and to the right of that one,
     -1 for all; causal is a window of (-1, 0), and with one the right side is 0. A row that sees no
-    key gives 0, and has no gradient. For sequences of different lengths: attention_varlen.
+    key gives 0, and has no gradient. There are no other masks, and no dropout. For sequences of
+    different lengths: attention_varlen.
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Sums are floats (doubles for
     double). Any strides between batches, heads and rows are taken as they are: a transposed view of
@@ -39,7 +40,7 @@ def attention(
     raises RuntimeError.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
-    ValueError if the version is unknown or the window is not one.
+    ValueError if the version is unknown, the window is not one, or causal is no bool.
 
     Sources: Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022; Dao, "FlashAttention-2", 2023; Shah,
     Bikshandi, Zhang, Thakkar, Ramani, Dao, "FlashAttention-3", 2024.
