@@ -138,7 +138,7 @@ constexpr int kInfoThreads = 256;
 template <int lanes, class T, class Call>
 __global__ __launch_bounds__(kInfoThreads) void row_infos(Call whole, const T* g, const T* y,
                                                           const float* stats, RowInfo* infos) {
-    constexpr int kAtOnce = kInfoThreads / lanes, kEach = 64 / kAtOnce;  // rows: of a group of lanes
+    constexpr int kAtOnce = kInfoThreads / lanes, kEach = 64 / kAtOnce;  // rows
     const int64_t slice = blockIdx.x % whole.slices();
     int64_t tile = blockIdx.x / whole.slices();
     infos += slice * infos_of_slice(whole) + tile * 64;

@@ -190,8 +190,7 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Call whole, const A
         const A sum = scores[(whole.keys + 1) * kTile + tile_row(r)];
         for (int n = 0; n < kColumns; ++n) {
             if (c + tile_column(n) < a.cols)
-                y[a.at(a.y, place) + c + tile_column(n)] =
-                    T(sees ? sums[r][n].value / sum : A(0));
+                y[a.at(a.y, place) + c + tile_column(n)] = T(sees ? sums[r][n].value / sum : A(0));
         }
     }
 }

@@ -284,8 +284,8 @@ inline Tensor new_strided(const Tensor& t, IntHeaderOnlyArrayRef shape, const in
             int64_t(shape.size()), shape.data(), strides, stable::to<int32_t>(stable::from(type)),
             device_type, t.get_device_index(), &made) != TORCH_SUCCESS) {
         torch::stable::new_empty(t, shape, type);
-        fail("PyTorch allocated no tensor of shape ",
-             shape_name(Shape(shape.begin(), shape.end())));
+        fail(
+            "PyTorch allocated no tensor of shape ", shape_name(Shape(shape.begin(), shape.end())));
     }
     return Tensor(made);
 }
