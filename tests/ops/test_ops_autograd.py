@@ -130,7 +130,7 @@ def test_the_same_bits_with_and_without_a_gradient(case: Case, cols: int):
         assert torch.equal(y, recorded[name]), name
 
 
-# The gradients of a mean by linear_cross_entropy are there before one arrives, but only for the first
+# The gradients of linear_cross_entropy's mean are there before one arrives, but only for the first
 # backward pass.
 @pytest.mark.parametrize("is_recorded", [False, True])
 @pytest.mark.parametrize("case", [c for c in BEST if c.op.name != "linear_cross_entropy"], ids=str)
