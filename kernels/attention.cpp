@@ -1,10 +1,10 @@
 // Binding of attention: schema, checks, allocation, launch.
+#include <algorithm>
+
 #include "attention_binding.h"
+#include "heads_binding.h"
 
 // ---- checks
-
-// t.size(-n), and 1 where there is no such dimension.
-int64_t from_end(const Tensor& t, int64_t n) { return n <= t.dim() ? t.size(t.dim() - n) : 1; }
 
 // k or v beside q.
 void check_keys(const Tensor& t, const char* name, const Tensor& q) {
@@ -36,21 +36,6 @@ void check_inputs(const Tensor& q, const Tensor& k, const Tensor& v) {
 
 // ---- tensors as the kernels take them
 
-// t [..., rows, cols]: as it is, if one stride takes its elements from each batch, head and row to
-// the next; else packed.
-Strides strides_of(Tensor& t) {
-    const int64_t dims = t.dim();
-    if (dims > 4 || (t.size(-1) > 1 && t.stride(dims - 1) != 1)) t = packed(t);
-    Strides packed = {};
-    packed.row = from_end(t, 1);
-    packed.head = packed.row * from_end(t, 2);
-    packed.batch = packed.head * from_end(t, 3);
-    const auto of = [&](int64_t n, int64_t otherwise) {
-        return dims <= 4 && dims >= n && t.size(dims - n) > 1 ? t.stride(dims - n) : otherwise;
-    };
-    return {of(4, packed.batch), of(3, packed.head), of(2, packed.row)};
-}
-
 int64_t batches(const Tensor& t) {
     int64_t count = 1;
     for (int64_t i = 0; i + 3 < t.dim(); ++i) count *= t.size(i);
@@ -69,13 +54,30 @@ Attention describe(Tensor& q, Tensor& k, Tensor& v, int64_t left, int64_t right,
     return a;
 }
 
+// One of t's shape and type, whose dimensions lie in the order of t's strides, the last innermost;
+// empty_lying_as of attention.py says the same.
+Tensor new_lying_as(const Tensor& t) {
+    if (t.dim() > 4) return new_like(t);  // its batches need one stride
+    Shape order, large;
+    for (int64_t i = 0; i < t.dim(); ++i) {
+        order.push_back(i);
+        if (i + 1 < t.dim() && t.size(i) > 1) large.push_back(i);  // others may have any stride
+    }
+    Shape sorted = large;
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [&](int64_t i, int64_t j) { return t.stride(i) > t.stride(j); });
+    for (size_t i = 0; i < large.size(); ++i) order[large[i]] = sorted[i];
+    return new_permuted(t, shape_of(t), order);
+}
+
 // ---- ops
 
 Tensor run_forward(Tensor q, Tensor k, Tensor v, const Tensor* stats, int64_t left, int64_t right,
                    double scale, int64_t version) {
     OnDeviceOf device(q);
-    Tensor y = new_like(q);
-    const Attention a = describe(q, k, v, left, right, scale);
+    Tensor y = new_lying_as(q);
+    Attention a = describe(q, k, v, left, right, scale);
+    a.y = strides_of(y);
     launch_forward(a, q, k, v, y, stats, version, device.stream);
     return y;
 }
@@ -105,11 +107,11 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor q, Tensor k, Ten
     check_outputs(grad, y, stats, q);
     check_options(left, right, version);
     OnDeviceOf device(q);
-    y = packed(y);
     stats = packed(stats);
-    Tensor dq = new_like(q), dk = new_like(k), dv = new_like(v);
+    Tensor dq = new_lying_as(q), dk = new_lying_as(k), dv = new_lying_as(v);
     Attention a = describe(q, k, v, left, right, scale);
-    a.g = strides_of(grad);
+    a.y = strides_of(y), a.g = strides_of(grad);
+    a.dq = strides_of(dq), a.dk = strides_of(dk), a.dv = strides_of(dv);
     launch_backward(a, grad, q, k, v, y, stats, dq, dk, dv, version, device.stream);
     return {dq, dk, dv};
 }

@@ -2,12 +2,8 @@
 #pragma once
 
 #include <cuda_runtime.h>
-#include <stdint.h>
 
-// Elements from one batch, head or row to the next. Neighbours in a row are always side by side.
-struct Strides {
-    int64_t batch, head, row;
-};
+#include "heads.h"
 
 // A row of q, or of what has its shape.
 struct Place {
@@ -19,14 +15,8 @@ inline bool divides(int64_t kv_heads, int64_t heads) {
     return kv_heads == heads || (kv_heads > 0 && heads % kv_heads == 0);
 }
 
-// Where rows begin in a contiguous tensor, counted in rows: from one slice, and from one row, to
-// the next. A slice is a head of a batch.
-struct Lines {
-    int64_t slice, row;
-};
-
 // The kernels take this, where all batches have one shape; or a PackedAttention, where they are
-// sequences of different lengths.
+// sequences of different lengths. A slice is a head of a batch.
 struct Attention {
     static constexpr bool kPacked = false;
     int64_t batches, heads, rows;        // of q
@@ -34,7 +24,7 @@ struct Attention {
     int64_t cols;
     int64_t left, right;  // row r sees keys from r + keys - rows - left to r + keys - rows + right
     double scale;
-    Strides q, k, v, g;  // y, dq, dk, dv and lse are contiguous
+    Strides q, k, v, y, g, dq, dk, dv;  // stats are contiguous
 
     // left or right of so many keys; of -1, or of more than there are, it is as good as no limit.
     __host__ __device__ int64_t limit(int64_t count) const {
@@ -85,15 +75,9 @@ struct Attention {
         return which * rows + row;
     }
 
-    // Of y and dq, and of dk and dv.
-    __host__ __device__ Lines lines() const { return {rows, 1}; }
-    __host__ __device__ Lines kv_lines() const { return {keys, 1}; }
-    // The number of a row of q there, and of a row of k.
+    // The number of a row of q in stats.
     __host__ __device__ int64_t line(Place p) const {
         return (p.batch * heads + p.head) * rows + p.row;
-    }
-    __host__ __device__ int64_t kv_line(int64_t kv_slice, int64_t key) const {
-        return kv_slice * keys + key;
     }
 
     // A row, or a key, among those of its slice in memory, as TMA counts them.
@@ -108,6 +92,10 @@ struct Attention {
     }
     __host__ __device__ int64_t key_at(const Strides& strides, Place p, int64_t key) const {
         return at(strides, {p.batch % kv_batches, p.head / group(), key});
+    }
+    // The same for a slice of k and v, in place of one of q.
+    __host__ __device__ int64_t kv_at(const Strides& strides, int64_t kv_slice, int64_t key) const {
+        return at(strides, {kv_slice / kv_heads, kv_slice % kv_heads, key});
     }
 };
 
@@ -138,12 +126,7 @@ struct PackedAttention : Attention {
     __host__ __device__ int64_t row_of_sharers(int64_t which, int64_t row) const {
         return which * tokens + row_begin + row;
     }
-    __host__ __device__ Lines lines() const { return {1, heads}; }
-    __host__ __device__ Lines kv_lines() const { return {1, kv_heads}; }
     __host__ __device__ int64_t line(Place p) const { return (row_begin + p.row) * heads + p.head; }
-    __host__ __device__ int64_t kv_line(int64_t kv_slice, int64_t key) const {
-        return (key_begin + key) * kv_heads + kv_slice;
-    }
     __device__ int row_coordinate(int64_t row) const { return int(row_begin + row); }
     __device__ int key_coordinate(int64_t key) const { return int(key_begin + key); }
     __device__ int64_t padded_row(int64_t row) const { return padded_begin + row; }
@@ -152,7 +135,10 @@ struct PackedAttention : Attention {
         return p.head * strides.head + (row_begin + p.row) * strides.row;
     }
     __host__ __device__ int64_t key_at(const Strides& strides, Place p, int64_t key) const {
-        return p.head / group() * strides.head + (key_begin + key) * strides.row;
+        return kv_at(strides, p.head / group(), key);
+    }
+    __host__ __device__ int64_t kv_at(const Strides& strides, int64_t kv_slice, int64_t key) const {
+        return kv_slice * strides.head + (key_begin + key) * strides.row;
     }
 
   private:

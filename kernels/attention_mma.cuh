@@ -200,9 +200,8 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Call whole, const T* 
         const Place its = {place.batch, place.head, row + 8 * half};
         share[half] = finish(a, soft, half, its, stats);
     }
-    const int64_t line = a.line({place.batch, place.head, place.row + warp * 16});
-    write_rows(
-        y + line * a.cols, sums, share, rows - warp * 16, a.lines().row * a.cols, int(a.cols));
+    y += a.at(a.y, {place.batch, place.head, place.row + warp * 16});
+    write_rows(y, sums, share, rows - warp * 16, a.y.row, int(a.cols));
 #endif
 }
 
@@ -271,9 +270,8 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
         __syncthreads();
     }
     const float factor[2] = {float(a.scale), float(a.scale)};
-    const int64_t line = a.line({place.batch, place.head, place.row + warp * 16});
-    write_rows(
-        dq + line * a.cols, sums, factor, rows - warp * 16, a.lines().row * a.cols, int(a.cols));
+    dq += a.at(a.dq, {place.batch, place.head, place.row + warp * 16});
+    write_rows(dq, sums, factor, rows - warp * 16, a.dq.row, int(a.cols));
 #endif
 }
 
@@ -357,12 +355,12 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
         multiply_columns<T, S::kStep>(of_k, factor, q_tile(stage), out / 8);
         __syncthreads();
     }
-    const int64_t to = a.kv_line(slice, key + warp * 16) * a.cols + out;
-    const int64_t stride = a.kv_lines().row * a.cols;
+    dk += a.kv_at(a.dk, slice, key + warp * 16) + out;
+    dv += a.kv_at(a.dv, slice, key + warp * 16) + out;
     const int cols = int(a.cols) - out;
     const float one[2] = {1, 1}, factor[2] = {float(a.scale), float(a.scale)};
-    write_rows(dv + to, of_v, one, keys - warp * 16, stride, cols);
-    write_rows(dk + to, of_k, factor, keys - warp * 16, stride, cols);
+    write_rows(dv, of_v, one, keys - warp * 16, a.dv.row, cols);
+    write_rows(dk, of_k, factor, keys - warp * 16, a.dk.row, cols);
 #endif
 }
 
@@ -391,7 +389,7 @@ bool takes_tensor_cores(const Call& a) {
     constexpr int64_t most = 1 << 30;
     return a.cols > 0 && a.cols <= 256 && a.cols % 8 == 0 && a.all_rows() < most &&
            a.all_keys() < most && a.scale > 0 && is_whole(a.q) && is_whole(a.k) && is_whole(a.v) &&
-           is_whole(a.g);
+           is_whole(a.y) && is_whole(a.g);
 }
 
 template <class T, int kCols, class Call>

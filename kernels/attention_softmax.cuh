@@ -131,36 +131,50 @@ __device__ int64_t info_at(const Call& a, Place p) {
     return (p.batch * a.heads + p.head) * infos_of_slice(a) + a.padded_row(p.row);
 }
 
-// A warp for each, of up to 256 columns.
-template <class T, class Call>
-__global__ void row_infos(Call whole, const T* g, const T* y, const float* stats, RowInfo* infos) {
-    const int64_t number = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
-    const int64_t slice = number / infos_of_slice(whole), padded = number % infos_of_slice(whole);
-    if (slice >= whole.slices()) return;
-    int64_t tile = padded / 64;
+constexpr int kInfoThreads = 256;
+
+// A block has 64 rows of a slice, and as many lanes a row of up to 8 * lanes columns. Neighbouring
+// blocks have neighbouring heads, whose rows may lie side by side.
+template <int lanes, class T, class Call>
+__global__ __launch_bounds__(kInfoThreads) void row_infos(Call whole, const T* g, const T* y,
+                                                          const float* stats, RowInfo* infos) {
+    constexpr int kAtOnce = kInfoThreads / lanes, kEach = 64 / kAtOnce;  // rows
+    const int64_t slice = blockIdx.x % whole.slices();
+    int64_t tile = blockIdx.x / whole.slices();
+    infos += slice * infos_of_slice(whole) + tile * 64;
     const auto& a = whole.of_rows(tile, 64);
+    const int lane = threadIdx.x % lanes, first = threadIdx.x / lanes;
     Place place = a.place(slice);
-    place.row = tile * 64 + padded % 64;
-    const int lane = threadIdx.x % kWarp;
-    RowInfo info = {INFINITY, 0};
-    if (place.row < a.rows) {
-        const int64_t line = a.line(place);
-        g += a.at(a.g, place);
-        y += line * a.cols;
-        float delta = 0;
-        if (const int c = lane * 8; c < a.cols) {
-            const Vec<T, 8> u = load<8>(g + c), w = load<8>(y + c);
-            for (int i = 0; i < 8; ++i) delta += float(u[i]) * float(w[i]);
+    float delta[kEach] = {};
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) {  // before anything is written: all loads are on their way
+        place.row = tile * 64 + n * kAtOnce + first;
+        if (place.row < a.rows && lane * 8 < a.cols) {
+            const Vec<T, 8> u = load<8>(g + a.at(a.g, place) + lane * 8);
+            const Vec<T, 8> w = load<8>(y + a.at(a.y, place) + lane * 8);
+            for (int i = 0; i < 8; ++i) delta[n] += float(u[i]) * float(w[i]);
         }
-        info = {stats[2 * line] * kLog2OfE + log2f(stats[2 * line + 1]), warp_sum(delta)};
     }
-    if (lane == 0) infos[number] = info;
+#pragma unroll
+    for (int n = 0; n < kEach; ++n) {
+        const float sum = warp_sum(delta[n], lanes);
+        if (lane != 0) continue;
+        place.row = tile * 64 + n * kAtOnce + first;
+        RowInfo info = {INFINITY, 0};
+        if (place.row < a.rows) {
+            const Vec<float, 2> its = load<2>(stats + 2 * a.line(place));
+            info = {its[0] * kLog2OfE + log2f(its[1]), sum};
+        }
+        infos[n * kAtOnce + first] = info;
+    }
 }
 
 template <class T, class Call>
 void launch_row_infos(const Call& a, const T* g, const T* y, const float* stats, RowInfo* infos,
                       cudaStream_t stream) {
-    const int64_t count = a.slices() * infos_of_slice(a);
-    if (count)
-        row_infos<<<ceil_div<int64_t>(count, 4), 4 * kWarp, 0, stream>>>(a, g, y, stats, infos);
+    const auto kernel = a.cols <= 64    ? row_infos<8, T, Call>
+                        : a.cols <= 128 ? row_infos<16, T, Call>
+                                        : row_infos<32, T, Call>;
+    const int64_t blocks = a.slices() * a.row_tiles(64);
+    if (blocks) kernel<<<blocks, kInfoThreads, 0, stream>>>(a, g, y, stats, infos);
 }

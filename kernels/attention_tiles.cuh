@@ -190,8 +190,7 @@ __global__ __launch_bounds__(kTileThreads) void values_naive(Call whole, const A
         const A sum = scores[(whole.keys + 1) * kTile + tile_row(r)];
         for (int n = 0; n < kColumns; ++n) {
             if (c + tile_column(n) < a.cols)
-                y[a.line(place) * a.cols + c + tile_column(n)] =
-                    T(sees ? sums[r][n].value / sum : A(0));
+                y[a.at(a.y, place) + c + tile_column(n)] = T(sees ? sums[r][n].value / sum : A(0));
         }
     }
 }
@@ -225,14 +224,14 @@ class TileSlopes {
                          const A* stats, Place place, int64_t rows, int64_t key) {
         Tile<A>&q_tile = tiles_[0], &k_tile = tiles_[1], &g_tile = tiles_[2], &v_tile = tiles_[3],
         &y_tile = tiles_[4];
-        q += a.at(a.q, place), g += a.at(a.g, place), y += a.line(place) * a.cols;
+        q += a.at(a.q, place), g += a.at(a.g, place), y += a.at(a.y, place);
         k += a.key_at(a.k, place, key), v += a.key_at(a.v, place, key);
         KahanSum<A> scores[kRows][kColumns], slopes[kRows][kColumns];
         for (int64_t c = 0; c < a.cols; c += kTile) {
             __syncthreads();
             fetch(q_tile, q, a.q.row, rows, c, a.cols);
             fetch(g_tile, g, a.g.row, rows, c, a.cols);
-            fetch(y_tile, y, a.lines().row * a.cols, rows, c, a.cols);
+            fetch(y_tile, y, a.y.row, rows, c, a.cols);
             fetch(k_tile, k, a.k.row, a.keys - key, c, a.cols);
             fetch(v_tile, v, a.v.row, a.keys - key, c, a.cols);
             __syncthreads();
@@ -247,7 +246,7 @@ class TileSlopes {
         for (int r = 0; r < kRows; ++r) {
             const int64_t row = place.row + tile_row(r);
             const bool is_row = tile_row(r) < rows;
-            const A* const its = stats + 2 * (a.line(place) + tile_row(r) * a.lines().row);
+            const A* const its = stats + 2 * a.line({place.batch, place.head, row});
             for (int n = 0; n < kColumns; ++n) {
                 const bool seen = is_row && a.sees(row, key + tile_column(n));
                 // Rounded as forward's is: fused, e^(score - largest) would not fit their sum.
@@ -332,9 +331,9 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
             }
             for (int r = 0; r < kRows; ++r) {
                 for (int n = 0; n < kColumns; ++n) {
-                    const int64_t line = a.line(place) + tile_row(r) * a.lines().row;
+                    const int64_t to = a.at(a.dq, place) + tile_row(r) * a.dq.row;
                     if (tile_row(r) < rows && c + tile_column(n) < a.cols)
-                        dq[line * a.cols + c + tile_column(n)] = T(sums[r][n].value);
+                        dq[to + c + tile_column(n)] = T(sums[r][n].value);
                 }
             }
         }
@@ -409,10 +408,9 @@ __global__ __launch_bounds__(kTileThreads) void backward_naive(
             for (int r = 0; r < kRows; ++r) {
                 for (int n = 0; n < kColumns; ++n) {
                     if (tile_row(r) >= keys || c + tile_column(n) >= a.cols) continue;
-                    const int64_t to =
-                        a.kv_line(slice, key + tile_row(r)) * a.cols + c + tile_column(n);
-                    dk[to] = T(of_k[r][n].value);
-                    dv[to] = T(of_v[r][n].value);
+                    const int64_t row = key + tile_row(r), column = c + tile_column(n);
+                    dk[a.kv_at(a.dk, slice, row) + column] = T(of_k[r][n].value);
+                    dv[a.kv_at(a.dv, slice, row) + column] = T(of_v[r][n].value);
                 }
             }
         }
@@ -498,7 +496,7 @@ __global__ __launch_bounds__(kTileThreads) void forward_online(Call whole, const
             for (int n = 0; n < kColumns; ++n) {
                 const int column = c * kTile + tile_column(n);
                 if (column < a.cols)
-                    y[a.line(place) * a.cols + column] = T(sees ? sums[c][r][n] / sum : A(0));
+                    y[a.at(a.y, place) + column] = T(sees ? sums[c][r][n] / sum : A(0));
             }
         }
         if (stats && threadIdx.x % kWide == 0) save(stats, a.line(place), soft[r].max, sum);

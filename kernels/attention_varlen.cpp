@@ -112,8 +112,9 @@ Tensor set_up(PackedAttention& a, const Tensor& q, const Tensor& cu_seqlens_q,
 Tensor run_forward(Tensor q, Tensor k, Tensor v, const Tensor& cu_seqlens_q,
                    const Tensor& cu_seqlens_k, const Tensor* stats, const Options& options) {
     OnDeviceOf device(q);
-    const Tensor y = new_like(q);
+    Tensor y = new_like(q);
     PackedAttention a = describe(q, k, v, options);
+    a.y = strides_of(y);
     const Tensor checked =
         set_up(a, q, cu_seqlens_q, cu_seqlens_k, &y, nullptr, nullptr, stats, device.stream);
     if (a.sequences) launch_forward(a, q, k, v, y, stats, options.version, device.stream);
@@ -151,11 +152,11 @@ std::tuple<Tensor, Tensor, Tensor> backward(
     check_outputs(grad, y, stats, q);
     options.check();
     OnDeviceOf device(q);
-    y = packed(y);
     stats = packed(stats);
-    const Tensor dq = new_like(q), dk = new_like(k), dv = new_like(v);
+    Tensor dq = new_like(q), dk = new_like(k), dv = new_like(v);
     PackedAttention a = describe(q, k, v, options);
-    a.g = strides_of(grad);
+    a.y = strides_of(y), a.g = strides_of(grad);
+    a.dq = strides_of(dq), a.dk = strides_of(dk), a.dv = strides_of(dv);
     const Tensor checked =
         set_up(a, q, cu_seqlens_q, cu_seqlens_k, &dq, &dk, &dv, nullptr, device.stream);
     if (a.sequences)

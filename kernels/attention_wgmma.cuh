@@ -101,10 +101,10 @@ __device__ void put_rows(char* tile, const float (&sums)[N2]) {
 }
 template <int rows, int kCols>
 __device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t cols, int row,
-                           int64_t slice) {
+                           int64_t head, int64_t batch) {
     for (int box = 0; box < kCols / 64; ++box) {
         if (box * 64 < cols)
-            tma_store(map, tile + box * box_bytes(rows), box * 64, row, int(slice));
+            tma_store(map, tile + box * box_bytes(rows), box * 64, row, int(head), int(batch));
     }
 }
 
@@ -120,14 +120,13 @@ __device__ void clear_tail(char* tile, int64_t there) {
     asm volatile("bar.sync 4, %0;" ::"n"(kThreads) : "memory");
 }
 
-// Writes those of a warpgroup's 64 rows that a sequence still has; the first one is line `line` of
-// y, and the next ones are `apart` lines further. TMA would write to the next sequence.
+// Writes those of a warpgroup's 64 rows that a sequence still has, the first one to y. TMA would
+// write to the next sequence.
 template <class T, int N2>
-__device__ void write_tail(T* y, int64_t line, const float (&sums)[N2], const float (&factor)[2],
-                           int64_t rows, int64_t apart, int64_t cols) {
+__device__ void write_tail(T* y, const float (&sums)[N2], const float (&factor)[2], int64_t rows,
+                           int64_t stride, int64_t cols) {
     const int first = threadIdx.x % kWarpgroup / kWarp * 16;  // of this warp
-    write_rows(
-        y + (line + first * apart) * cols, sums, factor, rows - first, apart * cols, int(cols));
+    write_rows(y + first * stride, sums, factor, rows - first, stride, int(cols));
 }
 
 // The turns of warpgroups, one after the other; the first has the first turn.
@@ -290,8 +289,8 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
         share[half] =
             finish(a, soft, half, {place.batch, place.head, top + row_of_sum(2 * half)}, stats);
     if (Call::kPacked && top + 64 > a.rows) {
-        write_tail(y, a.line({place.batch, place.head, top}), sums, share, a.rows - top,
-                   a.lines().row, a.cols);
+        write_tail(y + a.at(a.y, {place.batch, place.head, top}), sums, share, a.rows - top,
+                   a.y.row, a.cols);
         return;
     }
     scale_rows(sums, share);
@@ -299,7 +298,8 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
     tma_writes_done();
     warpgroup_barrier(group);
     if (is_first && top < a.rows) {
-        store_rows<S::kRows, kCols>(maps.y, q_tile, a.cols, a.row_coordinate(top), slice);
+        store_rows<S::kRows, kCols>(
+            maps.y, q_tile, a.cols, a.row_coordinate(top), place.head, place.batch);
         tma_store_wait_read<0>();
     }
 #endif
@@ -444,8 +444,8 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
     wgmma_wait<0>();
     const float factor[2] = {float(a.scale), float(a.scale)};
     if (Call::kPacked && top + 64 > a.rows) {
-        write_tail(dq, a.line({place.batch, place.head, top}), sums, factor, a.rows - top,
-                   a.lines().row, a.cols);
+        write_tail(dq + a.at(a.dq, {place.batch, place.head, top}), sums, factor, a.rows - top,
+                   a.dq.row, a.cols);
         return;
     }
     scale_rows(sums, factor);
@@ -453,7 +453,8 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
     tma_writes_done();
     warpgroup_barrier(group);
     if (is_first && top < a.rows) {
-        store_rows<S::kBlock, kCols>(maps.to[0], q_tile, a.cols, a.row_coordinate(top), slice);
+        store_rows<S::kBlock, kCols>(
+            maps.to[0], q_tile, a.cols, a.row_coordinate(top), place.head, place.batch);
         tma_store_wait_read<0>();
     }
 #endif
@@ -563,9 +564,8 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
     const float factor[2] = {float(a.scale), float(a.scale)};
     if (Call::kPacked && top + 64 > a.keys) {
         const float one[2] = {1, 1};
-        const int64_t line = a.kv_line(slice, top), apart = a.kv_lines().row;
-        write_tail(dk, line, of_k, factor, a.keys - top, apart, a.cols);
-        write_tail(dv, line, of_v, one, a.keys - top, apart, a.cols);
+        write_tail(dk + a.kv_at(a.dk, slice, top), of_k, factor, a.keys - top, a.dk.row, a.cols);
+        write_tail(dv + a.kv_at(a.dv, slice, top), of_v, one, a.keys - top, a.dv.row, a.cols);
         return;
     }
     scale_rows(of_k, factor);
@@ -574,8 +574,11 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
     tma_writes_done();
     warpgroup_barrier(group);
     if (is_first && top < a.keys) {
-        store_rows<S::kBlock, kCols>(maps.to[0], k_tile, a.cols, a.key_coordinate(top), slice);
-        store_rows<S::kBlock, kCols>(maps.to[1], v_tile, a.cols, a.key_coordinate(top), slice);
+        const int64_t head = slice % a.kv_heads, batch = slice / a.kv_heads;
+        store_rows<S::kBlock, kCols>(
+            maps.to[0], k_tile, a.cols, a.key_coordinate(top), head, batch);
+        store_rows<S::kBlock, kCols>(
+            maps.to[1], v_tile, a.cols, a.key_coordinate(top), head, batch);
         tma_store_wait_read<0>();
     }
 #endif
@@ -583,17 +586,11 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
 
 // ---- on the host
 
-// A map of q, k, v or what has their shape.
+// A map of q, k, v or what has their shape. Warpgroups write boxes of 64 rows.
 template <class T>
 bool map_rows(CUtensorMap& map, const T* at, int64_t batches, int64_t heads, int64_t rows,
-              int64_t cols, const Strides& s, int box_rows) {
+              int64_t cols, const Strides& s, int box_rows = 64) {
     return make_tensor_map(map, at, batches, heads, rows, cols, s.batch, s.head, s.row, box_rows);
-}
-
-// A map of y or a gradient, to which warpgroups write.
-template <class T>
-bool map_lines(CUtensorMap& map, T* at, int64_t slices, int64_t rows, int64_t cols, Lines lines) {
-    return make_tensor_map(map, at, slices, rows, cols, lines.slice * cols, lines.row * cols, 64);
 }
 
 // The order of the blocks of so many slices, in so many tiles each. Of what they share a slice has
@@ -616,7 +613,7 @@ bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* 
     if (!map_rows(maps.q, q, a.batches, a.heads, a.all_rows(), a.cols, a.q, S::kRows) ||
         !map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.k, S::kKeys) ||
         !map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.v, S::kKeys) ||
-        !map_lines(maps.y, y, a.slices(), a.all_rows(), a.cols, a.lines()))
+        !map_rows(maps.y, y, a.batches, a.heads, a.all_rows(), a.cols, a.y))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
     const Order order = order_of(a, a.slices(), a.row_tiles(S::kRows), a.keys, a.group());
@@ -647,13 +644,13 @@ bool map_backward(BackwardMaps& of_q, BackwardMaps& of_kv, const Call& a, const 
                map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.k, keys) &&
                map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.v, keys);
     };
-    const auto map_gradient = [&](CUtensorMap& map, T* of_k_or_v) {
-        return map_lines(map, of_k_or_v, a.kv_slices(), a.all_keys(), a.cols, a.kv_lines());
+    const auto map_gradient = [&](CUtensorMap& map, const T* of_k_or_v, const Strides& strides) {
+        return map_rows(map, of_k_or_v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, strides);
     };
     return a.slices() * a.all_rows() > 0 && a.kv_slices() * a.all_keys() > 0 &&
            map(of_q, S::kBlock, S::kKeys) && map(of_kv, S::kRows, S::kBlock) &&
-           map_lines(of_q.to[0], dq, a.slices(), a.all_rows(), a.cols, a.lines()) &&
-           map_gradient(of_kv.to[0], dk) && map_gradient(of_kv.to[1], dv);
+           map_rows(of_q.to[0], dq, a.batches, a.heads, a.all_rows(), a.cols, a.dq) &&
+           map_gradient(of_kv.to[0], dk, a.dk) && map_gradient(of_kv.to[1], dv, a.dv);
 }
 
 // False: TMA does not take the tensors.

@@ -1,23 +1,9 @@
 // Binding of rope: schema, checks, allocation, launch.
-#include "binding.h"
+#include "rope.h"
+
+#include "heads_binding.h"
 
 constexpr int64_t kVersions = 2;  // as many as VERSIONS of rope.py has
-
-template <class T>
-cudaError_t rope_forward(const T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, int64_t batch,
-                         int64_t tokens, int64_t heads, int64_t kv_heads, int64_t pairs,
-                         int64_t table_batch, bool interleaved, int64_t version,
-                         cudaStream_t stream);
-template <class T>
-cudaError_t rope_backward(const T* dq, const T* dk, const T* dv, T* dqkv, const T* cos,
-                          const T* sin, int64_t batch, int64_t tokens, int64_t heads,
-                          int64_t kv_heads, int64_t pairs, int64_t table_batch, bool interleaved,
-                          int64_t version, cudaStream_t stream);
-template <class T>
-cudaError_t rope_table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos, T* dsin,
-                                 int64_t batch, int64_t tokens, int64_t heads, int64_t kv_heads,
-                                 int64_t pairs, int64_t table_batch, bool interleaved,
-                                 cudaStream_t stream);
 
 void check_heads(int64_t heads, int64_t kv_heads) {
     constexpr int64_t most = 1 << 20;
@@ -64,6 +50,29 @@ struct Counts {
         if (has_tokens) shape.push_back(tokens);
         shape.push_back(2 * pairs);
         return shape;
+    }
+
+    // A tensor of so many heads, in which those of a token lie side by side.
+    Tensor new_of_heads(const Tensor& qkv, int64_t count) const {
+        const Shape shape = of_heads(count);
+        Shape order;
+        for (size_t i = 0; i < shape.size(); ++i) order.push_back(i);
+        if (has_tokens) std::swap(order[leading.size()], order[leading.size() + 1]);
+        return new_permuted(qkv, shape, order);
+    }
+
+    Strides strides(Tensor& t) const {
+        Strides its = strides_of(t);
+        if (!has_tokens) its.head = its.row;  // t is [heads, cols]
+        return its;
+    }
+
+    // Packs what needs it of q, k and v, or of their gradients. v may be null.
+    Rope call(Tensor& q, Tensor& k, Tensor* v, bool interleaved) const {
+        Rope call = {batch, tokens, int(heads), int(kv_heads), pairs, table_batch, interleaved};
+        call.q = strides(q), call.k = strides(k);
+        if (v) call.v = strides(*v);
+        return call;
     }
 };
 
@@ -112,13 +121,13 @@ std::tuple<Tensor, Tensor, Tensor> forward(Tensor qkv, Tensor cos, Tensor sin, i
     qkv = packed(qkv);
     cos = packed(cos);
     sin = packed(sin);
-    Tensor q = new_of_shape(qkv, n.of_heads(heads));
-    Tensor k = new_of_shape(qkv, n.of_heads(kv_heads)), v = new_like(k);
+    Tensor q = n.new_of_heads(qkv, heads);
+    Tensor k = n.new_of_heads(qkv, kv_heads), v = n.new_of_heads(qkv, kv_heads);
+    const Rope call = n.call(q, k, &v, interleaved);
     for_type_of(qkv, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(rope_forward<T>(
-            in<T>(qkv), out<T>(q), out<T>(k), out<T>(v), in<T>(cos), in<T>(sin), n.batch, n.tokens,
-            heads, kv_heads, n.pairs, n.table_batch, interleaved, version, device.stream));
+        check_launch(rope_forward<T>(call, in<T>(qkv), out<T>(q), out<T>(k), out<T>(v), in<T>(cos),
+                                     in<T>(sin), version, device.stream));
     });
     return {q, k, v};
 }
@@ -133,17 +142,14 @@ Tensor backward(Tensor dq, Tensor dk, Tensor dv, Tensor cos, Tensor sin, int64_t
     check_shape(dv, "dv", cos, "cos", n.of_heads(kv_heads));
     check_version(version, kVersions);
     OnDeviceOf device(cos);
-    dq = packed(dq);
-    dk = packed(dk);
-    dv = packed(dv);
+    const Rope call = n.call(dq, dk, &dv, interleaved);
     cos = packed(cos);
     sin = packed(sin);
     Tensor dqkv = new_of_shape(dq, n.of_qkv());
     for_type_of(dq, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(rope_backward<T>(in<T>(dq), in<T>(dk), in<T>(dv), out<T>(dqkv), in<T>(cos),
-                                      in<T>(sin), n.batch, n.tokens, heads, kv_heads, n.pairs,
-                                      n.table_batch, interleaved, version, device.stream));
+        check_launch(rope_backward<T>(call, in<T>(dq), in<T>(dk), in<T>(dv), out<T>(dqkv),
+                                      in<T>(cos), in<T>(sin), version, device.stream));
     });
     return dqkv;
 }
@@ -159,15 +165,13 @@ std::tuple<Tensor, Tensor> table_gradients(Tensor dq, Tensor dk, Tensor qkv, Ten
     check_like(dk, "dk", cos, "cos");
     check_shape(dk, "dk", cos, "cos", n.of_heads(kv_heads));
     OnDeviceOf device(cos);
-    dq = packed(dq);
-    dk = packed(dk);
+    const Rope call = n.call(dq, dk, nullptr, interleaved);
     qkv = packed(qkv);
     Tensor dcos = new_like(cos), dsin = new_like(cos);
     for_type_of(cos, [&](auto zero) {
         using T = decltype(zero);
         check_launch(rope_table_gradients<T>(
-            in<T>(dq), in<T>(dk), in<T>(qkv), out<T>(dcos), out<T>(dsin), n.batch, n.tokens, heads,
-            kv_heads, n.pairs, n.table_batch, interleaved, device.stream));
+            call, in<T>(dq), in<T>(dk), in<T>(qkv), out<T>(dcos), out<T>(dsin), device.stream));
     });
     return {dcos, dsin};
 }

@@ -2,6 +2,7 @@
 //
 //   qkv, dqkv [batch, tokens, (heads + 2 * kv_heads) * 2 * pairs] T
 //   q, dq [batch, heads, tokens, 2 * pairs] T       k, v, dk, dv [batch, kv_heads, ..] T
+//                                                   of any strides between batches, heads, tokens
 //   cos, sin [tokens, pairs] T, or [batch, tokens, pairs]; dcos, dsin alike
 //
 // A pair (a, b) of a head becomes (a * cos - b * sin, b * cos + a * sin). Pair i is elements i and
@@ -11,33 +12,26 @@
 // Traffic, the least a kernel can move: either direction reads and writes each element once,
 // 2 * sizeof(T) bytes. The tables are small beside qkv, for all heads share them.
 
+#include "rope.h"
 #include "vec.cuh"
 
 enum Version : int64_t { kNaive, kVector };  // as in rope.py
 
-struct Shape {
-    int64_t batch, tokens;
-    int heads, kv_heads;
-    int64_t pairs;
-    int64_t table_batch;  // as batch, or 1: one table is for all
-};
-
 // Where a head of q, k or v begins that is head number `head` of a row of qkv.
 template <class T>
-__device__ T* head_of(T* q, T* k, T* v, const Shape& s, int64_t row, int head) {
-    const int64_t batch = row / s.tokens, token = row % s.tokens;
+__device__ T* head_of(T* q, T* k, T* v, const Rope& s, int64_t row, int head) {
     T* into = q;
-    int heads = s.heads;
+    Strides strides = s.q;
     if (head >= s.heads) {
         head -= s.heads;
-        heads = s.kv_heads;
-        into = k;
-        if (head >= heads) {
-            head -= heads;
-            into = v;
+        into = k, strides = s.k;
+        if (head >= s.kv_heads) {
+            head -= s.kv_heads;
+            into = v, strides = s.v;
         }
     }
-    return into + ((batch * heads + head) * s.tokens + token) * 2 * s.pairs;
+    const int64_t batch = row / s.tokens, token = row % s.tokens;
+    return into + batch * strides.batch + head * strides.head + token * strides.row;
 }
 
 // ---- A thread has some neighbouring pairs of a head, with their cosines and sines. A block has a
@@ -84,7 +78,7 @@ struct Pairs<T, V, true> {
 };
 
 template <class T, int V, bool kInterleaved, bool kBackward>
-__global__ void rotate(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, Shape s) {
+__global__ void rotate(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, Rope s) {
     using A = Acc<T>;
     using Some = Pairs<T, V, kInterleaved>;
     constexpr int kCount = Some::kCount;
@@ -116,14 +110,13 @@ __global__ void rotate(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, Sha
 // ---- where the tables want a gradient, too: a thread per element of them
 
 template <class T>
-__global__ void table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos, T* dsin, Shape s,
-                                bool interleaved) {
+__global__ void table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos, T* dsin, Rope s) {
     using A = Acc<T>;
     const int64_t n = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (n >= s.table_batch * s.tokens * s.pairs) return;
     const int64_t pair = n % s.pairs, heads = s.heads + 2 * s.kv_heads;
-    const int64_t first = interleaved ? 2 * pair : pair;
-    const int64_t second = interleaved ? first + 1 : first + s.pairs;
+    const int64_t first = s.interleaved ? 2 * pair : pair;
+    const int64_t second = s.interleaved ? first + 1 : first + s.pairs;
     A of_cos = 0, of_sin = 0;
     for (int64_t row = n / s.pairs; row < s.batch * s.tokens; row += s.table_batch * s.tokens) {
         for (int head = 0; head < s.heads + s.kv_heads; ++head) {
@@ -142,7 +135,7 @@ __global__ void table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos,
 constexpr int kThreads = 256;
 
 template <class T, int V, bool kInterleaved, bool kBackward>
-cudaError_t launch(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const Shape& s,
+cudaError_t launch(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const Rope& s,
                    cudaStream_t stream) {
     const int64_t threads =
         (s.heads + 2 * s.kv_heads) * (s.pairs / Pairs<T, V, kInterleaved>::kCount);
@@ -155,52 +148,50 @@ cudaError_t launch(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const S
     return cudaGetLastError();
 }
 
+// Do all rows begin on a vector?
+template <int V>
+bool is_whole(const Strides& s) {
+    return s.batch % V == 0 && s.head % V == 0 && s.row % V == 0;
+}
+
 template <class T, bool kInterleaved, bool kBackward>
-cudaError_t rope(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const Shape& s,
+cudaError_t rope(const Rope& s, T* qkv, T* q, T* k, T* v, const T* cos, const T* sin,
                  int64_t version, cudaStream_t stream) {
     if (s.batch * s.tokens * s.pairs * (s.heads + s.kv_heads) == 0) return cudaSuccess;
     constexpr int V = kVec<T>;
-    if (version == kVector && s.pairs % V == 0 && is_aligned(qkv, q, k, v, cos, sin))
+    const bool whole = s.pairs % V == 0 && is_whole<V>(s.q) && is_whole<V>(s.k) && is_whole<V>(s.v);
+    if (version == kVector && whole && is_aligned(qkv, q, k, v, cos, sin))
         return launch<T, V, kInterleaved, kBackward>(qkv, q, k, v, cos, sin, s, stream);
     return launch<T, 1, kInterleaved, kBackward>(qkv, q, k, v, cos, sin, s, stream);
 }
 
 template <class T, bool kBackward>
-cudaError_t rope(T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, const Shape& s,
-                 bool interleaved, int64_t version, cudaStream_t stream) {
-    return interleaved ? rope<T, true, kBackward>(qkv, q, k, v, cos, sin, s, version, stream)
-                       : rope<T, false, kBackward>(qkv, q, k, v, cos, sin, s, version, stream);
+cudaError_t rope(const Rope& s, T* qkv, T* q, T* k, T* v, const T* cos, const T* sin,
+                 int64_t version, cudaStream_t stream) {
+    return s.interleaved ? rope<T, true, kBackward>(s, qkv, q, k, v, cos, sin, version, stream)
+                         : rope<T, false, kBackward>(s, qkv, q, k, v, cos, sin, version, stream);
 }
 
 template <class T>
-cudaError_t rope_forward(const T* qkv, T* q, T* k, T* v, const T* cos, const T* sin, int64_t batch,
-                         int64_t tokens, int64_t heads, int64_t kv_heads, int64_t pairs,
-                         int64_t table_batch, bool interleaved, int64_t version,
-                         cudaStream_t stream) {
-    const Shape s = {batch, tokens, int(heads), int(kv_heads), pairs, table_batch};
-    return rope<T, false>(const_cast<T*>(qkv), q, k, v, cos, sin, s, interleaved, version, stream);
+cudaError_t rope_forward(const Rope& call, const T* qkv, T* q, T* k, T* v, const T* cos,
+                         const T* sin, int64_t version, cudaStream_t stream) {
+    return rope<T, false>(call, const_cast<T*>(qkv), q, k, v, cos, sin, version, stream);
 }
 
 template <class T>
-cudaError_t rope_backward(const T* dq, const T* dk, const T* dv, T* dqkv, const T* cos,
-                          const T* sin, int64_t batch, int64_t tokens, int64_t heads,
-                          int64_t kv_heads, int64_t pairs, int64_t table_batch, bool interleaved,
-                          int64_t version, cudaStream_t stream) {
-    const Shape s = {batch, tokens, int(heads), int(kv_heads), pairs, table_batch};
-    return rope<T, true>(dqkv, const_cast<T*>(dq), const_cast<T*>(dk), const_cast<T*>(dv), cos, sin,
-                         s, interleaved, version, stream);
+cudaError_t rope_backward(const Rope& call, const T* dq, const T* dk, const T* dv, T* dqkv,
+                          const T* cos, const T* sin, int64_t version, cudaStream_t stream) {
+    return rope<T, true>(call, dqkv, const_cast<T*>(dq), const_cast<T*>(dk), const_cast<T*>(dv),
+                         cos, sin, version, stream);
 }
 
 template <class T>
-cudaError_t rope_table_gradients(const T* dq, const T* dk, const T* qkv, T* dcos, T* dsin,
-                                 int64_t batch, int64_t tokens, int64_t heads, int64_t kv_heads,
-                                 int64_t pairs, int64_t table_batch, bool interleaved,
-                                 cudaStream_t stream) {
-    const int64_t n = table_batch * tokens * pairs;
+cudaError_t rope_table_gradients(const Rope& call, const T* dq, const T* dk, const T* qkv, T* dcos,
+                                 T* dsin, cudaStream_t stream) {
+    const int64_t n = call.table_batch * call.tokens * call.pairs;
     if (n == 0) return cudaSuccess;
-    const Shape s = {batch, tokens, int(heads), int(kv_heads), pairs, table_batch};
-    table_gradients<T><<<ceil_div<int64_t>(n, kThreads), kThreads, 0, stream>>>(
-        dq, dk, qkv, dcos, dsin, s, interleaved);
+    table_gradients<T>
+        <<<ceil_div<int64_t>(n, kThreads), kThreads, 0, stream>>>(dq, dk, qkv, dcos, dsin, call);
     return cudaGetLastError();
 }
 

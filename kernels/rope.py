@@ -30,8 +30,10 @@ def rope(
     interleaved  pair i of a head is elements 2 * i and 2 * i + 1 (GPT-J), else i and cols / 2 + i
               (Llama, GPT-NeoX: "rotate_half")
 
-    Returns q [..., heads, tokens, cols], k and v [..., kv_heads, tokens, cols], contiguous, as
-    `attention` takes them. A pair (a, b) becomes (a * cos - b * sin, b * cos + a * sin).
+    Returns q [..., heads, tokens, cols], k and v [..., kv_heads, tokens, cols] as `attention` takes
+    them: each is a transposed view of contiguous [..., tokens, heads, cols]. A pair (a, b) becomes
+    (a * cos - b * sin, b * cos + a * sin). Gradients are read as they lie, if neighbours in a row
+    lie side by side.
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Results are rounded once.
     Gradients of every order are right, those of the tables too, and have the same bits on every
@@ -51,9 +53,14 @@ def rope(
 @kernel.register_fake("forward")
 def _(qkv, cos, sin, heads, kv_heads, interleaved, version):
     leading, tokens = qkv.shape[:-2], qkv.shape[-2:-1]
-    cols = 2 * cos.shape[-1]
+    order = list(range(qkv.dim() + 1))
+    if tokens:
+        order[-3:-1] = reversed(order[-3:-1])
     return tuple(
-        qkv.new_empty((*leading, count, *tokens, cols)) for count in (heads, kv_heads, kv_heads)
+        torch.empty_permuted(
+            (*leading, count, *tokens, 2 * cos.shape[-1]), order, dtype=qkv.dtype, device=qkv.device
+        )
+        for count in (heads, kv_heads, kv_heads)
     )
 
 

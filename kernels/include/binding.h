@@ -271,27 +271,47 @@ inline Tensor packed(const Tensor& t) {
     return t.is_contiguous() ? t : torch::stable::contiguous(t);
 }
 
-// An uninitialised, contiguous tensor beside t. Every element of it must be written.
-// PyTorch's stable way to it looks an op up by name and boxes six arguments, which takes three
+// An uninitialised tensor beside t. Every element of it must be written.
+// PyTorch's stable way to one looks an op up by name and boxes six arguments, which takes three
 // times as long as the allocation. Where the short way fails, that one has the words for it.
-inline Tensor new_tensor(const Tensor& t, IntHeaderOnlyArrayRef shape, ScalarType type) {
+inline Tensor new_strided(const Tensor& t, IntHeaderOnlyArrayRef shape, const int64_t* strides,
+                          ScalarType type) {
     namespace stable = torch::stable::detail;
+    AtenTensorHandle made;
+    int32_t device_type;
+    if (aoti_torch_get_device_type(t.get(), &device_type) != TORCH_SUCCESS ||
+        aoti_torch_empty_strided(
+            int64_t(shape.size()), shape.data(), strides, stable::to<int32_t>(stable::from(type)),
+            device_type, t.get_device_index(), &made) != TORCH_SUCCESS) {
+        torch::stable::new_empty(t, shape, type);
+        fail(
+            "PyTorch allocated no tensor of shape ", shape_name(Shape(shape.begin(), shape.end())));
+    }
+    return Tensor(made);
+}
+
+// One whose dimensions lie in memory in this order, the outermost first.
+inline Tensor new_permuted(const Tensor& t, const Shape& shape, const Shape& order) {
+    Shape strides(shape.size());
+    int64_t elements = 1;
+    for (size_t i = shape.size(); i-- > 0;) {
+        strides[order[i]] = elements;
+        elements *= shape[order[i]] > 1 ? shape[order[i]] : 1;
+    }
+    return new_strided(t, {shape.data(), shape.size()}, strides.data(), t.scalar_type());
+}
+
+// A contiguous one.
+inline Tensor new_tensor(const Tensor& t, IntHeaderOnlyArrayRef shape, ScalarType type) {
     constexpr size_t most = 16;  // dimensions
     int64_t strides[most];
     int64_t elements = 1;
-    AtenTensorHandle made;
-    int32_t device_type;
-    if (shape.size() > most || aoti_torch_get_device_type(t.get(), &device_type) != TORCH_SUCCESS)
-        return torch::stable::new_empty(t, shape, type);
+    if (shape.size() > most) return torch::stable::new_empty(t, shape, type);
     for (size_t i = shape.size(); i-- > 0;) {
         strides[i] = elements;
         elements *= shape[i] > 1 ? shape[i] : 1;
     }
-    if (aoti_torch_empty_strided(
-            int64_t(shape.size()), shape.data(), strides, stable::to<int32_t>(stable::from(type)),
-            device_type, t.get_device_index(), &made) != TORCH_SUCCESS)
-        return torch::stable::new_empty(t, shape, type);
-    return Tensor(made);
+    return new_strided(t, shape, strides, type);
 }
 
 inline Tensor new_of_shape(const Tensor& t, const Shape& shape) {

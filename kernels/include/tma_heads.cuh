@@ -15,6 +15,17 @@ __device__ inline void tma_load(void* to, const CUtensorMap& map, int column, in
         : "memory");
 }
 
+// To the same place, as tma_store does (tma.cuh).
+__device__ inline void tma_store(const CUtensorMap& map, const void* from, int column, int row,
+                                 int head, int batch) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];" ::"l"(
+            &map),
+        "r"(column), "r"(row), "r"(head), "r"(batch), "r"(shared_address(from))
+        : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
 // Bytes as they lie there: from and to multiples of 16, and so many.
 __device__ inline void bulk_load(void* to, const void* from, int bytes, Mbarrier& barrier) {
     asm volatile(

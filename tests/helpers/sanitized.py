@@ -7,7 +7,7 @@ import sys
 
 import torch
 from op_calls import CALLS
-from op_cases import BEST, CASES, outcome
+from op_cases import BEST, CASES, Case, outcome
 
 # A width that is no multiple of the vector, one that is, one for many threads a row, one of which
 # each row begins elsewhere between two vectors, one for a row in pieces; more rows than a block
@@ -16,6 +16,16 @@ SHAPES = [(5, 33), (37, 64), (3, 1032), (9, 1033), (2, 20000)]
 # Rows for all of a cluster, and rows that no cluster keeps: where a thread had one to itself, it
 # would be at work for minutes.
 WIDE = [(17, 40000), (3, 65539), (1, 140000)]
+# Tiles and their tails; and sums that go around the stages of shared memory.
+TILES, LONG = [(5, 33), (37, 64), (130, 128)], [(70, 1032)]
+
+
+def shapes_of(case: Case) -> list[tuple[int, int]]:
+    if not case.is_product:
+        return SHAPES + WIDE * (case in BEST)
+    # In attention a head as wide as LONG would be a thread's own, and watched for minutes.
+    return TILES + LONG * ("keys" not in case.op.sizes)
+
 
 # In this thread: one of autograd's own, slowed by a tool, may outlive Python and abort the process.
 torch.autograd.set_multithreading_enabled(False)
@@ -27,7 +37,7 @@ for call in calls:
 cases = [case for case in CASES if case.op.name == sys.argv[1]]
 for case in cases:
     print(case, flush=True)
-    for rows, cols in SHAPES + WIDE * (case in BEST):
+    for rows, cols in shapes_of(case):
         for dtype in (torch.float32, torch.bfloat16):
             outcome(case.ours, case.inputs(rows, cols, dtype))
 torch.cuda.synchronize()

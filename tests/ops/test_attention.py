@@ -1,9 +1,12 @@
 """What attention alone has: heads, masks, strides, and tensor cores at sizes of several tiles."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from op_cases import DEVICE, converted, doubled, error, module_of, outcome
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 import lab
 import reference
@@ -126,12 +129,81 @@ def from_tokens(t: Tensor) -> Tensor:
 
 @each_version
 def test_heads_side_by_side(version: str):
+    """Every result lies as its input does, and the gradient of y may lie in either way."""
     inputs = drawn((2, 4, 70, 64), (2, 2, 90, 64), torch.bfloat16)
-    want = outcome(lambda **given: attention(**given, version=version), inputs)
+    grad = torch.randn_like(inputs["q"])
+    want = outcome(lambda **given: attention(**given, version=version), inputs, (grad,))
     views = {name: from_tokens(t) for name, t in inputs.items()}
-    got = outcome(lambda **given: attention(**given, version=version), views)
+    for arriving in (grad, from_tokens(grad)):
+        got = outcome(lambda **given: attention(**given, version=version), views, (arriving,))
+        for name in want:
+            assert want[name].is_contiguous()
+            assert got[name].transpose(1, 2).is_contiguous(), name
+            assert torch.equal(got[name], want[name]), name
+
+
+@each_version
+@pytest.mark.parametrize(
+    ("views", "lie_so"),
+    [({"q"}, {"y", "dq"}), ({"k"}, {"dk"}), ({"v"}, {"dv"}), ({"y"}, set())],
+    ids=["q", "k", "v", "gradient"],
+)
+def test_some_heads_side_by_side(version: str, views: set[str], lie_so: set[str]):
+    """No tensor's strides are taken for another one's."""
+    inputs = drawn((2, 4, 70, 64), (2, 2, 90, 64), torch.bfloat16)
+    grad = torch.randn_like(inputs["q"])
+    want = outcome(lambda **given: attention(**given, version=version), inputs, (grad,))
+    some = {name: from_tokens(t) if name in views else t for name, t in inputs.items()}
+    arriving = from_tokens(grad) if "y" in views else grad
+    got = outcome(lambda **given: attention(**given, version=version), some, (arriving,))
+    assert {name for name, t in got.items() if not t.is_contiguous()} == lie_so
     for name in want:
         assert torch.equal(got[name], want[name]), name
+
+
+LAYOUTS = {
+    "contiguous": lambda: torch.zeros(2, 4, 5, 8),
+    "tokens": lambda: torch.zeros(2, 5, 4, 8).transpose(1, 2),
+    "tokens of one batch": lambda: torch.zeros(5, 4, 8).transpose(0, 1),
+    "sequence first": lambda: torch.zeros(5, 2, 4, 8).permute(1, 2, 0, 3),
+    "batch last": lambda: torch.zeros(5, 4, 2, 8).permute(2, 1, 0, 3),
+    "a part": lambda: torch.zeros(2, 5, 3, 4, 8)[:, :, 1].transpose(1, 2),
+    "one token": lambda: torch.zeros(2, 1, 4, 8).transpose(1, 2),
+    "one head": lambda: torch.zeros(2, 5, 1, 8).transpose(1, 2),
+    "no token": lambda: torch.zeros(2, 0, 4, 8).transpose(1, 2),
+    "expanded": lambda: torch.zeros(2, 1, 5, 8).expand(2, 4, 5, 8),
+    "columns first": lambda: torch.zeros(2, 4, 8, 5).mT,
+    "every second column": lambda: torch.zeros(2, 5, 4, 16)[..., ::2].transpose(1, 2),
+    "two dimensions": lambda: torch.zeros(5, 8),
+    "one dimension": lambda: torch.zeros(8),
+    "five dimensions": lambda: torch.zeros(3, 2, 5, 4, 8).transpose(2, 3),
+    "batches transposed": lambda: torch.zeros(3, 2, 4, 5, 8).transpose(0, 1),
+    "five, and no token": lambda: torch.zeros(3, 2, 4, 0, 8).transpose(0, 1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_fakes_lie_as_the_results_do(layout: Callable[[], Tensor]):
+    q = layout().to(DEVICE)
+    k, v = (t if q.dim() > 1 else t[None] for t in (layout().to(DEVICE), layout().to(DEVICE)))
+    kernel, options = module.kernel, (-1, -1, 1.0, len(module.VERSIONS) - 1)
+
+    def strides(q: Tensor, k: Tensor, v: Tensor) -> list[tuple[int, ...]]:
+        y, stats = kernel.forward(q, k, v, *options)
+        gradients = kernel.backward(y, q, k, v, y, stats, *options)
+        return [t.stride() for t in (kernel.infer(q, k, v, *options), y, stats, *gradients)]
+
+    with FakeTensorMode() as fakes:
+        wanted = strides(*(fakes.from_tensor(t) for t in (q, k, v)))
+    assert strides(q, k, v) == wanted
+
+
+@pytest.mark.parametrize("name", [*LAYOUTS][:6])
+def test_results_lie_as_what_pytorch_makes_like_their_inputs(name: str):
+    q = LAYOUTS[name]().to(DEVICE).requires_grad_()
+    y = attention(q, q, q)
+    (dq,) = torch.autograd.grad(y.sum(), q)
+    assert y.stride() == dq.stride() == torch.empty_like(q).stride()
 
 
 @each_version
@@ -242,13 +314,13 @@ def test_a_mask_is_not_taken_for_causal():
 @pytest.mark.slow
 @pytest.mark.parametrize("version", TENSOR_CORES)
 def test_the_checker_finds_nothing(version: str):
-    """Forward and backward, over several tiles and tails."""
+    """Forward and backward, over several tiles and tails, with the heads of a row side by side."""
 
     def both(*inputs: Tensor) -> None:
         leaves = [t.detach().requires_grad_() for t in inputs]
         y = attention(*leaves, causal=True, version=version)
         torch.autograd.grad(y, leaves, torch.ones_like(y))
 
-    q, k, v = (torch.randn(2, rows, 64).bfloat16() for rows in (150, 170, 170))
+    q, k, v = (torch.randn(rows, 2, 64).bfloat16().transpose(0, 1) for rows in (150, 170, 170))
     report = lab.check(both, q, k, v, traffic=False)
     assert report.findings.empty, str(report)

@@ -45,7 +45,9 @@ def test_same_bits_on_every_run(call: Call):
     assert_same_bits(call.outcome(inputs), call.outcome(inputs))
 
 
-@each_best
+@pytest.mark.parametrize(
+    "call", {call.name: call for call in reversed(BEST_CALLS)}.values(), ids=str
+)
 def test_threads_do_not_disturb_each_other(call: Call):
     inputs = [call.inputs(seed) for seed in range(2)]
     want = [call.outcome(given) for given in inputs]
@@ -77,9 +79,9 @@ def test_many_calls_grow_nothing(name: str):
         gc.collect()
         return len(gc.get_objects())
 
-    living = repeat(20)
+    living = repeat(10)
     on_gpu = torch.cuda.memory_allocated() if DEVICE.type == "cuda" else 0
-    assert repeat(100) - living < 50
+    assert repeat(60) - living < 30
     if DEVICE.type == "cuda":
         assert torch.cuda.memory_allocated() == on_gpu
 

@@ -130,7 +130,16 @@ def test_more_than_two_to_the_31_elements(case: Case, rows: int, cols: int):
             torch.testing.assert_close(y, want.bfloat16())
 
 
-@pytest.mark.parametrize(("case", "rows", "cols"), SHAPES, ids=str)
+# Without tensor cores a thread adds up all rows for an element of a weight's or a key's gradient,
+# which takes minutes: of products only the best version is tried, at a width that they take.
+BACKWARD = [
+    (case, rows, cols)
+    for case, rows, cols in SHAPES
+    if not case.is_product or (case in BEST and cols == 128)
+]
+
+
+@pytest.mark.parametrize(("case", "rows", "cols"), BACKWARD, ids=str)
 def test_backward_of_more_than_two_to_the_31_elements(case: Case, rows: int, cols: int):
     rows, needed = rows_and_needed(case, rows, cols)
     skip_unless_free(needed)

@@ -4,11 +4,13 @@ import pytest
 import torch
 from op_cases import DEVICE
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 from kernels.attention import attention
 from kernels.rope import VERSIONS, rope
 
 HEADS, KV_HEADS, COLS = 4, 2, 16
+SPLIT = (HEADS, KV_HEADS, KV_HEADS)
 each_version = pytest.mark.parametrize("version", VERSIONS)
 
 
@@ -94,11 +96,58 @@ def test_scores_depend_on_distances_alone():
     torch.testing.assert_close(*scores)
 
 
+@each_version
+def test_gradients_are_read_as_they_lie(version: str):
+    qkv = projected(2, 5, torch.bfloat16).requires_grad_()
+    cos, sin = tables(5, torch.bfloat16)
+    cos.requires_grad_()
+    results = rope(qkv, cos, sin, HEADS, KV_HEADS, version=version)
+    grads = [torch.randn(t.shape, device=DEVICE, dtype=t.dtype) for t in results]
+    want = torch.autograd.grad(results, (qkv, cos), grads, retain_graph=True)
+    layouts = {
+        "tokens": lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
+        "sequence first": lambda t: t.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3),
+        "apart": lambda t: torch.stack((t, -t), 2)[:, :, 0],
+        "odd": lambda t: torch.cat((t, t[..., :3]), -1)[..., :COLS],
+        "columns first": lambda t: t.mT.contiguous().mT,
+    }
+    for name, layout in layouts.items():
+        for one in range(3):  # each in turn, and the others contiguous
+            given = [layout(t) if i == one else t for i, t in enumerate(grads)]
+            got = torch.autograd.grad(results, (qkv, cos), given, retain_graph=True)
+            assert all(torch.equal(*pair) for pair in zip(got, want, strict=True)), (name, one)
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (2, 5), (2, 1), (3, 2, 5), (2, 0)], ids=str)
+def test_heads_of_a_token_lie_side_by_side_in_results_and_fakes(shape: tuple[int, ...]):
+    qkv = torch.randn(*shape, (HEADS + 2 * KV_HEADS) * COLS, device=DEVICE)
+    angles = torch.zeros(*shape[-1:], COLS // 2, device=DEVICE)
+    results = rope(qkv, angles.cos(), angles.sin(), HEADS, KV_HEADS)
+    for got, want in zip(results, qkv.unflatten(-1, (-1, COLS)).split(SPLIT, -2), strict=True):
+        by_token = got.transpose(-3, -2) if shape else got
+        assert by_token.is_contiguous()
+        assert torch.equal(by_token, want)
+    with FakeTensorMode() as fakes:
+        wanted = rope(*map(fakes.from_tensor, (qkv, angles, angles)), HEADS, KV_HEADS)
+    assert [t.stride() for t in results] == [t.stride() for t in wanted]
+
+
+def test_nothing_is_copied_from_the_projection_to_the_product_after_attention():
+    """Nor backward, where the gradient has the shape of that product's factor."""
+    qkv = projected(2, 9, torch.float32).requires_grad_()
+    grad = torch.randn(2, 9, HEADS * COLS, device=DEVICE)
+    with torch.profiler.profile() as seen:
+        y = attention(*rope(qkv, *tables(9, torch.float32), HEADS, KV_HEADS), causal=True)
+        y.transpose(1, 2).flatten(2).backward(grad)
+    made = {event.key for event in seen.key_averages()}
+    assert any("rope" in name for name in made)
+    assert not made & {"aten::clone", "aten::contiguous"}
+
+
 def test_attention_takes_what_it_returns_and_gives_gradients_back():
     qkv = projected(2, 9, torch.float32).requires_grad_()
     cos, sin = tables(9, torch.float32)
     q, k, v = rope(qkv, cos, sin, HEADS, KV_HEADS)
-    assert all(t.is_contiguous() for t in (q, k, v))
     y = attention(q, k, v, causal=True)
     want = torch.nn.functional.scaled_dot_product_attention(
         q, k, v, is_causal=True, enable_gqa=True
