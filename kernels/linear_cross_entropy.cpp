@@ -1,19 +1,26 @@
 // Binding of linear_cross_entropy: schema, checks, allocation, launches, chunk by chunk.
 #include <array>
+#include <vector>
 
 #include "cross_entropy_checks.h"
 
-constexpr int64_t kVersions = 2;  // as many as VERSIONS of linear_cross_entropy.py has
+constexpr int64_t kVersions = 3;  // as many as VERSIONS of linear_cross_entropy.py has
 
 template <class T>
 cudaError_t linear_cross_entropy_take(
     const T* logits, const int64_t* target, Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
     int64_t rows, int64_t width, int64_t first, bool smooths, cudaStream_t stream);
 template <class T>
-cudaError_t linear_cross_entropy_losses(
-    Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit, const int64_t* target, T* loss,
-    Acc<T>* partial, Acc<T>* weight, int64_t rows, int64_t classes, int64_t reduction,
-    int64_t ignore_index, double smoothing, cudaStream_t stream);
+cudaError_t linear_cross_entropy_losses(Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
+                                        const int64_t* target, T* loss, Acc<T>* partial,
+                                        int64_t rows, int64_t classes, int64_t ignore_index,
+                                        double smoothing, cudaStream_t stream);
+template <class T>
+cudaError_t linear_cross_entropy_reduce(const Acc<T>* partial, T* loss, Acc<T>* weight,
+                                        int64_t rows, bool mean, cudaStream_t stream);
+template <class T>
+cudaError_t linear_cross_entropy_count(const int64_t* target, Acc<T>* partial, int64_t rows,
+                                       int64_t ignore_index, cudaStream_t stream);
 template <class T>
 cudaError_t linear_cross_entropy_gradient(
     const T* g, T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum,
@@ -22,49 +29,59 @@ cudaError_t linear_cross_entropy_gradient(
 template <class T>
 cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
                                      bool is_last, cudaStream_t stream);
+template <class T>
+cudaError_t linear_cross_entropy_scale(T* t, const T* g, int64_t elements, cudaStream_t stream);
 
-// ---- the classes, in chunks
+// ---- chunks
 
-constexpr int64_t kWhole = 0;     // the version with one chunk
-constexpr int64_t kChunks = 16;   // of the classes, in the other one, and one more of the rest
-constexpr int64_t kMultiple = 8;  // rows of so many logits begin on multiples of 16 bytes
-constexpr int64_t kLeast = 128;   // classes of a chunk: as many as a tile of the products has
+enum Version : int64_t { kWhole, kChunks, kRows };  // as in linear_cross_entropy.py
 
-// A chunk is `width` classes from `first` on. The classes that are left over from a multiple of
-// kMultiple have a chunk of their own: matmul's kernels for tensor cores take the others. Of no
-// classes there is one chunk, of none.
+// `width` classes, or rows, from `first` on. A chunk has at most `most` of the `count` that there
+// are, and if it has more than `multiple`, a multiple of that. Of none there is one chunk, of none.
 struct Chunk {
-    int64_t classes, most, first = 0, width = 0;
+    int64_t count, most, multiple, first = 0, width = 0;
 
-    Chunk(int64_t classes, int64_t version) : classes(classes), most(classes) {
-        if (version != kWhole) {
-            most = (classes + kChunks - 1) / kChunks;
-            most = (most + kMultiple - 1) / kMultiple * kMultiple;
-            if (most < kLeast) most = kLeast;
-        }
+    Chunk(int64_t count, int64_t most, int64_t multiple = 1)
+        : count(count), most(most), multiple(multiple) {
         find_width();
     }
     bool is_first() const { return first == 0; }
-    bool is_last() const { return first + width == classes; }
-    bool is_all() const { return width == classes; }
+    bool is_last() const { return first + width == count; }
+    bool is_all() const { return width == count; }
     // Goes on to the next one; false after the last.
     bool next() {
         first += width;
         find_width();
         return width > 0;
     }
-    // Its rows of w or elements of bias, without a copy.
+    // Its rows of a matrix or elements of a vector, without a copy.
     Tensor of(Tensor t) const { return torch::stable::narrow(t, 0, first, width); }
 
   private:
     void find_width() {
-        width = classes - first;
+        width = count - first;
         if (width > most) width = most;
-        if (most < classes && width > kMultiple) width -= width % kMultiple;
+        if (width > multiple) width -= width % multiple;
     }
 };
 
-// ---- products, by the kernels of matmul: linear_cross_entropy.py has defined these two ops
+// A part of n, rounded up to a multiple.
+int64_t part_of(int64_t n, int64_t parts, int64_t multiple, int64_t least) {
+    const int64_t part = ((n + parts - 1) / parts + multiple - 1) / multiple * multiple;
+    return part > least ? part : least;
+}
+
+// But for those left over from a multiple of 8, which have a chunk of their own, a row's logits
+// begin on multiples of 16 bytes: matmul's kernels for tensor cores ask for that.
+Chunk chunks_of_classes(int64_t classes, int64_t version) {
+    if (version == kWhole) return Chunk(classes, classes);
+    return Chunk(classes, version == kChunks ? part_of(classes, 16, 8, 128) : classes, 8);
+}
+
+// For each of them dw is read and written: with fewer rows that would take longer than a product.
+Chunk chunks_of_rows(int64_t rows) { return Chunk(rows, part_of(rows, 8, 128, 512)); }
+
+// ---- products, by the kernels of matmul: linear_cross_entropy.py has defined these ops
 
 template <size_t results, class... Arguments>
 std::array<Tensor, results> call(const char* op, const Arguments&... arguments) {
@@ -81,6 +98,11 @@ std::array<Tensor, results> call(const char* op, const Arguments&... arguments) 
 // x w^T + bias
 Tensor product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias) {
     return call<1>("linear_cross_entropy::product", x, w, bias)[0];
+}
+
+// y = x w^T, or if `adds` y += x w^T.
+void multiply_into(const Tensor& y, const Tensor& x, const Tensor& w, bool adds) {
+    call<0>("linear_cross_entropy::multiply_into", y, x, w, adds);
 }
 
 // The gradients of x, w and bias; [0] where one is not needed.
@@ -120,38 +142,112 @@ struct Problem {
     }
     int64_t rows() const { return target.numel(); }
     int64_t classes() const { return w.size(0); }
+    bool adds() const { return reduction != kNone; }
+    Chunk in_chunks() const { return chunks_of_classes(classes(), version); }
     Tensor logits(const Chunk& chunk) const {
         const auto of_bias = bias ? std::optional<Tensor>(chunk.of(*bias)) : std::nullopt;
         return product(x, chunk.of(w), of_bias);
     }
+    // With x as one matrix; and then some of its rows alone.
+    Problem flat() const {
+        Problem p = *this;
+        p.x = torch::stable::view(packed(x), {rows(), x.size(-1)});
+        p.target = torch::stable::view(target, {rows()});
+        return p;
+    }
+    Problem of(const Chunk& rows) const {
+        Problem p = *this;
+        p.x = rows.of(x);
+        p.target = rows.of(target);
+        return p;
+    }
 };
 
+// What is known of the rows, in vectors: `Statistics` in linear_cross_entropy.cu, and what they
+// leave for the sum of all.
+struct Known {
+    Tensor max, sum, below, hit, partial;
+
+    Known(const Problem& p, const Tensor& max, const Tensor& sum)
+        : max(max),
+          sum(sum),
+          below(new_sums(p.x, {p.rows()})),
+          hit(new_sums(p.x, {p.rows()})),
+          partial(new_sums(p.x, {p.adds() ? p.rows() : 0, 2})) {}
+    Known of(const Chunk& rows) const {
+        Known part = *this;
+        for (Tensor* each : {&part.max, &part.sum, &part.below, &part.hit, &part.partial})
+            if (each->numel() > 0) *each = rows.of(*each);
+        return part;
+    }
+};
+
+// ---- what lies between the products
+
+template <class T>
+void take(const Problem& p, const Tensor& logits, const Chunk& chunk, const Known& known,
+          cudaStream_t stream) {
+    using A = Acc<T>;
+    check_launch(linear_cross_entropy_take<T>(
+        in<T>(logits), in<int64_t>(p.target), out<A>(known.max), out<A>(known.sum),
+        out<A>(known.below), out<A>(known.hit), p.rows(), chunk.width, chunk.first, p.smoothing > 0,
+        stream));
+}
+
+// The loss of each row: in `loss`, or in what is known for their sum.
+template <class T>
+void find_losses(const Problem& p, const Known& known, const Tensor& loss, cudaStream_t stream) {
+    using A = Acc<T>;
+    check_launch(linear_cross_entropy_losses<T>(
+        out<A>(known.max), out<A>(known.sum), out<A>(known.below), out<A>(known.hit),
+        in<int64_t>(p.target), out<T>(loss), p.adds() ? out<A>(known.partial) : nullptr, p.rows(),
+        p.classes(), p.ignore_index, p.smoothing, stream));
+}
+
+// weight: null, or for a mean 1 / (rows that count).
+template <class T>
+void reduce(const Problem& p, const Known& known, const Tensor& loss, const Tensor* weight,
+            cudaStream_t stream) {
+    using A = Acc<T>;
+    check_launch(linear_cross_entropy_reduce<T>(
+        in<A>(known.partial), out<T>(loss), weight ? out<A>(*weight) : nullptr, p.rows(),
+        p.reduction == kMean, stream));
+}
+
+// Of the logits of a chunk, in their place. grad: null for 1.
+template <class T>
+void find_gradient(const Problem& p, const Tensor& logits, const Chunk& chunk, const Tensor& max,
+                   const Tensor& sum, const Tensor& weight, const Tensor* grad,
+                   cudaStream_t stream) {
+    using A = Acc<T>;
+    check_launch(linear_cross_entropy_gradient<T>(
+        grad ? in<T>(*grad) : nullptr, out<T>(logits), in<int64_t>(p.target), in<A>(max),
+        in<A>(sum), in<A>(weight), p.rows(), chunk.width, chunk.first, p.classes(), p.reduction,
+        p.ignore_index, p.smoothing, stream));
+}
+
 // ---- forward
+
+Tensor new_loss(const Problem& p) {
+    return new_tensor(
+        p.x, p.adds() ? IntHeaderOnlyArrayRef{} : p.target.sizes(), p.x.scalar_type());
+}
 
 // The loss; in max and sum, [rows], and in weight, if there is one, what backward needs.
 Tensor run_forward(const Problem& p, const Tensor& max, const Tensor& sum, const Tensor* weight,
                    bool check) {
     const OnDeviceOf device(p.x);
     Check targets(p.target, p.classes(), p.ignore_index, check, device.stream);
-    const Tensor below = new_sums(p.x, {p.rows()}), hit = new_sums(p.x, {p.rows()});
-    const bool adds = p.reduction != kNone;
-    const Tensor loss =
-        new_tensor(p.x, adds ? IntHeaderOnlyArrayRef{} : p.target.sizes(), p.x.scalar_type());
-    const Tensor partial = new_sums(p.x, {adds ? p.rows() : 0, 2});
+    const Known known(p, max, sum);
+    const Tensor loss = new_loss(p);
     for_type_of(p.x, [&](auto zero) {
         using T = decltype(zero);
-        using A = Acc<T>;
-        Chunk chunk(p.classes(), p.version);
+        Chunk chunk = p.in_chunks();
         do {
-            const Tensor logits = p.logits(chunk);
-            check_launch(linear_cross_entropy_take<T>(
-                in<T>(logits), in<int64_t>(p.target), out<A>(max), out<A>(sum), out<A>(below),
-                out<A>(hit), p.rows(), chunk.width, chunk.first, p.smoothing > 0, device.stream));
+            take<T>(p, p.logits(chunk), chunk, known, device.stream);
         } while (chunk.next());
-        check_launch(linear_cross_entropy_losses<T>(
-            out<A>(max), out<A>(sum), out<A>(below), out<A>(hit), in<int64_t>(p.target),
-            out<T>(loss), out<A>(partial), out<A>(weight), p.rows(), p.classes(), p.reduction,
-            p.ignore_index, p.smoothing, device.stream));
+        find_losses<T>(p, known, loss, device.stream);
+        if (p.adds()) reduce<T>(p, known, loss, weight, device.stream);
     });
     if (targets.failed()) report(p.target, p.classes(), p.ignore_index);
     return loss;
@@ -179,9 +275,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> forward(
 
 // ---- backward
 
-// The sum of what the chunks give to dx, in float; each of them is a product, and so rounded to T.
+// The sum of what the chunks give to a gradient, in float; each of them has been rounded to T.
 struct SumOfChunks {
-    Tensor dx, sums;
+    Tensor all, sums;
 
     void add(const Chunk& chunk, const Tensor& part, cudaStream_t stream) {
         if (chunk.is_first() && !chunk.is_last()) sums = new_sums(part, part.sizes());
@@ -193,11 +289,11 @@ struct SumOfChunks {
                     chunk.is_last(), stream));
             });
         }
-        if (chunk.is_last()) dx = part;
+        if (chunk.is_last()) all = part;
     }
 };
 
-// Puts what a chunk has of a tensor [classes, ...] where it belongs in it.
+// Puts what a chunk has of a tensor [count, ...] where it belongs in it.
 void place(Tensor& all, const Tensor& part, const Chunk& chunk, cudaStream_t stream) {
     if (chunk.is_all()) {
         all = part;
@@ -205,7 +301,7 @@ void place(Tensor& all, const Tensor& part, const Chunk& chunk, cudaStream_t str
     }
     if (chunk.is_first()) {
         Shape shape = shape_of(part);
-        shape[0] = chunk.classes;
+        shape[0] = chunk.count;
         all = new_of_shape(part, shape);
     }
     const size_t bytes = part.numel() * part.element_size();
@@ -235,16 +331,11 @@ std::tuple<Tensor, Tensor, Tensor> backward(
     sum = packed(sum);
     SumOfChunks dx = {new_of_shape(x, {0})};
     Tensor dw = new_of_shape(x, {0}), db = new_of_shape(x, {0});
-    Chunk chunk(p.classes(), version);
+    Chunk chunk = p.in_chunks();
     do {
         const Tensor logits = p.logits(chunk);
         for_type_of(x, [&](auto zero) {
-            using T = decltype(zero);
-            using A = Acc<T>;
-            check_launch(linear_cross_entropy_gradient<T>(
-                in<T>(grad), out<T>(logits), in<int64_t>(p.target), in<A>(max), in<A>(sum),
-                in<A>(weight), p.rows(), chunk.width, chunk.first, p.classes(), reduction,
-                ignore_index, label_smoothing, device.stream));
+            find_gradient<decltype(zero)>(p, logits, chunk, max, sum, weight, &grad, device.stream);
         });
         const auto [of_x, of_w, of_bias] =
             gradients(logits, x, chunk.of(w), {needs_x, needs_w, needs_bias});
@@ -252,7 +343,107 @@ std::tuple<Tensor, Tensor, Tensor> backward(
         if (needs_w) place(dw, of_w, chunk, device.stream);
         if (needs_bias) place(db, of_bias, chunk, device.stream);
     } while (chunk.next());
-    return {dx.dx, dw, db};
+    return {dx.all, dw, db};
+}
+
+// ---- both directions at once
+
+Tensor transposed(const Tensor& t) { return torch::stable::transpose(t, 0, 1); }
+
+// The results of forward, and then the gradients of x, w and bias for an arriving 1; those that are
+// not wanted are [0]. For each chunk of the rows all logits are in memory at once, so that they
+// need not be computed again.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backward(
+    Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, int64_t reduction,
+    int64_t ignore_index, double label_smoothing, bool check, bool needs_x, bool needs_w,
+    bool needs_bias) {
+    Problem given = {x, w, target, bias, reduction, ignore_index, label_smoothing, kRows};
+    given.check();
+    if (reduction == kNone) {
+        fail(
+            "reduction is 0 (none); wanted is 1 (mean) or 2 (sum), of whose gradient one number "
+            "arrives");
+    }
+    const OnDeviceOf device(x);
+    Check targets(given.target, given.classes(), ignore_index, check, device.stream);
+    const Problem p = given.flat();
+    const Tensor max = new_sums(x, {p.rows()}), sum = new_sums(x, {p.rows()});
+    const Tensor weight = new_sums(x, {weights(reduction)}), loss = new_loss(p);
+    const Tensor dx = new_of_shape(x, needs_x ? shape_of(p.x) : Shape{0});
+    const Tensor dw = new_of_shape(x, needs_w ? shape_of(w) : Shape{0});
+    const Known known(p, max, sum);
+    std::vector<SumOfChunks> of_bias;  // of each chunk of the classes
+    for_type_of(x, [&](auto zero) {
+        using T = decltype(zero);
+        if (reduction == kMean) {
+            check_launch(linear_cross_entropy_count<T>(
+                in<int64_t>(p.target), out<Acc<T>>(known.partial), p.rows(), ignore_index,
+                device.stream));
+            reduce<T>(p, known, loss, &weight, device.stream);
+        }
+        Chunk rows = chunks_of_rows(p.rows());
+        do {
+            const Problem part = p.of(rows);
+            const Known here = known.of(rows);
+            std::vector<Tensor> logits;
+            Chunk chunk = p.in_chunks();
+            do {
+                logits.push_back(part.logits(chunk));
+                take<T>(part, logits.back(), chunk, here, device.stream);
+            } while (chunk.next());
+            find_losses<T>(part, here, loss, device.stream);
+            chunk = p.in_chunks();
+            size_t n = 0;
+            do {
+                const Tensor g = logits[n];
+                find_gradient<T>(
+                    part, g, chunk, here.max, here.sum, weight, nullptr, device.stream);
+                if (needs_x) {
+                    multiply_into(rows.of(dx), g, transposed(chunk.of(w)), !chunk.is_first());
+                }
+                if (needs_w) {
+                    multiply_into(
+                        chunk.of(dw), transposed(g), transposed(part.x), !rows.is_first());
+                }
+                if (needs_bias) {
+                    const Tensor db = gradients(g, part.x, chunk.of(w), {false, false, true})[2];
+                    if (rows.is_first()) of_bias.emplace_back();
+                    of_bias[n].add(rows, db, device.stream);
+                }
+                ++n;
+            } while (chunk.next());
+        } while (rows.next());
+        reduce<T>(p, known, loss, nullptr, device.stream);
+    });
+    Tensor db = new_of_shape(x, {0});
+    if (needs_bias) {
+        Chunk chunk = p.in_chunks();
+        for (size_t n = 0; n == 0 || chunk.next(); ++n)
+            place(db, of_bias[n].all, chunk, device.stream);
+    }
+    if (targets.failed()) report(p.target, p.classes(), ignore_index);
+    const auto as_target = [&](const Tensor& t) { return torch::stable::view(t, target.sizes()); };
+    return {loss,
+            as_target(max),
+            as_target(sum),
+            weight,
+            needs_x ? torch::stable::view(dx, x.sizes()) : dx,
+            dw,
+            db};
+}
+
+// A gradient of forward_backward, for the gradient that has arrived.
+void scale_(Tensor t, Tensor grad) {
+    check_given(t, "t");
+    check_like(grad, "grad", t, "t");
+    if (grad.dim() != 0) fail("grad has shape ", shape_name(grad), "; wanted is ()");
+    if (!t.is_contiguous()) fail("t is not contiguous; wanted is a gradient of forward_backward");
+    const OnDeviceOf device(t);
+    for_type_of(t, [&](auto zero) {
+        using T = decltype(zero);
+        check_launch(
+            linear_cross_entropy_scale<T>(out<T>(t), in<T>(grad), t.numel(), device.stream));
+    });
 }
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
@@ -267,10 +458,19 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         "backward(Tensor grad, Tensor x, Tensor w, Tensor target, Tensor? bias, Tensor max,"
         " Tensor sum, Tensor weight, int reduction, int ignore_index, float label_smoothing,"
         " bool needs_x, bool needs_w, bool needs_bias, int version) -> (Tensor, Tensor, Tensor)");
+    m.def(
+        "forward_backward(Tensor x, Tensor w, Tensor target, Tensor? bias, int reduction,"
+        " int ignore_index, float label_smoothing, bool check, bool needs_x, bool needs_w,"
+        " bool needs_bias)"
+        " -> (Tensor loss, Tensor max, Tensor sum, Tensor weight, Tensor dx, Tensor dw, Tensor "
+        "db)");
+    m.def("scale_(Tensor(a!) t, Tensor grad) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("infer", TORCH_BOX(&infer));
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("backward", TORCH_BOX(&backward));
+    m.impl("forward_backward", TORCH_BOX(&forward_backward));
+    m.impl("scale_", TORCH_BOX(&scale_));
 }

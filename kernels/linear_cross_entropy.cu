@@ -4,20 +4,26 @@
 //   logits [rows, width] T: those of a chunk of the classes, `first` and the next width - 1
 //   max, sum, below, hit [rows] float, partial [rows] of two floats, weight [1] float
 //                                                          (double for double)
-//   g [rows] or [] T: the gradient that arrives
+//   g [rows] or [] T: the gradient that arrives, or null for 1
 //
 // The products are matmul's: the binding asks for the logits of a chunk, and with their gradient
-// for what the chunk gives to dx, and for its rows of dw. Here is what lies between those products:
+// for what the chunk gives to dx and to dw. Here is what lies between those products:
 //
-//   forward   take: what has been found of the rows goes on, chunk by chunk
-//             losses: when all chunks have been seen
-//   backward  gradient: the logits of a chunk become their gradient, in place
-//             add: the dx of all chunks
+//   take       what has been found of the rows goes on, chunk by chunk of the classes
+//   losses     when all classes have been seen; reduce: their sum or mean
+//   gradient   the logits of a chunk become their gradient, in place
+//   add        the dx of all chunks of the classes, the db of all chunks of the rows
+//
+// Where gradients are computed in forward, before one arrives, there are also
+//
+//   count      the rows that count, for a mean
+//   scale      when a gradient arrives
 //
 // The loss and the gradient of a logit are those of cross_entropy.cu, with logits for x.
 //
-// Traffic, beside the products': each logit is written by a product and read once in forward; in
-// backward it is written again, read, replaced by its gradient, and that is read by two products.
+// Traffic, beside the products': each logit is written by a product, read, read again, replaced by
+// its gradient, and that is read by two products. In chunks of the classes the logits are computed
+// again in backward: each is written twice.
 // docs/linear_cross_entropy.md counts bytes and operations, and says why they are these.
 
 #include "cross_entropy_losses.cuh"
@@ -40,48 +46,72 @@ inline dim3 block_of(int64_t width, int V) {
     return dim3(threads, threads < kBlockThreads ? kBlockThreads / threads : 1);
 }
 
-// ---- forward. A block reads its rows twice, for their max and for their sums: the second time
-// they come from its cache, and nothing has to be scaled down when a larger max is met.
+// ---- forward
 
+// What a thread has found of the numbers of a row that it has read.
+template <class T>
+struct Found {
+    using A = Acc<T>;
+    OnlineSoftmax<T> soft = OnlineSoftmax<T>::identity();
+    A below = 0;       // the sum of x - soft.shift()
+    int64_t read = 0;  // numbers
+
+    // Of x - shift for another shift.
+    __device__ A below_for(A shift) const { return below + A(read) * (soft.shift() - shift); }
+
+    template <int V, int N>
+    __device__ void take(const T* x, int64_t step, bool smooths) {
+        const OnlineSoftmax<T> before = soft;
+        if constexpr (V == 1) {
+            soft.raise(A(*x));
+            soft.add(A(*x), soft.shift());
+            below += A(read) * (before.shift() - soft.shift()) + A(*x) - soft.shift();
+        } else {
+            Vec<T, V> v[N];
+#pragma unroll
+            for (int n = 0; n < N; ++n) v[n] = load<V>(x + n * step);
+            soft.raise(largest(v));
+            soft.add(v);
+            if (smooths) {
+                below += A(read) * (before.shift() - soft.shift());
+#pragma unroll
+                for (int n = 0; n < N; ++n) {
+                    for (T each : v[n].at) below += A(each) - soft.shift();
+                }
+            }
+        }
+        read += N * V;
+    }
+};
+
+// A block reads its rows once.
 template <class T, int V>
 __global__ __launch_bounds__(kRowThreads) void take_chunk(
     const T* logits, const int64_t* target, Statistics<T> known, int64_t rows, int64_t width,
     int64_t first, bool smooths) {
     using A = Acc<T>;
+    constexpr int kAtOnce = V == 1 ? 1 : 4;  // vectors
     BlockReduce reduce;
-    const int64_t stride = int64_t(gridDim.x) * blockDim.y;
+    const int64_t stride = int64_t(gridDim.x) * blockDim.y, step = blockDim.x * V;
     for (int64_t top = int64_t(blockIdx.x) * blockDim.y; top < rows; top += stride) {
         const int64_t row = top + threadIdx.y;
         const int64_t end = row < rows ? width : 0;
         const T* x = logits + row * width;
-        OnlineSoftmax<T> soft = OnlineSoftmax<T>::identity();
-        for (int64_t c = threadIdx.x * V; c < end; c += blockDim.x * V) {
-            if constexpr (V == 1) {
-                soft.max = larger(soft.max, A(x[c]));
-            } else {
-                const Vec<T, V> v[1] = {load<V>(x + c)};
-                soft.max = larger(soft.max, largest(v));
-            }
-        }
-        soft.max = reduce(soft).max;
-        const A shift = soft.shift();
-        Sums<2, A> sums = {0, 0};
-        for (int64_t c = threadIdx.x * V; c < end; c += blockDim.x * V) {
-            const Vec<T, V> v = load<V>(x + c);
-            for (int k = 0; k < V; ++k) {
-                sums.values[0] += exponential<T>(A(v[k]) - shift);
-                if (smooths) sums.values[1] += A(v[k]) - shift;
-            }
-        }
-        sums = reduce(sums);
+        Found<T> found;
+        int64_t c = threadIdx.x * V;
+        for (; c + (kAtOnce - 1) * step < end; c += kAtOnce * step)
+            found.template take<V, kAtOnce>(x + c, step, smooths);
+        for (; c < end; c += step) found.template take<V, 1>(x + c, step, smooths);
+        const OnlineSoftmax<T> soft = reduce(found.soft);
+        A below = 0;
+        if (smooths) below = reduce(Sums<1, A>{found.below_for(soft.shift())})[0];
         if (threadIdx.x > 0 || row >= rows) continue;
-        soft.sum = sums[0];
         OnlineSoftmax<T> all = soft;
-        A below = sums[1], hit = A(NAN);
+        A hit = A(NAN);
         if (first > 0) {
             const OnlineSoftmax<T> before = {known.max[row], known.sum[row]};
             all.combine(before);
-            below += A(width) * (shift - all.shift());
+            below += A(width) * (soft.shift() - all.shift());
             below += known.below[row] + A(first) * (before.shift() - all.shift());
             hit = known.hit[row];
         }
@@ -122,7 +152,8 @@ __global__ __launch_bounds__(kRowThreads) void gradient_of_chunk(
     for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; row < rows; row += stride) {
         const int64_t t = target[row];
         const bool counts = t != ignore_index, is_class = t >= 0 && t < classes;
-        const A arrives = A(g[row * g_step]) * (weight != nullptr ? *weight : A(1));
+        const A arrives =
+            (g != nullptr ? A(g[row * g_step]) : A(1)) * (weight != nullptr ? *weight : A(1));
         const A scale = is_class ? arrives : A(NAN);
         const A row_max = max[row], ignored = zero_or_nan(sum[row]);
         const Ratio<T> share(1, sum[row]);
@@ -160,6 +191,29 @@ __global__ void add_chunk(T* dx, Acc<T>* sums, int64_t elements, bool is_first, 
     store(dx + i, of_chunk);
 }
 
+// Multiplies a gradient that was computed for an arriving 1 with the one that arrives.
+template <class T, int V>
+__global__ void scale(T* t, const T* g, int64_t elements) {
+    using A = Acc<T>;
+    const A by = A(*g);
+    if (by == 1) return;
+    const int64_t stride = int64_t(gridDim.x) * blockDim.x * V;
+    for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < elements;
+         i += stride) {
+        Vec<T, V> v = load<V>(t + i);
+        for (int k = 0; k < V; ++k) v[k] = T(by * A(v[k]));
+        store(t + i, v);
+    }
+}
+
+// For a mean of losses, before there are any: which rows count.
+template <class T>
+__global__ void count_rows(const int64_t* target, Losses<T>* partial, int64_t rows,
+                           int64_t ignore_index) {
+    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (row < rows) partial[row] = {0, Acc<T>(target[row] != ignore_index)};
+}
+
 // ---- launchers
 
 cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
@@ -182,19 +236,34 @@ cudaError_t linear_cross_entropy_take(
     return cudaGetLastError();
 }
 
+// Of some rows; partial is null where loss has an element for each of them.
 template <class T>
-cudaError_t linear_cross_entropy_losses(
-    Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit, const int64_t* target, T* loss,
-    Acc<T>* partial, Acc<T>* weight, int64_t rows, int64_t classes, int64_t reduction,
-    int64_t ignore_index, double smoothing, cudaStream_t stream) {
-    T* each = reduction == 0 ? loss : nullptr;
-    const auto left = reduction == 0 ? nullptr : reinterpret_cast<Losses<T>*>(partial);
-    if (rows > 0) {
-        row_losses<<<ceil_div<int64_t>(rows, 256), 256, 0, stream>>>(
-            Statistics<T>{max, sum, below, hit}, target, each, left, rows, classes, ignore_index,
-            Acc<T>(smoothing));
-    }
-    if (reduction != 0) launch_reduce_losses(left, rows, reduction == 1, loss, weight, stream);
+cudaError_t linear_cross_entropy_losses(Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
+                                        const int64_t* target, T* loss, Acc<T>* partial,
+                                        int64_t rows, int64_t classes, int64_t ignore_index,
+                                        double smoothing, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    row_losses<<<ceil_div<int64_t>(rows, 256), 256, 0, stream>>>(
+        Statistics<T>{max, sum, below, hit}, target, partial == nullptr ? loss : nullptr,
+        reinterpret_cast<Losses<T>*>(partial), rows, classes, ignore_index, Acc<T>(smoothing));
+    return cudaGetLastError();
+}
+
+// Of all rows.
+template <class T>
+cudaError_t linear_cross_entropy_reduce(const Acc<T>* partial, T* loss, Acc<T>* weight,
+                                        int64_t rows, bool mean, cudaStream_t stream) {
+    launch_reduce_losses(
+        reinterpret_cast<const Losses<T>*>(partial), rows, mean, loss, weight, stream);
+    return cudaGetLastError();
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_count(const int64_t* target, Acc<T>* partial, int64_t rows,
+                                       int64_t ignore_index, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    count_rows<<<ceil_div<int64_t>(rows, 256), 256, 0, stream>>>(
+        target, reinterpret_cast<Losses<T>*>(partial), rows, ignore_index);
     return cudaGetLastError();
 }
 
@@ -227,9 +296,24 @@ cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool
     return cudaGetLastError();
 }
 
+template <class T>
+cudaError_t linear_cross_entropy_scale(T* t, const T* g, int64_t elements, cudaStream_t stream) {
+    if (elements == 0) return cudaSuccess;
+    const bool in_vectors = kHasVectors<T> && elements % kVec<T> == 0 && is_aligned(t);
+    constexpr int V = kHasVectors<T> ? kVec<T> : 1;
+    const auto kernel = in_vectors ? scale<T, V> : scale<T, 1>;
+    const int64_t blocks = ceil_div<int64_t>(ceil_div<int64_t>(elements, in_vectors ? V : 1), 256);
+    const int64_t most = 16 * multiprocessors();
+    kernel<<<smaller(blocks, most), 256, 0, stream>>>(t, g, elements);
+    return cudaGetLastError();
+}
+
 #define INSTANTIATE(T)                                                                    \
     template decltype(linear_cross_entropy_take<T>) linear_cross_entropy_take<T>;         \
     template decltype(linear_cross_entropy_losses<T>) linear_cross_entropy_losses<T>;     \
+    template decltype(linear_cross_entropy_reduce<T>) linear_cross_entropy_reduce<T>;     \
+    template decltype(linear_cross_entropy_count<T>) linear_cross_entropy_count<T>;       \
+    template decltype(linear_cross_entropy_scale<T>) linear_cross_entropy_scale<T>;       \
     template decltype(linear_cross_entropy_gradient<T>) linear_cross_entropy_gradient<T>; \
     template decltype(linear_cross_entropy_add<T>) linear_cross_entropy_add<T>;
 FOR_EACH_TYPE(INSTANTIATE)

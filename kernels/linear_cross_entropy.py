@@ -7,15 +7,17 @@ import jitload
 from kernels import matmul, new_losses, reduction_number, version_number
 
 kernel = jitload.load("linear_cross_entropy")
-VERSIONS = ("whole", "chunks")
+VERSIONS = ("whole", "chunks", "rows")
+CHUNKS, ROWS = 1, 2
 
-# The products are matmul's: the binding calls these two ops, which call the newest build of matmul.
+# The products are matmul's: the binding calls these ops, which call the newest build of matmul.
 _matmul = torch.library.Library("linear_cross_entropy", "FRAGMENT")
 _matmul.define("product(Tensor x, Tensor w, Tensor? bias) -> Tensor")
 _matmul.define(
     "gradients(Tensor grad, Tensor x, Tensor w, bool needs_x, bool needs_w, bool needs_bias)"
     " -> (Tensor, Tensor, Tensor)"
 )
+_matmul.define("multiply_into(Tensor(a!) y, Tensor x, Tensor w, bool adds) -> ()")
 
 
 def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
@@ -32,6 +34,11 @@ def _gradients(grad: Tensor, x: Tensor, w: Tensor, *needs: bool) -> tuple[Tensor
     )
 
 
+def _multiply_into(y: Tensor, x: Tensor, w: Tensor, adds: bool) -> None:
+    matmul.kernel.multiply_into(y, x, w, adds, len(matmul.VERSIONS) - 1)
+
+
+_matmul.impl("multiply_into", _multiply_into, "CompositeExplicitAutograd")
 _matmul.impl("product", _product, "CompositeExplicitAutograd")
 _matmul.impl("gradients", _gradients, "CompositeExplicitAutograd")
 
@@ -56,12 +63,22 @@ def linear_cross_entropy(
     reduction, ignore_index, label_smoothing and check are those of cross_entropy, and so are the
     result and what a target out of range does.
 
-    The logits of a sixteenth of the classes, or of 128 if that is more, are in memory at a time.
-    Each is rounded once, and is computed again in the backward pass, where its gradient takes its
-    place. The gradient of a row of w comes from one product and is rounded once; that of x is the
-    sum of the chunks' products, in float (double for double). Gradients have the same bits on every
-    run, and only those that are asked for are computed. There is no second derivative: asking for
-    one raises RuntimeError. version="whole" has all logits in memory at once.
+    For a mean or a sum, where a gradient is wanted, all gradients are computed with the loss: of an
+    eighth of the rows at a time, or of 512 if that is more, all logits are in memory. Their
+    gradients take their place, and the products of these are added to that of w, which is rounded
+    once for each such chunk. Backward then has but to multiply with the gradient that arrives. A
+    second backward pass through the same graph, or one that records a graph, computes the gradients
+    again, in chunks of the classes.
+
+    Elsewhere (without gradients, for reduction="none", for float16, whose small gradients would be
+    lost before a scaled loss's gradient arrives, and with version="chunks") the logits of a
+    sixteenth of the classes, or of 128 if that is more, are in memory at a time, and are computed
+    again in the backward pass. The gradient of a row of w comes from one product and is rounded
+    once; that of x is the sum of the chunks' products, in float (double for double).
+    version="whole" has all logits in memory at once.
+
+    Logits are rounded once. Gradients have the same bits on every run, and only those that are
+    asked for are computed. There is no second derivative: asking for one raises RuntimeError.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, and
     ValueError for a reduction, a label_smoothing, an ignore_index or a version that there is not.
@@ -70,7 +87,20 @@ def linear_cross_entropy(
     """
     how = reduction_number(reduction, ignore_index, label_smoothing)
     number = version_number(version, VERSIONS)
-    return _forward(x, w, target, bias, how, ignore_index, label_smoothing, check, number)
+    options = (how, ignore_index, label_smoothing, check)
+    if number == ROWS and how and _type_in_forward(x) != torch.float16:
+        records = torch.is_grad_enabled()
+        needs = [records and t is not None and t.requires_grad for t in (x, w, bias)]
+        if any(needs):
+            return kernel.forward_backward(x, w, target, bias, *options, *needs)[0]
+    return _forward(x, w, target, bias, *options, min(number, CHUNKS))
+
+
+def _type_in_forward(x: Tensor) -> torch.dtype:
+    device = x.device.type
+    if torch.is_autocast_enabled(device) and x.is_floating_point():
+        return torch.get_autocast_dtype(device)
+    return x.dtype
 
 
 @kernel.register_fake("infer")
@@ -93,6 +123,49 @@ def _(grad, x, w, target, bias, row_max, row_sum, weight, *options):
     )
 
 
+@kernel.register_fake("forward_backward")
+def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, *needs):
+    shapes = (x.shape, w.shape, w.shape[:1])
+    gradients = (x.new_empty(s if needed else 0) for s, needed in zip(shapes, needs, strict=True))
+    return *new_losses(x, target, reduction), *gradients
+
+
+@kernel.register_fake("scale_")
+def _(t, grad):
+    return None
+
+
+# ---- gradients that are there before one arrives
+
+
+def _keep_gradients(ctx, inputs, output):
+    x, w, target, bias, *ctx.options = inputs
+    _, *statistics, dx, dw, db = output
+    ctx.mark_non_differentiable(*statistics, dx, dw, db)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, w, target, bias, *statistics)
+    ctx.gradients = dx, dw, db
+
+
+def _give_gradients(ctx, grad, *_):
+    gradients, ctx.gradients = ctx.gradients, None  # which the first to ask may have
+    reduction, ignore_index, label_smoothing, _, *needs = ctx.options
+    if grad is None:
+        gradients = (None,) * 3
+    elif gradients is None or torch.is_grad_enabled():
+        options = (reduction, ignore_index, label_smoothing, *needs, CHUNKS)
+        gradients = kernel.backward(grad, *ctx.saved_tensors, *options)
+    else:
+        for each, needed in zip(gradients, needs, strict=True):
+            if needed:
+                kernel.scale_(each, grad)
+    dx, dw, db = (g if needed else None for g, needed in zip(gradients, needs, strict=True))
+    return dx, dw, None, db, *(None,) * 7
+
+
+kernel.register_autograd("forward_backward", _give_gradients, setup_context=_keep_gradients)
+
+
 def _double_backward(ctx, *grads):
     raise RuntimeError(
         "linear_cross_entropy has no second derivative; where you need one, use "
@@ -101,6 +174,7 @@ def _double_backward(ctx, *grads):
 
 
 kernel.register_autocast("infer")
+kernel.register_autocast("forward_backward")
 kernel.register_autocast("forward")
 _forward = kernel.register_autograd(
     "forward",

@@ -117,10 +117,10 @@ struct Matrices {
 
 // ---- forward
 
-// z: null, or where scale * x w^T + bias goes.
+// z: null, or where scale * x w^T + bias goes. into: null, or what is to become y.
 Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
                    std::optional<Tensor> residual, double scale, int64_t act, bool tf32,
-                   int64_t version, Tensor* z) {
+                   int64_t version, Tensor* z, const Tensor* into = nullptr) {
     check_inputs(x, w, act);
     const int64_t wide = w.size(-2), units = units_of(w, act);
     if (bias) {
@@ -135,7 +135,7 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
     }
     check_version(version, kVersions);
     OnDeviceOf device(x);
-    Tensor y = new_of_shape(x, with_cols(x, units));
+    Tensor y = into ? *into : new_of_shape(x, with_cols(x, units));
     if (z) *z = new_of_shape(x, shape_of_z(x, w, act));
     if (y.numel() == 0) return y;
     const Matrices of_x(x, is_for_all(w)), of_w(w, is_for_all(w));
@@ -235,6 +235,18 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Ten
     return {needs_x ? product(dz, transposed(w)) : none, dw, needs_bias ? column_sums(dz) : none};
 }
 
+// ---- into a matrix that there is
+
+// y = x w^T, or if `adds` y += x w^T. Each element of y is read by the thread that then writes it.
+void multiply_into(Tensor y, Tensor x, Tensor w, bool adds, int64_t version) {
+    check_inputs(x, w, kNone);
+    check_like(y, "y", x, "x");
+    check_shape(y, "y", x, "x", with_cols(x, w.size(-2)));
+    if (!y.is_contiguous()) fail("y is not contiguous; wanted is a matrix without gaps");
+    const auto residual = adds ? std::optional<Tensor>(y) : std::nullopt;
+    run_forward(x, w, std::nullopt, residual, 1, kNone, false, version, nullptr, &y);
+}
+
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "infer(Tensor x, Tensor w, Tensor? bias, Tensor? residual, float scale, int act,"
@@ -246,10 +258,12 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         "backward(Tensor grad, Tensor x, Tensor w, Tensor z, float scale, int act, bool needs_x,"
         " bool needs_w, bool needs_bias, bool tf32, int version) -> (Tensor dx, Tensor dw, Tensor "
         "dbias)");
+    m.def("multiply_into(Tensor(a!) y, Tensor x, Tensor w, bool adds, int version) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("infer", TORCH_BOX(&infer));
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("backward", TORCH_BOX(&backward));
+    m.impl("multiply_into", TORCH_BOX(&multiply_into));
 }

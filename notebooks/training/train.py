@@ -169,18 +169,24 @@ def backward(
 ) -> Tensor:
     """Add the gradients of the mean loss over all tokens that count, of all processes; return it.
 
-    A mean of means would be another: the processes' tokens that count need not be equally many.
+    The model returns the losses of all tokens, or the mean of those that count. A mean of the
+    processes' means would be another: their tokens that count need not be equally many.
     """
     losses = model(tokens, targets, seed)
     wide = torch.promote_types(losses.dtype, torch.float32)
-    total = losses.sum(dtype=wide)
     count = (targets != -100).sum().to(wide)
+    is_mean = losses.dim() == 0
+    total = torch.where(count > 0, losses * count, 0.0) if is_mean else losses.sum(dtype=wide)
     parts = torch.stack([total.detach(), count])
     processes = 1
     if process:
         parts, processes = process.total(parts), process.count
     # DistributedDataParallel takes the mean of the processes' gradients, and wanted is their sum.
-    (total * (processes / parts[1])).backward()
+    share = processes / parts[1]
+    if is_mean:
+        (losses * (count * share)).backward()  # of one process times 1
+    else:
+        (total * share).backward()
     return parts[0] / parts[1]
 
 

@@ -1,7 +1,7 @@
 """A transformer as Llama is, of PyTorch's modules, and with this project's ops for all of it.
 
     model = Transformer(LlamaConfig())       # PyTorch's modules
-    losses = model(tokens, targets)          # of each token
+    loss = model(tokens, targets)            # the mean over all tokens that count
     use_all_kernels(model)                   # from here on our ops, with the same weights
 
 The products, rope, attention and the loss are ours then, beside the norms of model.py. The program
@@ -89,12 +89,11 @@ class GatedLayer(nn.Module):
 
 
 class Head(nn.Linear):
-    """The loss of each token, [batch, length]; 0 where the target is -100."""
+    """The mean loss of the tokens that count."""
 
     def forward(self, y: Tensor, targets: Tensor) -> Tensor:
         logits = functional.linear(y, self.weight).flatten(0, 1)
-        losses = functional.cross_entropy(logits, targets.flatten(), reduction="none")
-        return losses.view_as(targets)
+        return functional.cross_entropy(logits, targets.flatten())
 
 
 class Layer(nn.Module):
@@ -113,7 +112,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The losses of each token.
+    """The mean loss of the tokens that count.
 
     Raises ValueError if config.norm is not "rms", if width is no multiple of 2 * heads, or heads
     none of kv_heads.
@@ -174,11 +173,11 @@ class FusedGatedLayer(GatedLayer):
 
 
 class FusedHead(Head):
-    """The logits are never stored: they are computed in chunks, and again in backward."""
+    """Of an eighth of the tokens at a time all logits are there, and their gradients after them."""
 
     def forward(self, y: Tensor, targets: Tensor) -> Tensor:
         # Without a check the host waits for nothing.
-        return linear_cross_entropy(y, self.weight, targets, reduction="none", check=False)
+        return linear_cross_entropy(y, self.weight, targets, check=False)
 
 
 ALL_FUSED = FUSED | {Attention: FusedAttention, GatedLayer: FusedGatedLayer, Head: FusedHead}
@@ -202,7 +201,8 @@ def kept_by_part(model: nn.Module, tokens: Tensor, targets: Tensor) -> Counter[s
 
     By the part of the model that first keeps them: "attention", "after_attention", "gated" and
     "after_gated" of all layers, "first", "head", and "" for what is in none of these. Each storage
-    counts once and whole, in whichever views it is kept.
+    counts once and whole, in whichever views it is kept. The gradients that linear_cross_entropy
+    has computed by then do not count.
     """
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
     kept: dict[int, tuple[str, int]] = {}
@@ -226,13 +226,13 @@ def kept_by_part(model: nn.Module, tokens: Tensor, targets: Tensor) -> Counter[s
             hooks.append(module.register_forward_pre_hook(partial(enter, part[1])))
             hooks.append(module.register_forward_hook(leave))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        losses = model(tokens, targets)
+        loss = model(tokens, targets)
     for hook in hooks:
         hook.remove()
     counted: Counter[str] = Counter()
     for part, size in kept.values():
         counted[part] += size
-    del losses
+    del loss
     return counted
 
 

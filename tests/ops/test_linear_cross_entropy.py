@@ -16,7 +16,7 @@ from torch import Tensor
 
 import lab
 import reference
-from kernels.linear_cross_entropy import VERSIONS, linear_cross_entropy
+from kernels.linear_cross_entropy import VERSIONS, kernel, linear_cross_entropy
 
 OP = reference.OPS["linear_cross_entropy"]
 LEAST = 128  # classes of a chunk, see linear_cross_entropy.cpp
@@ -217,14 +217,82 @@ def test_the_same_bits_on_every_run_and_for_any_layout(dtype: torch.dtype):
             assert torch.equal(got[name], want[name]), name
 
 
-def test_gradients_twice_through_one_graph():
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+@each_version
+def test_gradients_twice_through_one_graph(version: str, how: str):
+    """Of which `rows` has the first ones at hand, and computes the second ones."""
     inputs = {n: t.requires_grad_(n != "target") for n, t in drawn(4, LEAST + 8).items()}
     leaves = [t for t in inputs.values() if t.requires_grad]
-    loss = linear_cross_entropy(**inputs)
-    first = torch.autograd.grad(loss, leaves, retain_graph=True)
-    second = torch.autograd.grad(loss, leaves, torch.full_like(loss, 2.0))
-    for once, twice in zip(first, second, strict=True):
+
+    def loss_of(**given: Tensor) -> Tensor:
+        return linear_cross_entropy(**given, version=version)
+
+    if how == "compiled":
+        loss_of = torch.compile(loss_of, fullgraph=True, backend="aot_eager")
+    loss = loss_of(**inputs)
+    first = torch.autograd.grad(loss, leaves, torch.full_like(loss, 3.0), retain_graph=True)
+    kept = [t.clone() for t in first]
+    second = torch.autograd.grad(loss, leaves, torch.full_like(loss, 6.0))
+    for once, twice, before in zip(first, second, kept, strict=True):
         torch.testing.assert_close(2 * once, twice)
+        assert torch.equal(once, before)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(loss, leaves)
+
+
+# ---- chunks of rows, whose gradients are there before one arrives
+
+ROWS = 512  # of a chunk, see linear_cross_entropy.cpp
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("rows", "classes"),
+    [(ROWS + 3, 11), pytest.param(9 * ROWS, LEAST + 3, marks=pytest.mark.slow)],
+)
+def test_error_of_the_gradients_of_chunks_of_rows(rows: int, classes: int, dtype: torch.dtype):
+    """That of w is rounded once for each chunk, and once more where another gradient arrives."""
+    each = case(reduction="mean", label_smoothing=0.1)
+    assert_as_good_as_pytorch(each, lambda seed: drawn(rows, classes, 16, dtype, seed))
+
+
+def test_a_gradient_that_arrives_multiplies_what_is_there():
+    inputs = {n: t.requires_grad_(n != "target") for n, t in drawn(2 * ROWS + 3, 21).items()}
+    leaves = [t for t in inputs.values() if t.requires_grad]
+    for arrives in (1.0, -0.37, 0.0):
+        losses = [linear_cross_entropy(**inputs, version=v) for v in ("rows", "chunks")]
+        grads = [torch.autograd.grad(y, leaves, torch.full_like(y, arrives)) for y in losses]
+        for got, want in zip(*grads, strict=True):
+            torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("wanted", ["x", "w", "bias"])
+def test_only_what_is_asked_for_is_computed(wanted: str):
+    inputs = {n: t.requires_grad_(n == wanted) for n, t in drawn(ROWS + 5, 21).items()}
+    (got,) = torch.autograd.grad(linear_cross_entropy(**inputs), [inputs[wanted]])
+    (want,) = torch.autograd.grad(reference.linear_cross_entropy(**inputs), [inputs[wanted]])
+    torch.testing.assert_close(got, want)
+    needs = [name == wanted for name in ("x", "w", "bias")]
+    results = kernel.forward_backward(*inputs.values(), 1, -100, 0.0, True, *needs)
+    assert [t.numel() > 0 for t in results[4:]] == needs
+
+
+def test_small_gradients_of_float16_are_not_lost():
+    """Where the loss is scaled before backward, as torch.amp.GradScaler does it.
+
+    A class that is no row's target has gradients of 1 / (rows * classes), which float16 does not
+    have.
+    """
+    inputs, scale = drawn(600, 2000, 4, torch.float16), 2.0**12
+    inputs["target"] %= 1000
+    exact = {n: t.double() if t.is_floating_point() else t for n, t in inputs.items()}
+    pairs = (linear_cross_entropy, inputs), (reference.linear_cross_entropy, exact)
+    for _, given in pairs:
+        given["w"].requires_grad_()
+    got, want = (
+        torch.autograd.grad(scale * loss(**given), given["w"])[0][1000:] for loss, given in pairs
+    )
+    assert (got.double() - want).abs().max() < 0.01 * want.abs().max()
 
 
 # ---- memory
@@ -254,11 +322,14 @@ def test_peak_memory_is_below_a_tenth_of_pytorchs(with_gradients: bool, dtype: t
     rows, classes, cols = 128, 2304, 32
     inputs = drawn(rows, classes, cols, dtype)
 
+    def chunks(**given: Tensor) -> Tensor:
+        return linear_cross_entropy(**given, version="chunks")
+
     def peak_of(function: Callable[..., Tensor]) -> int:
         return peak(lambda: outcome(function, inputs) if with_gradients else function(**inputs))
 
     peak_of(reference.linear_cross_entropy)  # has cuBLAS allocate what it keeps
-    ours = peak_of(linear_cross_entropy)
+    ours = peak_of(chunks)
     assert ours < peak_of(reference.linear_cross_entropy) / 10
     # The logits of a chunk of 16, and a few numbers for each row; in backward also the chunk's rows
     # of dw, and the sums of dx in float.
@@ -266,6 +337,21 @@ def test_peak_memory_is_below_a_tenth_of_pytorchs(with_gradients: bool, dtype: t
     if with_gradients:
         predicted += classes // 16 * cols * dtype.itemsize + rows * cols * 4
     assert ours < predicted + 2048
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_peak_memory_of_chunks_of_rows(dtype: torch.dtype):
+    """The logits of an eighth of the rows, and a few numbers for each row."""
+    rows, classes = 8 * ROWS, 120
+    inputs = drawn(rows, classes, 8, dtype)
+
+    def peak_of(function: Callable[..., Tensor]) -> int:
+        return peak(lambda: outcome(function, inputs))
+
+    peak_of(reference.linear_cross_entropy)
+    ours = peak_of(linear_cross_entropy)
+    assert ours < peak_of(reference.linear_cross_entropy) / 10 + rows * 4 * 8
+    assert ours < rows * (classes // 8 * dtype.itemsize + 4 * 8) + 4096
 
 
 # ---- the checker

@@ -43,14 +43,14 @@ def batch(step: int = 0, size: int = 4) -> tuple[Tensor, Tensor]:
 
 
 def results(model: nn.Module, step: int = 0) -> dict[str, Tensor]:
-    """The losses, and every weight's gradient by its name; some tokens do not count."""
+    """The loss, and every weight's gradient by its name; some tokens do not count."""
     tokens, targets = (each.clone() for each in batch(step))
     targets[0, ::3] = -100
     model.zero_grad()
-    losses = model(tokens, targets)
-    losses.sum().backward()
+    loss = model(tokens, targets)
+    loss.backward()
     gradients = {name: weight.grad for name, weight in model.named_parameters()}
-    return {"losses": losses.detach(), **gradients}
+    return {"loss": loss.detach(), **gradients}
 
 
 def error(got: Tensor, truth: Tensor) -> float:
