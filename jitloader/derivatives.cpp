@@ -7,10 +7,11 @@
 
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
 #include <torch/library.h>
 
-using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using torch::jit::Stack;
 
@@ -29,6 +30,7 @@ struct Argument {
 // A line of a formula: for each result of the function the inputs whose gradient that is.
 struct Call {
     std::optional<c10::OperatorHandle> function;  // none: the only argument is the result
+    bool expands = false;                         // to the sizes of the input
     std::vector<Argument> arguments;
     std::vector<std::vector<size_t>> gradients_of;
 
@@ -73,7 +75,8 @@ bool takes_none(const c10::OperatorHandle& op, size_t position) {
 }
 
 // Lines as derivatives.py writes them: "ns::backward g0 i1 o0 > 0 1,2", where the results are the
-// gradients of input 0 and of both inputs 1 and 2.
+// gradients of input 0 and of both inputs 1 and 2; in place of a function "expand", or "-" for
+// none.
 std::vector<Call> parsed(const std::string& text) {
     std::vector<Call> calls;
     std::istringstream lines(text);
@@ -81,7 +84,8 @@ std::vector<Call> parsed(const std::string& text) {
         std::istringstream words(line);
         words >> word;
         Call call;
-        if (word != "-") call.function = op_named(word);
+        call.expands = word == "expand";
+        if (word != "-" && !call.expands) call.function = op_named(word);
         while (words >> word && word != ">") {
             const size_t position = call.arguments.size();
             const bool is_optional = !call.function || takes_none(*call.function, position);
@@ -116,141 +120,159 @@ c10::OperatorHandle instead_of(const c10::OperatorHandle& function) {
 
 // ---- the graph
 
-// What backward needs of one call of an op, besides its tensors.
-struct Recorded : torch::CustomClassHolder {
-    const Formula* formula;
-    std::vector<c10::IValue> inputs;  // without tensors
-    std::vector<size_t> variable_of;  // of an input: its number among the tensors, from 1; or 0
-    std::vector<const Call*> calls;   // that give wanted gradients
-    std::vector<std::pair<char, size_t>> saved;  // which arguments the saved tensors are
-    struct Like {
-        std::vector<int64_t> sizes;
-        at::TensorOptions options;
-    };
-    std::vector<Like> outputs;  // what a gradient of zeros is like
+using torch::autograd::Node;
+using NodePointer = decltype(std::declval<Node&>().getptr());  // which PyTorch's versions differ in
 
-    bool uses(char kind, size_t index) const {
-        for (const Call* call : calls) {
-            if (call->uses(kind, index)) return true;
+// A node in shared ownership, as PyTorch's own are made.
+template <class T, class... Arguments>
+NodePointer new_node(Arguments&&... arguments) {
+    if constexpr (std::is_same_v<NodePointer, std::shared_ptr<Node>>) {
+        auto* const node = new T(std::forward<Arguments>(arguments)...);
+        return NodePointer(node, [](auto* it) { deleteNode(it); });  // without deep recursion
+    } else {
+        return c10::make_intrusive<T>(std::forward<Arguments>(arguments)...);
+    }
+}
+
+// One call of an op. A node of its own, for torch::autograd::Function takes as long for its context
+// as the rest of the call.
+class Recorded : public Node {
+  public:
+    explicit Recorded(const Formula& formula) : formula_(formula) {}
+
+    // Before the call: what it is given. The edges are of the tensors among that.
+    void take(at::ArrayRef<c10::IValue> given) {
+        inputs_.resize(given.size());
+        for (size_t i = 0; i < given.size(); ++i) {
+            if (!given[i].isTensor()) {
+                inputs_[i].value = given[i];
+                continue;
+            }
+            const at::Tensor& tensor = given[i].toTensor();
+            inputs_[i].tensor = tensor.unsafeGetTensorImpl();
+            inputs_[i].edge = num_outputs();
+            add_next_edge(tensor.defined() ? torch::autograd::impl::gradient_edge(tensor)
+                                           : torch::autograd::Edge());
         }
-        return false;
+        choose_calls();
+        for (size_t i = 0; i < given.size(); ++i) {
+            if (!inputs_[i].tensor) continue;
+            const at::Tensor& tensor = given[i].toTensor();
+            if (uses('i', i)) inputs_[i].saved = SavedVariable(tensor, false);
+            if (expands_to(i)) inputs_[i].sizes = tensor.sizes().vec();
+        }
     }
 
-    // Of lines for the same input the first counts whose tensors are all given.
-    void choose_calls(at::TensorList tensors) {
-        std::vector<bool> is_done(inputs.size());
-        for (const Call& call : formula->calls) {
-            bool counts = true, is_wanted = call.writes();
-            for (const Argument& it : call.arguments) {
-                if (it.kind == 'i' && !it.optional && !variable_of[it.index]) {
-                    counts &= !inputs[it.index].isNone();
-                }
+    // After the call: what it gave, which is now a result of this node.
+    void give(c10::IValue* results, size_t count) {
+        outputs_.resize(count);
+        for (size_t i = 0; i < count; ++i) {
+            at::Tensor tensor = results[i].toTensor();
+            const bool differentiates = formula_.differentiates(i) &&
+                                        torch::autograd::isDifferentiableType(tensor.scalar_type());
+            if (differentiates) {
+                if (is_input(tensor)) results[i] = tensor = tensor.detach();
+                torch::autograd::set_history(tensor, getptr());
+            } else {
+                add_input_metadata(undefined_input());
             }
-            for (size_t i = 0; i < inputs.size(); ++i) {
-                if (call.gives(i)) counts &= !is_done[i];
-            }
-            if (!counts) continue;
-            for (size_t i = 0; i < inputs.size(); ++i) {
-                if (!call.gives(i)) continue;
-                is_done[i] = true;
-                is_wanted |= variable_of[i] && tensors[variable_of[i] - 1].requires_grad();
-            }
-            if (is_wanted) calls.push_back(&call);
+            if (uses('o', i)) outputs_[i] = SavedVariable(tensor, differentiates);
         }
     }
-};
 
-struct Node : torch::autograd::Function<Node> {
-    static variable_list forward(AutogradContext* ctx, Stack& stack,
-                                 const c10::intrusive_ptr<Recorded>& of, at::TensorList tensors) {
-        const Formula& formula = *of->formula;
-        const Stack inputs = stack;
-        of->choose_calls(tensors);
-        {
-            at::AutoDispatchBelowAutograd below;
-            formula.op.callBoxed(&stack);
+    // The tensors that are kept; none after a backward pass has used them up.
+    std::vector<at::Tensor> saved() {
+        std::lock_guard<std::mutex> lock(mutex_);
+        std::vector<at::Tensor> tensors;
+        for (size_t i = 0; i < inputs_.size(); ++i) {
+            if (inputs_[i].tensor && uses('i', i)) tensors.push_back(inputs_[i].saved.unpack());
         }
-        variable_list outputs, to_save, without;
-        const auto save = [&](char kind, size_t index, const at::Tensor& tensor) {
-            if (!of->uses(kind, index)) return;
-            of->saved.push_back({kind, index});
-            to_save.push_back(tensor);
-        };
-        for (size_t i = 0; i < inputs.size(); ++i) {
-            if (of->variable_of[i]) save('i', i, inputs[i].toTensor());
+        for (size_t i = 0; i < outputs_.size(); ++i) {
+            if (uses('o', i)) tensors.push_back(outputs_[i].unpack(getptr()));
         }
-        for (size_t i = 0; i < stack.size(); ++i) {
-            outputs.push_back(stack[i].toTensor());
-            save('o', i, outputs[i]);
-            of->outputs.push_back({outputs[i].sizes().vec(), outputs[i].options()});
-            if (!formula.differentiates(i)) without.push_back(outputs[i]);
-        }
-        ctx->save_for_backward(std::move(to_save));
-        ctx->mark_non_differentiable(without);
-        ctx->set_materialize_grads(false);
-        ctx->saved_data["of"] = c10::IValue::make_capsule(of);
-        return outputs;
+        return tensors;
     }
 
-    static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-        const auto capsule = ctx->saved_data["of"].toCapsule();
-        const Recorded& of = static_cast<const Recorded&>(*capsule);
-        const variable_list tensors = ctx->get_saved_variables();
-        variable_list gradients(of.inputs.size());
-        if (std::any_of(grads.begin(), grads.end(), [](auto& grad) { return grad.defined(); })) {
-            for (const Call* call : of.calls) add(*call, ctx, of, tensors, grads, gradients);
-        }
-        variable_list of_arguments(2);  // of `forward`: its stack and `of` have none
-        for (size_t i = 0; i < of.inputs.size(); ++i) {
-            if (of.variable_of[i]) of_arguments.push_back(gradients[i]);
-        }
-        return of_arguments;
+    std::string name() const override { return formula_.label + " backward"; }
+
+    void release_variables() override {
+        std::lock_guard<std::mutex> lock(mutex_);
+        inputs_.clear();
+        outputs_.clear();
+        is_released_ = true;
     }
 
   private:
-    static bool needs(AutogradContext* ctx, const Recorded& of, size_t input) {
-        return of.variable_of[input] && ctx->needs_input_grad(of.variable_of[input] - 1);
+    using SavedVariable = torch::autograd::SavedVariable;
+
+    struct Input {
+        c10::IValue value;                       // unless it is a tensor
+        const at::TensorImpl* tensor = nullptr;  // which one, nothing of it
+        size_t edge = 0;                         // of the tensor
+        SavedVariable saved;                     // if a call uses it
+        std::vector<int64_t> sizes;              // if a call expands to it
+    };
+
+    // A backward pass.
+    struct Pass {
+        const variable_list& grads;
+        std::vector<bool> needs;  // by edge
+        variable_list gradients;  // by edge
+    };
+
+    variable_list apply(variable_list&& grads) override {
+        std::lock_guard<std::mutex> lock(mutex_);
+        TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
+        Pass pass = {grads, {}, variable_list(num_outputs())};
+        for (size_t edge = 0; edge < num_outputs(); ++edge) {
+            pass.needs.push_back(task_should_compute_output(edge));
+        }
+        if (std::any_of(grads.begin(), grads.end(), [](auto& grad) { return grad.defined(); })) {
+            for (const Call* call : calls_) add(*call, pass);
+        }
+        return std::move(pass.gradients);
     }
 
-    static void add(const Call& call, AutogradContext* ctx, const Recorded& of,
-                    const variable_list& tensors, const variable_list& grads,
-                    variable_list& gradients) {
+    void add(const Call& call, Pass& pass) {
         bool is_needed = call.writes();
-        for (size_t i = 0; i < gradients.size(); ++i) {
-            is_needed |= call.gives(i) && needs(ctx, of, i);
-        }
+        for (size_t i = 0; i < inputs_.size(); ++i) is_needed |= call.gives(i) && needs(pass, i);
         if (!is_needed) return;
         Stack stack;
-        for (const Argument& it : call.arguments) {
-            stack.push_back(value(it, ctx, of, tensors, grads));
-        }
-        if (call.function) run(*call.function, of.formula->label, stack);
+        stack.reserve(call.arguments.size());
+        for (const Argument& it : call.arguments) stack.push_back(value(it, pass));
+        if (call.function) run(*call.function, stack);
         for (size_t i = 0; i < stack.size(); ++i) {
             if (stack[i].isNone()) continue;
             for (size_t input : call.gradients_of[i]) {
-                if (needs(ctx, of, input)) gradients[input] = stack[i].toTensor();
+                if (!needs(pass, input)) continue;
+                const at::Tensor& result = stack[i].toTensor();
+                pass.gradients[inputs_[input].edge] =
+                    call.expands ? expanded(result, inputs_[input].sizes) : result;
             }
         }
     }
 
-    static c10::IValue value(const Argument& argument, AutogradContext* ctx, const Recorded& of,
-                             const variable_list& tensors, const variable_list& grads) {
+    c10::IValue value(const Argument& argument, const Pass& pass) {
         const size_t index = argument.index;
-        if (argument.kind == '-') return {};
-        if (argument.kind == 'n') return needs(ctx, of, index);
-        if (argument.kind == 'g') {
-            if (grads[index].defined()) return grads[index];
-            if (argument.optional) return {};
-            return at::zeros(of.outputs[index].sizes, of.outputs[index].options);
+        switch (argument.kind) {
+            case '-':
+                return {};
+            case 'n':
+                return needs(pass, index);
+            case 'i':
+                if (!inputs_[index].tensor) return inputs_[index].value;
+                return inputs_[index].saved.unpack();
+            case 'o':
+                return outputs_[index].unpack(getptr());
+            default:
+                if (pass.grads[index].defined()) return pass.grads[index];
+                if (argument.optional) return {};
+                return input_metadata(index).zeros_like();
         }
-        for (size_t i = 0; i < of.saved.size(); ++i) {
-            if (of.saved[i] == std::pair(argument.kind, index)) return tensors[i];
-        }
-        return of.inputs[index];
     }
 
     // Where nobody differentiates the gradient again, its function needs no formula of its own.
-    static void run(const c10::OperatorHandle& known, const std::string& label, Stack& stack) {
+    void run(const c10::OperatorHandle& known, Stack& stack) const {
         const c10::OperatorHandle function = instead_of(known);
         if (!at::GradMode::is_enabled()) {
             at::AutoDispatchBelowAutograd below;
@@ -261,28 +283,80 @@ struct Node : torch::autograd::Function<Node> {
             if (!it.alias_info() || !it.alias_info()->isWrite()) continue;
             changed += (changed.empty() ? "" : ", ") + it.name();
         }
-        TORCH_CHECK(changed.empty(), label, " cannot write to ", changed,
+        TORCH_CHECK(changed.empty(), formula_.label, " cannot write to ", changed,
                     " where its backward pass is recorded (create_graph=True, torch.func):"
                     " call it without");
         function.callBoxed(&stack);
     }
+
+    // Of lines for the same input the first counts whose tensors are all given.
+    void choose_calls() {
+        std::vector<bool> is_done(inputs_.size());
+        for (const Call& call : formula_.calls) {
+            bool counts = true, is_wanted = call.writes();
+            for (const Argument& it : call.arguments) {
+                if (it.kind != 'i' || it.optional) continue;
+                counts &= inputs_[it.index].tensor || !inputs_[it.index].value.isNone();
+            }
+            for (size_t i = 0; i < inputs_.size(); ++i) {
+                if (call.gives(i)) counts &= !is_done[i];
+            }
+            if (!counts) continue;
+            for (size_t i = 0; i < inputs_.size(); ++i) {
+                if (!call.gives(i)) continue;
+                is_done[i] = true;
+                is_wanted |= inputs_[i].tensor && should_compute_output(inputs_[i].edge);
+            }
+            if (is_wanted) calls_.push_back(&call);
+        }
+    }
+
+    bool needs(const Pass& pass, size_t input) const {
+        return inputs_[input].tensor && pass.needs[inputs_[input].edge];
+    }
+
+    bool uses(char kind, size_t index) const {
+        return std::any_of(calls_.begin(), calls_.end(),
+                           [&](const Call* call) { return call->uses(kind, index); });
+    }
+
+    bool expands_to(size_t input) const {
+        return std::any_of(calls_.begin(), calls_.end(),
+                           [&](const Call* call) { return call->expands && call->gives(input); });
+    }
+
+    bool is_input(const at::Tensor& tensor) const {
+        return std::any_of(inputs_.begin(), inputs_.end(), [&](const Input& it) {
+            return it.tensor == tensor.unsafeGetTensorImpl();
+        });
+    }
+
+    // A view of these sizes, the first of which are the tensor's own.
+    static at::Tensor expanded(at::Tensor tensor, at::IntArrayRef sizes) {
+        const int64_t dimensions = sizes.size();
+        while (0 < tensor.dim() && tensor.dim() < dimensions) tensor = tensor.unsqueeze(-1);
+        return tensor.expand(sizes);
+    }
+
+    const Formula& formula_;
+    std::vector<const Call*> calls_;  // that give wanted gradients
+    std::vector<Input> inputs_;
+    std::vector<SavedVariable> outputs_;
+    bool is_released_ = false;
 };
 
 // What the graph of a result keeps for its backward pass, of what is recorded here.
 std::vector<at::Tensor> saved_for(const at::Tensor& result) {
     std::vector<at::Tensor> found;
-    std::vector<torch::autograd::Node*> waiting = {result.grad_fn().get()};
-    std::unordered_set<torch::autograd::Node*> seen = {nullptr};
+    std::vector<Node*> waiting = {result.grad_fn().get()};
+    std::unordered_set<Node*> seen = {nullptr};
     while (!waiting.empty()) {
-        torch::autograd::Node* const node = waiting.back();
+        Node* const node = waiting.back();
         waiting.pop_back();
         if (!seen.insert(node).second) continue;
         for (const auto& edge : node->next_edges()) waiting.push_back(edge.function.get());
-        auto* const ours = dynamic_cast<torch::autograd::CppNode<Node>*>(node);
-        if (!ours) continue;
-        try {
-            for (at::Tensor& each : ours->ctx_.get_saved_variables()) found.push_back(each);
-        } catch (const c10::Error&) {  // a backward pass has used them up
+        if (auto* const ours = dynamic_cast<Recorded*>(node)) {
+            for (at::Tensor& each : ours->saved()) found.push_back(std::move(each));
         }
     }
     return found;
@@ -352,9 +426,7 @@ struct Recorder : c10::OperatorKernel {
         for (const c10::IValue& other : inputs.slice(taken)) infers &= other.isNone();
         const c10::OperatorHandle& op = infers ? infer : formula.op;
         if (records && plain) {
-            variable_list outputs = record(inputs);
-            torch::jit::drop(*stack, given);
-            for (at::Tensor& output : outputs) stack->emplace_back(std::move(output));
+            record(stack);
         } else {
             if (infers) torch::jit::drop(*stack, given - taken);
             call(op, stack, plain);
@@ -371,18 +443,13 @@ struct Recorder : c10::OperatorKernel {
         op.callBoxed(stack);
     }
 
-    variable_list record(at::ArrayRef<c10::IValue> inputs) {
-        auto of = c10::make_intrusive<Recorded>();
-        of->formula = &formula;
-        variable_list tensors;
-        for (const c10::IValue& input : inputs) {
-            const bool is_tensor = input.isTensor();
-            if (is_tensor) tensors.push_back(input.toTensor());
-            of->variable_of.push_back(is_tensor ? tensors.size() : 0);
-            of->inputs.push_back(is_tensor ? c10::IValue() : input);
-        }
-        Stack stack(inputs.begin(), inputs.end());
-        return Node::apply(stack, of, at::TensorList(tensors));
+    void record(Stack* stack) {
+        const NodePointer node = new_node<Recorded>(formula);
+        auto& recorded = static_cast<Recorded&>(*node);
+        recorded.take(torch::jit::last(*stack, formula.inputs()));
+        call(formula.op, stack, true);
+        const size_t count = results(formula.op);
+        recorded.give(stack->data() + stack->size() - count, count);
     }
 };
 

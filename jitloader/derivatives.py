@@ -4,7 +4,8 @@ A line names inputs of an op and the call that computes their gradients:
 
     x, weight, bias = backward(grad, x, weight, mean, rstd, version)
 
-That is a function of the same kernel, or one argument stands there alone. Arguments are
+That is a function of the same kernel, or one argument stands there alone, or `expand(ARGUMENT)`, a
+view of it in the shape of the input, whose first dimensions are its own. Arguments are
 
     NAME        an input of the op, or an output that its schema gives a name
     result      the only output
@@ -65,6 +66,7 @@ class _Call:
     op: torch._ops.OpOverload | None  # None: the only argument is the result
     arguments: tuple[_Argument, ...]
     gradients_of: tuple[tuple[int, ...], ...]
+    expands: bool = False  # the result, to the shape of the input
 
     @functools.cached_property
     def targets(self) -> frozenset[int]:
@@ -80,7 +82,7 @@ class _Call:
 
     def __str__(self) -> str:
         """As derivatives.cpp reads it."""
-        function = self.op._schema.name if self.op else "-"
+        function = self.op._schema.name if self.op else "expand" if self.expands else "-"
         arguments = " ".join(f"{a.kind}{a.index}" for a in self.arguments)
         results = " ".join(",".join(map(str, inputs)) for inputs in self.gradients_of)
         return f"{function} {arguments} > {results}\n"
@@ -117,6 +119,9 @@ class Derivative:
         )
         ctx.like = [(output.shape, output.dtype, output.device) for output in outputs]
         ctx.calls = list(self._needed(ctx.needs_input_grad, inputs))
+        ctx.shapes = {
+            i: inputs[i].shape for call in ctx.calls if call.expands for i in call.targets
+        }
         given = {"i": inputs, "o": outputs}
         used = {
             (argument.kind, argument.index): given[argument.kind][argument.index]
@@ -154,8 +159,8 @@ class Derivative:
             arguments = map(value, call.arguments)
             results = _tuple(call.op(*arguments)) if call.op else tuple(arguments)
             for result, inputs in zip(results, call.gradients_of, strict=True):
-                for i in inputs:
-                    gradients[i] = result if ctx.needs_input_grad[i] else None
+                for i in filter(ctx.needs_input_grad.__getitem__, inputs):
+                    gradients[i] = _expanded(result, ctx.shapes[i]) if call.expands else result
         return tuple(gradients)
 
     def _needed(self, needs: Sequence[bool], inputs: Sequence[Any]) -> Iterator[_Call]:
@@ -170,11 +175,11 @@ class Derivative:
 
     # ---- without Python
 
-    def recorder(self, infer: torch._ops.OpOverload | None) -> torch._ops.OpOverload | None:
-        """An overload that calls this op and records it; None if derivatives.cpp does not compile.
+    def recorder(self, infer: torch._ops.OpOverload | None) -> Callable[..., Any] | None:
+        """What calls this op and records it; None if derivatives.cpp does not compile.
 
         infer: called where nothing is recorded, and no argument is given that it does not take.
-            Then it is an overload of `infer`, and returns as many results.
+            Then as many results are returned as `infer` has.
         """
         library = _library()
         if library is None:
@@ -186,7 +191,8 @@ class Derivative:
         error = library.define_recorder(*(it.encode() for it in given))
         if error:
             raise RuntimeError(error.decode(errors="replace"))
-        return getattr(called.overloadpacket, overload)
+        # As it is in C++: OpOverload would pass it each call's arguments through Python once more.
+        return getattr(called.overloadpacket, overload)._op
 
 
 _count = itertools.count()
@@ -205,11 +211,12 @@ class _Reader:
 
     def call(self) -> _Call:
         match self.line:
+            case ast.Assign(targets, ast.Call(ast.Name("expand"), [ast.Name(name)], [])):
+                return self._alone(targets, name, expands=True)
             case ast.Assign(targets, ast.Call(ast.Name(function), arguments, [])):
                 names = [ast.unparse(it) for it in arguments]
             case ast.Assign(targets, ast.Name(name)):
-                optional = _Argument(*self._found(name), True, name)
-                return _Call(None, (optional,), (self._targets(targets),))
+                return self._alone(targets, name)
             case _:
                 raise self._error("is not of the form NAMES = FUNCTION(NAMES) or NAMES = NAME")
         results = list(map(self._targets, zip(*map(_elements, targets), strict=True)))
@@ -222,6 +229,10 @@ class _Reader:
             raise self._error(f"gives {len(names)} arguments; {function} takes {wanted}")
         arguments = tuple(map(self._argument, names, schema.arguments))
         return _Call(op, arguments, tuple(results))
+
+    def _alone(self, targets: list[ast.expr], name: str, expands: bool = False) -> _Call:
+        optional = _Argument(*self._found(name), True, name)
+        return _Call(None, (optional,), (self._targets(targets),), expands)
 
     def _targets(self, nodes: Iterable[ast.expr]) -> tuple[int, ...]:
         """The inputs whose gradient one result is."""
@@ -267,6 +278,13 @@ class _Reader:
 
 def _elements(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def _expanded(tensor: Tensor | None, shape: Sequence[int]) -> Tensor | None:
+    """A view in this shape, the first dimensions of which are the tensor's own."""
+    if tensor is None:
+        return None
+    return tensor.reshape(*tensor.shape, *[1] * (len(shape) - tensor.dim())).expand(shape)
 
 
 def _tuple(results: Any) -> tuple:

@@ -6,7 +6,8 @@ Where an op has versions for rows too wide for one block, NAME_wide.cuh has thei
 Every op takes `version=`, a name from `VERSIONS` in NAME.py, from the naive kernel to the best.
 """
 
-from numbers import Integral
+from collections.abc import Sequence
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -64,7 +65,7 @@ def reduction_number(reduction: str, ignore_index: int, label_smoothing: float) 
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction is {reduction!r}; wanted is one of {', '.join(REDUCTIONS)}")
-    if not 0 <= label_smoothing <= 1:
+    if not isinstance(label_smoothing, Real) or not 0 <= label_smoothing <= 1:
         raise ValueError(f"label_smoothing is {label_smoothing!r}; wanted is a number from 0 to 1")
     check_int64(ignore_index, "ignore_index")
     return REDUCTIONS.index(reduction)
@@ -85,17 +86,18 @@ def new_losses(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, ...]:
 def attention_limits(causal: bool, window: tuple[int, int] | None) -> tuple[int, int]:
     """How many keys a row of attention sees on either side; -1 for all.
 
-    Raises ValueError if the window is not one.
+    Raises ValueError if the window is not one, and if causal is no bool, such as a mask.
     """
+    if not isinstance(causal, bool):
+        what = f"a tensor {tuple(causal.shape)}" if isinstance(causal, Tensor) else repr(causal)
+        raise ValueError(f"causal is {what}; wanted is True or False, and no mask is taken")
     left, right = -1, -1
     if window is not None:
-        try:
-            left, right = (int(side) for side in window)
-        except (TypeError, ValueError):
-            left = -2
-    if min(left, right) < -1:
+        is_pair = isinstance(window, Sequence) and len(window) == 2
+        left, right = window if is_pair else (None, None)
+    if not all(isinstance(side, Integral) and side >= -1 for side in (left, right)):
         raise ValueError(f"window is {window!r}; wanted are two ints, -1 for no limit")
-    return left, 0 if causal else right
+    return int(left), 0 if causal else int(right)
 
 
 def attention_scale(q: Tensor) -> float:

@@ -88,19 +88,13 @@ def linear_cross_entropy(
     how = reduction_number(reduction, ignore_index, label_smoothing)
     number = version_number(version, VERSIONS)
     options = (how, ignore_index, label_smoothing, check)
-    if number == ROWS and how and _type_in_forward(x) != torch.float16:
+    tensors = [t if isinstance(t, Tensor) else None for t in (x, w, bias)]
+    if number == ROWS and how and any(t is not None and t.dtype != torch.float16 for t in tensors):
         records = torch.is_grad_enabled()
-        needs = [records and t is not None and t.requires_grad for t in (x, w, bias)]
+        needs = [records and t is not None and t.requires_grad for t in tensors]
         if any(needs):
             return kernel.forward_backward(x, w, target, bias, *options, *needs)[0]
     return _forward(x, w, target, bias, *options, min(number, CHUNKS))
-
-
-def _type_in_forward(x: Tensor) -> torch.dtype:
-    device = x.device.type
-    if torch.is_autocast_enabled(device) and x.is_floating_point():
-        return torch.get_autocast_dtype(device)
-    return x.dtype
 
 
 @kernel.register_fake("infer")
@@ -155,6 +149,8 @@ def _give_gradients(ctx, grad, *_):
     elif gradients is None or torch.is_grad_enabled():
         options = (reduction, ignore_index, label_smoothing, *needs, CHUNKS)
         gradients = kernel.backward(grad, *ctx.saved_tensors, *options)
+    elif type(grad) is not Tensor:  # a graph is being traced, whose outputs nobody may change
+        gradients = [g * grad if needed else g for g, needed in zip(gradients, needs, strict=True)]
     else:
         for each, needed in zip(gradients, needs, strict=True):
             if needed:

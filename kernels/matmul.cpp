@@ -237,7 +237,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Ten
 
 // ---- into a matrix that there is
 
-// y = x w^T, or if `adds` y += x w^T. Each element of y is read by the thread that then writes it.
+// y = x w^T, or if `adds` y += x w^T. Each element of y is read and written by one thread, or by
+// TMA, which adds what has been rounded.
 void multiply_into(Tensor y, Tensor x, Tensor w, bool adds, int64_t version) {
     check_inputs(x, w, kNone);
     check_like(y, "y", x, "x");

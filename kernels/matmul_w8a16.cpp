@@ -9,7 +9,7 @@ cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t 
 
 void check_inputs(const Tensor& x, const Tensor& w, const Tensor& w_scale,
                   const std::optional<Tensor>& bias) {
-    check_first(x, "x");
+    check_here(x, "x");
     check_rank(x, "x");
     if (type_of(x) != ScalarType::Half && type_of(x) != ScalarType::BFloat16)
         fail("x is ", dtype_name(type_of(x)), "; wanted is float16 or bfloat16");

@@ -29,9 +29,15 @@ struct alignas(kTileAlign) Boxes {
     float chunks[2][64 * kChunk];
 };
 
+// y is the residual, too: y += scale * x w^T.
+template <class T>
+__host__ __device__ bool adds_to_y(const Product<T>& p) {
+    return p.residual == p.y;
+}
+
 template <class T>
 __host__ __device__ bool is_plain(const Product<T>& p) {
-    return !p.bias && !p.residual && !p.z && p.act == kNone;
+    return !p.bias && (!p.residual || adds_to_y(p)) && !p.z && p.act == kNone;
 }
 
 #if HAS_WGMMA
@@ -210,12 +216,12 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
     }
 }
 
-// The same where y is nothing but scale * sums: by TMA, 64 columns at a time, while the threads go
-// on. turn: counts them.
+// The same where y is nothing but scale * sums, or if `adds` they are added to it, rounded: by TMA,
+// 64 columns at a time, while the threads go on. turn: counts them.
 template <class T, int N>
 __device__ void store_scaled(const float (&sums)[N], float scale, Boxes& boxes,
                              const CUtensorMap& map, int matrix, int row, int unit, int group,
-                             int& turn) {
+                             int& turn, bool adds = false) {
     const bool first = threadIdx.x % kWarpgroup == 0;
 #pragma unroll
     for (int n = 0; n < N; n += 32, unit += 64) {
@@ -232,7 +238,11 @@ __device__ void store_scaled(const float (&sums)[N], float scale, Boxes& boxes,
         }
         tma_writes_done();
         warpgroup_barrier(group);
-        if (first) tma_store(map, box, unit, row, matrix);
+        if (first && adds) {
+            tma_add(map, box, unit, row, matrix);
+        } else if (first) {
+            tma_store(map, box, unit, row, matrix);
+        }
     }
 }
 
@@ -455,7 +465,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             for (int i = 0; i < kTurns; ++i) {
                 if constexpr (Plan::kStores) {
                     store_scaled<T>(sums[i], p.scale, boxes, maps.y, int(place.matrix),
-                                    row + i * 64, unit, group, stored);
+                                    row + i * 64, unit, group, stored, adds_to_y(p));
                 } else {
                     finish(sums[i], p, boxes, place.matrix, row + i * 64, unit, group);
                 }

@@ -30,7 +30,8 @@ void check_heads(int64_t heads, int64_t kv_heads) {
 }
 
 // What is counted: t, beside the tables cos [..., tokens, pairs] or, for all batches, [tokens,
-// pairs]. The last `own` sizes of t, tokens among them, are those of one batch.
+// pairs], perhaps with leading sizes of 1. The last `own` sizes of t, tokens among them, are those
+// of one batch.
 struct Counts {
     int64_t batch = 1, tokens = 1, heads, kv_heads, pairs, table_batch = 1;
     Shape leading;  // the batches
@@ -38,9 +39,12 @@ struct Counts {
 
     Counts(const Tensor& t, int64_t own, const Tensor& cos, int64_t heads, int64_t kv_heads)
         : heads(heads), kv_heads(kv_heads), pairs(cos.size(-1)), has_tokens(cos.dim() > 1) {
-        const bool is_for_all = cos.dim() == 2 && t.dim() > own;
+        const int64_t batches_of_t = t.dim() - own, batches_of_cos = cos.dim() - 2;
+        int64_t tables = 1;
+        for (int64_t i = 0; i < batches_of_cos; ++i) tables *= cos.size(i);
+        const bool is_for_all = has_tokens && tables == 1 && batches_of_t >= batches_of_cos;
         const Tensor& batches = is_for_all ? t : cos;
-        const int64_t count = is_for_all ? t.dim() - own : cos.dim() - 2;
+        const int64_t count = is_for_all ? batches_of_t : batches_of_cos;
         for (int64_t i = 0; i < count; ++i) leading.push_back(batches.size(i));
         for (int64_t size : leading) batch *= size;
         if (has_tokens) tokens = cos.size(-2);
@@ -70,12 +74,23 @@ void check_tables(const Tensor& cos, const Tensor& sin) {
     check_same_shape(sin, "sin", cos, "cos");
 }
 
+// Tables for rotate_half(x) * sin have each angle twice, and so a column for each of a head.
+void check_width(const Tensor& qkv, const Tensor& cos, const Counts& counts) {
+    const Shape wanted = counts.of_qkv();
+    if (!has_shape(qkv, wanted) && qkv.dim() && 2 * qkv.size(-1) == wanted.back()) {
+        fail("qkv has shape ", shape_name(qkv), ", but cos has shape ", shape_name(cos),
+             "; wanted is ", shape_name(wanted), ", or tables with a column for each pair: of ",
+             "those with each angle twice give cos[..., :", counts.pairs / 2, "]");
+    }
+    check_shape(qkv, "qkv", cos, "cos", wanted);
+}
+
 // By qkv [..., tokens, width].
 Counts counted(const Tensor& qkv, const Tensor& cos, int64_t heads, int64_t kv_heads) {
     check_like(qkv, "qkv", cos, "cos");
     check_heads(heads, kv_heads);
     const Counts counts(qkv, 2, cos, heads, kv_heads);
-    check_shape(qkv, "qkv", cos, "cos", counts.of_qkv());
+    check_width(qkv, cos, counts);
     return counts;
 }
 

@@ -24,8 +24,9 @@ def rope(
 
     qkv       [..., tokens, (heads + 2 * kv_heads) * cols]: of each token all heads of q, then those
               of k, then those of v; cols, the head size, is even
-    cos, sin  [tokens, cols / 2] for all batches, or [..., tokens, cols / 2]: of the angle of each
-              token and pair. Another first position is another part of the tables.
+    cos, sin  [tokens, cols / 2] for all batches, with leading dimensions of 1 or without, or
+              [..., tokens, cols / 2]: of the angle of each token and pair. Another first position
+              is another part of the tables.
     interleaved  pair i of a head is elements 2 * i and 2 * i + 1 (GPT-J), else i and cols / 2 + i
               (Llama, GPT-NeoX: "rotate_half")
 

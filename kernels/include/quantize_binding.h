@@ -7,8 +7,10 @@
 inline int64_t scale_blocks(int64_t n) { return (n + kScaleBlock - 1) / kScaleBlock; }
 
 inline void check_quantizable(const Tensor& t, const char* name) {
-    if (type_of(t) == ScalarType::Double)
-        fail(name, " is float64; wanted is float32, float16 or bfloat16");
+    check_here(t, name);
+    const ScalarType type = type_of(t);
+    if (type != ScalarType::Float && type != ScalarType::Half && type != ScalarType::BFloat16)
+        fail(name, " is ", dtype_name(type), "; wanted is float32, float16 or bfloat16");
 }
 
 // For ops of rows: others would need to know more than a row.

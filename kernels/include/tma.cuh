@@ -49,6 +49,17 @@ __device__ inline void tma_store(const CUtensorMap& map, const void* from, int c
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
+// The same, but what the box holds is added to what is there; each sum is rounded.
+__device__ inline void tma_add(const CUtensorMap& map, const void* from, int column, int row,
+                               int batch) {
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group"
+        " [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
+        "r"(column), "r"(row), "r"(batch), "r"(shared_address(from))
+        : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
 // Return when of this thread's stores all but the last `pending` have read their boxes;
 template <int pending>
 __device__ void tma_store_wait_read() {

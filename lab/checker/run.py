@@ -132,7 +132,7 @@ def _run(
     def used(opened: jitload.OpenBuild) -> None:
         if opened not in builds:
             builds.append(opened)
-            _tell_variables(runtime, opened.build)
+            _tell_symbols(runtime, opened.build)
 
     result = raised = None
     memory.watch()
@@ -170,6 +170,7 @@ def _runtime() -> ctypes.CDLL:
         *(ctypes.c_uint, ctypes.c_ulong, yes, ctypes.c_double)
     ]
     runtime.simulator_check_variable.argtypes = [text, size, size, yes, yes, text, text]
+    runtime.simulator_check_kernel.argtypes = [text, size, text]
     runtime.simulator_check_tensor.argtypes = [place, size, size, text, place]
     runtime.simulator_check_name.argtypes = [place, text, yes]
     runtime.simulator_check_end.restype = text
@@ -187,11 +188,15 @@ def _memory() -> jitload.Kernel:
 
 
 @cache
-def _tell_variables(runtime: ctypes.CDLL, build: jitload.Build) -> None:
-    """Where a build's shared arrays and device variables lie, and who declares them."""
+def _tell_symbols(runtime: ctypes.CDLL, build: jitload.Build) -> None:
+    """Where a build's kernels, shared arrays and device variables lie, and who declares those."""
     folder = build.folder / "sources"
     text = jitload.blank("\n".join(f.read_text(errors="replace") for f in folder.iterdir()))
     kernels = set(re.findall(r"\b__global__\b[^;{]*?\b(\w+)\s*\([^;{]*\{", text))
+    library = str(build.library).encode()
+    for function in symbols.functions(str(build.library)):
+        if function.name.partition("<")[0].rpartition(":")[2] in kernels:
+            runtime.simulator_check_kernel(library, function.offset, function.name.encode())
     for name, *where in symbols.variables(str(build.library)):
         *_, owner, own_name = ["", *re.sub(r"<.*>|\[.*?\]", "", name).split("::")]
         owner = owner.rpartition(" ")[2].partition("(")[0]
@@ -199,7 +204,7 @@ def _tell_variables(runtime: ctypes.CDLL, build: jitload.Build) -> None:
         if name.startswith("guard variable") or re.search(r"^__|\.", own_name):
             owner = own_name = ""
         known = owner in kernels, owner.encode(), own_name.encode()
-        runtime.simulator_check_variable(str(build.library).encode(), *where, *known)
+        runtime.simulator_check_variable(library, *where, *known)
 
 
 def _copied(args: tuple, kwargs: dict) -> tuple[tuple, dict]:

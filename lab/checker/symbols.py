@@ -17,6 +17,13 @@ class Variable(NamedTuple):
     thread_local: bool
 
 
+class Function(NamedTuple):
+    """A function, by its name in C++ with its template arguments, and where its library has it."""
+
+    name: str
+    offset: int
+
+
 class Array(NamedTuple):
     """An array's extents, and its elements' type and bytes."""
 
@@ -39,19 +46,47 @@ class Frame(NamedTuple):
 
 def variables(library: str) -> list[Variable]:
     """The variables that a library defines, with their names in C++."""
-    table = _run("readelf", "--symbols", "--wide", "--demangle", library)
+    found = {}
+    for kind, name, at, size in _symbols(library):
+        if kind in ("TLS", "OBJECT") and size:
+            name = re.sub(r"\(.*\)|@.*", "", name).strip()
+            found[at, kind] = Variable(name, at, size, kind == "TLS")
+    return list(found.values())
+
+
+def functions(library: str) -> list[Function]:
+    """The functions that a library defines, without the compiler's clones of them."""
+    return [
+        Function(_without_parameters(name), at)
+        for kind, name, at, size in _symbols(library)
+        if kind == "FUNC" and size and not name.endswith("]")  # k(int) [clone .constprop.0]
+    ]
+
+
+def _without_parameters(name: str) -> str:
+    """`k<float, 4>` of `void (anonymous namespace)::k<float, 4>(float*, int)`."""
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    depth = 0
+    for place in range(len(name) - 1, -1, -1):
+        depth += (name[place] == ")") - (name[place] == "(")
+        if depth == 0:
+            return name[:place] if name[place] == "(" else name
+    return name
+
+
+@cache
+def _symbols(library: str) -> list[tuple[str, str, int, int]]:
+    """Kind, name, address and bytes of all that a library defines; one of a name never changes."""
     row = re.compile(
-        r"^\s*\d+:\s+(?P<at>[0-9a-f]+)\s+(?P<size>\w+)\s+(?P<type>TLS|OBJECT)\s+\S+\s+\S+\s+\d+"
-        r" (?P<name>.+)$",
+        r"^\s*\d+:\s+(?P<at>[0-9a-f]+)\s+(?P<size>\w+)\s+(?P<kind>TLS|OBJECT|FUNC)"
+        r"\s+\S+\s+\S+\s+\d+ (?P<name>.+)$",
         re.MULTILINE,
     )
-    found = {}
-    for match in row.finditer(table):
-        name = re.sub(r"\(.*\)|@.*", "", match["name"]).strip()
-        at, size, local = int(match["at"], 16), int(match["size"], 0), match["type"] == "TLS"
-        if size:
-            found[at, local] = Variable(name, at, size, local)
-    return list(found.values())
+    table = _run("readelf", "--symbols", "--wide", "--demangle", library)
+    return [
+        (match["kind"], match["name"], int(match["at"], 16), int(match["size"], 0))
+        for match in row.finditer(table)
+    ]
 
 
 @cache

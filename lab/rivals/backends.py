@@ -4,12 +4,13 @@ The reference takes several kernels for what they do in one, or leaves the choic
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.weak import WeakTensorKeyDictionary
 
 import reference
 
@@ -197,9 +198,16 @@ def _int8pack(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None)
     return y if bias is None else y + bias
 
 
-@functools.lru_cache(maxsize=16)
+# Scales and unpacked weights, for as long as there are the weights of one byte that they are of.
+_UNPACKED: MutableMapping[Tensor, tuple[Tensor, Tensor]] = WeakTensorKeyDictionary()
+
+
 def _unpacked(w: Tensor, w_scale: Tensor, dtype: torch.dtype) -> Tensor:
-    return (w * w_scale).to(dtype)
+    scale, unpacked = _UNPACKED.get(w, (None, None))
+    if scale is not w_scale or unpacked.dtype != dtype:
+        unpacked = (w * w_scale).to(dtype)
+        _UNPACKED[w] = w_scale, unpacked
+    return unpacked
 
 
 def _of_unpacked(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -10,6 +10,7 @@
 // (inspection.h), and each is held against who touched the same memory before (shadow.h,
 // happens_before.h) and counted (traffic.h).
 #pragma once
+#include <map>
 #include "../executor/watcher.h"
 #include "asynchronous.h"
 #include "findings.h"
@@ -67,6 +68,7 @@ class Recorder final : public Watcher {
     Findings findings;
     std::vector<LaunchRecord> launches;
     std::vector<Variable> variables;
+    std::map<std::pair<std::string, size_t>, std::string> kernels;  // by library and offset
     std::vector<BlockStood> blocks_stood;
 
     void begin(unsigned with_seed, uint64_t threads, bool with_traffic, double seconds);
@@ -379,6 +381,7 @@ class Recorder final : public Watcher {
                 size, region};
     }
     void note_what_the_host_wrote();
+    std::string name_of(const Launch& launch) const;
     void add_variables(const Launch& launch, const Library& library, bool are_shared);
     void find_unwritten();
     void find_unwritten_end(Region& region);

@@ -184,6 +184,11 @@ SIMULATOR_CHECK void simulator_check_variable(const char* library, size_t offset
         {library, offset, bytes, is_shared, is_kernels, owner, name});
 }
 
+// A kernel of a library, by its name with its template arguments.
+SIMULATOR_CHECK void simulator_check_kernel(const char* library, size_t offset, const char* name) {
+    simulator::recorder.kernels[{library, offset}] = name;
+}
+
 // Memory that the caller owns and kernels may use.
 // `original`: the same bytes, which stay as they are; or null.
 SIMULATOR_CHECK void simulator_check_tensor(uintptr_t begin, size_t bytes, size_t pad,

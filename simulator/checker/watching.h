@@ -10,9 +10,11 @@ namespace {
 
 void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic, double seconds) {
     std::vector<Variable> known_variables = std::move(variables);
+    auto known_kernels = std::move(kernels);
     this->~Recorder();
     new (this) Recorder;
     variables = std::move(known_variables);
+    kernels = std::move(known_kernels);
     seed = with_seed;
     most_threads = threads;
     is_counting = with_traffic;
@@ -41,12 +43,22 @@ std::string plain_name(const std::string& kernel) {
     return colon == std::string::npos ? name : name.substr(colon + 1);
 }
 
+// As written; but of `kernel<<<...>>>` with a pointer, the name of the kernel that it points to.
+std::string Recorder::name_of(const Launch& launch) const {
+    const Library library = library_of(launch.function);
+    const size_t offset = reinterpret_cast<uintptr_t>(launch.function) - library.base;
+    const auto found = kernels.find({library.path, offset});
+    if (found == kernels.end() || plain_name(found->second) == plain_name(launch.name))
+        return launch.name;
+    return found->second;
+}
+
 void Recorder::begin_launch(const Launch& launch, Memory shared,
                             std::initializer_list<Memory> executors) {
     const Library library = library_of(reinterpret_cast<const void*>(launch.run_threads));
     const uint64_t blocks = uint64_t(launch.grid.x) * launch.grid.y * launch.grid.z;
     const uint32_t first = launches.empty() ? 1 : launches.back().first + launches.back().blocks;
-    launches.push_back({launch.name, launch.file, launch.line, launch.grid, launch.block,
+    launches.push_back({name_of(launch), launch.file, launch.line, launch.grid, launch.block,
                         launch.shared, blocks, 0, first});
 
     auto& threads = order_of_threads;
@@ -97,7 +109,7 @@ void Recorder::begin_thread(const Launch& launch, Memory shared,
 
 void Recorder::add_variables(const Launch& launch, const Library& library, bool are_shared) {
     const uintptr_t base = are_shared ? thread_local_memory(library) : library.base;
-    const std::string kernel = plain_name(launch.name);
+    const std::string kernel = plain_name(launches.back().name);
     const bool has_arrays = std::any_of(variables.begin(), variables.end(), [&](const auto& it) {
         return it.library == library.path && it.owner == kernel;
     });

@@ -190,6 +190,33 @@ def test_a_backward_pass_knows_what_forward_kept():
         assert "column_sums" in set(report.launches["kernel"])
 
 
+def test_a_kernel_has_its_name_where_it_is_launched_through_a_pointer(tmp_path):
+    """One of several instances; and accesses past the end of its array are found as ever."""
+    source = tmp_path / "pointer.cu"
+    source.write_text(
+        "namespace {\n"
+        "template <class T, int n> __global__ void other(T* y) { y[threadIdx.x] = 0; }\n"
+        "template <class T, int n> __global__ void fill(T* y) {\n"
+        "    __shared__ T tile[n];\n"
+        "    tile[threadIdx.x] = 1;\n"
+        "    y[threadIdx.x] = tile[threadIdx.x];\n"
+        "}\n"
+        "}\n"
+        'extern "C" void run(float* y, int chosen) {\n'
+        "    void (*kernels[])(float*) = {other<float, 8>, fill<float, 8>};\n"
+        "    auto kernel = kernels[chosen];\n"
+        "    kernel<<<1, 8>>>(y);\n"
+        "    kernels[chosen]<<<1, 9>>>(y);\n"
+        "    fill<float, 8><<<1, 8>>>(y);\n"
+        "}\n"
+    )
+    run = jitload.load(source, target="cpu").run
+    for chosen, name in enumerate(("other<float, 8>", "fill<float, 8>")):
+        report = lab.check(run, torch.empty(9), chosen)
+        assert list(report.launches["kernel"]) == [name, name, "fill<float, 8>"]
+        assert {*report.findings["kernel"]} == ({name} if chosen else set()), str(report)
+
+
 def test_memory_that_nobody_knows_of_is_said_to_be_that(tmp_path):
     source = tmp_path / "unknown.cu"
     source.write_text(  # the middle of its memory, since the system can put y near an end

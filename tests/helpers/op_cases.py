@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -127,6 +128,14 @@ CASES = [
     for options in op.options
 ]
 BEST = [case for case in CASES if case.version == module_of(case.op.name).VERSIONS[-1]]
+
+
+def skip_unless_free(needed: int) -> None:
+    """Skips a test that takes so many bytes of GPU memory where fewer are free."""
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    if free < needed:
+        pytest.skip(f"{free >> 30} GiB of GPU memory are free; this test needs {needed >> 30}")
 
 
 def by_name(result: Tensor | tuple[Tensor, ...]) -> dict[str, Tensor]:
@@ -265,6 +274,14 @@ def half_ulp(number: float, dtype: torch.dtype) -> float:
     """Half the distance between neighbours at a number: what any rounding there may cost."""
     exponent = math.floor(math.log2(number)) if number > 0 else 0
     return 2.0**exponent * torch.finfo(dtype).eps / 2
+
+
+def assert_same_but_for_order(got: Tensor, want: Tensor, name: str = "y") -> None:
+    """The same but for the order of sums: off by two ULPs of the largest number, at most."""
+    allowed = 2 * torch.finfo(want.dtype).eps * largest(want)
+    torch.testing.assert_close(
+        got, want, rtol=0, atol=allowed, msg=lambda message: f"{name}: {message}"
+    )
 
 
 def error(result: Tensor, truth: Tensor) -> float:

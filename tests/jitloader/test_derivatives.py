@@ -59,6 +59,7 @@ Tensor backward_into(Tensor grad, Tensor a, Tensor b, double scale, Tensor buffe
 Tensor which(Tensor grad, bool needs_a, bool needs_b) {
     return filled(grad, [&](int64_t) { return needs_a + 10 * needs_b; });
 }
+Tensor same(Tensor a) { return a; }
 int64_t count() { return calls; }
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def("forward(Tensor a, Tensor b, Tensor? c, float scale, Tensor? buffer=None)"
@@ -69,6 +70,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def("backward_into(Tensor grad, Tensor a, Tensor b, float scale, Tensor(a!) buffer)"
           " -> Tensor");
     m.def("which(Tensor grad, bool needs_a, bool needs_b) -> Tensor");
+    m.def("same(Tensor a) -> Tensor");
     m.def("count() -> int");
 }
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
@@ -77,6 +79,7 @@ STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("backward", TORCH_BOX(&backward));
     m.impl("backward_into", TORCH_BOX(&backward_into));
     m.impl("which", TORCH_BOX(&which));
+    m.impl("same", TORCH_BOX(&same));
     m.impl("count", TORCH_BOX(&count));
 }
 """
@@ -204,6 +207,29 @@ def test_a_function_can_be_told_which_gradients_are_wanted(kernel, needs):
     assert gradients(kernel.infer(a, b, c, 2.0), *wanted)[0] in ([10, 14], [4, 6])
 
 
+def test_a_gradient_may_be_expanded(kernel):
+    kernel.register_autograd("forward", "c = expand(grad)", infer="infer")
+    a, b, _ = leaves((False, False, False))
+    for shape in [(2, 3), (2, 3, 2), (2,)]:
+        c = torch.ones(shape, dtype=torch.float64, requires_grad=True)
+        grad = torch.tensor([3.0, 5.0], dtype=torch.float64, requires_grad=True)
+        y = kernel.infer(a, b, c, 2.0)
+        (wide,) = torch.autograd.grad(y, c, grad, create_graph=True)
+        assert torch.equal(wide, grad.reshape(2, *[1] * (c.dim() - 1)).expand(shape))
+        assert wide.data_ptr() == grad.data_ptr()
+        assert gradients(wide, grad) == [[c.numel() / 2] * 2]
+    kernel.register_autograd("forward", TEXT, infer="infer")
+
+
+def test_an_op_may_return_its_input(kernel):
+    kernel.register_autograd("same", "a = grad")
+    a, _, _ = leaves()
+    y = kernel.same(a)
+    assert a.is_leaf
+    assert not y.is_leaf
+    assert gradients(y, a) == [[1, 1]]
+
+
 def test_a_graph_is_freed_and_runs_once(kernel):
     a, b, c = leaves()
     y = kernel.infer(a, b, c, 2.0)
@@ -211,6 +237,19 @@ def test_a_graph_is_freed_and_runs_once(kernel):
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         y.sum().backward()
     y = kernel.infer(a, b, c, 2.0)
+    seen = weakref.ref(a)
+    del y, a
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_long_graph_is_freed_node_by_node(kernel):
+    """Recursion from each node into the next would overflow the stack."""
+    kernel.register_autograd("same", "a = grad")
+    a, _, _ = leaves()
+    y = a
+    for _ in range(30000):
+        y = kernel.same(y)
     seen = weakref.ref(a)
     del y, a
     gc.collect()
@@ -282,6 +321,7 @@ def test_errors_of_a_call_name_the_function(kernel):
         ("backward(grad)", "is not of the form NAMES = FUNCTION"),
         ("a = backward(scale=scale)", "is not of the form"),
         ("a = backwards(grad)", "calls backwards, which the kernel does not have"),
+        ("a = expand(grad, a)", "calls expand, which the kernel does not have"),
         ("a = which(grad)", "gives 1 arguments; which takes grad, needs_a, needs_b"),
         ("a, b = which(grad, needs_a, needs_b)", "has 2 results; which has 1"),
         ("x = which(grad, needs_a, needs_b)", "gives a gradient to x; the inputs are a, b, c,"),

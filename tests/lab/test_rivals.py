@@ -6,6 +6,7 @@ layouts that the libraries' documentation gives.
 
 import importlib
 import sys
+import weakref
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -312,6 +313,19 @@ def test_what_people_call_for_weights_of_bytes(bias):
         torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
         with pytest.raises(NotImplementedError, match="a scale for each"):
             function(x, w, torch.rand(8, 2))
+
+
+def test_unpacked_weights_live_as_long_as_those_of_bytes():
+    x, scale, w = X.bfloat16(), torch.rand(8, 1), torch.randint(-127, 128, (8, 16)).char()
+    product = backends.BACKENDS["unpacked"]["matmul_w8a16"]
+    product(x, w, scale)
+    unpacked = backends._unpacked(w, scale, x.dtype)
+    assert unpacked is backends._unpacked(w, scale, x.dtype), "made once"
+    alive = weakref.ref(unpacked)
+    del unpacked
+    assert alive() is not None
+    del w
+    assert alive() is None
 
 
 def test_what_people_call_for_decoding_is_decoding():

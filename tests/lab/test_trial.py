@@ -36,11 +36,10 @@ KERNEL = """
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trial")
+def kernel(tmp_path_factory, cache):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JITLOAD_CACHE", str(folder / "cache"))
-        source = folder / "risky.cu"
+        patch.setenv("JITLOAD_CACHE", str(cache))
+        source = tmp_path_factory.mktemp("trial") / "risky.cu"
         source.write_text(textwrap.dedent(KERNEL))
         yield jitload.load(source, target="cpu")
 

@@ -220,11 +220,23 @@ def test_shapes_that_do_not_fit(changes: dict, message: str):
         attention(**inputs)
 
 
-@pytest.mark.parametrize("window", [(-2, 3), (3, -5), 3, (1, 2, 3), ("x", 1)], ids=str)
+@pytest.mark.parametrize(
+    "window", [(-2, 3), (3, -5), 3, (1, 2, 3), ("x", 1), (2.5, 1), "11"], ids=str
+)
 def test_a_window_that_is_none(window: object):
     inputs = drawn((5, 16), (9, 16), torch.float32)
     with pytest.raises(ValueError, match=r"^window is .*; wanted are two ints, -1 for no limit"):
         attention(**inputs, window=window)
+
+
+def test_a_mask_is_not_taken_for_causal():
+    """It is the fourth argument of PyTorch's scaled_dot_product_attention."""
+    q, k, v = drawn((5, 16), (9, 16), torch.float32).values()
+    mask = torch.ones(5, 9, dtype=torch.bool, device=DEVICE)
+    with pytest.raises(ValueError, match=r"^causal is a tensor \(5, 9\); wanted is True or False"):
+        attention(q, k, v, mask)
+    with pytest.raises(ValueError, match=r"^causal is None; wanted is True or False"):
+        attention(q, k, v, None)
 
 
 @pytest.mark.slow

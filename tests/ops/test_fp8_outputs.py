@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from op_cases import DEVICE, Calls
 from torch import Tensor
 
@@ -47,6 +49,10 @@ def test_swiglu(shape: tuple[int, ...], scaling: str, dtype: torch.dtype):
 @each_shape
 @pytest.mark.parametrize("with_residual", [False, True])
 def test_rms_norm(shape: tuple[int, ...], scaling: str, dtype: torch.dtype, with_residual: bool):
+    check_rms_norm(shape, scaling, dtype, with_residual)
+
+
+def check_rms_norm(shape: tuple[int, ...], scaling: str, dtype: torch.dtype, with_residual: bool):
     """Squares are summed in another order. That moves the root, and elements before they are
     rounded, by an ULP or two; few of those cross over to the next float of one byte."""
     inputs = drawn("rms_norm", shape, dtype)
@@ -63,6 +69,19 @@ def test_rms_norm(shape: tuple[int, ...], scaling: str, dtype: torch.dtype, with
     assert steps.count_nonzero() <= 0.02 * steps.numel() + 2
     assert len(total) == with_residual
     assert same_bits(tuple(total), result[1:] if with_residual else ())
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+@each_scaling
+def test_any_shape(scaling: str, data: st.DataObject):
+    draw = data.draw
+    shape = draw(st.integers(0, 9)), draw(st.integers(0, 700))
+    dtype = draw(st.sampled_from((torch.float32, torch.float16, torch.bfloat16)))
+    inputs = drawn("swiglu", shape, dtype)
+    inputs["a"] *= 10.0 ** draw(st.integers(-6, 2))
+    assert same_bits(swiglu_fp8(**inputs, scaling=scaling), quantize(swiglu(**inputs), scaling))
+    check_rms_norm(shape, scaling, dtype, draw(st.booleans()))
 
 
 @each_scaling

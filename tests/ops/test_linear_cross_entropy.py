@@ -74,6 +74,8 @@ def test_all_rows_ignored(version: str):
     [
         ({"reduction": "max"}, "reduction is 'max'; wanted is one of none, mean, sum"),
         ({"label_smoothing": 1.5}, "label_smoothing is 1.5; wanted is a number from 0 to 1"),
+        ({"label_smoothing": None}, "label_smoothing is None; wanted is a number from 0 to 1"),
+        ({"label_smoothing": "x"}, "label_smoothing is 'x'; wanted is a number from 0 to 1"),
         ({"ignore_index": 1.5}, "ignore_index is 1.5; wanted is an int from"),
     ],
 )

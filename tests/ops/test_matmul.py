@@ -9,7 +9,7 @@ from torch import Tensor
 
 import lab
 import reference
-from kernels.matmul import ACTS, VERSIONS, matmul
+from kernels.matmul import ACTS, VERSIONS, kernel, matmul
 
 OP = reference.OPS["matmul"]
 BY_TENSOR_CORES = VERSIONS[VERSIONS.index("mma") :]
@@ -53,6 +53,30 @@ def test_tiles(version: str, shape: tuple[int, int, int], dtype: torch.dtype):
 @pytest.mark.parametrize("shape", [(130, 77, 64), (130, 72, 65), (9, 1, 7)], ids=str)
 def test_rows_that_are_no_multiple_of_16_bytes(version: str, shape: tuple[int, int, int]):
     judge(case(version), *shape)
+
+
+@each_type
+@each_version
+@pytest.mark.parametrize("rows", [40, 264])
+def test_into_a_matrix_that_there_is(version: str, rows: int, dtype: torch.dtype):
+    """y += g^T x, as gradients of weights are added up."""
+    g, x, y = (
+        torch.randn(n, c, device=DEVICE).to(dtype) for n, c in ((300, rows), (300, 72), (rows, 72))
+    )
+    product, before = g.double().mT @ x.double(), y.double()
+    for adds in (True, False):
+        kernel.multiply_into(y, g.mT, x.mT, adds, VERSIONS.index(version))
+        want = product + before if adds else product
+        error = (y.double() - want).abs().max() / want.abs().max()
+        assert error < 2 * torch.finfo(dtype).eps, adds
+
+
+def test_what_it_goes_into_is_looked_at():
+    x, w, y = (torch.zeros(shape, device=DEVICE) for shape in ((3, 8), (5, 8), (5, 3)))
+    with pytest.raises(RuntimeError, match=r"^y has shape \(5, 3\)"):
+        kernel.multiply_into(y, x, w, False, 0)
+    with pytest.raises(RuntimeError, match=r"^y is not contiguous"):
+        kernel.multiply_into(y.mT, x, w, False, 0)
 
 
 @pytest.mark.slow

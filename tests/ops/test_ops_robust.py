@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from op_calls import CALLS, DRAWN
 from op_cases import BEST, CASES, DEVICE, Case, by_name, converted, on_cpu, outcome
 from torch import Tensor
 
@@ -173,7 +174,7 @@ def test_right_or_a_clear_exception(case: Case, data: st.DataObject):
 
 # ---- no leak
 
-CALLS = 10_000
+REPEATS = 10_000
 ROUNDS = 4
 
 
@@ -199,21 +200,21 @@ def test_ten_thousand_calls_grow_nothing(op: str):
         for case, tensors in islice(cycle(inputs), times):
             outcome(case.ours, tensors)
 
-    call(CALLS // 10)
+    call(REPEATS // 10)
     gc.collect()
     on_gpu = torch.cuda.memory_allocated() if DEVICE.type == "cuda" else 0
     living = objects()
     held = [resident()]
     for _ in range(ROUNDS):
-        call(CALLS // ROUNDS)
+        call(REPEATS // ROUNDS)
         gc.collect()
         held.append(resident())
     assert objects() - living < 100
     if DEVICE.type == "cuda":
         assert torch.cuda.memory_allocated() == on_gpu
     # The allocator may take a page for itself once; a lost tensor, 200 bytes, is lost every time.
-    calls_of_one = CALLS // ROUNDS // len(inputs)
-    assert min(after - before for before, after in pairwise(held)) < 100 * calls_of_one
+    repeats_of_one = REPEATS // ROUNDS // len(inputs)
+    assert min(after - before for before, after in pairwise(held)) < 100 * repeats_of_one
 
 
 @each_best
@@ -247,7 +248,7 @@ SANITIZER = shutil.which("compute-sanitizer") or shutil.which(
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
 @pytest.mark.skipif(SANITIZER is None, reason="needs compute-sanitizer")
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
-@pytest.mark.parametrize("op", reference.OPS)
+@pytest.mark.parametrize("op", [*reference.OPS, *DRAWN])
 def test_compute_sanitizer_finds_nothing(op: str, tool: str):
     """Every version and option of the op, forward and backward, in a process under the tool."""
     script = Path(__file__).parents[1] / "helpers/sanitized.py"
@@ -260,6 +261,6 @@ def test_compute_sanitizer_finds_nothing(op: str, tool: str):
     )
     said = f"{answer.stdout[-6000:]}\n{answer.stderr[-3000:]}"
     assert answer.returncode == 0, said
-    cases = sum(case.op.name == op for case in CASES)
+    cases = sum(case.op.name == op for case in CASES) + sum(call.name == op for call in CALLS)
     assert f"ran {cases} cases" in answer.stdout, said
     assert "0 errors" in answer.stdout or "0 hazards" in answer.stdout, said

@@ -67,6 +67,24 @@ def test_positions_are_the_part_of_the_tables_that_is_given(version: str):
             torch.testing.assert_close(ours, all_of_them[..., n : n + 1, :])
 
 
+def test_one_table_serves_all_batches():
+    """With leading dimensions of 1, as transformers has tables of [1, tokens, ...], and without."""
+    cos, sin = tables(5, torch.float64)
+    qkv = projected(6, 5, torch.float64).view(2, 3, 5, -1)
+
+    def both(cos: Tensor, sin: Tensor) -> list[Tensor]:
+        leaves = [t.clone().requires_grad_() for t in (qkv, cos, sin)]
+        outputs = rope(*leaves, HEADS, KV_HEADS)
+        gradients = torch.autograd.grad(sum(y.square().sum() for y in outputs[:2]), leaves)
+        return [*outputs, *gradients]
+
+    want = both(cos, sin)
+    for shape in ((1, 5, COLS // 2), (1, 1, 5, COLS // 2)):
+        got = both(cos.view(shape), sin.view(shape))
+        assert [t.shape for t in got[-2:]] == [shape, shape]
+        assert all(torch.equal(a, b.view_as(a)) for a, b in zip(want, got, strict=True))
+
+
 def test_scores_depend_on_distances_alone():
     qkv = projected(1, 6, torch.float64)
     scores = []
@@ -97,6 +115,10 @@ def test_attention_takes_what_it_returns_and_gives_gradients_back():
         ({"heads": 0}, "heads is 0; wanted is an int from 1"),
         ({"heads": 3}, r"qkv has shape \(2, 5, 128\), but cos .* wanted is \(2, 5, 112\)"),
         ({"cos": torch.zeros(4, 8)}, "sin has shape"),
+        (
+            {"cos": torch.zeros(5, 16), "sin": torch.zeros(5, 16)},
+            r"qkv has .* wanted is \(2, 5, 256\), or .* each angle twice give cos\[\.\.\., :8\]",
+        ),
         ({"qkv": torch.zeros(2, 5, 128).half()}, "qkv"),
     ],
 )

@@ -1,11 +1,19 @@
 """The transformer over this project's ops: as good as of PyTorch's modules, and less to keep."""
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 import jitload
-from notebooks.training import data, train
+from notebooks.training import cost, data, train
 from notebooks.training.transformer import (
     ALL_FUSED,
     LlamaConfig,
@@ -44,7 +52,8 @@ def batch(step: int = 0, size: int = 4) -> tuple[Tensor, Tensor]:
 
 def results(model: nn.Module, step: int = 0) -> dict[str, Tensor]:
     """The loss, and every weight's gradient by its name; some tokens do not count."""
-    tokens, targets = (each.clone() for each in batch(step))
+    device = next(model.parameters()).device
+    tokens, targets = (each.to(device, copy=True) for each in batch(step))
     targets[0, ::3] = -100
     model.zero_grad()
     loss = model(tokens, targets)
@@ -143,3 +152,58 @@ def test_the_program_tells_time_memory_and_loss(capsys):
     assert ours.startswith("1 layers, ours: ")
     losses = [float(line.rpartition(" ")[2]) for line in (ours, eager)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+# ---- several processes, several GPUs
+
+GPUS = torch.cuda.device_count() if DEVICE.type == "cuda" else 0
+
+
+def run_in_two_processes(gpus: str | None = None) -> str:
+    script = Path(__file__).parents[1] / "helpers/transformer_processes.py"
+    how = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    answer = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *how, script],
+        env=os.environ
+        | {"OMP_NUM_THREADS": "1"}
+        | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus else {}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert answer.returncode == 0, f"{answer.stdout[-3000:]}\n{answer.stderr[-5000:]}"
+    return answer.stdout
+
+
+@pytest.mark.slow
+def test_two_processes_through_gloo_are_one():
+    """On a machine with GPUs they share the first."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    assert "2 by gloo" in run_in_two_processes(visible)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+def test_two_gpus_through_nccl_are_one():
+    assert "2 by nccl" in run_in_two_processes()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
+def test_all_kernels_run_where_the_model_is():
+    """A binding without a device guard launches on the current GPU, which is number 0 here."""
+    want = results(transformer(ours=True))
+    model = transformer(ours=True).to("cuda:1")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        got = results(model)
+        torch.cuda.synchronize(1)
+    assert torch.cuda.current_device() == 0
+    for name, there in got.items():
+        assert there.device == torch.device("cuda:1")
+        assert error(there.to(DEVICE), want[name].double()) < 1e-5, name
+    ours = re.compile("matmul|rope|attention|rms_norm|cross_entropy")
+    calls = [event for event in profiled.events() if event.device_type == DeviceType.CPU]
+    calls = [call for call in calls if ours.search(cost.owner_of(call))]
+    launched = [kernel for call in calls for kernel in call.kernels]
+    assert len(launched) >= 2 * (8 * CONFIG.layers + 2), "forward and backward of each op"
+    assert not [kernel.name for kernel in launched if kernel.device != 1]

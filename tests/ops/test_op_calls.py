@@ -1,0 +1,192 @@
+"""The ops that `reference.OPS` does not have in the families of tests of those that it has.
+
+That they are right, in which shapes and layouts, and what they refuse, each one's own file tests.
+"""
+
+import gc
+import threading
+from itertools import cycle, islice
+
+import pytest
+import torch
+from op_calls import (
+    BEST_CALLS,
+    CALLS,
+    DRAWN,
+    Call,
+    assert_same_bits,
+    functions,
+    moved,
+)
+from op_cases import DEVICE, Calls, module_of
+from torch import Tensor
+from wrong_calls import wrong_calls
+
+each_call = pytest.mark.parametrize("call", CALLS, ids=str)
+each_best = pytest.mark.parametrize("call", BEST_CALLS, ids=str)
+on_a_gpu = pytest.mark.skipif(
+    DEVICE.type != "cuda", reason="the simulator has one stream, no graphs and one device"
+)
+on_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+
+def test_every_op_is_called():
+    """A new op that `reference.OPS` does not have wants its arguments in helpers/op_calls.py."""
+    assert functions().keys() == DRAWN.keys()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [pytest.param(call, marks=[pytest.mark.slow] * (not call.is_best)) for call in CALLS],
+    ids=str,
+)
+def test_same_bits_on_every_run(call: Call):
+    inputs = call.inputs()
+    assert_same_bits(call.outcome(inputs), call.outcome(inputs))
+
+
+@each_best
+def test_threads_do_not_disturb_each_other(call: Call):
+    inputs = [call.inputs(seed) for seed in range(2)]
+    want = [call.outcome(given) for given in inputs]
+    got: dict[int, list[dict[str, Tensor]]] = {turn: [] for turn in range(2)}
+
+    def work(turn: int) -> None:
+        for _ in range(2):
+            got[turn].append(call.outcome(inputs[turn]))
+
+    threads = [threading.Thread(target=work, args=(turn,)) for turn in got]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for turn, outcomes in got.items():
+        assert len(outcomes) == 2
+        for outcome in outcomes:
+            assert_same_bits(outcome, want[turn])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DRAWN)
+def test_many_calls_grow_nothing(name: str):
+    calls = [(call, call.inputs()) for call in BEST_CALLS if call.name == name]
+
+    def repeat(times: int) -> int:
+        for call, inputs in islice(cycle(calls), times):
+            call.outcome(inputs)
+        gc.collect()
+        return len(gc.get_objects())
+
+    living = repeat(20)
+    on_gpu = torch.cuda.memory_allocated() if DEVICE.type == "cuda" else 0
+    assert repeat(100) - living < 50
+    if DEVICE.type == "cuda":
+        assert torch.cuda.memory_allocated() == on_gpu
+
+
+@each_best
+def test_every_function_checks_every_tensor(call: Call):
+    """Also those that only formulas call: an unchecked one reads past the end of its tensors."""
+    inputs = call.inputs()
+    with Calls(module_of(call.module).kernel.build.name) as calls:
+        call.ours(**inputs)
+        call.outcome(inputs)
+    assert calls.noted
+    for op, arguments in calls.noted:
+        for argument, wrong, changed in wrong_calls(op, arguments):
+            with pytest.raises(RuntimeError) as raised:
+                op(*changed)
+            message = f"{op}: {argument} {wrong}: {raised.value}"
+            assert argument in str(raised.value), message
+            assert "wanted" in str(raised.value), message
+
+
+@each_best
+def test_autocast_leaves_one_type_alone(call: Call):
+    inputs = call.inputs()
+    want = call.outcome(inputs)
+    with torch.autocast(DEVICE.type, dtype=torch.float16):
+        assert_same_bits(call.outcome(inputs), want)
+
+
+# ---- what only a GPU can show
+
+
+@pytest.mark.gpu
+@on_a_gpu
+@each_best
+def test_runs_on_the_current_stream(call: Call):
+    inputs = call.inputs()
+    want = call.outcome(inputs)
+    late = {n: torch.zeros_like(v) if isinstance(v, Tensor) else v for n, v in inputs.items()}
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda._sleep(50_000_000)  # a kernel on any other stream would read the zeros
+        for name, value in inputs.items():
+            if isinstance(value, Tensor):
+                late[name].copy_(value)
+        got = call.outcome(late)
+        torch.cuda.current_stream().synchronize()
+    assert_same_bits(got, want)
+
+
+@pytest.mark.gpu
+@on_a_gpu
+@each_best
+def test_captured_in_a_cuda_graph(call: Call):
+    """Recorded once, with its gradients, then replayed on other numbers."""
+    recorded = call.inputs()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())  # on which the inputs are made
+    with torch.cuda.stream(stream):
+        call.outcome(recorded)  # nothing may be set up for the first time while recording
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = call.outcome(recorded)
+    for seed in (1, 2):
+        fresh = call.inputs(seed)
+        for name, value in fresh.items():
+            if isinstance(value, Tensor):
+                recorded[name].copy_(value)
+        graph.replay()
+        assert_same_bits(got, call.outcome(fresh))
+
+
+def tensors_of(call: Call) -> list[str]:
+    return [name for name, value in call.inputs().items() if isinstance(value, Tensor)]
+
+
+@pytest.mark.gpu
+@on_a_gpu
+@each_best
+def test_wrong_device(call: Call):
+    """Each tensor in turn; the message names it, where it is and where it should be."""
+    inputs = call.inputs()
+    for name in tensors_of(call):
+        with pytest.raises(RuntimeError, match=f"^{name} is on cpu.*(wanted is one device|cuda)"):
+            call.ours(**inputs | {name: inputs[name].cpu()})
+
+
+@pytest.mark.gpu
+@on_two_gpus
+@each_call
+def test_runs_where_its_input_is(call: Call):
+    inputs = call.inputs()
+    want = call.outcome(inputs)
+    got = call.outcome(moved(inputs, "cuda:1"))
+    assert torch.cuda.current_device() == 0
+    assert all(y.device == torch.device("cuda:1") for y in got.values())
+    assert_same_bits({name: y.to(DEVICE) for name, y in got.items()}, want)
+
+
+@pytest.mark.gpu
+@on_two_gpus
+@each_best
+def test_tensors_on_two_gpus_are_refused(call: Call):
+    inputs = call.inputs()
+    first, *others = tensors_of(call)
+    for name in others:
+        message = f"{name} is on cuda:1, but {first} is on cuda:0"
+        with pytest.raises(RuntimeError, match=message):
+            call.ours(**inputs | {name: inputs[name].to("cuda:1")})
