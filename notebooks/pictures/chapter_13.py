@@ -55,17 +55,25 @@ def traffic(ways: dict[str, list[tuple[str, list[str], list[str]]]]) -> Figure:
 
 def steps(seconds: dict[str, dict[str, float]], title: str, xlabel: str = "ms a step") -> Figure:
     """Bars of {name: {kind: seconds}}, one kind of work after the other."""
-    longest = max(sum(of.values()) for of in seconds.values())
+    millis = {name: {k: 1e3 * s for k, s in of.items()} for name, of in seconds.items()}
+    return stacked(millis, KINDS, title, xlabel)
+
+
+def stacked(
+    values: dict[str, dict[str, float]], colors: dict[str, str], title: str, xlabel: str
+) -> Figure:
+    """A bar for each name, of its parts in the order of `colors`, with their sum at its end."""
+    longest = max(sum(of.values()) for of in values.values())
     with drawing.style():
-        figure, ((axes,),) = drawing.grid(1, 1, (6.4, 0.5 + 0.42 * len(seconds)))
-        for name, of in seconds.items():
+        figure, ((axes,),) = drawing.grid(1, 1, (6.4, 0.5 + 0.42 * len(values)))
+        for name, of in values.items():
             left = 0.0
-            for kind in (kind for kind in KINDS if kind in of):
-                axes.barh(name, 1e3 * of[kind], left=left, color=KINDS[kind], label=kind)
-                left += 1e3 * of[kind]
+            for part in (part for part in colors if part in of):
+                axes.barh(name, of[part], left=left, color=colors[part], label=part)
+                left += of[part]
             axes.text(left, name, f" {left:.1f}", va="center", fontsize=9)
         axes.invert_yaxis()
-        axes.set(xlim=(0, 1.12e3 * longest), xlabel=xlabel)
+        axes.set(xlim=(0, 1.12 * longest), xlabel=xlabel)
         axes.grid(False, axis="y")
         return drawing.finish(figure, title, "")
 

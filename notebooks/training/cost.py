@@ -27,8 +27,8 @@ from lab.measure import bytes_moved
 # The first whose expression is in an op's name: PyTorch's as a step on a GPU calls them, ours as
 # NAME_DIGEST::forward. Additions are those of the stream and of its gradients.
 _NAMES = {
-    "attention": r"scaled_dot_product|_flash_attention|_efficient_attention|_cudnn_attention",
-    "products": r"aten::(mm|addmm|bmm|baddbmm)\b",
+    "attention": r"scaled_dot_product|_(flash|efficient|cudnn)_attention|^attention_\w+::",
+    "products": r"aten::(mm|addmm|bmm|baddbmm)\b|^matmul_\w+::",
     "norms": r"layer_norm|rms_norm|dropout|bernoulli|aten::(add|add_)\b",
     "activation": r"silu|swiglu|aten::mul\b",
     "loss": r"softmax|nll_loss|cross_entropy",

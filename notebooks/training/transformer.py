@@ -17,8 +17,11 @@ measures a training step:
 
 import argparse
 import gc
+import re
 import sys
+from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -193,26 +196,49 @@ def use_all_kernels(model: nn.Module) -> nn.Module:
 # ---- the program
 
 
-def kept_bytes(model: nn.Module, tokens: Tensor, targets: Tensor) -> int:
+def kept_by_part(model: nn.Module, tokens: Tensor, targets: Tensor) -> Counter[str]:
     """The bytes that autograd keeps between forward and backward, the weights not counted.
 
-    Each storage counts once and whole, in whichever views it is kept. The gradients that
-    linear_cross_entropy has computed by then do not count.
+    By the part of the model that first keeps them: "attention", "after_attention", "gated" and
+    "after_gated" of all layers, "first", "head", and "" for what is in none of these. Each storage
+    counts once and whole, in whichever views it is kept. The gradients that linear_cross_entropy
+    has computed by then do not count.
     """
     own = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
-    kept: dict[int, int] = {}
+    kept: dict[int, tuple[str, int]] = {}
+    inside = [""]
+
+    def enter(part: str, *_: object) -> None:
+        inside.append(part)
+
+    def leave(*_: object) -> None:
+        inside.pop()
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+            kept.setdefault(storage.data_ptr(), (inside[-1], storage.nbytes()))
         return tensor
 
+    hooks = []
+    for name, module in model.named_modules():
+        if part := re.fullmatch(r"(?:layers\.\d+\.)?([a-z_]+)", name):
+            hooks.append(module.register_forward_pre_hook(partial(enter, part[1])))
+            hooks.append(module.register_forward_hook(leave))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = model(tokens, targets)
-    total = sum(kept.values())
+    for hook in hooks:
+        hook.remove()
+    counted: Counter[str] = Counter()
+    for part, size in kept.values():
+        counted[part] += size
     del loss
-    return total
+    return counted
+
+
+def kept_bytes(model: nn.Module, tokens: Tensor, targets: Tensor) -> int:
+    """The sum over all parts."""
+    return kept_by_part(model, tokens, targets).total()
 
 
 def made(config: LlamaConfig, how: str, dtype: torch.dtype) -> nn.Module:

@@ -267,9 +267,11 @@ def test_compiled_as_one_graph(config: Config):
     ("op", "kind"),
     [
         ("aten::addmm", "products"),
+        ("matmul_0123::backward", "products"),
         ("aten::add.Tensor", "norms"),
         ("dropout_layer_norm_0123::forward", "norms"),
         ("aten::_scaled_dot_product_flash_attention", "attention"),
+        ("attention_0123::forward", "attention"),
         ("aten::mul.Tensor", "activation"),
         ("swiglu_0123::backward", "activation"),
         ("aten::_log_softmax_backward_data", "loss"),

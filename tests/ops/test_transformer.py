@@ -18,6 +18,7 @@ from notebooks.training.transformer import (
     ALL_FUSED,
     LlamaConfig,
     Transformer,
+    kept_by_part,
     kept_bytes,
     main,
     use_all_kernels,
@@ -118,6 +119,16 @@ def test_less_is_kept_for_backward(layers: int):
     models = (transformer(ours=ours, config=config) for ours in (True, False))
     ours, theirs = (kept_bytes(model, *batch()) for model in models)
     assert ours < 0.75 * theirs, ours / theirs
+
+
+def test_no_part_keeps_more_than_pytorchs():
+    tokens, targets = batch()
+    ours, theirs = (kept_by_part(transformer(ours=ours), tokens, targets) for ours in (True, False))
+    assert set(ours) == set(theirs)
+    for part in ("attention", "after_attention", "gated", "after_gated", "head"):
+        assert ours[part] <= theirs[part], part
+    gate_and_up = CONFIG.layers * tokens.numel() * 2 * CONFIG.hidden * 4
+    assert gate_and_up < ours["gated"] < 2 * gate_and_up
 
 
 def test_compiled_as_one_graph():
