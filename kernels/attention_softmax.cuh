@@ -131,36 +131,39 @@ __device__ int64_t info_at(const Call& a, Place p) {
     return (p.batch * a.heads + p.head) * infos_of_slice(a) + a.padded_row(p.row);
 }
 
-// A warp for each, of up to 256 columns.
-template <class T, class Call>
+// kLanes lanes for each, which read 8 columns at a time.
+template <int kLanes, class T, class Call>
 __global__ void row_infos(Call whole, const T* g, const T* y, const float* stats, RowInfo* infos) {
-    const int64_t number = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kWarp;
+    const int64_t number = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / kLanes;
     const int64_t slice = number / infos_of_slice(whole), padded = number % infos_of_slice(whole);
     if (slice >= whole.slices()) return;
     int64_t tile = padded / 64;
     const auto& a = whole.of_rows(tile, 64);
     Place place = a.place(slice);
     place.row = tile * 64 + padded % 64;
-    const int lane = threadIdx.x % kWarp;
-    RowInfo info = {INFINITY, 0};
-    if (place.row < a.rows) {
-        const int64_t line = a.line(place);
-        g += a.at(a.g, place);
-        y += line * a.cols;
-        float delta = 0;
-        if (const int c = lane * 8; c < a.cols) {
-            const Vec<T, 8> u = load<8>(g + c), w = load<8>(y + c);
-            for (int i = 0; i < 8; ++i) delta += float(u[i]) * float(w[i]);
-        }
-        info = {stats[2 * line] * kLog2OfE + log2f(stats[2 * line + 1]), warp_sum(delta)};
+    const int lane = threadIdx.x % kLanes, c = lane * 8;
+    const int64_t line = a.line(place);
+    float delta = 0;
+    if (place.row < a.rows && c < a.cols) {
+        const Vec<T, 8> u = load<8>(g + a.at(a.g, place) + c), w = load<8>(y + line * a.cols + c);
+        for (int i = 0; i < 8; ++i) delta += float(u[i]) * float(w[i]);
     }
-    if (lane == 0) infos[number] = info;
+    RowInfo info = {INFINITY, warp_sum(delta, kLanes)};
+    if (lane != 0) return;
+    if (place.row < a.rows) info.shift = stats[2 * line] * kLog2OfE + log2f(stats[2 * line + 1]);
+    infos[number] = info;
 }
 
 template <class T, class Call>
 void launch_row_infos(const Call& a, const T* g, const T* y, const float* stats, RowInfo* infos,
                       cudaStream_t stream) {
+    constexpr int kThreads = 256;
     const int64_t count = a.slices() * infos_of_slice(a);
-    if (count)
-        row_infos<<<ceil_div<int64_t>(count, 4), 4 * kWarp, 0, stream>>>(a, g, y, stats, infos);
+    if (count == 0) return;
+    const int lanes = a.cols <= 64 ? 8 : a.cols <= 128 ? 16 : 32;
+    const auto kernel = lanes == 8    ? row_infos<8, T, Call>
+                        : lanes == 16 ? row_infos<16, T, Call>
+                                      : row_infos<32, T, Call>;
+    kernel<<<ceil_div<int64_t>(count * lanes, kThreads), kThreads, 0, stream>>>(
+        a, g, y, stats, infos);
 }
