@@ -3,9 +3,10 @@
 // s = q k^T and g v^T: seven products, where one kernel needs five, but has to add up dq over all
 // blocks. That takes atomics, in another order on every run, or blocks that wait for each other.
 //
-// A warpgroup has work for the tensor cores at all times: while it takes powers of a step's scores,
-// they multiply its slopes; and while it multiplies both, the next step's scores. For dk and dv of
-// more than 64 columns registers have no room for those: there they multiply dv.
+// While a warpgroup takes powers of a step's scores, tensor cores multiply its slopes; and while it
+// takes ds, the next step's scores, where registers have room for them: for dq above 64 columns,
+// whose steps have half as many keys, and for dk and dv up to 64. Above, they multiply dv
+// meanwhile. dq of a step always goes on into the next one.
 //
 // ptxas has to see that nobody touches the registers of a product that goes on. It follows that
 // through a loop only if what it reads there was begun in the same round: else it lets each product
