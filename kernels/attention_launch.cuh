@@ -1,8 +1,8 @@
 // Which kernels a call of attention runs: the versions, and what each takes.
 #pragma once
 
+#include "attention_backward_wgmma.cuh"
 #include "attention_tiles.cuh"
-#include "attention_wgmma.cuh"
 
 enum Version : int64_t { kNaive, kOnline, kMma, kWgmma, kOverlap };  // as in attention.py
 

@@ -1,9 +1,12 @@
-// The versions of attention by wgmma: tensor cores that read shared memory by themselves, which TMA
-// fills. They are for 16-bit floats on GPUs of compute capability 9.0.
+// The versions of attention by wgmma, forward: tensor cores that read shared memory by themselves,
+// which TMA fills. They are for 16-bit floats on GPUs of compute capability 9.0.
 //
 // A block has two or three warpgroups that multiply, each 64 rows of q, and one whose first thread
 // asks TMA for tiles of k and v, two tiles ahead. Registers go from that one to the others. The
 // others take turns: while one multiplies, the next one takes powers.
+//
+// Blocks may be persistent: such a one has several tiles of rows, and while one ends, what the next
+// one needs is on its way.
 //
 // What is missing to 64, 128 or 256 columns, TMA fills up with zeros.
 #pragma once
@@ -20,34 +23,62 @@ template <int kCols>
 struct WgmmaForward {
     static constexpr int kConsumers = kCols > 64 ? 2 : 3;
     static constexpr int kThreads = kWarpgroup * (kConsumers + 1);
-    static constexpr int kRows = 64 * kConsumers, kKeys = kCols > 128 ? 64 : 128, kStages = 2;
+    static constexpr int kRows = 64 * kConsumers, kKeys = kCols > 128 ? 64 : 128;
+    static constexpr int kStages = kCols > 64 ? 2 : 3;
+    static constexpr int kTiles = kCols > 128 ? 1 : 2;  // of q, the second for what comes next
     static constexpr int kRegisters = kConsumers == 2 ? 240 : 160;  // of a thread that multiplies
     static constexpr int kLeft = kConsumers == 2 ? 24 : 32;         // of one that does not
     static constexpr int kOfQ = tile_bytes(kRows, kCols), kOfK = tile_bytes(kKeys, kCols);
     struct Shared {
-        char q[kOfQ];  // in the end y
+        char q[kTiles][kOfQ];  // in the end y
         char k[kStages][kOfK], v[kStages][kOfK];
-        Mbarrier q_full, k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+        Mbarrier q_full[kTiles], q_empty[kTiles];
+        Mbarrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+        __device__ void init() {
+            for (int i = 0; i < kTiles; ++i) q_full[i].init(), q_empty[i].init(kConsumers);
+            for (int i = 0; i < kStages; ++i) {
+                k_full[i].init(), k_empty[i].init(kConsumers);
+                v_full[i].init(), v_empty[i].init(kConsumers);
+            }
+        }
     };
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 
-// Which tile of which slice a block has. Blocks begin in the order of their numbers: the first tile
-// of all slices, then the second, and so on; but only of so many slices at a time as find room in
-// L2 with what their blocks share.
+// Which tile of which slice comes when, and to which block: the last tile of all slices, then the
+// one before, and so on; but only of so many slices at a time as find room in L2 with what their
+// blocks share. Where it is causal the last tile of rows has the most to do, and comes first.
 struct Order {
-    int64_t tiles, slices, at_once;
-    __device__ void find(int64_t& tile, int64_t& slice) const {
-        const int64_t section = blockIdx.x / (at_once * tiles), first = section * at_once;
-        const int64_t n = blockIdx.x - first * tiles, count = smaller(at_once, slices - first);
-        tile = n / count;
-        slice = first + n % count;
-    }
-    // Where it is causal the last tile sees the most keys: it comes first, and short work fills up
-    // gaps in the end.
-    __device__ void find_last_first(int64_t& tile, int64_t& slice) const {
-        find(tile, slice);
-        tile = tiles - 1 - tile;
+    int tiles, slices, at_once;
+    int blocks;  // as many as there are tiles, each for one; or fewer
+    bool pairs;
+    // Rows of a tile. Pairs of larger ones are so few that blocks would wait a tenth of the time
+    // for the last of them.
+    static constexpr int kMostPaired = 128;
+
+    // Calls f(tile, slice) for each that this block has. Where it is causal, blocks with several
+    // shall have as much to do as each other. With `pairs` a block has the n-th tile with the n-th
+    // last one, for all such pairs take as long. Without, rounds go back and forth: who has more to
+    // do in one has less in the next. That fits less well, but leaves less over in the end than
+    // pairs, of which there are half as many.
+    template <bool kMayPair, class F>
+    __device__ void for_each(F f) const {
+        const bool in_pairs = kMayPair && pairs;
+        const int items = in_pairs ? (tiles + 1) / 2 : tiles;
+        int mine = blockIdx.x;  // of the blocks, in the order in which they have the next round
+        for (int first = 0; first < slices; first += at_once) {
+            const int together = smaller(at_once, slices - first), count = together * items;
+            for (int round = 0; round * blocks < count; ++round) {
+                const int n = round * blocks + (round % 2 ? blocks - 1 - mine : mine);
+                if (n >= count) continue;
+                const int item = n / together, slice = first + n % together;
+                int tile = tiles - 1 - item;
+#pragma unroll 1
+                for (int left = in_pairs && tile != item ? 2 : 1; left > 0; --left, tile = item)
+                    f(tile, slice);
+            }
+            mine = (mine + blocks - count % blocks) % blocks;
+        }
     }
 };
 
@@ -62,15 +93,21 @@ struct Ring {
     }
 };
 
+// Of this thread. A shuffle tells the compiler that it is the same for a warp: so addresses that
+// depend on it, those of tiles in descriptors, are computed once for a warp, in uniform registers.
+__device__ inline int warpgroup_number() {
+    return __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+}
+
 // s [64, N] = 64 rows of x, in boxes of x_rows, times all N rows of w.
 template <class T, int kCols, int x_rows, int N2>
 __device__ void start_rows(float (&s)[N2], const char* x, const char* w) {
     constexpr int N = 2 * N2;
+    const uint64_t left = wgmma_descriptor(x), right = wgmma_descriptor(w);
 #pragma unroll
     for (int c = 0; c < kCols / 16; ++c) {
-        const uint64_t left = wgmma_descriptor(x + c / 4 * box_bytes(x_rows)) + c % 4 * 2;
-        const uint64_t right = wgmma_descriptor(w + c / 4 * box_bytes(N)) + c % 4 * 2;
-        wgmma<T>(s, left, right, c > 0);
+        wgmma<T>(s, left + c / 4 * (box_bytes(x_rows) / 16) + c % 4 * 2,
+                 right + c / 4 * (box_bytes(N) / 16) + c % 4 * 2, c > 0);
     }
     wgmma_commit();
 }
@@ -145,6 +182,30 @@ struct Turns {
     }
 };
 
+// Calls f(attention, first row, begin, end) for each tile of rows of a block. They see keys from
+// `begin` on, with which a tile of keys begins, and before `end`.
+template <int kRows, int kKeys, class Call, class F>
+__device__ void for_each_tile_of_rows(const Call& whole, const Order& order, F f) {
+    order.for_each<kRows <= Order::kMostPaired>([&](int64_t tile, int64_t slice) {
+        const auto& a = whole.of_rows(tile, kRows);
+        Place place = a.place(slice);
+        place.row = tile * kRows;
+        if (Call::kPacked && place.row >= a.rows) return;
+        const int begin = int(a.first_key(place.row)) / kKeys * kKeys;
+        const int end = int(a.end_key(smaller<int64_t>(place.row + kRows, a.rows) - 1));
+        f(a, place, begin, end);
+    });
+}
+
+// Asks for a tile: rows from `row` on.
+template <int rows, int kCols>
+__device__ void load_tile(char* to, const CUtensorMap& map, int row, int64_t head, int64_t batch,
+                          Mbarrier& full) {
+    full.arrive_expect_tx(tile_bytes(rows, kCols));
+    for (int box = 0; box < kCols / 64; ++box)
+        tma_load(to + box * box_bytes(rows), map, box * 64, row, int(head), int(batch), full);
+}
+
 #endif
 
 template <class T, int kCols, bool kOverlap, class Call>
@@ -153,453 +214,176 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
     float* stats) {
 #if HAS_WGMMA
     using S = WgmmaForward<kCols>;
-    constexpr int kKeys = S::kKeys, kBoxes = kCols / 64;
+    constexpr int kKeys = S::kKeys;
     extern __shared__ char memory[];
     auto& shared = tile_aligned<typename S::Shared>(memory);
-    const int group = threadIdx.x / kWarpgroup;
-    int64_t tile, slice;
-    order.find_last_first(tile, slice);
-    const auto& a = whole.of_rows(tile, S::kRows);
-    Place place = a.place(slice);
-    place.row = tile * S::kRows;
-    if (Call::kPacked && place.row >= a.rows) return;
-    const int begin = int(a.first_key(place.row)) / kKeys * kKeys;
-    const int end = int(a.end_key(smaller<int64_t>(place.row + S::kRows, a.rows) - 1));
-
-    if (threadIdx.x == 0) {
-        shared.q_full.init();
-        for (int i = 0; i < S::kStages; ++i) {
-            shared.k_full[i].init();
-            shared.v_full[i].init();
-            shared.k_empty[i].init(S::kConsumers);
-            shared.v_empty[i].init(S::kConsumers);
-        }
-    }
+    const int group = warpgroup_number();
+    if (threadIdx.x == 0) shared.init();
     __syncthreads();
 
     if (group == S::kConsumers) {
         give_registers<S::kLeft>();
         if (threadIdx.x % kWarpgroup != 0) return;
-        shared.q_full.arrive_expect_tx(S::kOfQ);
-        for (int box = 0; box < kBoxes; ++box) {
-            tma_load(shared.q + box * box_bytes(S::kRows), maps.q, box * 64,
-                     a.row_coordinate(place.row), int(place.head), int(place.batch), shared.q_full);
-        }
-        const int head = int(place.head / a.group()), batch = int(place.batch % a.kv_batches);
+        Ring<S::kTiles> q_ring;
         Ring<S::kStages> ring;
-        for (int key = begin; key < end; key += kKeys, ring.next()) {
-            const int i = ring.stage;
-            shared.k_empty[i].wait(ring.phase ^ 1);
-            shared.k_full[i].arrive_expect_tx(S::kOfK);
-            for (int box = 0; box < kBoxes; ++box)
-                tma_load(shared.k[i] + box * box_bytes(kKeys), maps.k, box * 64,
-                         a.key_coordinate(key), head, batch, shared.k_full[i]);
-            shared.v_empty[i].wait(ring.phase ^ 1);
-            shared.v_full[i].arrive_expect_tx(S::kOfK);
-            for (int box = 0; box < kBoxes; ++box)
-                tma_load(shared.v[i] + box * box_bytes(kKeys), maps.v, box * 64,
-                         a.key_coordinate(key), head, batch, shared.v_full[i]);
-        }
+        const auto fetch = [&](const auto& a, Place place, int begin, int end) {
+            const int64_t head = place.head / a.group(), batch = place.batch % a.kv_batches;
+            shared.q_empty[q_ring.stage].wait(q_ring.phase ^ 1);
+            load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, a.row_coordinate(place.row),
+                                       place.head, place.batch, shared.q_full[q_ring.stage]);
+            q_ring.next();
+            for (int key = begin; key < end; key += kKeys, ring.next()) {
+                const int i = ring.stage, row = a.key_coordinate(key);
+                shared.k_empty[i].wait(ring.phase ^ 1);
+                load_tile<kKeys, kCols>(shared.k[i], maps.k, row, head, batch, shared.k_full[i]);
+                shared.v_empty[i].wait(ring.phase ^ 1);
+                load_tile<kKeys, kCols>(shared.v[i], maps.v, row, head, batch, shared.v_full[i]);
+            }
+        };
+        for_each_tile_of_rows<S::kRows, kKeys>(whole, order, fetch);
         return;
     }
 
     take_registers<S::kRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
-    const int top = int(place.row) + group * 64;  // this warpgroup's rows
-    const int last = int(a.end_key(top)), first = int(a.first_key(top + 63));  // all see these
-    char* const q_tile = shared.q + group * box_bytes(64);
     const Turns<S::kConsumers> turns(group);
-    const float scale = float(a.scale) * kLog2OfE;
-    float sums[kCols / 2] = {}, scores[kKeys / 2], factor[2];
-    uint32_t weights[kKeys / 4];
-    RowsSoftmax soft;
-    const auto hide_some = [&](int key) {
-        if (key + kKeys <= last && key >= first) return;
-        const Limits limits(a, top + row_of_sum(0), key);
-        hide(scores, limits.begin, limits.end);
-    };
-    shared.q_full.wait(0);
-    if constexpr (Call::kPacked)
-        clear_tail<S::kRows, kCols, S::kConsumers>(shared.q, a.rows - place.row);
-    const auto wait_for_v = [&](int64_t key, const auto& ring) {
-        shared.v_full[ring.stage].wait(ring.phase);
+    const float scale = float(whole.scale) * kLog2OfE;
+    Ring<S::kTiles> q_ring;
+    Ring<S::kStages> ring, before;
+    const auto multiply = [&](const auto& a, Place place, int begin, int end) {
+        const int top = int(place.row) + group * 64;  // this warpgroup's rows
+        const int last = int(a.end_key(top)), first = int(a.first_key(top + 63));  // all see these
+        char *const tile = shared.q[q_ring.stage], *const q_tile = tile + group * box_bytes(64);
+        float sums[kCols / 2] = {}, scores[kKeys / 2], factor[2];
+        uint32_t weights[kKeys / 4];
+        RowsSoftmax soft;
+        const auto hide_some = [&](int key) {
+            if (key + kKeys <= last && key >= first) return;
+            const Limits limits(a, top + row_of_sum(0), key);
+            hide(scores, limits.begin, limits.end);
+        };
+        shared.q_full[q_ring.stage].wait(q_ring.phase);
         if constexpr (Call::kPacked)
-            clear_tail<kKeys, kCols, S::kConsumers>(shared.v[ring.stage], a.keys - key);
-    };
-    if constexpr (!kOverlap) {
-        Ring<S::kStages> ring;
-        for (int key = begin; key < end; key += kKeys, ring.next()) {
-            const int i = ring.stage;
-            shared.k_full[i].wait(ring.phase);
-            turns.wait();
-            wgmma_fence();
-            start_rows<T, kCols, S::kRows>(scores, q_tile, shared.k[i]);
-            wgmma_wait<0>();
-            turns.pass();
-            if (is_first) shared.k_empty[i].arrive();
-            hide_some(key);
-            soft.take(scores, scale, factor);
-            scale_rows(sums, factor);
-            as_factor<T>(weights, scores);
-            wait_for_v(key, ring);
-            wgmma_fence();
-            start_columns<T, kKeys>(sums, weights, shared.v[i]);
-            wgmma_wait<0>();
-            if (is_first) shared.v_empty[i].arrive();
-        }
-    } else if (begin < end) {
-        Ring<S::kStages> ring, before;
-        shared.k_full[0].wait(0);
-        turns.wait();
-        wgmma_fence();
-        start_rows<T, kCols, S::kRows>(scores, q_tile, shared.k[0]);
-        turns.pass();
-        wgmma_wait<0>();
-        if (is_first) shared.k_empty[0].arrive();
-        hide_some(begin);
-        soft.take(scores, scale, factor);
-        as_factor<T>(weights, scores);
-        ring.next();
-        for (int key = begin + kKeys; key < end; key += kKeys, ring.next(), before.next()) {
+            clear_tail<S::kRows, kCols, S::kConsumers>(tile, a.rows - place.row);
+        const auto wait_for_v = [&](int64_t key, const auto& ring) {
+            shared.v_full[ring.stage].wait(ring.phase);
+            if constexpr (Call::kPacked)
+                clear_tail<kKeys, kCols, S::kConsumers>(shared.v[ring.stage], a.keys - key);
+        };
+        if constexpr (!kOverlap) {
+            for (int key = begin; key < end; key += kKeys, ring.next()) {
+                const int i = ring.stage;
+                shared.k_full[i].wait(ring.phase);
+                turns.wait();
+                wgmma_fence();
+                start_rows<T, kCols, S::kRows>(scores, q_tile, shared.k[i]);
+                wgmma_wait<0>();
+                turns.pass();
+                if (is_first) shared.k_empty[i].arrive();
+                hide_some(key);
+                soft.take(scores, scale, factor);
+                scale_rows(sums, factor);
+                as_factor<T>(weights, scores);
+                wait_for_v(key, ring);
+                wgmma_fence();
+                start_columns<T, kKeys>(sums, weights, shared.v[i]);
+                wgmma_wait<0>();
+                if (is_first) shared.v_empty[i].arrive();
+            }
+        } else if (begin < end) {
             shared.k_full[ring.stage].wait(ring.phase);
             turns.wait();
             wgmma_fence();
             start_rows<T, kCols, S::kRows>(scores, q_tile, shared.k[ring.stage]);
-            shared.v_full[before.stage].wait(before.phase);
-            start_columns<T, kKeys>(sums, weights, shared.v[before.stage]);
             turns.pass();
-            wgmma_wait<1>();
+            wgmma_wait<0>();
             if (is_first) shared.k_empty[ring.stage].arrive();
-            hide_some(key);
+            hide_some(begin);
             soft.take(scores, scale, factor);
+            as_factor<T>(weights, scores);
+            ring.next();
+            for (int key = begin + kKeys; key < end; key += kKeys, ring.next(), before.next()) {
+                shared.k_full[ring.stage].wait(ring.phase);
+                turns.wait();
+                wgmma_fence();
+                start_rows<T, kCols, S::kRows>(scores, q_tile, shared.k[ring.stage]);
+                shared.v_full[before.stage].wait(before.phase);
+                start_columns<T, kKeys>(sums, weights, shared.v[before.stage]);
+                turns.pass();
+                wgmma_wait<1>();
+                if (is_first) shared.k_empty[ring.stage].arrive();
+                hide_some(key);
+                soft.take(scores, scale, factor);
+                wgmma_wait<0>();
+                if (is_first) shared.v_empty[before.stage].arrive();
+                scale_rows(sums, factor);
+                as_factor<T>(weights, scores);
+            }
+            wait_for_v((end - 1) / kKeys * kKeys, before);
+            wgmma_fence();
+            start_columns<T, kKeys>(sums, weights, shared.v[before.stage]);
             wgmma_wait<0>();
             if (is_first) shared.v_empty[before.stage].arrive();
-            scale_rows(sums, factor);
-            as_factor<T>(weights, scores);
-        }
-        wait_for_v((end - 1) / kKeys * kKeys, before);
-        wgmma_fence();
-        start_columns<T, kKeys>(sums, weights, shared.v[before.stage]);
-        wgmma_wait<0>();
-    }
-
-    float share[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-        share[half] =
-            finish(a, soft, half, {place.batch, place.head, top + row_of_sum(2 * half)}, stats);
-    if (Call::kPacked && top + 64 > a.rows) {
-        write_tail(y + a.at(a.y, {place.batch, place.head, top}), sums, share, a.rows - top,
-                   a.y.row, a.cols);
-        return;
-    }
-    scale_rows(sums, share);
-    put_rows<T, S::kRows>(q_tile, sums);
-    tma_writes_done();
-    warpgroup_barrier(group);
-    if (is_first && top < a.rows) {
-        store_rows<S::kRows, kCols>(
-            maps.y, q_tile, a.cols, a.row_coordinate(top), place.head, place.batch);
-        tma_store_wait_read<0>();
-    }
-#endif
-}
-
-// ---- backward: dq for the rows of a block, and dk and dv for its keys, in two kernels, so that
-// nobody adds to what another one writes. Both compute scores and slopes, s = q k^T and g v^T:
-// seven products, where one kernel needs five, but has to add up dq over all blocks. That takes
-// atomics, in another order on every run, or blocks that wait for each other.
-//
-// Powers are taken while the slopes are multiplied; and dq of a tile ends while the next tile's
-// scores begin. For dk and dv that would be as well, but ptxas then makes each product wait for the
-// one before.
-
-template <int kCols>
-struct WgmmaBackward {
-    static constexpr int kConsumers = 2, kThreads = kWarpgroup * (kConsumers + 1);
-    static constexpr int kRegisters = 240, kLeft = 24;
-    static constexpr int kBlock = 64 * kConsumers;  // rows, or keys, of a block
-    static constexpr int kOfBlock = tile_bytes(kBlock, kCols);
-    template <int kStep, int kStages>
-    struct Shared {
-        static constexpr int kOfStep = tile_bytes(kStep, kCols);
-        char x[2][kOfBlock];          // q and g, or k and v
-        char w[kStages][2][kOfStep];  // the other two
-        RowInfo infos[kStages][kStep];
-        Mbarrier x_full, w_full[kStages], w_empty[kStages];
-        __device__ void init() {
-            x_full.init();
-            for (int i = 0; i < kStages; ++i) w_full[i].init(), w_empty[i].init(kConsumers);
-        }
-    };
-    // Keys, or rows, of a step: registers have to hold scores and slopes of them.
-    static constexpr int kKeys = kCols > 64 ? 64 : 128, kRows = 64;
-    using OfQ = Shared<kKeys, 2>;
-    using OfKv = Shared<kRows, 3>;
-};
-
-struct BackwardMaps {
-    CUtensorMap q, g, k, v;  // in boxes of a block, or of a step
-    CUtensorMap to[2];       // dq, or dk and dv
-};
-
-#if HAS_WGMMA
-
-// A tile of two tensors: rows from `row` on.
-template <int rows, int kCols>
-__device__ void load_both(char* to, const CUtensorMap& one, const CUtensorMap& other, int row,
-                          int64_t head, int64_t batch, Mbarrier& full) {
-    for (int box = 0; box < kCols / 64; ++box) {
-        char* const place = to + box * box_bytes(rows);
-        tma_load(place, one, box * 64, row, int(head), int(batch), full);
-        tma_load(
-            place + tile_bytes(rows, kCols), other, box * 64, row, int(head), int(batch), full);
-    }
-}
-
-#endif
-
-template <class T, int kCols, class Call>
-__global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
-    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole, Order order,
-    const RowInfo* infos, T* dq) {
-#if HAS_WGMMA
-    using S = WgmmaBackward<kCols>;
-    constexpr int kKeys = S::kKeys, kStages = 2;
-    extern __shared__ char memory[];
-    auto& shared = tile_aligned<typename S::OfQ>(memory);
-    const int group = threadIdx.x / kWarpgroup;
-    int64_t tile, slice;
-    order.find_last_first(tile, slice);
-    const auto& a = whole.of_rows(tile, S::kBlock);
-    Place place = a.place(slice);
-    place.row = tile * S::kBlock;
-    if (Call::kPacked && place.row >= a.rows) return;
-    const int begin = int(a.first_key(place.row)) / kKeys * kKeys;
-    const int end = int(a.end_key(smaller<int64_t>(place.row + S::kBlock, a.rows) - 1));
-    if (threadIdx.x == 0) shared.init();
-    __syncthreads();
-
-    if (group == S::kConsumers) {
-        give_registers<S::kLeft>();
-        if (threadIdx.x % kWarpgroup != 0) return;
-        shared.x_full.arrive_expect_tx(2 * S::kOfBlock);
-        load_both<S::kBlock, kCols>(shared.x[0], maps.q, maps.g, a.row_coordinate(place.row),
-                                    place.head, place.batch, shared.x_full);
-        Ring<kStages> ring;
-        for (int key = begin; key < end; key += kKeys, ring.next()) {
-            const int i = ring.stage;
-            shared.w_empty[i].wait(ring.phase ^ 1);
-            shared.w_full[i].arrive_expect_tx(2 * S::OfQ::kOfStep);
-            load_both<kKeys, kCols>(
-                shared.w[i][0], maps.k, maps.v, a.key_coordinate(key), place.head / a.group(),
-                place.batch % a.kv_batches, shared.w_full[i]);
-        }
-        return;
-    }
-
-    take_registers<S::kRegisters>();
-    const bool is_first = threadIdx.x % kWarpgroup == 0;
-    const int top = int(place.row) + group * 64;
-    const int last = int(a.end_key(top)), first = int(a.first_key(top + 63));  // all see these
-    char *const q_tile = shared.x[0] + group * box_bytes(64), *const g_tile = q_tile + S::kOfBlock;
-    const float scale = float(a.scale) * kLog2OfE;
-    RowInfo info[2];
-    for (int half = 0; half < 2; ++half) {
-        const int row = top + row_of_sum(2 * half);
-        info[half] = {INFINITY, 0};
-        if (row < a.rows) info[half] = infos[info_at(a, {place.batch, place.head, row})];
-    }
-    float sums[kCols / 2] = {}, scores[kKeys / 2], slopes[kKeys / 2];
-    uint32_t ds[kKeys / 4];
-    shared.x_full.wait(0);
-    Ring<kStages> ring, before;
-    for (int key = begin; key < end; key += kKeys, ring.next()) {
-        char *const k_tile = shared.w[ring.stage][0], *const v_tile = shared.w[ring.stage][1];
-        shared.w_full[ring.stage].wait(ring.phase);
-        if constexpr (Call::kPacked) clear_tail<kKeys, kCols, S::kConsumers>(k_tile, a.keys - key);
-        wgmma_fence();
-        start_rows<T, kCols, S::kBlock>(scores, q_tile, k_tile);
-        start_rows<T, kCols, S::kBlock>(slopes, g_tile, v_tile);
-        wgmma_wait<1>();  // the scores are there, and dq of the tile before
-        if (key > begin) {
-            if (is_first) shared.w_empty[before.stage].arrive();
             before.next();
         }
+
+        float share[2];
 #pragma unroll
-        for (int i = 0; i < kKeys / 2; ++i)
-            scores[i] = exp2_of(fmaf(scores[i], scale, -info[i / 2 % 2].shift));
-        wgmma_wait<0>();
-#pragma unroll
-        for (int i = 0; i < kKeys / 2; ++i)
-            slopes[i] = scores[i] * (slopes[i] - info[i / 2 % 2].delta);
-        if (key + kKeys > last || key < first) {
-            const Limits limits(a, top + row_of_sum(0), key);
-            clear(slopes, limits.begin, limits.end);
-        }
-        as_factor<T>(ds, slopes);
-        wgmma_fence();
-        start_columns<T, kKeys>(sums, ds, k_tile);
-    }
-    wgmma_wait<0>();
-    const float factor[2] = {float(a.scale), float(a.scale)};
-    if (Call::kPacked && top + 64 > a.rows) {
-        write_tail(dq + a.at(a.dq, {place.batch, place.head, top}), sums, factor, a.rows - top,
-                   a.dq.row, a.cols);
-        return;
-    }
-    scale_rows(sums, factor);
-    put_rows<T, S::kBlock>(q_tile, sums);
-    tma_writes_done();
-    warpgroup_barrier(group);
-    if (is_first && top < a.rows) {
-        store_rows<S::kBlock, kCols>(
-            maps.to[0], q_tile, a.cols, a.row_coordinate(top), place.head, place.batch);
-        tma_store_wait_read<0>();
-    }
-#endif
-}
-
-// The scores are k q^T here: so p and ds have the rows of dv and dk.
-template <class T, int kCols, class Call>
-__global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
-    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole, Order order,
-    const RowInfo* infos, T* dk, T* dv) {
-#if HAS_WGMMA
-    using S = WgmmaBackward<kCols>;
-    constexpr int kRows = S::kRows, kStages = 3;
-    extern __shared__ char memory[];
-    auto& shared = tile_aligned<typename S::OfKv>(memory);
-    const int group = threadIdx.x / kWarpgroup;
-    int64_t tile, slice;
-    order.find(tile, slice);
-    const auto& a = whole.of_keys(tile, S::kBlock);
-    const int key = int(tile) * S::kBlock;
-    if (Call::kPacked && key >= a.keys) return;
-
-    // The tiles of rows that see one of these keys: of each sharer those from `low` to `high`.
-    const int64_t shift = a.keys - a.rows;
-    const int64_t first_row = key - shift - a.right;
-    const int64_t last_row = smaller<int64_t>(key + S::kBlock, a.keys) - 1 - shift + a.left;
-    const int low = first_row > 0 ? int(smaller(first_row, a.rows)) / kRows : 0;
-    const int64_t end = smaller(last_row + 1, a.rows);
-    const int high = end > 0 ? int(ceil_div<int64_t>(end, kRows)) : 0;
-    const int of_sharer = high > low ? high - low : 0, count = of_sharer * int(a.sharing());
-    if (threadIdx.x == 0) shared.init();
-    __syncthreads();
-
-    if (group == S::kConsumers) {
-        give_registers<S::kLeft>();
-        if (threadIdx.x % kWarpgroup != 0) return;
-        shared.x_full.arrive_expect_tx(2 * S::kOfBlock);
-        load_both<S::kBlock, kCols>(shared.x[0], maps.k, maps.v, a.key_coordinate(key),
-                                    slice % a.kv_heads, slice / a.kv_heads, shared.x_full);
-        Ring<kStages> ring;
-        for (int sharer = 0; sharer < int(a.sharing()); ++sharer) {
-            Place place = a.sharer(slice, sharer, 0);
-            for (int n = low; n < high; ++n, ring.next()) {
-                const int i = ring.stage;
-                place.row = n * kRows;
-                shared.w_empty[i].wait(ring.phase ^ 1);
-                shared.w_full[i].arrive_expect_tx(2 * S::OfKv::kOfStep + sizeof(shared.infos[i]));
-                load_both<kRows, kCols>(shared.w[i][0], maps.q, maps.g, a.row_coordinate(place.row),
-                                        place.head, place.batch, shared.w_full[i]);
-                bulk_load(shared.infos[i], infos + info_at(a, place), sizeof(shared.infos[i]),
-                          shared.w_full[i]);
+        for (int half = 0; half < 2; ++half)
+            share[half] =
+                finish(a, soft, half, {place.batch, place.head, top + row_of_sum(2 * half)}, stats);
+        if (Call::kPacked && top + 64 > a.rows) {
+            write_tail(y + a.at(a.y, {place.batch, place.head, top}), sums, share, a.rows - top,
+                       a.y.row, a.cols);
+        } else {
+            scale_rows(sums, share);
+            put_rows<T, S::kRows>(q_tile, sums);
+            tma_writes_done();
+            warpgroup_barrier(group);
+            if (is_first && top < a.rows) {
+                store_rows<S::kRows, kCols>(
+                    maps.y, q_tile, a.cols, a.row_coordinate(top), place.head, place.batch);
+                tma_store_wait_read<0>();
             }
         }
-        return;
-    }
-
-    take_registers<S::kRegisters>();
-    const bool is_first = threadIdx.x % kWarpgroup == 0;
-    const int top = key + group * 64;
-    char *const k_tile = shared.x[0] + group * box_bytes(64), *const v_tile = k_tile + S::kOfBlock;
-    const float scale = float(a.scale) * kLog2OfE;
-    float of_k[kCols / 2] = {}, of_v[kCols / 2] = {}, scores[kRows / 2], slopes[kRows / 2];
-    uint32_t p[kRows / 4], ds[kRows / 4];
-    shared.x_full.wait(0);
-    Ring<kStages> ring;
-    int row = low * kRows;
-    for (int n = 0; n < count; ++n, ring.next()) {
-        char *const q_tile = shared.w[ring.stage][0], *const g_tile = shared.w[ring.stage][1];
-        const RowInfo* const its = shared.infos[ring.stage];
-        shared.w_full[ring.stage].wait(ring.phase);
-        if constexpr (Call::kPacked) {
-            clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
-            clear_tail<kRows, kCols, S::kConsumers>(g_tile, a.rows - row);
-        }
-        wgmma_fence();
-        start_rows<T, kCols, S::kBlock>(scores, k_tile, q_tile);
-        start_rows<T, kCols, S::kBlock>(slopes, v_tile, g_tile);
-        wgmma_wait<1>();  // the scores are there
-        // All rows see all keys, or some do not: which ones, in rows counted from the first.
-        const bool some = top < a.first_key(row + kRows - 1) || top + 64 > a.end_key(row);
-        int its_begin[2], its_end[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int64_t from = top + row_of_sum(2 * half) - shift;
-            its_begin[half] = int(from - a.right - row);
-            its_end[half] = int(from + a.left + 1 - row);
-        }
-#pragma unroll
-        for (int i = 0; i < kRows / 2; ++i)
-            scores[i] = exp2_of(fmaf(scores[i], scale, -its[column_of(i)].shift));
-        wgmma_wait<0>();  // the slopes are there
-        if (some) clear(scores, its_begin, its_end);
-#pragma unroll
-        for (int i = 0; i < kRows / 2; ++i)
-            slopes[i] = scores[i] * (slopes[i] - its[column_of(i)].delta);
-        if (some) clear(slopes, its_begin, its_end);
-        as_factor<T>(p, scores);
-        as_factor<T>(ds, slopes);
-        wgmma_fence();
-        start_columns<T, kRows>(of_v, p, g_tile);
-        start_columns<T, kRows>(of_k, ds, q_tile);
-        wgmma_wait<0>();
-        if (is_first) shared.w_empty[ring.stage].arrive();
-        row += kRows;
-        if (row == high * kRows) row = low * kRows;
-    }
-    const float factor[2] = {float(a.scale), float(a.scale)};
-    if (Call::kPacked && top + 64 > a.keys) {
-        const float one[2] = {1, 1};
-        write_tail(dk + a.kv_at(a.dk, slice, top), of_k, factor, a.keys - top, a.dk.row, a.cols);
-        write_tail(dv + a.kv_at(a.dv, slice, top), of_v, one, a.keys - top, a.dv.row, a.cols);
-        return;
-    }
-    scale_rows(of_k, factor);
-    put_rows<T, S::kBlock>(k_tile, of_k);
-    put_rows<T, S::kBlock>(v_tile, of_v);
-    tma_writes_done();
-    warpgroup_barrier(group);
-    if (is_first && top < a.keys) {
-        const int64_t head = slice % a.kv_heads, batch = slice / a.kv_heads;
-        store_rows<S::kBlock, kCols>(
-            maps.to[0], k_tile, a.cols, a.key_coordinate(top), head, batch);
-        store_rows<S::kBlock, kCols>(
-            maps.to[1], v_tile, a.cols, a.key_coordinate(top), head, batch);
-        tma_store_wait_read<0>();
-    }
+        if (is_first) shared.q_empty[q_ring.stage].arrive();
+        q_ring.next();
+    };
+    for_each_tile_of_rows<S::kRows, kKeys>(whole, order, multiply);
 #endif
 }
 
 // ---- on the host
 
-// A map of q, k, v or what has their shape. Warpgroups write boxes of 64 rows.
+// A map of q, k, v or what has their shape.
 template <class T>
 bool map_rows(CUtensorMap& map, const T* at, int64_t batches, int64_t heads, int64_t rows,
               int64_t cols, const Strides& s, int box_rows = 64) {
     return make_tensor_map(map, at, batches, heads, rows, cols, s.batch, s.head, s.row, box_rows);
 }
 
-// The order of the blocks of so many slices, in so many tiles each. Of what they share a slice has
-// `shared` rows twice, and `group` slices have the same. Half of the L2 cache is for that.
-inline Order order_of(const Attention& a, int64_t slices, int64_t tiles, int64_t shared,
-                      int64_t group) {
+// Whether a block has several tiles, one after the other, so that the next one's begin does not
+// have to wait for the end of this one. Each has a block of its own where nobody can tell
+// beforehand which blocks have as much to do: of packed sequences, and, as measured, of long causal
+// ones above 64 columns; and where shared memory has no room for two.
+template <int kCols, class Call>
+bool has_several_tiles(const Call& a) {
+    if (Call::kPacked || kCols > 128) return false;
+    return kCols <= 64 || a.right >= a.keys || a.keys <= 1024;
+}
+
+// The order of so many slices, in so many tiles each, of `size` rows or keys. Of what their blocks
+// share a slice has `shared` rows twice, and `group` slices have the same. Half of the L2 cache is
+// for that.
+template <int kCols, class Call>
+Order order_of(const Call& a, int64_t slices, int64_t tiles, int size, int64_t shared,
+               int64_t group) {
     constexpr int64_t room = 24 << 20;
-    const int64_t at_once = (room / (4 * shared * a.cols + 1) + 1) * group;
-    return {tiles, slices, smaller(slices, at_once)};
+    const int64_t at_once = (room / (4 * shared * a.cols + 1) + 1) * group, count = slices * tiles;
+    const int64_t blocks = has_several_tiles<kCols>(a) ? multiprocessors() : count;
+    const bool pairs = size <= Order::kMostPaired && a.right < a.keys && count > 2 * blocks;
+    return {
+        int(tiles), int(slices), int(smaller(slices, at_once)), int(smaller(count, blocks)), pairs};
 }
 
 // False: not for this GPU, or not for TMA.
@@ -616,63 +400,8 @@ bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* 
         !map_rows(maps.y, y, a.batches, a.heads, a.all_rows(), a.cols, a.y))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
-    const Order order = order_of(a, a.slices(), a.row_tiles(S::kRows), a.keys, a.group());
-    kernel<<<order.tiles * order.slices, S::kThreads, S::kBytes, stream>>>(
-        maps, a, order, y, stats);
-    return true;
-}
-
-template <class T, int kCols, class Call>
-bool can_backward_wgmma() {
-    using S = WgmmaBackward<kCols>;
-    constexpr int bytes = sizeof(typename S::OfQ) > sizeof(typename S::OfKv)
-                              ? sizeof(typename S::OfQ)
-                              : sizeof(typename S::OfKv);
-    return has_wgmma(backward_q_wgmma<T, kCols, Call>, S::kThreads) &&
-           has_wgmma(backward_kv_wgmma<T, kCols, Call>, S::kThreads) &&
-           bytes + kTileAlign <= shared_bytes();
-}
-
-// Not only if it can, but also if TMA takes the tensors.
-template <class T, int kCols, class Call>
-bool map_backward(BackwardMaps& of_q, BackwardMaps& of_kv, const Call& a, const T* g, const T* q,
-                  const T* k, const T* v, T* dq, T* dk, T* dv) {
-    using S = WgmmaBackward<kCols>;
-    const auto map = [&](BackwardMaps& maps, int rows, int keys) {
-        return map_rows(maps.q, q, a.batches, a.heads, a.all_rows(), a.cols, a.q, rows) &&
-               map_rows(maps.g, g, a.batches, a.heads, a.all_rows(), a.cols, a.g, rows) &&
-               map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.k, keys) &&
-               map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.v, keys);
-    };
-    const auto map_gradient = [&](CUtensorMap& map, const T* of_k_or_v, const Strides& strides) {
-        return map_rows(map, of_k_or_v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, strides);
-    };
-    return a.slices() * a.all_rows() > 0 && a.kv_slices() * a.all_keys() > 0 &&
-           map(of_q, S::kBlock, S::kKeys) && map(of_kv, S::kRows, S::kBlock) &&
-           map_rows(of_q.to[0], dq, a.batches, a.heads, a.all_rows(), a.cols, a.dq) &&
-           map_gradient(of_kv.to[0], dk, a.dk) && map_gradient(of_kv.to[1], dv, a.dv);
-}
-
-// False: TMA does not take the tensors.
-template <class T, int kCols, class Call>
-bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, const T* v,
-                           const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
-                           cudaStream_t stream) {
-    using S = WgmmaBackward<kCols>;
-    BackwardMaps of_q, of_kv;
-    if (!map_backward<T, kCols>(of_q, of_kv, a, g, q, k, v, dq, dk, dv)) return false;
-    RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
-    launch_row_infos(a, g, y, stats, infos, stream);
-    const auto start =
-        [&](auto kernel, int bytes, const BackwardMaps& maps, const Order& order, auto... to) {
-            bytes += kTileAlign;
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-            kernel<<<order.tiles * order.slices, S::kThreads, bytes, stream>>>(
-                maps, a, order, infos, to...);
-        };
-    start(backward_kv_wgmma<T, kCols, Call>, sizeof(typename S::OfKv), of_kv,
-          order_of(a, a.kv_slices(), a.key_tiles(S::kBlock), a.rows * a.sharing(), 1), dk, dv);
-    start(backward_q_wgmma<T, kCols, Call>, sizeof(typename S::OfQ), of_q,
-          order_of(a, a.slices(), a.row_tiles(S::kBlock), a.keys, a.group()), dq);
+    const Order order =
+        order_of<kCols>(a, a.slices(), a.row_tiles(S::kRows), S::kRows, a.keys, a.group());
+    kernel<<<order.blocks, S::kThreads, S::kBytes, stream>>>(maps, a, order, y, stats);
     return true;
 }

@@ -263,6 +263,21 @@ def test_the_same_bits_beside_other_batches(version: str):
         assert torch.equal(got[name][1:], want[name]), name
 
 
+@pytest.mark.parametrize("cols", [64, pytest.param(128, marks=pytest.mark.slow)])
+@each_with_tensor_cores
+def test_the_same_bits_whatever_a_block_has_besides(version: str, cols: int):
+    """With few batches each tile has a block; with many a block has one tile after the other."""
+    one = drawn((1, 1, 250, cols), (1, 1, 250, cols), torch.bfloat16)
+    most = 4  # the simulator has as many multiprocessors as there are cores
+    if DEVICE == "cuda":
+        most = torch.cuda.get_device_properties(0).multi_processor_count
+    many = {name: t.repeat(most, 1, 1, 1) for name, t in one.items()}
+    want = outcome(lambda **given: attention(**given, causal=True, version=version), one)
+    got = outcome(lambda **given: attention(**given, causal=True, version=version), many)
+    for name in want:
+        assert torch.equal(got[name], want[name].expand_as(got[name])), name
+
+
 # ---- errors
 
 

@@ -1,0 +1,438 @@
+// The backward pass of attention by wgmma: dq for tiles of rows, and dk and dv for tiles of keys,
+// in two kernels, so that nobody adds to what another one writes. Both compute scores and slopes,
+// s = q k^T and g v^T: seven products, where one kernel needs five, but has to add up dq over all
+// blocks. That takes atomics, in another order on every run, or blocks that wait for each other.
+//
+// While a warpgroup takes powers of a step's scores, tensor cores multiply its slopes; and while it
+// takes ds, the next step's scores, where registers have room for them: for dq above 64 columns,
+// whose steps have half as many keys, and for dk and dv up to 64. Above, they multiply dv
+// meanwhile. dq of a step always goes on into the next one.
+//
+// ptxas has to see that nobody touches the registers of a product that goes on. It follows that
+// through a loop only if what it reads there was begun in the same round: else it lets each product
+// end before the next one begins, and says "serialized".
+#pragma once
+
+#include "attention_wgmma.cuh"
+
+template <int kCols>
+struct WgmmaBackward {
+    static constexpr int kConsumers = 2, kThreads = kWarpgroup * (kConsumers + 1);
+    static constexpr int kRegisters = 240, kLeft = 24;
+    static constexpr int kBlock = 64 * kConsumers;  // rows, or keys, of a block's tile
+    // Keys of a step of dq, and rows of one of dk and dv: registers have to hold its scores.
+    static constexpr int kKeys = kCols > 64 ? 64 : 128, kRows = 64;
+    // Whether they have room for those of the next step, too.
+    static constexpr bool kAheadOfQ = kCols > 64, kAheadOfKv = kCols <= 64;
+    static constexpr int kTiles = 2, kStages = 3;
+    static constexpr int kOfBlock = tile_bytes(kBlock, kCols);
+    template <int kStep>
+    struct Shared {
+        static constexpr int kOfStep = tile_bytes(kStep, kCols);
+        char x[kTiles][2][kOfBlock];  // q and g, or k and v; in the end their gradients
+        char w[kStages][2][kOfStep];  // the other two
+        RowInfo infos[kStages][kStep];
+        Mbarrier x_full[kTiles], x_empty[kTiles], w_full[kStages], w_empty[kStages];
+        __device__ void init() {
+            for (int i = 0; i < kTiles; ++i) x_full[i].init(), x_empty[i].init(kConsumers);
+            for (int i = 0; i < kStages; ++i) w_full[i].init(), w_empty[i].init(kConsumers);
+        }
+    };
+    using OfQ = Shared<kKeys>;
+    using OfKv = Shared<kRows>;
+};
+
+struct BackwardMaps {
+    CUtensorMap q, g, k, v;  // in boxes of a block, or of a step
+    CUtensorMap to[2];       // dq, or dk and dv
+};
+
+#if HAS_WGMMA
+
+// A tile of two tensors: rows from `row` on.
+template <int rows, int kCols>
+__device__ void load_both(char* to, const CUtensorMap& one, const CUtensorMap& other, int row,
+                          int64_t head, int64_t batch, Mbarrier& full) {
+    for (int box = 0; box < kCols / 64; ++box) {
+        char* const place = to + box * box_bytes(rows);
+        tma_load(place, one, box * 64, row, int(head), int(batch), full);
+        tma_load(
+            place + tile_bytes(rows, kCols), other, box * 64, row, int(head), int(batch), full);
+    }
+}
+
+#endif
+
+template <class T, int kCols, class Call>
+__global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
+    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole, Order order,
+    const RowInfo* infos, T* dq) {
+#if HAS_WGMMA
+    using S = WgmmaBackward<kCols>;
+    using M = typename S::OfQ;
+    constexpr int kKeys = S::kKeys;
+    extern __shared__ char memory[];
+    auto& shared = tile_aligned<M>(memory);
+    const int group = warpgroup_number();
+    if (threadIdx.x == 0) shared.init();
+    __syncthreads();
+
+    if (group == S::kConsumers) {
+        give_registers<S::kLeft>();
+        if (threadIdx.x % kWarpgroup != 0) return;
+        Ring<S::kTiles> tiles;
+        Ring<S::kStages> ring;
+        const auto fetch = [&](const auto& a, Place place, int begin, int end) {
+            const int j = tiles.stage;
+            shared.x_empty[j].wait(tiles.phase ^ 1);
+            shared.x_full[j].arrive_expect_tx(2 * S::kOfBlock);
+            load_both<S::kBlock, kCols>(shared.x[j][0], maps.q, maps.g, a.row_coordinate(place.row),
+                                        place.head, place.batch, shared.x_full[j]);
+            tiles.next();
+            for (int key = begin; key < end; key += kKeys, ring.next()) {
+                const int i = ring.stage;
+                shared.w_empty[i].wait(ring.phase ^ 1);
+                shared.w_full[i].arrive_expect_tx(2 * M::kOfStep);
+                load_both<kKeys, kCols>(
+                    shared.w[i][0], maps.k, maps.v, a.key_coordinate(key), place.head / a.group(),
+                    place.batch % a.kv_batches, shared.w_full[i]);
+            }
+        };
+        for_each_tile_of_rows<S::kBlock, kKeys>(whole, order, fetch);
+        return;
+    }
+
+    take_registers<S::kRegisters>();
+    const bool is_first = threadIdx.x % kWarpgroup == 0;
+    const float scale = float(whole.scale) * kLog2OfE;
+    Ring<S::kTiles> tiles;
+    Ring<S::kStages> ring, before;
+    const auto multiply = [&](const auto& a, Place place, int begin, int end) {
+        const int top = int(place.row) + group * 64;
+        const int last = int(a.end_key(top)), first = int(a.first_key(top + 63));  // all see these
+        char* const q_tile = shared.x[tiles.stage][0] + group * box_bytes(64);
+        char* const g_tile = q_tile + S::kOfBlock;
+        RowInfo info[2];
+        for (int half = 0; half < 2; ++half) {
+            const int row = top + row_of_sum(2 * half);
+            info[half] = {INFINITY, 0};
+            if (row < a.rows) info[half] = infos[info_at(a, {place.batch, place.head, row})];
+        }
+        float sums[kCols / 2] = {}, scores[kKeys / 2], slopes[kKeys / 2];
+        float others[kKeys / 2];  // powers, while scores of the next step come
+        float (&p)[kKeys / 2] = S::kAheadOfQ ? others : scores;
+        uint32_t ds[kKeys / 4];
+        const auto start_scores = [&](int key) {
+            char* const k_tile = shared.w[ring.stage][0];
+            shared.w_full[ring.stage].wait(ring.phase);
+            if constexpr (Call::kPacked)
+                clear_tail<kKeys, kCols, S::kConsumers>(k_tile, a.keys - key);
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock>(scores, q_tile, k_tile);
+        };
+        // With kAheadOfQ the scores of this step are there, and in the end those of the next one.
+        const auto step = [&](int key, auto is_last) {
+            char* const k_tile = shared.w[ring.stage][0];
+            if constexpr (!S::kAheadOfQ) start_scores(key);
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock>(slopes, g_tile, k_tile + M::kOfStep);
+            if constexpr (!S::kAheadOfQ) wgmma_wait<1>();  // the scores are there
+#pragma unroll
+            for (int i = 0; i < kKeys / 2; ++i)
+                p[i] = exp2_of(fmaf(scores[i], scale, -info[i / 2 % 2].shift));
+            ring.next();
+            if constexpr (S::kAheadOfQ && !is_last.value) {
+                start_scores(key + kKeys);
+                wgmma_wait<1>();  // the slopes are there, and dq of the step before
+            } else {
+                wgmma_wait<0>();
+            }
+            if (key > begin) {
+                if (is_first) shared.w_empty[before.stage].arrive();
+                before.next();
+            }
+#pragma unroll
+            for (int i = 0; i < kKeys / 2; ++i)
+                slopes[i] = p[i] * (slopes[i] - info[i / 2 % 2].delta);
+            if (key + kKeys > last || key < first) {
+                const Limits limits(a, top + row_of_sum(0), key);
+                clear(slopes, limits.begin, limits.end);
+            }
+            as_factor<T>(ds, slopes);
+            wgmma_fence();
+            start_columns<T, kKeys>(sums, ds, k_tile);
+            if constexpr (S::kAheadOfQ && !is_last.value) wgmma_wait<1>();  // the next scores
+        };
+        shared.x_full[tiles.stage].wait(tiles.phase);
+        if (begin < end) {
+            if constexpr (S::kAheadOfQ) {
+                start_scores(begin);
+                wgmma_wait<0>();
+            }
+            int key = begin;
+            for (; key + (S::kAheadOfQ ? kKeys : 0) < end; key += kKeys)
+                step(key, std::false_type());
+            if constexpr (S::kAheadOfQ) step(key, std::true_type());
+            wgmma_wait<0>();
+            if (is_first) shared.w_empty[before.stage].arrive();
+            before.next();
+        }
+        const float factor[2] = {float(a.scale), float(a.scale)};
+        if (Call::kPacked && top + 64 > a.rows) {
+            write_tail(dq + a.at(a.dq, {place.batch, place.head, top}), sums, factor, a.rows - top,
+                       a.dq.row, a.cols);
+        } else {
+            scale_rows(sums, factor);
+            put_rows<T, S::kBlock>(q_tile, sums);
+            tma_writes_done();
+            warpgroup_barrier(group);
+            if (is_first && top < a.rows) {
+                store_rows<S::kBlock, kCols>(
+                    maps.to[0], q_tile, a.cols, a.row_coordinate(top), place.head, place.batch);
+                tma_store_wait_read<0>();
+            }
+        }
+        if (is_first) shared.x_empty[tiles.stage].arrive();
+        tiles.next();
+    };
+    for_each_tile_of_rows<S::kBlock, kKeys>(whole, order, multiply);
+#endif
+}
+
+#if HAS_WGMMA
+
+// Calls f(attention, slice, key, low, high) for one tile of keys after the other that a block has:
+// from `key` on. The steps of rows that see one of them are, of each sharer, those from `low` on
+// and before `high`.
+template <int kKeys, int kRows, class Call, class F>
+__device__ void for_each_tile_of_keys(const Call& whole, const Order& order, F f) {
+    order.for_each<true>([&](int64_t number, int64_t slice) {
+        int64_t tile = order.tiles - 1 - number;
+        const auto& a = whole.of_keys(tile, kKeys);
+        const int key = int(tile) * kKeys;
+        if (Call::kPacked && key >= a.keys) return;
+        const int64_t shift = a.keys - a.rows;
+        const int64_t first_row = key - shift - a.right;
+        const int64_t last_row = smaller<int64_t>(key + kKeys, a.keys) - 1 - shift + a.left;
+        const int low = first_row > 0 ? int(smaller(first_row, a.rows)) / kRows : 0;
+        const int64_t end = smaller(last_row + 1, a.rows);
+        const int high = end > 0 ? int(ceil_div<int64_t>(end, kRows)) : 0;
+        f(a, slice, key, low, high > low ? high : low);
+    });
+}
+
+#endif
+
+// The scores are k q^T here: so p and ds have the rows of dv and dk.
+template <class T, int kCols, class Call>
+__global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
+    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole, Order order,
+    const RowInfo* infos, T* dk, T* dv) {
+#if HAS_WGMMA
+    using S = WgmmaBackward<kCols>;
+    using M = typename S::OfKv;
+    constexpr int kRows = S::kRows;
+    extern __shared__ char memory[];
+    auto& shared = tile_aligned<M>(memory);
+    const int group = warpgroup_number();
+    if (threadIdx.x == 0) shared.init();
+    __syncthreads();
+
+    if (group == S::kConsumers) {
+        give_registers<S::kLeft>();
+        if (threadIdx.x % kWarpgroup != 0) return;
+        Ring<S::kTiles> tiles;
+        Ring<S::kStages> ring;
+        const auto fetch = [&](const auto& a, int64_t slice, int key, int low, int high) {
+            const int j = tiles.stage;
+            shared.x_empty[j].wait(tiles.phase ^ 1);
+            shared.x_full[j].arrive_expect_tx(2 * S::kOfBlock);
+            load_both<S::kBlock, kCols>(shared.x[j][0], maps.k, maps.v, a.key_coordinate(key),
+                                        slice % a.kv_heads, slice / a.kv_heads, shared.x_full[j]);
+            tiles.next();
+            for (int sharer = 0; sharer < int(a.sharing()); ++sharer) {
+                Place place = a.sharer(slice, sharer, 0);
+                for (int n = low; n < high; ++n, ring.next()) {
+                    const int i = ring.stage;
+                    place.row = n * kRows;
+                    shared.w_empty[i].wait(ring.phase ^ 1);
+                    tma_writes_done();  // the threads' reads of infos come first
+                    shared.w_full[i].arrive_expect_tx(2 * M::kOfStep + sizeof(shared.infos[i]));
+                    load_both<kRows, kCols>(
+                        shared.w[i][0], maps.q, maps.g, a.row_coordinate(place.row), place.head,
+                        place.batch, shared.w_full[i]);
+                    bulk_load(shared.infos[i], infos + info_at(a, place), sizeof(shared.infos[i]),
+                              shared.w_full[i]);
+                }
+            }
+        };
+        for_each_tile_of_keys<S::kBlock, kRows>(whole, order, fetch);
+        return;
+    }
+
+    take_registers<S::kRegisters>();
+    const bool is_first = threadIdx.x % kWarpgroup == 0;
+    const float scale = float(whole.scale) * kLog2OfE;
+    Ring<S::kTiles> tiles;
+    Ring<S::kStages> ring;
+    const auto multiply = [&](const auto& a, int64_t slice, int key, int low, int high) {
+        const int64_t shift = a.keys - a.rows;
+        const int count = (high - low) * int(a.sharing());
+        const int top = key + group * 64;
+        char* const k_tile = shared.x[tiles.stage][0] + group * box_bytes(64);
+        char* const v_tile = k_tile + S::kOfBlock;
+        float of_k[kCols / 2] = {}, of_v[kCols / 2] = {};
+        float scores[kRows / 2], powers[kRows / 2], slopes[kRows / 2];
+        uint32_t p[kRows / 4], ds[kRows / 4];
+        int row = low * kRows;
+        const auto start_scores = [&] {
+            char* const q_tile = shared.w[ring.stage][0];
+            shared.w_full[ring.stage].wait(ring.phase);
+            if constexpr (Call::kPacked) {
+                clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
+                clear_tail<kRows, kCols, S::kConsumers>(shared.w[ring.stage][1], a.rows - row);
+            }
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock>(scores, k_tile, q_tile);
+        };
+        const auto next = [&] {
+            ring.next();
+            row += kRows;
+            if (row == high * kRows) row = low * kRows;
+        };
+        // With kAheadOfKv the scores of this step are there, and in the end those of the next one.
+        const auto step = [&](auto is_last) {
+            char *const q_tile = shared.w[ring.stage][0], *const g_tile = q_tile + M::kOfStep;
+            const RowInfo* const its = shared.infos[ring.stage];
+            Mbarrier& empty = shared.w_empty[ring.stage];
+            // All rows see all keys, or some do not: which ones, in rows counted from the first.
+            const bool some = top < a.first_key(row + kRows - 1) || top + 64 > a.end_key(row);
+            const auto clear_some = [&, row = row](auto& x) {
+                if (!some) return;
+                int its_begin[2], its_end[2];
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int64_t from = top + row_of_sum(2 * half) - shift;
+                    its_begin[half] = int(from - a.right - row);
+                    its_end[half] = int(from + a.left + 1 - row);
+                }
+                clear(x, its_begin, its_end);
+            };
+            if constexpr (!S::kAheadOfKv) start_scores();
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock>(slopes, v_tile, g_tile);
+            if constexpr (!S::kAheadOfKv) wgmma_wait<1>();  // the scores are there
+#pragma unroll
+            for (int i = 0; i < kRows / 2; ++i)
+                powers[i] = exp2_of(fmaf(scores[i], scale, -its[column_of(i)].shift));
+            clear_some(powers);
+            as_factor<T>(p, powers);
+            next();
+            if constexpr (S::kAheadOfKv && !is_last.value) {
+                start_scores();
+                wgmma_wait<1>();  // the slopes are there
+            } else {
+                wgmma_wait<0>();
+            }
+            wgmma_fence();
+            start_columns<T, kRows>(of_v, p, g_tile);
+#pragma unroll
+            for (int i = 0; i < kRows / 2; ++i)
+                slopes[i] = powers[i] * (slopes[i] - its[column_of(i)].delta);
+            clear_some(slopes);
+            as_factor<T>(ds, slopes);
+            wgmma_fence();
+            start_columns<T, kRows>(of_k, ds, q_tile);
+            wgmma_wait<0>();
+            if (is_first) empty.arrive();
+        };
+        shared.x_full[tiles.stage].wait(tiles.phase);
+        if (S::kAheadOfKv && count > 0) {
+            start_scores();
+            wgmma_wait<0>();
+        }
+        for (int n = S::kAheadOfKv; n < count; ++n) step(std::false_type());
+        if (S::kAheadOfKv && count > 0) step(std::true_type());
+        const float factor[2] = {float(a.scale), float(a.scale)};
+        if (Call::kPacked && top + 64 > a.keys) {
+            const float one[2] = {1, 1};
+            write_tail(
+                dk + a.kv_at(a.dk, slice, top), of_k, factor, a.keys - top, a.dk.row, a.cols);
+            write_tail(dv + a.kv_at(a.dv, slice, top), of_v, one, a.keys - top, a.dv.row, a.cols);
+        } else {
+            scale_rows(of_k, factor);
+            put_rows<T, S::kBlock>(k_tile, of_k);
+            put_rows<T, S::kBlock>(v_tile, of_v);
+            tma_writes_done();
+            warpgroup_barrier(group);
+            if (is_first && top < a.keys) {
+                const int64_t head = slice % a.kv_heads, batch = slice / a.kv_heads;
+                store_rows<S::kBlock, kCols>(
+                    maps.to[0], k_tile, a.cols, a.key_coordinate(top), head, batch);
+                store_rows<S::kBlock, kCols>(
+                    maps.to[1], v_tile, a.cols, a.key_coordinate(top), head, batch);
+                tma_store_wait_read<0>();
+            }
+        }
+        if (is_first) shared.x_empty[tiles.stage].arrive();
+        tiles.next();
+    };
+    for_each_tile_of_keys<S::kBlock, kRows>(whole, order, multiply);
+#endif
+}
+
+// ---- on the host
+
+template <class T, int kCols, class Call>
+bool can_backward_wgmma() {
+    using S = WgmmaBackward<kCols>;
+    constexpr size_t of_q = sizeof(typename S::OfQ), of_kv = sizeof(typename S::OfKv);
+    return has_wgmma(backward_q_wgmma<T, kCols, Call>, S::kThreads) &&
+           has_wgmma(backward_kv_wgmma<T, kCols, Call>, S::kThreads) &&
+           (of_q > of_kv ? of_q : of_kv) + kTileAlign <= size_t(shared_bytes());
+}
+
+// Not only if it can, but also if TMA takes the tensors.
+template <class T, int kCols, class Call>
+bool map_backward(BackwardMaps& of_q, BackwardMaps& of_kv, const Call& a, const T* g, const T* q,
+                  const T* k, const T* v, T* dq, T* dk, T* dv) {
+    using S = WgmmaBackward<kCols>;
+    const auto map = [&](BackwardMaps& maps, int rows, int keys) {
+        return map_rows(maps.q, q, a.batches, a.heads, a.all_rows(), a.cols, a.q, rows) &&
+               map_rows(maps.g, g, a.batches, a.heads, a.all_rows(), a.cols, a.g, rows) &&
+               map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.k, keys) &&
+               map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.v, keys);
+    };
+    const auto map_gradient = [&](CUtensorMap& map, const T* of_k_or_v, const Strides& strides) {
+        return map_rows(map, of_k_or_v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, strides);
+    };
+    return a.slices() * a.all_rows() > 0 && a.kv_slices() * a.all_keys() > 0 &&
+           map(of_q, S::kBlock, S::kKeys) && map(of_kv, S::kRows, S::kBlock) &&
+           map_rows(of_q.to[0], dq, a.batches, a.heads, a.all_rows(), a.cols, a.dq) &&
+           map_gradient(of_kv.to[0], dk, a.dk) && map_gradient(of_kv.to[1], dv, a.dv);
+}
+
+// False: TMA does not take the tensors.
+template <class T, int kCols, class Call>
+bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, const T* v,
+                           const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
+                           cudaStream_t stream) {
+    using S = WgmmaBackward<kCols>;
+    BackwardMaps of_q, of_kv;
+    if (!map_backward<T, kCols>(of_q, of_kv, a, g, q, k, v, dq, dk, dv)) return false;
+    RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
+    launch_row_infos(a, g, y, stats, infos, stream);
+    const auto start =
+        [&](auto kernel, int bytes, const BackwardMaps& maps, const Order& order, auto... to) {
+            bytes += kTileAlign;
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+            kernel<<<order.blocks, S::kThreads, bytes, stream>>>(maps, a, order, infos, to...);
+        };
+    start(backward_kv_wgmma<T, kCols, Call>, sizeof(typename S::OfKv), of_kv,
+          order_of<kCols>(
+              a, a.kv_slices(), a.key_tiles(S::kBlock), S::kBlock, a.rows * a.sharing(), 1),
+          dk, dv);
+    start(backward_q_wgmma<T, kCols, Call>, sizeof(typename S::OfQ), of_q,
+          order_of<kCols>(a, a.slices(), a.row_tiles(S::kBlock), S::kBlock, a.keys, a.group()), dq);
+    return true;
+}
