@@ -18,6 +18,7 @@
 
 #include "matmul_few_rows.cuh"
 #include "matmul_few_rows_mma.cuh"
+#include "matmul_gradient_of_z.cuh"
 #include "matmul_mma.cuh"
 #include "matmul_wgmma.cuh"
 
@@ -167,22 +168,7 @@ __global__ void __launch_bounds__(kAcross* kAcross) matmul_registers(Product<T> 
     }
 }
 
-// ---- backward: the gradient of z, element by element, and of bias, the sums of its columns
-
-template <class T>
-__global__ void gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units, Act act) {
-    using A = Acc<T>;
-    const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= rows * units) return;
-    if (act != kSwiglu) {
-        dz[i] = T(A(g[i]) * act_gradient(act, A(z[i])));
-        return;
-    }
-    const int64_t left = i / units * 2 * units + i % units, right = left + units;
-    const A a = A(z[left]), b = A(z[right]), arrives = A(g[i]);
-    dz[left] = T(arrives * b * act_gradient(kSilu, a));
-    dz[right] = T(arrives * activated(kSilu, a));
-}
+// ---- backward: the gradient of bias, the sums of the columns of that of z
 
 // A block adds up 32 columns of its share of the rows, in an order that is always the same.
 constexpr int kSumRows = 8;
@@ -247,8 +233,11 @@ template <class T>
 cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
                                  int64_t act, cudaStream_t stream) {
     if (rows * units == 0) return cudaSuccess;
-    const int64_t blocks = ceil_div<int64_t>(rows * units, 256);
-    gradient_of_z<<<blocks, 256, 0, stream>>>(g, z, dz, rows, units, Act(act));
+    if (rows_are_aligned<T>(units, g, z, dz)) {
+        launch_gradient_of_z<kVec<T>>(g, z, dz, rows, units, Act(act), stream);
+    } else {
+        launch_gradient_of_z<1>(g, z, dz, rows, units, Act(act), stream);
+    }
     return cudaGetLastError();
 }
 

@@ -240,6 +240,23 @@ def test_second_derivative_without_act_and_with_one():
         dx.sum().backward()
 
 
+@pytest.mark.parametrize("act", ACTS[1:])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_gradient_that_begins_anywhere_gives_the_same_bits(act: str, dtype: torch.dtype):
+    """Where it stands on 16 bytes, the gradient of z is computed in vectors."""
+    x, w, bias = (torch.randn(*n, device=DEVICE).to(dtype) for n in ((9, 24), (80, 24), (80,)))
+    given = [t.requires_grad_() for t in (x, w, bias)]
+    y = matmul(*given, act=act)
+    grad = torch.randn_like(y)
+    elsewhere = torch.empty(grad.numel() + 1, device=DEVICE, dtype=dtype)[1:].view_as(grad)
+    elsewhere.copy_(grad)
+    aligned, unaligned = (
+        torch.autograd.grad(y, given, g, retain_graph=True) for g in (grad, elsewhere)
+    )
+    for one, other in zip(aligned, unaligned, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_only_the_products_that_are_asked_for():
     x, w = (torch.randn(3, 8, device=DEVICE, requires_grad=wanted) for wanted in (False, True))
     got = torch.autograd.grad(matmul(x, w).sum(), w)
