@@ -52,18 +52,20 @@ template <class T, bool kVectors>
 __global__ void quantize_given(const T* x, Float8* q, const float* scale, int64_t n) {
     const int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * kVec<T>;
     const Few<T, kVectors> few(n - i);
-    few.write(q + i, few.read(x + i), Divisor(*scale, false));
+    few.write(q + i, few.read_once(x + i), Divisor(*scale, false));
 }
 
 template <class T, bool kVectors>
-__global__ void __launch_bounds__(kMostRowThreads) quantize_rows(
+__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) quantize_rows(
     const T* x, Float8* q, float* scales, int64_t rows, int64_t cols) {
     BlockReduce reduce;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const auto values = [&](int, int64_t c, const auto& few) {
-            return few.read(x + row * cols + c);
+        const auto read = [&](const Piece<T>& piece, auto& all) {
+            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+                all[n] = few.read_once(x + row * cols + piece.start + c);
+            });
         };
-        quantize_row<T, kVectors>(values, q + row * cols, scales + row, cols, kPerRow, reduce);
+        quantize_row<T, kVectors, kPerRow>(read, q + row * cols, scales + row, cols, reduce);
     }
 }
 
@@ -85,11 +87,10 @@ __global__ void __launch_bounds__(kBlockThreads) quantize_blocks(const T* x, Flo
 #pragma unroll
     for (int n = 0; n < kEach; ++n) {
         const int64_t r = row + n * kAtOnce;
-        all[n] = few_of(r).read(x + r * of.cols + c);
+        all[n] = few_of(r).read_once(x + r * of.cols + c);
     }
     Largest largest = Largest::identity();
-    for (const auto& vector : all)
-        for (int i = 0; i < V; ++i) largest.add(float(vector[i]));
+    for (const auto& vector : all) largest.add(vector);
     largest = high == 1 ? largest.warp_reduce(kAcross<T>) : reduce(largest);
     const float scale = largest.scale();
     if (high == 1 ? threadIdx.x % kAcross<T> == 0 && row < of.rows : threadIdx.x == 0)

@@ -336,39 +336,64 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> 
 // if it is too long, reads again from the caches. y is rounded to T first, as if rms_norm and
 // quantize came one after the other. p.y and p.rstd are null.
 
-template <class T, bool kVectors>
-__global__ void __launch_bounds__(kMostRowThreads) forward_fp8(Forward<T> p, Float8* q,
-                                                               float* scales, Scaling scaling) {
+template <class T, bool kVectors, Scaling scaling>
+__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) forward_fp8(
+    Forward<T> p, Float8* q, float* scales) {
     constexpr int V = kVec<T>;
-    const int64_t piece = piece_of_row<T>();
+    using Held = Vec<T, V>[kHeld];
     BlockReduce reduce;
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
         const int64_t at = row * p.cols;
-        Vec<T, V> s[kHeld], residual[kHeld];
+        const auto read = [&](const T* from, const Piece<T>& piece, Held& to) {
+            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+                to[n] = few.read(from + piece.start + c);
+            });
+        };
+        const auto read_once = [&](const T* from, const Piece<T>& piece, Held& to) {
+            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+                to[n] = few.read_once(from + piece.start + c);
+            });
+        };
+        Held s;
         Sums<1, float> square = {0};
-        for (int64_t start = 0; start < p.cols; start += piece) {
-            for_each_vector<T, kVectors>(start, p.cols, [&](int n, int64_t c, const auto& few) {
-                s[n] = few.read(p.x + at + c);
-                if (p.residual != nullptr) residual[n] = few.read(p.residual + at + c);
-            });
-            for_each_vector<T, kVectors>(start, p.cols, [&](int n, int64_t c, const auto& few) {
-                if (p.residual != nullptr) {
-                    for (int i = 0; i < V; ++i) s[n][i] = sum_of(s[n][i], residual[n][i]);
-                    few.write(p.s + at + c, s[n]);
-                }
-                for (int i = 0; i < V; ++i) square.values[0] += float(s[n][i]) * float(s[n][i]);
-            });
-        }
+        for_each_piece<T>(p.cols, [&](const Piece<T>& piece) {
+            read_once(p.x + at, piece, s);
+            if (p.residual != nullptr) {
+                Held residual;
+                read_once(p.residual + at, piece, residual);
+                for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+                    float total[V], more[V];
+                    to_floats(s[n], total);
+                    to_floats(residual[n], more);
+                    for (int i = 0; i < V; ++i) total[i] += more[i];
+                    s[n] = rounded<T>(total);
+                    few.write(p.s + at + piece.start + c, s[n]);
+                });
+            }
+#pragma unroll
+            for (int n = 0; n < kHeld; ++n) {
+                float each[V];
+                to_floats(s[n], each);
+                for (int i = 0; i < V; ++i) square.values[0] += each[i] * each[i];
+            }
+        });
         const float r = rsqrt_rn(reduce(square)[0] / p.cols + p.eps);
         const T* kept = p.residual != nullptr ? p.s : p.x;  // a thread reads what it wrote itself
-        const auto values = [&](int n, int64_t c, const auto& few) {
-            Vec<T, V> y = p.cols > piece ? few.read(kept + at + c) : s[n];
-            const Vec<T, V> weight = few.read(p.weight + c);
-            for (int i = 0; i < V; ++i) y[i] = T(float(y[i]) * r * float(weight[i]));
-            return y;
+        const auto values = [&](const Piece<T>& piece, Held& y) {
+            if (p.cols > piece.most()) read(kept + at, piece, s);
+            Held weight;
+            read(p.weight, piece, weight);
+#pragma unroll
+            for (int n = 0; n < kHeld; ++n) {
+                float each[V], factor[V];
+                to_floats(s[n], each);
+                to_floats(weight[n], factor);
+                for (int i = 0; i < V; ++i) each[i] = each[i] * r * factor[i];
+                y[n] = rounded<T>(each);
+            }
         };
-        quantize_row<T, kVectors>(
-            values, q + at, scales + row * scales_of_row(p.cols, scaling), p.cols, scaling, reduce);
+        quantize_row<T, kVectors, scaling>(
+            values, q + at, scales + row * scales_of_row(p.cols, scaling), p.cols, reduce);
     }
 }
 
@@ -395,9 +420,10 @@ cudaError_t rms_norm_forward_fp8(const T* x, const T* residual, const T* weight,
                                  int64_t scaling, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
     const Forward<T> p = {x, residual, weight, nullptr, s, nullptr, rows, cols, float(eps), 0};
-    const bool vectors = cols % kVec<T> == 0 && is_aligned(x, residual, weight, s, q);
-    const auto kernel = vectors ? forward_fp8<T, true> : forward_fp8<T, false>;
-    kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(p, q, scales, Scaling(scaling));
+    const auto kernel =
+        row_kernel(cols % kVec<T> == 0 && is_aligned(x, residual, weight, s, q), scaling,
+                   [](auto vectors, auto by) { return forward_fp8<T, vectors.value, by.value>; });
+    kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(p, q, scales);
     return cudaGetLastError();
 }
 

@@ -94,20 +94,30 @@ __global__ void backward_vector(const T* g, const T* a, const T* b, T* da, T* db
 // ---- fp8: y as floats of one byte with scales, [rows, cols]. A block has a row. y is rounded to T
 // first, so that the result is that of swiglu and quantize one after the other.
 
-template <class T, bool kVectors>
-__global__ void __launch_bounds__(kMostRowThreads) forward_fp8(
-    const T* a, const T* b, Float8* q, float* scales, int64_t rows, int64_t cols, Scaling scaling) {
+template <class T, bool kVectors, Scaling scaling>
+__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) forward_fp8(
+    const T* a, const T* b, Float8* q, float* scales, int64_t rows, int64_t cols) {
+    constexpr int V = kVec<T>;
     BlockReduce reduce;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-        const auto values = [&](int, int64_t c, const auto& few) {
-            Vec<T, kVec<T>> y = few.read(a + row * cols + c);
-            const Vec<T, kVec<T>> of_b = few.read(b + row * cols + c);
-            for (int i = 0; i < kVec<T>; ++i) y[i] = T(swiglu(float(y[i]), float(of_b[i])));
-            return y;
+        const auto read = [&](const Piece<T>& piece, Vec<T, V>(&all)[kHeld]) {
+            const int64_t at = row * cols + piece.start;
+            Vec<T, V> of_b[kHeld];
+            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+                all[n] = few.read_once(a + at + c);
+                of_b[n] = few.read_once(b + at + c);
+            });
+#pragma unroll
+            for (int n = 0; n < kHeld; ++n) {
+                float y[V], factor[V];
+                to_floats(all[n], y);
+                to_floats(of_b[n], factor);
+                for (int i = 0; i < V; ++i) y[i] = swiglu(y[i], factor[i]);
+                all[n] = rounded<T>(y);
+            }
         };
-        quantize_row<T, kVectors>(
-            values, q + row * cols, scales + row * scales_of_row(cols, scaling), cols, scaling,
-            reduce);
+        quantize_row<T, kVectors, scaling>(
+            read, q + row * cols, scales + row * scales_of_row(cols, scaling), cols, reduce);
     }
 }
 
@@ -147,10 +157,10 @@ template <class T>
 cudaError_t swiglu_forward_fp8(const T* a, const T* b, Float8* q, float* scales, int64_t rows,
                                int64_t cols, int64_t scaling, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
-    const bool vectors = cols % kVec<T> == 0 && is_aligned(a, b, q);
-    const auto kernel = vectors ? forward_fp8<T, true> : forward_fp8<T, false>;
-    kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(
-        a, b, q, scales, rows, cols, Scaling(scaling));
+    const auto kernel =
+        row_kernel(cols % kVec<T> == 0 && is_aligned(a, b, q), scaling,
+                   [](auto vectors, auto by) { return forward_fp8<T, vectors.value, by.value>; });
+    kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(a, b, q, scales, rows, cols);
     return cudaGetLastError();
 }
 

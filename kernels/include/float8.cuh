@@ -45,7 +45,7 @@ __device__ Vec<Float8, N> to_float8(const float (&x)[N]) {
     Vec<Float8, N> all;
     for (int i = 0; i < N; i += 2) {
         const uint16_t pair = to_float8_pair(x[i], x[i + 1]);
-        all[i].bits = uint8_t(pair), all[i + 1].bits = uint8_t(pair >> 8);
+        memcpy(all.at + i, &pair, sizeof(pair));
     }
     return all;
 }
@@ -58,7 +58,23 @@ __device__ inline Float8 to_float8(float x) { return {uint8_t(to_float8_pair(x, 
 struct Largest {
     uint32_t bits;
     __device__ static Largest identity() { return {0}; }
-    __device__ void add(float x) { combine({__float_as_uint(fabsf(x))}); }
+    // (One instruction where max.NaN is: of its operands a NaN is the largest.)
+    __device__ void add(float x) {
+#if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
+        float larger;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(__uint_as_float(bits)), "f"(fabsf(x)));
+        bits = __float_as_uint(larger);
+#else
+        combine({__float_as_uint(fabsf(x))});
+#endif
+    }
+    template <class T, int N>
+    __device__ void add(const Vec<T, N>& all) {
+        float each[N];
+        to_floats(all, each);
+#pragma unroll
+        for (int i = 0; i < N; ++i) add(each[i]);
+    }
     __device__ void combine(const Largest& other) { bits = other.bits > bits ? other.bits : bits; }
     __device__ Largest warp_reduce(int lanes) const {
         Largest all = *this;

@@ -4,17 +4,18 @@
 #include "float8.cuh"
 #include "launches.cuh"
 
-// x / scale, exactly rounded: a product with 1 / scale would now and then be another number. Where
-// many share a scale, its inverse is computed once, and what a product with it lacks of the
-// quotient is added twice (P. Markstein, "Computation of elementary functions on the IBM RISC
-// System/6000 processor", 1990). Below the least e4m3, where all is rounded to 0, it may be another
-// number.
+// x / scale, as a division rounds it: a product with 1 / scale would now and then be another
+// number. Where many share a scale, its inverse is computed once, and what a product with it lacks
+// of the quotient is added (P. Markstein, "Computation of elementary functions on the IBM RISC
+// System/6000 processor", 1990). The sum is rounded as the quotient is wherever that decides which
+// float of one byte is nearest: that was tried for the digits of every scale. Elsewhere it may be
+// its neighbour.
 class Divisor {
   public:
     // of_largest: the scale was made for the largest of what it divides.
     __device__ Divisor(float scale, bool of_largest)
         : scale_(scale), inverse_(1 / scale), of_largest_(of_largest) {
-        constexpr float least = 0x1p-100f, most = 0x1p120f;
+        constexpr float least = 0x1p-80f, most = 0x1p120f;
         is_ordinary_ = scale >= least && scale <= most;
     }
     template <int N>
@@ -25,10 +26,9 @@ class Divisor {
         }
 #pragma unroll
         for (float& each : x) {
-            float q = each * inverse_;
-            q = fmaf(fmaf(-q, scale_, each), inverse_, q);
-            q = fmaf(fmaf(-q, scale_, each), inverse_, q);
-            each = copysignf(q, each);  // -0 + 0 is 0
+            const float q = each * inverse_;
+            const float beyond = fmaf(q, scale_, -each);  // of -0 it is 0, and q remains -0
+            each = fmaf(-beyond, inverse_, q);
         }
     }
 
@@ -61,11 +61,16 @@ struct Few {
         for (int i = 0; i < V; ++i) all[i] = i < there ? from[i] : T(0);
         return all;
     }
+    // The same of what the kernel does not write.
+    __device__ Vec<T, V> read_once(const T* from) const {
+        if constexpr (kVectors) return load_once<V>(from, there > 0);
+        return read(from);
+    }
     __device__ void write(T* to, const Vec<T, V>& x) const { put(to, x); }
     // x / scale, as floats of one byte.
     __device__ void write(Float8* to, const Vec<T, V>& x, const Divisor& scale) const {
         float quotients[V];
-        for (int i = 0; i < V; ++i) quotients[i] = float(x[i]);
+        to_floats(x, quotients);
         scale.divide(quotients);
         put(to, to_float8(quotients));
     }
@@ -88,75 +93,92 @@ struct Few {
 // Vectors of a row that a thread keeps in registers; and threads for a row, as few as so keep it,
 // or as many as a block of rows may have.
 constexpr int kHeld = 4;
+template <bool kVectors>
+constexpr int kHeldBlocks = kVectors ? 2 : 1;  // of kMostRowThreads that fit: 64 registers each
 template <class T>
 int quantize_threads(int64_t cols) {
     return block_threads(ceil_div<int64_t>(cols, kHeld * kVec<T>));
 }
 
-// A piece of a row that the block's threads can keep begins at column `start`: f(n, c, few) for
-// each vector of this thread, its n-th, from column c on.
+// A piece of a row, from column `start` on: no more columns than the block's threads can keep. A
+// row that is one piece is read once.
+template <class T>
+struct Piece {
+    int64_t start;
+    int cols;
+
+    __device__ static int most() { return blockDim.x * (kHeld * kVec<T>); }
+    __device__ Piece(int64_t start, int64_t cols)
+        : start(start), cols(int(smaller<int64_t>(cols - start, most()))) {}
+};
+
+// f(n, c, few) for each vector that this thread has of a piece, its n-th, from column c of it on.
 template <class T, bool kVectors, class F>
-__device__ void for_each_vector(int64_t start, int64_t cols, F f) {
+__device__ void for_each_vector(const Piece<T>& piece, F f) {
 #pragma unroll
     for (int n = 0; n < kHeld; ++n) {
-        const int64_t c = start + int64_t(n * blockDim.x + threadIdx.x) * kVec<T>;
-        f(n, c, Few<T, kVectors>(cols - c));
+        const int c = (n * blockDim.x + threadIdx.x) * kVec<T>;
+        f(n, c, Few<T, kVectors>(piece.cols - c));
     }
 }
-// Columns of a piece. A row of no more is read once.
-template <class T>
-__device__ int64_t piece_of_row() {
-    return int64_t(blockDim.x) * (kHeld * kVec<T>);
+// f(piece) for each piece of a row.
+template <class T, class F>
+__device__ void for_each_piece(int64_t cols, F f) {
+    for (int64_t start = 0; start < cols; start += Piece<T>::most()) f(Piece<T>(start, cols));
 }
 
 // Lanes that have a vector each of 128 neighbours.
 template <class T>
 constexpr int kAcross = kScaleBlock / kVec<T>;
 
-// Quantises a row, with one scale or, with kPer1x128, one for each 128 neighbours. values(n, c,
-// few) makes the elements of a vector: twice where all of a row that is longer than a piece share a
-// scale.
-template <class T, bool kVectors, class Values>
-__device__ void quantize_row(Values values, Float8* q, float* scales, int64_t cols, Scaling scaling,
+// Quantises a row, with one scale or, with kPer1x128, one for each 128 neighbours. read(piece, all)
+// makes this thread's elements of a piece: twice where a row of several pieces has one scale.
+template <class T, bool kVectors, Scaling scaling, class Read>
+__device__ void quantize_row(Read read, Float8* q, float* scales, int64_t cols,
                              BlockReduce<>& reduce) {
     Vec<T, kVec<T>> all[kHeld];
-    const int64_t piece = piece_of_row<T>();
-    const auto read = [&](int64_t start) {
-        for_each_vector<T, kVectors>(
-            start, cols, [&](int n, int64_t c, const auto& few) { all[n] = values(n, c, few); });
-    };
-    const auto largest_of = [&](int n) {
-        Largest largest = Largest::identity();
-        for (int i = 0; i < kVec<T>; ++i) largest.add(float(all[n][i]));
-        return largest;
-    };
-    if (scaling == kPer1x128) {
-        for (int64_t start = 0; start < cols; start += piece) {
-            read(start);
-            for_each_vector<T, kVectors>(start, cols, [&](int n, int64_t c, const auto& few) {
-                const float scale = largest_of(n).warp_reduce(kAcross<T>).scale();
-                few.write(q + c, all[n], Divisor(scale, true));
-                if (few.there > 0 && c % kScaleBlock == 0) scales[c / kScaleBlock] = scale;
+    if constexpr (scaling == kPer1x128) {
+        for_each_piece<T>(cols, [&](const Piece<T>& piece) {
+            read(piece, all);
+            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+                Largest largest = Largest::identity();
+                largest.add(all[n]);
+                const float scale = largest.warp_reduce(kAcross<T>).scale();
+                few.write(q + piece.start + c, all[n], Divisor(scale, true));
+                if (few.there > 0 && c % kScaleBlock == 0)
+                    scales[(piece.start + c) / kScaleBlock] = scale;
             });
-        }
-        return;
-    }
-    Largest largest = Largest::identity();
-    for (int64_t start = 0; start < cols; start += piece) {
-        read(start);
-        for (int n = 0; n < kHeld; ++n) largest.combine(largest_of(n));
-    }
-    const float scale = reduce(largest).scale();
-    if (threadIdx.x == 0) *scales = scale;
-    const Divisor by(scale, true);
-    for (int64_t start = 0; start < cols; start += piece) {
-        if (cols > piece) read(start);
-        for_each_vector<T, kVectors>(
-            start, cols, [&](int n, int64_t c, const auto& few) { few.write(q + c, all[n], by); });
+        });
+    } else {
+        Largest largest = Largest::identity();
+        for_each_piece<T>(cols, [&](const Piece<T>& piece) {
+            read(piece, all);
+            for (const auto& vector : all) largest.add(vector);
+        });
+        const float scale = reduce(largest).scale();
+        if (threadIdx.x == 0) *scales = scale;
+        const Divisor by(scale, true);
+        for_each_piece<T>(cols, [&](const Piece<T>& piece) {
+            if (cols > Piece<T>::most()) read(piece, all);
+            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+                few.write(q + piece.start + c, all[n], by);
+            });
+        });
     }
 }
 
 // How many scales a row has.
 inline __host__ __device__ int64_t scales_of_row(int64_t cols, Scaling scaling) {
     return scaling == kPer1x128 ? ceil_div<int64_t>(cols, kScaleBlock) : 1;
+}
+
+// The kernel of an op of rows, which is compiled for each scaling of rows, with vectors and
+// without: kernel_of(vectors, scaling), of which the values of both are known when it is compiled.
+template <class KernelOf>
+auto row_kernel(bool vectors, int64_t scaling, KernelOf kernel_of) {
+    const auto by = [&](auto with) {
+        return scaling == kPerRow ? kernel_of(with, std::integral_constant<Scaling, kPerRow>())
+                                  : kernel_of(with, std::integral_constant<Scaling, kPer1x128>());
+    };
+    return vectors ? by(std::true_type()) : by(std::false_type());
 }

@@ -1,6 +1,8 @@
 // Vectors, and the arithmetic of launches.
 #pragma once
 
+#include <type_traits>
+
 #include "types.h"
 
 // N neighbouring elements, which move between memory and registers in one access.
@@ -79,6 +81,46 @@ __device__ void store(T* p, const T (&numbers)[N]) {
         for (int k = 0; k < V; ++k) v[k] = numbers[n + k];
         store(p + n, v);
     }
+}
+
+// The elements of a vector as floats, and floats rounded to a vector. Elements of two bytes are
+// taken out of a register and put into it two at a time: one by one they take a kernel more
+// instructions than its arithmetic.
+template <class T, int N>
+__device__ void to_floats(const Vec<T, N>& v, float (&to)[N]) {
+#if PLAYGROUND_CUDA
+    if constexpr (std::is_same_v<T, BFloat16>) {
+        uint32_t pairs[N / 2];
+        memcpy(pairs, v.at, sizeof(v));
+#pragma unroll
+        for (int i = 0; i < N; ++i)
+            to[i] = __uint_as_float(i % 2 == 0 ? pairs[i / 2] << 16 : pairs[i / 2] & 0xffff0000);
+        return;
+    }
+#endif
+    for (int i = 0; i < N; ++i) to[i] = float(v[i]);
+}
+template <class T, int N>
+__device__ Vec<T, N> rounded(const float (&from)[N]) {
+    Vec<T, N> v;
+#if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
+    if constexpr (sizeof(T) == 2) {
+        uint32_t pairs[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i) {
+            const float first = from[2 * i], second = from[2 * i + 1];
+            if constexpr (std::is_same_v<T, Half>) {
+                asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pairs[i]) : "f"(second), "f"(first));
+            } else {
+                asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[i]) : "f"(second), "f"(first));
+            }
+        }
+        memcpy(v.at, pairs, sizeof(v));
+        return v;
+    }
+#endif
+    for (int i = 0; i < N; ++i) v[i] = T(from[i]);
+    return v;
 }
 
 // load, of N elements that may stand between two boundaries, in a tensor that begins on one.
