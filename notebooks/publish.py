@@ -214,6 +214,7 @@ def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     for folder, name in places:
         text = text.replace(f"{json.dumps(str(folder))[1:-1]}/", f"{name}/")
     text = re.sub(r"\btmp/(tmp|playground-)\w{8}/", "tmp/", text)  # another one in every run
+    text = re.sub(r"tmp/ipykernel_\d+/\d+\.py", "cell", text)  # as a warning names a cell
     return without_traces(nbformat.from_dict(json.loads(text)))
 
 

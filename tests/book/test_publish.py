@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -138,6 +139,16 @@ def test_a_path_of_this_machine_is_not_fit_and_tidying_removes_it(chapter, monke
     rewrite(chapter, publish.tidy)
     assert "not yet: no answer ~/x.cu" in chapter.read_text()
     assert publish.problems_of(chapter) == []
+
+
+def test_a_cell_has_no_number_of_a_process(chapter):
+    def warn(notebook):
+        warned = f"{tempfile.gettempdir()}/ipykernel_13/2941.py:10: UserWarning: hot"
+        notebook.cells[1].outputs[0].data["text/plain"] += f"\n{warned}"
+
+    rewrite(chapter, warn)
+    rewrite(chapter, publish.tidy)
+    assert "cell:10: UserWarning: hot" in chapter.read_text()
 
 
 def test_what_is_no_notebook_is_told(chapter):
