@@ -28,7 +28,7 @@ class Divisor {
         for (float& each : x) {
             const float q = each * inverse_;
             const float beyond = fmaf(q, scale_, -each);  // of -0 it is 0, and q remains -0
-            each = fmaf(-beyond, inverse_, q);
+            each = fmaf(beyond, -inverse_, q);
         }
     }
 

@@ -94,7 +94,7 @@ def test_every_rounding(version: str):
     numbers = torch.arange(127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
     ties = torch.cat(((numbers[1:] + numbers[:-1]) / 2, torch.tensor([464.0, 1e30, torch.inf])))
     near = torch.cat((ties, ties.nextafter(ties * 0), ties.nextafter(ties * 2), numbers))
-    x = torch.cat((near, -near, torch.tensor([torch.nan, 1e-45]))).to(DEVICE)
+    x = torch.cat((near, -near, torch.tensor([torch.nan, 1e-45, -0.0]))).to(DEVICE)
     q, _ = check(x, version, **options("tensor", 1.0))
     assert q.float().nan_to_num().abs().max() == 448
 
