@@ -369,4 +369,5 @@ def test_the_checker_finds_nothing_and_sees_the_kernels():
         report = lab.check(both, **inputs, thread_order=order)
         assert report.findings.empty, report
         launched = set(report.launches["kernel"])
-        assert {"row_losses", "matmul_registers", "column_sums"} <= launched
+        assert {"row_losses", "column_sums"} <= launched
+        assert any(kernel.startswith("matmul_") for kernel in launched)
