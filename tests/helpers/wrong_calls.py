@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 
+import pytest
 import torch
 from op_cases import DEVICE, copied
 from torch import Tensor
@@ -42,3 +43,13 @@ def wrong_calls(
                 continue
             changed = [wrong if n == place else copied(a) for n, a in enumerate(arguments)]
             yield argument.name, how, changed
+
+
+def assert_each_tensor_is_checked(op: torch._ops.OpOverload, arguments: list) -> None:
+    """Every wrong call is refused by an error that names the argument and says what is wanted."""
+    for argument, how, changed in wrong_calls(op, arguments):
+        with pytest.raises(RuntimeError) as raised:
+            op(*changed)
+        message = f"{op}: {argument} {how}: {raised.value}"
+        assert argument in str(raised.value), message
+        assert "wanted" in str(raised.value), message
