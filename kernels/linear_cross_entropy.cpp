@@ -1,5 +1,5 @@
 // Binding of linear_cross_entropy: schema, checks, allocation, launches, chunk by chunk.
-#include <array>
+#include <utility>
 #include <vector>
 
 #include "calls.h"
@@ -361,7 +361,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
     const Tensor dx = new_of_shape(x, needs_x ? shape_of(p.x) : Shape{0});
     const Tensor dw = new_of_shape(x, needs_w ? shape_of(w) : Shape{0});
     const Known known(p, max, sum);
-    std::vector<SumOfChunks> of_bias;  // of each chunk of the classes
+    SumOfChunks db = {new_of_shape(x, {0})};
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         if (reduction == kMean) {
@@ -374,17 +374,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
         do {
             const Problem part = p.of(rows);
             const Known here = known.of(rows);
-            std::vector<Tensor> logits;
-            Chunk chunk = p.in_chunks();
+            std::vector<std::pair<Chunk, Tensor>> logits;
+            Chunk classes = p.in_chunks();
             do {
-                logits.push_back(part.logits(chunk));
-                take<T>(part, logits.back(), chunk, here, device.stream);
-            } while (chunk.next());
+                logits.emplace_back(classes, part.logits(classes));
+                take<T>(part, logits.back().second, classes, here, device.stream);
+            } while (classes.next());
             find_losses<T>(part, here, loss, device.stream);
-            chunk = p.in_chunks();
-            size_t n = 0;
-            do {
-                const Tensor g = logits[n];
+            Tensor db_of_rows;
+            for (const auto& [chunk, g] : logits) {
                 find_gradient<T>(
                     part, g, chunk, here.max, here.sum, weight, nullptr, device.stream);
                 if (needs_x) {
@@ -395,21 +393,14 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
                         chunk.of(dw), transposed(g), transposed(part.x), !rows.is_first());
                 }
                 if (needs_bias) {
-                    const Tensor db = gradients(g, part.x, chunk.of(w), {false, false, true})[2];
-                    if (rows.is_first()) of_bias.emplace_back();
-                    of_bias[n].add(rows, db, device.stream);
+                    const Tensor sums = gradients(g, part.x, chunk.of(w), {false, false, true})[2];
+                    place(db_of_rows, sums, chunk, device.stream);
                 }
-                ++n;
-            } while (chunk.next());
+            }
+            if (needs_bias) db.add(rows, db_of_rows, device.stream);
         } while (rows.next());
         reduce<T>(p, known, loss, nullptr, device.stream);
     });
-    Tensor db = new_of_shape(x, {0});
-    if (needs_bias) {
-        Chunk chunk = p.in_chunks();
-        for (size_t n = 0; n == 0 || chunk.next(); ++n)
-            place(db, of_bias[n].all, chunk, device.stream);
-    }
     if (targets.failed()) report(p.target, p.classes(), ignore_index);
     const auto as_target = [&](const Tensor& t) { return torch::stable::view(t, target.sizes()); };
     return {loss,
@@ -418,7 +409,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
             weight,
             needs_x ? torch::stable::view(dx, x.sizes()) : dx,
             dw,
-            db};
+            db.all};
 }
 
 // A gradient of forward_backward, for the gradient that has arrived.
