@@ -6,6 +6,8 @@ constexpr int64_t kVersions = 8;  // as many as VERSIONS of matmul.py has
 constexpr int64_t kMma = 3;       // of those, the first one by tensor cores
 
 template <class T>
+int64_t matmul_parts(const Product<T>& p, int64_t version);
+template <class T>
 cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t stream);
 template <class T>
 cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
@@ -177,7 +179,7 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
     const Matrices of_x(x, one, tensor_cores), of_w(w, one, tensor_cores);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        const Product<T> product = {
+        Product<T> product = {
             of_x.operand<T>(),
             of_w.operand<T>(),
             bias ? in<T>(*bias) : nullptr,
@@ -190,7 +192,13 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
             of_x.cols,
             Acc<T>(scale),
             Act(act),
+            nullptr,
             tf32};
+        Tensor parts;
+        if (const int64_t floats = matmul_parts<T>(product, version)) {
+            parts = new_tensor(x, {floats}, ScalarType::Float);
+            product.parts = out<float>(parts);
+        }
         check_launch(matmul_forward<T>(product, version, device.stream));
     });
     return y;

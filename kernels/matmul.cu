@@ -20,7 +20,7 @@
 #include "matmul_few_rows_mma.cuh"
 #include "matmul_gradient_of_z.cuh"
 #include "matmul_mma.cuh"
-#include "matmul_wgmma.cuh"
+#include "matmul_split.cuh"
 
 // As in matmul.py.
 enum Version : int64_t {
@@ -206,10 +206,20 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
             if (small && launch_few_rows_mma<T, T, false>(p, p.batch, stream)) return true;
             if (launch_few_rows(p, stream)) return true;
         }
+        if (p.parts && launch_split(p, stream)) return true;
         if (version >= kWgmma && launch_wgmma(p, version - kWgmma, stream)) return true;
         return version >= kMma && launch_mma(p, stream);
     }
     return false;
+}
+
+// The floats that p.parts has to have room for; 0 where the depth is not to be split.
+template <class T>
+int64_t matmul_parts(const Product<T>& p, int64_t version) {
+    if constexpr (sizeof(T) == 2) {
+        if (version == kStores) return split_floats(p);
+    }
+    return 0;
 }
 
 template <class T>
@@ -266,6 +276,7 @@ cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows,
 }
 
 #define INSTANTIATE(T)                                                  \
+    template decltype(matmul_parts<T>) matmul_parts<T>;                 \
     template decltype(matmul_forward<T>) matmul_forward<T>;             \
     template decltype(matmul_gradient_of_z<T>) matmul_gradient_of_z<T>; \
     template decltype(matmul_column_sums<T>) matmul_column_sums<T>;

@@ -308,7 +308,8 @@ struct Plan {
     static constexpr int kPair = pair;       // blocks of a cluster
     static constexpr bool kStores = stores;  // y by TMA
     static constexpr bool kFused = fused;  // and more may be done with the sums than to scale them
-    static constexpr int kTurns = turns;   // tiles in work: one for all warpgroups, or one each
+    static constexpr bool kSplits = stores && !fused;  // and a tile may be several blocks' work
+    static constexpr int kTurns = turns;  // tiles in work: one for all warpgroups, or one each
     static constexpr int kStages = columns == 256 ? 4 : 6;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
     struct Shared {
@@ -346,7 +347,38 @@ struct TileOrder {
     }
 };
 
+// What a block multiplies of the depth with one tile, in steps: all of it, or one of several parts,
+// whose sums matmul_split.cuh adds up. part: its number among all parts of all tiles, or -1.
+struct Share {
+    int first, end, part;
+};
+
+// Of the tiles, in their order, so many are multiplied whole, and each of the others in parts.
+struct Split {
+    int whole = 0x7fffffff, parts = 1;
+
+    // Of so many tiles, the shares; each has a number n.
+    int count(int tiles) const { return tiles <= whole ? tiles : whole + (tiles - whole) * parts; }
+    __device__ int tile(int n) const { return n < whole ? n : whole + (n - whole) / parts; }
+    __device__ Share share(int n, int steps) const {
+        if (n < whole) return {0, steps, -1};
+        const int i = (n - whole) % parts;
+        return {int(int64_t(steps) * i / parts), int(int64_t(steps) * (i + 1) / parts), n - whole};
+    }
+};
+
 #if HAS_WGMMA
+
+// A share's sums, as they are in the registers of `threads` threads: neighbours write 16 bytes
+// each, one after the other.
+template <int N>
+__device__ void put_part(float* to, const float (&sums)[N], int thread, int threads) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const Vec<float, 4> four = {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]};
+        store(to + (int64_t(i / 4) * threads + thread) * 4, four);
+    }
+}
 
 // Which stage is used next, and in which of its phases.
 template <int count>
@@ -365,7 +397,8 @@ struct Ring {
 
 template <class T, class Plan>
 __global__ void WGMMA_KERNEL(Plan::kThreads)
-    matmul_specialized(const __grid_constant__ Maps maps, Product<T> p, TileOrder order) {
+    matmul_specialized(const __grid_constant__ Maps maps, Product<T> p, TileOrder order,
+                       Split split) {
 #if HAS_WGMMA
     constexpr int kStages = Plan::kStages, kColumns = Plan::kColumns, kPair = Plan::kPair;
     constexpr int kTurns = Plan::kTurns;
@@ -386,14 +419,19 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         __syncthreads();
     }
 
+    const auto tile_of = [&](int n) { return Plan::kSplits ? split.tile(n) : n; };
+    const auto share_of = [&](int n) {
+        return Plan::kSplits ? split.share(n, steps) : Share{0, steps, -1};
+    };
     Ring<kStages> ring;
     TilePlace place;
     if (group == kConsumers) {
         give_registers<40>();
-        for (int n = pair; thread == 0 && order.at(n, rank, place); n += pairs) {
+        for (int n = pair; thread == 0 && order.at(tile_of(n), rank, place); n += pairs) {
+            const Share share = share_of(n);
             const auto rows = TileRows<kTileRows>::of(place.row, p.rows);
             const auto columns = TileRows<kColumns>::of_w(p, place.column);
-            for (int step = 0; step < steps; ++step, ring.next()) {
+            for (int step = share.first; step < share.end; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
                 Mbarrier& full = shared.full[ring.stage];
                 shared.empty[ring.stage].wait((ring.round + 1) % 2);
@@ -425,19 +463,21 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         // not from the one after that.
         int n = pair, of_tile = group * 64, turn = 1 - group;
         if (kTurns > 1) n += group * pairs, of_tile = 0, ring.skip(group * steps);
-        for (; order.at(n, rank, place); n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
+        for (; order.at(tile_of(n), rank, place);
+             n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
+            const Share share = share_of(n);
             const int row = int(place.row) * kTileRows + of_tile;
             const int unit = int(place.column) * (kColumns / halves(p));
             const uint32_t bias = Plan::kFused ? bias_of_tile(p, unit, kColumns) : 0;
             if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
             float sums[kTurns][kColumns / 2];
             int before = 0;
-            for (int step = 0; step < steps; ++step, ring.next()) {
+            for (int step = share.first; step < share.end; ++step, ring.next()) {
                 const auto& stage = shared.stages[ring.stage];
                 shared.full[ring.stage].wait(ring.round % 2);
-                multiply(sums, p, stage.x + of_tile * kTileDepth, stage.w, step > 0);
+                multiply(sums, p, stage.x + of_tile * kTileDepth, stage.w, step > share.first);
                 wgmma_wait<1>();  // the products of the step before are done
-                if (step > 0) done(before);
+                if (step > share.first) done(before);
                 before = ring.stage;
             }
             if (kTurns > 1 && thread == 0) shared.turn[1 - group].arrive();
@@ -445,6 +485,11 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             if (Plan::kFused) residual.ask(p, place.matrix, row, unit);
             wgmma_wait<0>();
             done(before);
+            if (Plan::kSplits && share.part >= 0) {
+                put_part(p.parts + int64_t(share.part) * (kTileRows * kColumns), sums[0],
+                         threadIdx.x, kConsumers * kWarpgroup);
+                continue;
+            }
             if (Plan::kFused) {
                 if (thread < kColumns / 2) shared.bias[group][thread] = bias;
                 warpgroup_barrier(group);
@@ -507,7 +552,7 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores) {
 }
 
 template <class Plan, class T>
-bool launch_plan(const Product<T>& p, int high, cudaStream_t stream) {
+bool launch_plan(const Product<T>& p, int high, cudaStream_t stream, Split split = {}) {
     const auto kernel = matmul_specialized<T, Plan>;
     Maps maps;
     if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
@@ -517,9 +562,9 @@ bool launch_plan(const Product<T>& p, int high, cudaStream_t stream) {
     const TileGrid grid(p, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
     const TileOrder order(grid, Plan::kPair, high);
-    const int pairs = smaller(order.places(), multiprocessors() / Plan::kPair);
+    const int pairs = smaller(split.count(order.places()), multiprocessors() / Plan::kPair);
     launch_clusters(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), Plan::kThreads,
-                    Plan::kBytes, stream, maps, p, order);
+                    Plan::kBytes, stream, maps, p, order, split);
     return true;
 }
 
@@ -536,14 +581,17 @@ bool launch_plain(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
-// Whether tiles of 128 columns, which take longer for their columns, fit the multiprocessors so
-// much better than those of 256 that they are done first.
+// What a step of tiles of 128 columns takes, beside one of 256: more than half of it, for fewer
+// products are made of what shared memory gives. Measured on an H100.
+constexpr double kNarrowStep = 0.535;
+
+// Whether tiles of 128 columns fit the multiprocessors so much better that they are done first.
 template <class T>
 bool is_for_narrow_tiles(const Product<T>& p) {
     const auto rounds = [&](int columns) {
         return ceil_div<int64_t>(TileGrid(p, kTileRows, columns).tiles(), multiprocessors());
     };
-    return rounds(128) * 1.07 < rounds(256) * 2;
+    return rounds(128) * kNarrowStep < rounds(256);
 }
 
 // Version 0 is wgmma. False: none of them can, on this GPU or as x and w lie in memory.
