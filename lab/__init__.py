@@ -37,9 +37,9 @@ own ops:
     lab.profile(kernel.forward, x, 0)                                  # on a GPU: where it waits
 
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
-with a cold L2, and a ThrottledWarning says where the GPU lowered its clock. Without a GPU kernels
-have the CPU simulator's time and PyTorch's ops the CPU's own: marked as such, and never on one
-axis.
+with a cold L2; a ThrottledWarning says where the GPU lowered its clock, a SharedWarning where it
+worked for another process, too, and the captions of figures repeat both. Without a GPU kernels have
+the CPU simulator's time and PyTorch's ops the CPU's own: marked as such, and never on one axis.
 
 The lab has rooms. Each uses those before it in this list, and none behind it:
 
@@ -62,6 +62,7 @@ import importlib
 _HOMES = {
     "Profile": "profiler.report",
     "Report": "checker.report",
+    "SharedWarning": "measure.clocks",
     "ThrottledWarning": "measure.clocks",
     "Timing": "measure.timing",
     "Trial": "checker.trial",

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import jitload
 from lab.measure import nvml
-from lab.measure.clocks import Held, Watch, warn_if_throttled
+from lab.measure.clocks import Held, Watch, warn_if_disturbed
 
 GPU_CLOCK = "GPU, cold L2"
 SIMULATOR_CLOCK = "CPU simulator"
@@ -65,10 +65,11 @@ def time_call(
     the call launches kernels on the simulator, it is wall time.
     seconds: of calls on a GPU, about.
 
-    Warns (ThrottledWarning) if the GPU lowered its clock meanwhile.
+    Warns if the GPU lowered its clock meanwhile (ThrottledWarning), or worked for another process,
+    too (SharedWarning).
     """
     timing = take_time(call, device, seconds)
-    warn_if_throttled([timing.held])
+    warn_if_disturbed([timing.held])
     return timing
 
 
