@@ -6,6 +6,21 @@
 // What y is of z, by the numbers of matmul.py.
 enum Act : int64_t { kNone, kRelu, kGelu, kSilu, kSwiglu };
 
+// Numbers as in matmul.py.
+struct MatmulVersion {
+    enum : int64_t {
+        kNaive,
+        kTiles,
+        kRegisters,
+        kMma,
+        kWgmma,
+        kSpecialized,
+        kCluster,
+        kStores,
+        kCount
+    };
+};
+
 // `batch` matrices anywhere in memory: the strides from one to the next, from row to row and from
 // column to column, in elements.
 template <class T>
