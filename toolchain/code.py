@@ -233,10 +233,11 @@ class Code:
     @cached_property
     def tuned(self) -> tuple[str, ...]:
         """The constants that were best on this GPU, where the recipe itself sets none."""
-        gpu = tuning.this_gpu()
         tables = [tuning.tuning_table(path) for path in self.recipe.sources]
         there = [self.text(table) for table in tables if table in self.files]
-        if gpu is None or tuning.sets_constants(self.recipe.flags):
+        if not there or tuning.sets_constants(self.recipe.flags):
+            return ()
+        if (gpu := tuning.this_gpu()) is None:
             return ()
         constants = [tuning.tuned_constants(table, gpu) for table in there]
         return tuning.tuning_flags({name: it[name] for it in constants for name in it})

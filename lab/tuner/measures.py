@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import truediv
 from typing import Any
 
 import torch
@@ -76,11 +78,12 @@ class Measure:
         raise NotImplementedError
 
     def _compare(self, candidates: Iterable[Candidate]) -> None:
+        """The median of the ratios of each round: whatever drifts, drifts for both."""
         for candidate in candidates:
             candidate.ratios = {
-                name: candidate.median(name) / self.standing.median(name)
-                for name in self.calls
-                if candidate.samples.get(name)
+                name: statistics.median(map(truediv, taken, self.standing.samples[name]))
+                for name, taken in candidate.samples.items()
+                if not candidate.refused
             }
 
 
@@ -158,7 +161,8 @@ class Times(Measure):
         with self._running(candidate):
             call = self.calls[name]
             results = call(**taken_by(call, self.declared | candidate.constants))
-        torch.cuda.synchronize()
+        if self.kernel.target == "cuda":
+            torch.cuda.synchronize()
         return results
 
     @contextlib.contextmanager

@@ -69,10 +69,8 @@ class Tuning:
             return None
         path = jitload.tuning_table(self._kernel.sources[0])
         table = path.read_text("utf-8") if path.is_file() else ""
-        measured = {
-            name: (self._standing.median(name), self._best.median(name))
-            for name in self._standing.samples
-        }
+        before = {name: self._standing.median(name) for name in self._standing.samples}
+        measured = {name: (us, us * self._best.ratios[name]) for name, us in before.items()}
         gpu = jitload.this_gpu()
         path.write_text(jitload.with_section(table, gpu, self.best, measured), "utf-8")
         self._kernel.reload()
