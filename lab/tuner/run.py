@@ -83,7 +83,7 @@ def tune(
     calls = _calls(call)
     space = Space.of(constants, rule)
     kernel = _kernel(kernel, list(space.values))
-    declared = _declared(kernel, list(space.values))
+    declared = _declared(kernel)
     measure: Measure
     if kernel.target == "cuda":
         in_block = _threads_of(threads, space)
@@ -189,10 +189,9 @@ def _tunables(kernel: jitload.Kernel) -> dict[str, str]:
     return jitload.tunables("\n".join(lines) for lines in kernel.build.sources().values())
 
 
-def _declared(kernel: jitload.Kernel, names: list[str]) -> Configuration:
-    """The values of the source, as far as they are plain numbers."""
-    written = _tunables(kernel)
-    return {name: int(written[name]) for name in names if written[name].isdecimal()}
+def _declared(kernel: jitload.Kernel) -> Configuration:
+    """The values that constants have in the source, as far as they are plain numbers."""
+    return {name: int(it) for name, it in _tunables(kernel).items() if it.isdecimal()}
 
 
 def _threads_of(threads: object, space: Space) -> Callable[[Configuration], int | None]:

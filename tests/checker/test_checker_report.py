@@ -161,9 +161,19 @@ def nested(x, weight):
         (of_a_global, [torch.rand(8, 64)], {"x", "WEIGHT"}),
         (lambda x: of_a_global(x), [torch.rand(8, 64)], {"x", "WEIGHT"}),
         (of_a_closure(torch.rand(8, 64)), [], {"x", "weight"}),
+        (lambda x=torch.rand(8, 64), *, w=torch.ones(64): rms_norm(x, w), [], {"x", "w"}),
         (partial(rms_norm, torch.rand(8, 64), weight=torch.ones(64)), [], {"x", "weight"}),
     ],
-    ids=["module", "method", "modules", "global", "function beside", "closure", "partial"],
+    ids=[
+        "module",
+        "method",
+        "modules",
+        "global",
+        "function beside",
+        "closure",
+        "defaults",
+        "partial",
+    ],
 )
 def test_tensors_that_the_function_captures(function, args, names):
     with torch.no_grad():
