@@ -76,11 +76,8 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
     using M = typename S::OfQ;
     constexpr int kKeys = S::kKeys;
     extern __shared__ char memory[];
-    auto& shared = tile_aligned<M>(memory);
+    auto& shared = begin_block<M>(memory);
     const int group = warpgroup_number();
-    if (threadIdx.x == 0) shared.init();
-    __syncthreads();
-
     if (group == S::kConsumers) {
         give_registers<S::kLeft>();
         if (threadIdx.x % kWarpgroup != 0) return;
@@ -291,11 +288,8 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
     using M = typename S::OfKv;
     constexpr int kRows = S::kRows;
     extern __shared__ char memory[];
-    auto& shared = tile_aligned<M>(memory);
+    auto& shared = begin_block<M>(memory);
     const int group = warpgroup_number();
-    if (threadIdx.x == 0) shared.init();
-    __syncthreads();
-
     if (group == S::kConsumers) {
         give_registers<S::kLeft>();
         if (threadIdx.x % kWarpgroup != 0) return;

@@ -20,19 +20,7 @@
 #include "matmul_few_rows_mma.cuh"
 #include "matmul_gradient_of_z.cuh"
 #include "matmul_mma.cuh"
-#include "matmul_wgmma.cuh"
-
-// As in matmul.py.
-enum Version : int64_t {
-    kNaive,
-    kTiles,
-    kRegisters,
-    kMma,
-    kWgmma,
-    kSpecialized,
-    kCluster,
-    kStores
-};
+#include "matmul_split.cuh"
 
 // A sum of thousands of floats loses digits; in runs of so many, which are then added up, fewer.
 constexpr int kRun = 16;
@@ -198,18 +186,30 @@ __global__ void column_sums(const From* from, T* to, int64_t rows, int64_t cols,
 template <class T>
 bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) {
     if constexpr (std::is_same_v<T, float>) {
-        return p.tf32 && version >= kMma && launch_mma(p, stream);
+        return p.tf32 && version >= MatmulVersion::kMma && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
-        if (version == kStores) {
+        if (version == MatmulVersion::kStores) {
             // Each block reads all of x, which has to find room in the L1 cache.
             const bool small = p.rows * p.depth * sizeof(T) <= 128 << 10;
             if (small && launch_few_rows_mma<T, T, false>(p, p.batch, stream)) return true;
             if (launch_few_rows(p, stream)) return true;
         }
-        if (version >= kWgmma && launch_wgmma(p, version - kWgmma, stream)) return true;
-        return version >= kMma && launch_mma(p, stream);
+        if (p.parts && launch_split(p, stream)) return true;
+        if (version >= MatmulVersion::kWgmma &&
+            launch_wgmma(p, version - MatmulVersion::kWgmma, stream))
+            return true;
+        return version >= MatmulVersion::kMma && launch_mma(p, stream);
     }
     return false;
+}
+
+// The floats that p.parts has to have room for; 0 where the depth is not to be split.
+template <class T>
+int64_t matmul_parts(const Product<T>& p, int64_t version) {
+    if constexpr (sizeof(T) == 2) {
+        if (version == MatmulVersion::kStores) return split_floats(p);
+    }
+    return 0;
 }
 
 template <class T>
@@ -217,10 +217,10 @@ cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t st
     const int64_t elements = p.batch * p.rows * p.units;
     if (elements == 0) return cudaSuccess;
     if (by_tensor_cores(p, version, stream)) return cudaGetLastError();
-    if (version >= kRegisters) {
+    if (version >= MatmulVersion::kRegisters) {
         const TileGrid grid(p, kSide<T>, kSide<T>);
         matmul_registers<<<grid.tiles(), kAcross * kAcross, 0, stream>>>(p, grid);
-    } else if (version == kTiles) {
+    } else if (version == MatmulVersion::kTiles) {
         const TileGrid grid(p, kTile, kTile);
         matmul_tiles<<<grid.tiles(), dim3(kTile, kTile), 0, stream>>>(p, grid);
     } else {
@@ -266,6 +266,7 @@ cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows,
 }
 
 #define INSTANTIATE(T)                                                  \
+    template decltype(matmul_parts<T>) matmul_parts<T>;                 \
     template decltype(matmul_forward<T>) matmul_forward<T>;             \
     template decltype(matmul_gradient_of_z<T>) matmul_gradient_of_z<T>; \
     template decltype(matmul_column_sums<T>) matmul_column_sums<T>;

@@ -1,6 +1,7 @@
 """matmul's own: its kernels for 16-bit floats, fused ends, layouts, matrices in batches."""
 
 import itertools
+import os
 
 import pytest
 import torch
@@ -93,6 +94,48 @@ def test_more_tiles_than_multiprocessors(version: str):
 def test_few_rows(rows: int, units: int, dtype: torch.dtype):
     best = case(VERSIONS[-1], act="gelu")
     judge(best, rows, units, 2056, dtype=dtype)
+
+
+# ---- a depth in parts, where there are fewer tiles than multiprocessors
+
+PLAIN = {"bias": None, "residual": None}
+ENDS = [PLAIN, {"residual": None}, {"act": "gelu"}, {"act": "swiglu", "residual": None}]
+
+
+@pytest.mark.parametrize("ends", ENDS, ids=str)
+def test_depth_in_parts(ends: dict[str, object]):
+    judge(case(VERSIONS[-1], scale=0.75, **ends), 70, 112, 4104)
+
+
+def test_depth_in_parts_of_float16():
+    judge(case(VERSIONS[-1]), 70, 120, 4104, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("ends", [PLAIN, {}], ids=str)
+def test_depth_in_parts_of_matrices_in_a_batch(ends: dict[str, object]):
+    shapes = {"x": (3, 70, 4104), "w": (3, 40, 4104), "bias": (40,), "residual": (3, 70, 40)}
+    given = {
+        name: (torch.randn(shape) / (64 if name == "w" else 1)).to(DEVICE, torch.bfloat16)
+        for name, shape in shapes.items()
+        if name not in ends
+    }
+    assert_close_to_pytorch(case(VERSIONS[-1], **ends), given)
+
+
+def test_depth_in_parts_has_the_same_bits_in_every_layout_and_on_every_run():
+    x, w = (torch.randn(n, 4104, device=DEVICE).bfloat16() for n in (72, 120))
+    want = matmul(x, w)
+    for of_x, of_w in itertools.product((Tensor.contiguous, transposed), repeat=2):
+        assert torch.equal(matmul(of_x(x), of_w(w)), want)
+
+
+@pytest.mark.slow
+def test_the_tiles_of_the_last_round_in_parts():
+    """One tile more than there are multiprocessors: all others are multiplied whole."""
+    on_gpu = DEVICE.type == "cuda"
+    count = torch.cuda.get_device_properties(DEVICE).multi_processor_count if on_gpu else None
+    rows = 128 * (count or os.cpu_count()) + 1
+    judge(case(VERSIONS[-1], **PLAIN), rows, 256, 8200)
 
 
 # ---- float32 rounded to tf32
@@ -307,7 +350,7 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
     """In two orders of the threads, also where a cluster adds up and warpgroups take turns."""
     x, w = (torch.randn(n, 200).to(dtype) for n in (152, 264))
     few, bias = torch.randn(20, 1032).to(dtype), torch.randn(264).to(dtype)
-    wide = torch.randn(64, 1032).to(dtype)
+    wide, deep = torch.randn(64, 1032).to(dtype), torch.randn(72, 4104).to(dtype)
     for order in (0, 1):
         for version in BY_TENSOR_CORES:
             for given in ((x, w), (x, w, bias), (transposed(x), transposed(w))):
@@ -323,6 +366,10 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
         for rows in (9, 20):  # of few rows there are two kernels
             report = lab.check(matmul, few[:rows], wide, thread_order=order)
             assert report.findings.empty, report
+        for given in ((deep, deep), (transposed(deep), transposed(deep), bias[:72])):
+            report = lab.check(matmul, *given, thread_order=order)
+            assert report.findings.empty, report
+            assert len(report.launches) == 2, "the second one adds up parts"
         report = lab.check(matmul, x.float(), transposed(w.float()), tf32=True, thread_order=order)
         assert report.findings.empty, report
         (kernel,) = report.launches["kernel"]
