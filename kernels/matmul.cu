@@ -22,6 +22,7 @@
 #include "matmul_mma.cuh"
 #include "matmul_registers.cuh"
 #include "matmul_split.cuh"
+#include "matmul_tf32.cuh"
 
 // A sum of thousands of floats loses digits; in runs of so many, which are then added up, fewer.
 constexpr int kRun = 16;
@@ -93,8 +94,8 @@ __global__ void matmul_tiles(Product<T> p, TileGrid grid) {
     if (rows(r) >= 0 && columns(c) >= 0) put(p, place.matrix, rows(r), columns(c), sum, gate);
 }
 
-// ---- registers, mma, wgmma and the versions after it: in matmul_registers.cuh, matmul_mma.cuh and
-// matmul_wgmma.cuh
+// ---- registers, mma, wgmma and the versions after it: in matmul_registers.cuh, matmul_mma.cuh,
+// matmul_wgmma.cuh; of floats rounded to tf32, in matmul_tf32.cuh
 
 // ---- backward: the gradient of bias, the sums of the columns of that of z
 
@@ -126,6 +127,7 @@ __global__ void column_sums(const From* from, T* to, int64_t rows, int64_t cols,
 template <class T>
 bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) {
     if constexpr (std::is_same_v<T, float>) {
+        if (p.copies && launch_tf32(p, stream)) return true;
         return p.tf32 && version >= MatmulVersion::kMma && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) {
@@ -148,6 +150,15 @@ template <class T>
 int64_t matmul_parts(const Product<T>& p, int64_t version) {
     if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) return split_floats(p);
+    }
+    return 0;
+}
+
+// The floats that p.copies has to have room for; 0 where nothing is copied.
+template <class T>
+int64_t matmul_copies(const Product<T>& p, int64_t version) {
+    if constexpr (std::is_same_v<T, float>) {
+        if (p.tf32 && version == MatmulVersion::kStores) return tf32_copies(p);
     }
     return 0;
 }
@@ -206,6 +217,7 @@ cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows,
 
 #define INSTANTIATE(T)                                                  \
     template decltype(matmul_parts<T>) matmul_parts<T>;                 \
+    template decltype(matmul_copies<T>) matmul_copies<T>;               \
     template decltype(matmul_forward<T>) matmul_forward<T>;             \
     template decltype(matmul_gradient_of_z<T>) matmul_gradient_of_z<T>; \
     template decltype(matmul_column_sums<T>) matmul_column_sums<T>;
