@@ -25,7 +25,7 @@ __global__ void WGMMA_KERNEL(kWarpgroup)
 #pragma unroll 4
     for (int n = 0; n < split.parts; ++n) {
         const float* const part =
-            parts + (int64_t(tile) * split.parts + n) * (kTileRows * columns) + thread * 4;
+            parts + (int64_t(n) * split.others + tile) * (kTileRows * columns) + thread * 4;
 #pragma unroll
         for (int i = 0; i < halves * kOfHalf; i += 4) {
             const int half = i / kOfHalf;
@@ -71,7 +71,8 @@ inline SplitPlan split_plan(int64_t tiles, int columns, int64_t steps, int parts
     const double cost = work < floor ? floor : work;
     if (parts == 1) return {columns, {}, 0, kWorthSplitting * cost};
     const double added = kSplitCost + kPartCost * double(of_others) * columns / 256;
-    return {columns, {int(whole), parts}, of_others, cost + added};
+    const Split split = {int(whole), parts, int(tiles - whole), int(longest)};
+    return {columns, split, of_others, cost + added};
 }
 
 // The cheapest one. Tiles beside those in parts are whole in plain products alone.
@@ -111,7 +112,7 @@ bool launch_split(const Product<T>& p, const SplitPlan& plan, cudaStream_t strea
     const int high = 16;
     if (!launch_plan<Plan<T, columns, 1, true>>(p, high, stream, plan.split)) return false;
     const TileOrder order(TileGrid(p, kTileRows, columns), 1, high);
-    const int64_t pieces = plan.parts / plan.split.parts * kConsumers * (columns / kChunk / halves);
+    const int64_t pieces = int64_t(plan.split.others) * kConsumers * (columns / kChunk / halves);
     launch_secondary(matmul_add_parts<T, columns, halves>, 1, unsigned(pieces), dim3(kWarpgroup),
                      stream, p, order, plan.split);
     return true;

@@ -347,29 +347,29 @@ struct TileOrder {
     }
 };
 
-// What a block multiplies of the depth with one tile, in steps: all of it, or one of several parts,
-// whose sums matmul_split.cuh adds up. part: its number among all parts of all tiles, or -1.
-struct Share {
-    int first, end, part;
-};
-
-// Of the tiles, in their order, so many are multiplied whole, and each of the others in parts.
+// Of the tiles, in their order, so many are multiplied whole, and the others in parts of the depth,
+// whose sums matmul_split.cuh adds up. All of these are shares of the work, each with a number n:
+// first the whole tiles, then the first part of all others, and so on. Steps beyond the depth find
+// zeros.
 struct Split {
     int whole = 0x7fffffff, parts = 1;
+    int others = 0;  // tiles
+    int steps = 0;   // of a part
 
-    // Of so many tiles, the shares; each has a number n.
-    int count(int tiles) const { return tiles <= whole ? tiles : whole + (tiles - whole) * parts; }
-    __device__ int tile(int n) const { return n < whole ? n : whole + (n - whole) / parts; }
-    __device__ Share share(int n, int steps) const {
-        if (n < whole) return {0, steps, -1};
-        const int i = (n - whole) % parts;
-        return {int(int64_t(steps) * i / parts), int(int64_t(steps) * (i + 1) / parts), n - whole};
+    int shares(int tiles) const { return others ? whole + others * parts : tiles; }
+
+    // The tile of share n, and the step with which it begins.
+    __device__ int tile(int n, int& first) const {
+        first = 0;
+        if (n < whole) return n;
+        first = (n - whole) / others * steps;
+        return whole + (n - whole) % others;
     }
 };
 
 #if HAS_WGMMA
 
-// A share's sums, as they are in the registers of `threads` threads: neighbours write 16 bytes
+// A part's sums, as they are in the registers of `threads` threads: neighbours write 16 bytes
 // each, one after the other.
 template <int N>
 __device__ void put_part(float* to, const float (&sums)[N], int thread, int threads) {
@@ -398,7 +398,7 @@ struct Ring {
 template <class T, class Plan>
 __global__ void WGMMA_KERNEL(Plan::kThreads)
     matmul_specialized(const __grid_constant__ Maps maps, Product<T> p, TileOrder order,
-                       Split split) {
+                       Split split, int shares) {
 #if HAS_WGMMA
     constexpr int kStages = Plan::kStages, kColumns = Plan::kColumns, kPair = Plan::kPair;
     constexpr int kTurns = Plan::kTurns;
@@ -419,19 +419,28 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         __syncthreads();
     }
 
-    const auto tile_of = [&](int n) { return Plan::kSplits ? split.tile(n) : n; };
-    const auto share_of = [&](int n) {
-        return Plan::kSplits ? split.share(n, steps) : Share{0, steps, -1};
+    // Where share n is, and with which step it begins; false if there is none. To ask that first
+    // lets the compiler see that all threads of a warp count alike: else it keeps what they count
+    // by in each one's registers, and moves it from there for every wgmma.
+    const auto find = [&](int n, TilePlace& place, int& first) {
+        first = 0;
+        if (!Plan::kSplits) return order.at(n, rank, place);
+        if (n >= shares) return false;
+        return order.at(split.tile(n, first), rank, place);
     };
+    const auto steps_of = [&](int n) {
+        return Plan::kSplits && n >= split.whole ? split.steps : steps;
+    };
+    int first = 0;
     Ring<kStages> ring;
     TilePlace place;
     if (group == kConsumers) {
         give_registers<40>();
-        for (int n = pair; thread == 0 && order.at(tile_of(n), rank, place); n += pairs) {
-            const Share share = share_of(n);
+        for (int n = pair; thread == 0 && find(n, place, first); n += pairs) {
+            const int end = first + steps_of(n);
             const auto rows = TileRows<kTileRows>::of(place.row, p.rows);
             const auto columns = TileRows<kColumns>::of_w(p, place.column);
-            for (int step = share.first; step < share.end; ++step, ring.next()) {
+            for (int step = first; step < end; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
                 Mbarrier& full = shared.full[ring.stage];
                 shared.empty[ring.stage].wait((ring.round + 1) % 2);
@@ -463,21 +472,20 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         // not from the one after that.
         int n = pair, of_tile = group * 64, turn = 1 - group;
         if (kTurns > 1) n += group * pairs, of_tile = 0, ring.skip(group * steps);
-        for (; order.at(tile_of(n), rank, place);
-             n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
-            const Share share = share_of(n);
+        for (; find(n, place, first); n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
+            const int of_share = steps_of(n);
             const int row = int(place.row) * kTileRows + of_tile;
             const int unit = int(place.column) * (kColumns / halves(p));
             const uint32_t bias = Plan::kFused ? bias_of_tile(p, unit, kColumns) : 0;
             if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
             float sums[kTurns][kColumns / 2];
             int before = 0;
-            for (int step = share.first; step < share.end; ++step, ring.next()) {
+            for (int step = 0; step < of_share; ++step, ring.next()) {
                 const auto& stage = shared.stages[ring.stage];
                 shared.full[ring.stage].wait(ring.round % 2);
-                multiply(sums, p, stage.x + of_tile * kTileDepth, stage.w, step > share.first);
+                multiply(sums, p, stage.x + of_tile * kTileDepth, stage.w, step > 0);
                 wgmma_wait<1>();  // the products of the step before are done
-                if (step > share.first) done(before);
+                if (step > 0) done(before);
                 before = ring.stage;
             }
             if (kTurns > 1 && thread == 0) shared.turn[1 - group].arrive();
@@ -485,8 +493,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             if (Plan::kFused) residual.ask(p, place.matrix, row, unit);
             wgmma_wait<0>();
             done(before);
-            if (Plan::kSplits && share.part >= 0) {
-                put_part(p.parts + int64_t(share.part) * (kTileRows * kColumns), sums[0],
+            if (Plan::kSplits && n >= split.whole) {
+                put_part(p.parts + int64_t(n - split.whole) * (kTileRows * kColumns), sums[0],
                          threadIdx.x, kConsumers * kWarpgroup);
                 continue;
             }
@@ -562,9 +570,10 @@ bool launch_plan(const Product<T>& p, int high, cudaStream_t stream, Split split
     const TileGrid grid(p, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
     const TileOrder order(grid, Plan::kPair, high);
-    const int pairs = smaller(split.count(order.places()), multiprocessors() / Plan::kPair);
+    const int shares = split.shares(order.places());
+    const int pairs = smaller(shares, multiprocessors() / Plan::kPair);
     launch_clusters(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), Plan::kThreads,
-                    Plan::kBytes, stream, maps, p, order, split);
+                    Plan::kBytes, stream, maps, p, order, split, shares);
     return true;
 }
 

@@ -35,6 +35,7 @@ own ops:
     lab.explore(draw, width=[64, 256])                                 # a figure with sliders
     lab.check(kernel.forward, x, 0)                                    # what is wrong, line by line
     lab.profile(kernel.forward, x, 0)                                  # on a GPU: where it waits
+    lab.tune(lambda: f(x), kThreads=[128, 256])                        # which constants are fastest
 
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
 with a cold L2; a ThrottledWarning says where the GPU lowered its clock, a SharedWarning where it
@@ -48,6 +49,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     figure     what is drawn of them
     checker    what is wrong with a call: `check`, `trial`
     profiler   what the GPU's counters say of a call: `profile`
+    tuner      values of a kernel's constants: `tune`
     notebook   %load_ext lab: builds before a cell, %%cu, %%check; sources and sliders
     course     the chapters' exercises and ladders
     bench      make bench
@@ -66,6 +68,7 @@ _HOMES = {
     "ThrottledWarning": "measure.clocks",
     "Timing": "measure.timing",
     "Trial": "checker.trial",
+    "Tuning": "tuner.tuning",
     "bytes_moved": "measure.timing",
     "check": "checker.run",
     "compare": "measure.compare",
@@ -89,6 +92,7 @@ _HOMES = {
     "time_call": "measure.timing",
     "time_calls": "measure.calls",
     "trial": "checker.trial",
+    "tune": "tuner.run",
     "ulp": "measure.error",
     "ulp_error": "measure.error",
     "unload_ipython_extension": "notebook.extension",
