@@ -237,14 +237,15 @@ inline bool is_for_mma(const Product<float>& p) {
            TileGrid(p, kTileRows, 128).tiles() >= multiprocessors();
 }
 
-// Elements of room for the copies; 0 if this GPU, or how x and w lie in memory, is not for them, or
-// if mma is faster.
+// Elements of room for the copies; 0 if this GPU, or how x and w lie in memory, is not for them, if
+// copies would be zeros for the most part, or if mma is faster.
 inline int64_t tf32_copies(const Product<float>& p) {
     using Plan = Tf32Plan<256>;
     const int64_t wide = p.units * halves(p);
     if (!has_wgmma(matmul_tf32<Plan>, Plan::kThreads) || Plan::kBytes > shared_bytes()) return 0;
     if (!fits_tma(p) || TileGrid(p, kTileRows, 128).tiles() > 0x3fffffff) return 0;
-    if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w) || is_for_mma(p)) return 0;
+    if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w)) return 0;
+    if (p.depth < kTf32Depth || is_for_mma(p)) return 0;
     if (p.act == kSwiglu && p.w.col != 1 && p.units % kVec<float> != 0) return 0;
     return p.batch * (wide + (p.x.col == 1 ? 0 : p.rows)) * copied_depth(p.depth);
 }
