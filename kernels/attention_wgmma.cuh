@@ -145,12 +145,13 @@ __device__ void put_rows(char* tile, const float (&sums)[N2]) {
         store_sums(tile + c / 64 * box_bytes(rows), c % 64, words);
     }
 }
+// From `column` on.
 template <int rows, int kCols>
 __device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t cols, int row,
-                           int64_t head, int64_t batch) {
-    for (int box = 0; box < kCols / 64; ++box) {
-        if (box * 64 < cols)
-            tma_store(map, tile + box * box_bytes(rows), box * 64, row, int(head), int(batch));
+                           int64_t head, int64_t batch, int column = 0) {
+    for (int box = 0; box < kCols / 64; ++box, column += 64) {
+        if (column < cols)
+            tma_store(map, tile + box * box_bytes(rows), column, row, int(head), int(batch));
     }
 }
 
