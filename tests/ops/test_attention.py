@@ -247,6 +247,13 @@ def test_many_tiles(version: str, cols: int, mask: dict, dtype: torch.dtype):
 
 
 @each_with_tensor_cores
+def test_rows_that_see_nothing_beside_others(version: str):
+    """Whole tiles of rows, and of other tiles the first rows; a block has several of either."""
+    got = check(drawn((4, 300, 64), (4, 70, 64), torch.bfloat16), version, causal=True)
+    assert not got["y"][:, :230].any()
+
+
+@each_with_tensor_cores
 def test_rising_scores(version: str):
     """Each tile has larger scores than all before: what was summed is scaled down every time."""
     inputs = drawn((1, 1, 64, 64), (1, 1, 400, 64), torch.bfloat16)
