@@ -5,6 +5,8 @@
 template <class T>
 int64_t matmul_parts(const Product<T>& p, int64_t version);
 template <class T>
+int64_t matmul_copies(const Product<T>& p, int64_t version);
+template <class T>
 cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t stream);
 template <class T>
 cudaError_t matmul_gradient_of_z(const T* g, const T* z, T* dz, int64_t rows, int64_t units,
@@ -191,12 +193,16 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
             Acc<T>(scale),
             Act(act),
             nullptr,
+            nullptr,
             tf32};
-        Tensor parts;
-        if (const int64_t floats = matmul_parts<T>(product, version)) {
-            parts = new_tensor(x, {floats}, ScalarType::Float);
-            product.parts = out<float>(parts);
-        }
+        Tensor parts, copies;
+        const auto make_room = [&](Tensor& room, int64_t floats) -> float* {
+            if (floats == 0) return nullptr;
+            room = new_tensor(x, {floats}, ScalarType::Float);
+            return out<float>(room);
+        };
+        product.parts = make_room(parts, matmul_parts<T>(product, version));
+        product.copies = make_room(copies, matmul_copies<T>(product, version));
         check_launch(matmul_forward<T>(product, version, device.stream));
     });
     return y;

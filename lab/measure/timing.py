@@ -138,15 +138,18 @@ def time_on_host(call: Callable[[], object], calls: int) -> Timing:
     Median and quartiles of rounds of `calls` calls, between which the GPU may catch up. Without one
     the simulator's work is in it, so only calls on next to nothing say something.
     """
-    samples: list[float] = []
-    for _ in range(8):
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        samples.append((time.perf_counter() - start) / calls)
+    samples = [seconds_on_host(call, calls) for _ in range(8)]
     return Timing(*quantiles(samples[1:]), HOST_CLOCK)
+
+
+def seconds_on_host(call: Callable[[], object], calls: int) -> float:
+    """The same of one round, before which the GPU catches up."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) / calls
 
 
 def quantiles(samples: list[float]) -> list[float]:
