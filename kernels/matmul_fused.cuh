@@ -117,8 +117,8 @@ template <class T, class Maps, class Boxes, int N>
 __device__ void store_fused(const float (&sums)[N], const Product<T>& p, const uint32_t* bias,
                             Residual<T>& residual, const Maps& maps, Boxes& boxes, int matrix,
                             int row, int unit, int group, int& turn) {
-    const bool gated = p.act == kSwiglu;
-    const int count = N / halves(p);
+    const bool gated = N > kAtOnce && p.act == kSwiglu;
+    const int count = gated ? N / 2 : N;
 #pragma unroll
     for (int n = 0; n < N; n += kAtOnce, unit += 64) {
         if (n >= count) break;

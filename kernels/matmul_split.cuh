@@ -52,13 +52,14 @@ struct SplitPlan {
     int64_t floats() const { return parts * kTileRows * columns; }
 };
 
-// What a product costs, counted in steps of tiles of 256 columns (0.7 us); measured on an H100.
-constexpr double kSplitCost = 10;        // the second kernel, and the end of the first one
-constexpr double kPartCost = 0.1;        // to write and read the sums of a part of 256 columns
+// What a product costs, counted in steps of tiles of 256 columns (0.6 us); measured on an H200.
+constexpr double kSplitCost = 2.5;       // the second kernel, and the end of the first one
+constexpr double kPartCost = 0.125;      // to write and read the sums of a part of 256 columns
 constexpr double kBytesOfStep = 2.5e6;   // that memory gives meanwhile
 constexpr double kWorthSplitting = 0.9;  // of what whole tiles cost
 constexpr int kMostParts = 16;           // of a tile
 constexpr int64_t kMostFloats = 16 << 20;
+constexpr int64_t kLeastDepth = 640;  // that is split
 
 // The tiles that fill rounds of all multiprocessors, at_once, are whole, the others in parts.
 inline SplitPlan split_plan(int64_t tiles, int columns, int64_t steps, int parts, int64_t at_once,
@@ -66,8 +67,7 @@ inline SplitPlan split_plan(int64_t tiles, int columns, int64_t steps, int parts
     const int64_t whole = tiles / at_once * at_once;
     const int64_t of_others = (tiles - whole) * parts;
     const int64_t rounds = ceil_div(of_others, at_once), longest = ceil_div<int64_t>(steps, parts);
-    const double step = columns == 256 ? 1 : kNarrowStep;
-    const double work = step * double(whole / at_once * steps + rounds * longest);
+    const double work = cost_of_step(columns) * double(whole / at_once * steps + rounds * longest);
     const double cost = work < floor ? floor : work;
     if (parts == 1) return {columns, {}, 0, kWorthSplitting * cost};
     const double added = kSplitCost + kPartCost * double(of_others) * columns / 256;
@@ -83,7 +83,8 @@ SplitPlan split_plan(const Product<T>& p) {
     const double bytes =
         double(sizeof(T)) * p.batch * (double(p.rows + wide) * p.depth + double(p.rows) * p.units);
     SplitPlan best;
-    for (int columns : {128, 256}) {
+    for (int columns : {64, 128, 256}) {
+        if (!has_tiles(p, columns)) continue;
         const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
         for (int parts = 1; parts <= kMostParts && parts <= steps; ++parts) {
             const SplitPlan plan =
@@ -101,7 +102,7 @@ template <class T>
 int64_t split_floats(const Product<T>& p) {
     using Whole = Plan<T, 256, 1, true>;
     const bool few_rows = p.rows <= kTileRows / 2 && p.x.col == 1;  // for which there are others
-    if (few_rows || p.depth < kSplitCost * kTileDepth || adds_to_y(p) || !fits_tma(p)) return 0;
+    if (few_rows || p.depth < kLeastDepth || adds_to_y(p) || !fits_tma(p)) return 0;
     if (p.units % kVec<T> != 0) return 0;
     const int64_t floats = split_plan(p).floats();
     return floats > 0 && has_wgmma(matmul_specialized<T, Whole>, Whole::kThreads) ? floats : 0;
@@ -126,5 +127,6 @@ bool launch_split(const Product<T>& p, cudaStream_t stream) {
     if (p.act == kSwiglu) {
         return wide ? launch_split<256, 2>(p, plan, stream) : launch_split<128, 2>(p, plan, stream);
     }
+    if (plan.columns == 64) return launch_split<64, 1>(p, plan, stream);
     return wide ? launch_split<256, 1>(p, plan, stream) : launch_split<128, 1>(p, plan, stream);
 }

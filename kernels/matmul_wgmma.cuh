@@ -56,6 +56,8 @@ __device__ void fetch_half(T* tile, int half, const CUtensorMap& map, bool by_ro
     };
     if (by_row) {
         load(0, step * kTileDepth, int(row));
+    } else if (count == 64) {  // one box, which has both halves
+        if (half == 0) load(0, int(row), step * kTileDepth);
     } else {
         for (int r = 0; r < count / 2; r += 64) load(r, int(row) + r, step * kTileDepth);
     }
@@ -310,7 +312,7 @@ struct Plan {
     static constexpr bool kFused = fused;  // and more may be done with the sums than to scale them
     static constexpr bool kSplits = stores && !fused;  // and a tile may be several blocks' work
     static constexpr int kTurns = turns;  // tiles in work: one for all warpgroups, or one each
-    static constexpr int kStages = columns == 256 ? 4 : 6;
+    static constexpr int kStages = columns == 256 ? 4 : columns == 128 ? 6 : 8;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
     struct Shared {
         Stage<T, columns> stages[kStages];
@@ -590,17 +592,39 @@ bool launch_plain(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
-// What a step of tiles of 128 columns takes, beside one of 256: more than half of it, for fewer
-// products are made of what shared memory gives. Measured on an H100.
-constexpr double kNarrowStep = 0.535;
+// What a step of tiles of so many columns takes, beside one of 256: more than their share, for
+// fewer products are made of what shared memory gives. Measured on an H200.
+inline double cost_of_step(int columns) {
+    return columns == 256 ? 1 : columns == 128 ? 0.535 : 0.4;
+}
 
-// Whether tiles of 128 columns fit the multiprocessors so much better that they are done first.
+// What a step of k takes with all tiles of so many columns. The fewer columns, the more
+// multiprocessors have a tile.
+template <class T>
+double cost_of_tiles(const Product<T>& p, int columns) {
+    const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
+    return cost_of_step(columns) * double(ceil_div<int64_t>(tiles, multiprocessors()));
+}
+
+// Whether tiles of 128 columns are done before those of 256.
 template <class T>
 bool is_for_narrow_tiles(const Product<T>& p) {
-    const auto rounds = [&](int columns) {
-        return ceil_div<int64_t>(TileGrid(p, kTileRows, columns).tiles(), multiprocessors());
-    };
-    return rounds(128) * kNarrowStep < rounds(256);
+    return cost_of_tiles(p, 128) < cost_of_tiles(p, 256);
+}
+
+// Whether a product has tiles of so many columns: of 64, swiglu's halves would be half a box each.
+template <class T>
+bool has_tiles(const Product<T>& p, int columns) {
+    return columns > 64 || p.act != kSwiglu;
+}
+
+template <bool fused, class T>
+bool launch_best_tiles(const Product<T>& p, int high, cudaStream_t stream) {
+    const bool narrow = is_for_narrow_tiles(p);
+    if (has_tiles(p, 64) && cost_of_tiles(p, 64) < cost_of_tiles(p, narrow ? 128 : 256))
+        return launch_plan<Plan<T, 64, 1, true, 1, fused>>(p, high, stream);
+    return narrow ? launch_plan<Plan<T, 128, 1, true, 1, fused>>(p, high, stream)
+                  : launch_plan<Plan<T, 256, 1, true, 1, fused>>(p, high, stream);
 }
 
 // Version 0 is wgmma. False: none of them can, on this GPU or as x and w lie in memory.
@@ -609,16 +633,11 @@ bool launch_wgmma(const Product<T>& p, int64_t version, cudaStream_t stream) {
     enum { kPlain, kSpecialized, kCluster, kStores };
     if (version >= kStores) {
         const int order = 16;
-        if (!is_plain(p)) {
-            if (is_for_narrow_tiles(p)
-                    ? launch_plan<Plan<T, 128, 1, true, 1, true>>(p, order, stream)
-                    : launch_plan<Plan<T, 256, 1, true, 1, true>>(p, order, stream))
-                return true;
-            if (launch_plan<Plan<T, 128, 1, false, 2>>(p, order, stream)) return true;
-        } else if (is_for_narrow_tiles(p)) {
-            if (launch_plan<Plan<T, 128, 1, true>>(p, order, stream)) return true;
+        if (is_plain(p)) {
+            if (launch_best_tiles<false>(p, order, stream)) return true;
         } else {
-            if (launch_plan<Plan<T, 256, 1, true>>(p, order, stream)) return true;
+            if (launch_best_tiles<true>(p, order, stream)) return true;
+            if (launch_plan<Plan<T, 128, 1, false, 2>>(p, order, stream)) return true;
         }
     }
     if (version >= kCluster && launch_plan<Plan<T, 256, 2, false>>(p, 1, stream)) return true;
