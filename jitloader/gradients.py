@@ -60,6 +60,8 @@ def register(
     if not torch._library.utils.is_functional_schema(op._schema):
         raise RuntimeError(f"{label} writes to an argument: it can have no gradient formula")
 
+    count = len(op._schema.arguments)  # asked once: that takes longer than a small call
+
     def below(keys: torch._C.DispatchKeySet, arguments: Iterable[Any]) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
             return op.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
@@ -82,7 +84,9 @@ def register(
             _compute_again_with(run)
             ctx._backward_formula, setup_context = formulas()
             if setup_context:
-                arguments, _ = torch._library.utils.fill_defaults(op._schema, inputs[:-1], {})
+                arguments = inputs[:-1]
+                if len(arguments) < count:  # the dispatcher leaves defaults out
+                    arguments, _ = torch._library.utils.fill_defaults(op._schema, arguments, {})
                 run(setup_context, ctx, arguments, output)
 
         @staticmethod
