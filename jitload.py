@@ -156,6 +156,14 @@ _LATER = {  # and these, which a warm load does without
     "SHARED_OF_A_BLOCK": "toolchain.resources",
     "Use": "toolchain.resources",
     "plain_names": "toolchain.resources",
+    "uses": "toolchain.resources",
+    "ensure_variant": "jitloader.variants",
+    "running_variant": "jitloader.variants",
+    "variant_of": "jitloader.variants",
+    "this_gpu": "toolchain.tuning",
+    "tunables": "toolchain.tuning",
+    "tuning_table": "toolchain.tuning",
+    "with_section": "toolchain.tuning",
 }
 
 

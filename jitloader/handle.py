@@ -154,6 +154,27 @@ class Kernel:
         self._formulas.register(build)
         return build
 
+    @contextlib.contextmanager
+    def in_place(self, recipe: Recipe) -> Iterator[OpenBuild]:
+        """Meanwhile the functions are those of another recipe's build, formulas included.
+
+        Raises:
+            CompileError: its files do not compile.
+        """
+        for inputs in readings(recipe):
+            if build := opened(inputs):
+                break
+        self._formulas.register(build)
+        functions = self._functions
+        before = functions.instead, functions.instrumented
+        functions.instead, functions.instrumented = build.functions.__getitem__, build
+        functions.redirect()
+        try:
+            yield build
+        finally:
+            functions.instead, functions.instrumented = before
+            functions.redirect()
+
     def diff(self, before: Build | str | int, after: Build | str | int) -> Diff:
         """What changed between two builds in sources and headers, named as for `at`.
 

@@ -22,6 +22,7 @@ from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of, read_note, write_note
 from toolchain.sources import label
+from toolchain.tuning import tuning_table
 
 COARSEST_CLOCK = 2_000_000_000  # ns: of all file systems', FAT's
 READ_BY_COMPILERS = (
@@ -82,6 +83,8 @@ class Inputs(Code):
         folders = [*recipe.include, *sources.folders_in(recipe.flags, "-isystem")]
         folders += _folders_named_in(environment)
         queue = [*map(str, recipe.sources), *_noted(recipe, cache)]
+        if recipe.target == "cuda":  # GPUs have tables of constants
+            queue += map(str, map(tuning_table, recipe.sources))
         while queue:
             path = Path(place := queue.pop())
             if path in files or not is_file(place):

@@ -33,7 +33,7 @@
 // cores' speed, and each warp copies and reads every tile for itself.
 //
 // ---- wgmma: tensor cores that read shared memory, which TMA fills; a warpgroup of its own asks
-// for it. Backward takes up to 128 columns. Flaw: a warpgroup's products wait for its powers.
+// for it. Flaw: a warpgroup's products wait for its powers.
 //
 // ---- overlap: the next tile's scores are multiplied while powers of this one are taken. What is
 // left: backward computes the scores twice (docs/attention.md).

@@ -46,12 +46,10 @@ template <class T, class Call>
 int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q, const T* k,
                          const T* v, const T* y) {
     if constexpr (sizeof(T) == 2) {
-        const auto can = [&](auto cols) { return can_backward_mma<T, cols.value, Call>(); };
-        if (can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, can)) {
-            const bool has = a.cols <= 64 ? can_backward_wgmma<T, 64, Call>()
-                                          : can_backward_wgmma<T, 128, Call>();
-            return version >= kWgmma && a.cols <= 128 && has ? kWgmma : kMma;
-        }
+        const auto mma = [&](auto cols) { return can_backward_mma<T, cols.value, Call>(); };
+        const auto wgmma = [&](auto cols) { return can_backward_wgmma<T, cols.value, Call>(); };
+        if (can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, mma))
+            return version >= kWgmma && for_columns(a.cols, wgmma) ? kWgmma : kMma;
     }
     return kNaive;
 }
@@ -126,11 +124,9 @@ cudaError_t attention_backward(const Call& a, const T* g, const T* q, const T* k
         const int64_t its = backward_version(a, version, g, q, k, v, y);
         if (its >= kMma) {
             for_columns(a.cols, [&](auto cols) {
-                if constexpr (cols.value <= 128) {
-                    if (its == kWgmma && launch_backward_wgmma<T, cols.value>(
-                                             a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream))
-                        return;
-                }
+                if (its == kWgmma && launch_backward_wgmma<T, cols.value>(
+                                         a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream))
+                    return;
                 launch_backward_mma<T, cols.value>(
                     a, g, q, k, v, y, stats, scratch, dq, dk, dv, stream);
             });

@@ -99,6 +99,15 @@ __device__ inline int warpgroup_number() {
     return __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
 }
 
+// A kernel's shared memory, with barriers that all threads of the block may use.
+template <class Shared>
+__device__ Shared& begin_block(char* memory) {
+    auto& shared = tile_aligned<Shared>(memory);
+    if (threadIdx.x == 0) shared.init();
+    __syncthreads();
+    return shared;
+}
+
 // s [64, N] = 64 rows of x, in boxes of x_rows, times all N rows of w.
 template <class T, int kCols, int x_rows, int N2>
 __device__ void start_rows(float (&s)[N2], const char* x, const char* w) {
@@ -136,12 +145,13 @@ __device__ void put_rows(char* tile, const float (&sums)[N2]) {
         store_sums(tile + c / 64 * box_bytes(rows), c % 64, words);
     }
 }
+// From `column` on.
 template <int rows, int kCols>
 __device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t cols, int row,
-                           int64_t head, int64_t batch) {
-    for (int box = 0; box < kCols / 64; ++box) {
-        if (box * 64 < cols)
-            tma_store(map, tile + box * box_bytes(rows), box * 64, row, int(head), int(batch));
+                           int64_t head, int64_t batch, int column = 0) {
+    for (int box = 0; box < kCols / 64; ++box, column += 64) {
+        if (column < cols)
+            tma_store(map, tile + box * box_bytes(rows), column, row, int(head), int(batch));
     }
 }
 
@@ -216,11 +226,8 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
     using S = WgmmaForward<kCols>;
     constexpr int kKeys = S::kKeys;
     extern __shared__ char memory[];
-    auto& shared = tile_aligned<typename S::Shared>(memory);
+    auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
-    if (threadIdx.x == 0) shared.init();
-    __syncthreads();
-
     if (group == S::kConsumers) {
         give_registers<S::kLeft>();
         if (threadIdx.x % kWarpgroup != 0) return;

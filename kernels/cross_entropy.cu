@@ -20,6 +20,7 @@
 // A target that is no class reads nothing and makes the loss NaN, and dx in its row.
 
 #include "cross_entropy_losses.cuh"
+#include "tunable.h"
 
 enum Version : int64_t { kNaive, kOnline, kVector, kOneWarp };  // warp: kWarp is its 32 lanes
 
@@ -158,12 +159,13 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
 // small blocks do so at different times. Where rows are no multiple of the vector wide, they begin
 // and end with single elements (rows.cuh).
 
-constexpr int kForwardAhead = 8;  // vectors on their way to a thread
+constexpr int kForwardAhead = TUNABLE(kForwardAhead, 8);  // vectors on their way to a thread
 template <class T>
-constexpr int kAtOnce = sizeof(T) == 2 ? 2 : 8;  // of which so many raise the max together
+constexpr int kAtOnce = TUNABLE(kAtOnce, sizeof(T) == 2 ? 2 : 8);  // which raise the max together
+constexpr int kForwardBlocks = TUNABLE(kForwardBlocks, 4);         // of kForwardThreads, that fit
 
 template <class T, bool kAligned>
-__global__ __launch_bounds__(kForwardThreads, 4) void forward_vector(
+__global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
     const T* x, const int64_t* target, T* loss, Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
     int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
     constexpr int V = kVec<T>, N = kAtOnce<T>;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "softmax.cuh"
+#include "tunable.h"
 
 // A sum of losses, and how many they are.
 template <class T>
@@ -122,7 +123,7 @@ __device__ void put(OnlineSoftmax<T> soft, const RowLoss<T>& row_loss, const T* 
     if (loss != nullptr) loss[row] = T(value);
 }
 
-constexpr int kForwardThreads = 256;  // of a block, at most
+constexpr int kForwardThreads = TUNABLE(kForwardThreads, 256);  // of a block, at most
 
 // Leaves the sum of all losses that the block has come across; thread 0 of each of its rows has
 // some.

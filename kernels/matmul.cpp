@@ -2,9 +2,10 @@
 #include "matmul.h"
 #include "binding.h"
 
-constexpr int64_t kVersions = 8;  // as many as VERSIONS of matmul.py has
-constexpr int64_t kMma = 3;       // of those, the first one by tensor cores
-
+template <class T>
+int64_t matmul_parts(const Product<T>& p, int64_t version);
+template <class T>
+int64_t matmul_copies(const Product<T>& p, int64_t version);
 template <class T>
 cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t stream);
 template <class T>
@@ -168,16 +169,17 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
         check_shape(*residual, "residual", x, "x", with_cols(x, units));
         residual = packed(*residual);
     }
-    check_version(version, kVersions);
+    check_version(version, MatmulVersion::kCount);
     OnDeviceOf device(x);
     Tensor y = into ? *into : new_of_shape(x, with_cols(x, units));
     if (z) *z = new_of_shape(x, shape_of_z(x, w, act));
     if (y.numel() == 0) return y;
-    const bool tensor_cores = version >= kMma && is_of_16_bits(x), one = is_for_all(w);
+    const bool tensor_cores = version >= MatmulVersion::kMma && is_of_16_bits(x),
+               one = is_for_all(w);
     const Matrices of_x(x, one, tensor_cores), of_w(w, one, tensor_cores);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        const Product<T> product = {
+        Product<T> product = {
             of_x.operand<T>(),
             of_w.operand<T>(),
             bias ? in<T>(*bias) : nullptr,
@@ -190,7 +192,17 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
             of_x.cols,
             Acc<T>(scale),
             Act(act),
+            nullptr,
+            nullptr,
             tf32};
+        Tensor parts, copies;
+        const auto make_room = [&](Tensor& room, int64_t floats) -> float* {
+            if (floats == 0) return nullptr;
+            room = new_tensor(x, {floats}, ScalarType::Float);
+            return out<float>(room);
+        };
+        product.parts = make_room(parts, matmul_parts<T>(product, version));
+        product.copies = make_room(copies, matmul_copies<T>(product, version));
         check_launch(matmul_forward<T>(product, version, device.stream));
     });
     return y;
@@ -253,7 +265,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, Tensor w, Ten
                                             int64_t act, bool needs_x, bool needs_w,
                                             bool needs_bias, bool tf32, int64_t version) {
     check_inputs(x, w, act);
-    check_version(version, kVersions);
+    check_version(version, MatmulVersion::kCount);
     check_like(grad, "grad", x, "x");
     check_shape(grad, "grad", x, "x", with_cols(x, units_of(w, act)));
     check_like(z, "z", x, "x");

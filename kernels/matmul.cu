@@ -20,19 +20,9 @@
 #include "matmul_few_rows_mma.cuh"
 #include "matmul_gradient_of_z.cuh"
 #include "matmul_mma.cuh"
-#include "matmul_wgmma.cuh"
-
-// As in matmul.py.
-enum Version : int64_t {
-    kNaive,
-    kTiles,
-    kRegisters,
-    kMma,
-    kWgmma,
-    kSpecialized,
-    kCluster,
-    kStores
-};
+#include "matmul_registers.cuh"
+#include "matmul_split.cuh"
+#include "matmul_tf32.cuh"
 
 // A sum of thousands of floats loses digits; in runs of so many, which are then added up, fewer.
 constexpr int kRun = 16;
@@ -104,69 +94,8 @@ __global__ void matmul_tiles(Product<T> p, TileGrid grid) {
     if (rows(r) >= 0 && columns(c) >= 0) put(p, place.matrix, rows(r), columns(c), sum, gate);
 }
 
-// ---- registers: a block of 256 threads has 128 x 128 elements of y, and each thread 8 x 8 of them
-// in its registers (64 x 64 and 4 x 4 of doubles). For 64 products it reads 16 elements of shared
-// memory.
-// Flaw: the products are those of the arithmetic units, one for each lane; tensor cores do 16 times
-// as many of 16-bit floats.
-
-constexpr int kAcross = 16;
-template <class T>
-constexpr int kEach = sizeof(T) == 8 ? 4 : 8;
-template <class T>
-constexpr int kSide = kAcross * kEach<T>;
-
-// kRun of k of the tile's rows. Neighbouring threads read neighbours in memory, which are those
-// of a row or those of a column.
-template <class T, int side>
-__device__ void fill(Acc<T> (&tile)[kRun][side + 1], const Operand<T>& from, int64_t matrix,
-                     const TileRows<side>& rows, int64_t k, int64_t depth) {
-    for (int i = threadIdx.x; i < side * kRun; i += kAcross * kAcross) {
-        const int r = from.col == 1 ? i / kRun : i % side;
-        const int of_k = from.col == 1 ? i % kRun : i / side;
-        tile[of_k][r] = Acc<T>(element(from, matrix, rows(r), k + of_k, depth));
-    }
-}
-
-template <class T>
-__global__ void __launch_bounds__(kAcross* kAcross) matmul_registers(Product<T> p, TileGrid grid) {
-    using A = Acc<T>;
-    constexpr int each = kEach<T>, side = kSide<T>;
-    __shared__ A tile_x[kRun][side + 1], tile_w[kRun][side + 1];
-    const TilePlace place = grid.place(blockIdx.x);
-    const auto rows = TileRows<side>::of(place.row, p.rows);
-    const auto columns = TileRows<side>::of_w(p, place.column);
-    const int down = threadIdx.x / kAcross * each, right = threadIdx.x % kAcross;
-    KahanSum<A> totals[each][each];  // in memory, for registers have no room
-    for (int64_t k = 0; k < p.depth; k += kRun) {
-        fill<T, side>(tile_x, p.x, place.matrix, rows, k, p.depth);
-        fill<T, side>(tile_w, p.w, place.matrix, columns, k, p.depth);
-        __syncthreads();
-        A sums[each][each] = {};
-#pragma unroll
-        for (int i = 0; i < kRun; ++i) {
-            A x[each], w[each];
-            for (int n = 0; n < each; ++n) x[n] = tile_x[i][down + n];
-            for (int n = 0; n < each; ++n) w[n] = tile_w[i][right + n * kAcross];
-            for (int m = 0; m < each; ++m)
-                for (int n = 0; n < each; ++n) sums[m][n] += x[m] * w[n];
-        }
-        __syncthreads();
-#pragma unroll 1
-        for (int m = 0; m < each; ++m)
-            for (int n = 0; n < each; ++n) totals[m][n] += taken(sums, m, n);
-    }
-#pragma unroll 1
-    for (int m = 0; m < each; ++m) {
-        const int64_t row = rows(down + m);
-        for (int n = 0; n < each / halves(p); ++n) {
-            const int64_t unit = columns(right + n * kAcross);
-            if (row >= 0 && unit >= 0)
-                put(p, place.matrix, row, unit, totals[m][n].value,
-                    totals[m][(n + each / 2) % each].value);
-        }
-    }
-}
+// ---- registers, mma, wgmma and the versions after it: in matmul_registers.cuh, matmul_mma.cuh,
+// matmul_wgmma.cuh; of floats rounded to tf32, in matmul_tf32.cuh
 
 // ---- backward: the gradient of bias, the sums of the columns of that of z
 
@@ -198,18 +127,40 @@ __global__ void column_sums(const From* from, T* to, int64_t rows, int64_t cols,
 template <class T>
 bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) {
     if constexpr (std::is_same_v<T, float>) {
-        return p.tf32 && version >= kMma && launch_mma(p, stream);
+        if (p.copies && launch_tf32(p, stream)) return true;
+        return p.tf32 && version >= MatmulVersion::kMma && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
-        if (version == kStores) {
+        if (version == MatmulVersion::kStores) {
             // Each block reads all of x, which has to find room in the L1 cache.
             const bool small = p.rows * p.depth * sizeof(T) <= 128 << 10;
             if (small && launch_few_rows_mma<T, T, false>(p, p.batch, stream)) return true;
             if (launch_few_rows(p, stream)) return true;
         }
-        if (version >= kWgmma && launch_wgmma(p, version - kWgmma, stream)) return true;
-        return version >= kMma && launch_mma(p, stream);
+        if (p.parts && launch_split(p, stream)) return true;
+        if (version >= MatmulVersion::kWgmma &&
+            launch_wgmma(p, version - MatmulVersion::kWgmma, stream))
+            return true;
+        return version >= MatmulVersion::kMma && launch_mma(p, stream);
     }
     return false;
+}
+
+// The floats that p.parts has to have room for; 0 where the depth is not to be split.
+template <class T>
+int64_t matmul_parts(const Product<T>& p, int64_t version) {
+    if constexpr (sizeof(T) == 2) {
+        if (version == MatmulVersion::kStores) return split_floats(p);
+    }
+    return 0;
+}
+
+// The floats that p.copies has to have room for; 0 where nothing is copied.
+template <class T>
+int64_t matmul_copies(const Product<T>& p, int64_t version) {
+    if constexpr (std::is_same_v<T, float>) {
+        if (p.tf32 && version == MatmulVersion::kStores) return tf32_copies(p);
+    }
+    return 0;
 }
 
 template <class T>
@@ -217,10 +168,9 @@ cudaError_t matmul_forward(const Product<T>& p, int64_t version, cudaStream_t st
     const int64_t elements = p.batch * p.rows * p.units;
     if (elements == 0) return cudaSuccess;
     if (by_tensor_cores(p, version, stream)) return cudaGetLastError();
-    if (version >= kRegisters) {
-        const TileGrid grid(p, kSide<T>, kSide<T>);
-        matmul_registers<<<grid.tiles(), kAcross * kAcross, 0, stream>>>(p, grid);
-    } else if (version == kTiles) {
+    if (version >= MatmulVersion::kRegisters) {
+        launch_registers(p, stream);
+    } else if (version == MatmulVersion::kTiles) {
         const TileGrid grid(p, kTile, kTile);
         matmul_tiles<<<grid.tiles(), dim3(kTile, kTile), 0, stream>>>(p, grid);
     } else {
@@ -266,6 +216,8 @@ cudaError_t matmul_column_sums(const T* t, T* sums, Acc<T>* parts, int64_t rows,
 }
 
 #define INSTANTIATE(T)                                                  \
+    template decltype(matmul_parts<T>) matmul_parts<T>;                 \
+    template decltype(matmul_copies<T>) matmul_copies<T>;               \
     template decltype(matmul_forward<T>) matmul_forward<T>;             \
     template decltype(matmul_gradient_of_z<T>) matmul_gradient_of_z<T>; \
     template decltype(matmul_column_sums<T>) matmul_column_sums<T>;

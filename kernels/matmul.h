@@ -6,6 +6,21 @@
 // What y is of z, by the numbers of matmul.py.
 enum Act : int64_t { kNone, kRelu, kGelu, kSilu, kSwiglu };
 
+// Numbers as in matmul.py.
+struct MatmulVersion {
+    enum : int64_t {
+        kNaive,
+        kTiles,
+        kRegisters,
+        kMma,
+        kWgmma,
+        kSpecialized,
+        kCluster,
+        kStores,
+        kCount
+    };
+};
+
 // `batch` matrices anywhere in memory: the strides from one to the next, from row to row and from
 // column to column, in elements.
 template <class T>
@@ -23,5 +38,7 @@ struct Product {
     int64_t batch, rows, units, depth;
     Acc<T> scale;
     Act act;
-    bool tf32;  // floats may be rounded to tf32, so that tensor cores can multiply them
+    float* parts;   // where parts of the depth leave their sums (matmul_split.cuh); may be null
+    float* copies;  // of x and w, rounded to tf32 (matmul_tf32.cuh); may be null
+    bool tf32;      // floats may be rounded to tf32, so that tensor cores can multiply them
 };

@@ -47,8 +47,10 @@ def matmul(
     of its own size that is free again after the call; no other is copied.
 
     tf32: float32 may be rounded to 10 bits behind the point, to the nearest, and then is multiplied
-    by tensor cores, too, in every version from "mma" on; gradients likewise. Products of other
-    types, and where tensor cores cannot read x and w, are as they are without.
+    by tensor cores, too, in every version from "mma" on; gradients likewise. On GPUs of compute
+    capability 9.0 the last version may copy w for that, and an x by column, into memory that is
+    free again after the call. Products of other types, and where tensor cores cannot read x and w,
+    are as they are without.
 
     Gradients have the same bits on every run. Those of act "none" have gradients of every order;
     of the others a second derivative raises RuntimeError.

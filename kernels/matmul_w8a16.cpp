@@ -3,10 +3,6 @@
 #include "calls.h"
 #include "quantize_binding.h"
 
-constexpr int64_t kVersions = 4;  // as many as VERSIONS of matmul_w8a16.py has
-
-constexpr int64_t kWgmma = 3;  // of those, the last
-
 // Of more rows the weights are made 16-bit floats first.
 constexpr int64_t kMostFewRows = 128;
 
@@ -77,13 +73,14 @@ bool is_for_few_rows(const Tensor& x, const Tensor& w) {
 
 Tensor forward(Tensor x, Tensor w, Tensor w_scale, std::optional<Tensor> bias, int64_t version) {
     check_inputs(x, w, w_scale, bias);
-    check_version(version, kVersions);
+    check_version(version, Int8Version::kCount);
     OnDeviceOf device(x);
     x = packed(x);
     w = packed(w);
     w_scale = packed(w_scale);
     if (bias) bias = packed(*bias);
-    if (version >= kWgmma && x.numel() > 0 && w.numel() > 0 && !is_for_few_rows(x, w)) {
+    if (version >= Int8Version::kWgmma && x.numel() > 0 && w.numel() > 0 &&
+        !is_for_few_rows(x, w)) {
         Tensor wide = new_of_shape(x, shape_of(w));
         for_type_of_16_bits(x, [&](auto zero) {
             using T = decltype(zero);

@@ -12,8 +12,6 @@
 #include "matmul_mma.cuh"
 #include "matmul_w8a16_wgmma.cuh"
 
-enum Version : int64_t { kNaive, kMma, kFewRows, kWgmma };  // as in matmul_w8a16.py
-
 // ---- naive: one thread for each element of y, which reads a row of x and a row of w.
 // Flaw: one operation for each element read.
 
@@ -176,9 +174,11 @@ bool launch_w8a16_mma(const Int8Product<T>& p, cudaStream_t stream) {
 template <class T, bool by_block>
 bool by_tensor_cores(const Int8Product<T>& p, int64_t version, cudaStream_t stream) {
     if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w)) return false;
-    if (version >= kFewRows && launch_few_rows_mma<T, int8_t, by_block>(p, 1, stream)) return true;
-    if (version >= kWgmma && launch_few_rows_of_bytes<T, by_block>(p, stream)) return true;
-    return version >= kMma && launch_w8a16_mma<T, by_block>(p, stream);
+    if (version >= Int8Version::kFewRows && launch_few_rows_mma<T, int8_t, by_block>(p, 1, stream))
+        return true;
+    if (version >= Int8Version::kWgmma && launch_few_rows_of_bytes<T, by_block>(p, stream))
+        return true;
+    return version >= Int8Version::kMma && launch_w8a16_mma<T, by_block>(p, stream);
 }
 
 template <class T>

@@ -3,6 +3,11 @@
 
 #include "matmul_fp8.h"
 
+// Numbers as in matmul_w8a16.py.
+struct Int8Version {
+    enum : int64_t { kNaive, kMma, kFewRows, kWgmma, kCount };
+};
+
 // Shapes as matmul_w8a16.cu has them; bias may be null.
 template <class T>
 struct Int8Product {

@@ -308,7 +308,8 @@ struct Plan {
     static constexpr int kPair = pair;       // blocks of a cluster
     static constexpr bool kStores = stores;  // y by TMA
     static constexpr bool kFused = fused;  // and more may be done with the sums than to scale them
-    static constexpr int kTurns = turns;   // tiles in work: one for all warpgroups, or one each
+    static constexpr bool kSplits = stores && !fused;  // and a tile may be several blocks' work
+    static constexpr int kTurns = turns;  // tiles in work: one for all warpgroups, or one each
     static constexpr int kStages = columns == 256 ? 4 : 6;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
     struct Shared {
@@ -346,7 +347,38 @@ struct TileOrder {
     }
 };
 
+// Of the tiles, in their order, so many are multiplied whole, and the others in parts of the depth,
+// whose sums matmul_split.cuh adds up. All of these are shares of the work, each with a number n:
+// first the whole tiles, then the first part of all others, and so on. Steps beyond the depth find
+// zeros.
+struct Split {
+    int whole = 0x7fffffff, parts = 1;
+    int others = 0;  // tiles
+    int steps = 0;   // of a part
+
+    int shares(int tiles) const { return others ? whole + others * parts : tiles; }
+
+    // The tile of share n, and the step with which it begins.
+    __device__ int tile(int n, int& first) const {
+        first = 0;
+        if (n < whole) return n;
+        first = (n - whole) / others * steps;
+        return whole + (n - whole) % others;
+    }
+};
+
 #if HAS_WGMMA
+
+// A part's sums, as they are in the registers of `threads` threads: neighbours write 16 bytes
+// each, one after the other.
+template <int N>
+__device__ void put_part(float* to, const float (&sums)[N], int thread, int threads) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const Vec<float, 4> four = {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]};
+        store(to + (int64_t(i / 4) * threads + thread) * 4, four);
+    }
+}
 
 // Which stage is used next, and in which of its phases.
 template <int count>
@@ -365,7 +397,8 @@ struct Ring {
 
 template <class T, class Plan>
 __global__ void WGMMA_KERNEL(Plan::kThreads)
-    matmul_specialized(const __grid_constant__ Maps maps, Product<T> p, TileOrder order) {
+    matmul_specialized(const __grid_constant__ Maps maps, Product<T> p, TileOrder order,
+                       Split split, int shares) {
 #if HAS_WGMMA
     constexpr int kStages = Plan::kStages, kColumns = Plan::kColumns, kPair = Plan::kPair;
     constexpr int kTurns = Plan::kTurns;
@@ -386,14 +419,28 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         __syncthreads();
     }
 
+    // Where share n is, and with which step it begins; false if there is none. To ask that first
+    // lets the compiler see that all threads of a warp count alike: else it keeps what they count
+    // by in each one's registers, and moves it from there for every wgmma.
+    const auto find = [&](int n, TilePlace& place, int& first) {
+        first = 0;
+        if (!Plan::kSplits) return order.at(n, rank, place);
+        if (n >= shares) return false;
+        return order.at(split.tile(n, first), rank, place);
+    };
+    const auto steps_of = [&](int n) {
+        return Plan::kSplits && n >= split.whole ? split.steps : steps;
+    };
+    int first = 0;
     Ring<kStages> ring;
     TilePlace place;
     if (group == kConsumers) {
         give_registers<40>();
-        for (int n = pair; thread == 0 && order.at(n, rank, place); n += pairs) {
+        for (int n = pair; thread == 0 && find(n, place, first); n += pairs) {
+            const int end = first + steps_of(n);
             const auto rows = TileRows<kTileRows>::of(place.row, p.rows);
             const auto columns = TileRows<kColumns>::of_w(p, place.column);
-            for (int step = 0; step < steps; ++step, ring.next()) {
+            for (int step = first; step < end; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
                 Mbarrier& full = shared.full[ring.stage];
                 shared.empty[ring.stage].wait((ring.round + 1) % 2);
@@ -425,14 +472,15 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         // not from the one after that.
         int n = pair, of_tile = group * 64, turn = 1 - group;
         if (kTurns > 1) n += group * pairs, of_tile = 0, ring.skip(group * steps);
-        for (; order.at(n, rank, place); n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
+        for (; find(n, place, first); n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
+            const int of_share = steps_of(n);
             const int row = int(place.row) * kTileRows + of_tile;
             const int unit = int(place.column) * (kColumns / halves(p));
             const uint32_t bias = Plan::kFused ? bias_of_tile(p, unit, kColumns) : 0;
             if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
             float sums[kTurns][kColumns / 2];
             int before = 0;
-            for (int step = 0; step < steps; ++step, ring.next()) {
+            for (int step = 0; step < of_share; ++step, ring.next()) {
                 const auto& stage = shared.stages[ring.stage];
                 shared.full[ring.stage].wait(ring.round % 2);
                 multiply(sums, p, stage.x + of_tile * kTileDepth, stage.w, step > 0);
@@ -445,6 +493,11 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             if (Plan::kFused) residual.ask(p, place.matrix, row, unit);
             wgmma_wait<0>();
             done(before);
+            if (Plan::kSplits && n >= split.whole) {
+                put_part(p.parts + int64_t(n - split.whole) * (kTileRows * kColumns), sums[0],
+                         threadIdx.x, kConsumers * kWarpgroup);
+                continue;
+            }
             if (Plan::kFused) {
                 if (thread < kColumns / 2) shared.bias[group][thread] = bias;
                 warpgroup_barrier(group);
@@ -507,7 +560,7 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores) {
 }
 
 template <class Plan, class T>
-bool launch_plan(const Product<T>& p, int high, cudaStream_t stream) {
+bool launch_plan(const Product<T>& p, int high, cudaStream_t stream, Split split = {}) {
     const auto kernel = matmul_specialized<T, Plan>;
     Maps maps;
     if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
@@ -517,9 +570,10 @@ bool launch_plan(const Product<T>& p, int high, cudaStream_t stream) {
     const TileGrid grid(p, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
     const TileOrder order(grid, Plan::kPair, high);
-    const int pairs = smaller(order.places(), multiprocessors() / Plan::kPair);
+    const int shares = split.shares(order.places());
+    const int pairs = smaller(shares, multiprocessors() / Plan::kPair);
     launch_clusters(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), Plan::kThreads,
-                    Plan::kBytes, stream, maps, p, order);
+                    Plan::kBytes, stream, maps, p, order, split, shares);
     return true;
 }
 
@@ -536,14 +590,17 @@ bool launch_plain(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
-// Whether tiles of 128 columns, which take longer for their columns, fit the multiprocessors so
-// much better than those of 256 that they are done first.
+// What a step of tiles of 128 columns takes, beside one of 256: more than half of it, for fewer
+// products are made of what shared memory gives. Measured on an H100.
+constexpr double kNarrowStep = 0.535;
+
+// Whether tiles of 128 columns fit the multiprocessors so much better that they are done first.
 template <class T>
 bool is_for_narrow_tiles(const Product<T>& p) {
     const auto rounds = [&](int columns) {
         return ceil_div<int64_t>(TileGrid(p, kTileRows, columns).tiles(), multiprocessors());
     };
-    return rounds(128) * 1.07 < rounds(256) * 2;
+    return rounds(128) * kNarrowStep < rounds(256);
 }
 
 // Version 0 is wgmma. False: none of them can, on this GPU or as x and w lie in memory.

@@ -10,6 +10,7 @@
 
 #include "dependent_launch.cuh"
 #include "rows.cuh"
+#include "tunable.h"
 
 enum Version : int64_t { kNaive, kShared, kVector };  // as in reduce_sum.py
 
@@ -70,13 +71,14 @@ __global__ void sum_shared(const In* x, Out* y, Pieces pieces) {
 // Where rows are no multiple of the vector wide, pieces begin and end with single elements
 // (rows.cuh).
 
-constexpr int kAhead = 8;  // vectors that a thread asks for before it adds the first
-constexpr int kVectorThreads = 512;
+constexpr int kAhead = TUNABLE(kAhead, 8);  // vectors that a thread asks for before it adds one
+constexpr int kVectorThreads = TUNABLE(kVectorThreads, 512);
+constexpr int kVectorBlocks = TUNABLE(kVectorBlocks, 2);  // of so many threads, that fit
 constexpr int kLeastWithEdges = 65;  // columns; narrower pieces go one element per access
 
 template <class In, class Out, int V, bool kAligned>
-__global__ __launch_bounds__(kVectorThreads, 2) void sum_vector(const In* x, Out* y,
-                                                                Pieces pieces) {
+__global__ __launch_bounds__(kVectorThreads, kVectorBlocks) void sum_vector(const In* x, Out* y,
+                                                                            Pieces pieces) {
     using A = Acc<In>;
     x = grid_dependency_wait(x);
     launch_dependents();

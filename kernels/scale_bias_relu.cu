@@ -11,6 +11,7 @@
 // 3 * sizeof(T). scale and bias are small and stay in the caches.
 
 #include "rows.cuh"
+#include "tunable.h"
 
 enum Version : int64_t { kNaive, kVector };  // as in scale_bias_relu.py
 
@@ -94,8 +95,9 @@ __global__ void columns_naive(const T* g, const T* x, PerColumn<T> scale, const 
 // a boundary, and a thread has a column of the edges beside its vector.
 // Flaw: tensors that begin between two boundaries are taken element by element (V = 1).
 
-constexpr int kThreads = 256;
-constexpr int kUnroll = 4;  // rows that a thread loads before it computes, backward
+constexpr int kThreads = TUNABLE(kThreads, 256);
+constexpr int kUnroll = TUNABLE(kUnroll, 4);  // rows that a thread loads at once, backward
+constexpr int kBackwardBlocks = TUNABLE(kBackwardBlocks, 2);  // of a multiprocessor, backward
 
 template <class T, int V, bool kAligned>
 __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T* y, int64_t rows,
@@ -129,7 +131,7 @@ __global__ void forward_vector(const T* x, PerColumn<T> scale, const T* bias, T*
 }
 
 template <class T, int V, bool kAligned>
-__global__ __launch_bounds__(kThreads, 2) void backward_vector(
+__global__ __launch_bounds__(kThreads, kBackwardBlocks) void backward_vector(
     const T* g, const T* x, PerColumn<T> scale, const T* bias, T* dx, Acc<T>* partial_dscale,
     Acc<T>* partial_dbias, int64_t rows, int64_t cols) {
     using A = Acc<T>;
@@ -218,8 +220,8 @@ Plan plan_of(int64_t cols, const P*... tensors) {
 // cheap; but a GPU needs blocks enough. So up to kRows where that leaves it kBlocksEach, and twice
 // as many where a thread has one element of each, or where scale and bias are a large part of what
 // is read and come from afar: of two-byte elements a thread has twice as many as of four-byte ones.
-constexpr int kRows = 2;
-constexpr int kBlocksEach = 32;     // of a multiprocessor
+constexpr int kRows = TUNABLE(kRows, 2);
+constexpr int kBlocksEach = TUNABLE(kBlocksEach, 32);  // of a multiprocessor
 constexpr int kWideCols = 1 << 16;  // from here on the nearest cache has lost them
 
 template <class T>
@@ -233,14 +235,13 @@ int64_t rows_of_a_block(const Plan& plan, int64_t rows, int64_t cols) {
     return each * ceil_div(ceil_div(rows, each), kMostBlocksDown);
 }
 
-// The sums of backward live in registers, so its grid is what the GPU holds at once: two blocks
-// each.
+// The sums of backward live in registers, so its grid is what the GPU holds at once.
 template <class T>
 Plan backward_plan(const T* g, const T* x, const T* scale, const T* bias, int64_t rows,
                    int64_t cols) {
     Plan plan = plan_of<T>(cols, g, x, scale, bias);
     const int64_t wanted = ceil_div<int64_t>(rows, plan.block.y * kUnroll);
-    const int64_t held = multiprocessors() * 2 / plan.grid.x;
+    const int64_t held = multiprocessors() * kBackwardBlocks / plan.grid.x;
     const int64_t blocks = smaller(smaller(wanted, held), kMostBlocksDown) / plan.apart;
     plan.grid.y = (blocks < 1 ? 1 : blocks) * plan.apart;
     return plan;

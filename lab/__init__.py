@@ -35,11 +35,12 @@ own ops:
     lab.explore(draw, width=[64, 256])                                 # a figure with sliders
     lab.check(kernel.forward, x, 0)                                    # what is wrong, line by line
     lab.profile(kernel.forward, x, 0)                                  # on a GPU: where it waits
+    lab.tune(lambda: f(x), kThreads=[128, 256])                        # which constants are fastest
 
 Errors are taken against the reference in float64, PyTorch's own beside ours. Times are the GPU's
-with a cold L2, and a ThrottledWarning says where the GPU lowered its clock. Without a GPU kernels
-have the CPU simulator's time and PyTorch's ops the CPU's own: marked as such, and never on one
-axis.
+with a cold L2; a ThrottledWarning says where the GPU lowered its clock, a SharedWarning where it
+worked for another process, too, and the captions of figures repeat both. Without a GPU kernels have
+the CPU simulator's time and PyTorch's ops the CPU's own: marked as such, and never on one axis.
 
 The lab has rooms. Each uses those before it in this list, and none behind it:
 
@@ -48,6 +49,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     figure     what is drawn of them
     checker    what is wrong with a call: `check`, `trial`
     profiler   what the GPU's counters say of a call: `profile`
+    tuner      values of a kernel's constants: `tune`
     notebook   %load_ext lab: builds before a cell, %%cu, %%check; sources and sliders
     course     the chapters' exercises and ladders
     bench      make bench
@@ -62,9 +64,11 @@ import importlib
 _HOMES = {
     "Profile": "profiler.report",
     "Report": "checker.report",
+    "SharedWarning": "measure.clocks",
     "ThrottledWarning": "measure.clocks",
     "Timing": "measure.timing",
     "Trial": "checker.trial",
+    "Tuning": "tuner.tuning",
     "bytes_moved": "measure.timing",
     "check": "checker.run",
     "compare": "measure.compare",
@@ -88,6 +92,7 @@ _HOMES = {
     "time_call": "measure.timing",
     "time_calls": "measure.calls",
     "trial": "checker.trial",
+    "tune": "tuner.run",
     "ulp": "measure.error",
     "ulp_error": "measure.error",
     "unload_ipython_extension": "notebook.extension",

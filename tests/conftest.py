@@ -1,6 +1,7 @@
 """What tests share: the loader's fixtures, and which files of the book are a reader's by now."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import torch
+
 import jitload
+from lab.measure import nvml
 from notebooks import publish
 
 # Processes that tests start, kernels of notebooks too, import the project without an install.
@@ -44,6 +48,16 @@ def cache(tmp_path_factory):
         patch.setenv("JITLOAD_CACHE", str(folder))
         jitload.ensure("square", target="cpu")
     return folder
+
+
+@pytest.fixture
+def gpu_alone() -> None:
+    """Skips a test that judges a GPU's speed while another process uses that GPU."""
+    if not torch.cuda.is_available():
+        return
+    gpu = nvml.gpu()
+    if gpu and gpu.others(time.time() - 1):
+        pytest.skip("another process uses the GPU, so that no speed can be judged")
 
 
 @pytest.fixture

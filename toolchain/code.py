@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import simulator
-from toolchain import cuda_ptx, machine, sources
+from toolchain import cuda_ptx, machine, sources, tuning
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
 from toolchain.nvccs_flags import Translated, for_cpp
@@ -196,7 +196,7 @@ class Code:
         if self.binding not in ("c", "program"):  # extern "C" functions and main stay visible
             shared.append("-fvisibility=hidden")
         macro = f"-DPLAYGROUND_CUDA={int(recipe.target == 'cuda')}"
-        ours = [macro, *recipe.flags]
+        ours = [macro, *recipe.flags, *self.tuned]
         _, cxx = machine.cxx_command()
         # In columns, a tab is one character.
         cxx = [*cxx, "-ftabstop=1", *shared, macro, *self._for_cpp.flags]
@@ -229,6 +229,18 @@ class Code:
         if recipe.debug:
             return [*cxx, "-O0", "-g"], [*nvcc, "-G", "-g", "-O0"]
         return cxx, [*nvcc, "-lineinfo", "-Xptxas=-v"]  # the latter for toolchain.resources
+
+    @cached_property
+    def tuned(self) -> tuple[str, ...]:
+        """The constants that were best on this GPU, where the recipe itself sets none."""
+        tables = [tuning.tuning_table(path) for path in self.recipe.sources]
+        there = [self.text(table) for table in tables if table in self.files]
+        if not there or tuning.sets_constants(self.recipe.flags):
+            return ()
+        if (gpu := tuning.this_gpu()) is None:
+            return ()
+        constants = [tuning.tuned_constants(table, gpu) for table in there]
+        return tuning.tuning_flags({name: it[name] for it in constants for name in it})
 
     @property
     def link_flags(self) -> list[str]:

@@ -22,8 +22,8 @@ from lab.measure.timing import (
     copy_bandwidth,
     environment,
     take_time,
-    time_on_host,
 )
+from lab.measure.turns import Step, take_turns_on_host
 from lab.rivals.implementation import Implementation, ours
 
 HOST_CALLS = 200
@@ -74,15 +74,29 @@ def measure_cell(
 def measure_host(
     cell: Cell | Product, conditions: dict[str, object], without_compile: bool = False
 ) -> list[dict[str, object]]:
-    """A line for everybody: time that the host is busy with a call."""
+    """A line for everybody: time that the host is busy with a call. All take turns."""
     case = cell.case()
+    calls: list[Step] = []
 
-    def measured(each: Implementation) -> dict[str, float]:
+    def start(each: Implementation) -> dict[str, float]:
         call = case.both(each) if cell.direction == "both" else case.step(each)
         with each.first_call():
-            return rows.time(time_on_host(call, HOST_CALLS))
+            call()
+        calls.append(call)
+        return {}
 
-    return _lines(cell, HOST_CLOCK, measured, conditions, without_compile)
+    lines = _lines(cell, HOST_CLOCK, start, conditions, without_compile)
+    started = [line["implementation"] for line in lines if "failure" not in line]
+    timings, fallen = take_turns_on_host(dict(zip(started, calls, strict=True)), HOST_CALLS)
+    if "ours" in fallen:
+        raise fallen["ours"]
+    for line in lines:
+        label = line["implementation"]
+        if label in timings:
+            line |= rows.time(timings[label])
+        if label in fallen:
+            line["failure"] = in_short(fallen[label])
+    return lines
 
 
 def _lines(

@@ -1,5 +1,6 @@
 """The tensors that a function uses without being given them: a module's parameters, a closure's
-variables, the globals that its code names, and what they keep for backward.
+variables, defaults of its parameters, the globals that its code names, and what they keep for
+backward.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ def _variables(function: Any) -> Iterator[tuple[str, Any]]:
     yield from getattr(owner, "__dict__", {}).items()
     if not isinstance(function, FunctionType):
         return  # it is compiled
+    defaults = function.__defaults__ or ()
+    parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
+    yield from zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if cell != _UNASSIGNED:
             yield name, cell.cell_contents

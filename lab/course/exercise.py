@@ -43,6 +43,7 @@ from torch import Tensor
 
 import jitload
 from lab.checker.run import check
+from lab.measure.clocks import disturbances
 from lab.measure.error import summarize, ulp_error
 from lab.measure.timing import copy_bandwidth, time_call
 
@@ -339,10 +340,13 @@ def _speed(speed: Speed) -> tuple[str, str]:
     if jitload.device().type != "cuda":
         return "", "no GPU to be fast on"
     call, size = speed.prepare()
-    rate = 1e-9 * size / time_call(call).median
-    percent = 100 * rate / _copy_rate()
+    timing = time_call(call)
+    percent = 100 * timing.gb_per_s(size) / _copy_rate()
     fact = f"{percent:.0f}% of a copy"
-    return ("" if percent >= speed.least else f"{fact}; wanted is {speed.least:g}%"), fact
+    if percent >= speed.least:
+        return "", fact
+    why = disturbances([timing.held])
+    return f"{fact}; wanted is {speed.least:g}%{why and f' ({why})'}", fact
 
 
 @cache

@@ -11,7 +11,7 @@ import jitload
 from lab.figure import drawing, plots
 from lab.measure import arguments, rows
 from lab.measure.case import Results, in_float64, tensors_in
-from lab.measure.clocks import warn_if_throttled
+from lab.measure.clocks import disturbances, warn_if_disturbed
 from lab.measure.error import summarize
 from lab.measure.progress import progress
 from lab.measure.timing import bytes_moved, copy_bandwidth, environment, take_time
@@ -80,12 +80,13 @@ def compare_builds(
                     "bytes": bytes_moved(inputs, results),
                 }
             )
-    warn_if_throttled(held)
+    warn_if_disturbed(held)
     table = DataFrame(measured)
     facts = {
         **environment(device, table["clock"]),
         "versions": [row["implementation"].removeprefix("ours:") for row in measured],
         "copy_gb_per_s": copy_bandwidth() if device.type == "cuda" else None,
+        "disturbances": disturbances(held),
     }
     return _drawn(kernel.name, table, facts, inputs)
 

@@ -7,6 +7,7 @@ shows neither a copy nor a rival's time.
 
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Iterable
 
 import torch
@@ -27,6 +28,7 @@ from lab.rivals.pytorch import eager
 GPU_SHAPE = (16384, 4096)
 SIMULATOR_SHAPE = (64, 1024)
 
+CAPTION = 90  # characters of a line
 WORST_ULP = 1e12  # of an error that a figure shows
 LINEAR_ULP = 10  # up to which errors are shown on a linear axis
 LOG_RATIO = 50  # of two times, beyond which the shorter bar could not be seen on a linear axis
@@ -367,8 +369,11 @@ def _caption(table: DataFrame) -> str:
 
 
 def machine(facts: dict) -> str:
+    """GPU, driver and PyTorch; and on a line of its own what disturbed the measurements."""
     driver = f"driver {facts['driver']}" if facts["driver"] else ""
-    return _listed((facts["device"], driver, f"torch {facts['torch']}"))
+    text = _listed((facts["device"], driver, f"torch {facts['torch']}"))
+    disturbed = facts.get("disturbances")
+    return f"{text}\n{textwrap.fill(disturbed, CAPTION)}" if disturbed else text
 
 
 def _shape_text(table: DataFrame) -> str:

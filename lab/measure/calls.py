@@ -12,7 +12,7 @@ from torch import Tensor
 import jitload
 from lab.measure import arguments, rows
 from lab.measure.case import Results, in_float64
-from lab.measure.clocks import warn_if_throttled
+from lab.measure.clocks import disturbances, warn_if_disturbed
 from lab.measure.error import summarize
 from lab.measure.progress import progress
 from lab.measure.timing import bytes_moved, copy_bandwidth, environment, take_time
@@ -41,12 +41,13 @@ def time_calls(calls: dict[str, Callable[[], object]], bytes: int) -> "DataFrame
         measured.append(
             {"version": name, **rows.time(timing), **rows.rate(timing, bytes, copy_gb_per_s)}
         )
-    warn_if_throttled(held)
+    warn_if_disturbed(held)
     table = pandas.DataFrame(measured)
     table.attrs = {
         **environment(device, table["clock"]),
         "versions": list(calls),
         "copy_gb_per_s": copy_gb_per_s,
+        "disturbances": disturbances(held),
     }
     return table
 
@@ -102,13 +103,14 @@ def measure_calls(
                         **rows.rate(timing, size, copy_gb_per_s),
                     }
                 )
-    warn_if_throttled(held, stacklevel=3)
+    warn_if_disturbed(held, stacklevel=3)
     table = pandas.DataFrame(measured)
     table.attrs = {
         **environment(device, table["clock"]),
         "truth": true.name,
         "inputs": str(given),
         "copy_gb_per_s": copy_gb_per_s,
+        "disturbances": disturbances(held),
     }
     return table
 

@@ -1,11 +1,15 @@
-"""The clock that a GPU had while something was measured, and a warning where it was throttled."""
+"""The clock that a GPU had while something was measured, and who else used it meanwhile.
+
+A figure that was taken on a throttled or a shared GPU comes with a warning.
+"""
 
 import functools
 import operator
 import statistics
 import threading
+import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
@@ -33,6 +37,10 @@ class ThrottledWarning(UserWarning):
     """The GPU lowered its clock during a measurement."""
 
 
+class SharedWarning(UserWarning):
+    """Another process used the GPU during a measurement."""
+
+
 class Reading(NamedTuple):
     """One look at the GPU: the clock of its multiprocessors in MHz, its power in watts, and why
     the clock is not higher; None for what NVML did not say.
@@ -50,6 +58,7 @@ class Held:
     mhz, watts: of the multiprocessors and of the board, medians of the readings.
     highest_mhz, highest_watts: the most that the GPU can have, and that its power cap allows.
     reasons: all that NVML gave for a clock that was not higher; None where it gave nothing.
+    others: how many other processes the GPU worked for; None where NVML does not say.
     """
 
     mhz: float
@@ -57,6 +66,7 @@ class Held:
     watts: float | None = None
     highest_watts: float | None = None
     reasons: Reason | None = None
+    others: int | None = None
 
     @property
     def throttles(self) -> list[str]:
@@ -64,6 +74,13 @@ class Held:
         if self.highest_mhz is None or self.mhz >= LEVEL * self.highest_mhz:
             return []
         return [text for reason, text in THROTTLES.items() if reason in (self.reasons or Reason(0))]
+
+    @property
+    def company(self) -> str:
+        """Who else used the GPU, in words; "" for nobody."""
+        if not self.others:
+            return ""
+        return "1 other process" if self.others == 1 else f"{self.others} other processes"
 
     def __str__(self) -> str:
         """ "1410 of 1980 MHz: the power cap held the clock down (698 of 700 W)" """
@@ -94,6 +111,7 @@ class Watch:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._readings: list[Reading] = []
+        self._since = time.time()
 
     def __enter__(self) -> "Watch":
         if self._gpu is not None:
@@ -127,6 +145,7 @@ class Watch:
             statistics.median(watts) if watts else None,
             self._gpu.highest_watts(),
             functools.reduce(operator.or_, reasons) if reasons else None,
+            self._gpu.others(self._since),
         )
 
     def _read_on(self) -> None:
@@ -140,16 +159,41 @@ class Watch:
             self._readings.append(Reading(mhz, self._gpu.watts(), self._gpu.reasons()))
 
 
-def warn_if_throttled(held: Iterable[Held | None], stacklevel: int = 2) -> None:
-    """One ThrottledWarning for several measurements, about the one with the lowest clock.
+def warn_if_disturbed(held: Iterable[Held | None], stacklevel: int = 2) -> None:
+    """Warns of a throttled GPU, and of a shared one: once each for several measurements.
 
     stacklevel: 1 for the line that calls this function, 2 for the one that calls its caller.
     """
     every = list(held)
-    throttled = [it for it in every if it is not None and it.throttles]
+    for kind, text in (
+        (ThrottledWarning, throttled_text(every)),
+        (SharedWarning, shared_text(every)),
+    ):
+        if text:
+            warnings.warn(kind(text), stacklevel=stacklevel + 1)
+
+
+def throttled_text(held: Sequence[Held | None]) -> str:
+    """What lowered the clock, of the measurement with the lowest one; "" where nothing did."""
+    throttled = [it for it in held if it is not None and it.throttles]
     if not throttled:
-        return
+        return ""
     lowest = min(throttled, key=lambda it: it.mhz)
-    several = f" ({len(throttled)} of {len(every)} measurements, this the lowest clock)"
-    text = f"measured at {lowest}{several if len(every) > 1 else ''}"
-    warnings.warn(ThrottledWarning(text), stacklevel=stacklevel + 1)
+    several = f" ({len(throttled)} of {len(held)} measurements, this the lowest clock)"
+    return f"measured at {lowest}{several if len(held) > 1 else ''}"
+
+
+def shared_text(held: Sequence[Held | None]) -> str:
+    """How many other processes used the GPU, of the measurement with the most; "" for none."""
+    shared = [it for it in held if it is not None and it.others]
+    if not shared:
+        return ""
+    most = max(shared, key=lambda it: it.others)
+    several = f" ({len(shared)} of {len(held)} measurements, this the most)"
+    return f"measured while {most.company} used the GPU{several if len(held) > 1 else ''}"
+
+
+def disturbances(held: Iterable[Held | None]) -> str:
+    """Both texts in one, for the caption of a figure; "" where nothing disturbed."""
+    every = list(held)
+    return "; ".join(filter(None, (throttled_text(every), shared_text(every))))

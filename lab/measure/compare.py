@@ -10,7 +10,7 @@ import torch
 import jitload
 from lab.measure import arguments, rows
 from lab.measure.case import Case
-from lab.measure.clocks import Held, warn_if_throttled
+from lab.measure.clocks import Held, disturbances, warn_if_disturbed
 from lab.measure.progress import progress
 from lab.measure.timing import Timing, copy_bandwidth, environment
 from lab.rivals import PYTORCH, RIVALS
@@ -47,8 +47,8 @@ def compare(
     rivals    out of "eager" (the reference in the same type), "compile" (torch.compile of it),
               other kernels of PyTorch's that have the op ("cudnn", "flash", "efficient" and "flex"
               for attention, "cublaslt" for matmul), and "liger", "quack", "deep_gemm",
-              "flash_attn" and "flash_attn_3", where installed; None is the first two on a GPU, and
-              eager alone on the simulator, where no rival is timed
+              "flash_attn", "flash_attn_3" and "flash_attn_4", where installed; None is the first
+              two on a GPU, and eager alone on the simulator, where no rival is timed
     options   the op's keywords, such as {"dim": None}; None is all that reference.py lists
     backward  the backward pass as well, alone: the gradients of all differentiable inputs
     seed      of the random inputs
@@ -70,9 +70,11 @@ def compare(
     percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN on the simulator
 
     Errors of several outputs or gradients are taken together. `attrs` holds the conditions: op,
-    versions (all of them), target, device, driver, torch, clock, date, copy_gb_per_s.
+    versions (all of them), target, device, driver, torch, clock, date, copy_gb_per_s, disturbances
+    (what those warnings say; "" if nothing).
 
-    Warns once (ThrottledWarning) if the GPU lowered its clock during one of the measurements.
+    Warns once if the GPU lowered its clock during one of the measurements (ThrottledWarning), and
+    once if it worked for another process meanwhile (SharedWarning).
 
     Raises ValueError or TypeError that names the argument. A run with "compile" clears what
     torch.compile keeps in this process.
@@ -112,7 +114,7 @@ def compare(
                 row, timing = _row(case, implementation, copy_gb_per_s)
                 measured.append(row)
                 held.append(timing and timing.held)
-    warn_if_throttled(held)
+    warn_if_disturbed(held)
 
     table = pandas.DataFrame(measured)
     table.attrs = {
@@ -120,6 +122,7 @@ def compare(
         "versions": arguments.all_versions(found),
         **environment(jitload.device(), table["clock"]),
         "copy_gb_per_s": copy_gb_per_s,
+        "disturbances": disturbances(held),
     }
     return table
 

@@ -8,6 +8,7 @@ measurement, and never a reason to fail.
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable
 from enum import IntFlag
 
@@ -15,6 +16,8 @@ import torch
 
 LIBRARY = "libnvidia-ml.so.1"
 _SM_CLOCK = 1  # NVML_CLOCK_SM
+_NOT_FOUND = 6  # NVML_ERROR_NOT_FOUND
+_MOST_PROCESSES = 256  # of a GPU, that are looked at
 _UINT, _ULL = ctypes.c_uint, ctypes.c_ulonglong
 
 
@@ -29,6 +32,30 @@ class Reason(IntFlag):
     SW_THERMAL_SLOWDOWN = 0x20
     HW_THERMAL_SLOWDOWN = 0x40
     HW_POWER_BRAKE_SLOWDOWN = 0x80
+
+
+class _Process(ctypes.Structure):
+    """nvmlProcessInfo_t, of nvmlDeviceGetComputeRunningProcesses_v3."""
+
+    _fields_ = (
+        ("pid", _UINT),
+        ("memory", _ULL),
+        ("gpu_instance", _UINT),
+        ("compute_instance", _UINT),
+    )
+
+
+class _Utilization(ctypes.Structure):
+    """nvmlProcessUtilizationSample_t: each number but the first two in percent."""
+
+    _fields_ = (
+        ("pid", _UINT),
+        ("microseconds", _ULL),
+        ("sm", _UINT),
+        ("memory", _UINT),
+        ("encoder", _UINT),
+        ("decoder", _UINT),
+    )
 
 
 class Gpu:
@@ -59,6 +86,34 @@ class Gpu:
         if bits is None:  # its name before driver 535
             bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", _ULL)
         return None if bits is None else Reason(bits)
+
+    def others(self, since: float) -> int | None:
+        """How many other processes the multiprocessors have worked for.
+
+        since: seconds since the epoch. NVML takes a sample a few times a second.
+
+        A process that has memory there and starts nothing does not count. In a container NVML may
+        give processes the numbers that they have outside of it: there, one is taken for this one.
+        """
+        known = self._listed("nvmlDeviceGetComputeRunningProcesses_v3", _Process)
+        samples = self._listed("nvmlDeviceGetProcessUtilization", _Utilization, int(1e6 * since))
+        if known is None or samples is None:
+            return None
+        busy = {sample.pid for sample in samples if sample.sm}
+        if os.getpid() in {process.pid for process in known}:
+            return len(busy - {os.getpid()})
+        return max(len(busy) - 1, 0)
+
+    def _listed(self, name: str, kind: type, *since: int) -> list | None:
+        """What a function writes to an array, of which it is told the length."""
+        array, count = (kind * _MOST_PROCESSES)(), _UINT(_MOST_PROCESSES)
+        arguments: tuple[object, ...] = (ctypes.byref(count), array)
+        if since:  # nvmlDeviceGetProcessUtilization has them in the other order
+            arguments = (array, ctypes.byref(count), *map(_ULL, since))
+        code = _code(self._library, name, self._handle, *arguments)
+        if code == _NOT_FOUND:  # no sample since then
+            return []
+        return list(array[: count.value]) if code == 0 else None
 
     def _ask(self, name: str, kind: type, *which: int) -> int | None:
         answer = kind()
@@ -103,8 +158,13 @@ def _library(name: str) -> ctypes.CDLL | None:
 
 def _call(library: ctypes.CDLL, name: str, *arguments: object) -> bool:
     """Whether the library has the function, and it returned NVML_SUCCESS."""
+    return _code(library, name, *arguments) == 0
+
+
+def _code(library: ctypes.CDLL, name: str, *arguments: object) -> int | None:
+    """What a function of the library returned; None where there is no such function."""
     function: Callable[..., int] | None = getattr(library, name, None)
-    return function is not None and function(*arguments) == 0
+    return None if function is None else function(*arguments)
 
 
 def _handle(library: ctypes.CDLL, name: str, of: object) -> ctypes.c_void_p | None:

@@ -26,10 +26,13 @@ def time(timing: Timing | None) -> dict[str, float | str]:
 
 
 def held(timing: Timing) -> dict[str, object]:
-    """The GPU's clock in MHz that held meanwhile, NaN where nobody knows, and what throttled it."""
+    """The GPU's clock in MHz that held meanwhile, NaN where nobody knows; and what slowed the GPU
+    down: what throttled it, and other processes that used it.
+    """
+    slowed = [*timing.held.throttles, timing.held.company] if timing.held else []
     return {
         "mhz": timing.held.mhz if timing.held else math.nan,
-        "throttled": ", ".join(timing.held.throttles) if timing.held else "",
+        "throttled": ", ".join(filter(None, slowed)),
     }
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import jitload
 from lab.measure import nvml
-from lab.measure.clocks import Held, Watch, warn_if_throttled
+from lab.measure.clocks import Held, Watch, warn_if_disturbed
 
 GPU_CLOCK = "GPU, cold L2"
 SIMULATOR_CLOCK = "CPU simulator"
@@ -65,10 +65,11 @@ def time_call(
     the call launches kernels on the simulator, it is wall time.
     seconds: of calls on a GPU, about.
 
-    Warns (ThrottledWarning) if the GPU lowered its clock meanwhile.
+    Warns if the GPU lowered its clock meanwhile (ThrottledWarning), or worked for another process,
+    too (SharedWarning).
     """
     timing = take_time(call, device, seconds)
-    warn_if_throttled([timing.held])
+    warn_if_disturbed([timing.held])
     return timing
 
 
@@ -137,15 +138,18 @@ def time_on_host(call: Callable[[], object], calls: int) -> Timing:
     Median and quartiles of rounds of `calls` calls, between which the GPU may catch up. Without one
     the simulator's work is in it, so only calls on next to nothing say something.
     """
-    samples: list[float] = []
-    for _ in range(8):
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        samples.append((time.perf_counter() - start) / calls)
+    samples = [seconds_on_host(call, calls) for _ in range(8)]
     return Timing(*quantiles(samples[1:]), HOST_CLOCK)
+
+
+def seconds_on_host(call: Callable[[], object], calls: int) -> float:
+    """The same of one round, before which the GPU catches up."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) / calls
 
 
 def quantiles(samples: list[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Times of calls that take turns on a GPU, over and over again.
+"""Times of calls that take turns on a GPU, or on its host, over and over again.
 
 Power, temperature and the clock decide how fast tensor cores are, and all three drift. Calls that
 are timed one after the other are therefore timed on different GPUs, as it were. Here each turn is
@@ -10,13 +10,20 @@ the calls: who wants it cold lets the calls go through more memory than it holds
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 
 from lab.measure.clocks import Watch
-from lab.measure.timing import CPU_CLOCK, TURNS_CLOCK, Timing, quantiles
+from lab.measure.timing import (
+    CPU_CLOCK,
+    HOST_CLOCK,
+    TURNS_CLOCK,
+    Timing,
+    quantiles,
+    seconds_on_host,
+)
 
 ROUNDS = 9
 SECONDS = 0.02  # of a turn, about
@@ -76,26 +83,45 @@ def take_turns(
 
     Median and quartiles of the rounds, after one that does not count.
     """
-    times: dict[str, list[float]] = {name: [] for name in players}
     watches = {name: Watch(device) for name in players}
+
+    def turn_of(name: str) -> float:
+        with watches[name]:
+            return _seconds(players[name].turn, device) / players[name].calls
+
+    times, failures = _in_turns(players, turn_of, rounds)
+    clock = TURNS_CLOCK if device.type == "cuda" else CPU_CLOCK
+    return {
+        name: Timing(*quantiles(taken), clock, watches[name].held) for name, taken in times.items()
+    }, failures
+
+
+def take_turns_on_host(
+    calls: dict[str, Step], count: int, rounds: int = ROUNDS
+) -> tuple[dict[str, Timing], dict[str, Exception]]:
+    """The same of the time that the host is busy with one call; a turn is `count` calls.
+
+    A host has no steady clock either, and what else runs on it comes and goes.
+    """
+    times, failures = _in_turns(calls, lambda name: seconds_on_host(calls[name], count), rounds)
+    return {name: Timing(*quantiles(taken), HOST_CLOCK) for name, taken in times.items()}, failures
+
+
+def _in_turns(
+    names: Iterable[str], turn_of: Callable[[str], float], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, Exception]]:
+    """The seconds of everybody's turns but the first, and what those raised who failed in one."""
+    times: dict[str, list[float]] = {name: [] for name in names}
     failures: dict[str, Exception] = {}
     for _ in range(rounds + 1):
-        for name, player in players.items():
+        for name in times:
             if name in failures:
                 continue
             try:
-                with watches[name]:
-                    seconds = _seconds(player.turn, device)
+                times[name].append(turn_of(name))
             except Exception as failure:
                 failures[name] = failure
-            else:
-                times[name].append(seconds / player.calls)
-    clock = TURNS_CLOCK if device.type == "cuda" else CPU_CLOCK
-    return {
-        name: Timing(*quantiles(taken[1:]), clock, watches[name].held)
-        for name, taken in times.items()
-        if name not in failures
-    }, failures
+    return {name: taken[1:] for name, taken in times.items() if name not in failures}, failures
 
 
 def _calls_of_a_turn(step: Step) -> int:

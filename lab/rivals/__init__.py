@@ -23,9 +23,17 @@ LIBRARIES = {
     "liger": ("liger_kernel", "liger-kernel"),
     "quack": ("quack", "quack-kernels"),
     "deep_gemm": ("deep_gemm", "deep-gemm"),
-    "flash_attn": ("flash_attn", "flash-attn"),
+    "flash_attn": ("flash_attn.flash_attn_interface", "flash-attn"),
     "flash_attn_3": ("flash_attn_interface", "flash-attn-3"),
+    "flash_attn_4": ("flash_attn.cute", "flash-attn-4"),
 }
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it would be in
+        return False
 
 
 def _functions(name: str) -> dict[str, Callable]:
@@ -43,7 +51,7 @@ def _in_forward(name: str, op: Op) -> bool:
 
 def _of_library(op: Op, name: str) -> Implementation:
     module, package = LIBRARIES[name]
-    if importlib.util.find_spec(module) is None:
+    if not _is_installed(module):
         raise ModuleNotFoundError(f"rival {name}: pip install {package}", name=module)
     if op.name not in (known := _functions(name)):
         raise ValueError(f"rival {name}: {package} has no {op.name}; it has {', '.join(known)}")
@@ -69,7 +77,7 @@ def rivals_of(op: Op) -> list[str]:
     """The names of all rivals that are here and have a kernel for the op."""
     there = [*PYTORCH, *(name for name, known in BACKENDS.items() if op.name in known)]
     for name, (module, _) in LIBRARIES.items():
-        if importlib.util.find_spec(module) and _may_have(name, op):
+        if _is_installed(module) and _may_have(name, op):
             there.append(name)
     return there
 

@@ -1,6 +1,6 @@
 """flash-attn's kernels, FlashAttention 2 (CUDA), by our ops' names and arguments."""
 
-import flash_attn
+from flash_attn import flash_attn_interface
 
 from lab.rivals.layouts import tokens_first
 
@@ -8,12 +8,12 @@ from lab.rivals.layouts import tokens_first
 def attention(q, k, v, causal=False, window=None, scale=None):
     q, k, v = map(tokens_first, (q, k, v))
     sees = {"causal": causal, "window_size": window or (-1, -1), "softmax_scale": scale}
-    return tokens_first(flash_attn.flash_attn_func(q, k, v, **sees))
+    return tokens_first(flash_attn_interface.flash_attn_func(q, k, v, **sees))
 
 
 def attention_decode(q, k, v, scale=None):
     q, k, v = map(tokens_first, (q, k, v))
-    y = flash_attn.flash_attn_with_kvcache(q, k, v, softmax_scale=scale, causal=True)
+    y = flash_attn_interface.flash_attn_with_kvcache(q, k, v, softmax_scale=scale, causal=True)
     return tokens_first(y)
 
 
@@ -31,4 +31,4 @@ def attention_varlen(
 ):
     lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     sees = {"causal": causal, "window_size": window or (-1, -1), "softmax_scale": scale}
-    return flash_attn.flash_attn_varlen_func(q, k, v, *lengths, **sees)
+    return flash_attn_interface.flash_attn_varlen_func(q, k, v, *lengths, **sees)

@@ -24,10 +24,11 @@ def cross_entropy(x, target, reduction="mean", ignore_index=-100):
 
 def matmul(x, w, bias=None, residual=None, act="none", scale=1.0):
     gemm = importlib.import_module("quack.gemm_interface")
-    if scale == 1 and residual is None and act == "none":
-        return gemm.gemm(x, w.mT, bias=bias)
-    if scale == 1 and residual is not None and bias is None and act == "none":
-        return gemm.gemm_add(x, w.mT, residual)
-    if scale == 1 and residual is None and act == "relu":
-        return gemm.gemm_act(x, w.mT, bias=bias, activation="relu", store_preact=False)[1]
+    if residual is None and act == "none":
+        return gemm.gemm(x, w.mT, bias=bias, alpha=scale)
+    if residual is not None and act == "none":
+        return gemm.gemm_add(x, w.mT, residual, bias=bias, alpha=scale)
+    if residual is None and act in ("relu", "silu"):
+        ends = {"bias": bias, "activation": act, "alpha": scale, "store_preact": False}
+        return gemm.gemm_act(x, w.mT, **ends)[1]
     raise NotImplementedError("quack has no product with that end")

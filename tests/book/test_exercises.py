@@ -37,7 +37,7 @@ def test_no_answer_fails(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
-def test_solved_kernel_passes(name, monkeypatch):
+def test_solved_kernel_passes(name, monkeypatch, gpu_alone):
     def checked_too(attempt, *arguments):
         report = lab.check(attempt.launch, *arguments, traffic=False)
         assert report.findings.empty, report

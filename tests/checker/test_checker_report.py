@@ -148,6 +148,10 @@ def of_a_closure(x):
     return lambda: nested(x, weight)
 
 
+def of_defaults(x, weight):
+    return lambda x=x, *, weight=weight: rms_norm(x, weight)
+
+
 def nested(x, weight):
     return [rms_norm(row, weight) for row in (x,)]
 
@@ -161,9 +165,19 @@ def nested(x, weight):
         (of_a_global, [torch.rand(8, 64)], {"x", "WEIGHT"}),
         (lambda x: of_a_global(x), [torch.rand(8, 64)], {"x", "WEIGHT"}),
         (of_a_closure(torch.rand(8, 64)), [], {"x", "weight"}),
+        (of_defaults(torch.rand(8, 64), torch.ones(64)), [], {"x", "weight"}),
         (partial(rms_norm, torch.rand(8, 64), weight=torch.ones(64)), [], {"x", "weight"}),
     ],
-    ids=["module", "method", "modules", "global", "function beside", "closure", "partial"],
+    ids=[
+        "module",
+        "method",
+        "modules",
+        "global",
+        "function beside",
+        "closure",
+        "defaults",
+        "partial",
+    ],
 )
 def test_tensors_that_the_function_captures(function, args, names):
     with torch.no_grad():

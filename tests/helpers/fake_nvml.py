@@ -40,7 +40,7 @@ class FakeNvml:
         self.says(UUID=f"GPU-{UUID}", REASONS=POWER_CAP, **BUSY)
 
     def says(self, **values: object) -> None:
-        """What it tells from now on: UUID, MHZ, HIGHEST_MHZ, .., REASONS; None is nothing."""
+        """What it tells from now on: UUID, MHZ, .., REASONS, PROCESSES, BUSY; None is nothing."""
         for name, value in values.items():
             if value is None:
                 self._patch.delenv(f"FAKE_{name}", raising=False)

@@ -1,5 +1,6 @@
 """The GPU's clock beside a measurement, as a library in the place of NVIDIA's tells of it."""
 
+import os
 import time
 import warnings
 
@@ -10,7 +11,14 @@ from fake_nvml import IDLE, POWER_CAP, UUID, FakeNvml
 
 import lab
 from lab.measure import clocks, nvml, timing
-from lab.measure.clocks import Held, ThrottledWarning, Watch, warn_if_throttled
+from lab.measure.clocks import (
+    Held,
+    SharedWarning,
+    ThrottledWarning,
+    Watch,
+    disturbances,
+    warn_if_disturbed,
+)
 from lab.measure.nvml import Reason
 from lab.measure.timing import Timing
 from notebooks import rates
@@ -175,13 +183,66 @@ def test_on_the_cpu_nothing_is_watched(fake):
     assert watch.held is None
 
 
+# ---- who else uses the GPU
+
+
+@pytest.mark.parametrize(
+    ("processes", "busy", "others"),
+    [
+        ("{own}", "{own}", 0),
+        ("{own} 7", "{own}", 0),  # the other one has memory there, and does nothing
+        ("{own} 7", "7", 1),  # this one was too quick for a sample
+        ("{own} 7 8", "7 {own} 8 7", 2),
+        ("{own}", "", 0),  # no sample yet
+        ("7", "7", 0),  # a container's processes have other numbers outside of it
+        ("7 8", "7 8", 1),
+        ("", "", 0),
+        (None, "7", None),
+        ("{own} 7", None, None),  # an instance of MIG has no samples
+    ],
+)
+def test_processes_that_compute_meanwhile_are_counted(fake, processes, busy, others):
+    own = os.getpid()
+    fake.says(PROCESSES=processes and processes.format(own=own), BUSY=busy and busy.format(own=own))
+    if processes == "":
+        fake.says(PROCESSES=" ", BUSY=" ")
+    if busy == "":
+        fake.says(BUSY=" ")
+    assert held().others == others
+
+
+def test_a_shared_gpu_is_warned_of():
+    shared = Held(1980, 1980, others=1)
+    with pytest.warns(SharedWarning) as warned:
+        warn_if_disturbed([None, shared, Held(1980, 1980, others=2)], stacklevel=1)
+    assert [str(it.message) for it in warned] == [
+        "measured while 2 other processes used the GPU (2 of 3 measurements, this the most)"
+    ]
+    assert warned[0].filename == __file__
+
+
+def test_a_caption_has_both_disturbances():
+    assert disturbances([Held(1980, 1980)]) == ""
+    assert (
+        disturbances([Held(1980, 1980, others=1)]) == "measured while 1 other process used the GPU"
+    )
+
+
+def test_a_table_of_a_disturbed_gpu_says_so_in_its_figure(on_throttled_gpu):
+    with pytest.warns(ThrottledWarning):
+        table = lab.compare("square", shapes=[(2, 4)], dtypes=["float32"])
+    assert table.attrs["disturbances"].startswith("measured at 1410 of 1980 MHz: the power cap")
+    caption = lab.plot_versions(table).get_supxlabel()
+    assert table.attrs["disturbances"] in " ".join(caption.split())
+
+
 # ---- warnings
 
 
 def test_the_warning_says_clock_reason_and_power():
     text = "measured at 1410 of 1980 MHz: the power cap held the clock down (698 of 700 W)"
     with pytest.warns(ThrottledWarning) as warned:
-        warn_if_throttled([THROTTLED], stacklevel=1)
+        warn_if_disturbed([THROTTLED], stacklevel=1)
     assert str(warned[0].message) == text
     assert warned[0].filename == __file__
 
@@ -189,7 +250,7 @@ def test_the_warning_says_clock_reason_and_power():
 def test_many_measurements_have_one_warning():
     slower = Held(1200, 1980, reasons=Reason.SW_THERMAL_SLOWDOWN)
     with pytest.warns(ThrottledWarning) as warned:
-        warn_if_throttled([THROTTLED, None, slower, Held(1980, 1980)])
+        warn_if_disturbed([THROTTLED, None, slower, Held(1980, 1980)])
     assert [str(it.message) for it in warned] == [
         "measured at 1200 of 1980 MHz: the driver's limit of temperature held the clock down"
         " (2 of 4 measurements, this the lowest clock)"
@@ -199,8 +260,8 @@ def test_many_measurements_have_one_warning():
 def test_no_throttling_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_if_throttled([])
-        warn_if_throttled([None, Held(1980, 1980, reasons=Reason.SW_POWER_CAP)])
+        warn_if_disturbed([])
+        warn_if_disturbed([None, Held(1980, 1980, reasons=Reason.SW_POWER_CAP)])
 
 
 @pytest.fixture

@@ -287,6 +287,15 @@ def test_who_fails_in_a_turn_has_no_further_one():
     assert calls["fails"] == 1
 
 
+def test_on_the_host_a_turn_is_many_calls():
+    order = []
+    calls = {name: lambda name=name: order.append(name) for name in "ab"}
+    times, failures = turns.take_turns_on_host(calls, count=2, rounds=1)
+    assert order == list("aabbaabb")
+    assert not failures
+    assert {timing.clock for timing in times.values()} == {"host"}
+
+
 class FakeStream:
     def __init__(self, device=None) -> None:
         pass

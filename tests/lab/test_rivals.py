@@ -58,6 +58,18 @@ def flash_varlen(q, k, v, cu_q, cu_k, max_q, max_k, softmax_scale, causal, windo
     )
 
 
+def flash_4(q, k, v, causal=False, window_size=(None, None), softmax_scale=None):
+    assert window_size == (None, None)
+    return attention(q, k, v, causal, softmax_scale), None
+
+
+def flash_4_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **sees):
+    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    scale, causal, window = (sees[it] for it in ("softmax_scale", "causal", "window_size"))
+    assert window == (None, None)
+    return reference.attention_varlen(q, k, v, *lengths, causal, None, scale), None
+
+
 def with_statistics(function):
     return lambda *given, **options: (function(*given, **options), None)
 
@@ -70,14 +82,19 @@ def fp8_gemm_nt(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], d: Tensor) -
     d.copy_(reference.matmul_fp8(a[0], b[0], a[1], b[1]))
 
 
-def gemm(A: Tensor, B: Tensor, bias: Tensor | None = None) -> Tensor:
+def gemm(A: Tensor, B: Tensor, bias: Tensor | None = None, alpha: float = 1.0) -> Tensor:
     assert A.shape[1] == B.shape[0]
-    return A @ B if bias is None else A @ B + bias
+    return alpha * A @ B if bias is None else alpha * A @ B + bias
 
 
-def gemm_act(A, B, bias=None, activation=None, store_preact=True):
-    assert (activation, store_preact) == ("relu", False)
-    return None, functional.relu(gemm(A, B, bias))
+def gemm_add(A, B, C, bias=None, alpha=1.0):
+    return gemm(A, B, bias, alpha) + C
+
+
+def gemm_act(A, B, bias=None, activation=None, alpha=1.0, store_preact=True):
+    assert activation in ("relu", "silu")
+    assert not store_preact
+    return None, getattr(functional, activation)(gemm(A, B, bias, alpha))
 
 
 class LigerRopeFunction:
@@ -97,11 +114,12 @@ class LigerRopeFunction:
 MODULES = {
     "deep_gemm": {"deep_gemm": {"bf16_gemm_nt": bf16_gemm_nt, "fp8_gemm_nt": fp8_gemm_nt}},
     "flash_attn": {
-        "flash_attn": {
+        "flash_attn": {},
+        "flash_attn.flash_attn_interface": {
             "flash_attn_func": flash,
             "flash_attn_with_kvcache": with_cache,
             "flash_attn_varlen_func": flash_varlen,
-        }
+        },
     },
     "flash_attn_3": {
         "flash_attn_interface": {
@@ -109,13 +127,20 @@ MODULES = {
             "flash_attn_with_kvcache": with_cache,
         }
     },
+    "flash_attn_4": {
+        "flash_attn": {},
+        "flash_attn.cute": {
+            "flash_attn_func": flash_4,
+            "flash_attn_varlen_func": flash_4_varlen,
+        },
+    },
     "quack": {
         "quack": {},
         "quack.rmsnorm": {},
         "quack.gemm_interface": {
             "gemm": gemm,
             "gemm_act": gemm_act,
-            "gemm_add": lambda A, B, C: A @ B + C,
+            "gemm_add": gemm_add,
         },
     },
     "liger": {"liger_kernel": {"ops": SimpleNamespace(LigerRopeFunction=LigerRopeFunction)}},
@@ -132,6 +157,8 @@ def library(monkeypatch):
             made.__spec__ = importlib.machinery.ModuleSpec(module, None)
             vars(made).update(content)
             monkeypatch.setitem(sys.modules, module, made)
+            if parent := sys.modules.get(module.rpartition(".")[0]):
+                setattr(parent, module.rpartition(".")[2], made)
         monkeypatch.delitem(sys.modules, f"lab.rivals.{name}", raising=False)
         monkeypatch.delattr(rivals, name, raising=False)
         return importlib.import_module(f"lab.rivals.{name}")
@@ -148,7 +175,7 @@ def same(result: Tensor, expected: Tensor) -> None:
 # ---- libraries
 
 
-@pytest.mark.parametrize("name", ["flash_attn", "flash_attn_3"])
+@pytest.mark.parametrize("name", ["flash_attn", "flash_attn_3", "flash_attn_4"])
 @pytest.mark.parametrize("options", MASKS, ids=str)
 def test_flash_attn_gets_its_own_layout(library, name, options):
     same(library(name).attention(Q, K, V, **options), reference.attention(Q, K, V, **options))
@@ -168,9 +195,10 @@ def test_deep_gemm_multiplies_and_fuses_nothing(library):
             module.matmul(X, W, **fused)
 
 
-def test_flash_attn_takes_packed_sequences(library):
+@pytest.mark.parametrize("name", ["flash_attn", "flash_attn_4"])
+def test_flash_attn_takes_packed_sequences(library, name):
     given = {**PACKED, "max_seqlen_q": 8, "max_seqlen_k": 8, "causal": True}
-    same(library("flash_attn").attention_varlen(**given), reference.attention_varlen(**given))
+    same(library(name).attention_varlen(**given), reference.attention_varlen(**given))
 
 
 def test_deep_gemm_multiplies_eight_bits_with_scales_of_blocks_alone(library):
@@ -185,8 +213,14 @@ def test_deep_gemm_multiplies_eight_bits_with_scales_of_blocks_alone(library):
 
 @pytest.mark.parametrize(
     "ends",
-    [{}, {"bias": BIAS}, {"residual": RESIDUAL}, {"bias": BIAS, "act": "relu"}],
-    ids=["nothing", "bias", "residual", "relu"],
+    [
+        {},
+        {"bias": BIAS},
+        {"bias": BIAS, "residual": RESIDUAL, "scale": 0.5},
+        {"bias": BIAS, "act": "relu"},
+        {"act": "silu"},
+    ],
+    ids=["nothing", "bias", "residual", "relu", "silu"],
 )
 def test_quack_multiplies(library, ends):
     same(library("quack").matmul(X, W, **ends), reference.matmul(X, W, **ends))
@@ -194,7 +228,7 @@ def test_quack_multiplies(library, ends):
 
 def test_quack_says_what_it_has_not(library):
     with pytest.raises(NotImplementedError, match="quack"):
-        library("quack").matmul(X, W, BIAS, act="silu")
+        library("quack").matmul(X, W, BIAS, act="gelu")
 
 
 def test_liger_rotates_what_is_split(library):
@@ -257,6 +291,7 @@ def _has(name: str, op: str) -> bool:
         "deep_gemm": ("matmul", "matmul_fp8"),
         "flash_attn": ("attention", "attention_decode", "attention_varlen"),
         "flash_attn_3": ("attention", "attention_decode"),
+        "flash_attn_4": ("attention", "attention_varlen"),
     } | {backend: tuple(ops) for backend, ops in backends.BACKENDS.items()}
     return op in known.get(name, (op,))
 

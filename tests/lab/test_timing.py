@@ -115,7 +115,7 @@ def test_default_device_is_the_loaders():
 
 @needs_gpu
 @pytest.mark.parametrize("triton", [True, False])
-def test_time_on_the_gpu_is_of_a_cold_cache(triton, monkeypatch):
+def test_time_on_the_gpu_is_of_a_cold_cache(triton, monkeypatch, gpu_alone):
     if not triton:
         monkeypatch.setitem(sys.modules, "triton.testing", None)
     source = torch.zeros(1 << 22, device="cuda")  # 16 MiB, which a warm L2 would hold

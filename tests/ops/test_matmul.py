@@ -1,6 +1,7 @@
 """matmul's own: its kernels for 16-bit floats, fused ends, layouts, matrices in batches."""
 
 import itertools
+import os
 
 import pytest
 import torch
@@ -95,6 +96,48 @@ def test_few_rows(rows: int, units: int, dtype: torch.dtype):
     judge(best, rows, units, 2056, dtype=dtype)
 
 
+# ---- a depth in parts, where there are fewer tiles than multiprocessors
+
+PLAIN = {"bias": None, "residual": None}
+ENDS = [PLAIN, {"residual": None}, {"act": "gelu"}, {"act": "swiglu", "residual": None}]
+
+
+@pytest.mark.parametrize("ends", ENDS, ids=str)
+def test_depth_in_parts(ends: dict[str, object]):
+    judge(case(VERSIONS[-1], scale=0.75, **ends), 70, 112, 4104)
+
+
+def test_depth_in_parts_of_float16():
+    judge(case(VERSIONS[-1]), 70, 120, 4104, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("ends", [PLAIN, {}], ids=str)
+def test_depth_in_parts_of_matrices_in_a_batch(ends: dict[str, object]):
+    shapes = {"x": (3, 70, 4104), "w": (3, 40, 4104), "bias": (40,), "residual": (3, 70, 40)}
+    given = {
+        name: (torch.randn(shape) / (64 if name == "w" else 1)).to(DEVICE, torch.bfloat16)
+        for name, shape in shapes.items()
+        if name not in ends
+    }
+    assert_close_to_pytorch(case(VERSIONS[-1], **ends), given)
+
+
+def test_depth_in_parts_has_the_same_bits_in_every_layout_and_on_every_run():
+    x, w = (torch.randn(n, 4104, device=DEVICE).bfloat16() for n in (72, 120))
+    want = matmul(x, w)
+    for of_x, of_w in itertools.product((Tensor.contiguous, transposed), repeat=2):
+        assert torch.equal(matmul(of_x(x), of_w(w)), want)
+
+
+@pytest.mark.slow
+def test_the_tiles_of_the_last_round_in_parts():
+    """One tile more than there are multiprocessors: all others are multiplied whole."""
+    on_gpu = DEVICE.type == "cuda"
+    count = torch.cuda.get_device_properties(DEVICE).multi_processor_count if on_gpu else None
+    rows = 128 * (count or os.cpu_count()) + 1
+    judge(case(VERSIONS[-1], **PLAIN), rows, 256, 8200)
+
+
 # ---- float32 rounded to tf32
 
 
@@ -113,7 +156,8 @@ def assert_product_of_rounded(y: Tensor, x: Tensor, w: Tensor) -> None:
 @pytest.mark.parametrize("shape", [(128, 128, 32), (200, 136, 72), (65, 264, 260), (1, 4, 4)])
 @pytest.mark.parametrize("x_by_row", [True, False])
 @pytest.mark.parametrize("w_by_row", [True, False])
-def test_tf32(shape: tuple[int, int, int], x_by_row: bool, w_by_row: bool):
+@pytest.mark.parametrize("version", ["mma", VERSIONS[-1]])
+def test_tf32(version: str, shape: tuple[int, int, int], x_by_row: bool, w_by_row: bool):
     rows, units, cols = shape
     if not x_by_row:
         rows = (rows + 3) // 4 * 4  # whole pieces of 16 bytes, as cols and units have
@@ -126,14 +170,12 @@ def test_tf32(shape: tuple[int, int, int], x_by_row: bool, w_by_row: bool):
         "x": x if x_by_row else transposed(x),
         "w": w if w_by_row else transposed(w),
     }
-    got = outcome(lambda **given: matmul(**given, tf32=True, version="mma"), inputs, (grad,))
+    got = outcome(lambda **given: matmul(**given, tf32=True, version=version), inputs, (grad,))
     y, dx, dw = got["y"], got["dx"], got["dw"]
     assert_product_of_rounded(y, x, w)
     assert_product_of_rounded(dx, grad, w.mT.contiguous())
     if rows % 4 == 0:
         assert_product_of_rounded(dw, grad.mT.contiguous(), x.mT.contiguous())
-    best = matmul(**inputs, tf32=True)
-    assert torch.equal(best, y)
 
 
 def test_tf32_with_all_that_follows():
@@ -307,7 +349,7 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
     """In two orders of the threads, also where a cluster adds up and warpgroups take turns."""
     x, w = (torch.randn(n, 200).to(dtype) for n in (152, 264))
     few, bias = torch.randn(20, 1032).to(dtype), torch.randn(264).to(dtype)
-    wide = torch.randn(64, 1032).to(dtype)
+    wide, deep = torch.randn(64, 1032).to(dtype), torch.randn(72, 4104).to(dtype)
     for order in (0, 1):
         for version in BY_TENSOR_CORES:
             for given in ((x, w), (x, w, bias), (transposed(x), transposed(w))):
@@ -323,10 +365,15 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
         for rows in (9, 20):  # of few rows there are two kernels
             report = lab.check(matmul, few[:rows], wide, thread_order=order)
             assert report.findings.empty, report
-        report = lab.check(matmul, x.float(), transposed(w.float()), tf32=True, thread_order=order)
-        assert report.findings.empty, report
-        (kernel,) = report.launches["kernel"]
-        assert kernel.startswith("matmul_mma<")
+        for given in ((deep, deep), (transposed(deep), transposed(deep), bias[:72])):
+            report = lab.check(matmul, *given, thread_order=order)
+            assert report.findings.empty, report
+            assert len(report.launches) == 2, "the second one adds up parts"
+        floats = x.float(), transposed(w.float())
+        for version, launches in (("mma", 1), (VERSIONS[-1], 2)):  # w is copied by one of its own
+            report = lab.check(matmul, *floats, tf32=True, version=version, thread_order=order)
+            assert report.findings.empty, report
+            assert len(report.launches) == launches
 
 
 def test_results_are_those_of_the_reference_in_a_module():

@@ -24,7 +24,7 @@ def arrows() -> dict[str, set[str]]:
 
 ROOMS = arrows()
 # The rooms of the lab: each may import those before it.
-LAB = ("rivals", "measure", "figure", "checker", "profiler", "notebook", "course", "bench")
+LAB = ("rivals", "measure", "figure", "checker", "profiler", "tuner", "notebook", "course", "bench")
 OLD = {"lab.climb", "lab.exercise", "lab.machine"}  # names kept for a release
 
 

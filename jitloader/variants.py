@@ -1,0 +1,57 @@
+"""Variants of a kernel: the same files, with other values of the constants that they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jitloader import runtime
+from jitloader.building import ensure
+from jitloader.builds import Build
+from toolchain.code import Recipe
+from toolchain.tuning import tuning_flags
+
+if TYPE_CHECKING:
+    from jitloader.handle import Kernel
+
+
+def variant_of(kernel: Kernel, constants: dict[str, int], check: bool = False) -> Recipe:
+    """The recipe of a variant; of a kernel as it is for no constants.
+
+    check: of what lab.check runs for it.
+    """
+    flags = (*kernel.recipe.flags, *tuning_flags(constants))
+    recipe = replace(kernel.recipe, flags=flags)
+    return replace(recipe, target="cpu", debug=False, check=True) if check else recipe
+
+
+def ensure_variant(recipe: Recipe) -> Build:
+    """Compile a variant, or find it in the cache.
+
+    Raises: as `jitload.ensure` does.
+    """
+    if recipe.target == "cpu":
+        ensure(runtime.recipe())
+    return ensure(recipe)
+
+
+@contextmanager
+def running_variant(
+    kernel: Kernel, constants: dict[str, int], check: bool = False
+) -> Iterator[None]:
+    """Meanwhile the functions of the kernel are those of the variant.
+
+    check: only for lab.check, which needs no other build of it.
+
+    Raises:
+        CompileError: it does not compile.
+    """
+    before = kernel.recipe
+    kernel.recipe = variant_of(kernel, constants)
+    try:
+        with nullcontext() if check else kernel.in_place(kernel.recipe):
+            yield
+    finally:
+        kernel.recipe = before

@@ -1,0 +1,1 @@
+"""Which values of a kernel's constants make it the fastest: `lab.tune`."""

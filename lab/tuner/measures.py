@@ -1,0 +1,225 @@
+"""What a configuration costs: on a GPU its time, on a CPU the bytes that lab.check counts."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import truediv
+from typing import Any
+
+import torch
+
+import jitload
+from lab.checker.run import check
+from lab.measure.case import Results
+from lab.measure.clocks import Held
+from lab.measure.timing import take_time
+from lab.tuner.candidate import Candidate
+from lab.tuner.judge import Judge, Truth
+from lab.tuner.space import Configuration, taken_by
+
+ROUNDS = 5
+NEAR = 1.1  # of the best: whoever takes longer after a round is not timed in the next
+SECONDS = 0.02  # of calls of one configuration, in a round
+
+Calls = dict[str, Callable[..., Results]]
+Step = Callable[[str], None]
+
+
+class Measure:
+    """Runs the configurations of one kernel.
+
+    unit: of what a call costs.
+    held: the GPU's clock in each timing.
+    """
+
+    unit = ""
+
+    def __init__(self, kernel: jitload.Kernel, calls: Calls, declared: Configuration) -> None:
+        self.kernel, self.calls, self.declared = kernel, calls, declared
+        self.judges: dict[str, Judge] = {}
+        self.held: list[Held | None] = []
+        self.standing = Candidate({})
+
+    def recipe(self, constants: Configuration) -> Any:
+        """What is to be built for a configuration."""
+        raise NotImplementedError
+
+    def begin(self, truths: dict[str, Truth]) -> None:
+        """Run the kernel as it stands, whose results and costs are those to compare with."""
+        for name in self.calls:
+            self.judges[name] = Judge(name, self._results(self.standing, name), truths[name])
+            if self.standing.refused:
+                raise ValueError(f"call: {name!r}, the kernel as it is: {self.standing.refused}")
+
+    def look_at(self, candidate: Candidate) -> None:
+        """Refuse a candidate for what its build takes."""
+
+    def judge(self, candidate: Candidate) -> None:
+        """Run each call once, and refuse the candidate if that raises, or a result is wrong."""
+        for name in self.calls:
+            try:
+                results = self._results(candidate, name)
+            except Exception as error:
+                _raise_if_broken(error, candidate)
+                candidate.refused = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                return
+            if wrong := candidate.refused or self.judges[name].wrong(results):
+                candidate.refused = wrong
+                return
+
+    def cost(self, candidates: list[Candidate], say: Step) -> None:
+        """Give samples and ratios to candidates that are right."""
+        raise NotImplementedError
+
+    def _results(self, candidate: Candidate, name: str) -> Results:
+        raise NotImplementedError
+
+    def _compare(self, candidates: Iterable[Candidate]) -> None:
+        """The median of the ratios of each round: whatever drifts, drifts for both."""
+        for candidate in candidates:
+            candidate.ratios = {
+                name: statistics.median(map(truediv, taken, self.standing.samples[name]))
+                for name, taken in candidate.samples.items()
+                if not candidate.refused
+            }
+
+
+class Times(Measure):
+    """On a GPU: microseconds, cold L2. Configurations take turns, so that a clock that drifts does
+    so for all of them, and the kernel as it stands takes part each time.
+
+    spills: whether a configuration may spill more registers to memory than the kernel as it stands.
+    threads: gives the threads of a block by a configuration; None where nobody says.
+    least_occupancy: that a kernel of a configuration has to reach with so many threads.
+    """
+
+    unit = "µs"
+
+    def __init__(
+        self,
+        kernel: jitload.Kernel,
+        calls: Calls,
+        declared: Configuration,
+        spills: bool,
+        threads: Callable[[Configuration], int | None],
+        least_occupancy: float,
+    ) -> None:
+        super().__init__(kernel, calls, declared)
+        self._spills, self._threads, self._least = spills, threads, least_occupancy
+
+    def recipe(self, constants: Configuration) -> Any:
+        return jitload.variant_of(self.kernel, constants)
+
+    def begin(self, truths: dict[str, Truth]) -> None:
+        self._read_log(self.standing)
+        super().begin(truths)
+
+    def look_at(self, candidate: Candidate) -> None:
+        uses = self._read_log(candidate)
+        if not self._spills and (candidate.spilled or 0) > (self.standing.spilled or 0):
+            candidate.refused = f"spills {candidate.spilled} bytes of registers"
+        threads = self._threads(candidate.constants)
+        if threads is None or candidate.refused:
+            return
+        reached = [part for use in uses if (part := use.occupancy(threads)) is not None]
+        if reached and max(reached) == 0:
+            candidate.refused = f"no kernel of it fits with {threads} threads a block"
+        elif reached and max(reached) < self._least:
+            candidate.refused = f"its occupancy is {max(reached):.0%} at most"
+
+    def cost(self, candidates: list[Candidate], say: Step) -> None:
+        for name in self.calls:
+            self.standing.samples[name] = []
+            taking_part = [self.standing, *candidates]
+            for number in range(ROUNDS):
+                for candidate in taking_part:
+                    say(f"round {number + 1}, {candidate}")
+                    self._time(candidate, name)
+                taking_part = self._near(taking_part, name)
+        self._compare([self.standing, *candidates])
+
+    def _near(self, candidates: list[Candidate], name: str) -> list[Candidate]:
+        """Those that may still be the best; the kernel as it stands always."""
+        best = min(candidate.median(name) for candidate in candidates)
+        return [
+            candidate
+            for candidate in candidates
+            if candidate is self.standing or candidate.median(name) <= NEAR * best
+        ]
+
+    def _time(self, candidate: Candidate, name: str) -> None:
+        taken = taken_by(self.calls[name], self.declared | candidate.constants)
+        with self._running(candidate):
+            timing = take_time(partial(self.calls[name], **taken), self.kernel.target, SECONDS)
+        self.held.append(timing.held)
+        candidate.samples.setdefault(name, []).append(1e6 * timing.median)
+
+    def _results(self, candidate: Candidate, name: str) -> Results:
+        with self._running(candidate):
+            call = self.calls[name]
+            results = call(**taken_by(call, self.declared | candidate.constants))
+        if self.kernel.target == "cuda":
+            torch.cuda.synchronize()
+        return results
+
+    @contextlib.contextmanager
+    def _running(self, candidate: Candidate) -> Iterator[None]:
+        if not candidate.constants:
+            yield
+            return
+        with jitload.running_variant(self.kernel, candidate.constants):
+            yield
+
+    def _read_log(self, candidate: Candidate) -> list[jitload.Use]:
+        uses = jitload.uses(jitload.ensure_variant(self.recipe(candidate.constants)).log())
+        candidate.registers = max((use.registers for use in uses), default=None)
+        candidate.spilled = sum(use.spilled for use in uses)
+        candidate.shared = max((use.shared for use in uses), default=None)
+        return uses
+
+
+class Traffic(Measure):
+    """On a CPU: the bytes of the sectors that lab.check counts, which say how well accesses are
+    coalesced and nothing of latency, occupancy or registers; the requests of warps decide between
+    configurations that move as many.
+    """
+
+    unit = "bytes"
+
+    def recipe(self, constants: Configuration) -> Any:
+        return jitload.variant_of(self.kernel, constants, check=True)
+
+    def cost(self, candidates: list[Candidate], say: Step) -> None:
+        self._compare([self.standing, *candidates])  # checking counted already
+
+    def _results(self, candidate: Candidate, name: str) -> Results:
+        call = self.calls[name]
+        taken = taken_by(call, self.declared | candidate.constants)
+        returned: list[Results] = []
+
+        def recorded() -> Results:
+            returned.append(call(**taken))
+            return returned[0]
+
+        recorded.__module__ = call.__module__  # lab.check then finds what the call captures
+        with jitload.running_variant(self.kernel, candidate.constants, check=True):
+            report = check(recorded)
+        if len(report.findings):
+            candidate.refused = f"wrong: lab.check finds {', '.join(set(report.findings['kind']))}"
+        candidate.samples[name] = [float(report.traffic["bytes_moved"].sum())]
+        candidate.requests += int(report.traffic["requests"].sum())
+        return returned[0]
+
+
+def _raise_if_broken(error: Exception, candidate: Candidate) -> None:
+    """After an access outside of its memory a GPU's context runs nothing any more."""
+    if not torch.cuda.is_available():
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        error.add_note(f"raised by the configuration {candidate}; this process has lost its GPU")
+        raise error from None

@@ -1,0 +1,120 @@
+"""What `lab.tune` returns: the table, the best configuration, figures, and the way to keep it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pandas import DataFrame
+
+import jitload
+from lab.tuner import pictures
+from lab.tuner.candidate import Candidate
+from lab.tuner.space import Configuration
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+LEAST_GAIN = 0.02  # below which a table is not worth a reader's time
+
+
+class Tuning:
+    """What was tried, and what came of it; a notebook shows it as text and a figure.
+
+    table: a row for each configuration that was built, the best first: the constants; `cost`, the
+        geometric mean over the calls of what each costs relative to the kernel as it stands;
+        `refused`, why it was not run or not used; `registers` and bytes `spilled` and `shared` of
+        the kernel that takes most; and for each call its cost (`CALL`) and interquartile range
+        (`CALL spread`), in `attrs["unit"]`. `attrs` holds the conditions, as `lab.compare`'s does.
+    best: the constants of the best configuration; {} where none is better than the kernel as it is.
+    gain: the part of its time that the kernel saves so, by the geometric mean over the calls.
+    configurations: how many there were; of which `runs` were timed.
+    """
+
+    def __init__(
+        self,
+        kernel: jitload.Kernel,
+        standing: Candidate,
+        candidates: list[Candidate],
+        names: list[str],
+        facts: dict[str, object],
+    ) -> None:
+        self._kernel, self._standing = kernel, standing
+        self._best = min([standing, *candidates], key=lambda it: it.rank)
+        self.best: Configuration = self._best.constants
+        self.gain = 1 - self._best.cost / standing.cost
+        self.configurations = int(facts["configurations"])
+        self.runs = sum(bool(it.ratios) for it in candidates)
+        self.table = _table(sorted([standing, *candidates], key=lambda it: it.rank), names, facts)
+
+    def keep(self, least: float = LEAST_GAIN) -> Path | None:
+        """Write the best configuration to NAME.tuned.toml beside the kernel's source.
+
+        From then on a build for GPUs of this name has these constants; those of the file that were
+        not tuned stay.
+
+        least: the gain below which nothing is written.
+
+        Returns the file, or None if the gain is smaller.
+
+        Raises RuntimeError where no GPU was measured.
+        """
+        if self._kernel.target != "cuda":
+            raise RuntimeError(
+                "there is nothing to keep: on a CPU bytes were counted, and a table has the"
+                " constants that are the fastest on a GPU"
+            )
+        if not self.best or self.gain < least:
+            return None
+        path = jitload.tuning_table(self._kernel.sources[0])
+        table = path.read_text("utf-8") if path.is_file() else ""
+        before = {name: self._standing.median(name) for name in self._standing.samples}
+        measured = {name: (us, us * self._best.ratios[name]) for name, us in before.items()}
+        gpu = jitload.this_gpu()
+        path.write_text(jitload.with_section(table, gpu, self.best, measured), "utf-8")
+        self._kernel.reload()
+        return path
+
+    def plot(self, rows: str | None = None, columns: str | None = None) -> Figure:
+        """A heat map of two constants, each cell the best over all others, and beside it a line for
+        each configuration through the values of all constants.
+
+        rows, columns: names of constants; by default those on which the cost depends most.
+        """
+        return pictures.plot_tuning(self.table, rows, columns)
+
+    def __repr__(self) -> str:
+        facts = self.table.attrs
+        kernel = f"{self._kernel.name} on {facts['device']}"
+        tried = f"{self.runs} of {self.configurations} configurations run"
+        if not self.best:
+            said = f"{kernel}: none is better than the kernel as it stands; {tried}"
+        else:
+            what = "time" if facts["target"] == "cuda" else "bytes moved, as lab.check counts them"
+            said = f"{kernel}: {self._best}, {self.gain:.1%} less {what}; {tried}"
+        return f"{said}\n{self.table.head(10).to_string(index=False)}"
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        print(repr(self).splitlines()[0])
+        display(self.table)
+        display(self.plot())
+
+
+def _table(candidates: list[Candidate], names: list[str], facts: dict[str, object]) -> DataFrame:
+    constants = list(facts["constants"])
+    rows = []
+    for it in candidates:
+        row: dict[str, object] = {name: it.constants.get(name) for name in constants}
+        row |= {"cost": it.cost, "refused": it.refused}
+        row |= {"registers": it.registers, "spilled": it.spilled, "shared": it.shared}
+        for name in names:
+            row |= {name: it.median(name), f"{name} spread": it.spread(name)}
+        rows.append(row)
+    table = DataFrame(rows)
+    whole = [*constants, "registers", "spilled", "shared"]
+    table = table.astype(dict.fromkeys(whole, "Int64"))
+    table.attrs = facts
+    return table

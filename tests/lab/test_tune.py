@@ -1,0 +1,398 @@
+"""lab.tune: constants declared as tunable, tried, judged, measured, and kept."""
+
+import json
+import math
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from jit_cases import write
+
+import jitload
+import lab
+from lab.tuner import measures
+from lab.tuner.candidate import Candidate
+from lab.tuner.judge import Judge
+from lab.tuner.measures import Times
+from lab.tuner.run import _declared, _try
+from lab.tuner.search import search
+from lab.tuner.space import Space
+from lab.tuner.tuning import Tuning
+from toolchain import tuning as tables
+
+TWICE = """
+#include "tunable.h"
+constexpr int kThreads = TUNABLE(kThreads, 64);
+constexpr int kEach = TUNABLE(kEach, 4);
+constexpr int kApart = TUNABLE(kApart, 1);  // 0: neighbours read neighbours; 2: and write nonsense
+static_assert(kEach > 0);
+__global__ void twice(const float* x, float* y, int n) {
+    for (int k = 0; k < kEach; ++k) {
+        const int t = kApart == 1 ? threadIdx.x * kEach + k : k * kThreads + threadIdx.x;
+        const int i = blockIdx.x * kThreads * kEach + t;
+        if (i < n) y[i] = kApart == 2 ? 0 : 2 * x[i];
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def twice(cache, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE", str(cache))
+        source = write(tmp_path_factory.mktemp("tune") / "twice.cu", TWICE)
+        yield jitload.load(source, target="cpu")
+
+
+@pytest.fixture(scope="module")
+def call(twice):
+    x = torch.arange(1, 1001, dtype=torch.float32)
+
+    def run(kThreads, kEach):
+        y = torch.empty_like(x)
+        twice.twice[-(-x.numel() // (kThreads * kEach)), kThreads](x, y, x.numel())
+        return y
+
+    return run
+
+
+# ---- what is declared
+
+
+def test_a_constant_is_the_sources_or_the_compilers(twice):
+    assert jitload.tunables([TWICE]) == {"kThreads": "64", "kEach": "4", "kApart": "1"}
+    assert jitload.tunables(["// int k = TUNABLE(k, 1);"]) == {}
+    assert jitload.tunables(["constexpr int k = TUNABLE(\n k, sizeof(T) == 2 ? f(2) : 8);"]) == {
+        "k": "sizeof(T) == 2 ? f(2) : 8"
+    }
+    assert _declared(twice) == {"kThreads": 64, "kEach": 4, "kApart": 1}
+
+
+def test_a_variant_runs_in_the_place_of_the_kernel_and_only_meanwhile(twice):
+    x, y = torch.ones(64), torch.zeros(64)
+    taken, before = twice.twice, twice.build
+    with jitload.running_variant(twice, {"kApart": 2}):
+        taken[1, 64](x, y, 64)
+        assert y.sum() == 0
+    taken[1, 64](x, y, 64)
+    assert y.sum() == 128
+    assert twice.build is before
+    with pytest.raises(ArithmeticError), jitload.running_variant(twice, {"kApart": 2}):
+        raise ArithmeticError
+    taken[1, 64](x, y.zero_(), 64)
+    assert y.sum() == 128
+
+
+@pytest.mark.slow  # it builds an op anew
+def test_a_variant_has_the_formulas_of_the_kernel():
+    from kernels.scale_bias_relu import kernel, scale_bias_relu
+
+    x = torch.randn(4, 8, device=kernel.target, requires_grad=True)
+    scale, bias = torch.ones(8, device=x.device), torch.zeros(8, device=x.device)
+    with jitload.running_variant(kernel, {"kUnroll": 1}):
+        y = scale_bias_relu(x, scale, bias)
+        y.sum().backward()
+    assert torch.equal(x.grad, (x > 0).float())
+    assert not torch.equal(y, torch.zeros_like(y))
+
+
+# ---- the whole
+
+
+@pytest.fixture(scope="module")
+def told(call):
+    """With what a rule allows, a result that is wrong, and one that does not compile."""
+
+    def rule(kThreads, kEach):
+        return kThreads * kEach <= 256
+
+    return lab.tune(call, rule=rule, kThreads=[64, 128], kEach=[-1, 1, 4], kApart=[0, 1, 2])
+
+
+@pytest.mark.slow
+def test_on_a_cpu_the_checkers_bytes_decide(told):
+    assert told.best == {"kThreads": 64, "kEach": 1, "kApart": 0}
+    assert told.gain == pytest.approx(0.75)  # of 4 sectors, 3 are not touched any more
+    assert (told.configurations, told.runs) == (15, 6)
+    refused = told.table[told.table["kApart"] == 2]["refused"]
+    assert refused.str.startswith(("wrong: ", "CompileError")).all()
+    assert told.table["refused"].str.contains("CompileError").sum() == 6
+    assert math.isinf(told.table["cost"].iloc[-1])
+    assert told.table.attrs["unit"] == "bytes"
+    assert "75.0% less bytes moved, as lab.check counts them" in repr(told)
+    assert "bytes moved" in told.plot().axes[-1].get_ylabel()
+    with pytest.raises(RuntimeError, match="nothing to keep"):
+        told.keep()
+
+
+@pytest.mark.slow
+def test_a_figure_shows_every_configuration_that_ran(told):
+    heat, parallel, _ = told.plot(rows="kEach", columns="kApart").axes
+    assert [text.get_text() for text in heat.get_yticklabels()] == ["1", "4"]
+    assert len(heat.texts) == 4
+    lines = [line for line in parallel.lines if len(line.get_xdata()) == 3]
+    assert len(lines) == 6
+    assert lines[-1].get_linewidth() > lines[0].get_linewidth()
+    with pytest.raises(ValueError, match="columns: 'kNone' is no constant of kThreads, kEach"):
+        told.plot(columns="kNone")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "constants: there are none"),
+        ({"kThreads": 64}, "kThreads: 64 is of type int; wanted is a list"),
+        ({"kThreads": []}, "kThreads: the list is empty"),
+        ({"kThreads": [64.0]}, "kThreads: 64.0 is of type float"),
+        ({"kNone": [1]}, "kNone: no loaded kernel declares kNone as tunable"),
+        ({"kThreads": [64], "rule": 3}, "rule: 3 is of type int"),
+        ({"kThreads": [64], "rule": lambda kOther: True}, "rule: it takes 'kOther'"),
+        ({"kThreads": [64], "rule": lambda kThreads: False}, "rule: it allows none"),
+        ({"kThreads": [64], "runs": 0}, "runs: 0; wanted is a positive"),
+        ({"kThreads": [64], "kernel": "twice"}, "kernel: 'twice' is of type str"),
+        ({"kThreads": [64], "truth": {"other": None}}, "truth: there is no call 'other'"),
+    ],
+)
+def test_a_wrong_argument_is_named(twice, call, given, message):
+    given = {"kernel": twice, **given} if "kNone" not in given else given
+    with pytest.raises((TypeError, ValueError), match=message.split(";")[0]):
+        lab.tune(call, **given)
+
+
+def test_a_call_has_to_be_one():
+    with pytest.raises(TypeError, match="wanted is a function"):
+        lab.tune({"a": 3}, kThreads=[1])
+    with pytest.raises(ValueError, match="call: the dict is empty"):
+        lab.tune({}, kThreads=[1])
+
+
+# ---- times
+
+
+@pytest.fixture
+def times(twice, call):
+    """The way of a GPU, with the simulator's times."""
+    return Times(twice, {"call": call}, {"kThreads": 64, "kEach": 4}, False, lambda _: None, 0.0)
+
+
+class Inline:
+    """Builds nothing ahead: who runs a variant builds it."""
+
+    def build(self, recipes, done):
+        return dict.fromkeys(recipes, "")
+
+
+def test_configurations_take_turns_beside_the_kernel_as_it_stands(times, monkeypatch):
+    """The clock says that kEach=1 takes half as long, and that of a round all drift alike."""
+    order = []
+
+    def taken(call, *_):
+        kEach = call.keywords["kEach"]
+        order.append(kEach)
+        return measures_timing(1e-6 * (1 + len(order)) * (1 if kEach == 1 else 2))
+
+    monkeypatch.setattr(measures, "take_time", taken)
+    times.begin({"call": None})
+    fast, same, slow = (Candidate({"kEach": each}) for each in (1, 4, 2))
+    _try(times, [fast, same, slow], Inline(), lambda text: None)
+    assert order[:4] == [4, 1, 4, 2]
+    assert order[4:] == [4, 1] * (measures.ROUNDS - 1)  # the others are out after a round
+    assert fast.cost < 0.6 < same.cost
+    assert len(fast.samples["call"]) == measures.ROUNDS
+
+
+def measures_timing(seconds):
+    from lab.measure.timing import GPU_CLOCK, Timing
+
+    return Timing(seconds, seconds, seconds, GPU_CLOCK)
+
+
+def test_what_is_wrong_or_raises_is_not_timed(times, monkeypatch):
+    monkeypatch.setattr(measures, "take_time", lambda *_: measures_timing(1e-6))
+    times.begin({"call": lambda: 2 * torch.arange(1, 1001).double()})
+    wrong, broken, right = (Candidate(it) for it in ({"kApart": 2}, {"kThreads": -1}, {"kEach": 1}))
+    _try(times, [wrong, broken, right], Inline(), lambda text: None)
+    assert wrong.refused.startswith("wrong: ")
+    assert broken.refused
+    assert not right.refused
+    assert not wrong.samples
+    assert not broken.samples
+
+
+def use(spilled=0, registers=32, shared=0):
+    return jitload.Use("twice", "sm_90", registers, spilled, shared)
+
+
+def test_what_spills_or_cannot_be_launched_is_not_run(times, monkeypatch):
+    built = {"now": [use()]}
+    monkeypatch.setattr(measures.jitload, "uses", lambda log: built["now"], raising=False)
+    times.begin({"call": None})
+    built["now"] = [use(spilled=8), use()]
+    times.look_at(spills := Candidate({"kEach": 1}))
+    assert spills.refused == "spills 8 bytes of registers"
+    built["now"] = [use(registers=255)]
+    times._threads, times._least = lambda constants: 1024, 0.5
+    times.look_at(large := Candidate({"kEach": 1}))
+    assert large.refused == "no kernel of it fits with 1024 threads a block"
+    built["now"] = [use(registers=64, shared=120 << 10)]
+    times._threads = lambda constants: 128
+    times.look_at(sparse := Candidate({"kEach": 1}))
+    assert sparse.refused == "its occupancy is 6% at most"
+    assert sparse.registers == 64
+
+
+# ---- right and wrong
+
+
+def test_without_a_truth_sums_in_another_order_are_right():
+    sums = torch.tensor([1000.0, -3.0])
+    judge = Judge("call", sums, None)
+    assert judge.wrong(sums + torch.tensor([1e-3, 1e-3])) == ""
+    assert judge.wrong(sums + 1).startswith("wrong: 1 off")
+    assert judge.wrong(torch.tensor([math.nan, -3.0])).startswith("wrong: inf")
+    assert "shapes" in judge.wrong(sums[:1])
+
+
+def test_with_a_truth_the_error_may_be_twice_that_of_the_kernel():
+    true = torch.tensor([1.0], dtype=torch.float64)
+    eps = torch.finfo(torch.float32).eps
+    judge = Judge("call", torch.tensor([1 + eps]), lambda: true)
+    assert judge.wrong(torch.tensor([1 + 2 * eps])) == ""
+    assert judge.wrong(torch.tensor([1 + 3 * eps])) == "wrong: 3 ULP off"
+    with pytest.raises(TypeError, match="its result is of type float"):
+        Judge("call", 1.0, None)
+    with pytest.raises(ValueError, match="infinitely far"):
+        Judge("call", torch.tensor([math.inf]), true)
+
+
+# ---- the search
+
+
+def test_a_search_finds_the_best_in_few_runs():
+    pytest.importorskip("optuna")
+    values = {"a": [1, 2, 4, 8, 16, 32], "b": [1, 2, 4, 8, 16, 32], "c": [0, 1, 2, 3, 4, 5]}
+    space, ran = Space.of(values, lambda a, b: a * b <= 512), []
+
+    def costs(configurations):
+        ran.extend(configurations)
+        return [
+            1 + abs(math.log2(it["a"]) - 3) + abs(math.log2(it["b"]) - 1) + 0.5 * (it["c"] - 2) ** 2
+            for it in configurations
+        ]
+
+    search(space, 60, 4, costs)
+    assert len(ran) == 60
+    assert len({tuple(it.values()) for it in ran}) == 60  # none twice
+    assert min(costs(ran[:60])) <= 2
+
+
+def test_a_search_ends_when_all_have_run():
+    pytest.importorskip("optuna")
+    ran = []
+    space = Space.of({"a": [1, 2], "b": [1, 2]}, None)
+    search(space, 100, 3, lambda some: ran.extend(some) or [math.inf] * len(some))
+    assert len(ran) == 4
+
+
+def test_without_optuna_a_search_says_how_to_get_it(monkeypatch, twice, call):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install optuna"):
+        lab.tune(call, runs=2, kThreads=[32, 64], kEach=[1, 2])
+
+
+# ---- tables
+
+
+def test_a_table_is_read_back_and_others_stay():
+    text = tables.with_section("", "NVIDIA H200", {"kEach": 2}, {'a "b"': (2.0, 1.5)})
+    text = tables.with_section(text, "NVIDIA A100", {"kEach": 8}, {"call": (1, 1)})
+    text = tables.with_section(text, "NVIDIA H200", {"kThreads": 128}, {"call": (3.0, 2.0)})
+    assert tables.tuned_constants(text, "NVIDIA H200") == {"kEach": 2, "kThreads": 128}
+    assert tables.tuned_constants(text, "NVIDIA A100") == {"kEach": 8}
+    assert tables.tuned_constants(text, "NVIDIA H100") == {}
+    assert '"a \\"b\\"" = [2.00, 1.50]' in text
+
+
+def test_builds_for_a_gpu_take_its_constants_from_the_table(tmp_path, monkeypatch):
+    source = write(tmp_path / "twice.cu", TWICE)
+    table = jitload.tuning_table(source)
+    assert table.name == "twice.tuned.toml"
+    monkeypatch.setattr(tables, "this_gpu", lambda: "NVIDIA H200")
+
+    def flags(target, given=()):
+        from jitloader.cache import Cache
+        from jitloader.inputs import Inputs
+
+        return Inputs.read(jitload.recipe_of([source], target=target, flags=given), Cache.here())
+
+    before = flags("cuda")
+    assert before.tuned == ()
+    table.write_text(tables.with_section("", "NVIDIA H200", {"kEach": 2}, {}), "utf-8")
+    assert not before.are_current()
+    after = flags("cuda")
+    assert after.tuned == ("-DTUNE_kEach=TUNED(2)",)
+    assert after.tuned[0] in after.flags[1]
+    assert after.digest != before.digest
+    assert flags("cpu").tuned == ()
+    assert flags("cuda", ["-DTUNE_kEach=TUNED(8)"]).tuned == ()  # what is being tried counts
+    monkeypatch.setattr(tables, "this_gpu", lambda: "NVIDIA A100")
+    assert flags("cuda").tuned == ()
+
+
+def test_what_gains_is_kept(twice, tmp_path, monkeypatch):
+    source = write(tmp_path / "kept.cu", TWICE)
+    kernel = jitload.load(source, target="cpu")
+    monkeypatch.setattr(type(kernel), "target", "cuda")
+    monkeypatch.setattr(type(kernel), "reload", lambda self: True)
+    monkeypatch.setattr(tables, "this_gpu", lambda: "NVIDIA H200")
+    standing = Candidate({}, samples={"call": [2.0]}, ratios={"call": 1.0})
+    best = Candidate({"kEach": 1}, samples={"call": [1.0]}, ratios={"call": 0.5})
+    facts = {"constants": ["kEach"], "configurations": 1, "target": "cuda", "device": "a GPU"}
+    told = Tuning(kernel, standing, [best], ["call"], facts)
+    assert told.gain == 0.5
+    assert told.keep(least=0.6) is None
+    kept = told.keep()
+    assert kept == tmp_path / "kept.tuned.toml"
+    assert tables.tuned_constants(kept.read_text(), "NVIDIA H200") == {"kEach": 1}
+    assert '"call" = [2.00, 1.00]' in kept.read_text()
+
+
+# ---- builds side by side
+
+
+@pytest.mark.slow
+def test_builders_end_with_the_process(twice):
+    """Even where that is killed in the middle of a build."""
+    code = """
+import json, os, signal, threading, time, sys
+import jitload
+from lab.tuner.builds import Builders
+kernel = jitload.load(sys.argv[1], target="cpu")
+builders = Builders(2)
+recipes = [jitload.variant_of(kernel, {"kThreads": n}) for n in range(100, 108)]
+def say():
+    print(json.dumps([process.pid for process in builders._started]), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+builders.build(recipes, say)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code, str(twice.sources[0])], capture_output=True, text=True
+    )
+    pids = json.loads(process.stdout.splitlines()[-1])
+    assert pids
+    for _ in range(100):
+        alive = [pid for pid in pids if _runs(pid)]
+        if not alive:
+            break
+        time.sleep(0.1)
+    assert not alive
+
+
+def _runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - it may vanish meanwhile
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
