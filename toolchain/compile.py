@@ -269,7 +269,7 @@ def _load_extension(
         link += simulator.CHECK_LINK_FLAGS
     if code.recipe.program:
         link += libraries.link_flags(code, home if for_cuda else None, work)
-    else:
+    elif code.binding != "c":  # else a process without PyTorch may open it: simulator.RUNTIME
         link += stand_ins.flags(stand_ins_folder, work, code.link_flags)
     taken_over = {
         "_run_ninja_build": run_ninja,

@@ -22,8 +22,8 @@ from toolchain.registrations import UNIQUE
 from toolchain.sources import label
 
 _DIGITS = 16  # at the end of a build's name, where it differs from the others
-# Bytes: a compiler that copies a string by instructions takes pieces of 8 or 16, of which one has at
-# least this many digits. Fewer would be found by chance, in a path or a number.
+# Bytes. A compiler that copies a string by instructions takes 8 or 16 at a time, and so many digits
+# stand together in one of those. Fewer would be found by chance, in a path or a number.
 _PIECE = 6
 _FOR_LATER = b".gnu.lto_", b"BC\xc0\xde"  # what marks an object that the linker is to compile
 

@@ -1,5 +1,6 @@
 """Linking without reading PyTorch's symbols."""
 
+import shutil
 import subprocess
 import sys
 
@@ -42,6 +43,22 @@ def test_they_are_small_and_made_once(made, tmp_path, monkeypatch):
     assert max(library.stat().st_size for library in libraries) < 50_000
     monkeypatch.setattr(stand_ins, "_make", lambda *_: pytest.fail("made again"))
     assert made() == first
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "a file in the folder's place"])
+def test_damaged_ones_are_made_again(made, tmp_path, damage):
+    flags = made()
+    [library] = tmp_path.glob("stand_ins/*/libc10.so")
+    before = library.read_bytes()
+    if damage == "cut":
+        library.write_bytes(before[:100])
+    elif damage == "gone":
+        library.unlink()
+    else:
+        shutil.rmtree(library.parent)
+        library.parent.write_text("")
+    assert made() == flags
+    assert library.read_bytes() == before
 
 
 @pytest.mark.parametrize("flag", ["-Wl,-z,defs", "-Wl,-zdefs", "-Wl,--no-undefined"])
