@@ -35,8 +35,9 @@
 // ---- wgmma: tensor cores that read shared memory, which TMA fills; a warpgroup of its own asks
 // for it. Flaw: a warpgroup's products wait for its powers.
 //
-// ---- overlap: the next tile's scores are multiplied while powers of this one are taken. What is
-// left: backward computes the scores twice (docs/attention.md).
+// ---- overlap: the next tile's scores are multiplied while powers of this one are taken. Backward
+// is one kernel with five products for 65 to 128 columns. What is left: with other numbers of
+// columns it computes the scores twice (docs/attention.md).
 
 #define INSTANTIATE(T) INSTANTIATE_ATTENTION(T, Attention)
 FOR_EACH_TYPE(INSTANTIATE)

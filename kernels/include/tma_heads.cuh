@@ -35,6 +35,21 @@ __device__ inline void bulk_load(void* to, const void* from, int bytes, Mbarrier
         : "memory");
 }
 
+// The same to global memory, each as a group of its own; or floats, added to those there.
+__device__ inline void bulk_store(void* to, const void* from, int bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ inline void bulk_add(float* to, const float* from, int bytes) {
+    asm volatile(
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+        "r"(shared_address(from)), "r"(bytes)
+        : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
 #endif
 
 // A map of [batches, heads, rows, cols].

@@ -83,7 +83,7 @@ def tune(
     calls = _calls(call)
     space = Space.of(constants, rule)
     kernel = _kernel(kernel, list(space.values))
-    declared = _declared(kernel)
+    declared = declared_values(kernel)
     measure: Measure
     if kernel.target == "cuda":
         in_block = _threads_of(threads, space)
@@ -105,7 +105,8 @@ def tune(
         if exhaustive:
             costs(every)
         else:
-            search(space, runs, builders.count, costs, seed)
+            standing = {name: declared.get(name) for name in space.values}
+            search(space, runs, builders.count, costs, seed, standing)
     warn_if_disturbed(measure.held)
     device = torch.device(kernel.target)
     facts = {
@@ -189,7 +190,7 @@ def _tunables(kernel: jitload.Kernel) -> dict[str, str]:
     return jitload.tunables("\n".join(lines) for lines in kernel.build.sources().values())
 
 
-def _declared(kernel: jitload.Kernel) -> Configuration:
+def declared_values(kernel: jitload.Kernel) -> Configuration:
     """The values that constants have in the source, as far as they are plain numbers."""
     return {name: int(it) for name, it in _tunables(kernel).items() if it.isdecimal()}
 

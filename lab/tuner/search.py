@@ -16,6 +16,7 @@ from typing import Any
 from lab.tuner.space import Configuration, Space
 
 RANDOM = 10  # configurations, before the sampler has an opinion
+BATCHES = 10  # at least: of fewer it would learn too little
 ASKED = 50  # times for one that is new, before one is drawn that nobody asked for
 
 Costs = Callable[[list[Configuration]], list[float]]
@@ -29,17 +30,27 @@ def all_of(space: Space) -> list[Configuration]:
     return every
 
 
-def search(space: Space, runs: int, batch: int, costs: Costs, seed: int = 0) -> None:
+def search(
+    space: Space,
+    runs: int,
+    batch: int,
+    costs: Costs,
+    seed: int = 0,
+    standing: Configuration | None = None,
+) -> None:
     """Call `costs` with up to `batch` new configurations at a time, until `runs` of them ran.
 
-    costs: returns what each of them costs; infinity for one that cannot be used, which counts as a
-        run only where it was given to `costs`.
+    costs: returns what each of them costs, relative to the kernel as it stands; infinity for one
+        that cannot be used.
+    standing: the configuration of the kernel as it stands, which costs 1 and need not run.
 
     Raises ModuleNotFoundError where Optuna is not installed.
     """
-    every = {_key(configuration): configuration for configuration in all_of(space)}
+    new = {_key(configuration): configuration for configuration in all_of(space)}
+    batch = max(1, min(batch, runs // BATCHES))
     study = _study(seed, batch)
-    new = dict(every)
+    if standing and new.pop(_key(standing), None):
+        _tell(study, space, None, standing, 1.0)
     while runs > 0 and new:
         asked = []
         for _ in range(min(batch, runs, len(new))):

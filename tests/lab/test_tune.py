@@ -16,7 +16,7 @@ from lab.tuner import measures
 from lab.tuner.candidate import Candidate
 from lab.tuner.judge import Judge
 from lab.tuner.measures import Times
-from lab.tuner.run import _declared, _try
+from lab.tuner.run import _try, declared_values
 from lab.tuner.search import search
 from lab.tuner.space import Space
 from lab.tuner.tuning import Tuning
@@ -67,7 +67,7 @@ def test_a_constant_is_the_sources_or_the_compilers(twice):
     assert jitload.tunables(["constexpr int k = TUNABLE(\n k, sizeof(T) == 2 ? f(2) : 8);"]) == {
         "k": "sizeof(T) == 2 ? f(2) : 8"
     }
-    assert _declared(twice) == {"kThreads": 64, "kEach": 4, "kApart": 1}
+    assert declared_values(twice) == {"kThreads": 64, "kEach": 4, "kApart": 1}
 
 
 def test_a_variant_runs_in_the_place_of_the_kernel_and_only_meanwhile(twice):

@@ -215,11 +215,12 @@ def test_empty(version: str, shape: tuple):
 # ---- nothing leaks
 
 
+@pytest.mark.parametrize("cols", [64, 128])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @each_version
-def test_neighbours_that_are_not_finite(version: str, value: float):
+def test_neighbours_that_are_not_finite(version: str, value: float, cols: int):
     """The others have the bits that they have beside finite ones, forward and backward."""
-    inputs = drawn((70, 40, 3, 90), (33, 100, 70, 20), outside=(4, 30))
+    inputs = drawn((70, 40, 3, 90), (33, 100, 70, 20), cols, outside=(4, 30))
     grad = gradient_like(inputs["q"])
     options = {"version": version, "causal": True}
     want = both_ways(lambda **given: attention_varlen(**given, **options), inputs, grad)

@@ -1,0 +1,367 @@
+// The backward pass of attention by wgmma with five products, where attention_backward_wgmma.cuh
+// has seven. A block has a tile of keys. Its dk and dv stay in registers, and its share of dq is
+// added by TMA to sums in global memory, as float, that a second kernel scales and rounds.
+//
+// The bits of a sum depend on the order of its terms. So the tiles of keys that add to a tile of
+// rows take turns, the first one first: a counter says whose turn it is. A block may only wait for
+// blocks that run already, whatever else is on the GPU. So it finds out which tile it has by a
+// ticket, which it takes when it starts: it waits for lower tickets alone.
+//
+// The steps begin with the last rows. Where it is causal those see all keys: blocks that start
+// together begin together, each a turn behind the one before.
+#pragma once
+
+#include "attention_backward_wgmma.cuh"
+
+template <int kCols>
+struct OrderedBackward {
+    static constexpr int kConsumers = 2, kThreads = kWarpgroup * (kConsumers + 1);
+    static constexpr int kRegisters = 240, kLeft = 24;
+    static constexpr int kBlock = 64 * kConsumers, kRows = 64;  // keys of a tile, rows of a step
+    static constexpr int kStages = 2;                           // of q and g, and of dq
+    static constexpr int kOfBlock = tile_bytes(kBlock, kCols), kOfStep = tile_bytes(kRows, kCols);
+    // A warpgroup that multiplies has a part of dq's columns.
+    static constexpr int kOut = kCols / kConsumers, kSums = kRows * kOut;
+    struct Shared {
+        char x[2][kOfBlock];            // k and v, in the end their gradients
+        char w[kStages][2][kOfStep];    // q and g
+        char ds[2][box_bytes(kBlock)];  // [keys, rows]: one is read while the next is written
+        float dq[kStages][kConsumers][kSums];
+        RowInfo infos[kStages][kRows];
+        Mbarrier x_full, w_full[kStages], w_empty[kStages];
+        Mbarrier dq_full[kStages][kConsumers], dq_empty[kStages][kConsumers];
+        __device__ void init() {
+            x_full.init();
+            for (int i = 0; i < kStages; ++i) {
+                w_full[i].init(), w_empty[i].init(kConsumers);
+                for (int part = 0; part < kConsumers; ++part)
+                    dq_full[i][part].init(kWarpgroup / kWarp), dq_empty[i][part].init();
+            }
+        }
+    };
+    static constexpr int kBytes = sizeof(Shared) + kTileAlign;
+};
+
+// In scratch memory, for each tile of 64 rows of a slice and each part of its columns: the sums of
+// dq, number i of thread t at i / 4 * 4 * kWarpgroup + 4 * t + i % 4, and how many tiles of keys
+// have added to them. The counters are 0 at first.
+struct DqSums {
+    float* values;
+    int* counters;
+    int* tickets;  // how many were taken
+
+    __host__ __device__ static int64_t numbers(int64_t tiles, int parts) {
+        return tiles * parts + 1;
+    }
+};
+
+// Which tile of keys a ticket stands for: the first one of all slices, then the next one, and so
+// on; but only of so many slices at a time as find room in L2.
+struct TicketOrder {
+    int tiles, slices, at_once;
+    __device__ void find(int ticket, int64_t& tile, int64_t& slice) const {
+        const int first = ticket / (at_once * tiles) * at_once;
+        const int together = smaller(at_once, slices - first), n = ticket - first * tiles;
+        tile = n / together, slice = first + n % together;
+    }
+};
+
+#if HAS_WGMMA
+
+// Orders copies by TMA to global memory with the loads and stores of a thread, which order those
+// of different blocks.
+__device__ inline void fence_global_copies() {
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+// A thread waits for its turn to add to some sums, and passes it on when they have what it added.
+__device__ inline void wait_for_turn(const int* counter, int turn) {
+    int now;
+    do {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    } while (now != turn);
+    fence_global_copies();
+}
+__device__ inline void pass_turn(int* counter, int turn) {
+    tma_store_wait();
+    fence_global_copies();
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(counter), "r"(turn + 1) : "memory");
+}
+
+// Calls f(attention, slice, key, steps) for the tile of a ticket, if it has keys.
+template <int kKeys, int kRows, class Call, class F>
+__device__ void with_tile_of_keys(const Call& whole, const TicketOrder& order, int ticket, F f) {
+    int64_t tile, slice;
+    order.find(ticket, tile, slice);
+    const auto& a = whole.of_keys(tile, kKeys);
+    const int key = int(tile) * kKeys;
+    if (!Call::kPacked || key < a.keys) f(a, slice, key, steps_of_rows<kKeys, kRows>(a, key));
+}
+
+// Calls f(place) for each step of such a tile: the last rows of all sharers, then those before.
+template <int kRows, class Call, class F>
+__device__ void for_each_step(const Call& a, int64_t slice, Steps steps, F f) {
+    for (int n = steps.high - 1; n >= steps.low; --n) {
+        for (int sharer = 0; sharer < int(a.sharing()); ++sharer)
+            f(a.sharer(slice, sharer, n * kRows));
+    }
+}
+
+// One thread asks for k, v, and q and g of each step.
+template <int kCols, class Shared, class Call>
+__device__ void load_steps(Shared& shared, const BackwardMaps& maps, const Call& a,
+                           const RowInfo* infos, int64_t slice, int key, Steps steps) {
+    using S = OrderedBackward<kCols>;
+    shared.x_full.arrive_expect_tx(2 * S::kOfBlock);
+    load_both<S::kBlock, kCols>(shared.x[0], maps.k, maps.v, a.key_coordinate(key),
+                                slice % a.kv_heads, slice / a.kv_heads, shared.x_full);
+    Ring<S::kStages> ring;
+    for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
+        load_step<S::kRows, kCols>(shared, ring, maps, infos, a, place);
+    });
+}
+
+// Another one adds what each step has for a part of dq.
+template <int kCols, class Shared, class Call>
+__device__ void add_steps(Shared& shared, int part, const Call& a, const DqSums& to, int64_t slice,
+                          int key, Steps steps) {
+    using S = OrderedBackward<kCols>;
+    Ring<S::kStages> ring;
+    for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
+        const int i = ring.stage;
+        const int64_t at = info_at(a, place) / S::kRows * S::kConsumers + part;
+        const int turn = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
+        const float* const from = shared.dq[i][part];
+        shared.dq_full[i][part].wait(ring.phase);
+        if (turn == 0) {
+            bulk_store(to.values + at * S::kSums, from, sizeof(shared.dq[i][part]));
+        } else {
+            wait_for_turn(to.counters + at, turn);
+            bulk_add(to.values + at * S::kSums, from, sizeof(shared.dq[i][part]));
+        }
+        pass_turn(to.counters + at, turn);
+        shared.dq_empty[i][part].arrive();
+        ring.next();
+    });
+}
+
+// For all threads that multiply.
+__device__ inline void consumers_barrier() {
+    asm volatile("bar.sync 3, %0;" ::"n"(2 * kWarpgroup) : "memory");
+}
+
+#endif
+
+// As in backward_kv_wgmma the scores are k q^T. ds goes through shared memory, where the other
+// warpgroup finds it: dq needs the ds of all keys.
+template <class T, int kCols, class Call>
+__global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
+    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
+    TicketOrder order, const RowInfo* infos, DqSums to, T* dk, T* dv) {
+#if HAS_WGMMA
+    using S = OrderedBackward<kCols>;
+    constexpr int kRows = S::kRows;
+    extern __shared__ char memory[];
+    __shared__ int ticket;
+    if (threadIdx.x == 0) ticket = atomicAdd(to.tickets, 1);
+    auto& shared = begin_block<typename S::Shared>(memory);
+    const int group = warpgroup_number();
+    const auto with_tile = [&](auto f) {
+        with_tile_of_keys<S::kBlock, kRows>(whole, order, ticket, f);
+    };
+
+    if (group == S::kConsumers) {
+        give_registers<S::kLeft>();
+        const int part = threadIdx.x % kWarpgroup / kWarp - 1;
+        if (threadIdx.x % kWarp != 0 || part >= S::kConsumers) return;
+        with_tile([&](const auto& a, int64_t slice, int key, Steps steps) {
+            if (part < 0) {
+                load_steps<kCols>(shared, maps, a, infos, slice, key, steps);
+            } else {
+                add_steps<kCols>(shared, part, a, to, slice, key, steps);
+            }
+        });
+        return;
+    }
+
+    take_registers<S::kRegisters>();
+    const bool is_first = threadIdx.x % kWarpgroup == 0;
+    const float scale = float(whole.scale) * kLog2OfE;
+    with_tile([&](const auto& a, int64_t slice, int key, Steps steps) {
+        const int64_t shift = a.keys - a.rows;
+        const int top = key + group * 64;
+        char* const k_tile = shared.x[0] + group * box_bytes(64);
+        char* const v_tile = k_tile + S::kOfBlock;
+        const int column = group * S::kOut;  // the first of this warpgroup's part of dq
+        const char* const k_columns =
+            shared.x[0] + column / 64 * box_bytes(S::kBlock) + column % 64 * int(sizeof(T));
+        float of_k[kCols / 2] = {}, of_v[kCols / 2] = {};
+        float scores[kRows / 2], slopes[kRows / 2], of_q[S::kOut / 2];
+        uint32_t p[kRows / 4], ds[kRows / 4];
+        Ring<S::kStages> ring;
+        int ds_stage = 0;
+        const auto step = [&](int row) {
+            char *const q_tile = shared.w[ring.stage][0], *const g_tile = q_tile + S::kOfStep;
+            char* const ds_tile = shared.ds[ds_stage];
+            float* const dq = shared.dq[ring.stage][group];
+            const RowInfo* const its = shared.infos[ring.stage];
+            // All rows see all keys, or some do not: which ones, in rows counted from the first.
+            // There may be no such key, and p anything: but nothing times k must be 0 in dq.
+            const bool some = top < a.first_key(row + kRows - 1) || top + 64 > a.end_key(row);
+            const auto clear_some = [&](auto& x) {
+                if (!some) return;
+                int its_begin[2], its_end[2];
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int its_key = top + row_of_sum(2 * half);
+                    const int64_t from = its_key - shift;
+                    its_begin[half] = int(from - a.right - row);
+                    its_end[half] = its_key < a.keys ? int(from + a.left + 1 - row) : 0;
+                }
+                clear(x, its_begin, its_end);
+            };
+            shared.w_full[ring.stage].wait(ring.phase);
+            if constexpr (Call::kPacked) {
+                clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
+                clear_tail<kRows, kCols, S::kConsumers>(g_tile, a.rows - row);
+            }
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock>(scores, k_tile, q_tile);
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock>(slopes, v_tile, g_tile);
+            wgmma_wait<1>();  // the scores are there
+#pragma unroll
+            for (int i = 0; i < kRows / 2; ++i)
+                scores[i] = exp2_of(fmaf(scores[i], scale, -its[column_of(i)].shift));
+            clear_some(scores);
+            as_factor<T>(p, scores);
+            wgmma_wait<0>();  // the slopes are there
+            wgmma_fence();
+            start_columns<T, kRows>(of_v, p, g_tile);
+#pragma unroll
+            for (int i = 0; i < kRows / 2; ++i)
+                slopes[i] = scores[i] * (slopes[i] - its[column_of(i)].delta);
+            clear_some(slopes);
+            as_factor<T>(ds, slopes);
+            put_rows<T, S::kBlock>(ds_tile + group * box_bytes(64), slopes);
+            tma_writes_done();
+            consumers_barrier();
+            wgmma_fence();
+#pragma unroll
+            for (int r = 0; r < S::kBlock; r += 16)
+                wgmma<T, true, true>(of_q, wgmma_descriptor(ds_tile) + r * 8,
+                                     wgmma_descriptor(k_columns) + r * 8, r > 0);
+            wgmma_commit();
+            start_columns<T, kRows>(of_k, ds, q_tile);
+            wgmma_wait<1>();  // dq is there
+            shared.dq_empty[ring.stage][group].wait(ring.phase ^ 1);
+#pragma unroll
+            for (int i = 0; i < S::kOut / 2; i += 4)
+                store(dq + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
+                      Vec<float, 4>{{of_q[i], of_q[i + 1], of_q[i + 2], of_q[i + 3]}});
+            tma_writes_done();
+            __syncwarp();
+            if (threadIdx.x % kWarp == 0) shared.dq_full[ring.stage][group].arrive();
+            wgmma_wait<0>();
+            if (is_first) shared.w_empty[ring.stage].arrive();
+            ring.next();
+            ds_stage ^= 1;
+        };
+        shared.x_full.wait(0);
+        if constexpr (Call::kPacked)
+            clear_tail<S::kBlock, kCols, S::kConsumers>(shared.x[0], a.keys - key);
+        // One loop, as for_each_step has the rows: of two, ptxas would compute which rows see which
+        // keys before the inner one, whether or not all do.
+        const int count = (steps.high - steps.low) * int(a.sharing());
+        int row = (steps.high - 1) * kRows, sharers = int(a.sharing());  // left with these rows
+        for (int n = 0; n < count; ++n) {
+            step(row);
+            if (--sharers == 0) sharers = int(a.sharing()), row -= kRows;
+        }
+        consumers_barrier();  // both have read k
+        store_gradients<S::kBlock>(maps, a, slice, top, 0, k_tile, v_tile, of_k, of_v, dk, dv);
+    });
+#endif
+}
+
+constexpr int kConvertThreads = 256;
+
+// A block has 64 rows of a slice, as in row_infos. A thread has eight columns of two of them.
+template <class T, int kCols, class Call>
+__global__ __launch_bounds__(kConvertThreads) void convert_dq(Call whole, DqSums sums, T* dq) {
+    using S = OrderedBackward<kCols>;
+    constexpr int kChunks = kCols / 8, kInPart = S::kOut / 8;
+    const int64_t slice = blockIdx.x % whole.slices();
+    int64_t tile = blockIdx.x / whole.slices();
+    const int64_t first = (slice * whole.row_tiles(64) + tile) * S::kConsumers;
+    const auto& a = whole.of_rows(tile, 64);
+    const float scale = float(a.scale);
+    Place place = a.place(slice);
+#pragma unroll
+    for (int n = threadIdx.x; n < kChunks * 32; n += kConvertThreads) {
+        const int chunk = n % kChunks, lanes = n / kChunks * 4;  // from this lane on, four
+        const int64_t at = first + chunk / kInPart;
+        const float* const from =
+            sums.values + at * S::kSums + (chunk % kInPart * kWarpgroup + lanes) * 4;
+        Vec<T, 8> rows[2] = {};
+        if (sums.counters[at] > 0) {
+#pragma unroll
+            for (int i = 0; i < 16; i += 4) {
+                const Vec<float, 4> its = load<4>(from + i);
+                for (int k = 0; k < 4; ++k) rows[k / 2][i / 2 + k % 2] = T(its[k] * scale);
+            }
+        }
+        for (int half = 0; half < 2 && chunk * 8 < a.cols; ++half) {
+            place.row = tile * 64 + lanes / 32 * 16 + lanes % 32 / 4 + half * 8;
+            if (place.row < a.rows) store(dq + a.at(a.dq, place) + chunk * 8, rows[half]);
+        }
+    }
+}
+
+// ---- on the host
+
+template <class T, int kCols, class Call>
+bool can_backward_ordered() {
+    using S = OrderedBackward<kCols>;
+    return has_wgmma(backward_ordered<T, kCols, Call>, S::kThreads) && S::kBytes <= shared_bytes();
+}
+
+// Tiles of 64 rows of all slices.
+template <class Call>
+int64_t all_row_tiles(const Call& a) {
+    return a.slices() * a.row_tiles(64);
+}
+
+// Numbers of scratch memory, besides those for infos.
+template <int kCols, class Call>
+int64_t ordered_scratch(const Call& a) {
+    const int64_t tiles = all_row_tiles(a);
+    return tiles * 64 * kCols + DqSums::numbers(tiles, OrderedBackward<kCols>::kConsumers);
+}
+
+// False: TMA does not take the tensors.
+template <class T, int kCols, class Call>
+bool launch_backward_ordered(const Call& a, const T* g, const T* q, const T* k, const T* v,
+                             const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
+                             cudaStream_t stream) {
+    using S = OrderedBackward<kCols>;
+    BackwardMaps maps;
+    if (!map_inputs(maps, a, g, q, k, v, S::kRows, S::kBlock) || !map_dk_dv(maps, a, dk, dv))
+        return false;
+    RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
+    launch_row_infos(a, g, y, stats, infos, stream);
+    const int64_t tiles = all_row_tiles(a), counters = DqSums::numbers(tiles, S::kConsumers);
+    float* const values = scratch + 2 * tiles * 64;
+    int* const tickets = reinterpret_cast<int*>(values + tiles * 64 * kCols);
+    cudaMemsetAsync(tickets, 0, counters * sizeof(int), stream);
+    const DqSums sums = {values, tickets + 1, tickets};
+    constexpr int64_t room = 24 << 20;  // half of the L2 cache, for q, g and the sums of dq
+    const int64_t at_once = room / (8 * a.rows * a.sharing() * a.cols + 1) + 1;
+    const TicketOrder order = {
+        int(a.key_tiles(S::kBlock)), int(a.kv_slices()), int(smaller(a.kv_slices(), at_once))};
+    const auto kernel = backward_ordered<T, kCols, Call>;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
+    kernel<<<order.tiles * order.slices, S::kThreads, S::kBytes, stream>>>(
+        maps, a, order, infos, sums, dk, dv);
+    convert_dq<T, kCols, Call><<<tiles, kConvertThreads, 0, stream>>>(a, sums, dq);
+    return true;
+}
