@@ -11,6 +11,8 @@
 // together begin together, each a turn behind the one before.
 #pragma once
 
+#include <algorithm>
+
 #include "attention_backward_wgmma.cuh"
 
 template <int kCols>
@@ -100,9 +102,12 @@ __device__ void with_tile_of_keys(const Call& whole, const TicketOrder& order, i
 // Calls f(place) for each step of such a tile: the last rows of all sharers, then those before.
 template <int kRows, class Call, class F>
 __device__ void for_each_step(const Call& a, int64_t slice, Steps steps, F f) {
-    for (int n = steps.high - 1; n >= steps.low; --n) {
-        for (int sharer = 0; sharer < int(a.sharing()); ++sharer)
-            f(a.sharer(slice, sharer, n * kRows));
+    const Place first = a.sharer(slice, 0, 0);
+    const int head = int(first.head), group = int(a.group()), batches = int(a.batches);
+    for (int row = (steps.high - 1) * kRows; row >= steps.low * kRows; row -= kRows) {
+        for (int batch = int(first.batch); batch < batches; batch += int(a.kv_batches)) {
+            for (int i = 0; i < group; ++i) f(Place{batch, head + i, row});
+        }
     }
 }
 
@@ -338,6 +343,17 @@ int64_t ordered_scratch(const Call& a) {
     return tiles * 64 * kCols + DqSums::numbers(tiles, OrderedBackward<kCols>::kConsumers);
 }
 
+// How many slices of k and v blocks work on at a time. Half of the L2 cache is for their q, g and
+// sums of dq. Where it is causal there are so many that some eight blocks of a slice start
+// together, or fewer where each of them lasts longer: more would wait for each other too long.
+template <class Call>
+int64_t slices_at_once(const Call& a) {
+    constexpr int64_t room = 24 << 20;
+    const int64_t count = room / (8 * a.rows * a.sharing() * a.cols + 1) + 1;
+    if (a.right >= a.keys) return count;
+    return std::max(count, ceil_div<int64_t>(multiprocessors(), 8) / a.sharing());
+}
+
 // False: TMA does not take the tensors.
 template <class T, int kCols, class Call>
 bool launch_backward_ordered(const Call& a, const T* g, const T* q, const T* k, const T* v,
@@ -354,10 +370,8 @@ bool launch_backward_ordered(const Call& a, const T* g, const T* q, const T* k, 
     int* const tickets = reinterpret_cast<int*>(values + tiles * 64 * kCols);
     cudaMemsetAsync(tickets, 0, counters * sizeof(int), stream);
     const DqSums sums = {values, tickets + 1, tickets};
-    constexpr int64_t room = 24 << 20;  // half of the L2 cache, for q, g and the sums of dq
-    const int64_t at_once = room / (8 * a.rows * a.sharing() * a.cols + 1) + 1;
-    const TicketOrder order = {
-        int(a.key_tiles(S::kBlock)), int(a.kv_slices()), int(smaller(a.kv_slices(), at_once))};
+    const TicketOrder order = {int(a.key_tiles(S::kBlock)), int(a.kv_slices()),
+                               int(smaller(a.kv_slices(), slices_at_once(a)))};
     const auto kernel = backward_ordered<T, kCols, Call>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
     kernel<<<order.tiles * order.slices, S::kThreads, S::kBytes, stream>>>(

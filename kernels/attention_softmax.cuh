@@ -96,6 +96,20 @@ __device__ void hide(float (&s)[N], const int (&begin)[2], const int (&end)[2]) 
     }
 }
 
+// Hides one side only, for half the instructions.
+template <int N>
+__device__ void hide_before(float (&s)[N], const int (&begin)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        if (column_of(i) < begin[i / 2 % 2]) s[i] = -INFINITY;
+}
+template <int N>
+__device__ void hide_from(float (&s)[N], const int (&end)[2]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        if (column_of(i) >= end[i / 2 % 2]) s[i] = -INFINITY;
+}
+
 // Numbers as the factor of a next product: words[4 * j ..] for columns 16 * j to 16 * j + 15.
 template <class T, int N>
 __device__ void as_factor(uint32_t (&words)[N / 2], const float (&s)[N]) {

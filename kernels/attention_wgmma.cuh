@@ -6,7 +6,7 @@
 // others take turns: while one multiplies, the next one takes powers.
 //
 // Blocks may be persistent: such a one has several tiles of rows, and while one ends, what the next
-// one needs is on its way.
+// one needs is on its way. The thread that asks for it says in shared memory which tile it is.
 //
 // What is missing to 64, 128 or 256 columns, TMA fills up with zeros.
 #pragma once
@@ -19,6 +19,14 @@ struct ForwardMaps {
     CUtensorMap q, k, v, y;
 };
 
+// A tile of rows, as the thread that fetches it tells those that multiply. They see keys from
+// `begin` on, with which a tile of keys begins, and before `end`.
+struct RowsTile {
+    int batch, head, row, begin, end;
+    __device__ static RowsTile none() { return {0, 0, -1, 0, 0}; }
+    __device__ bool is_none() const { return row < 0; }
+};
+
 template <int kCols>
 struct WgmmaForward {
     static constexpr int kConsumers = kCols > 64 ? 2 : 3;
@@ -26,12 +34,16 @@ struct WgmmaForward {
     static constexpr int kRows = 64 * kConsumers, kKeys = kCols > 128 ? 64 : 128;
     static constexpr int kStages = kCols > 64 ? 2 : 3;
     static constexpr int kTiles = kCols > 128 ? 1 : 2;  // of q, the second for what comes next
+    // Whether a tile's last product with v is multiplied beside the next tile's first scores. Above
+    // 64 columns that was slower.
+    static constexpr bool kGoesOn = kCols <= 64;
     static constexpr int kRegisters = kConsumers == 2 ? 240 : 160;  // of a thread that multiplies
     static constexpr int kLeft = kConsumers == 2 ? 24 : 32;         // of one that does not
     static constexpr int kOfQ = tile_bytes(kRows, kCols), kOfK = tile_bytes(kKeys, kCols);
     struct Shared {
         char q[kTiles][kOfQ];  // in the end y
         char k[kStages][kOfK], v[kStages][kOfK];
+        RowsTile tiles[kTiles];
         Mbarrier q_full[kTiles], q_empty[kTiles];
         Mbarrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
         __device__ void init() {
@@ -45,22 +57,30 @@ struct WgmmaForward {
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 
+// Whether a block has several tiles, one after the other, so that the next one's begin does not
+// have to wait for the end of this one. Each has a block of its own where nobody can tell
+// beforehand which blocks have as much to do, of packed sequences; and where shared memory has no
+// room for two.
+template <int kCols, class Call>
+constexpr bool kHasSeveralTiles = !Call::kPacked && kCols <= 128;
+
 // Which tile of which slice comes when, and to which block: the last tile of all slices, then the
 // one before, and so on; but only of so many slices at a time as find room in L2 with what their
 // blocks share. Where it is causal the last tile of rows has the most to do, and comes first.
 struct Order {
     int tiles, slices, at_once;
-    int blocks;  // as many as there are tiles, each for one; or fewer
-    bool pairs;
+    int blocks;     // as many as there are tiles, each for one; or fewer
+    bool pairs;     // whether a block takes the n-th tile with the n-th last one
+    bool reverses;  // whether every second round begins with the last block
+
     // Rows of a tile. Pairs of larger ones are so few that blocks would wait a tenth of the time
     // for the last of them.
     static constexpr int kMostPaired = 128;
 
-    // Calls f(tile, slice) for each that this block has. Where it is causal, blocks with several
-    // shall have as much to do as each other. With `pairs` a block has the n-th tile with the n-th
-    // last one, for all such pairs take as long. Without, rounds go back and forth: who has more to
-    // do in one has less in the next. That fits less well, but leaves less over in the end than
-    // pairs, of which there are half as many.
+    // Calls f(tile, slice) for each that this block has. Blocks with several shall have as much to
+    // do as each other. Where it is causal, all pairs take as long. Larger tiles come in rounds
+    // back and forth: who has more to do in one has less in the next. That fits less well, but
+    // leaves less over in the end than pairs, of which there are half as many.
     template <bool kMayPair, class F>
     __device__ void for_each(F f) const {
         const bool in_pairs = kMayPair && pairs;
@@ -69,7 +89,8 @@ struct Order {
         for (int first = 0; first < slices; first += at_once) {
             const int together = smaller(at_once, slices - first), count = together * items;
             for (int round = 0; round * blocks < count; ++round) {
-                const int n = round * blocks + (round % 2 ? blocks - 1 - mine : mine);
+                const bool back = reverses && round % 2;
+                const int n = round * blocks + (back ? blocks - 1 - mine : mine);
                 if (n >= count) continue;
                 const int item = n / together, slice = first + n % together;
                 int tile = tiles - 1 - item;
@@ -216,6 +237,265 @@ __device__ void load_tile(char* to, const CUtensorMap& map, int row, int64_t hea
         tma_load(to + box * box_bytes(rows), map, box * 64, row, int(head), int(batch), full);
 }
 
+// Asks TMA for a block's tiles of rows, and for the keys that each of them sees.
+template <int kCols, class Call>
+__device__ void fetch_forward(typename WgmmaForward<kCols>::Shared& shared, const ForwardMaps& maps,
+                              const Call& whole, const Order& order) {
+    using S = WgmmaForward<kCols>;
+    Ring<S::kTiles> q_ring;
+    Ring<S::kStages> ring;
+    const auto tell = [&](const RowsTile& tile) {
+        shared.q_empty[q_ring.stage].wait(q_ring.phase ^ 1);
+        shared.tiles[q_ring.stage] = tile;
+    };
+    const auto fetch = [&](const auto& a, Place place, int begin, int end) {
+        const int64_t head = place.head / a.group(), batch = place.batch % a.kv_batches;
+        tell({int(place.batch), int(place.head), int(place.row), begin, end});
+        load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, a.row_coordinate(place.row),
+                                   place.head, place.batch, shared.q_full[q_ring.stage]);
+        q_ring.next();
+        for (int key = begin; key < end; key += S::kKeys, ring.next()) {
+            const int i = ring.stage, row = a.key_coordinate(key);
+            shared.k_empty[i].wait(ring.phase ^ 1);
+            load_tile<S::kKeys, kCols>(shared.k[i], maps.k, row, head, batch, shared.k_full[i]);
+            shared.v_empty[i].wait(ring.phase ^ 1);
+            load_tile<S::kKeys, kCols>(shared.v[i], maps.v, row, head, batch, shared.v_full[i]);
+        }
+    };
+    for_each_tile_of_rows<S::kRows, S::kKeys>(whole, order, fetch);
+    tell(RowsTile::none());
+    shared.q_full[q_ring.stage].arrive();
+}
+
+// A warpgroup that multiplies: of each tile 64 rows, in steps of kKeys keys. Steps whose keys none
+// of these rows sees it leaves to the other warpgroups.
+template <class T, int kCols, class Call>
+class ForwardGroup {
+    using S = WgmmaForward<kCols>;
+    static constexpr int kKeys = S::kKeys;
+    typename S::Shared& shared_;
+    const ForwardMaps& maps_;
+    const Call& a_;
+    T* const y_;
+    float* const stats_;
+    const int group_;
+    const bool is_first_ = threadIdx.x % kWarpgroup == 0;
+    const Turns<S::kConsumers> turns_;
+    Ring<S::kTiles> tile_;
+    Ring<S::kStages> step_, before_;  // this step's k and v, and those of the step before
+    int key_, key_before_;            // with which their keys begin
+    int top_;                         // the first of these rows
+    int first_, last_;                // all of them see the keys from first on and before last
+    int own_end_, end_;  // none of them sees keys from own_end on; no row of the tile, from end
+    float sums_[kCols / 2] = {}, scores_[kKeys / 2], factor_[2];
+    uint32_t weights_[kKeys / 4];
+    RowsSoftmax soft_;
+
+  public:
+    __device__ ForwardGroup(typename S::Shared& shared, const ForwardMaps& maps, const Call& a,
+                            T* y, float* stats, int group)
+        : shared_(shared), maps_(maps), a_(a), y_(y), stats_(stats), group_(group), turns_(group) {}
+
+    // Scores, powers and what they weigh, one after the other.
+    __device__ void run_in_turn() {
+        for (bool has_tile = take_tile(); has_tile; has_tile = next_tile()) {
+            while (key_ < own_end_) {
+                start_scores();
+                end_scores<0>();
+                turns_.pass();
+                take_powers();
+                scale_rows(sums_, factor_);
+                as_factor<T>(weights_, scores_);
+                next_step();
+                multiply_last_values();
+            }
+            write_y(tile_.stage);
+            leave_steps();
+        }
+    }
+
+    // While this warpgroup takes powers of a step's scores, those of the step before weigh v: with
+    // kGoesOn also where that step is the last one of the tile before.
+    __device__ void run_overlapped() {
+        bool goes_on = false;  // whether a tile before, in this stage, still needs its last product
+        int stage = 0;
+        for (bool has_tile = take_tile(); has_tile; has_tile = next_tile()) {
+            if (key_ >= own_end_) {  // these rows see nothing
+                if (goes_on) end_tile(stage);
+                goes_on = false;
+                write_y(tile_.stage);
+                leave_steps();
+                continue;
+            }
+            if (goes_on) {
+                first_step_beside(stage);
+            } else {
+                first_step();
+            }
+            while (key_ < own_end_) further_step();
+            if constexpr (S::kGoesOn) {
+                goes_on = true, stage = tile_.stage;
+            } else {
+                end_tile(tile_.stage);
+            }
+            leave_steps();
+        }
+        if (goes_on) end_tile(stage);
+    }
+
+  private:
+    __device__ void release(Mbarrier& empty) const {
+        if (is_first_) empty.arrive();
+    }
+    __device__ char* rows_of(int stage) const { return shared_.q[stage] + group_ * box_bytes(64); }
+
+    // Waits for a tile of rows. False: there is none.
+    __device__ bool take_tile() {
+        shared_.q_full[tile_.stage].wait(tile_.phase);
+        const RowsTile tile = shared_.tiles[tile_.stage];
+        if (tile.is_none()) return false;
+        if constexpr (Call::kPacked) {
+            clear_tail<S::kRows, kCols, S::kConsumers>(shared_.q[tile_.stage], a_.rows - tile.row);
+        }
+        top_ = tile.row + group_ * 64, key_ = tile.begin, end_ = tile.end;
+        first_ = int(a_.first_key(top_ + 63)), last_ = int(a_.end_key(top_));
+        own_end_ = top_ < a_.rows ? smaller(end_, int(a_.end_key(top_ + 63))) : 0;
+        return true;
+    }
+    __device__ bool next_tile() {
+        if (!kHasSeveralTiles<kCols, Call>) return false;
+        tile_.next();
+        return take_tile();
+    }
+
+    __device__ void first_step() {
+        start_scores();
+        turns_.pass();
+        end_scores<0>();
+        take_powers();
+        as_factor<T>(weights_, scores_);
+        next_step();
+    }
+    // The same while the tile in that stage ends.
+    __device__ void first_step_beside(int stage) {
+        start_scores();
+        start_values();
+        turns_.pass();
+        end_scores<1>();
+        end_values();
+        write_y(stage);
+        take_powers();
+        as_factor<T>(weights_, scores_);
+        next_step();
+    }
+    __device__ void further_step() {
+        start_scores();
+        start_values();
+        turns_.pass();
+        end_scores<1>();
+        take_powers();
+        end_values();
+        scale_rows(sums_, factor_);
+        as_factor<T>(weights_, scores_);
+        next_step();
+    }
+    __device__ void end_tile(int stage) {
+        multiply_last_values();
+        write_y(stage);
+    }
+
+    __device__ void next_step() {
+        before_ = step_, key_before_ = key_;
+        step_.next();
+        key_ += kKeys;
+    }
+    // The other warpgroups' steps. After own ones that is one at most: so there is a stage for its
+    // v beside that which is still to be multiplied.
+    static_assert(64 * (S::kConsumers - 1) <= kKeys && S::kStages > 1);
+    __device__ void leave_steps() {
+        for (; key_ < end_; key_ += kKeys, step_.next()) {
+            shared_.k_full[step_.stage].wait(step_.phase);
+            release(shared_.k_empty[step_.stage]);
+            turns_.wait();
+            turns_.pass();
+            wait_for_v(step_, key_);
+            release(shared_.v_empty[step_.stage]);
+        }
+    }
+
+    __device__ void start_scores() {
+        shared_.k_full[step_.stage].wait(step_.phase);
+        turns_.wait();
+        wgmma_fence();
+        start_rows<T, kCols, S::kRows>(scores_, rows_of(tile_.stage), shared_.k[step_.stage]);
+    }
+    // pending: later products, which may go on.
+    template <int pending>
+    __device__ void end_scores() {
+        wgmma_wait<pending>();
+        release(shared_.k_empty[step_.stage]);
+    }
+    __device__ void take_powers() {
+        const int row = top_ + row_of_sum(0);
+        if (key_ < first_) hide_before(scores_, Limits(a_, row, key_).begin);
+        if (key_ + kKeys > last_) hide_from(scores_, Limits(a_, row, key_).end);
+        soft_.take(scores_, float(a_.scale) * kLog2OfE, factor_);
+    }
+
+    __device__ void wait_for_v(const Ring<S::kStages>& step, int key) {
+        shared_.v_full[step.stage].wait(step.phase);
+        if constexpr (Call::kPacked)
+            clear_tail<kKeys, kCols, S::kConsumers>(shared_.v[step.stage], a_.keys - key);
+    }
+    // Beside scores, so of no step with the last keys.
+    __device__ void start_values() {
+        shared_.v_full[before_.stage].wait(before_.phase);
+        start_columns<T, kKeys>(sums_, weights_, shared_.v[before_.stage]);
+    }
+    __device__ void end_values() {
+        wgmma_wait<0>();
+        release(shared_.v_empty[before_.stage]);
+    }
+
+    __device__ void multiply_last_values() {
+        wait_for_v(before_, key_before_);
+        wgmma_fence();
+        start_columns<T, kKeys>(sums_, weights_, shared_.v[before_.stage]);
+        end_values();
+    }
+
+    // Writes y of the tile in that stage, from where its q was, and begins anew.
+    __device__ void write_y(int stage) {
+        const RowsTile tile = shared_.tiles[stage];
+        const int top = tile.row + group_ * 64;
+        float share[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const Place place = {tile.batch, tile.head, top + row_of_sum(2 * half)};
+            share[half] = finish(a_, soft_, half, place, stats_);
+        }
+        if (Call::kPacked && top + 64 > a_.rows) {
+            write_tail(y_ + a_.at(a_.y, {tile.batch, tile.head, top}), sums_, share, a_.rows - top,
+                       a_.y.row, a_.cols);
+        } else {
+            scale_rows(sums_, share);
+            put_rows<T, S::kRows>(rows_of(stage), sums_);
+            tma_writes_done();
+        }
+        soft_ = RowsSoftmax();
+#pragma unroll
+        for (int i = 0; i < kCols / 2; ++i) sums_[i] = 0;
+        warpgroup_barrier(group_);
+        if (!is_first_) return;
+        if (top < a_.rows && !(Call::kPacked && top + 64 > a_.rows)) {
+            store_rows<S::kRows, kCols>(
+                maps_.y, rows_of(stage), a_.cols, a_.row_coordinate(top), tile.head, tile.batch);
+            tma_store_wait_read<0>();
+        }
+        shared_.q_empty[stage].arrive();
+    }
+};
+
 #endif
 
 template <class T, int kCols, bool kOverlap, class Call>
@@ -224,139 +504,28 @@ __global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
     float* stats) {
 #if HAS_WGMMA
     using S = WgmmaForward<kCols>;
-    constexpr int kKeys = S::kKeys;
     extern __shared__ char memory[];
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
         give_registers<S::kLeft>();
-        if (threadIdx.x % kWarpgroup != 0) return;
-        Ring<S::kTiles> q_ring;
-        Ring<S::kStages> ring;
-        const auto fetch = [&](const auto& a, Place place, int begin, int end) {
-            const int64_t head = place.head / a.group(), batch = place.batch % a.kv_batches;
-            shared.q_empty[q_ring.stage].wait(q_ring.phase ^ 1);
-            load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, a.row_coordinate(place.row),
-                                       place.head, place.batch, shared.q_full[q_ring.stage]);
-            q_ring.next();
-            for (int key = begin; key < end; key += kKeys, ring.next()) {
-                const int i = ring.stage, row = a.key_coordinate(key);
-                shared.k_empty[i].wait(ring.phase ^ 1);
-                load_tile<kKeys, kCols>(shared.k[i], maps.k, row, head, batch, shared.k_full[i]);
-                shared.v_empty[i].wait(ring.phase ^ 1);
-                load_tile<kKeys, kCols>(shared.v[i], maps.v, row, head, batch, shared.v_full[i]);
-            }
-        };
-        for_each_tile_of_rows<S::kRows, kKeys>(whole, order, fetch);
+        if (threadIdx.x % kWarpgroup == 0) fetch_forward<kCols>(shared, maps, whole, order);
         return;
     }
-
     take_registers<S::kRegisters>();
-    const bool is_first = threadIdx.x % kWarpgroup == 0;
-    const Turns<S::kConsumers> turns(group);
-    const float scale = float(whole.scale) * kLog2OfE;
-    Ring<S::kTiles> q_ring;
-    Ring<S::kStages> ring, before;
-    const auto multiply = [&](const auto& a, Place place, int begin, int end) {
-        const int top = int(place.row) + group * 64;  // this warpgroup's rows
-        const int last = int(a.end_key(top)), first = int(a.first_key(top + 63));  // all see these
-        char *const tile = shared.q[q_ring.stage], *const q_tile = tile + group * box_bytes(64);
-        float sums[kCols / 2] = {}, scores[kKeys / 2], factor[2];
-        uint32_t weights[kKeys / 4];
-        RowsSoftmax soft;
-        const auto hide_some = [&](int key) {
-            if (key + kKeys <= last && key >= first) return;
-            const Limits limits(a, top + row_of_sum(0), key);
-            hide(scores, limits.begin, limits.end);
-        };
-        shared.q_full[q_ring.stage].wait(q_ring.phase);
-        if constexpr (Call::kPacked)
-            clear_tail<S::kRows, kCols, S::kConsumers>(tile, a.rows - place.row);
-        const auto wait_for_v = [&](int64_t key, const auto& ring) {
-            shared.v_full[ring.stage].wait(ring.phase);
-            if constexpr (Call::kPacked)
-                clear_tail<kKeys, kCols, S::kConsumers>(shared.v[ring.stage], a.keys - key);
-        };
-        if constexpr (!kOverlap) {
-            for (int key = begin; key < end; key += kKeys, ring.next()) {
-                const int i = ring.stage;
-                shared.k_full[i].wait(ring.phase);
-                turns.wait();
-                wgmma_fence();
-                start_rows<T, kCols, S::kRows>(scores, q_tile, shared.k[i]);
-                wgmma_wait<0>();
-                turns.pass();
-                if (is_first) shared.k_empty[i].arrive();
-                hide_some(key);
-                soft.take(scores, scale, factor);
-                scale_rows(sums, factor);
-                as_factor<T>(weights, scores);
-                wait_for_v(key, ring);
-                wgmma_fence();
-                start_columns<T, kKeys>(sums, weights, shared.v[i]);
-                wgmma_wait<0>();
-                if (is_first) shared.v_empty[i].arrive();
-            }
-        } else if (begin < end) {
-            shared.k_full[ring.stage].wait(ring.phase);
-            turns.wait();
-            wgmma_fence();
-            start_rows<T, kCols, S::kRows>(scores, q_tile, shared.k[ring.stage]);
-            turns.pass();
-            wgmma_wait<0>();
-            if (is_first) shared.k_empty[ring.stage].arrive();
-            hide_some(begin);
-            soft.take(scores, scale, factor);
-            as_factor<T>(weights, scores);
-            ring.next();
-            for (int key = begin + kKeys; key < end; key += kKeys, ring.next(), before.next()) {
-                shared.k_full[ring.stage].wait(ring.phase);
-                turns.wait();
-                wgmma_fence();
-                start_rows<T, kCols, S::kRows>(scores, q_tile, shared.k[ring.stage]);
-                shared.v_full[before.stage].wait(before.phase);
-                start_columns<T, kKeys>(sums, weights, shared.v[before.stage]);
-                turns.pass();
-                wgmma_wait<1>();
-                if (is_first) shared.k_empty[ring.stage].arrive();
-                hide_some(key);
-                soft.take(scores, scale, factor);
-                wgmma_wait<0>();
-                if (is_first) shared.v_empty[before.stage].arrive();
-                scale_rows(sums, factor);
-                as_factor<T>(weights, scores);
-            }
-            wait_for_v((end - 1) / kKeys * kKeys, before);
-            wgmma_fence();
-            start_columns<T, kKeys>(sums, weights, shared.v[before.stage]);
-            wgmma_wait<0>();
-            if (is_first) shared.v_empty[before.stage].arrive();
-            before.next();
-        }
-
-        float share[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-            share[half] =
-                finish(a, soft, half, {place.batch, place.head, top + row_of_sum(2 * half)}, stats);
-        if (Call::kPacked && top + 64 > a.rows) {
-            write_tail(y + a.at(a.y, {place.batch, place.head, top}), sums, share, a.rows - top,
-                       a.y.row, a.cols);
+    const auto multiply = [&](const Call& a, auto...) {
+        ForwardGroup<T, kCols, Call> rows(shared, maps, a, y, stats, group);
+        if constexpr (kOverlap) {
+            rows.run_overlapped();
         } else {
-            scale_rows(sums, share);
-            put_rows<T, S::kRows>(q_tile, sums);
-            tma_writes_done();
-            warpgroup_barrier(group);
-            if (is_first && top < a.rows) {
-                store_rows<S::kRows, kCols>(
-                    maps.y, q_tile, a.cols, a.row_coordinate(top), place.head, place.batch);
-                tma_store_wait_read<0>();
-            }
+            rows.run_in_turn();
         }
-        if (is_first) shared.q_empty[q_ring.stage].arrive();
-        q_ring.next();
     };
-    for_each_tile_of_rows<S::kRows, kKeys>(whole, order, multiply);
+    if constexpr (Call::kPacked) {
+        for_each_tile_of_rows<S::kRows, S::kKeys>(whole, order, multiply);  // one, or none
+    } else {
+        multiply(whole);
+    }
 #endif
 }
 
@@ -369,28 +538,19 @@ bool map_rows(CUtensorMap& map, const T* at, int64_t batches, int64_t heads, int
     return make_tensor_map(map, at, batches, heads, rows, cols, s.batch, s.head, s.row, box_rows);
 }
 
-// Whether a block has several tiles, one after the other, so that the next one's begin does not
-// have to wait for the end of this one. Each has a block of its own where nobody can tell
-// beforehand which blocks have as much to do: of packed sequences, and, as measured, of long causal
-// ones above 64 columns; and where shared memory has no room for two.
-template <int kCols, class Call>
-bool has_several_tiles(const Call& a) {
-    if (Call::kPacked || kCols > 128) return false;
-    return kCols <= 64 || a.right >= a.keys || a.keys <= 1024;
-}
-
 // The order of so many slices, in so many tiles each, of `size` rows or keys. Of what their blocks
 // share a slice has `shared` rows twice, and `group` slices have the same. Half of the L2 cache is
-// for that.
+// for that; where blocks have several tiles of more than 64 columns a sixth was faster.
 template <int kCols, class Call>
 Order order_of(const Call& a, int64_t slices, int64_t tiles, int size, int64_t shared,
                int64_t group) {
-    constexpr int64_t room = 24 << 20;
+    constexpr int64_t room = (kHasSeveralTiles<kCols, Call> && kCols > 64 ? 8 : 24) << 20;
     const int64_t at_once = (room / (4 * shared * a.cols + 1) + 1) * group, count = slices * tiles;
-    const int64_t blocks = has_several_tiles<kCols>(a) ? multiprocessors() : count;
-    const bool pairs = size <= Order::kMostPaired && a.right < a.keys && count > 2 * blocks;
-    return {
-        int(tiles), int(slices), int(smaller(slices, at_once)), int(smaller(count, blocks)), pairs};
+    const int64_t blocks = kHasSeveralTiles<kCols, Call> ? multiprocessors() : count;
+    const bool differ = a.right < a.keys && count > 2 * blocks;
+    const bool pairs = differ && size <= Order::kMostPaired;
+    return {int(tiles), int(slices),     int(smaller(slices, at_once)), int(smaller(count, blocks)),
+            pairs,      differ && !pairs};
 }
 
 // False: not for this GPU, or not for TMA.

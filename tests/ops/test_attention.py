@@ -83,6 +83,7 @@ def check(inputs: dict[str, Tensor], version: str, **options) -> dict[str, Tenso
         ((2, 3, 9, 16), (11, 16)),
         ((2, 2, 3, 9, 16), (2, 1, 11, 16)),
         ((3, 2, 1, 16), (3, 2, 11, 16)),  # one query each
+        ((3, 4, 70, 96), (2, 150, 96)),  # several tiles, of heads and batches that share
         ((16,), (11, 16)),
     ],
     ids=str,
@@ -243,6 +244,13 @@ def test_head_sizes(version: str, cols: int, dtype: torch.dtype):
 def test_many_tiles(version: str, cols: int, mask: dict, dtype: torch.dtype):
     for rows, keys in ((700, 700), (129, 1025), (1025, 129), (1, 777)):
         check(drawn((1, 2, rows, cols), (1, 1, keys, cols), dtype), version, **mask)
+
+
+@each_with_tensor_cores
+def test_rows_that_see_nothing_beside_others(version: str):
+    """Whole tiles of rows, and of other tiles the first rows; a block has several of either."""
+    got = check(drawn((4, 300, 64), (4, 70, 64), torch.bfloat16), version, causal=True)
+    assert not got["y"][:, :230].any()
 
 
 @each_with_tensor_cores
