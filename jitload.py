@@ -6,7 +6,8 @@
     y, mean, rstd = kernel.forward(x, weight, bias, 1e-5)
 
 The first load compiles (through `torch.utils.cpp_extension.load`); every later one, in any
-process, opens the cached library within milliseconds. After an edit
+process, opens the cached library within milliseconds. After an edit the sources that it changes are
+compiled, and linked with the objects of the others:
 
     kernel.reload()             # True: something changed, and kernel.forward is the new build
     kernel.is_current()         # are the files still those of the newest build? some 0.1 ms

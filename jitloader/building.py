@@ -116,15 +116,17 @@ def _build(inputs: Inputs, alone: bool) -> Build | None:
 
 
 def _build_in(work: Path, inputs: Inputs) -> Build | None:
-    from toolchain.compile import compile_library  # late: a warm load does without
+    from jitloader import objects  # late: a warm load does without
+    from toolchain.compile import compile_library
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
     shown = f"{recipe.name}{' (for lab.check)' * recipe.check}"
     with announced(shown, recipe.target, inputs.notes, inputs.expected) as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
-        output, read, libraries = compile_library(inputs, name, work, log, progress)
-    if unknown := read - inputs.files.keys():
+        earlier = objects.earlier(inputs)
+        compiled = compile_library(inputs, name, work, log, progress, earlier)
+    if unknown := compiled.read - inputs.files.keys():
         inputs.note(unknown)
         if Inputs.read(recipe, inputs.cache).digest != inputs.digest:
             return None  # it would stand in the cache under a digest that is not its own
@@ -134,7 +136,7 @@ def _build_in(work: Path, inputs: Inputs) -> Build | None:
     (result / "sources").mkdir(parents=True)
     library = result / f"{name}.so"
     shutil.move(work / library.name, library)
-    (result / "log").write_text(output, "utf-8")
+    (result / "log").write_text(compiled.output, "utf-8")
     kept = {path: f"{n}_{path.name[-50:]}" for n, path in enumerate(inputs.in_order())}
     for path, file in kept.items():
         (result / "sources" / file).write_bytes(inputs.files[path])
@@ -153,11 +155,12 @@ def _build_in(work: Path, inputs: Inputs) -> Build | None:
         torch=torch.__version__,
         kept={label(path): file for path, file in kept.items()},
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},
-        libraries=libraries,
+        libraries=compiled.libraries,
         library_sha256=hashlib.sha256(library.read_bytes()).hexdigest(),
     )
     build.write(result)
     inputs.cache.place(result, name)
+    objects.keep(inputs, compiled.objects, work)
     return build
 
 

@@ -2,6 +2,8 @@
 
     NAME_DIGEST/       one build: library, manifest, sources; appears whole or not at all
     building/          what is being compiled; whatever a killed process left is swept
+    objects/           the last object of each source of a kernel, which an edit of another leaves
+    stand_ins/         what kernels are linked with in the place of PyTorch's libraries
     locks/             one file for each build under way; its flock ends with the process
     in_use/            one file a process, flocked while it lives, naming the builds it has open
     headers/ compilers/ logs/    what depfiles and compilers said
@@ -222,7 +224,7 @@ class Cache:
         """
         self.sweep()
         now, kept, freed = time.time(), 0, 0
-        manifests = self.own.glob("*_*/*.json")  # those of other releases too
+        manifests = [*self.own.glob("*_*/*.json"), *self.own.glob("objects/*/*.json")]
         last = {path.parent: _changed(path) for path in manifests}
         live = self.used()  # after the list: whoever places a build has noted it before
         for folder in sorted(last, key=lambda f: (f.name in live, last[f]), reverse=True):

@@ -146,18 +146,28 @@ class Inputs(Code):
     @cached_property
     def digest(self) -> str:
         """16 hexadecimal digits that differ whenever the library's bytes might."""
+        recipe = self.recipe
+        files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
+        return digest_of(str(LAYOUT), recipe.key, recipe.formulas, *self._tools, *files)[:16]
+
+    @property
+    def settings(self) -> str:
+        """The digest of all that decides what a compiler makes of a file."""
+        return digest_of(str(LAYOUT), self.recipe.key, *self._tools)
+
+    @cached_property
+    def _tools(self) -> list[str]:
         recipe, (cxx, nvcc) = self.recipe, self.flags
         native = any(flag.endswith("=native") for flag in cxx)
         made_for = machine.cpu() if native else platform.machine()
         python = f"{sys.implementation.cache_tag} {torch.__version__}"
-        files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
         tools = [self.compilers, made_for, python, *cxx, "|", *nvcc]
         tools += [f"{name}={value}" for name, value in self.environment.items()]
         if recipe.target == "cpu":
             tools.append(_simulators_digest())
         if self.cccl:
             tools.append(f"CCCL {self.cccl[1]}")
-        return digest_of(str(LAYOUT), recipe.key, recipe.formulas, *tools, *files)[:16]
+        return tools
 
     @property
     def name(self) -> str:

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -18,11 +19,12 @@ import simulator
 from simulator.absent import HINT, absent
 from simulator.device_code import Load
 from simulator.rewrite import Unsupported, line_one, rewrite
-from toolchain import cuda_ptx, libraries, machine, sources
+from toolchain import cuda_ptx, libraries, machine, sources, stand_ins
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
 from toolchain.notes import publish
+from toolchain.objects import Earlier, Object, Objects
 from toolchain.sources import label
 
 # Compilers without a shared libstdc++ put a copy into every library. Were its symbols visible, the
@@ -34,13 +36,26 @@ class _Failed(Exception):
     """The compilers' output, when they failed."""
 
 
-def compile_library(
-    code: Code, name: str, work: Path, log: Path, progress: Callable[[str], None]
-) -> tuple[str, set[Path], list[str]]:
-    """Compile to `work`/`name`.so.
+class Compiled(NamedTuple):
+    """What came of a compilation, beside the library.
 
-    Returns the compilers' output, the user's files that they read, and those headers of
-    simulator.LIBRARIES which they read for the CPU.
+    Attributes:
+        output: what the compilers said.
+        read: the user's files that they read.
+        libraries: those headers of simulator.LIBRARIES which they read for the CPU.
+        objects: the new ones that a later build may take over, by the sources' positions.
+    """
+
+    output: str
+    read: set[Path]
+    libraries: list[str]
+    objects: dict[int, Object]
+
+
+def compile_library(
+    code: Code, name: str, work: Path, log: Path, progress: Callable[[str], None], earlier: Earlier
+) -> Compiled:
+    """Compile to `work`/`name`.so what has changed since the `earlier` objects, and link it.
 
     Meanwhile `progress` is told the stage, as in "1 of 3: layer_norm.cu", four times a second.
 
@@ -67,20 +82,30 @@ def compile_library(
             _with_launchers(code, path, place)
             for path, place in zip(to_compile, places, strict=True)
         ]
+    objects = Objects(code, name, work, mirror.written if mirror else {}, earlier)
     try:
-        output = _load_extension(code, name, to_compile, include, work, progress)
+        output = _load_extension(
+            code, name, to_compile, include, work, progress, objects.unchanged, earlier.stand_ins
+        )
     except _Failed as failed:
         publish(log, str(failed))
         error = first_error(str(failed), set(code.files), log)
         if recipe.target == "cpu" and (library := absent(error.message)):
             raise _refused(error, f"the simulator has no {library}", HINT) from None
         raise error from None
-    read = {path for depfile in work.glob("*.d") for path in sources.read_depfile(depfile)}
-    called = [header for header in simulator.LIBRARIES if simulator.INCLUDE / header in read]
-    if mirror:
-        read = set(map(mirror.original, read))
-    users = {p for p in read if _is_users(p, recipe) and not p.is_relative_to(work)}
-    return output, users, called if recipe.target == "cpu" else []
+
+    def users(path: Path) -> Path | None:
+        path = mirror.original(path) if mirror else path
+        return path if _is_users(path, recipe) and not path.is_relative_to(work) else None
+
+    compiled = objects.compiled(output, users)
+    for_later = {n: each for n, each in compiled.items() if objects.can_be_taken_over(n, each)}
+    every = [*objects.unchanged.values(), *compiled.values()]
+    read = {sources.ROOT / file for each in every for file in each.read}
+    called = {header for each in every for header in each.called}
+    in_order = [header for header in simulator.LIBRARIES if header in called]
+    output += "".join(each.said for each in objects.unchanged.values())
+    return Compiled(output, read, in_order, for_later)
 
 
 def _refused(error: CompileError, message: str, hint: str) -> CompileError:
@@ -107,6 +132,7 @@ class _Mirror:
 
     def __init__(self, folder: Path):
         self.root = folder.resolve()
+        self.written: dict[Path, str] = {}  # by the originals' paths, and without that of `root`
 
     def place(self, path: Path) -> Path:
         return self.root / path.relative_to(path.anchor)
@@ -142,8 +168,7 @@ class _Mirror:
                 by_nvcc = path in code.recipe.sources  # else whatever includes it says
                 first = "simulator/nvcc.h" if by_nvcc else "cuda_runtime.h"
                 written = f"#include <{first}>\n{written}"
-            self._make(path.parent)
-            self.place(path).write_text(written)
+            self._write(path, written)
             self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
 
@@ -153,11 +178,15 @@ class _Mirror:
             self._make(folder)
         texts = {path: code.registrations.text(path) for path in code.files}
         for path, text in texts.items():
-            self._make(path.parent)
             written = self._with_places(text.removeprefix("\ufeff"), texts)
-            self.place(path).write_text(line_one(label(path)) + written)
+            self._write(path, line_one(label(path)) + written)
             self._make_ways(path, code)
         return list(map(self.place, code.recipe.sources))
+
+    def _write(self, path: Path, text: str) -> None:
+        self._make(path.parent)
+        self.place(path).write_text(text)
+        self.written[path] = text.replace(str(self.root), "")
 
     def _make_ways(self, path: Path, code: Code) -> None:
         """What a system goes through on its way from "sub" to "sub/../x.h"."""
@@ -200,12 +229,17 @@ def _load_extension(
     include: list[Path],
     work: Path,
     progress: Callable[[str], None],
+    compiled: Collection[int],
+    stand_ins_folder: Path,
 ) -> str:
     """torch.utils.cpp_extension.load with some of its inner steps taken over.
 
     Its ninja runs in a process group of its own, so that an interrupt ends the compilers too; and
     it does not open the library, which happens once the library is in its place in the cache.
     Paths and flags are quoted here: torch hands some to ninja as they are.
+
+    compiled: the positions of sources whose objects lie in `work` already.
+    stand_ins_folder: as of Earlier.
     """
     from torch.utils import cpp_extension
 
@@ -215,8 +249,8 @@ def _load_extension(
     def run_ninja(directory: str, *_: object, **__: object) -> None:
         nonlocal output
         file = Path(directory, "build.ninja")
-        file.write_text(_with_real_names(file.read_text(), to_compile, command))
-        names = [path.name for path in to_compile]
+        file.write_text(_with_real_names(file.read_text(), to_compile, command, compiled))
+        names = {n: path.name for n, path in enumerate(to_compile) if n not in compiled}
         output = _run(
             ["ninja", "-v"], file.parent, lambda output: progress(stage_of(output, names))
         )
@@ -235,6 +269,8 @@ def _load_extension(
         link += simulator.CHECK_LINK_FLAGS
     if code.recipe.program:
         link += libraries.link_flags(code, home if for_cuda else None, work)
+    elif code.binding != "c":  # else a process without PyTorch may open it: simulator.RUNTIME
+        link += stand_ins.flags(stand_ins_folder, work, code.link_flags)
     taken_over = {
         "_run_ninja_build": run_ninja,
         "_import_module_from_library": lambda *_: None,
@@ -281,15 +317,21 @@ class _Unversioned:
         return 0
 
 
-def _with_real_names(text: str, to_compile: list[Path], compiler: list[str]) -> str:
+def _with_real_names(
+    text: str, to_compile: list[Path], compiler: list[str], compiled: Collection[int]
+) -> str:
     """torch's ninja file, with the sources in place of /0.cu, /1.cpp and so on.
 
-    Sources of any path can be named in it, and two of one name have objects of their own. ninja
-    reads no depfiles: some names it would not understand, and it needs them for second builds only.
+    What is compiled already is only linked. Sources of any path can be named in it, and two of one
+    name have objects of their own. ninja reads no depfiles: some names it would not understand, and
+    it needs them for second builds only.
     """
     names = {f"source{n}": str(path).replace("$", "$$") for n, path in enumerate(to_compile)}
     text = re.sub(r"(?m)^(build \S+: \w+) /(\d+)\.\w+$", r"\1 $source\2", text)
     text = re.sub(r"(?m)^ *(depfile|deps) = .*\n", "", text)
+    for number in compiled:
+        text = re.sub(rf"(?m)^build \S+: \w+ \$source{number}$\n", "", text)
+        text = text.replace(f" {number}.cuda.o", f" {number}.o")  # where the linker looks for it
     for number, path in enumerate(to_compile):
         if path.suffix == ".c":  # of a program: as nvcc has it, this one is C
             edge = rf"(?m)^build \S+: \w+ \$source{number}$"
@@ -318,11 +360,14 @@ def _link_flags(work: Path, home: Path | None) -> list[str]:
     return [f"-L{links}"]
 
 
-def stage_of(output: str, names: list[str]) -> str:
-    """How far ninja is, as in "1 of 3: layer_norm.cu": it has a line for each step it ended."""
+def stage_of(output: str, names: dict[int, str]) -> str:
+    """How far ninja is, as in "1 of 3: layer_norm.cu": it has a line for each step it ended.
+
+    names: of the sources that it compiles, by their positions among all.
+    """
     ended = re.findall(r"^\[\d+/\d+\] (.*)", output, re.MULTILINE)
     made = {int(number) for line in ended for number in re.findall(r" -o (\d+)\.", line)}
-    left = ", ".join(name for number, name in enumerate(names) if number not in made)
+    left = ", ".join(name for number, name in names.items() if number not in made)
     return f"{len(ended) + 1} of {len(names) + 1}: {left or 'linking'}"
 
 

@@ -255,7 +255,12 @@ def test_listeners_hear_four_times_a_second(events):
     ],
 )
 def test_the_stage_is_read_from_ninjas_lines(output, stage):
-    assert stage_of(output, ["a.cu", "b.cpp"]) == stage
+    assert stage_of(output, {0: "a.cu", 1: "b.cpp"}) == stage
+
+
+def test_the_stage_speaks_of_what_is_compiled_alone():
+    assert stage_of("", {1: "b.cpp"}) == "1 of 2: b.cpp"
+    assert stage_of("[1/2] c++ -c /x/b.cpp -o 1.o\n", {1: "b.cpp"}) == "2 of 2: linking"
 
 
 # ---- versions and their differences

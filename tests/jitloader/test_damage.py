@@ -53,7 +53,7 @@ def test_a_failure_of_the_machine_is_told_and_tried_again(own, monkeypatch, said
     answer(2, "machine")
     with monkeypatch.context() as patch:
 
-        def failed(inputs, name, work, log, progress):
+        def failed(inputs, name, work, log, *_):
             raise first_error(said, set(inputs.files), log)
 
         patch.setattr("toolchain.compile.compile_library", failed)

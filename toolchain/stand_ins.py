@@ -1,0 +1,104 @@
+"""What a kernel is linked with in the place of PyTorch's libraries.
+
+Those have some hundred thousand symbols, which take a linker a quarter of a second to read, longer
+than it takes to compile a small kernel. None is needed: what a kernel calls is looked up when it is
+opened. The kernel only notes the names of the libraries, and those a stand-in without symbols has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from toolchain import machine
+from toolchain.notes import digest_of, discard, made, read_note, write_note
+
+# What torch.utils.cpp_extension links with.
+_LIBRARIES = ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda", "torch_python")
+_SYMBOLS_WANTED = re.compile(r"-z,?defs|--no-undefined")  # by a flag of the user's
+
+
+def flags(folder: Path, work: Path, link_flags: list[str]) -> list[str]:
+    """Flags by which the linker finds stand-ins before it finds PyTorch's libraries.
+
+    Args:
+        folder: where they are kept, once for each compiler and PyTorch.
+        work: where they are made before they appear there.
+        link_flags: the user's. Where they have the linker look for every symbol, nothing stands in.
+
+    Returns:
+        None at all where no stand-in can be made.
+    """
+    wanted = any(map(_SYMBOLS_WANTED.search, link_flags))
+    if sys.platform != "linux" or wanted or not (names := _names()):
+        return []
+    command = machine.found_cxx()
+    place = folder / digest_of(*command, *machine.cxx_command()[1], *names, *names.values())[:16]
+    if not _are_whole(place):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            _make(place, work / "stand_ins", command, names)
+        if not _are_whole(place):
+            return []
+    # Some linkers note a library only where it has a symbol that is needed.
+    return ["-Wl,--no-as-needed", f"-L{place}"]
+
+
+@cache
+def _names() -> dict[str, str]:
+    """What PyTorch's libraries call themselves, by their names for the linker.
+
+    Only those that are open in this process, as they are wherever PyTorch is imported; and none at
+    all where one's name cannot be read.
+    """
+    folder, found = Path(torch.__file__).parent / "lib", {}
+    opened = Path("/proc/self/maps").read_text()
+    for name in _LIBRARIES:
+        library = folder / f"lib{name}.so"
+        if not library.exists():
+            continue
+        if f"{library.resolve()}\n" not in opened:
+            return {}
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            said = _run(["readelf", "-d", str(library)])
+            if soname := re.search(r"\(SONAME\).*\[(.+)\]", said):
+                found[name] = soname[1]
+    return found
+
+
+_NOTE = "made.json"  # the digest of each
+
+
+def _are_whole(place: Path) -> bool:
+    digests = read_note(place / _NOTE)
+    with contextlib.suppress(OSError):
+        return digests is not None and digests == _digests(place)
+    return False
+
+
+def _digests(place: Path) -> dict[str, str]:
+    return {path.name: digest_of(path.read_bytes()) for path in sorted(place.glob("*.so"))}
+
+
+def _make(place: Path, work: Path, command: list[str], names: dict[str, str]) -> None:
+    """Let the folder `place` appear with all of them, at once."""
+    work.mkdir()
+    for name, soname in names.items():
+        out = str(work / f"lib{name}.so")
+        _run([*command, "-shared", f"-Wl,-soname,{soname}", "-o", out, "-x", "c", os.devnull])
+    write_note(work / _NOTE, _digests(work))
+    made(place.parent)
+    discard(place)  # what was damaged
+    work.rename(place)  # fails where another process was faster
+
+
+def _run(command: list[str]) -> str:
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=machine.PATIENCE
+    ).stdout
