@@ -618,6 +618,7 @@ bool has_tiles(const Product<T>& p, int columns) {
     return columns > 64 || p.act != kSwiglu;
 }
 
+// Whole tiles, of as many columns as are done first; of two that take as long, the wider ones.
 template <bool fused, class T>
 bool launch_best_tiles(const Product<T>& p, int high, cudaStream_t stream) {
     const bool narrow = is_for_narrow_tiles(p);

@@ -207,7 +207,7 @@ def test_tf32_changes_nothing_else():
 
 
 @each_version
-@pytest.mark.parametrize("rows, units", [(40, 264), (136, 264), (136, 56)])
+@pytest.mark.parametrize(("rows", "units"), [(40, 264), (136, 264), (136, 56)])
 def test_transposed_views_give_the_same_bits(version: str, rows: int, units: int):
     x, w = (torch.randn(n, 136, device=DEVICE).bfloat16() for n in (rows, units))
     want = matmul(x, w, version=version)
