@@ -1,11 +1,12 @@
 // The backward pass of attention by wgmma: dq for tiles of rows, and dk and dv for tiles of keys,
 // in two kernels, so that nobody adds to what another one writes. Both compute scores and slopes,
 // s = q k^T and g v^T: seven products, where one kernel needs five, but has to add up dq over all
-// blocks. That takes atomics, in another order on every run, or blocks that wait for each other.
+// blocks. That takes atomics, in another order on every run, or blocks that wait for each other
+// (attention_backward_ordered.cuh).
 //
 // While a warpgroup takes powers of a step's scores, tensor cores multiply its slopes; and while it
 // takes ds, the next step's scores, where registers have room for them: for dq above 64 columns,
-// whose steps have half as many keys, and for dk and dv up to 64. Above, they multiply dv
+// whose steps have fewer keys, and for dk and dv but at 128 columns. There they multiply dv
 // meanwhile. dq of a step always goes on into the next one.
 //
 // ptxas has to see that nobody touches the registers of a product that goes on. It follows that
