@@ -89,6 +89,18 @@ def test_more_tiles_than_multiprocessors(version: str):
     judge(case(version, bias=None, residual=None), 1500, 1400, 136)
 
 
+@pytest.mark.parametrize("act", ACTS)
+@pytest.mark.parametrize("depth", [pytest.param(40, marks=pytest.mark.slow), 264])
+def test_several_wide_tiles_of_a_block(act: str, depth: int):
+    """Of 256 columns, with all that is fused: nothing of one tile may reach the next one."""
+    rows, units = (3000, 2816) if DEVICE == "cuda" else (260, 512)
+    of_act = case(VERSIONS[-1], act=act)
+    given = inputs(of_act, rows, units, depth, torch.bfloat16)
+    if act == "swiglu":
+        given["residual"] = given["residual"][:, : units // 2].contiguous()
+    assert_close_to_pytorch(of_act, given)
+
+
 # A cluster shares the k of few rows where there are not enough units for all multiprocessors.
 @each_type
 @pytest.mark.parametrize("rows", [1, 16, 17, 64])
