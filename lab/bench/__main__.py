@@ -106,19 +106,23 @@ def _measured(
     """Each cell with its outcome, as they come.
 
     A kernel that accesses what is not its own breaks all that follows in its process. So what fails
-    is measured once more in new processes, the first of it, which may be to blame, as the last.
+    is measured again in new processes; the first of it, which may be to blame, last and alone.
     """
-    failed: list[Cell | Product] = []
-    with processes(1) as pool:
-        for cell, outcome in _measured_once(pool, todo, late, deadline):
-            if isinstance(outcome, BaseException):
-                say(f"{cell} is measured again later: {in_short(outcome)}")
-                failed.append(cell)
-            else:
-                yield cell, outcome
-    if failed:
+    suspects: list[Cell | Product] = []
+    while todo:
+        failed: list[Cell | Product] = []
         with processes(1) as pool:
-            yield from _measured_once(pool, failed[1:] + failed[:1], late, deadline)
+            for cell, outcome in _measured_once(pool, todo, late, deadline):
+                if isinstance(outcome, BaseException):
+                    say(f"{cell} is measured again later: {in_short(outcome)}")
+                    failed.append(cell)
+                else:
+                    yield cell, outcome
+        suspects += failed[:1]
+        todo = failed[1:]
+    for suspect in suspects:
+        with processes(1) as pool:
+            yield from _measured_once(pool, [suspect], late, deadline)
 
 
 def _measured_once(

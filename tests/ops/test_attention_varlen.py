@@ -60,8 +60,8 @@ def gradient_like(q: Tensor) -> Tensor:
 def check(inputs: dict[str, Tensor], version: str, **options) -> dict[str, Tensor]:
     """Right to within twice the error of the formula in float32, rounded to the type, as in
     test_attention.py; and what sums lose of terms that cancel, as those of dq do where a row sees
-    one key. Or, where few rows see few keys and nearly all cancels, at most twice as far off as
-    PyTorch's in the same type."""
+    one key. Or, where few rows see few keys and nearly all cancels, at most three times as far off
+    as PyTorch's in the same type, as flash-attn's own tests allow for gradients."""
     grad, dtype = gradient_like(inputs["q"]), inputs["q"].dtype
     got = both_ways(
         lambda **given: attention_varlen(**given, version=version, **options), inputs, grad
@@ -87,7 +87,7 @@ def check(inputs: dict[str, Tensor], version: str, **options) -> dict[str, Tenso
             pytorchs = both_ways(
                 lambda **given: reference.attention_varlen(**given, **options), inputs, grad
             )
-            allowed = max(allowed, 2 * error(pytorchs[name], want))
+            allowed = max(allowed, 3 * error(pytorchs[name], want))
         assert off <= allowed, f"{name} is off by {off:.3g}; {allowed:.3g} is allowed"
     return got
 
