@@ -15,7 +15,7 @@
 
 constexpr int kSquareThreads = 256, kAcross = 16;  // of a block; of those, side by side
 constexpr int kSquareDepth = 8;                    // of k, in a tile
-constexpr int kRunSteps = 4;                       // tiles of a run
+constexpr int kRunSteps = 2;                       // tiles of a run
 template <class T>
 constexpr int kEach = sizeof(T) == 8 ? 4 : 8;  // of a thread, in both directions
 template <class T>

@@ -117,6 +117,7 @@ def test_an_edit_of_the_kernel_leaves_its_binding_and_gives_it_the_builds_name(o
     assert kernel.at(2).answer(x) == 1
 
 
+@pytest.mark.slow
 def test_the_log_keeps_what_was_said_of_a_source_that_is_left(own):
     warned = write("warned.cpp", "#warning about this\n")
     kernel = load(number("first", 1), warned)
@@ -143,6 +144,7 @@ def test_for_a_gpu_too_the_other_sources_are_left(own, monkeypatch):
     assert of_other[0].partition(" ")[2] in second.log(), "as it was compiled for the first build"
 
 
+@pytest.mark.slow
 def test_other_flags_compile_all(own):
     sources = number("first", "N"), number("second", "N")
     assert load(*sources, flags=["-DN=1"]).second() == 1
@@ -151,6 +153,7 @@ def test_other_flags_compile_all(own):
     assert (kernel.first(), kernel.second()) == (2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncated", "gone", "its note garbled"])
 def test_a_damaged_object_is_compiled_again(own, damage):
     sources = number("first", 1), number("second", 2)
@@ -171,6 +174,7 @@ def test_a_damaged_object_is_compiled_again(own, damage):
     assert (kernel.first(), kernel.second()) == (4, 2)
 
 
+@pytest.mark.slow
 def test_prune_removes_objects_and_a_kernel_of_one_source_has_none(own):
     load(number("alone", 1))
     assert not (own / "objects").exists()

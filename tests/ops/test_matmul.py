@@ -170,7 +170,7 @@ def assert_product_of_rounded(y: Tensor, x: Tensor, w: Tensor) -> None:
 @pytest.mark.parametrize("shape", [(128, 128, 32), (200, 136, 72), (65, 264, 260), (1, 4, 4)])
 @pytest.mark.parametrize("x_by_row", [True, False])
 @pytest.mark.parametrize("w_by_row", [True, False])
-@pytest.mark.parametrize("version", ["mma", VERSIONS[-1]])
+@pytest.mark.parametrize("version", [pytest.param("mma", marks=pytest.mark.slow), VERSIONS[-1]])
 def test_tf32(version: str, shape: tuple[int, int, int], x_by_row: bool, w_by_row: bool):
     rows, units, cols = shape
     if not x_by_row:

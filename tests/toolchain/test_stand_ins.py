@@ -45,6 +45,7 @@ def test_they_are_small_and_made_once(made, tmp_path, monkeypatch):
     assert made() == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "gone", "a file in the folder's place"])
 def test_damaged_ones_are_made_again(made, tmp_path, damage):
     flags = made()
