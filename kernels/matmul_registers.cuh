@@ -121,12 +121,16 @@ __global__ void __launch_bounds__(kSquareThreads) matmul_registers(Product<T> p,
         __syncthreads();
     };
 
-    A totals[each][each] = {}, sums[each][each] = {};
+    KahanSum<A> totals[each][each];  // in memory, for registers have no room
+    A sums[each][each] = {};
     const auto end_run = [&] {
+#pragma unroll 1
+        for (int m = 0; m < each; ++m)
+            for (int n = 0; n < each; ++n) totals[m][n] += taken(sums, m, n);
 #pragma unroll
         for (int m = 0; m < each; ++m)
 #pragma unroll
-            for (int n = 0; n < each; ++n) totals[m][n] += sums[m][n], sums[m][n] = 0;
+            for (int n = 0; n < each; ++n) sums[m][n] = 0;
     };
     read(0);
     write(0);
@@ -147,14 +151,14 @@ __global__ void __launch_bounds__(kSquareThreads) matmul_registers(Product<T> p,
         write(step + 1);
     }
     end_run();
-#pragma unroll
+#pragma unroll 1
     for (int m = 0; m < each; ++m) {
         const int64_t row = rows(place_of<T>(down, m));
-#pragma unroll
         for (int n = 0; n < each; ++n) {
             const int64_t unit = columns(place_of<T>(right, n));
             if (row >= 0 && unit >= 0 && n < each / halves(p))
-                put(p, place.matrix, row, unit, totals[m][n], totals[m][(n + each / 2) % each]);
+                put(p, place.matrix, row, unit, totals[m][n].value,
+                    totals[m][(n + each / 2) % each].value);
         }
     }
 }
