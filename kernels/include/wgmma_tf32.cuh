@@ -7,27 +7,9 @@
 
 #if HAS_WGMMA
 
-#define WGMMA_TF32(N, NAMES, SUMS, A, B, ADDS)                                              \
-    asm volatile(                                                                           \
-        "{ .reg .pred adds;\n"                                                              \
-        "  setp.ne.b32 adds, %" ADDS                                                        \
-        ", 0;\n"                                                                            \
-        "  wgmma.mma_async.sync.aligned.m64n" N "k8.f32.tf32.tf32 {" NAMES "}, %" A ", %" B \
-        ", adds, 1, 1; }"                                                                   \
-        : SUMS                                                                              \
-        : "l"(a), "l"(b), "r"(int(adds)))
-
-// sums = a b^T, or sums += a b^T, over 8 of k, of tiles with a row of 128 bytes for each row of a
-// and b: the next 8 of k are at descriptor + 2. There is no instruction for transposed tiles.
-__device__ inline void wgmma_tf32(float (&sums)[64], uint64_t a, uint64_t b, bool adds) {
-    WGMMA_TF32("128", NAMES_64, SUMS_64(0), "64", "65", "66");
-}
-__device__ inline void wgmma_tf32(float (&sums)[128], uint64_t a, uint64_t b, bool adds) {
-    WGMMA_TF32("256", NAMES_128, SUMS_128(0), "128", "129", "130");
-}
-
-// The same with a from registers, as mma.cuh has it: 16 rows a warp. It must stay as it is until
-// the product is done.
+// sums += a b^T, or sums = a b^T, over 8 of k: a from registers, as mma.cuh has it, 16 rows a warp,
+// and b a tile with a row of 128 bytes for each of its rows: the next 8 of k are at descriptor + 2.
+// a must stay as it is until the product is done. There is no instruction for transposed tiles.
 #define WGMMA_TF32_FROM_REGISTERS(N, NAMES, SUMS, A0, A1, A2, A3, B, ADDS)                     \
     asm volatile(                                                                              \
         "{ .reg .pred adds;\n"                                                                 \
@@ -48,7 +30,6 @@ __device__ inline void wgmma_tf32(float (&sums)[128], const uint32_t (&a)[4], ui
         "256", NAMES_128, SUMS_128(0), "128", "129", "130", "131", "132", "133");
 }
 
-#undef WGMMA_TF32
 #undef WGMMA_TF32_FROM_REGISTERS
 
 #endif
