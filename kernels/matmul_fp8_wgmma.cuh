@@ -17,11 +17,7 @@ struct Float8Plan {
     struct Stage {
         Float8 x[kSide * kScaleBlock], w[kSide * kScaleBlock];
     };
-    struct Shared {
-        Stage stages[kStages];
-        Boxes boxes[kConsumers];
-        Mbarrier full[kStages], empty[kStages];
-    };
+    using Shared = StagesAndBoxes<Stage, kStages>;
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 

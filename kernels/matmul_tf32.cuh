@@ -81,11 +81,7 @@ struct Tf32Plan {
     struct Stage {
         float x[kTileRows * kTf32Depth], w[columns * kTf32Depth];
     };
-    struct Shared {
-        Stage stages[kStages];
-        Boxes boxes[kConsumers];
-        Mbarrier full[kStages], empty[kStages];
-    };
+    using Shared = StagesAndBoxes<Stage, kStages>;
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 

@@ -28,6 +28,14 @@ struct alignas(kTileAlign) Boxes {
     float chunks[2][64 * kChunk];
 };
 
+// What a block of two warpgroups that multiply, and one that fetches, has in shared memory.
+template <class Stage, int count>
+struct StagesAndBoxes {
+    Stage stages[count];
+    Boxes boxes[kConsumers];
+    Mbarrier full[count], empty[count];
+};
+
 // y is the residual, too: y += scale * x w^T.
 template <class T>
 __host__ __device__ bool adds_to_y(const Product<T>& p) {
