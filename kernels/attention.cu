@@ -36,8 +36,8 @@
 // for it. Flaw: a warpgroup's products wait for its powers.
 //
 // ---- overlap: the next tile's scores are multiplied while powers of this one are taken. Backward
-// is one kernel with five products for 65 to 128 columns. What is left: with other numbers of
-// columns it computes the scores twice (docs/attention.md).
+// is one kernel with five products up to 128 columns. What is left: above that it computes the
+// scores twice (docs/attention.md).
 
 #define INSTANTIATE(T) INSTANTIATE_ATTENTION(T, Attention)
 FOR_EACH_TYPE(INSTANTIATE)

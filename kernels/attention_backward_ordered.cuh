@@ -1,19 +1,13 @@
 // The backward pass of attention by wgmma with five products, where attention_backward_wgmma.cuh
 // has seven. A block has a tile of keys. Its dk and dv stay in registers, and its share of dq is
-// added by TMA to sums in global memory, as float, that a second kernel scales and rounds.
-//
-// The bits of a sum depend on the order of its terms. So the tiles of keys that add to a tile of
-// rows take turns, the first one first: a counter says whose turn it is. A block may only wait for
-// blocks that run already, whatever else is on the GPU. So it finds out which tile it has by a
-// ticket, which it takes when it starts: it waits for lower tickets alone.
-//
-// The steps begin with the last rows. Where it is causal those see all keys: blocks that start
-// together begin together, each a turn behind the one before.
+// added by TMA to sums in global memory (attention_backward_turns.cuh), as float, that a second
+// kernel scales and rounds. This is for 65 to 128 columns; attention_backward_narrow.cuh is for
+// fewer.
 #pragma once
 
 #include <algorithm>
 
-#include "attention_backward_wgmma.cuh"
+#include "attention_backward_narrow.cuh"
 
 template <int kCols>
 struct OrderedBackward {
@@ -21,14 +15,15 @@ struct OrderedBackward {
     static constexpr int kRegisters = 240, kLeft = 24;
     static constexpr int kBlock = 64 * kConsumers, kRows = 64;  // keys of a tile, rows of a step
     static constexpr int kStages = 2;                           // of q and g, and of dq
+    static constexpr bool kStays = false;  // whether a block takes ticket after ticket
     static constexpr int kOfBlock = tile_bytes(kBlock, kCols), kOfStep = tile_bytes(kRows, kCols);
     // A warpgroup that multiplies has a part of dq's columns.
-    static constexpr int kOut = kCols / kConsumers, kSums = kRows * kOut;
+    static constexpr int kOut = kCols / kConsumers;
     struct Shared {
         char x[2][kOfBlock];            // k and v, in the end their gradients
         char w[kStages][2][kOfStep];    // q and g
         char ds[2][box_bytes(kBlock)];  // [keys, rows]: one is read while the next is written
-        float dq[kStages][kConsumers][kSums];
+        float dq[kStages][kConsumers][DqSums::kNumbers];
         RowInfo infos[kStages][kRows];
         Mbarrier x_full, w_full[kStages], w_empty[kStages];
         Mbarrier dq_full[kStages][kConsumers], dq_empty[kStages][kConsumers];
@@ -44,72 +39,7 @@ struct OrderedBackward {
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 
-// In scratch memory, for each tile of 64 rows of a slice and each part of its columns: the sums of
-// dq, number i of thread t at i / 4 * 4 * kWarpgroup + 4 * t + i % 4, and how many tiles of keys
-// have added to them. The counters are 0 at first.
-struct DqSums {
-    float* values;
-    int* counters;
-    int* tickets;  // how many were taken
-
-    __host__ __device__ static int64_t numbers(int64_t tiles, int parts) {
-        return tiles * parts + 1;
-    }
-};
-
-// Which tile of keys a ticket stands for: the first one of all slices, then the next one, and so
-// on; but only of so many slices at a time as find room in L2.
-struct TicketOrder {
-    int tiles, slices, at_once;
-    __device__ void find(int ticket, int64_t& tile, int64_t& slice) const {
-        const int first = ticket / (at_once * tiles) * at_once;
-        const int together = smaller(at_once, slices - first), n = ticket - first * tiles;
-        tile = n / together, slice = first + n % together;
-    }
-};
-
 #if HAS_WGMMA
-
-// Orders copies by TMA to global memory with the loads and stores of a thread, which order those
-// of different blocks.
-__device__ inline void fence_global_copies() {
-    asm volatile("fence.proxy.async.global;" ::: "memory");
-}
-// A thread waits for its turn to add to some sums, and passes it on when they have what it added.
-__device__ inline void wait_for_turn(const int* counter, int turn) {
-    int now;
-    do {
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
-    } while (now != turn);
-    fence_global_copies();
-}
-__device__ inline void pass_turn(int* counter, int turn) {
-    tma_store_wait();
-    fence_global_copies();
-    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(counter), "r"(turn + 1) : "memory");
-}
-
-// Calls f(attention, slice, key, steps) for the tile of a ticket, if it has keys.
-template <int kKeys, int kRows, class Call, class F>
-__device__ void with_tile_of_keys(const Call& whole, const TicketOrder& order, int ticket, F f) {
-    int64_t tile, slice;
-    order.find(ticket, tile, slice);
-    const auto& a = whole.of_keys(tile, kKeys);
-    const int key = int(tile) * kKeys;
-    if (!Call::kPacked || key < a.keys) f(a, slice, key, steps_of_rows<kKeys, kRows>(a, key));
-}
-
-// Calls f(place) for each step of such a tile: the last rows of all sharers, then those before.
-template <int kRows, class Call, class F>
-__device__ void for_each_step(const Call& a, int64_t slice, Steps steps, F f) {
-    const Place first = a.sharer(slice, 0, 0);
-    const int head = int(first.head), group = int(a.group()), batches = int(a.batches);
-    for (int row = (steps.high - 1) * kRows; row >= steps.low * kRows; row -= kRows) {
-        for (int batch = int(first.batch); batch < batches; batch += int(a.kv_batches)) {
-            for (int i = 0; i < group; ++i) f(Place{batch, head + i, row});
-        }
-    }
-}
 
 // One thread asks for k, v, and q and g of each step.
 template <int kCols, class Shared, class Call>
@@ -135,15 +65,8 @@ __device__ void add_steps(Shared& shared, int part, const Call& a, const DqSums&
         const int i = ring.stage;
         const int64_t at = info_at(a, place) / S::kRows * S::kConsumers + part;
         const int turn = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
-        const float* const from = shared.dq[i][part];
         shared.dq_full[i][part].wait(ring.phase);
-        if (turn == 0) {
-            bulk_store(to.values + at * S::kSums, from, sizeof(shared.dq[i][part]));
-        } else {
-            wait_for_turn(to.counters + at, turn);
-            bulk_add(to.values + at * S::kSums, from, sizeof(shared.dq[i][part]));
-        }
-        pass_turn(to.counters + at, turn);
+        add_in_turn(to, at, turn, shared.dq[i][part]);
         shared.dq_empty[i][part].arrive();
         ring.next();
     });
@@ -283,46 +206,32 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
 #endif
 }
 
-constexpr int kConvertThreads = 256;
+// ---- on the host
 
-// A block has 64 rows of a slice, as in row_infos. A thread has eight columns of two of them.
+// Is there a backward pass with five products for so many columns?
+constexpr bool has_ordered(int64_t cols) { return cols <= 128; }
+
+template <int kCols>
+using FiveProducts =
+    std::conditional_t<(kCols > 64), OrderedBackward<kCols>, NarrowBackward<kCols>>;
 template <class T, int kCols, class Call>
-__global__ __launch_bounds__(kConvertThreads) void convert_dq(Call whole, DqSums sums, T* dq) {
-    using S = OrderedBackward<kCols>;
-    constexpr int kChunks = kCols / 8, kInPart = S::kOut / 8;
-    const int64_t slice = blockIdx.x % whole.slices();
-    int64_t tile = blockIdx.x / whole.slices();
-    const int64_t first = (slice * whole.row_tiles(64) + tile) * S::kConsumers;
-    const auto& a = whole.of_rows(tile, 64);
-    const float scale = float(a.scale);
-    Place place = a.place(slice);
-#pragma unroll
-    for (int n = threadIdx.x; n < kChunks * 32; n += kConvertThreads) {
-        const int chunk = n % kChunks, lanes = n / kChunks * 4;  // from this lane on, four
-        const int64_t at = first + chunk / kInPart;
-        const float* const from =
-            sums.values + at * S::kSums + (chunk % kInPart * kWarpgroup + lanes) * 4;
-        Vec<T, 8> rows[2] = {};
-        if (sums.counters[at] > 0) {
-#pragma unroll
-            for (int i = 0; i < 16; i += 4) {
-                const Vec<float, 4> its = load<4>(from + i);
-                for (int k = 0; k < 4; ++k) rows[k / 2][i / 2 + k % 2] = T(its[k] * scale);
-            }
-        }
-        for (int half = 0; half < 2 && chunk * 8 < a.cols; ++half) {
-            place.row = tile * 64 + lanes / 32 * 16 + lanes % 32 / 4 + half * 8;
-            if (place.row < a.rows) store(dq + a.at(a.dq, place) + chunk * 8, rows[half]);
-        }
+constexpr auto five_products() {
+    if constexpr (kCols > 64) {
+        return backward_ordered<T, kCols, Call>;
+    } else {
+        return backward_narrow<T, kCols, Call>;
     }
 }
 
-// ---- on the host
-
 template <class T, int kCols, class Call>
 bool can_backward_ordered() {
-    using S = OrderedBackward<kCols>;
-    return has_wgmma(backward_ordered<T, kCols, Call>, S::kThreads) && S::kBytes <= shared_bytes();
+    if constexpr (!has_ordered(kCols)) {
+        return false;
+    } else {
+        using S = FiveProducts<kCols>;
+        return has_wgmma(five_products<T, kCols, Call>(), S::kThreads) &&
+               S::kBytes <= shared_bytes();
+    }
 }
 
 // Tiles of 64 rows of all slices.
@@ -335,7 +244,7 @@ int64_t all_row_tiles(const Call& a) {
 template <int kCols, class Call>
 int64_t ordered_scratch(const Call& a) {
     const int64_t tiles = all_row_tiles(a);
-    return tiles * 64 * kCols + DqSums::numbers(tiles, OrderedBackward<kCols>::kConsumers);
+    return tiles * 64 * kCols + DqSums::counts(tiles, kCols);
 }
 
 // How many slices of k and v blocks work on at a time. Half of the L2 cache is for their q, g and
@@ -354,23 +263,23 @@ template <class T, int kCols, class Call>
 bool launch_backward_ordered(const Call& a, const T* g, const T* q, const T* k, const T* v,
                              const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
                              cudaStream_t stream) {
-    using S = OrderedBackward<kCols>;
+    using S = FiveProducts<kCols>;
     BackwardMaps maps;
     if (!map_inputs(maps, a, g, q, k, v, S::kRows, S::kBlock) || !map_dk_dv(maps, a, dk, dv))
         return false;
     RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
     launch_row_infos(a, g, y, stats, infos, stream);
-    const int64_t tiles = all_row_tiles(a), counters = DqSums::numbers(tiles, S::kConsumers);
+    const int64_t tiles = all_row_tiles(a), counters = DqSums::counts(tiles, kCols);
     float* const values = scratch + 2 * tiles * 64;
     int* const tickets = reinterpret_cast<int*>(values + tiles * 64 * kCols);
     cudaMemsetAsync(tickets, 0, counters * sizeof(int), stream);
     const DqSums sums = {values, tickets + 1, tickets};
     const TicketOrder order = {int(a.key_tiles(S::kBlock)), int(a.kv_slices()),
                                int(smaller(a.kv_slices(), slices_at_once(a)))};
-    const auto kernel = backward_ordered<T, kCols, Call>;
+    const auto kernel = five_products<T, kCols, Call>();
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
-    kernel<<<order.tiles * order.slices, S::kThreads, S::kBytes, stream>>>(
-        maps, a, order, infos, sums, dk, dv);
+    const int blocks = S::kStays ? smaller(order.count(), multiprocessors()) : order.count();
+    kernel<<<blocks, S::kThreads, S::kBytes, stream>>>(maps, a, order, infos, sums, dk, dv);
     convert_dq<T, kCols, Call><<<tiles, kConvertThreads, 0, stream>>>(a, sums, dq);
     return true;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention_backward_ordered.cuh"
+#include "attention_backward_wgmma.cuh"
 #include "attention_tiles.cuh"
 
 enum Version : int64_t { kNaive, kOnline, kMma, kWgmma, kOverlap };  // as in attention.py
@@ -41,9 +42,6 @@ auto for_columns(int64_t cols, F f) {
     return f(std::integral_constant<int, 256>());
 }
 
-// Is there a backward pass with five products for so many columns?
-constexpr bool has_ordered(int64_t cols) { return cols > 64 && cols <= 128; }
-
 // The version whose kernels run backward.
 template <class T, class Call>
 int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q, const T* k,
@@ -51,9 +49,9 @@ int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q,
     if constexpr (sizeof(T) == 2) {
         const auto mma = [&](auto cols) { return can_backward_mma<T, cols.value, Call>(); };
         const auto wgmma = [&](auto cols) { return can_backward_wgmma<T, cols.value, Call>(); };
+        const auto ordered = [&](auto cols) { return can_backward_ordered<T, cols.value, Call>(); };
         if (can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, mma)) {
-            if (version >= kOverlap && has_ordered(a.cols) && can_backward_ordered<T, 128, Call>())
-                return kOverlap;
+            if (version >= kOverlap && for_columns(a.cols, ordered)) return kOverlap;
             return version >= kWgmma && for_columns(a.cols, wgmma) ? kWgmma : kMma;
         }
     }
@@ -69,8 +67,11 @@ template <class T, class Call>
 int64_t attention_backward_scratch(const Call& a, const T* g, const T* q, const T* k, const T* v,
                                    const T* y, int64_t version) {
     const int64_t its = backward_version(a, version, g, q, k, v, y);
-    if (its >= kMma)
-        return 2 * a.slices() * infos_of_slice(a) + (its == kOverlap ? ordered_scratch<128>(a) : 0);
+    if (its >= kMma) {
+        const auto sums = [&](auto cols) { return ordered_scratch<cols.value>(a); };
+        const int64_t more = its == kOverlap ? for_columns(a.cols, sums) : 0;
+        return 2 * a.slices() * infos_of_slice(a) + more;
+    }
     return backward_at_once(a) * scratch_naive(a);
 }
 

@@ -1,0 +1,264 @@
+// The backward pass of attention by wgmma with five products, up to 64 columns. As above them
+// (attention_backward_ordered.cuh) a block has a tile of keys, and adds to sums of dq. But a step
+// has 128 rows, so that each warpgroup has all columns of dq for half of them: products with fewer
+// columns read more than shared memory can give. And a block stays, and takes ticket after ticket:
+// while a tile ends, k and v of the next one are on their way, and its first rows.
+#pragma once
+
+#include "attention_backward_turns.cuh"
+
+template <int kCols>
+struct NarrowBackward {
+    static constexpr int kConsumers = 2, kThreads = kWarpgroup * (kConsumers + 1);
+    static constexpr int kRegisters = 240, kLeft = 24;
+    static constexpr int kBlock = 64 * kConsumers;           // keys of a tile
+    static constexpr int kHalves = 2, kRows = 64 * kHalves;  // rows of a step
+    static constexpr int kTiles = 2, kStages = 2;            // of k and v, and of q and g
+    static constexpr bool kStays = true;
+    static constexpr int kOfBlock = tile_bytes(kBlock, kCols), kOfStep = tile_bytes(kRows, kCols);
+    struct Shared {
+        char x[kTiles][2][kOfBlock];            // k and v, in the end their gradients
+        char w[kStages][2][kOfStep];            // q and g
+        char ds[2][tile_bytes(kBlock, kRows)];  // [keys, rows]: one is read, the next is written
+        float dq[kConsumers][DqSums::kNumbers];
+        RowInfo infos[kStages][kRows];
+        int tickets[2];
+        Mbarrier ticket_full[2], ticket_empty[2];
+        Mbarrier x_full[kTiles], x_empty[kTiles], w_full[kStages], w_empty[kStages];
+        Mbarrier dq_full[kConsumers], dq_empty[kConsumers];
+        __device__ void init() {
+            for (int i = 0; i < 2; ++i) {  // read by those that multiply and those that add
+                ticket_full[i].init(), ticket_empty[i].init(2 * kConsumers);
+            }
+            for (int i = 0; i < kTiles; ++i) x_full[i].init(), x_empty[i].init(kConsumers);
+            for (int i = 0; i < kStages; ++i) w_full[i].init(), w_empty[i].init(kConsumers);
+            for (int part = 0; part < kConsumers; ++part)
+                dq_full[part].init(kWarpgroup / kWarp), dq_empty[part].init();
+        }
+    };
+    // It has to begin where a tile may: for moving it there, there is no room.
+    static constexpr int kBytes = sizeof(Shared);
+};
+
+#if HAS_WGMMA
+
+// One thread takes tickets, tells them to the others, and asks for each tile's k and v, and for q
+// and g of each step.
+template <int kCols, class Shared, class Call>
+__device__ void fetch_tiles(Shared& shared, const BackwardMaps& maps, const Call& whole,
+                            const TicketOrder& order, const RowInfo* infos, int* tickets) {
+    using S = NarrowBackward<kCols>;
+    Ring<2> told;
+    Ring<S::kTiles> tiles;
+    Ring<S::kStages> ring;
+    while (true) {
+        const int ticket = atomicAdd(tickets, 1);
+        shared.ticket_empty[told.stage].wait(told.phase ^ 1);
+        shared.tickets[told.stage] = ticket;
+        shared.ticket_full[told.stage].arrive();
+        told.next();
+        if (ticket >= order.count()) return;
+        const auto fetch = [&](const auto& a, int64_t slice, int key, Steps steps) {
+            const int i = tiles.stage;
+            shared.x_empty[i].wait(tiles.phase ^ 1);
+            shared.x_full[i].arrive_expect_tx(2 * S::kOfBlock);
+            load_both<S::kBlock, kCols>(shared.x[i][0], maps.k, maps.v, a.key_coordinate(key),
+                                        slice % a.kv_heads, slice / a.kv_heads, shared.x_full[i]);
+            tiles.next();
+            for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
+                load_step<S::kRows, kCols>(shared, ring, maps, infos, a, place);
+            });
+        };
+        with_tile_of_keys<S::kBlock, S::kRows>(whole, order, ticket, fetch);
+    }
+}
+
+// Two others add what each step has for dq, each of 64 rows.
+template <int kCols, class Shared, class Call>
+__device__ void add_tiles(Shared& shared, int part, const Call& whole, const TicketOrder& order,
+                          const DqSums& to) {
+    using S = NarrowBackward<kCols>;
+    Ring<2> told;
+    Ring<1> ring;
+    while (true) {
+        shared.ticket_full[told.stage].wait(told.phase);
+        const int ticket = shared.tickets[told.stage];
+        shared.ticket_empty[told.stage].arrive();
+        told.next();
+        if (ticket >= order.count()) return;
+        const auto add = [&](const auto& a, int64_t slice, int key, Steps steps) {
+            for_each_step<S::kRows>(a, slice, steps, [&](const Place& place) {
+                const int64_t at = info_at(a, place) / 64 + part;
+                const int turn = key / S::kBlock - int(a.first_key(place.row)) / S::kBlock;
+                shared.dq_full[part].wait(ring.phase);
+                if (place.row + part * 64 < a.rows) add_in_turn(to, at, turn, shared.dq[part]);
+                shared.dq_empty[part].arrive();
+                ring.next();
+            });
+        };
+        with_tile_of_keys<S::kBlock, S::kRows>(whole, order, ticket, add);
+    }
+}
+
+// Those of a thread's numbers that are of 64 columns.
+__device__ inline float (&half_of(float (&x)[64], int half))[32] {
+    return reinterpret_cast<float (&)[32]>(x[32 * half]);
+}
+
+#endif
+
+// As in backward_kv_wgmma the scores are k q^T, but ds goes through shared memory, too, as in
+// backward_ordered.
+template <class T, int kCols, class Call>
+__global__ WGMMA_KERNEL(NarrowBackward<kCols>::kThreads) void backward_narrow(
+    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
+    TicketOrder order, const RowInfo* infos, DqSums to, T* dk, T* dv) {
+#if HAS_WGMMA
+    using S = NarrowBackward<kCols>;
+    constexpr int kRows = S::kRows, kHalves = S::kHalves;
+    extern __shared__ __align__(kTileAlign) char aligned_memory[];
+    auto& shared = begin_block<typename S::Shared>(aligned_memory);
+    const int group = warpgroup_number();
+    if (group == S::kConsumers) {
+        give_registers<S::kLeft>();
+        const int part = threadIdx.x % kWarpgroup / kWarp - 1;
+        if (threadIdx.x % kWarp != 0 || part >= S::kConsumers) return;
+        if (part < 0) {
+            fetch_tiles<kCols>(shared, maps, whole, order, infos, to.tickets);
+        } else {
+            add_tiles<kCols>(shared, part, whole, order, to);
+        }
+        return;
+    }
+
+    take_registers<S::kRegisters>();
+    const bool is_first = threadIdx.x % kWarpgroup == 0;
+    const float scale = float(whole.scale) * kLog2OfE;
+    Ring<2> told;
+    Ring<S::kTiles> tiles;
+    Ring<S::kStages> ring;
+    Ring<1> dq_ring;
+    int ds_stage = 0;
+    const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {
+        char* const x = shared.x[tiles.stage][0];
+        const int64_t shift = a.keys - a.rows;
+        const int top = key + group * 64;
+        char* const k_tile = x + group * box_bytes(64);
+        char* const v_tile = k_tile + S::kOfBlock;
+        float of_k[kCols / 2] = {}, of_v[kCols / 2] = {};
+        float scores[kRows / 2], slopes[kRows / 2], of_q[kCols / 2];
+        uint32_t p[kHalves][16], ds[kHalves][16];
+        const auto step = [&](int row) {
+            char *const q_tile = shared.w[ring.stage][0], *const g_tile = q_tile + S::kOfStep;
+            char* const ds_tile = shared.ds[ds_stage];
+            float* const dq = shared.dq[group];
+            const RowInfo* const its = shared.infos[ring.stage];
+            // Of each 64 rows: all are there and see all keys, or some do not: which ones, in rows
+            // counted from the first. There may be no such key, and p anything: but nothing times k
+            // must be 0 in dq.
+            bool some[kHalves];
+#pragma unroll
+            for (int h = 0; h < kHalves; ++h) {
+                const int first = row + h * 64;
+                some[h] =
+                    first >= a.rows || top < a.first_key(first + 63) || top + 64 > a.end_key(first);
+            }
+            const auto clear_some = [&](float (&s)[32], int h) {
+                if (!some[h]) return;
+                const int first = row + h * 64;
+                int its_begin[2], its_end[2];
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int its_key = top + row_of_sum(2 * half);
+                    const int64_t from = its_key - shift;
+                    const bool there = its_key < a.keys && first < a.rows;
+                    its_begin[half] = int(from - a.right - first);
+                    its_end[half] = there ? int(from + a.left + 1 - first) : 0;
+                }
+                clear(s, its_begin, its_end);
+            };
+            shared.w_full[ring.stage].wait(ring.phase);
+            if constexpr (Call::kPacked) {
+                clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
+                clear_tail<kRows, kCols, S::kConsumers>(g_tile, a.rows - row);
+            }
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock>(scores, k_tile, q_tile);
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock>(slopes, v_tile, g_tile);
+            wgmma_wait<1>();  // the scores are there
+#pragma unroll
+            for (int h = 0; h < kHalves; ++h) {
+                float (&s)[32] = half_of(scores, h);
+#pragma unroll
+                for (int i = 0; i < 32; ++i)
+                    s[i] = exp2_of(fmaf(s[i], scale, -its[h * 64 + column_of(i)].shift));
+                clear_some(s, h);
+            }
+            wgmma_wait<0>();  // the slopes are there
+#pragma unroll
+            for (int h = 0; h < kHalves; ++h) {  // dv goes on while ds is taken
+                as_factor<T>(p[h], half_of(scores, h));
+                wgmma_fence();
+                start_columns<T, 64>(of_v, p[h], g_tile + h * box_bytes(64));
+                float (&s)[32] = half_of(slopes, h);
+#pragma unroll
+                for (int i = 0; i < 32; ++i)
+                    s[i] = half_of(scores, h)[i] * (s[i] - its[h * 64 + column_of(i)].delta);
+                clear_some(s, h);
+                as_factor<T>(ds[h], s);
+                put_rows<T, S::kBlock>(
+                    ds_tile + h * box_bytes(S::kBlock) + group * box_bytes(64), s);
+            }
+            tma_writes_done();
+            consumers_barrier();
+            wgmma_fence();
+#pragma unroll
+            for (int r = 0; r < S::kBlock; r += 16)
+                wgmma<T, true, true>(
+                    of_q, wgmma_descriptor(ds_tile + group * box_bytes(S::kBlock)) + r * 8,
+                    wgmma_descriptor(x) + r * 8, r > 0);
+            wgmma_commit();
+#pragma unroll
+            for (int h = 0; h < kHalves; ++h)
+                start_columns<T, 64>(of_k, ds[h], q_tile + h * box_bytes(64));
+            wgmma_wait<kHalves>();  // dq is there
+            shared.dq_empty[group].wait(dq_ring.phase ^ 1);
+#pragma unroll
+            for (int i = 0; i < kCols / 2; i += 4)
+                store(dq + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
+                      Vec<float, 4>{{of_q[i], of_q[i + 1], of_q[i + 2], of_q[i + 3]}});
+            tma_writes_done();
+            __syncwarp();
+            if (threadIdx.x % kWarp == 0) shared.dq_full[group].arrive();
+            wgmma_wait<0>();
+            if (is_first) shared.w_empty[ring.stage].arrive();
+            ring.next();
+            dq_ring.next();
+            ds_stage ^= 1;
+        };
+        shared.x_full[tiles.stage].wait(tiles.phase);
+        if constexpr (Call::kPacked) clear_tail<S::kBlock, kCols, S::kConsumers>(x, a.keys - key);
+        // One loop, as for_each_step has the rows, as in backward_ordered.
+        const int count = (steps.high - steps.low) * int(a.sharing());
+        int row = (steps.high - 1) * kRows, sharers = int(a.sharing());  // left with these rows
+        for (int n = 0; n < count; ++n) {
+            step(row);
+            if (--sharers == 0) sharers = int(a.sharing()), row -= kRows;
+        }
+        consumers_barrier();  // both have read k
+        store_gradients<S::kBlock>(maps, a, slice, top, 0, k_tile, v_tile, of_k, of_v, dk, dv);
+        if (is_first) shared.x_empty[tiles.stage].arrive();
+        tiles.next();
+    };
+    while (true) {
+        shared.ticket_full[told.stage].wait(told.phase);
+        const int ticket = shared.tickets[told.stage];
+        warpgroup_barrier(group);
+        if (is_first) shared.ticket_empty[told.stage].arrive();
+        told.next();
+        if (ticket >= order.count()) return;
+        with_tile_of_keys<S::kBlock, kRows>(whole, order, ticket, multiply);
+    }
+#endif
+}
