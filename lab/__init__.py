@@ -50,6 +50,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     checker    what is wrong with a call: `check`, `trial`
     profiler   what the GPU's counters say of a call: `profile`
     tuner      values of a kernel's constants: `tune`
+    watcher    a kernel, followed as its files are saved: `python -m lab watch`
     notebook   %load_ext lab: builds before a cell, %%cu, %%check; sources and sliders
     course     the chapters' exercises and ladders
     bench      make bench

@@ -1,0 +1,142 @@
+"""What is known of one version of a kernel: plain data, which one process sends to another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lab.watcher.settings import Settings
+
+TWICE = 2.0  # PyTorch's error, which a kernel's may reach
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no result.
+
+    kind: "compile", "raised", "hung" or "crashed".
+    text: all that is known, as it is shown.
+    file, line: where, if that is known; the line counts from 1.
+    """
+
+    kind: str
+    text: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A build that was opened. seconds: that this took; built: whether compilers took part.
+
+    versions: all versions that the op has; () for a call of the user's.
+    recipes: what decides the builds of the kernels that take part.
+    """
+
+    seconds: float
+    built: bool
+    versions: tuple[str, ...] = ()
+    recipes: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Error and time of a call.
+
+    max_ulp, torch_max_ulp: the largest error against float64 in units in the last place, and
+        PyTorch's own; NaN where nobody gave a truth.
+    time_us, clock: as in the tables of `lab.compare`.
+    percent_of_copy: of the bandwidth of a copy on this GPU; NaN without one.
+    """
+
+    max_ulp: float
+    torch_max_ulp: float
+    time_us: float
+    clock: str
+    percent_of_copy: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the error is at most twice PyTorch's, or half a unit: nothing is rounded better.
+
+        True where there is no truth.
+        """
+        return math.isnan(self.torch_max_ulp) or (
+            self.max_ulp <= max(TWICE * self.torch_max_ulp, 0.5)
+        )
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one kernel that ran takes of a multiprocessor: as `kernel.resources()` says.
+
+    threads: of a block as it was launched. occupancy: None for an unknown GPU.
+    """
+
+    kernel: str
+    threads: int
+    registers: int
+    spilled: int
+    occupancy: float | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `lab.check` found, with its line and what stands there."""
+
+    kind: str
+    is_error: bool
+    file: str
+    line: int
+    source: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `lab.check` counted: bytes of global memory fetched, and the least that there can be.
+
+    what: the shape that was checked, where it is not the one that is measured.
+    """
+
+    findings: tuple[Finding, ...]
+    bytes_fetched: int
+    bytes_floor: int
+    uses: tuple[Use, ...] = ()
+    what: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all kernels came to their ends, so that their bytes can be compared."""
+        return not {"timeout", "deadlock", "raised"} & {it.kind for it in self.findings}
+
+    @property
+    def times_floor(self) -> float:
+        return self.bytes_fetched / self.bytes_floor if self.bytes_floor else math.nan
+
+
+@dataclass(frozen=True)
+class Version:
+    """What the files held at one time.
+
+    number: counts up with every new content. changes: which files changed, and by how many lines.
+    """
+
+    number: int
+    when: datetime
+    changes: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One version under some settings, as far as it is known by now."""
+
+    version: Version
+    settings: Settings | None
+    opened: Opened | None = None
+    measured: Measured | None = None
+    checked: Checked | None = None
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()

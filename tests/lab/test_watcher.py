@@ -1,0 +1,287 @@
+"""What follows a kernel's files: versions, steps, and a process that survives every kernel."""
+
+import io
+import os
+import time
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from queue import Queue
+
+import pytest
+import torch
+from followed import Followed
+from jit_cases import write
+
+import reference
+from lab.watcher import text
+from lab.watcher.files import SourceFiles, changes_between
+from lab.watcher.follower import Follower, State
+from lab.watcher.history import History
+from lab.watcher.result import Checked, Failure, Finding, Measured, Opened, Result, Version
+from lab.watcher.settings import Settings, settings_for, shapes_for
+from lab.watcher.terminal import Lines, watch
+
+NAN = float("nan")
+MEASURED = Measured(0.5, 0.5, 12.0, "CPU simulator", NAN)
+
+
+# ---- settings
+
+
+def test_settings_say_what_is_wrong_with_them():
+    op = reference.OPS["layer_norm"]
+    settings = settings_for(op, None, torch.bfloat16, True, "vector", None)
+    assert settings == Settings(shapes_for(op, "cpu")[0], "bfloat16", True, "vector", {})
+    assert str(settings) == "64 x 1024, bfloat16, backward, vector"
+    for wrong in ((4,), "float32"), ((4, 4), "int7"):
+        with pytest.raises(ValueError, match=r"shape: \(4,\)|dtypes: there is no 'int7'"):
+            settings_for(op, *wrong, False, None, None)
+
+
+def test_a_check_has_fewer_rows():
+    assert Settings((1 << 20, 1024)).for_check().shape == (64, 1024)
+    assert Settings((3, 1 << 20)).for_check().shape == (1, 1 << 20)
+    assert Settings((3, 5)).for_check() == Settings((3, 5))
+
+
+# ---- files
+
+
+@pytest.fixture
+def source(tmp_path, in_scratch):
+    return write(tmp_path / "k.cu", '#include "k.h"\n// 1\n')
+
+
+def files_of(source):
+    return SourceFiles(Followed(source).recipes(), [source.with_suffix(".py")])
+
+
+def looks(files, times=3):
+    return [files.look() for _ in range(times)]
+
+
+def test_a_change_counts_once_and_when_it_has_stood_for_a_look(source):
+    files = files_of(source)
+    assert looks(files) == [False, False, False]
+    source.write_text("// half wr")
+    assert not files.look()
+    source.write_text("// half written")
+    assert looks(files) == [False, True, False]
+    assert files.contents[source] == b"// half written"
+
+
+def test_headers_and_modules_count_and_a_touch_does_not(source):
+    files = files_of(source)
+    os.utime(source)
+    assert not any(looks(files))
+    write(source.with_name("k.h"), "// found now")
+    assert looks(files) == [False, True, False]
+    write(source.with_suffix(".py"), "VERSIONS = ()")
+    assert looks(files) == [False, True, False]
+
+
+def test_a_file_that_is_gone_for_a_moment_is_no_change(source):
+    files = files_of(source)
+    held = source.read_text()
+    source.unlink()
+    assert not any(looks(files))
+    source.write_text(held)
+    assert not any(looks(files))
+
+
+def test_what_changes_while_other_recipes_are_taken_up_counts(source):
+    files = files_of(source)
+    source.write_text("// 2")
+    files.follow(Followed(source).recipes())
+    assert looks(files) == [True, False, False]
+
+
+def test_changes_name_the_files_and_count_lines(tmp_path):
+    a, b = tmp_path / "a.cu", tmp_path / "b.cuh"
+    old, new = {a: b"1\n2\n3\n", b: b"same"}, {a: b"1\n3\n4\n5\n", b: b"same"}
+    assert changes_between(old, new) == "a.cu +2 −1"
+    assert changes_between(old, old) == ""
+
+
+# ---- history
+
+
+def test_versions_are_told_apart_by_content(tmp_path):
+    history, path = History(), tmp_path / "k.cu"
+    numbers = [history.version_of({path: data}).number for data in (b"1", b"2", b"1", b"3")]
+    assert numbers == [1, 2, 1, 3]
+
+
+def test_ghosts_are_of_the_same_settings_and_the_pinned_one_stays():
+    history, path = History(), Path("k.cu")
+    for number in range(1, 12):
+        result = Result(history.version_of({path: bytes([number])}), Settings(), measured=MEASURED)
+        history.note(result)
+    history.note(Result(history.version_of({path: b"else"}), Settings((2, 2)), measured=MEASURED))
+    history.pinned = history.versions[1]
+    assert [ghost.version.number for ghost in history.ghosts(result)] == [2, 5, 6, 7, 8, 9, 10]
+
+
+def test_going_back_keeps_what_the_files_hold_now(tmp_path):
+    history, path, other = History(), tmp_path / "k.cu", tmp_path / "k.h"
+    other.write_text("header")
+    for held in ("first", "second"):
+        path.write_text(held)
+        history.version_of({path: held.encode(), other: b"header"})
+    path.write_text("third, not seen yet")
+    now = {path: b"third, not seen yet", other: b"header"}
+    assert history.restore(1, now) == ["k.cu"]
+    assert path.read_text() == "first"
+    assert history.restore(3, now) == ["k.cu"]
+    assert path.read_text() == "third, not seen yet"
+    with pytest.raises(LookupError, match="there is no 4; there are 1 to 3"):
+        history.restore(4, now)
+
+
+# ---- text
+
+
+def test_a_summary_says_what_is_known():
+    version = Version(2, None, "k.cu +1 −1")
+    wrong = Finding("race", True, "k.cu", 7, "x[0] = i;", "write after write")
+    result = Result(version, None, Opened(2.04, True), MEASURED, Checked((wrong,), 30, 20))
+    assert text.summary(result) == (
+        "k.cu +1 −1; built in 2.0 s; error 0.5 ULP (PyTorch's 0.5); 12 µs (CPU simulator);"
+        " 1.50 times the floor of 20 bytes; 1 finding"
+    )
+    assert text.finding(wrong) == "k.cu:7: race: write after write\n    x[0] = i;"
+    on_gpu = Measured(0.5, NAN, 2500.0, "GPU, cold L2", 91.23)
+    failed = Failure("hung", "did not return")
+    result = Result(version, None, Opened(0.01, False), on_gpu, None, failed)
+    assert text.summary(result) == (
+        "k.cu +1 −1; opened from the cache in 10 ms; hung; 2.5 ms, 91.2% of copy"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "torchs", "right"), [(1.0, 0.5, True), (1.1, 0.5, False), (0.5, 0.0, True)]
+)
+def test_twice_pytorchs_error_is_right(ours, torchs, right):
+    assert Measured(ours, torchs, 1.0, "", NAN).is_right is right
+    assert not Measured(NAN, torchs, 1.0, "", NAN).is_right
+
+
+# ---- the whole of it, with a subject that needs no compiler
+
+
+@contextmanager
+def following(source, seconds=10.0):
+    states = Queue()
+    follower = Follower(Followed(source), Settings(), states.put, seconds)
+    follower.start()
+    try:
+        yield follower, states
+    finally:
+        follower.close()
+        follower.join()
+
+
+def state_with(states, is_wanted):
+    """The next state for which is_wanted is true."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        state = states.get(timeout=60)
+        if is_wanted(state):
+            return state
+    pytest.fail("no such state")
+
+
+def end_of(states, number):
+    """The state in which all is known of a version."""
+    return state_with(states, lambda it: not it.doing and it.result.version.number == number)
+
+
+def test_saved_broken_mended_and_back(source):
+    with following(source) as (follower, states):
+        assert end_of(states, 1).result.measured.max_ulp == 1
+        assert end_of_choices(states, follower) == ("naive", "best")
+        source.write_text("// broken 2")
+        broken = end_of(states, 2)
+        assert (broken.result.failure.kind, broken.result.failure.line) == ("compile", 1)
+        assert [ghost.version.number for ghost in broken.ghosts] == [1]
+        source.write_text("// raise 2")
+        raised = end_of(states, 3).result
+        assert raised.failure.text == "ValueError: x: wrong shape"
+        assert raised.checked, "the checker may know why"
+        source.write_text("// 2")
+        started = time.perf_counter()
+        assert end_of(states, 4).result.measured.max_ulp == 2
+        assert time.perf_counter() - started < 5
+        follower.pin()
+        assert follower.go_back(1) == ["k.cu"]
+        first = end_of(states, 1)
+        assert first.result.measured.max_ulp == 1
+        assert first.pinned.version.number == 4
+        follower.choose(Settings((2, 2)))
+        assert end_of(states, 1).ghosts == ()
+
+
+def end_of_choices(states, follower):
+    follower.pin()
+    choices = states.get(timeout=60).choices
+    follower.pin()
+    return choices
+
+
+def test_no_kernel_runs_beside_a_cell(source):
+    source.write_text("// slow 1")
+    with following(source) as (follower, states):
+        state_with(states, lambda it: it.doing == "measuring")
+        follower.begin_cell()
+        waiting = state_with(states, lambda it: it.doing == "waiting for the cell to end")
+        assert waiting.result.measured is None
+        time.sleep(1)
+        assert all(not it.result.measured for it in [waiting, *states.queue])
+        follower.end_cell()
+        end = end_of(states, 1).result
+        assert end.measured
+        assert not end.failure
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_or_crashes_is_replaced(source):
+    with following(source, seconds=1.0) as (_, states):
+        end_of(states, 1)
+        source.write_text("// hang 2")
+        hung = end_of(states, 2).result
+        assert hung.failure.kind == "hung"
+        assert hung.checked
+        source.write_text("// crash 2")
+        crashed = end_of(states, 3).result
+        assert crashed.failure.kind == "crashed"
+        assert "SIGABRT" in crashed.failure.text
+        source.write_text("// 2")
+        assert end_of(states, 4).result.measured.max_ulp == 2
+
+
+# ---- the terminal
+
+
+def test_a_terminal_has_a_line_for_each_version(tmp_path):
+    stream = io.StringIO()
+    lines = Lines(stream)
+
+    version = Version(1, datetime(2026, 1, 1, 12, 30))
+    failure = Failure("compile", "k.cu:1: error: no semicolon", "k.cu", 1)
+    lines(State("building", Result(version, Settings())))
+    for _ in range(2):
+        lines(State("", Result(version, Settings(), failure=failure)))
+    assert stream.getvalue() == (
+        "  1  12:30:00  does not compile\n     k.cu:1: error: no semicolon\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(["nothing"], "there is no 'nothing'"), (["square", "--dtype", "int7"], "no 'int7'")],
+)
+def test_watch_refuses_what_it_cannot_follow(given, said, capsys):
+    with pytest.raises(SystemExit):
+        watch(given)
+    assert said in capsys.readouterr().err
