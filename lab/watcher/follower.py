@@ -75,6 +75,7 @@ class Follower(threading.Thread):
         self._todo: list[str] = []
         self._step, self._since, self._limit = "", 0.0, float("inf")
         self._outdated = False  # what the step works on
+        self._waits = False  # for a cell to end
         self._choices: tuple[str, ...] = ()
         self._lock = threading.Lock()  # of the three below, and of who ends the worker
         self._cell_runs, self._quiet_from, self._for_a_cell = False, 0.0, False
@@ -153,13 +154,16 @@ class Follower(threading.Thread):
         if self._step or not self._todo:
             return
         with self._lock:
-            waits = self._cell_runs or time.monotonic() < self._quiet_from
-            if self._todo[0] in RUNS_KERNELS and waits:
-                return
-            if self._worker is None:
-                self._worker = WorkerProcess(self._subject)
-                self._todo = ["open", *(step for step in self._todo if step != "open")]
-            self._step, self._outdated = self._todo.pop(0), False
+            waited, self._waits = self._waits, self._must_wait()
+            if not self._waits:
+                if self._worker is None:
+                    self._worker = WorkerProcess(self._subject)
+                    self._todo = ["open", *(step for step in self._todo if step != "open")]
+                self._step, self._outdated = self._todo.pop(0), False
+        if self._waits:
+            if not waited:
+                self._say()
+            return
         self._since, self._limit = time.monotonic(), float("inf")
         arguments: tuple = ()
         if self._step in RUNS_KERNELS:
@@ -168,6 +172,11 @@ class Follower(threading.Thread):
             arguments, self._limit = (self._settings, self._seconds), self._seconds + REPORTING
         self._worker.ask((self._step, arguments))
         self._say(DOING[self._step])
+
+    def _must_wait(self) -> bool:
+        """Whether the next step runs kernels, and a cell runs or has only just ended."""
+        is_loud = self._cell_runs or time.monotonic() < self._quiet_from
+        return is_loud and self._todo[0] in RUNS_KERNELS
 
     def _listen(self) -> None:
         """Wait for a message, or until it is time to look at the files again."""
@@ -189,6 +198,8 @@ class Follower(threading.Thread):
                 self._say(f"{DOING[self._step]}{stage}, {message.seconds:.1f} s")
             return
         step, self._step = self._step, ""
+        if isinstance(message, Failure) and message.ends_process:
+            self._end_worker()
         if self._outdated:
             return
         if isinstance(message, Failure):
@@ -206,7 +217,15 @@ class Follower(threading.Thread):
             case Measured():
                 self._result = replace(self._result, measured=answer)
             case Checked():
-                self._result = replace(self._result, checked=answer)
+                self._take(answer)
+
+    def _take(self, checked: Checked) -> None:
+        """A call that came to its end, if not under the checker in that time, is no endless one."""
+        if self._result.measured and "timeout" in {it.kind for it in checked.findings}:
+            note = f"lab.check has not come to an end within {self._seconds:g} s."
+            self._result = replace(self._result, notes=(note,))
+        else:
+            self._result = replace(self._result, checked=checked)
 
     def _fail(self, step: str, failure: Failure) -> None:
         """After an error of the build there is nothing to do, after one of the call there is the

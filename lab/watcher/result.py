@@ -19,12 +19,14 @@ class Failure:
     kind: "compile", "raised", "hung" or "crashed".
     text: all that is known, as it is shown.
     file, line: where, if that is known; the line counts from 1.
+    ends_process: whether its process can do nothing more.
     """
 
     kind: str
     text: str
     file: str = ""
     line: int = 0
+    ends_process: bool = False
 
 
 @dataclass(frozen=True)

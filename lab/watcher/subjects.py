@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import importlib
 import math
+import pickle
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -18,8 +20,9 @@ import jitload
 import reference
 from lab.checker.run import check
 from lab.measure import arguments
+from lab.measure.calls import measure_calls
 from lab.measure.case import Case
-from lab.measure.timing import copy_bandwidth
+from lab.measure.timing import copy_bandwidth, take_time
 from lab.rivals.implementation import ours
 from lab.watcher.checking import checked_of
 from lab.watcher.result import Checked, Measured
@@ -85,6 +88,86 @@ class OpSubject:
 
     def _module(self) -> Any:
         return importlib.import_module(f"kernels.{self.name}")
+
+
+@dataclass(frozen=True)
+class CallSubject:
+    """A call of the user's, pickled with what it uses; unpickled where it runs.
+
+    name: in what is shown. recipe: of the kernel that it calls.
+    """
+
+    name: str
+    recipe: Any
+    pickled: bytes
+    backward: bool
+
+    @property
+    def modules(self) -> list[Path]:
+        return []
+
+    def recipes(self) -> list[Any]:
+        return [self.recipe]
+
+    def load(self) -> list[Any]:
+        """Load the kernels that the call uses, and return their recipes."""
+        self._unpickled()
+        for kernel in jitload.loaded():
+            kernel.reload()
+        return [kernel.recipe for kernel in jitload.loaded()]
+
+    def versions(self) -> tuple[str, ...]:
+        return ()
+
+    def measure(self, settings: Settings | None) -> Measured:
+        """With a truth as `lab.compare_calls` does, whose "torch" it is; else the time alone."""
+        call, inputs, truth = self._unpickled()
+        if truth is None:
+            timing = take_time(_with(call, inputs), jitload.device())
+            return Measured(math.nan, math.nan, 1e6 * timing.median, timing.clock, math.nan)
+        table = measure_calls(
+            {"mine": call, "torch": truth},
+            inputs=inputs,
+            truth="torch",
+            outputs=(),
+            backward=self.backward,
+            bytes=None,
+            seed=0,
+        )
+        rows = table[table["direction"] == ("backward" if self.backward else "forward")]
+        mine, torchs = rows.to_dict("records")
+        return Measured(
+            mine["max_ulp"],
+            torchs["max_ulp"],
+            mine["time_us"],
+            mine["clock"],
+            mine["percent_of_copy"],
+        )
+
+    def instrument(self) -> None:
+        """Build the kernel for the checker; another is built when it is called."""
+        jitload.handle_for(self.recipe).instrumented()
+
+    def check(self, settings: Settings | None, seconds: float) -> Checked:
+        """The forward pass alone: what backward runs, is a call of its own."""
+        call, inputs, _ = self._unpickled()
+        ordered, named = (inputs, {}) if not isinstance(inputs, dict) else ((), inputs)
+        report = check(call, *ordered, seconds=seconds, **named)
+        return checked_of(report, jitload.loaded(), "")
+
+    def _unpickled(self) -> tuple[Callable, Any, Callable | None]:
+        if self not in _calls:
+            _calls[self] = pickle.loads(self.pickled)
+        return _calls[self]
+
+
+_calls: dict[CallSubject, tuple[Callable, Any, Callable | None]] = {}
+
+
+def _with(call: Callable, inputs: Any) -> Callable[[], object]:
+    if isinstance(inputs, dict):
+        return partial(call, **inputs)
+    return partial(call, *inputs)
 
 
 def _case(name: str, settings: Settings, device: torch.device) -> Case:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -45,9 +46,10 @@ class Worker:
                 name, arguments = self.connection.recv()
             except EOFError:
                 return
-            self._send(self._answer(name, arguments))
-            if torch.cuda.is_initialized() and not _gpu_works():
-                return
+            answer = self._answer(name, arguments)
+            if isinstance(answer, Failure) and not _gpu_works():
+                answer = replace(answer, ends_process=True)
+            self._send(answer)
 
     def open(self) -> Opened:
         """Load the kernels as their files are now."""
@@ -108,6 +110,8 @@ def failure_of(error: Exception) -> Failure:
 
 def _gpu_works() -> bool:
     """After an access outside of its memory a GPU's context runs nothing any more."""
+    if not torch.cuda.is_initialized():
+        return True
     try:
         torch.cuda.synchronize()
     except RuntimeError:

@@ -4,20 +4,25 @@ import io
 import os
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from queue import Queue
+from xml.etree import ElementTree
 
 import pytest
 import torch
 from followed import Followed
 from jit_cases import write
 
+import jitload
+import lab
 import reference
 from lab.watcher import text
 from lab.watcher.files import SourceFiles, changes_between
 from lab.watcher.follower import Follower, State
 from lab.watcher.history import History
+from lab.watcher.picture import linear_scale, log_scale, picture
 from lab.watcher.result import Checked, Failure, Finding, Measured, Opened, Result, Version
 from lab.watcher.settings import Settings, settings_for, shapes_for
 from lab.watcher.terminal import Lines, watch
@@ -49,7 +54,8 @@ def test_a_check_has_fewer_rows():
 
 
 @pytest.fixture
-def source(tmp_path, in_scratch):
+def source(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "cache"))  # nothing is built here
     return write(tmp_path / "k.cu", '#include "k.h"\n// 1\n')
 
 
@@ -285,3 +291,132 @@ def test_watch_refuses_what_it_cannot_follow(given, said, capsys):
     with pytest.raises(SystemExit):
         watch(given)
     assert said in capsys.readouterr().err
+
+
+# ---- the panel
+
+
+def cpu_result(number, error=0.5, fetched=1000, settings=None, kinds=()):
+    findings = tuple(Finding(kind, True, "k.cu", 1, "", "") for kind in kinds)
+    return Result(
+        Version(number, datetime(2026, 1, 1, 12, number)),
+        settings,
+        Opened(0.1, True),
+        Measured(error, 0.5, 10.0, "CPU simulator", NAN),
+        Checked(findings, fetched, 1000),
+    )
+
+
+def test_a_picture_has_a_row_for_each_version():
+    ghosts = [cpu_result(1), cpu_result(2, 1e6, 3000), cpu_result(3, float("inf"))]
+    svg = ElementTree.fromstring(picture(cpu_result(4, 0.0), ghosts, ghosts[0].version))
+    texts = [text.text for text in svg.iter("text")]
+    assert texts[:4] == ["4", "3", "2", "★ 1"]
+    assert {"0", "inf", "1e+06", "0.5", "1.00", "3.00"} <= {*texts}
+    widths = [float(bar.get("width")) for bar in svg.iter("rect") if bar.get("height") == "12"]
+    assert widths[2] == pytest.approx(3 * widths[0], abs=0.2)
+    assert widths[0] == widths[1] == widths[3]
+
+
+def test_a_picture_has_percent_of_copy_on_a_gpu_and_no_bar_for_what_did_not_end():
+    on_gpu = replace(cpu_result(1), measured=Measured(0.5, 0.5, 34.06, "GPU, cold L2", 91.24))
+    assert "91.2%, 34.06 µs" in picture(on_gpu, [])
+    assert 'height="12"' not in picture(cpu_result(1, kinds=["timeout"]), [])
+    assert "<svg" in picture(Result(Version(1, datetime.now()), None), [])
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.0], [float("nan")], [1e-3, 1e9], [37000.0]])
+def test_scales_have_ticks_and_keep_values_inside(values):
+    for scale in (log_scale(values), linear_scale(values, 1.0), linear_scale([480.0], 1.0)):
+        assert 2 <= len(scale.ticks()) <= 7
+        assert all(0 <= scale.at(value) <= 290 for value in values)
+
+
+class FakeLive:
+    name = "square"
+
+    def __init__(self):
+        self.history, self.done = History(), []
+
+    def __getattr__(self, name):
+        return lambda *given: self.done.append((name, *given))
+
+
+def test_a_panel_shows_states_and_passes_on_what_is_chosen(tmp_path):
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed")
+    from lab.watcher.panel import Panel
+
+    live, path = FakeLive(), tmp_path / "k.cu"
+    for held in (b"1", b"2", b"3"):
+        live.history.version_of({path: held})
+    panel = Panel(live, Settings((64, 1024)))
+    failure = Failure("compile", "k.cu:3: error: a < b", "k.cu", 3)
+    result = Result(live.history.versions[2], Settings((64, 1024)), failure=failure)
+    panel.show(State("", result, (cpu_result(1),), choices=("naive", "vector")))
+    assert "version 3" in panel._status.value
+    assert "k.cu:3: error: a &lt; b" in panel._details.value
+    assert [number for _, number in panel._back.options] == [2, 1]
+    assert live.done == [], "showing chooses nothing"
+    panel._version.value = "naive"
+    panel._direction.value = True
+    chosen = Settings((64, 1024), backward=True, version="naive")
+    assert live.done[-1] == ("choose", chosen)
+    panel._go_back(None)
+    assert live.done[-1] == ("go_back", 2)
+    panel.show(State("building", replace(result, failure=None), choices=("naive", "vector")))
+    assert panel._version.value == "naive"
+    assert panel._details.value == ""
+
+
+# ---- lab.live
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "error", "said"),
+    [
+        (["nothing"], {}, ValueError, "there is no 'nothing'"),
+        (["square", abs], {}, TypeError, "call: square is an op"),
+        (["square"], {"shape": (4,)}, ValueError, r"shape: \(4,\)"),
+        (["square"], {"seconds": 0}, ValueError, "seconds: 0"),
+    ],
+)
+def test_live_names_the_argument_that_is_wrong(given, options, error, said):
+    with pytest.raises(error, match=said):
+        lab.live(*given, **options)
+
+
+@pytest.mark.slow
+def test_a_call_of_ones_own_is_followed(tmp_path, in_scratch):
+    pytest.importorskip("cloudpickle", reason="cloudpickle is not installed")
+    code = "__global__ void twice(const float* x, float* y, int n) {\n"
+    code += "    y[threadIdx.x] = 2 * x[threadIdx.x];\n}\n"
+    source = write(tmp_path / "mine.cu", code)
+    mine = jitload.load(source, target="cpu")
+
+    def twice(x):
+        y = torch.empty_like(x)
+        mine.twice[1, x.numel()](x, y, x.numel())
+        return y
+
+    live = lab.live(mine, twice, inputs=torch.arange(64.0), truth=lambda x: 2 * x)
+    try:
+        first = wait_for(live, lambda it: it.checked)
+        assert first.measured.max_ulp == first.measured.torch_max_ulp == 0
+        assert first.checked.times_floor == 1
+        write(source, code.replace("y[threadIdx.x]", "y[threadIdx.x + 1]"))
+        wrong = wait_for(live, lambda it: it.version.number == 2 and it.checked)
+        assert not wrong.measured.is_right
+        (finding,) = [it for it in wrong.checked.findings if it.kind == "out of bounds"]
+        assert (finding.line, finding.source) == (2, "y[threadIdx.x + 1] = 2 * x[threadIdx.x];")
+        assert "version 2: mine.cu +1 −1; built in" in repr(live)
+    finally:
+        live.close()
+
+
+def wait_for(live, is_wanted):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if live.result and is_wanted(live.result):
+            return live.result
+        time.sleep(0.05)
+    pytest.fail(repr(live))

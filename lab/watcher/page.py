@@ -1,0 +1,61 @@
+"""What a panel says of a version beside its picture, as HTML in the colours of the notebook."""
+
+from __future__ import annotations
+
+import html
+
+from lab.watcher import text
+from lab.watcher.follower import State
+from lab.watcher.result import Failure, Finding, Result
+
+ERROR, GOOD, FAINT = (
+    "var(--jp-error-color1, #c62828)",
+    "var(--jp-success-color1, #2e7d32)",
+    "var(--jp-ui-font-color2, #888888)",
+)
+TEXT = "line-height: 1.5"
+CODE = (
+    "margin: 0.3em 0; padding-left: 0.6em; white-space: pre-wrap; overflow-wrap: anywhere;"
+    " font-family: var(--jp-code-font-family, monospace);"
+    " font-size: var(--jp-code-font-size, 13px); line-height: 1.4"
+)
+
+
+def status(name: str, state: State) -> str:
+    """The version in hand, what is known of it in a line, and what goes on now."""
+    result = state.result
+    now = html.escape(state.doing)
+    if not now:
+        now = "failed" if result.failure else "done"
+    colour = FAINT if state.doing else ERROR if result.failure else GOOD
+    return (
+        f"<div style='{TEXT}'><b>{html.escape(name)}</b>, version {result.version.number}"
+        f" of {result.version.when:%H:%M:%S}"
+        f" <span style='color: {colour}; padding-left: 0.8em'>{now}</span></div>"
+        f"<div style='{TEXT}; opacity: 0.85'>{html.escape(text.summary(result))}</div>"
+    )
+
+
+def details(result: Result) -> str:
+    """What went wrong, what the checker found, and what each kernel takes of a GPU."""
+    parts = [_failure(result.failure)] if result.failure else []
+    if result.checked:
+        parts += map(_finding, result.checked.findings)
+        parts += [_line(text.use(use)) for use in result.checked.uses]
+    return "".join([*parts, *map(_line, result.notes)])
+
+
+def _failure(failure: Failure) -> str:
+    return _code(failure.text, ERROR)
+
+
+def _finding(finding: Finding) -> str:
+    return _code(text.finding(finding), ERROR if finding.is_error else FAINT)
+
+
+def _code(said: str, colour: str) -> str:
+    return f"<pre style='{CODE}; border-left: 3px solid {colour}'>{html.escape(said)}</pre>"
+
+
+def _line(said: str) -> str:
+    return f"<div style='{TEXT}; opacity: 0.85'>{html.escape(said)}</div>"

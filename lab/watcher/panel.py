@@ -1,0 +1,125 @@
+"""The panel of `lab.live`: controls above, the picture, and what is to say below."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import ipywidgets as widgets
+
+import jitload
+import reference
+from lab.measure import arguments
+from lab.watcher import page
+from lab.watcher.follower import State
+from lab.watcher.picture import picture
+from lab.watcher.settings import Settings, shapes_for
+
+if TYPE_CHECKING:
+    from lab.watcher.live import Live
+
+BEST = "the best"
+
+
+class Panel:
+    """Widgets that the follower's thread writes to, and that call its methods.
+
+    A second view of the panel, and one that a page opened anew makes, show the same widgets.
+    """
+
+    def __init__(self, live: Live, settings: Settings | None) -> None:
+        self._live, self._settings = live, settings
+        self._status, self._picture, self._details = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self._version = widgets.Dropdown(options=[(BEST, None)], description="version")
+        self._back = widgets.Dropdown(options=[], layout=widgets.Layout(width="22em"))
+        self._pin = widgets.Button(description="Pin", tooltip="keep this version in the picture")
+        go = widgets.Button(description="Go back to", tooltip="write that version's files")
+        self._close = widgets.Button(description="Close")
+        self._pin.on_click(lambda _: live.pin())
+        self._close.on_click(lambda _: live.close())
+        go.on_click(self._go_back)
+        actions = widgets.HBox([self._pin, go, self._back, self._close])
+        controls = [widgets.HBox(self._controls())] if settings else []
+        parts = [*controls, self._status, self._picture, self._details, actions]
+        self._box = widgets.VBox(parts)
+
+    def display(self) -> None:
+        from IPython.display import display
+
+        display(self._box)
+
+    def show(self, state: State) -> None:
+        """Show how things stand. Called by the follower's thread."""
+        result = state.result
+        self._status.value = page.status(self._live.name, state)
+        pinned = self._live.history.pinned
+        self._picture.value = picture(result, state.ghosts, pinned)
+        self._details.value = page.details(result)
+        self._pin.description = "Unpin" if pinned == result.version else "Pin"
+        self._offer_versions(state)
+
+    def say_closed(self) -> None:
+        self._status.value += "<div>Closed: call lab.live again to follow on.</div>"
+        for button in (self._pin, self._close):
+            button.disabled = True
+
+    def _offer_versions(self, state: State) -> None:
+        """What there is to go back to, and the versions of the op, once they are known."""
+        earlier = [
+            (f"{it.number}  {it.when:%H:%M:%S}  {it.changes}", it.number)
+            for it in reversed(self._live.history.versions)
+            if it != state.result.version
+        ]
+        if earlier != list(self._back.options):
+            numbers = [number for _, number in earlier]
+            kept = self._back.value if self._back.value in numbers else None
+            with self._back.hold_sync():  # a choice comes to the page with what it is out of
+                self._back.options = earlier
+                self._back.value = kept or next(iter(numbers), None)
+        wanted = [(BEST, None), *((name, name) for name in state.choices)]
+        if self._settings and state.choices and wanted != list(self._version.options):
+            self._version.unobserve(self._choose, names="value")
+            with self._version.hold_sync():
+                self._version.options = wanted
+                self._version.value = self._settings.version
+            self._version.observe(self._choose, names="value")
+
+    def _controls(self) -> list[widgets.Widget]:
+        """Shape, type, direction, version, and options where the op has several."""
+        op, settings = reference.OPS[self._live.name], self._settings
+        shapes = list(dict.fromkeys([settings.shape, *shapes_for(op, jitload.default_target())]))
+        narrow = {"layout": widgets.Layout(width="auto"), "style": {"description_width": "auto"}}
+        self._shape = widgets.Dropdown(
+            options=[("{} x {}".format(*shape), shape) for shape in shapes],
+            value=settings.shape,
+            description="shape",
+            **narrow,
+        )
+        self._dtype = widgets.Dropdown(
+            options=list(arguments.DTYPES), value=settings.dtype, description="type", **narrow
+        )
+        self._direction = widgets.Dropdown(
+            options=[("forward", False), ("backward", True)],
+            value=settings.backward,
+            description="direction",
+            **narrow,
+        )
+        self._version.layout, self._version.style = narrow["layout"], narrow["style"]
+        controls = [self._shape, self._dtype, self._direction, self._version]
+        for control in controls:
+            control.observe(self._choose, names="value")
+        return controls
+
+    def _choose(self, _: object) -> None:
+        self._settings = replace(
+            self._settings,
+            shape=self._shape.value,
+            dtype=self._dtype.value,
+            backward=self._direction.value,
+            version=self._version.value,
+        )
+        self._live.choose(self._settings)
+
+    def _go_back(self, _: object) -> None:
+        if self._back.value is not None:
+            self._live.go_back(self._back.value)
