@@ -227,14 +227,14 @@ def test_a_panel_follows_what_is_saved_and_goes_back(project, address, page, tmp
     kernel = project / "kernels/square.cu"
     source = kernel.read_text()
     picture = panel.locator("svg text")
-    expect(picture.get_by_text("1.00", exact=True)).to_have_count(1)
+    expect(picture.filter(has_text=re.compile(r"^1\.00$"))).to_have_count(1)
 
     def save(formula: str) -> None:
         kernel.write_text(source.replace("return x * x;", formula))
 
     save("return x * x * 2;")
     expect(panel).to_contain_text("version 2")
-    expect(picture.get_by_text("8.39e+06")).to_have_count(1)  # ULP: a number twice as large
+    expect(picture.filter(has_text="1.68e+07")).to_have_count(1)  # ULP: all 24 bits are wrong
     save("return x * x")
     expect(panel).to_contain_text("square.cu:14:17: error: expected")
     page.screenshot(path=tmp_path / "broken.png")
@@ -242,11 +242,11 @@ def test_a_panel_follows_what_is_saved_and_goes_back(project, address, page, tmp
     expect(panel).to_contain_text("version 4")
     expect(panel).to_contain_text("no findings")
     expect(panel).not_to_contain_text("error: expected")
-    expect(picture.get_by_text("1.00", exact=True)).to_have_count(3)
+    expect(picture.filter(has_text=re.compile(r"^1\.00$"))).to_have_count(3)
     page.screenshot(path=tmp_path / "better.png")
 
     panel.locator("button", has_text="Pin").click()
-    expect(picture.get_by_text("★ 4")).to_have_count(1)
+    expect(picture.filter(has_text="★ 4")).to_have_count(1)
     panel.locator("select").last.select_option(index=2)
     panel.locator("button", has_text="Go back").click()
     expect(panel).to_contain_text("version 1")
