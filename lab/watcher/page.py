@@ -24,16 +24,24 @@ CODE = (
 def status(name: str, state: State) -> str:
     """The version in hand, what is known of it in a line, and what goes on now."""
     result = state.result
-    now = html.escape(state.doing)
-    if not now:
-        now = "failed" if result.failure else "done"
-    colour = FAINT if state.doing else ERROR if result.failure else GOOD
+    colour, now = _verdict(result) if not state.doing else (FAINT, html.escape(state.doing))
     return (
         f"<div style='{TEXT}'><b>{html.escape(name)}</b>, version {result.version.number}"
         f" of {result.version.when:%H:%M:%S}"
         f" <span style='color: {colour}; padding-left: 0.8em'>{now}</span></div>"
         f"<div style='{TEXT}; opacity: 0.85'>{html.escape(text.summary(result))}</div>"
     )
+
+
+def _verdict(result: Result) -> tuple[str, str]:
+    """The colour and the word for a version of which all is known."""
+    if result.failure:
+        return ERROR, "failed"
+    if result.measured and not result.measured.is_right:
+        return ERROR, "wrong: the error is not PyTorch's"
+    if result.checked and any(finding.is_error for finding in result.checked.findings):
+        return ERROR, "the checker finds errors"
+    return GOOD, "done"
 
 
 def details(result: Result) -> str:

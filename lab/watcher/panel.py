@@ -18,7 +18,7 @@ from lab.watcher.settings import Settings, shapes_for
 if TYPE_CHECKING:
     from lab.watcher.live import Live
 
-BEST = "the best"
+BEST = "the best"  # in the control; a Dropdown shows nothing for None
 
 
 class Panel:
@@ -30,7 +30,7 @@ class Panel:
     def __init__(self, live: Live, settings: Settings | None) -> None:
         self._live, self._settings = live, settings
         self._status, self._picture, self._details = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self._version = widgets.Dropdown(options=[(BEST, None)], description="version")
+        self._version = widgets.Dropdown(options=[BEST], description="version")
         self._back = widgets.Dropdown(options=[], layout=widgets.Layout(width="22em"))
         self._pin = widgets.Button(description="Pin", tooltip="keep this version in the picture")
         go = widgets.Button(description="Go back to", tooltip="write that version's files")
@@ -76,12 +76,12 @@ class Panel:
             with self._back.hold_sync():  # a choice comes to the page with what it is out of
                 self._back.options = earlier
                 self._back.value = kept or next(iter(numbers), None)
-        wanted = [(BEST, None), *((name, name) for name in state.choices)]
+        wanted = [BEST, *state.choices]
         if self._settings and state.choices and wanted != list(self._version.options):
             self._version.unobserve(self._choose, names="value")
             with self._version.hold_sync():
                 self._version.options = wanted
-                self._version.value = self._settings.version
+                self._version.value = self._settings.version or BEST
             self._version.observe(self._choose, names="value")
 
     def _controls(self) -> list[widgets.Widget]:
@@ -116,7 +116,7 @@ class Panel:
             shape=self._shape.value,
             dtype=self._dtype.value,
             backward=self._direction.value,
-            version=self._version.value,
+            version=None if self._version.value == BEST else self._version.value,
         )
         self._live.choose(self._settings)
 

@@ -108,20 +108,22 @@ def _names(shown: Sequence[Result], pinned: Version | None) -> str:
 
 def _errors(shown: Sequence[Result]) -> str:
     measured = [(row, it.measured) for row, it in enumerate(shown) if it.measured]
-    measured = [(row, it) for row, it in measured if not math.isnan(it.torch_max_ulp)]
+    measured = [(row, it) for row, it in measured if it.error and it.torch_error]
+    values = [error.max_ulp for _, it in measured for error in (it.error, it.torch_error)]
+    scale = log_scale(values)
     title = "largest error against float64, in ULP (orange: PyTorch's)"
-    scale = log_scale([x for _, it in measured for x in (it.max_ulp, it.torch_max_ulp)])
     marks = [_frame(LEFT, title, scale, len(shown))]
     for row, it in measured:
-        ours, theirs = LEFT + scale.at(it.max_ulp), LEFT + scale.at(it.torch_max_ulp)
+        ours, theirs = (LEFT + scale.at(error.max_ulp) for error in (it.error, it.torch_error))
         color = BLUE if it.is_right else VERMILLION
+        said = _text(max(ours, theirs) + 9, _y(row) + 4, f"{it.error.max_ulp:.3g}")
         marks.append(
             f'<g opacity="{_opacity(row, len(shown)):.2f}">'
             f'<line x1="{theirs:.1f}" x2="{ours:.1f}" y1="{_y(row)}" y2="{_y(row)}"'
             f' stroke="{color}" stroke-width="2"/>'
             f'<rect x="{theirs - 4.5:.1f}" y="{_y(row) - 4.5}" width="9" height="9"'
             f' fill="{ORANGE}"/><circle cx="{ours:.1f}" cy="{_y(row)}" r="5" fill="{color}"/>'
-            f"{_text(max(ours, theirs) + 9, _y(row) + 4, f'{it.max_ulp:.3g}')}</g>"
+            f"{said}</g>"
         )
     return "".join(marks)
 

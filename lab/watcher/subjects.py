@@ -22,6 +22,7 @@ from lab.checker.run import check
 from lab.measure import arguments
 from lab.measure.calls import measure_calls
 from lab.measure.case import Case
+from lab.measure.error import Error
 from lab.measure.timing import copy_bandwidth, take_time
 from lab.rivals.implementation import ours
 from lab.watcher.checking import checked_of
@@ -62,8 +63,8 @@ class OpSubject:
         measurement = case.measure(implementation, timed=True)
         timing = measurement.timing
         return Measured(
-            measurement.error.max_ulp,
-            case.torch_error.max_ulp,
+            measurement.error,
+            case.torch_error,
             1e6 * timing.median,
             timing.clock,
             100 * timing.gb_per_s(measurement.bytes) / _copy_gb_per_s(),
@@ -124,7 +125,7 @@ class CallSubject:
         call, inputs, truth = self._unpickled()
         if truth is None:
             timing = take_time(_with(call, inputs), jitload.device())
-            return Measured(math.nan, math.nan, 1e6 * timing.median, timing.clock, math.nan)
+            return Measured(None, None, 1e6 * timing.median, timing.clock, math.nan)
         table = measure_calls(
             {"mine": call, "torch": truth},
             inputs=inputs,
@@ -136,13 +137,8 @@ class CallSubject:
         )
         rows = table[table["direction"] == ("backward" if self.backward else "forward")]
         mine, torchs = rows.to_dict("records")
-        return Measured(
-            mine["max_ulp"],
-            torchs["max_ulp"],
-            mine["time_us"],
-            mine["clock"],
-            mine["percent_of_copy"],
-        )
+        costs = mine["time_us"], mine["clock"], mine["percent_of_copy"]
+        return Measured(_error_in(mine), _error_in(torchs), *costs)
 
     def instrument(self) -> None:
         """Build the kernel for the checker; another is built when it is called."""
@@ -159,6 +155,10 @@ class CallSubject:
         if self not in _calls:
             _calls[self] = pickle.loads(self.pickled)
         return _calls[self]
+
+
+def _error_in(row: dict[str, float]) -> Error:
+    return Error(row["max_error"], row["mean_error"], row["max_ulp"], row["mean_ulp"])
 
 
 _calls: dict[CallSubject, tuple[Callable, Any, Callable | None]] = {}

@@ -21,9 +21,10 @@ def built(result: Result) -> str:
 
 def error(measured: Measured) -> str:
     """The error against float64, beside PyTorch's; "" where there is no truth."""
-    if math.isnan(measured.torch_max_ulp):
+    if not (measured.error and measured.torch_error):
         return ""
-    return f"error {measured.max_ulp:.3g} ULP (PyTorch's {measured.torch_max_ulp:.3g})"
+    ours, theirs = measured.error.max_ulp, measured.torch_error.max_ulp
+    return f"error {ours:.3g} ULP (PyTorch's {theirs:.3g})"
 
 
 def time(measured: Measured) -> str:

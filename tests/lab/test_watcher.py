@@ -18,6 +18,7 @@ from jit_cases import write
 import jitload
 import lab
 import reference
+from lab.measure.error import Error
 from lab.watcher import text
 from lab.watcher.files import SourceFiles, changes_between
 from lab.watcher.follower import Follower, State
@@ -28,7 +29,13 @@ from lab.watcher.settings import Settings, settings_for, shapes_for
 from lab.watcher.terminal import Lines, watch
 
 NAN = float("nan")
-MEASURED = Measured(0.5, 0.5, 12.0, "CPU simulator", NAN)
+
+
+def error(value):
+    return Error(value, value, value, value)
+
+
+MEASURED = Measured(error(0.5), error(0.5), 12.0, "CPU simulator", NAN)
 
 
 # ---- settings
@@ -157,7 +164,7 @@ def test_a_summary_says_what_is_known():
         " 1.50 times the floor of 20 bytes; 1 finding"
     )
     assert text.finding(wrong) == "k.cu:7: race: write after write\n    x[0] = i;"
-    on_gpu = Measured(0.5, NAN, 2500.0, "GPU, cold L2", 91.23)
+    on_gpu = Measured(None, None, 2500.0, "GPU, cold L2", 91.23)
     failed = Failure("hung", "did not return")
     result = Result(version, None, Opened(0.01, False), on_gpu, None, failed)
     assert text.summary(result) == (
@@ -166,11 +173,15 @@ def test_a_summary_says_what_is_known():
 
 
 @pytest.mark.parametrize(
-    ("ours", "torchs", "right"), [(1.0, 0.5, True), (1.1, 0.5, False), (0.5, 0.0, True)]
+    ("ours", "torchs", "right"),
+    [(3.0, 1.0, True), (3.1, 1.0, False), (0.5, 0.0, True), (NAN, 1.0, False), (9.0, NAN, False)],
 )
-def test_twice_pytorchs_error_is_right(ours, torchs, right):
-    assert Measured(ours, torchs, 1.0, "", NAN).is_right is right
-    assert not Measured(NAN, torchs, 1.0, "", NAN).is_right
+def test_an_error_like_pytorchs_is_right(ours, torchs, right):
+    assert Measured(error(ours), error(torchs), 1.0, "", NAN).is_right is right
+
+
+def test_without_a_truth_nothing_is_wrong():
+    assert Measured(None, None, 1.0, "", NAN).is_right
 
 
 # ---- the whole of it, with a subject that needs no compiler
@@ -205,7 +216,7 @@ def end_of(states, number):
 
 def test_saved_broken_mended_and_back(source):
     with following(source) as (follower, states):
-        assert end_of(states, 1).result.measured.max_ulp == 1
+        assert end_of(states, 1).result.measured.error.max_ulp == 1
         assert end_of_choices(states, follower) == ("naive", "best")
         source.write_text("// broken 2")
         broken = end_of(states, 2)
@@ -217,12 +228,12 @@ def test_saved_broken_mended_and_back(source):
         assert raised.checked, "the checker may know why"
         source.write_text("// 2")
         started = time.perf_counter()
-        assert end_of(states, 4).result.measured.max_ulp == 2
+        assert end_of(states, 4).result.measured.error.max_ulp == 2
         assert time.perf_counter() - started < 5
         follower.pin()
         assert follower.go_back(1) == ["k.cu"]
         first = end_of(states, 1)
-        assert first.result.measured.max_ulp == 1
+        assert first.result.measured.error.max_ulp == 1
         assert first.pinned.version.number == 4
         follower.choose(Settings((2, 2)))
         assert end_of(states, 1).ghosts == ()
@@ -263,7 +274,7 @@ def test_a_process_that_hangs_or_crashes_is_replaced(source):
         assert crashed.failure.kind == "crashed"
         assert "SIGABRT" in crashed.failure.text
         source.write_text("// 2")
-        assert end_of(states, 4).result.measured.max_ulp == 2
+        assert end_of(states, 4).result.measured.error.max_ulp == 2
 
 
 # ---- the terminal
@@ -296,13 +307,13 @@ def test_watch_refuses_what_it_cannot_follow(given, said, capsys):
 # ---- the panel
 
 
-def cpu_result(number, error=0.5, fetched=1000, settings=None, kinds=()):
+def cpu_result(number, off=0.5, fetched=1000, settings=None, kinds=()):
     findings = tuple(Finding(kind, True, "k.cu", 1, "", "") for kind in kinds)
     return Result(
         Version(number, datetime(2026, 1, 1, 12, number)),
         settings,
         Opened(0.1, True),
-        Measured(error, 0.5, 10.0, "CPU simulator", NAN),
+        Measured(error(off), error(0.5), 10.0, "CPU simulator", NAN),
         Checked(findings, fetched, 1000),
     )
 
@@ -319,7 +330,9 @@ def test_a_picture_has_a_row_for_each_version():
 
 
 def test_a_picture_has_percent_of_copy_on_a_gpu_and_no_bar_for_what_did_not_end():
-    on_gpu = replace(cpu_result(1), measured=Measured(0.5, 0.5, 34.06, "GPU, cold L2", 91.24))
+    on_gpu = replace(
+        cpu_result(1), measured=Measured(error(0.5), error(0.5), 34.06, "GPU, cold L2", 91.24)
+    )
     assert "91.2%, 34.06 µs" in picture(on_gpu, [])
     assert 'height="12"' not in picture(cpu_result(1, kinds=["timeout"]), [])
     assert "<svg" in picture(Result(Version(1, datetime.now()), None), [])
@@ -365,6 +378,8 @@ def test_a_panel_shows_states_and_passes_on_what_is_chosen(tmp_path):
     assert live.done[-1] == ("go_back", 2)
     panel.show(State("building", replace(result, failure=None), choices=("naive", "vector")))
     assert panel._version.value == "naive"
+    panel._version.value = "the best"
+    assert live.done[-1] == ("choose", replace(chosen, version=None))
     assert panel._details.value == ""
 
 
@@ -401,7 +416,7 @@ def test_a_call_of_ones_own_is_followed(tmp_path, in_scratch):
     live = lab.live(mine, twice, inputs=torch.arange(64.0), truth=lambda x: 2 * x)
     try:
         first = wait_for(live, lambda it: it.checked)
-        assert first.measured.max_ulp == first.measured.torch_max_ulp == 0
+        assert first.measured.error == first.measured.torch_error == error(0.0)
         assert first.checked.times_floor == 1
         write(source, code.replace("y[threadIdx.x]", "y[threadIdx.x + 1]"))
         wrong = wait_for(live, lambda it: it.version.number == 2 and it.checked)
