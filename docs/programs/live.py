@@ -1,6 +1,6 @@
 """How long it takes from a save to the changed picture of lab.live, for docs/live.md.
 
-    python -m docs.programs.live cpu     # or cuda
+    python -m docs.programs.live cpu [SAVES]     # or cuda
 
 The .cu of each op is saved with a new comment at its end, and then as it was before: a build, and
 one that the cache has. What counts is the time until the picture has the error and, on a GPU, the
@@ -25,7 +25,6 @@ from lab.watcher.subjects import OpSubject
 
 PARTS = {target: Part("live.md", f"docs.programs.live {target}") for target in ("cpu", "cuda")}
 OPS = ("square", "softmax", "layer_norm")
-SAVES = 5
 HEAD = ["op", "build", "save to picture", "less the build", "back: save to picture"]
 
 
@@ -52,14 +51,16 @@ class Drawn:
                 return measured, state
 
 
-def rows() -> Iterator[list[str]]:
+def rows(saves: int) -> Iterator[list[str]]:
     """A line for each op: medians in seconds."""
     for name in OPS:
-        columns = zip(*samples(name), strict=True)
-        yield [name, *(f"{statistics.median(column):.2f} s" for column in columns)]
+        columns = zip(*samples(name, saves), strict=True)
+        row = [name, *(f"{statistics.median(column):.2f} s" for column in columns)]
+        print(*row, sep="  ", flush=True)
+        yield row
 
 
-def samples(name: str) -> Iterator[tuple[float, ...]]:
+def samples(name: str, saves: int) -> Iterator[tuple[float, ...]]:
     """Of each save: the build, and the seconds as in HEAD."""
     drawn, source = Drawn(), jitload.KERNELS / f"{name}.cu"
     settings = settings_for(reference.OPS[name], None, "float32", False, None, None)
@@ -68,7 +69,7 @@ def samples(name: str) -> Iterator[tuple[float, ...]]:
     follower.start()
     try:
         drawn.end_of_version()
-        for _ in range(SAVES):
+        for _ in range(saves):
             saved = time.perf_counter()
             source.write_bytes(before + b"// %d\n" % time.time_ns())
             measured, state = drawn.end_of_version()
@@ -83,16 +84,15 @@ def samples(name: str) -> Iterator[tuple[float, ...]]:
         follower.join()
 
 
-def main(target: str) -> None:
+def main(target: str, saves: int = 5) -> None:
     """Measure for "cpu" or "cuda", and write the table into the page."""
     part = PARTS[target]
     os.environ["JITLOAD_TARGET"] = target
     there = environment(jitload.device())
     where = f"{there['device']}, {cores()}, torch {there['torch']}"
-    measured = table(HEAD, rows(), "lr")
-    part.write(f"{where}, {there['date']}; medians of {SAVES} saves.\n\n{measured}")
-    print(part.read())
+    measured = table(HEAD, rows(saves), "lr")
+    part.write(f"{where}, {there['date']}; medians of {saves} saves.\n\n{measured}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *map(int, sys.argv[2:]))

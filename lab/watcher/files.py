@@ -43,7 +43,7 @@ class SourceFiles:
             return False
         try:
             now = self._read()
-        except OSError:  # an editor that replaces the file may have taken it away for a moment
+        except OSError:  # an editor that replaces a file may have taken it away for a moment
             return False
         if now == self.contents:
             self._waiting = None

@@ -123,6 +123,12 @@ class Follower(threading.Thread):
                 self._look()
                 self._ask()
                 self._listen()
+        except Exception as error:  # of ours: nobody else would tell of it
+            text = f"lab.live has ended by an error of its own: {error!r}"
+            self._todo.clear()
+            self._result = replace(self._result, failure=Failure("raised", text))
+            self._say()
+            raise
         finally:
             self._end_worker()
 

@@ -64,7 +64,7 @@ class History:
         self.version_of(now)
         changed = []
         for path, data in self._contents[number - 1].items():
-            if path.read_bytes() != data:
+            if not path.is_file() or path.read_bytes() != data:
                 path.write_bytes(data)
                 changed.append(path.name)
         return changed

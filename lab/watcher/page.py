@@ -6,7 +6,7 @@ import html
 
 from lab.watcher import text
 from lab.watcher.follower import State
-from lab.watcher.result import Failure, Finding, Result
+from lab.watcher.result import Finding, Result
 
 ERROR, GOOD, FAINT = (
     "var(--jp-error-color1, #c62828)",
@@ -46,15 +46,16 @@ def _verdict(result: Result) -> tuple[str, str]:
 
 def details(result: Result) -> str:
     """What went wrong, what the checker found, and what each kernel takes of a GPU."""
-    parts = [_failure(result.failure)] if result.failure else []
+    parts = [problem(result.failure.text)] if result.failure else []
     if result.checked:
         parts += map(_finding, result.checked.findings)
         parts += [_line(text.use(use)) for use in result.checked.uses]
     return "".join([*parts, *map(_line, result.notes)])
 
 
-def _failure(failure: Failure) -> str:
-    return _code(failure.text, ERROR)
+def problem(said: str) -> str:
+    """What went wrong, with lines and columns kept."""
+    return _code(said, ERROR)
 
 
 def _finding(finding: Finding) -> str:

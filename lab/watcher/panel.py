@@ -121,5 +121,9 @@ class Panel:
         self._live.choose(self._settings)
 
     def _go_back(self, _: object) -> None:
-        if self._back.value is not None:
+        if self._back.value is None:
+            return
+        try:
             self._live.go_back(self._back.value)
+        except OSError as error:
+            self._details.value = page.problem(str(error))

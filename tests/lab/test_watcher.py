@@ -424,6 +424,12 @@ def test_a_call_of_ones_own_is_followed(tmp_path, in_scratch):
         (finding,) = [it for it in wrong.checked.findings if it.kind == "out of bounds"]
         assert (finding.line, finding.source) == (2, "y[threadIdx.x + 1] = 2 * x[threadIdx.x];")
         assert "version 2: mine.cu +1 −1; built in" in repr(live)
+        live = lab.live(mine, twice, inputs=torch.arange(64.0))  # it takes up the history
+        wait_for(live, lambda it: it.version.number == 2)
+        assert live.go_back(1) == ["mine.cu"]
+        assert source.read_text() == code
+        again = wait_for(live, lambda it: it.version.number == 1 and it.checked)
+        assert again.measured.error is None
     finally:
         live.close()
 
