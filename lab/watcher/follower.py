@@ -13,7 +13,7 @@ import jitload
 from lab.watcher.files import SourceFiles
 from lab.watcher.history import History
 from lab.watcher.process import WorkerProcess
-from lab.watcher.result import Checked, Failure, Measured, Opened, Result
+from lab.watcher.result import Checked, Failure, Measured, Opened, Result, Version
 from lab.watcher.settings import Settings
 
 SECONDS = 10.0  # that a call may take
@@ -22,12 +22,13 @@ QUIET = 0.2  # seconds after a cell, for the next may follow at once
 PATIENCE = 2.0  # seconds that a step has to end which is not wanted any more
 REPORTING = 30.0  # seconds that a check may take besides its kernels
 
-STEPS = ("open", "measure", "instrument", "check")
+STEPS = ("open", "measure", "launched", "instrument", "check")  # "launched" on a GPU alone
 WITHOUT_TIMES = ("open", "instrument", "check")  # what is left for a call that hangs
-RUNS_KERNELS = ("measure", "check")
+RUNS_KERNELS = ("measure", "launched", "check")
 DOING = {
     "open": "building",
     "measure": "measuring",
+    "launched": "asking what the kernels take",
     "instrument": "building for lab.check",
     "check": "checking",
 }
@@ -39,13 +40,13 @@ class State:
 
     doing: what goes on now, in words; "" while all is known that there is to know.
     result: of the version that the files hold now. ghosts: of those before, oldest first.
-    choices: the versions of the op, once they are known.
+    pinned: the version that stays among them. choices: the versions of the op, once they are known.
     """
 
     doing: str
-    result: Result | None
+    result: Result
     ghosts: tuple[Result, ...] = ()
-    pinned: Result | None = None
+    pinned: Version | None = None
     choices: tuple[str, ...] = ()
 
 
@@ -76,7 +77,9 @@ class Follower(threading.Thread):
         self._step, self._since, self._limit = "", 0.0, float("inf")
         self._outdated = False  # what the step works on
         self._waits = False  # for a cell to end
+        self._has_news = False  # of another thread's making
         self._choices: tuple[str, ...] = ()
+        self._on_gpu = jitload.default_target() == "cuda"
         self._lock = threading.Lock()  # of the three below, and of who ends the worker
         self._cell_runs, self._quiet_from, self._for_a_cell = False, 0.0, False
         self._closing = threading.Event()
@@ -92,7 +95,7 @@ class Follower(threading.Thread):
         if self._result:
             version = self._result.version
             self.history.pinned = None if self.history.pinned == version else version
-            self._say()
+            self._has_news = True
 
     def go_back(self, number: int) -> list[str]:
         """Write the files of an earlier version: see `History.restore`."""
@@ -123,6 +126,9 @@ class Follower(threading.Thread):
                 self._look()
                 self._ask()
                 self._listen()
+                if self._has_news:
+                    self._has_news = False
+                    self._say()
         except Exception as error:  # of ours: nobody else would tell of it
             text = f"lab.live has ended by an error of its own: {error!r}"
             self._todo.clear()
@@ -147,7 +153,7 @@ class Follower(threading.Thread):
         """Begin with the version that the files hold now."""
         self._settings = self._wanted
         self._result = Result(self.history.version_of(self._files.contents), self._settings)
-        self._todo = list(STEPS)
+        self._todo = [step for step in STEPS if self._on_gpu or step != "launched"]
         if self._step:
             self._outdated = True
             self._since, self._limit = time.monotonic(), PATIENCE
@@ -224,6 +230,8 @@ class Follower(threading.Thread):
                 self._result = replace(self._result, measured=answer)
             case Checked():
                 self._take(answer)
+            case tuple():  # of Use
+                self._result = replace(self._result, uses=answer)
 
     def _take(self, checked: Checked) -> None:
         """A call that came to its end, if not under the checker in that time, is no endless one."""
@@ -239,6 +247,9 @@ class Follower(threading.Thread):
         if step in ("instrument", "check"):
             self._result = replace(self._result, notes=(f"lab.check: {failure.text}",))
             self._todo.clear()
+        if step == "launched":
+            note = f"PyTorch's profiler does not say what the kernels take: {failure.text}"
+            self._result = replace(self._result, notes=(note,))
         if not self._result.failure and step in ("open", "measure"):
             self._result = replace(self._result, failure=failure)
         if step == "open":
@@ -257,7 +268,7 @@ class Follower(threading.Thread):
         """The process has ended: by a kernel, or for a cell."""
         step, outdated = self._step, self._outdated
         with self._lock:
-            for_a_cell, self._for_a_cell = self._for_a_cell, False
+            for_a_cell = self._for_a_cell
         how = self._worker.end()
         self._end_worker()
         if for_a_cell and not outdated:
@@ -275,17 +286,24 @@ class Follower(threading.Thread):
     def _end_worker(self) -> None:
         with self._lock:
             worker, self._worker, self._step = self._worker, None, ""
+            self._for_a_cell = False
         if worker:
             worker.close()
 
     def _say(self, doing: str = "") -> None:
         """Tell how things stand. What tells has errors of its own to answer for."""
-        if not doing and self._todo:
-            waits = self._todo[0] in RUNS_KERNELS and self._cell_runs
-            doing = "waiting for the cell to end" if waits else DOING[self._todo[0]]
         self.history.note(self._result)
         ghosts = tuple(self.history.ghosts(self._result))
-        pinned = [it for it in ghosts if it.version == self.history.pinned]
-        state = State(doing, self._result, ghosts, pinned[0] if pinned else None, self._choices)
+        doing = doing or self._doing()
+        state = State(doing, self._result, ghosts, self.history.pinned, self._choices)
         with contextlib.suppress(Exception):
             self._tell(state)
+
+    def _doing(self) -> str:
+        """The step that goes on, or comes next, in words; "" where none is left."""
+        if self._step and not self._outdated:
+            return DOING[self._step]
+        if not self._todo:
+            return ""
+        waits = self._todo[0] in RUNS_KERNELS and self._cell_runs
+        return "waiting for the cell to end" if waits else DOING[self._todo[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -22,12 +23,20 @@ class History:
     results: list[Result] = field(default_factory=list)
     pinned: Version | None = None
     _contents: list[Contents] = field(default_factory=list)  # by a version's number - 1
+    _lock: threading.RLock = field(default_factory=threading.RLock)  # the page's thread goes back
 
     def version_of(self, contents: Contents) -> Version:
         """The version that these files are: an earlier one, if they held the same then."""
+        with self._lock:
+            return self._known(contents) or self._added(contents)
+
+    def _known(self, contents: Contents) -> Version | None:
         for version, known in zip(self.versions, self._contents, strict=True):
             if all(contents.get(path) == data for path, data in known.items()):
                 return version
+        return None
+
+    def _added(self, contents: Contents) -> Version:
         before = self._contents[-1] if self._contents else contents
         changes = changes_between(before, contents)
         version = Version(len(self.versions) + 1, datetime.now(), changes)

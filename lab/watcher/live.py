@@ -13,7 +13,7 @@ from lab.watcher.settings import Settings
 if TYPE_CHECKING:
     from lab.watcher.panel import Panel
 
-_followed: dict[str, Live] = {}  # by the name of what is followed
+_followed: dict[object, Live] = {}  # the newest for each key of a subject
 
 
 class Live:
@@ -23,11 +23,8 @@ class Live:
     """
 
     def __init__(self, subject: Any, settings: Settings | None, seconds: float) -> None:
-        self.name = subject.name
-        earlier = _followed.pop(self.name, None)
-        if earlier:
-            earlier.close()
-        history = earlier.history if earlier else History()
+        self.name, self._subject = subject.name, subject
+        history = self._history_of(_followed.get(subject.key))
         self._state: State | None = None
         self._panel: Panel | None = None
         self._follower = Follower(subject, settings, self._show, seconds, history)
@@ -36,9 +33,9 @@ class Live:
             self._follower.begin_cell()  # the one that called us
             self._events.register("pre_run_cell", self._follower.begin_cell)
             self._events.register("post_run_cell", self._follower.end_cell)
-        self._settings = settings
+        self._settings, self._is_closed = settings, False
         self._follower.start()
-        _followed[self.name] = self
+        _followed[subject.key] = self
 
     @property
     def history(self) -> History:
@@ -69,6 +66,7 @@ class Live:
 
     def close(self) -> None:
         """Follow no more."""
+        self._is_closed = True
         if self._events:
             self._events.unregister("pre_run_cell", self._follower.begin_cell)
             self._events.unregister("post_run_cell", self._follower.end_cell)
@@ -79,8 +77,19 @@ class Live:
 
     def _show(self, state: State) -> None:
         self._state = state
-        if self._panel:
+        if self._panel and not self._is_closed:
             self._panel.show(state)
+
+    def _history_of(self, earlier: Live | None) -> History:
+        """Take over from whoever has followed it until now. Only results of the same call go with
+        the versions, for others cannot be compared.
+        """
+        if earlier is None:
+            return History()
+        earlier.close()
+        if earlier._subject != self._subject:
+            earlier.history.results.clear()
+        return earlier.history
 
     def _ipython_display_(self) -> None:
         if self._panel is None:

@@ -38,7 +38,7 @@ def _verdict(result: Result) -> tuple[str, str]:
     if result.failure:
         return ERROR, "failed"
     if result.measured and not result.measured.is_right:
-        return ERROR, "wrong: the error is not PyTorch's"
+        return ERROR, "wrong: its error is far beyond PyTorch's"
     if result.checked and any(finding.is_error for finding in result.checked.findings):
         return ERROR, "the checker finds errors"
     return GOOD, "done"
@@ -49,8 +49,7 @@ def details(result: Result) -> str:
     parts = [problem(result.failure.text)] if result.failure else []
     if result.checked:
         parts += map(_finding, result.checked.findings)
-        parts += [_line(text.use(use)) for use in result.checked.uses]
-    return "".join([*parts, *map(_line, result.notes)])
+    return "".join([*parts, *map(_line, [*map(text.use, result.uses), *result.notes])])
 
 
 def problem(said: str) -> str:

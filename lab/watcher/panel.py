@@ -52,10 +52,9 @@ class Panel:
         """Show how things stand. Called by the follower's thread."""
         result = state.result
         self._status.value = page.status(self._live.name, state)
-        pinned = self._live.history.pinned
-        self._picture.value = picture(result, state.ghosts, pinned)
+        self._picture.value = picture(result, state.ghosts, state.pinned)
         self._details.value = page.details(result)
-        self._pin.description = "Unpin" if pinned == result.version else "Pin"
+        self._pin.description = "Unpin" if state.pinned == result.version else "Pin"
         self._offer_versions(state)
 
     def say_closed(self) -> None:
@@ -85,7 +84,7 @@ class Panel:
             self._version.observe(self._choose, names="value")
 
     def _controls(self) -> list[widgets.Widget]:
-        """Shape, type, direction, version, and options where the op has several."""
+        """Shape, type, direction and version."""
         op, settings = reference.OPS[self._live.name], self._settings
         shapes = list(dict.fromkeys([settings.shape, *shapes_for(op, jitload.default_target())]))
         narrow = {"layout": widgets.Layout(width="auto"), "style": {"description_width": "auto"}}

@@ -72,9 +72,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Use:
-    """What one kernel that ran takes of a multiprocessor: as `kernel.resources()` says.
+    """What one kernel that ran takes of a multiprocessor.
 
-    threads: of a block as it was launched. occupancy: None for an unknown GPU.
+    threads: of a block as it was launched. registers, spilled: as `kernel.resources()` has them.
+    occupancy: that so many threads, with the shared memory that they have, permit; None for a GPU
+        whose limits are not known.
     """
 
     kernel: str
@@ -106,7 +108,6 @@ class Checked:
     findings: tuple[Finding, ...]
     bytes_fetched: int
     bytes_floor: int
-    uses: tuple[Use, ...] = ()
     what: str = ""
 
     @property
@@ -141,4 +142,5 @@ class Result:
     measured: Measured | None = None
     checked: Checked | None = None
     failure: Failure | None = None
+    uses: tuple[Use, ...] = ()
     notes: tuple[str, ...] = ()

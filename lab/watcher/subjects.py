@@ -26,7 +26,8 @@ from lab.measure.error import Error
 from lab.measure.timing import copy_bandwidth, take_time
 from lab.rivals.implementation import ours
 from lab.watcher.checking import checked_of
-from lab.watcher.result import Checked, Measured
+from lab.watcher.launched import launched
+from lab.watcher.result import Checked, Measured, Use
 from lab.watcher.settings import Settings
 
 REFERENCE = Path(reference.__file__)
@@ -37,6 +38,11 @@ class OpSubject:
     """An op of reference.py, in its process; the case that was measured last is kept there."""
 
     name: str
+
+    @property
+    def key(self) -> object:
+        """What has one history."""
+        return self.name
 
     @property
     def modules(self) -> list[Path]:
@@ -70,6 +76,12 @@ class OpSubject:
             100 * timing.gb_per_s(measurement.bytes) / _copy_gb_per_s(),
         )
 
+    def launched(self, settings: Settings) -> tuple[Use, ...]:
+        """The kernels that the call launches on a GPU."""
+        case = _case(self.name, settings, jitload.device())
+        step = case.step(ours(case.op, arguments.version(case.op, settings.version)))
+        return launched(step, jitload.loaded())
+
     def instrument(self) -> None:
         """Build its own kernel for the checker; another is built when it is called."""
         self._module().kernel.instrumented()
@@ -85,7 +97,7 @@ class OpSubject:
         else:  # the forward pass has to run under the checker as well
             call = case.both(implementation)
         what = "" if settings == wanted else "{} x {}".format(*settings.shape)
-        return checked_of(check(call, seconds=seconds), jitload.loaded(), what)
+        return checked_of(check(call, seconds=seconds), what)
 
     def _module(self) -> Any:
         return importlib.import_module(f"kernels.{self.name}")
@@ -102,6 +114,10 @@ class CallSubject:
     recipe: Any
     pickled: bytes
     backward: bool
+
+    @property
+    def key(self) -> object:
+        return self.recipe.sources
 
     @property
     def modules(self) -> list[Path]:
@@ -140,6 +156,11 @@ class CallSubject:
         costs = mine["time_us"], mine["clock"], mine["percent_of_copy"]
         return Measured(_error_in(mine), _error_in(torchs), *costs)
 
+    def launched(self, settings: Settings | None) -> tuple[Use, ...]:
+        """The kernels that the call launches on a GPU; the forward pass alone."""
+        call, inputs, _ = self._unpickled()
+        return launched(_with(call, inputs), jitload.loaded())
+
     def instrument(self) -> None:
         """Build the kernel for the checker; another is built when it is called."""
         jitload.handle_for(self.recipe).instrumented()
@@ -149,7 +170,7 @@ class CallSubject:
         call, inputs, _ = self._unpickled()
         ordered, named = (inputs, {}) if not isinstance(inputs, dict) else ((), inputs)
         report = check(call, *ordered, seconds=seconds, **named)
-        return checked_of(report, jitload.loaded(), "")
+        return checked_of(report, "")
 
     def _unpickled(self) -> tuple[Callable, Any, Callable | None]:
         if self not in _calls:

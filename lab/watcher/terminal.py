@@ -53,7 +53,7 @@ class Lines:
             for finding in result.checked.findings:
                 colour = YELLOW if finding.is_error else GREY
                 lines.append(self._in_colour(_indented(text.finding(finding)), colour))
-            lines += [_indented(text.use(use)) for use in result.checked.uses]
+        lines += [_indented(text.use(use)) for use in result.uses]
         return lines + [self._in_colour(_indented(note), GREY) for note in result.notes]
 
     def _in_colour(self, line: str, colour: str) -> str:

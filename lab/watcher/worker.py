@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import jitload
-from lab.watcher.result import Checked, Failure, Measured, Opened
+from lab.watcher.result import Checked, Failure, Measured, Opened, Use
 from lab.watcher.settings import Settings
 
 NICENESS = 10  # a cell that runs beside it comes first
@@ -65,6 +65,10 @@ class Worker:
             torch.cuda.empty_cache()  # the notebook's process may need the memory
         return measured
 
+    def launched(self, settings: Settings | None) -> tuple[Use, ...]:
+        """What the kernels that run take of a GPU."""
+        return self.subject.launched(settings)
+
     def instrument(self) -> None:
         """Build for the checker."""
         self.subject.instrument()
@@ -105,6 +109,8 @@ def failure_of(error: Exception) -> Failure:
         file = jitload.label(error.path) if error.path else ""
         return Failure("compile", str(error), file, error.line or 0)
     text = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, torch.AcceleratorError):  # what follows is for who debugs by hand
+        text = text.partition("\n")[0]
     return Failure("raised", text)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jitload
 from lab.measure.error import Error
-from lab.watcher.result import Checked, Measured
+from lab.watcher.result import Checked, Measured, Use
 from lab.watcher.settings import Settings
 
 
@@ -28,6 +28,9 @@ class Followed:
         if "broken" in self.source.read_text():
             raise jitload.CompileError("no semicolon", path=self.source, line=1)
         return self.recipes()
+
+    def launched(self, settings: Settings):
+        return (Use("forward<float>", 256, 22, 0, 1.0),)
 
     def instrument(self):
         pass

@@ -23,6 +23,7 @@ from lab.watcher import text
 from lab.watcher.files import SourceFiles, changes_between
 from lab.watcher.follower import Follower, State
 from lab.watcher.history import History
+from lab.watcher.launched import launched
 from lab.watcher.picture import linear_scale, log_scale, picture
 from lab.watcher.result import Checked, Failure, Finding, Measured, Opened, Result, Version
 from lab.watcher.settings import Settings, settings_for, shapes_for
@@ -43,9 +44,11 @@ MEASURED = Measured(error(0.5), error(0.5), 12.0, "CPU simulator", NAN)
 
 def test_settings_say_what_is_wrong_with_them():
     op = reference.OPS["layer_norm"]
-    settings = settings_for(op, None, torch.bfloat16, True, "vector", None)
-    assert settings == Settings(shapes_for(op, "cpu")[0], "bfloat16", True, "vector", {})
-    assert str(settings) == "64 x 1024, bfloat16, backward, vector"
+    settings = settings_for(op, (64, 96), torch.bfloat16, True, "vector", None)
+    assert settings == Settings((64, 96), "bfloat16", True, "vector", {})
+    assert str(settings) == "64 x 96, bfloat16, backward, vector"
+    default = shapes_for(op, jitload.default_target())[0]
+    assert settings_for(op, None, "float32", False, None, None) == Settings(default)
     for wrong in ((4,), "float32"), ((4, 4), "int7"):
         with pytest.raises(ValueError, match=r"shape: \(4,\)|dtypes: there is no 'int7'"):
             settings_for(op, *wrong, False, None, None)
@@ -234,7 +237,7 @@ def test_saved_broken_mended_and_back(source):
         assert follower.go_back(1) == ["k.cu"]
         first = end_of(states, 1)
         assert first.result.measured.error.max_ulp == 1
-        assert first.pinned.version.number == 4
+        assert first.pinned.number == 4
         follower.choose(Settings((2, 2)))
         assert end_of(states, 1).ghosts == ()
 
@@ -243,6 +246,7 @@ def end_of_choices(states, follower):
     follower.pin()
     choices = states.get(timeout=60).choices
     follower.pin()
+    states.get(timeout=60)
     return choices
 
 
@@ -441,3 +445,38 @@ def wait_for(live, is_wanted):
             return live.result
         time.sleep(0.05)
     pytest.fail(repr(live))
+
+
+# ---- what kernels take, from a trace as PyTorch writes it on a GPU
+
+
+def test_what_a_launched_kernel_takes(monkeypatch):
+    anonymous = "void (anonymous namespace)::forward<float, true>(float const*, float*)"
+    events = [
+        {"name": "void at::native::fill<int>(int)", "args": {"block": [32, 1, 1]}},
+        {"name": anonymous, "args": {"block": [128, 2, 1], "shared memory": 16384}},
+        {"name": anonymous, "args": {"block": [64, 1, 1], "shared memory": 0}},
+    ]
+    monkeypatch.setattr("lab.watcher.launched._launches", lambda call: events)
+
+    class Kernel:
+        def resources(self):
+            return [jitload.Use("forward<float, true>", "sm_90", 40, 8, 0)]
+
+    (use,) = launched(lambda: None, [Kernel()])
+    assert (use.threads, use.registers, use.spilled) == (256, 40, 8)
+    assert use.occupancy == 0.75  # by registers: six blocks
+    assert text.use(use) == (
+        "forward<float, true>: 40 registers, 8 bytes spilled, occupancy 75% of 256 threads"
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_the_profiler_tells_which_kernels_run():
+    from kernels.square import kernel, square
+
+    x = torch.ones(1 << 20, device="cuda")
+    (use,) = launched(lambda: square(x), [kernel])
+    assert use.kernel == "forward_vector<float>"
+    assert use.occupancy > 0.5
