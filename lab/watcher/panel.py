@@ -13,7 +13,7 @@ from lab.measure import arguments
 from lab.watcher import page
 from lab.watcher.follower import State
 from lab.watcher.picture import picture
-from lab.watcher.settings import Settings, shapes_for
+from lab.watcher.settings import Settings, shapes_for, told
 
 if TYPE_CHECKING:
     from lab.watcher.live import Live
@@ -30,7 +30,6 @@ class Panel:
     def __init__(self, live: Live, settings: Settings | None) -> None:
         self._live, self._settings = live, settings
         self._status, self._picture, self._details = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self._version = widgets.Dropdown(options=[BEST], description="version")
         self._back = widgets.Dropdown(options=[], layout=widgets.Layout(width="22em"))
         self._pin = widgets.Button(description="Pin", tooltip="keep this version in the picture")
         go = widgets.Button(description="Go back to", tooltip="write that version's files")
@@ -75,7 +74,7 @@ class Panel:
             with self._back.hold_sync():  # a choice comes to the page with what it is out of
                 self._back.options = earlier
                 self._back.value = kept or next(iter(numbers), None)
-        wanted = [BEST, *state.choices]
+        wanted = [(name, name) for name in (BEST, *state.choices)]
         if self._settings and state.choices and wanted != list(self._version.options):
             self._version.unobserve(self._choose, names="value")
             with self._version.hold_sync():
@@ -84,27 +83,21 @@ class Panel:
             self._version.observe(self._choose, names="value")
 
     def _controls(self) -> list[widgets.Widget]:
-        """Shape, type, direction and version."""
+        """Shape, type, direction, version and, where the op has several, options."""
         op, settings = reference.OPS[self._live.name], self._settings
-        shapes = list(dict.fromkeys([settings.shape, *shapes_for(op, jitload.default_target())]))
-        narrow = {"layout": widgets.Layout(width="auto"), "style": {"description_width": "auto"}}
-        self._shape = widgets.Dropdown(
-            options=[("{} x {}".format(*shape), shape) for shape in shapes],
-            value=settings.shape,
-            description="shape",
-            **narrow,
+        shapes = [settings.shape, *shapes_for(op, jitload.default_target())]
+        options = [settings.options, *(it for it in op.options if it != settings.options)]
+        self._shape = _dropdown(
+            "shape", [("{} x {}".format(*shape), shape) for shape in dict.fromkeys(shapes)]
         )
-        self._dtype = widgets.Dropdown(
-            options=list(arguments.DTYPES), value=settings.dtype, description="type", **narrow
-        )
-        self._direction = widgets.Dropdown(
-            options=[("forward", False), ("backward", True)],
-            value=settings.backward,
-            description="direction",
-            **narrow,
-        )
-        self._version.layout, self._version.style = narrow["layout"], narrow["style"]
+        self._dtype = _dropdown("type", [(name, name) for name in arguments.DTYPES])
+        self._dtype.value = settings.dtype
+        self._direction = _dropdown("direction", [("forward", False), ("backward", True)])
+        self._direction.value = settings.backward
+        self._version = _dropdown("version", [(BEST, BEST)])
+        self._options = _dropdown("options", [(told(it) or "none", it) for it in options])
         controls = [self._shape, self._dtype, self._direction, self._version]
+        controls += [self._options] * (len(options) > 1)
         for control in controls:
             control.observe(self._choose, names="value")
         return controls
@@ -116,6 +109,7 @@ class Panel:
             dtype=self._dtype.value,
             backward=self._direction.value,
             version=None if self._version.value == BEST else self._version.value,
+            options=self._options.value,
         )
         self._live.choose(self._settings)
 
@@ -126,3 +120,13 @@ class Panel:
             self._live.go_back(self._back.value)
         except OSError as error:
             self._details.value = page.problem(str(error))
+
+
+def _dropdown(name: str, options: list[tuple[str, object]]) -> widgets.Dropdown:
+    """As narrow as its name and its texts; the first option is chosen."""
+    return widgets.Dropdown(
+        options=options,
+        description=name,
+        layout=widgets.Layout(width="auto"),
+        style={"description_width": "auto"},
+    )

@@ -33,13 +33,18 @@ class Settings:
         rows, cols = self.shape
         direction = "backward" if self.backward else "forward"
         parts = [f"{rows} x {cols}", self.dtype, direction, self.version or "the best version"]
-        return ", ".join([*parts, *(f"{name}={value}" for name, value in self.options.items())])
+        return ", ".join([*parts, *filter(None, [told(self.options)])])
 
     def for_check(self) -> Settings:
         """The same on as few rows as the checker, on the CPU, gets through in about a second."""
         rows, cols = self.shape
         fewer = max(1, min(rows, SIMULATOR_ELEMENTS // cols))
         return Settings((fewer, cols), self.dtype, self.backward, self.version, self.options)
+
+
+def told(options: dict[str, object]) -> str:
+    """Keywords as one writes them: "dim=None"."""
+    return ", ".join(f"{name}={value}" for name, value in options.items())
 
 
 def shapes_for(op: reference.Op, target: str) -> list[tuple[int, int]]:

@@ -387,6 +387,29 @@ def test_a_panel_shows_states_and_passes_on_what_is_chosen(tmp_path):
     assert panel._details.value == ""
 
 
+def test_options_are_a_control_where_an_op_has_several():
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed")
+    from lab.watcher.panel import Panel
+
+    live = FakeLive()
+    live.name = "reduce_sum"
+    settings = Settings((3, 5), options={"dim": None})
+    panel = Panel(live, settings)
+    assert panel._shape.value == (3, 5)
+    assert [text for text, _ in panel._options.options] == ["dim=None", "dim=-1"]
+    panel._options.value = {"dim": -1}
+    assert live.done == [("choose", replace(settings, options={"dim": -1}))]
+
+
+def test_a_call_of_ones_own_has_a_panel_without_controls():
+    pytest.importorskip("ipywidgets", reason="ipywidgets is not installed")
+    from lab.watcher.panel import Panel
+
+    panel = Panel(FakeLive(), None)
+    panel.show(State("", cpu_result(1)))
+    assert len(panel._box.children) == 4
+
+
 # ---- lab.live
 
 
