@@ -45,8 +45,8 @@ def live(
     call      for the latter: a function that calls it and returns a tensor or a tuple of them
     shape, dtype, backward, version, options
               of an op, on what it is measured first; all are controls of the panel. As of
-              `lab.compare`; the shape by default (64, 1024) on the simulator, (8192, 4096) on a GPU,
-              and (64, 64) of an op that multiplies matrices
+              `lab.compare`; the shape by default (64, 1024) on the simulator and (8192, 4096) on a
+              GPU, and (64, 64) of an op that multiplies matrices
     inputs    of `call`: a tensor, a list of what is passed in order, or a dict of it by name
     truth     the same in PyTorch's ops: in float64 it is what the results are held against, and in
               the type of the inputs it has PyTorch's own error. Without it no error is shown.
