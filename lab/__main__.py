@@ -1,5 +1,6 @@
 """`python -m lab watch OP`: see `lab.watcher.terminal`."""
 
+import os
 import sys
 
 from lab.watcher.terminal import watch
@@ -14,4 +15,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_status)  # to end in order takes torch longer than Ctrl-C should

@@ -6,6 +6,7 @@ import argparse
 import shutil
 import sys
 import threading
+import time
 
 from lab.measure import arguments
 from lab.watcher import text
@@ -86,7 +87,8 @@ def watch(given: list[str] | None = None) -> int:
     follower.start()
     threading.Thread(target=_obey, args=(follower,), daemon=True).start()
     try:
-        follower.join()
+        while follower.is_alive():  # a join that is interrupted takes a thread for ended
+            time.sleep(0.2)
     except KeyboardInterrupt:
         print()
     finally:

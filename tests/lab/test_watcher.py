@@ -2,6 +2,9 @@
 
 import io
 import os
+import signal
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -306,6 +309,30 @@ def test_watch_refuses_what_it_cannot_follow(given, said, capsys):
     with pytest.raises(SystemExit):
         watch(given)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_watch_goes_on_until_ctrl_c_and_leaves_no_process(cache):
+    command = [sys.executable, "-m", "lab", "watch", "square", "--shape", "8", "128"]
+    environment = os.environ | {"JITLOAD_CACHE": str(cache), "JITLOAD_TARGET": "cpu"}
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline().startswith("square, 8 x 128, float32, forward")
+        assert "no findings" in process.stdout.readline()
+        (worker,) = children_of(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+        assert not Path(f"/proc/{worker}").exists()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def children_of(pid):
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [child for each in threads for child in (each / "children").read_text().split()]
 
 
 # ---- the panel
