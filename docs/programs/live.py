@@ -1,13 +1,12 @@
 """How long it takes from a save to the changed picture of lab.live, for docs/live.md.
 
-    python -m docs.programs.live cpu [SAVES]     # or cuda
+    python -m docs.programs.live [SAVES]
 
 The .cu of each op is saved with a new comment at its end, and then as it was before: a build, and
 one that the cache has. What counts is the time until the picture has the error and, on a GPU, the
 time of the new version.
 """
 
-import os
 import statistics
 import sys
 import time
@@ -23,7 +22,7 @@ from lab.watcher.picture import picture
 from lab.watcher.settings import settings_for
 from lab.watcher.subjects import OpSubject
 
-PARTS = {target: Part("live.md", f"docs.programs.live {target}") for target in ("cpu", "cuda")}
+PART = Part("live.md", "docs.programs.live")
 OPS = ("square", "softmax", "layer_norm")
 HEAD = ["op", "build", "save to picture", "less the build", "back: save to picture"]
 
@@ -84,15 +83,13 @@ def samples(name: str, saves: int) -> Iterator[tuple[float, ...]]:
         follower.join()
 
 
-def main(target: str, saves: int = 5) -> None:
-    """Measure for "cpu" or "cuda", and write the table into the page."""
-    part = PARTS[target]
-    os.environ["JITLOAD_TARGET"] = target
+def main(saves: int = 5) -> None:
+    """Measure, and write the table into the page."""
     there = environment(jitload.device())
     where = f"{there['device']}, {cores()}, torch {there['torch']}"
     measured = table(HEAD, rows(saves), "lr")
-    part.write(f"{where}, {there['date']}; medians of {saves} saves.\n\n{measured}")
+    PART.write(f"{where}, {there['date']}; medians of {saves} saves.\n\n{measured}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(*map(int, sys.argv[1:]))

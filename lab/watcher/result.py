@@ -49,6 +49,7 @@ class Measured:
     error, torch_error: against float64, and PyTorch's own; None where nobody gave a truth.
     time_us, clock: as in the tables of `lab.compare`.
     percent_of_copy: of the bandwidth of a copy on this GPU; NaN without one.
+    disturbed: how the GPU was slowed down meanwhile, or shared; "" if it was not.
     """
 
     error: Error | None
@@ -56,6 +57,7 @@ class Measured:
     time_us: float
     clock: str
     percent_of_copy: float
+    disturbed: str = ""
 
     @property
     def is_right(self) -> bool:

@@ -22,6 +22,7 @@ from lab.checker.run import check
 from lab.measure import arguments
 from lab.measure.calls import measure_calls
 from lab.measure.case import Case
+from lab.measure.clocks import disturbances
 from lab.measure.error import Error
 from lab.measure.timing import copy_bandwidth, take_time
 from lab.rivals.implementation import ours
@@ -74,6 +75,7 @@ class OpSubject:
             1e6 * timing.median,
             timing.clock,
             100 * timing.gb_per_s(measurement.bytes) / _copy_gb_per_s(),
+            disturbances([timing.held]),
         )
 
     def launched(self, settings: Settings) -> tuple[Use, ...]:
@@ -141,20 +143,32 @@ class CallSubject:
         call, inputs, truth = self._unpickled()
         if truth is None:
             timing = take_time(_with(call, inputs), jitload.device())
-            return Measured(None, None, 1e6 * timing.median, timing.clock, math.nan)
+            disturbed = disturbances([timing.held])
+            return Measured(None, None, 1e6 * timing.median, timing.clock, math.nan, disturbed)
+        mine, disturbed = self._row(call)
+        costs = mine["time_us"], mine["clock"], mine["percent_of_copy"]
+        return Measured(_error_in(mine), _torch_error_of(self), *costs, disturbed)
+
+    def torch_error(self) -> Error:
+        """The truth's own error in the type of the inputs."""
+        _, _, truth = self._unpickled()
+        row, _ = self._row(truth)
+        return _error_in(row)
+
+    def _row(self, call: Callable) -> tuple[dict[str, Any], str]:
+        """What `lab.compare_calls` says of a function, and how the GPU was disturbed."""
+        _, inputs, truth = self._unpickled()
         table = measure_calls(
-            {"mine": call, "torch": truth},
+            {"mine": call},
             inputs=inputs,
-            truth="torch",
+            truth=truth,
             outputs=(),
             backward=self.backward,
             bytes=None,
             seed=0,
+            copy_gb_per_s=_copy_gb_per_s(),
         )
-        rows = table[table["direction"] == ("backward" if self.backward else "forward")]
-        mine, torchs = rows.to_dict("records")
-        costs = mine["time_us"], mine["clock"], mine["percent_of_copy"]
-        return Measured(_error_in(mine), _error_in(torchs), *costs)
+        return table.to_dict("records")[-1], table.attrs["disturbances"]  # backward comes last
 
     def launched(self, settings: Settings | None) -> tuple[Use, ...]:
         """The kernels that the call launches on a GPU; the forward pass alone."""
@@ -176,6 +190,12 @@ class CallSubject:
         if self not in _calls:
             _calls[self] = pickle.loads(self.pickled)
         return _calls[self]
+
+
+@cache
+def _torch_error_of(subject: CallSubject) -> Error:
+    """It is the same for every version of the kernel."""
+    return subject.torch_error()
 
 
 def _error_in(row: dict[str, float]) -> Error:

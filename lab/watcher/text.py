@@ -34,7 +34,8 @@ def time(measured: Measured) -> str:
         spoken = f"{measured.time_us / 1000:.4g} ms"
     if math.isnan(measured.percent_of_copy):
         return f"{spoken} ({measured.clock})"
-    return f"{spoken}, {measured.percent_of_copy:.1f}% of copy"
+    disturbed = f" ({measured.disturbed})" if measured.disturbed else ""
+    return f"{spoken}, {measured.percent_of_copy:.1f}% of copy{disturbed}"
 
 
 def traffic(checked: Checked) -> str:

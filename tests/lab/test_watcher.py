@@ -170,11 +170,11 @@ def test_a_summary_says_what_is_known():
         " 1.50 times the floor of 20 bytes; 1 finding"
     )
     assert text.finding(wrong) == "k.cu:7: race: write after write\n    x[0] = i;"
-    on_gpu = Measured(None, None, 2500.0, "GPU, cold L2", 91.23)
+    on_gpu = Measured(None, None, 2500.0, "GPU, cold L2", 91.23, "throttled")
     failed = Failure("hung", "did not return")
     result = Result(version, None, Opened(0.01, False), on_gpu, None, failed)
     assert text.summary(result) == (
-        "k.cu +1 −1; opened from the cache in 10 ms; hung; 2.5 ms, 91.2% of copy"
+        "k.cu +1 −1; opened from the cache in 10 ms; hung; 2.5 ms, 91.2% of copy (throttled)"
     )
 
 
