@@ -18,9 +18,9 @@ import reference
 from docs.programs.page import Part, cores, table
 from lab.measure.timing import environment
 from lab.watcher.follower import Follower, State
+from lab.watcher.op_subject import OpSubject
 from lab.watcher.picture import picture
 from lab.watcher.settings import settings_for
-from lab.watcher.subjects import OpSubject
 
 PART = Part("live.md", "docs.programs.live")
 OPS = ("square", "softmax", "layer_norm")

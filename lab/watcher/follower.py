@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import jitload
 from lab.watcher.files import SourceFiles
@@ -15,6 +14,7 @@ from lab.watcher.history import History
 from lab.watcher.process import WorkerProcess
 from lab.watcher.result import Checked, Failure, Measured, Opened, Result, Version
 from lab.watcher.settings import Settings
+from lab.watcher.subject import Subject
 
 SECONDS = 10.0  # that a call may take
 PERIOD = 0.04  # seconds between two looks at the files
@@ -60,7 +60,7 @@ class Follower(threading.Thread):
 
     def __init__(
         self,
-        subject: Any,
+        subject: Subject,
         settings: Settings | None,
         tell: Callable[[State], None],
         seconds: float,

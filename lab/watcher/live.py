@@ -9,6 +9,7 @@ from lab.watcher.follower import Follower, State
 from lab.watcher.history import History
 from lab.watcher.result import Result
 from lab.watcher.settings import Settings
+from lab.watcher.subject import Subject
 
 if TYPE_CHECKING:
     from lab.watcher.panel import Panel
@@ -22,7 +23,7 @@ class Live:
     A notebook shows its panel; in a terminal str() says how things stand.
     """
 
-    def __init__(self, subject: Any, settings: Settings | None, seconds: float) -> None:
+    def __init__(self, subject: Subject, settings: Settings | None, seconds: float) -> None:
         self.name, self._subject = subject.name, subject
         history = self._history_of(_followed.get(subject.key))
         self._state: State | None = None

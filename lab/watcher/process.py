@@ -10,9 +10,9 @@ import sys
 import tempfile
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
 
 from lab.checker.trial import HINTS
+from lab.watcher.subject import Subject
 
 OUTPUT = 2000  # characters of what it printed that are told
 
@@ -20,7 +20,7 @@ OUTPUT = 2000  # characters of what it printed that are told
 class WorkerProcess:
     """A worker, for as long as it lives. It ends with this process."""
 
-    def __init__(self, subject: Any) -> None:
+    def __init__(self, subject: Subject) -> None:
         self.connection, theirs = Pipe()
         lifeline, self._lifeline = os.pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process

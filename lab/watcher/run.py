@@ -20,10 +20,11 @@ from torch import Tensor
 import jitload
 from lab.measure import arguments
 from lab.measure.case import Results
+from lab.watcher.call_subject import CallSubject
 from lab.watcher.follower import SECONDS
 from lab.watcher.live import Live
+from lab.watcher.op_subject import OpSubject
 from lab.watcher.settings import settings_for
-from lab.watcher.subjects import CallSubject, OpSubject
 
 
 def live(

@@ -11,9 +11,9 @@ import time
 from lab.measure import arguments
 from lab.watcher import text
 from lab.watcher.follower import SECONDS, Follower, State
+from lab.watcher.op_subject import OpSubject
 from lab.watcher.result import Result
 from lab.watcher.settings import settings_for
-from lab.watcher.subjects import OpSubject
 
 BOLD, RED, YELLOW, GREEN, GREY = "1", "31", "33", "32", "90"
 HELP = "p and Enter: pin this version; b 2 and Enter: go back to version 2; Ctrl-C: end."

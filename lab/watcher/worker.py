@@ -16,13 +16,13 @@ import time
 import traceback
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any
 
 import torch
 
 import jitload
 from lab.watcher.result import Checked, Failure, Measured, Opened, Use
 from lab.watcher.settings import Settings
+from lab.watcher.subject import Subject
 
 NICENESS = 10  # a cell that runs beside it comes first
 
@@ -34,7 +34,7 @@ class Worker:
     answer: what the method returns, or a Failure.
     """
 
-    def __init__(self, connection: Connection, subject: Any) -> None:
+    def __init__(self, connection: Connection, subject: Subject) -> None:
         self.connection, self.subject = connection, subject
         self._sending, self._at_work, self._has_built = threading.Lock(), False, False
 
