@@ -1,6 +1,7 @@
 // Products of up to 16 rows of x by mma.sync, of matmul and of matmul_w8a16.
 #pragma once
 
+#include "dependent_launch.cuh"
 #include "int8.cuh"
 #include "matmul_product.cuh"
 #include "mma.cuh"
@@ -37,14 +38,31 @@ __device__ void load_words(uint32_t* to, const E* from, bool there) {
     memcpy(to, words.at, sizeof(words));
 }
 
+// The same of weights, which nobody reads again: they leave the L1 cache to x.
+template <class E>
+__device__ void load_weights(uint32_t* to, const E* from, bool there) {
+#if PLAYGROUND_CUDA
+    for (int i = 0; i < 4; ++i) to[i] = 0;
+    asm volatile(
+        "{ .reg .pred there;"
+        "  setp.ne.u32 there, %4, 0;"
+        "  @there ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%5]; }"
+        : "+r"(to[0]), "+r"(to[1]), "+r"(to[2]), "+r"(to[3])
+        : "r"(unsigned(there)), "l"(from));
+#else
+    load_words(to, from, there);
+#endif
+}
+
 // W: what weights are in memory. by_block: whether they have scales that differ along k.
 template <class T, class W, int rows, bool by_block, class P>
-__global__ void __launch_bounds__(kFewThreads, sizeof(W) == 2 && rows == 16 ? 2 : 3)
-matmul_few_rows_mma(P p, int64_t tiles) {
+__global__ void __launch_bounds__(kFewThreads, sizeof(W) == 2 ? 2 : 3) matmul_few_rows_mma(
+    P p, int64_t tiles) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     constexpr int kTiles = rows / 8, kWarps = kFewThreads / kWarp;
-    constexpr int kEach = kVec<W>, kDepth = 4 * kEach;    // of k, at a time: of a lane, of a warp
-    constexpr int kAhead = sizeof(W) == 1 ? 2 : 4;        // times that a warp asks for at once
+    constexpr int kEach = kVec<W>, kDepth = 4 * kEach;  // of k, at a time: of a lane, of a warp
+    // Times that a warp asks for at once: as many as registers allow.
+    constexpr int kAhead = (sizeof(W) == 1 ? 2 : 4) * (rows == 8 ? 2 : 1);
     __shared__ float parts[kWarps][rows][kFewUnits + 1];  // + 1: for columns' banks
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, of_row = lane / 4;
     const int units = kFewUnits / halves(p);
@@ -58,6 +76,8 @@ matmul_few_rows_mma(P p, int64_t tiles) {
     for (int n = 0; n < kTiles; ++n)
         x[n] = at(p.x, matrix, smaller<int64_t>(of_row + n * 8, p.rows - 1), 0);
 
+    if (sizeof(W) == 2) launch_dependents();
+    grid_dependency_wait();
     const int depth = int(p.depth);
     float totals[kTiles][4] = {};
 #pragma unroll kAhead
@@ -66,7 +86,7 @@ matmul_few_rows_mma(P p, int64_t tiles) {
         LaneWeights<T, W> of_w[2];
         uint32_t of_x[kTiles][kEach / 2];
 #pragma unroll
-        for (int i = 0; i < 2; ++i) load_words(of_w[i].words, w[i] + k, k < depth);
+        for (int i = 0; i < 2; ++i) load_weights(of_w[i].words, w[i] + k, k < depth);
 #pragma unroll
         for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
@@ -113,7 +133,11 @@ bool launch_few_rows_mma(const P& p, int64_t batch, cudaStream_t stream) {
         return false;
     const int64_t tiles = ceil_div<int64_t>(p.units, kFewUnits / halves(p));
     if (batch * tiles > 0x7fffffff || p.depth > 0x3fffffff) return false;  // counted in 32 bits
-    matmul_few_rows_mma<T, W, rows, by_block><<<batch * tiles, kFewThreads, 0, stream>>>(p, tiles);
+    if (sizeof(W) == 2) {
+        launch_secondary(kernel, 1, unsigned(batch * tiles), dim3(kFewThreads), stream, p, tiles);
+    } else {
+        kernel<<<batch * tiles, kFewThreads, 0, stream>>>(p, tiles);
+    }
     return true;
 }
 

@@ -2,8 +2,7 @@
 // the last round, which are too few for all multiprocessors, are multiplied in parts.
 #pragma once
 
-#include "dependent_launch.cuh"
-#include "matmul_wgmma.cuh"
+#include "matmul_few_rows.cuh"
 
 // ---- split: each of these tiles is the work of several blocks. A block has a part of the depth,
 // and leaves its sums in memory, as floats. A second kernel adds up the parts of a tile, always in
@@ -101,7 +100,8 @@ SplitPlan split_plan(const Product<T>& p) {
 template <class T>
 int64_t split_floats(const Product<T>& p) {
     using Whole = Plan<T, 256, 1, true>;
-    const bool few_rows = p.rows <= kTileRows / 2 && p.x.col == 1;  // for which there are others
+    const bool few_rows =  // for which there are others
+        p.x.col == 1 && (p.rows <= 64 || (p.rows <= 128 && units_of_pairs(p) > 0));
     if (few_rows || p.depth < kLeastDepth || adds_to_y(p) || !fits_tma(p)) return 0;
     if (p.units % kVec<T> != 0) return 0;
     const int64_t floats = split_plan(p).floats();

@@ -19,6 +19,13 @@ __device__ void put(const Int8Product<T>& p, int64_t, int64_t row, int64_t unit,
     p.y[row * p.units + unit] = T(p.bias ? total + float(p.bias[unit]) : total);
 }
 
+template <class T>
+__device__ void put_four(const Int8Product<T>& p, int64_t matrix, int64_t row, int64_t unit,
+                         const Vec<float, 4>& totals, const Vec<float, 4>&) {
+    for (int k = 0; k < 4; ++k)
+        if (unit + k < p.units) put(p, matrix, row, unit + k, totals[k]);
+}
+
 // Of the weights of a unit around k; 1 where its scale is the same for all k.
 template <class T>
 __device__ float block_scale(const Int8Product<T>& p, int64_t unit, int64_t k) {

@@ -8,25 +8,33 @@
 #include "matmul_w8a16_product.cuh"
 #include "wgmma_registers.cuh"
 
+template <class T, int rows>
+struct StageOfBytes {
+    char w[FewRowsTransposed::kUnits * kTileRow];
+    T x[2][rows * kTileDepth];
+
+#if HAS_WGMMA
+    template <class Load>
+    __device__ static void fetch_w(const Int8Product<T>&, int64_t tile, int step, Load load) {
+        load(0, step * kTileRow, int(tile) * FewRowsTransposed::kUnits);
+    }
+    __device__ void fetch_x(const Maps& maps, int step, int, Mbarrier& full) {
+        for (int half = 0; half < 2; ++half)
+            tma_load(x[half], maps.x, step * kTileRow + half * kTileDepth, 0, 0, full);
+    }
+#endif
+};
+
 template <class T, bool by_block, int rows, int stages, int at_once>
-struct FewRowsOfBytes {
+struct FewRowsOfBytes : FewRowsTransposed {
     static constexpr int kRows = rows, kDepth = kTileRow, kStages = stages, kAtOnce = at_once;
-    struct Stage {
-        char w[kFewRowsUnits * kTileRow];
-        T x[2][kRows * kTileDepth];
-    };
+    using Stage = StageOfBytes<T, rows>;
     float totals[1][kRows / 2] = {};
     int64_t tile;
 
     __device__ explicit FewRowsOfBytes(int64_t tile) : tile(tile) {}
 
 #if HAS_WGMMA
-    __device__ static void fetch(Stage& stage, const Maps& maps, const Int8Product<T>& p,
-                                 int64_t tile, int step, int, Mbarrier& full) {
-        for (int half = 0; half < 2; ++half)
-            tma_load(stage.x[half], maps.x, step * kDepth + half * kTileDepth, 0, 0, full);
-        tma_load(stage.w, maps.w, step * kDepth, int(tile) * kFewRowsUnits, 0, full);
-    }
     // 16 rows of a warp and 16 of k, from byte k of the rows on.
     __device__ static void load_fragment(uint32_t (&a)[4], const char* w, int k) {
         const int row = row_of_sum(0), column = k + threadIdx.x % 4 * 2;
@@ -52,7 +60,7 @@ struct FewRowsOfBytes {
         wgmma_commit();
         wgmma_wait<0>();
         if constexpr (by_block) {
-            const int64_t unit = tile * kFewRowsUnits + row_of_sum(0);
+            const int64_t unit = tile * FewRowsTransposed::kUnits + row_of_sum(0);
             const float scales[] = {
                 block_scale(p, unit, step * kDepth), block_scale(p, unit + 8, step * kDepth)};
 #pragma unroll
@@ -70,7 +78,8 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
     if (p.rows > Few::kRows || p.depth == 0 || p.depth > most || p.units > most) return false;
     if (!can_few_rows<Few, P>()) return false;
     if (!make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, Few::kRows) ||
-        !make_tensor_map(maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, kFewRowsUnits))
+        !make_tensor_map(
+            maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, FewRowsTransposed::kUnits))
         return false;
     launch_few_rows<Few>(p, maps, 1, p.units, stream);
     return true;
@@ -81,7 +90,7 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
 // the shared memory for stages.
 template <class T, bool by_block>
 bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
-    const bool many = ceil_div<int64_t>(p.units, kFewRowsUnits) >= multiprocessors();
+    const bool many = ceil_div<int64_t>(p.units, FewRowsTransposed::kUnits) >= multiprocessors();
     if (many && (launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2>>(p, stream) ||
                  launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2>>(p, stream)))
         return true;

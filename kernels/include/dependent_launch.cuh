@@ -3,7 +3,8 @@
 // kernel's end and the next one's begin.
 //
 // The primary kernel calls `launch_dependents`, the secondary one `grid_dependency_wait` before it
-// reads or writes anything. GPUs can do that from Hopper on, as clusters.
+// reads or writes anything. A kernel may be both, for those before and behind it in its stream.
+// GPUs can do that from Hopper on, as clusters.
 #pragma once
 
 #include "cluster.cuh"
@@ -14,8 +15,15 @@ __device__ inline void launch_dependents() {
 #endif
 }
 
-// Returns where to read what the primary kernel has left, when that has ended. A kernel that is not
-// a secondary one waits for nothing.
+// Returns when the primary kernel has ended. A kernel that is not a secondary one waits for
+// nothing.
+__device__ inline void grid_dependency_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The same, and where to read what the primary kernel has left.
 template <class T>
 __device__ T* grid_dependency_wait(T* left) {
 #if __CUDA_ARCH__ >= 900
@@ -24,15 +32,20 @@ __device__ T* grid_dependency_wait(T* left) {
     return left;
 }
 
-// kernel<<<grid, block, 0, stream>>>(arguments...), in clusters of so many blocks.
+// kernel<<<grid, block, bytes, stream>>>(arguments...), in clusters of so many blocks.
 template <class... Parameters, class... Arguments>
 void launch_secondary(void (*kernel)(Parameters...), int blocks, unsigned grid, dim3 block,
-                      cudaStream_t stream, Arguments... arguments) {
+                      int bytes, cudaStream_t stream, Arguments... arguments) {
     const bool can = has_clusters(kernel);
-    ClusterConfig config(can ? blocks : 1, grid, block, 0, stream);
+    ClusterConfig config(can ? blocks : 1, grid, block, bytes, stream);
     if (can) {
         config.add(cudaLaunchAttributeProgrammaticStreamSerialization)
             .programmaticStreamSerializationAllowed = 1;
     }
     cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+}
+template <class... Parameters, class... Arguments>
+void launch_secondary(void (*kernel)(Parameters...), int blocks, unsigned grid, dim3 block,
+                      cudaStream_t stream, Arguments... arguments) {
+    launch_secondary(kernel, blocks, grid, block, 0, stream, arguments...);
 }

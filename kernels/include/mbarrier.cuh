@@ -37,6 +37,13 @@ class Mbarrier {
             : "memory");
     }
 
+    // The same, and whoever waits for the cluster there finds what this thread has written.
+    __device__ void arrive_release_in(int rank) {
+        asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
+                         shared_address_in(rank, this))
+                     : "memory");
+    }
+
     // One thread says how much will come in this phase.
     __device__ void arrive_expect_tx(int bytes) {
         asm volatile(
@@ -129,6 +136,7 @@ struct Mbarrier {
     __device__ void init(int = 1) {}
     __device__ void arrive() {}
     __device__ void arrive_in(int) {}
+    __device__ void arrive_release_in(int) {}
     __device__ void arrive_expect_tx(int) {}
     template <class P>
     __device__ void st_async(P*, const P&, int) {}

@@ -24,6 +24,18 @@ __device__ inline void tma_load(void* to, const CUtensorMap& map, int column, in
         : "memory");
 }
 
+// The same of what is read once: the L2 cache gives it up first.
+__device__ inline void tma_load_once(void* to, const CUtensorMap& map, int column, int row,
+                                     int batch, Mbarrier& barrier) {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(to)),
+        "l"(&map), "r"(column), "r"(row), "r"(batch), "r"(barrier.address()), "l"(policy)
+        : "memory");
+}
+
 // To the same place in each block of the cluster whose bit is set in `blocks`, and to its barrier.
 __device__ inline void tma_load_multicast(void* to, const CUtensorMap& map, int column, int row,
                                           int batch, Mbarrier& barrier, unsigned blocks) {
@@ -85,10 +97,12 @@ constexpr CUtensorMapDataType tensor_map_type() {
 // A map of a tensor, cut in boxes of `box_rows` rows of 128 bytes. Its dimensions begin with the
 // columns, which are contiguous, and the rows; strides: from one row to the next and so on, in
 // elements. False: TMA takes no such tensor, for it does not begin on 16 bytes, or a stride is no
-// multiple of them.
+// multiple of them. promotion: how much of a row at least is brought to the L2 cache.
+constexpr auto kPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 template <class T, int dims>
 bool make_tensor_map(CUtensorMap& map, const T* at, const int64_t (&sizes)[dims],
-                     const int64_t (&strides)[dims - 1], int box_rows) {
+                     const int64_t (&strides)[dims - 1], int box_rows,
+                     CUtensorMapL2promotion promotion = kPromotion) {
     static const auto encode = [] {
         void* function = nullptr;
         cudaDriverEntryPointQueryResult found;
@@ -106,14 +120,15 @@ bool make_tensor_map(CUtensorMap& map, const T* at, const int64_t (&sizes)[dims]
     }
     return encode && encode(&map, tensor_map_type<T>(), dims, const_cast<T*>(at), extents, bytes,
                             box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+                            promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 // Of `batch` matrices [rows, cols].
 template <class T>
 bool make_tensor_map(CUtensorMap& map, const T* at, int64_t batch, int64_t rows, int64_t cols,
-                     int64_t batch_stride, int64_t row_stride, int box_rows) {
-    return make_tensor_map<T, 3>(map, at, {cols, rows, batch},
-                                 {row_stride, batch > 1 ? batch_stride : row_stride}, box_rows);
+                     int64_t batch_stride, int64_t row_stride, int box_rows,
+                     CUtensorMapL2promotion promotion = kPromotion) {
+    return make_tensor_map<T, 3>(
+        map, at, {cols, rows, batch}, {row_stride, batch > 1 ? batch_stride : row_stride}, box_rows,
+        promotion);
 }

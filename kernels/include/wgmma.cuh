@@ -62,6 +62,7 @@ __device__ void wgmma_wait() {
         "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
 #define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
 #define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
+#define SUMS_48(i) SUMS_32(i), SUMS_16(i + 32)
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
 #define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
 #define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
@@ -69,6 +70,7 @@ __device__ void wgmma_wait() {
 #define NAMES_32                                                                         \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22," \
     "%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_48 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define NAMES_64                                                                            \
     NAMES_32                                                                                \
     ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52," \
@@ -116,6 +118,14 @@ __device__ void wgmma(float (&sums)[32], uint64_t a, uint64_t b, bool adds) {
         WGMMA("64", "f16", NAMES_32, SUMS_32(0), "32", "33", "34", "35", "36");
     } else {
         WGMMA("64", "bf16", NAMES_32, SUMS_32(0), "32", "33", "34", "35", "36");
+    }
+}
+template <class T, bool kTransA = false, bool kTransB = false>
+__device__ void wgmma(float (&sums)[48], uint64_t a, uint64_t b, bool adds) {
+    if constexpr (std::is_same_v<T, Half>) {
+        WGMMA("96", "f16", NAMES_48, SUMS_48(0), "48", "49", "50", "51", "52");
+    } else {
+        WGMMA("96", "bf16", NAMES_48, SUMS_48(0), "48", "49", "50", "51", "52");
     }
 }
 template <class T, bool kTransA = false, bool kTransB = false>

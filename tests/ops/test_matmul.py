@@ -114,43 +114,59 @@ def test_several_wide_tiles_of_a_block(act: str, depth: int):
 # A cluster shares the k of few rows where there are not enough units for all multiprocessors.
 @each_type
 @pytest.mark.parametrize("rows", [1, 16, 17, 64])
-@pytest.mark.parametrize("units", [8, 200])
+@pytest.mark.parametrize("units", [8, 136])
 def test_few_rows(rows: int, units: int, dtype: torch.dtype):
     best = case(VERSIONS[-1], act="gelu")
     judge(best, rows, units, 2056, dtype=dtype)
 
 
-# ---- a depth in parts, where there are fewer tiles than multiprocessors
+# Two warpgroups share the rows of a tile, which has 64 units or 96.
+@pytest.mark.parametrize(
+    ("rows", "units", "act"), [(65, 8, "gelu"), (128, 72, "relu"), (100, 96, "swiglu")]
+)
+def test_few_rows_of_two_warpgroups(rows: int, units: int, act: str):
+    judge(case(VERSIONS[-1], act=act, residual=None), rows, units, 1032)
+
+
+# ---- a depth in parts, where there are fewer tiles than multiprocessors; x is by column, for few
+# rows that are not have another kernel
 
 PLAIN = {"bias": None, "residual": None}
 ENDS = [PLAIN, {"residual": None}, {"act": "gelu"}, {"act": "swiglu", "residual": None}]
 
 
+def judge_by_column(case: Case, *shape: int, dtype: torch.dtype = torch.bfloat16) -> None:
+    given = inputs(case, *shape, dtype)
+    assert_close_to_pytorch(case, given | {"x": transposed(given["x"])})
+
+
 @pytest.mark.parametrize("ends", ENDS, ids=str)
 def test_depth_in_parts(ends: dict[str, object]):
-    judge(case(VERSIONS[-1], scale=0.75, **ends), 70, 112, 4104)
+    judge_by_column(case(VERSIONS[-1], scale=0.75, **ends), 72, 112, 4104)
 
 
 def test_depth_in_parts_of_float16():
-    judge(case(VERSIONS[-1]), 70, 120, 4104, dtype=torch.float16)
+    judge_by_column(case(VERSIONS[-1]), 72, 120, 4104, dtype=torch.float16)
 
 
 @pytest.mark.parametrize("ends", [PLAIN, {}], ids=str)
 def test_depth_in_parts_of_matrices_in_a_batch(ends: dict[str, object]):
-    shapes = {"x": (3, 70, 4104), "w": (3, 40, 4104), "bias": (40,), "residual": (3, 70, 40)}
+    shapes = {"x": (3, 72, 4104), "w": (3, 40, 4104), "bias": (40,), "residual": (3, 72, 40)}
     given = {
         name: (torch.randn(shape) / (64 if name == "w" else 1)).to(DEVICE, torch.bfloat16)
         for name, shape in shapes.items()
         if name not in ends
     }
+    given["x"] = transposed(given["x"])
     assert_close_to_pytorch(case(VERSIONS[-1], **ends), given)
 
 
-def test_depth_in_parts_has_the_same_bits_in_every_layout_and_on_every_run():
+def test_a_long_depth_has_the_same_bits_in_every_layout_of_w_and_on_every_run():
     x, w = (torch.randn(n, 4104, device=DEVICE).bfloat16() for n in (72, 120))
-    want = matmul(x, w)
-    for of_x, of_w in itertools.product((Tensor.contiguous, transposed), repeat=2):
-        assert torch.equal(matmul(of_x(x), of_w(w)), want)
+    for given in (x, transposed(x)):
+        want = matmul(given, w)
+        for of_w in (Tensor.contiguous, transposed):
+            assert torch.equal(matmul(given, of_w(w)), want)
 
 
 @pytest.mark.slow
@@ -373,7 +389,7 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
     """In two orders of the threads, also where a cluster adds up and warpgroups take turns."""
     x, w = (torch.randn(n, 200).to(dtype) for n in (152, 264))
     few, bias = torch.randn(20, 1032).to(dtype), torch.randn(264).to(dtype)
-    wide, deep = torch.randn(64, 1032).to(dtype), torch.randn(72, 4104).to(dtype)
+    wide, deep = torch.randn(136, 1032).to(dtype), torch.randn(72, 4104).to(dtype)
     for order in (0, 1):
         for version in BY_TENSOR_CORES:
             for given in ((x, w), (x, w, bias), (transposed(x), transposed(w))):
@@ -386,10 +402,11 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
         report = lab.check(matmul, *odd, thread_order=order)
         assert report.findings.empty, report
         assert list(report.launches["kernel"]) == ["kernel"]
-        for rows in (9, 20):  # of few rows there are two kernels
-            report = lab.check(matmul, few[:rows], wide, thread_order=order)
+        for given in ((few[:8], wide), (few, wide), (deep, deep)):  # few rows have three kernels
+            report = lab.check(matmul, *given, thread_order=order)
             assert report.findings.empty, report
-        for given in ((deep, deep), (transposed(deep), transposed(deep), bias[:72])):
+            assert len(report.launches) == 1
+        for given in ((transposed(deep), deep), (transposed(deep), transposed(deep), bias[:72])):
             report = lab.check(matmul, *given, thread_order=order)
             assert report.findings.empty, report
             assert len(report.launches) == 2, "the second one adds up parts"
