@@ -3,34 +3,13 @@
 // threads go on.
 #pragma once
 
-#include "matmul_product.cuh"
+#include "matmul_quick_acts.cuh"
 #include "wgmma.cuh"
 
+constexpr int kAtOnce = 32;    // of a thread's sums: those of 64 columns, in two rows
+constexpr int kWarpRows = 16;  // of a warpgroup's 64
+
 #if HAS_WGMMA
-
-constexpr int kAtOnce = 32;  // of a thread's sums: those of 64 columns, in two rows
-
-// z made to y, but for residual.
-template <int N>
-__device__ void activate(float (&z)[N], Act act) {
-    switch (act) {
-        case kRelu:
-#pragma unroll
-            for (int i = 0; i < N; ++i) z[i] = quickly_activated(kRelu, z[i]);
-            return;
-        case kGelu:
-#pragma unroll
-            for (int i = 0; i < N; ++i) z[i] = quickly_activated(kGelu, z[i]);
-            return;
-        case kSilu:
-        case kSwiglu:
-#pragma unroll
-            for (int i = 0; i < N; ++i) z[i] = quickly_activated(kSilu, z[i]);
-            return;
-        default:
-            return;
-    }
-}
 
 // Two neighbours of 16 bits, as one word: so a thread has its sums.
 template <class T>
@@ -54,52 +33,41 @@ __device__ uint32_t bias_of_tile(const Product<T>& p, int unit, int columns) {
         p.bias + column / of_half * p.units + at, p.bias && column < columns && at < p.units);
 }
 
-// The residual of 64 columns. It is asked for when that of the columns before is used up, or a
-// warpgroup would wait for each.
+// 64 columns of sums made to z. bias: of these columns, in pairs.
 template <class T>
-class Residual {
-    uint32_t pairs[2][8];  // of a thread's upper and lower row
-
-  public:
-    __device__ void ask(const Product<T>& p, int64_t matrix, int row, int unit) {
-        if (!p.residual) return;
-        const int column = unit + column_of_sum(0);
-        const bool whole = row + 64 <= p.rows && unit + 64 <= p.units;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int64_t line = row + row_of_sum(2 * half);
-            const T* const first = p.residual + (matrix * p.rows + line) * p.units + column;
-#pragma unroll
-            for (int i = 0; i < 8; ++i)
-                pairs[half][i] =
-                    pair_at(first + 8 * i, whole || (line < p.rows && column + 8 * i < p.units));
-        }
-    }
-    __device__ void add_to(float (&y)[kAtOnce]) const {
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) y[i] += of_pair<T>(pairs[i / 2 % 2][i / 4], i % 2);
-    }
-};
-
-// 64 columns of z. bias: of these columns, in pairs.
-template <class T>
-__device__ void make_z(float (&z)[kAtOnce], const float* sums, float scale, const uint32_t* bias) {
+__device__ void make_z(float (&z)[kAtOnce], float scale, const uint32_t* bias) {
 #pragma unroll
     for (int i = 0; i < kAtOnce; i += 4) {
         const uint32_t pair = bias[column_of_sum(i) / 2];
 #pragma unroll
-        for (int k = 0; k < 4; ++k) z[i + k] = scale * sums[i + k] + of_pair<T>(pair, k % 2);
+        for (int k = 0; k < 4; ++k) z[i + k] = scale * z[i + k] + of_pair<T>(pair, k % 2);
     }
 }
 
-// Stores 64 columns of a warpgroup. turn: counts the boxes, of which two are there in turn.
+// Adds the residual of 64 columns, which stands in a box as store_sums would leave it there.
+template <class T>
+__device__ void add_residual(float (&y)[kAtOnce], const T* box) {
+    const int lane = threadIdx.x % kWarp;
+    const int row = threadIdx.x % kWarpgroup / kWarp * 16 + lane % 16;
+    const char* const from = reinterpret_cast<const char*>(box);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; i += 8) {
+        uint32_t words[4];
+        ldmatrix(words, from + swizzled(row, 4 * i + lane / 16 * 16), false);
+#pragma unroll
+        for (int k = 0; k < 8; ++k) y[i + k] += of_pair<T>(words[k / 2], k % 2);
+    }
+}
+
+// Stores 64 columns of a warpgroup: each warp its rows, so that it waits for nobody; or if `adds`
+// they are added to what is there. turn: counts the boxes, of which two are there in turn.
 template <class T, class Boxes>
 __device__ void store_by_box(const float (&y)[kAtOnce], Boxes& boxes, const CUtensorMap& map,
-                             int column, int row, int matrix, int group, int& turn) {
-    const bool first = threadIdx.x % kWarpgroup == 0;
+                             int column, int row, int matrix, int& turn, bool adds = false) {
+    const bool first = threadIdx.x % kWarp == 0;
     char* const box = reinterpret_cast<char*>(boxes.chunks[turn++ % 2]);
-    if (first) tma_store_wait_read<1>();  // what this box held before is stored
-    warpgroup_barrier(group);
+    if (first) tma_store_wait_read<1>();  // what these rows of the box held before is stored
+    __syncwarp();
 #pragma unroll
     for (int i = 0; i < kAtOnce; i += 8) {
         uint32_t words[4];
@@ -107,37 +75,63 @@ __device__ void store_by_box(const float (&y)[kAtOnce], Boxes& boxes, const CUte
         store_sums(box, 2 * i, words);
     }
     tma_writes_done();
-    warpgroup_barrier(group);
-    if (first) tma_store(map, box, column, row, matrix);
+    __syncwarp();
+    const int of_warp = threadIdx.x % kWarpgroup / kWarp * kWarpRows;
+    char* const rows = box + of_warp * kTileRow;
+    if (first && adds) {
+        tma_add(map, rows, column, row + of_warp, matrix);
+    } else if (first) {
+        tma_store(map, rows, column, row + of_warp, matrix);
+    }
+}
+// Before a warp ends, what it has stored has to be there.
+__device__ inline void wait_for_stores() {
+    if (threadIdx.x % kWarp == 0) tma_store_wait();
 }
 
 // The sums of a warpgroup, whose first row and unit are given, made to y, and to z if it is wanted.
-// z has its halves as matrices of one map.
-template <class T, class Maps, class Boxes, int N>
-__device__ void store_fused(const float (&sums)[N], const Product<T>& p, const uint32_t* bias,
-                            Residual<T>& residual, const Maps& maps, Boxes& boxes, int matrix,
-                            int row, int unit, int group, int& turn) {
-    const bool gated = N > kAtOnce && p.act == kSwiglu;
-    const int count = gated ? N / 2 : N;
+// z has its halves as matrices of one map. more: whether there may be z or a residual.
+template <Act act, bool more, class T, class Residual, class Maps, class Boxes, int N>
+__device__ void store_activated(float (&sums)[N], const Product<T>& p, const uint32_t* bias,
+                                Residual& residual, const Maps& maps, Boxes& boxes, int matrix,
+                                int row, int unit, int& turn) {
+    constexpr int kChunks = N / kAtOnce;
+    constexpr bool gated = kChunks > 1 && act == kSwiglu;
+    constexpr int count = gated ? kChunks / 2 : kChunks;
+    auto& chunks = reinterpret_cast<float (&)[kChunks][kAtOnce]>(sums);
 #pragma unroll
-    for (int n = 0; n < N; n += kAtOnce, unit += 64) {
-        if (n >= count) break;
-        float y[kAtOnce], right[kAtOnce];
-        make_z<T>(y, &sums[n], p.scale, bias + n);
-        if (gated) make_z<T>(right, &sums[(n + N / 2) % N], p.scale, bias + n + N / 2);
-        if (p.z) {
-            store_by_box<T>(y, boxes, maps.z, unit, row, 0, group, turn);
-            if (gated) store_by_box<T>(right, boxes, maps.z, unit, row, 1, group, turn);
+    for (int n = 0; n < count; ++n, unit += 64) {
+        auto& y = chunks[n];
+        auto& right = chunks[(n + kChunks / 2) % kChunks];
+        make_z<T>(y, p.scale, bias + n * kAtOnce);
+        if (gated) make_z<T>(right, p.scale, bias + n * kAtOnce + N / 2);
+        if (more && p.z) {
+            store_by_box<T>(y, boxes, maps.z, unit, row, 0, turn);
+            if (gated) store_by_box<T>(right, boxes, maps.z, unit, row, 1, turn);
         }
-        activate(y, p.act);
+        activate<act, T>(y);
         if (gated) {
 #pragma unroll
             for (int i = 0; i < kAtOnce; ++i) y[i] *= right[i];
         }
-        if (p.residual) residual.add_to(y);
-        if (n + kAtOnce < count) residual.ask(p, matrix, row, unit + 64);
-        store_by_box<T>(y, boxes, maps.y, unit, row, matrix, group, turn);
+        if (more && p.residual) add_residual(y, residual.wait_for(n));
+        store_by_box<T>(y, boxes, maps.y, unit, row, matrix, turn);
+        if (more && p.residual) residual.is_read(n, n == count - 1);
     }
+}
+template <class T, class Residual, class Maps, class Boxes, int N>
+__device__ void store_fused(float (&sums)[N], const Product<T>& p, const uint32_t* bias,
+                            Residual& residual, const Maps& maps, Boxes& boxes, int matrix, int row,
+                            int unit, int& turn) {
+    with_act(p.act, [&](auto act) {
+        if (p.z || p.residual) {
+            store_activated<act, true>(
+                sums, p, bias, residual, maps, boxes, matrix, row, unit, turn);
+        } else {
+            store_activated<act, false>(
+                sums, p, bias, residual, maps, boxes, matrix, row, unit, turn);
+        }
+    });
 }
 
 #endif

@@ -31,35 +31,6 @@ __device__ A activated(Act act, A z) {
     }
 }
 
-// The GPU's own 2^x and 1 / x, right to 22 bits; they take what is below 2^-126 for 0.
-__device__ inline float quick_power_of_2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ inline float quick_inverse(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// act, where it is then rounded to 16 bits: to within 2^-16 of the result, beyond -4, where gelu is
-// less than 2^-12, to within 2^-11. gelu is what relu is, less |z| times what the normal
-// distribution has beyond |z|. The logarithm of that, to base 2, is nearly a parabola: a fit of
-// degree 9 up to 13.2, where no bfloat16 is left of it. So of what an element costs, only one
-// instruction is not a multiplication, an addition or a comparison.
-__device__ inline float quickly_activated(Act act, float z) {
-    if (act == kSilu) return z * quick_inverse(1 + quick_power_of_2(-1.442695041f * z));
-    if (act != kGelu) return activated(act, z);
-    constexpr float fit[] = {
-        1.2943165e-07f,  -4.3650693e-06f, 8.396129e-05f, -1.0350845e-03f, 8.777518e-03f,
-        -5.4333426e-02f, -4.5821437e-01f, -1.1513135f,   -9.9999279e-01f};
-    const float x = fminf(fabsf(z), 13.2f);
-    float logarithm = -1.648969516e-09f;
-    for (float each : fit) logarithm = logarithm * x + each;
-    return activated(kRelu, z) - x * quick_power_of_2(logarithm);
-}
-
 template <class A>
 __device__ A act_gradient(Act act, A z) {
     switch (act) {

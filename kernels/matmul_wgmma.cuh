@@ -16,9 +16,10 @@ struct Stage {
 };
 constexpr int kBox = 64 * kTileRow;  // bytes
 
-// What is asked of TMA. y and z have boxes of 64 x 64, and the halves of z are two matrices.
+// What is asked of TMA. y and z have boxes of 16 rows, the residual of 64, all of 64 columns; the
+// halves of z are two matrices.
 struct Maps {
-    CUtensorMap x, w, y, z;
+    CUtensorMap x, w, y, z, residual;
 };
 
 // By which a warpgroup's sums become y, 32 columns at a time, in rows of 128 bytes: those of the
@@ -192,7 +193,7 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
             if (p.residual) eight.read(residual, p.residual + eight.row * p.units + eight.unit);
             if (p.act == kSwiglu) eight.make_z(right, boxes.chunks[1], line, column, p, 1);
             eight.make_z(y, boxes.chunks[0], line, column, p, 0);
-            activate(y, p.act);
+            with_act(p.act, [&](auto act) { activate<act, T>(y); });
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
                 if (p.act == kSwiglu) y[i] *= right[i];
@@ -207,29 +208,14 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
 // 64 columns at a time, while the threads go on. turn: counts them.
 template <class T, int N>
 __device__ void store_scaled(const float (&sums)[N], float scale, Boxes& boxes,
-                             const CUtensorMap& map, int matrix, int row, int unit, int group,
-                             int& turn, bool adds = false) {
-    const bool first = threadIdx.x % kWarpgroup == 0;
+                             const CUtensorMap& map, int matrix, int row, int unit, int& turn,
+                             bool adds = false) {
 #pragma unroll
-    for (int n = 0; n < N; n += 32, unit += 64) {
-        char* const box = reinterpret_cast<char*>(boxes.chunks[turn++ % 2]);
-        if (first) tma_store_wait_read<1>();  // what this box held before is stored
-        warpgroup_barrier(group);
+    for (int n = 0; n < N; n += kAtOnce, unit += 64) {
+        float y[kAtOnce];
 #pragma unroll
-        for (int i = 0; i < 32; i += 8) {
-            uint32_t words[4];
-            for (int k = 0; k < 4; ++k)
-                words[k] =
-                    rounded_pair<T>(scale * sums[n + i + 2 * k], scale * sums[n + i + 2 * k + 1]);
-            store_sums(box, 2 * i, words);
-        }
-        tma_writes_done();
-        warpgroup_barrier(group);
-        if (first && adds) {
-            tma_add(map, box, unit, row, matrix);
-        } else if (first) {
-            tma_store(map, box, unit, row, matrix);
-        }
+        for (int i = 0; i < kAtOnce; ++i) y[i] = scale * sums[n + i];
+        store_by_box<T>(y, boxes, map, unit, row, matrix, turn, adds);
     }
 }
 
@@ -404,6 +390,48 @@ struct Ring {
     }
 };
 
+// The residual of a tile: TMA brings it to the stages behind those of x and w, two chunks of 64
+// columns to a stage, of each a box for one warpgroup after the other. It waits there for the sums.
+constexpr int kOfStage = 2;  // chunks
+
+// One thread asks for it. ring: the stage that is next.
+template <class Shared, int count>
+__device__ void fetch_residual(Shared& shared, Ring<count>& ring, const CUtensorMap& map,
+                               const TilePlace& place, int chunks) {
+    for (int n = 0; n < chunks; n += kOfStage, ring.next()) {
+        Mbarrier& full = shared.full[ring.stage];
+        auto* const boxes = shared.stages[ring.stage].x;
+        const int there = smaller(chunks - n, kOfStage) * kConsumers;
+        shared.empty[ring.stage].wait((ring.round + 1) % 2);
+        full.arrive_expect_tx(there * kBox);
+        for (int i = 0; i < there; ++i)
+            tma_load(boxes + i * 64 * 64, map,
+                     (int(place.column) * chunks + n + i / kConsumers) * 64,
+                     int(place.row) * kTileRows + i % kConsumers * 64, int(place.matrix), full);
+    }
+}
+
+// What a warpgroup reads of it. ring: the first of its stages.
+template <class Shared, int count>
+struct Residual {
+    Shared& shared;
+    Ring<count> ring;
+    int group;
+
+    // The box of chunk n; the chunks are read in their order.
+    __device__ const auto* wait_for(int n) const {
+        if (n % kOfStage == 0) shared.full[ring.stage].wait(ring.round % 2);
+        return shared.stages[ring.stage].x + (n % kOfStage * kConsumers + group) * 64 * 64;
+    }
+    // Says so when all threads have read a stage.
+    __device__ void is_read(int n, bool last) {
+        if (n % kOfStage != kOfStage - 1 && !last) return;
+        warpgroup_barrier(group);
+        if (threadIdx.x % kWarpgroup == 0) shared.empty[ring.stage].arrive();
+        ring.next();
+    }
+};
+
 #endif
 
 template <class T, class Plan>
@@ -466,6 +494,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                             place.matrix, full, kPair == 1 ? 0 : (1 << kPair) - 1);
                 }
             }
+            if (Plan::kFused && p.residual)
+                fetch_residual(shared, ring, maps.residual, place, kColumns / 64 / halves(p));
         }
     } else {
         take_registers<232>();
@@ -500,8 +530,11 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 before = ring.stage;
             }
             if (kTurns > 1 && thread == 0) shared.turn[1 - group].arrive();
-            Residual<T> residual;
-            if (Plan::kFused) residual.ask(p, place.matrix, row, unit);
+            if (Plan::kFused) {            // while the last products go on
+                warpgroup_barrier(group);  // nobody reads the bias of the tile before any more
+                if (thread < kColumns / 2) shared.bias[group][thread] = bias;
+                warpgroup_barrier(group);
+            }
             wgmma_wait<0>();
             done(before);
             if (Plan::kSplits && n >= split.whole) {
@@ -509,24 +542,22 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                          threadIdx.x, kConsumers * kWarpgroup);
                 continue;
             }
-            if (Plan::kFused) {
-                if (thread < kColumns / 2) shared.bias[group][thread] = bias;
-                warpgroup_barrier(group);
-            }
 #pragma unroll
             for (int i = 0; i < kTurns; ++i) {
                 if constexpr (Plan::kFused) {
+                    Residual<typename Plan::Shared, kStages> residual = {shared, ring, group};
                     store_fused(sums[i], p, shared.bias[group], residual, maps, boxes,
-                                int(place.matrix), row + i * 64, unit, group, stored);
+                                int(place.matrix), row + i * 64, unit, stored);
+                    if (p.residual) ring.skip(ceil_div(kColumns / 64 / halves(p), kOfStage));
                 } else if constexpr (Plan::kStores) {
                     store_scaled<T>(sums[i], p.scale, boxes, maps.y, int(place.matrix),
-                                    row + i * 64, unit, group, stored, adds_to_y(p));
+                                    row + i * 64, unit, stored, adds_to_y(p));
                 } else {
                     finish(sums[i], p, boxes, place.matrix, row + i * 64, unit, group);
                 }
             }
         }
-        if (Plan::kStores && thread == 0) tma_store_wait();
+        if (Plan::kStores) wait_for_stores();
     }
     if constexpr (kPair > 1) {  // the other block's copies and arrivals must find this one's memory
         cluster_arrive();
@@ -565,9 +596,13 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores) {
     if (!stores) return true;
     if (!is_aligned(p.y, p.z, p.bias, p.residual) || p.units % kVec<T> != 0) return false;
     const int64_t wide = p.units * halves(p);
-    return make_tensor_map(maps.y, p.y, p.batch, p.rows, p.units, p.rows * p.units, p.units, 64) &&
-           (!p.z || (p.batch == 1 &&
-                     make_tensor_map(maps.z, p.z, halves(p), p.rows, p.units, p.units, wide, 64)));
+    const auto make_like_y = [&](CUtensorMap& map, const T* at, int rows) {
+        return make_tensor_map(map, at, p.batch, p.rows, p.units, p.rows * p.units, p.units, rows);
+    };
+    return make_like_y(maps.y, p.y, kWarpRows) &&
+           (!p.residual || make_like_y(maps.residual, p.residual, 64)) &&
+           (!p.z || (p.batch == 1 && make_tensor_map(maps.z, p.z, halves(p), p.rows, p.units,
+                                                     p.units, wide, kWarpRows)));
 }
 
 template <class Plan, class T>
