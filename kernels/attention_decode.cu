@@ -300,9 +300,8 @@ cudaError_t attention_decode(const Decode& d, const T* q, const T* k, const T* v
             cut.kernel<<<cut.blocks(d), cut.warps * kWarp, cut.bytes, stream>>>(
                 d, q, k, v, y, parts, cut.splits);
             if (cut.splits > 1)
-                launch_secondary(
-                    decode_combine<T>, 1, unsigned(d.lines()), dim3(kCombineWarps * kWarp), stream,
-                    d, parts, y, cut.splits, cut.rows);
+                launch_secondary(decode_combine<T>, 1, unsigned(d.lines()), dim3(kCombineThreads),
+                                 stream, d, parts, y, cut.splits, cut.rows);
             return cudaGetLastError();
         }
     }

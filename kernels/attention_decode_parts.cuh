@@ -102,11 +102,12 @@ struct DecodePart {
     }
 };
 
+constexpr int kCombineWarps = 8, kCombineThreads = kCombineWarps * kWarp;
+
 // A block for each row of y. A warp takes every eighth part, and a lane of it two columns of 64.
 // rows_at_once: of a chunk.
-constexpr int kCombineWarps = 8;
 template <class T>
-__global__ __launch_bounds__(kCombineWarps* kWarp) void decode_combine(
+__global__ __launch_bounds__(kCombineThreads) void decode_combine(
     Decode d, const float* parts, T* y, int splits, int rows_at_once) {
     constexpr int kPairs = kMostCols / kWarp / 2;  // of a lane
     __shared__ float warps_sums[kCombineWarps][kMostCols];
