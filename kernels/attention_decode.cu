@@ -124,8 +124,7 @@ __global__ __launch_bounds__(kThreads) void decode_split(
     Decode d, const T* q, const T* k, const T* v, T* y, float* parts, int splits) {
     constexpr int V = kVec<T>, kSeats = kThreads / kLanes, kCols = kLanes * V;
     constexpr int kAtOnce = kRows > 4 ? 2 : 4;
-    __shared__ float warps_sums[kWarps][kRows][kCols];
-    __shared__ OnlineSoftmax<T> warps_soft[kWarps][kRows];
+    __shared__ WarpSums<T, kRows, kCols> warps[kWarps];
     const int lane = threadIdx.x % kLanes, seat = threadIdx.x / kLanes, column = lane * V;
     const bool has_columns = column < d.cols;
     const DecodePart part(d, kRows, splits);
@@ -193,85 +192,102 @@ __global__ __launch_bounds__(kThreads) void decode_split(
 #pragma unroll
     for (int bit = kLanes; bit < kWarp; bit *= 2) mine.combine_lanes(bit);
     if (threadIdx.x % kWarp < kLanes) {
-        const int warp = threadIdx.x / kWarp;
+        auto& its = warps[threadIdx.x / kWarp];
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
-            if (lane == 0) warps_soft[warp][r] = mine.soft[r];
+            if (lane == 0) its.soft[r] = mine.soft[r];
 #pragma unroll
-            for (int c = 0; c < V; ++c) warps_sums[warp][r][column + c] = mine.sums[r][c];
+            for (int c = 0; c < V; ++c) its.sums[r][column + c] = mine.sums[r][c];
         }
     }
     __syncthreads();
     launch_dependents();
-    part.finish(d, warps_sums, warps_soft, parts, y, splits);
+    part.finish<WarpSums<T, kRows, kCols>>(
+        d, reinterpret_cast<const char*>(warps), sizeof(warps[0]), parts, y, splits);
 }
 
 // ---- launchers
 
-// Columns of the kernel by mma.sync that takes this call; 0: there is none.
 template <class T>
-int cols_of_mma(const Decode& d, int64_t version) {
-    if constexpr (sizeof(T) == 2) {
-        const auto can = [&](auto kernel, int bytes, int cols) {
-            return d.cols <= cols && has_mma(kernel, bytes) ? cols : 0;
-        };
-        if (version < kMma || !(d.scale > 0)) return 0;  // the largest product is the largest score
-        if (d.cols <= 64) return can(decode_mma<T, 64>, MmaDecode<64>::kBytes, 64);
-        if (d.cols <= 128) return can(decode_mma<T, 128>, MmaDecode<128>::kBytes, 128);
-        return can(decode_mma<T, 256>, MmaDecode<256>::kBytes, 256);
-    }
-    return 0;
-}
+using DecodeKernel = void (*)(Decode, const T*, const T*, const T*, T*, Acc<T>*, int);
 
-// How a call is cut; rows is 0 if its rows do not consist of whole, aligned vectors, or not of so
-// few, which only the naive version takes.
+// How a call is cut.
+template <class T>
 struct Cut {
-    int mma_cols = 0;  // of the kernel by mma.sync; 0: it is the other one
-    int rows = 0;      // of q, of a block
+    DecodeKernel<T> kernel = nullptr;  // null: only the naive version takes it
+    int rows = 0;                      // of q, of a block
+    int warps = kWarps, bytes = 0;     // of a block
     int splits = 1;
 
-    template <class T>
     static Cut of(const Decode& d, int64_t version, const T* q, const T* k, const T* v) {
-        constexpr int V = kVec<T>;
-        bool fits = version >= kSplit && kHasVectors<T> && d.lines() > 0 && is_aligned(q, k, v);
-        fits = fits && d.cols % V == 0 && d.cols <= kWarp * V;
-        const Strides all[] = {d.q, d.k, d.v};
-        for (const Strides& strides : all)
-            fits = fits && (strides.batch | strides.head | strides.row) % V == 0;
         Cut cut;
-        if (!fits) return cut;
-        cut.mma_cols = cols_of_mma<T>(d, version);
-        cut.rows = cut.mma_cols ? 16 : d.rows() == 1 ? 1 : d.rows() <= 4 ? 4 : 8;
-        // Blocks for each multiprocessor: some 16; or of those by mma.sync, of which it has two at
-        // a time, as many as end at the same time.
-        const int64_t each = cut.mma_cols ? 2 : 16, least = cut.mma_cols ? 64 : 256;
-        const int64_t wanted = each * multiprocessors() / cut.blocks(d), most = d.tokens / least;
-        cut.splits = int(wanted < 1 || most < 1 ? 1 : smaller(wanted, most));
+        if constexpr (kHasVectors<T>) {
+            constexpr int V = kVec<T>;
+            bool fits = version >= kSplit && d.lines() > 0 && is_aligned(q, k, v);
+            fits = fits && d.cols % V == 0 && d.cols <= kWarp * V;
+            const Strides all[] = {d.q, d.k, d.v};
+            for (const Strides& strides : all)
+                fits = fits && (strides.batch | strides.head | strides.row) % V == 0;
+            if (!fits) return cut;
+            if constexpr (sizeof(T) == 2) {
+                // The largest product has to be the largest score.
+                if (version >= kMma && d.scale > 0 &&
+                    (cut.template take_mma<64>(d) || cut.template take_mma<128>(d) ||
+                     cut.template take_mma<256>(d)))
+                    return cut;
+            }
+            cut.take_split(d);
+        }
         return cut;
     }
+
     int64_t blocks(const Decode& d) const {
         return d.batches * d.kv_heads * ceil_div<int64_t>(d.rows(), rows) * splits;
+    }
+
+  private:
+    // Where heads of k and v are fewer than multiprocessors, each of these has one block, with as
+    // many warps as find room. Where they are more, each head has a block, of which several find
+    // room, and nothing has to be combined.
+    template <int kCols>
+    bool take_mma(const Decode& d) {
+        using S = MmaDecode<kCols>;
+        if (d.cols > kCols) return false;
+        const auto its = d.table ? decode_mma<T, kCols, true> : decode_mma<T, kCols, false>;
+        rows = S::kRows;
+        warps = blocks(d) > multiprocessors() ? kWarps : S::kMostWarps;
+        while (warps > 0 && !has_mma(its, S::bytes(warps))) warps /= 2;
+        if (warps == 0) return false;
+        kernel = its, bytes = S::bytes(warps);
+        split(d, multiprocessors(), S::kTokens * warps);
+        return true;
+    }
+    void take_split(const Decode& d) {
+        warps = kWarps, bytes = 0;
+        rows = d.rows() == 1 ? 1 : d.rows() <= 4 ? 4 : 8;
+        const auto of_rows = [&](auto lanes) {
+            return rows == 1   ? decode_split<T, lanes.value, 1>
+                   : rows == 4 ? decode_split<T, lanes.value, 4>
+                               : decode_split<T, lanes.value, 8>;
+        };
+        const int64_t lanes = d.cols / kVec<T>;
+        kernel = lanes <= 8    ? of_rows(std::integral_constant<int, 8>())
+                 : lanes <= 16 ? of_rows(std::integral_constant<int, 16>())
+                               : of_rows(std::integral_constant<int, 32>());
+        split(d, 16 * multiprocessors(), 256);
+    }
+    // In parts of so many tokens at least, for so many blocks.
+    void split(const Decode& d, int64_t wanted, int64_t least) {
+        const int64_t each = wanted / blocks(d), most = d.tokens / least;
+        splits = int(each < 1 || most < 1 ? 1 : smaller(each, most));
     }
 };
 
 template <class T>
 int64_t attention_decode_scratch(const Decode& d, const T* q, const T* k, const T* v,
                                  int64_t version) {
-    const Cut cut = Cut::of(d, version, q, k, v);
+    const auto cut = Cut<T>::of(d, version, q, k, v);
     return cut.splits > 1 ? cut.blocks(d) * part_numbers(d, cut.rows) : 0;
-}
-
-template <class T>
-auto split_kernel(const Decode& d, int rows) {
-    const auto of_rows = [&](auto lanes) {
-        return rows == 1   ? decode_split<T, lanes.value, 1>
-               : rows == 4 ? decode_split<T, lanes.value, 4>
-                           : decode_split<T, lanes.value, 8>;
-    };
-    const int64_t lanes = d.cols / kVec<T>;
-    return lanes <= 8    ? of_rows(std::integral_constant<int, 8>())
-           : lanes <= 16 ? of_rows(std::integral_constant<int, 16>())
-                         : of_rows(std::integral_constant<int, 32>());
 }
 
 template <class T>
@@ -279,21 +295,13 @@ cudaError_t attention_decode(const Decode& d, const T* q, const T* k, const T* v
                              Acc<T>* parts, int64_t version, cudaStream_t stream) {
     if (d.lines() == 0 || d.cols == 0) return cudaSuccess;
     if constexpr (kHasVectors<T>) {
-        const Cut cut = Cut::of(d, version, q, k, v);
-        if (cut.rows > 0) {
-            auto kernel = split_kernel<T>(d, cut.rows);
-            int bytes = 0;
-            if constexpr (sizeof(T) == 2) {
-                if (cut.mma_cols == 64) kernel = decode_mma<T, 64>, bytes = MmaDecode<64>::kBytes;
-                if (cut.mma_cols == 128)
-                    kernel = decode_mma<T, 128>, bytes = MmaDecode<128>::kBytes;
-                if (cut.mma_cols == 256)
-                    kernel = decode_mma<T, 256>, bytes = MmaDecode<256>::kBytes;
-            }
-            kernel<<<cut.blocks(d), kThreads, bytes, stream>>>(d, q, k, v, y, parts, cut.splits);
+        const auto cut = Cut<T>::of(d, version, q, k, v);
+        if (cut.kernel) {
+            cut.kernel<<<cut.blocks(d), cut.warps * kWarp, cut.bytes, stream>>>(
+                d, q, k, v, y, parts, cut.splits);
             if (cut.splits > 1)
-                launch_secondary(decode_combine<T>, 1, unsigned(d.lines()), dim3(kThreads), stream,
-                                 d, parts, y, cut.splits, cut.rows);
+                launch_secondary(decode_combine<T>, 1, unsigned(d.lines()), dim3(kCombineThreads),
+                                 stream, d, parts, y, cut.splits, cut.rows);
             return cudaGetLastError();
         }
     }

@@ -20,7 +20,8 @@ struct Decode {
     bool has_long_lengths;  // int64
 
     __host__ __device__ int64_t lines() const { return batches * heads * queries; }
-    __host__ __device__ int64_t group() const { return heads / kv_heads; }
+    // (64 bits would be divided by a hundred instructions.)
+    __host__ __device__ int64_t group() const { return uint32_t(heads) / uint32_t(kv_heads); }
     // Rows of q that share a head of k and v.
     __host__ __device__ int64_t rows() const { return group() * queries; }
 

@@ -2,9 +2,13 @@
 // capability 8.0 on. The rows of q that share a head of k and v are the rows of one product, up to
 // 16 of them; those that there are not cost nothing that memory would not take longer for.
 //
-// Each warp is alone: it takes every fourth 16 tokens of its block's part, copies those to shared
-// memory several steps ahead, and has a softmax and sums of its own. So no warp waits for another
-// one before the end, and a multiprocessor has some 100 KB of k and v on the way.
+// Each warp is alone: of its block's part it takes every so many tiles of 16 tokens, copies those
+// to shared memory two steps ahead, and has a softmax and sums of its own. So no warp waits for
+// another one before the end, and a multiprocessor has 64 to 128 KB of k and v on the way.
+//
+// A call may take no more than 30 us, of which the first one or two go by before memory is busy. So
+// the kernel is short, for its instructions are in no cache when it begins: what caches in pages
+// need is compiled for those alone, and no loop but the inner ones is unrolled.
 #pragma once
 
 #include "attention_decode_parts.cuh"
@@ -14,121 +18,233 @@ template <int kCols>
 struct MmaDecode {
     static constexpr int kRows = 16, kTokens = 16;  // of a warp's products
     static constexpr int kStages = kCols > 128 ? 2 : 3;
-    static constexpr int kTile = tile_bytes(kTokens, kCols);  // of q, or of k or v in a stage
+    static constexpr int kMostWarps = kCols > 128 ? 4 : 8;
+    static constexpr int kTile = tile_bytes(kTokens, kCols);  // of k or v in a stage
     static constexpr int kOfWarp = kStages * 2 * kTile;
-    static constexpr int kOfSums = kWarps * kRows * kCols * int(sizeof(float));
-    static constexpr int kOfStages = kWarps * kOfWarp > kOfSums ? kWarps * kOfWarp : kOfSums;
-    static constexpr int kBytes = kTile + kOfStages + kTileAlign;
+    static constexpr int bytes(int warps) { return warps * kOfWarp + kTileAlign; }
 };
 
-template <class T, int kCols>
-__global__ __launch_bounds__(kThreads) void decode_mma(Decode d, const T* q, const T* k, const T* v,
-                                                       T* y, float* parts, int splits) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    using S = MmaDecode<kCols>;
-    constexpr int kChunks = kCols / 8, kRows = S::kRows, kTokens = S::kTokens;
-    constexpr unsigned kAll = 0xffffffff;
-    extern __shared__ char memory[];
-    __shared__ OnlineSoftmax<T> warps_soft[kWarps][kRows];
-    char* const q_tile = &tile_aligned<char>(memory);
-    char* const stages = q_tile + S::kTile;
-    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-    const auto k_tile = [&](int stage) {
-        return stages + warp * S::kOfWarp + 2 * stage * S::kTile;
-    };
-    const auto v_tile = [&](int stage) { return k_tile(stage) + S::kTile; };
-    const DecodePart part(d, kRows, splits);
 
-    for (int i = threadIdx.x; i < kRows * kChunks; i += kThreads) {
-        const int r = i / kChunks, chunk = i % kChunks;
-        const bool is_there = r < part.rows && chunk * 8 < d.cols;
-        const T* const from = q + (is_there ? part.row_of_q(d, r) + chunk * 8 : 0);
-        cp_async_or_zeros(at_chunk(q_tile, kRows, r, chunk), from, is_there ? 8 : 0);
-    }
-    cp_async_commit();
+// The rows of q that share a head of k and v as the left factor of products, in the registers of a
+// warp; 0 where there are none.
+template <class T, int kCols>
+struct RowsOfQ {
+    uint32_t words[kCols / 16][4] = {};
 
-    // Lane n finds token n; what there is not is 0.
-    const auto token_of = [&](int64_t first) {
-        const int64_t token = first + lane % kTokens;
-        return token < part.end ? d.token(part.batch, token) : Token{-1, 0};
-    };
-    const auto fetch = [&](int64_t first, int stage) {
-        if (first < part.end) {
-            const Token token = token_of(first);
-            const bool exists = token.page >= 0;
-            const int64_t of_k = exists ? d.at(d.k, part.kv_head, token) : -1;
-            const int64_t of_v = exists ? d.at(d.v, part.kv_head, token) : -1;
+    __device__ RowsOfQ(const Decode& d, const DecodePart& part, const T* q) {
+        const int lane = threadIdx.x % kWarp;
 #pragma unroll
-            for (int i = lane; i < kTokens * kChunks; i += kWarp) {
-                const int n = i / kChunks, chunk = i % kChunks;
-                const int64_t at_k = __shfl_sync(kAll, of_k, n), at_v = __shfl_sync(kAll, of_v, n);
-                const int there = at_k >= 0 && chunk * 8 < d.cols ? 8 : 0;
-                cp_async_or_zeros(at_chunk(k_tile(stage), kTokens, n, chunk),
-                                  k + (there ? at_k + chunk * 8 : 0), there);
-                cp_async_or_zeros(at_chunk(v_tile(stage), kTokens, n, chunk),
-                                  v + (there ? at_v + chunk * 8 : 0), there);
+        for (int half = 0; half < 2; ++half) {
+            const int row = lane / 4 + 8 * half, first = lane % 4 * 2;
+            if (row >= part.rows) continue;
+            const T* const its = q + part.row_of_q(d, row) + first;
+#pragma unroll
+            for (int i = 0; i < kCols / 8; ++i) {
+                if (i * 8 < d.cols)
+                    words[i / 2][half + i % 2 * 2] =
+                        *reinterpret_cast<const uint32_t*>(its + i * 8);
             }
         }
-        cp_async_commit();
-    };
+    }
 
-    int64_t first_token[2], end_token[2];  // that this thread's two rows see
+    // s [16, N] = these rows times all N rows of w.
+    template <int N2>
+    __device__ void multiply(float (&s)[N2], char* w) const {
+        constexpr int N = 2 * N2;
+        const int lane = threadIdx.x % kWarp;
+#pragma unroll
+        for (float& x : s) x = 0;
+#pragma unroll
+        for (int c = 0; c < kCols / 16; ++c) {
+#pragma unroll
+            for (int n = 0; n < N; n += 16) {
+                uint32_t right[4];
+                ldmatrix(right, at_chunk(w, N, n + lane % 8 + lane / 16 * 8, 2 * c + lane / 8 % 2),
+                         false);
+                mma<T>(reinterpret_cast<float (&)[4]>(s[n / 2]), words[c], right);
+                mma<T>(reinterpret_cast<float (&)[4]>(s[n / 2 + 4]), words[c], right + 2);
+            }
+        }
+    }
+};
+
+// Copies a warp's tiles of k and v to shared memory, from tile `token` on, with `step` tokens from
+// one to the next. Tiles begin on multiples of their tokens; those that are not the block's are 0.
+template <class T, int kCols, bool kInPages>
+class TokenTiles {
+    static constexpr int kTokens = MmaDecode<kCols>::kTokens, kChunks = kCols / 8;
+    static constexpr int kAtOnce = kWarp / kChunks, kEach = kTokens / kAtOnce;  // rows
+    static constexpr unsigned kAll = 0xffffffff;
+    const Decode& d_;
+    const DecodePart& part_;
+    const T *k_, *v_;  // what this lane copies of the next tile; in pages, of the first token
+    int token_, step_;
+    int row_, chunk_;  // of this lane
+    int count_;        // of the block's tokens, 0 for a lane that has no columns
+
+  public:
+    __device__ TokenTiles(const Decode& d, const DecodePart& part, const T* k, const T* v,
+                          int token, int step)
+        : d_(d), part_(part), token_(token), step_(step) {
+        const int lane = threadIdx.x % kWarp;
+        row_ = lane / kChunks, chunk_ = lane % kChunks;
+        const bool has_columns = chunk_ * 8 < d.cols;
+        const int column = has_columns ? chunk_ * 8 : 0;
+        count_ = has_columns ? part.end - part.begin : 0;
+        const Token first = kInPages ? Token{0, 0} : Token{part.batch, token + row_};
+        k_ = k + d.at(d.k, part.kv_head, first) + column;
+        v_ = v + d.at(d.v, part.kv_head, first) + column;
+    }
+
+    // Begins to copy the next tile, if there is one. That is a group of copies in any case.
+    __device__ void fetch_next(char* k_tile, char* v_tile) {
+        if (token_ < part_.end) {
+            if constexpr (!kInPages) {
+                fetch_rows(k_, v_, count_, k_tile, v_tile);
+                k_ += step_ * d_.k.row, v_ += step_ * d_.v.row;
+            } else if (d_.page_size % kTokens == 0) {  // all rows are in one page
+                const Token first = d_.token(part_.batch, token_);
+                const bool exists = first.page >= 0;
+                const Token its = exists ? Token{first.page, first.row + row_} : Token{0, 0};
+                fetch_rows(k_ + d_.at(d_.k, 0, its), v_ + d_.at(d_.v, 0, its), exists ? count_ : 0,
+                           k_tile, v_tile);
+            } else {
+                fetch_each(k_tile, v_tile);
+            }
+        }
+        token_ += step_;
+        cp_async_commit();
+    }
+
+    // Which tokens of a tile are in pages that do not exist, a bit for each.
+    __device__ unsigned missing(int token) const {
+        const int n = token + threadIdx.x % kTokens;
+        return __ballot_sync(kAll, n < part_.end && d_.token(part_.batch, n).page < 0);
+    }
+
+  private:
+    __device__ void copy(char* tile, int row, const T* from, bool is_there) const {
+        cp_async_or_zeros(at_chunk(tile, kTokens, row, chunk_), from, is_there ? 8 : 0);
+    }
+
+    // Rows that are evenly spaced.
+    __device__ void fetch_rows(const T* k, const T* v, int count, char* k_tile,
+                               char* v_tile) const {
+        const int first = token_ - part_.begin + row_;
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+            const bool is_there = unsigned(first + i * kAtOnce) < unsigned(count);
+            copy(k_tile, i * kAtOnce + row_, k + i * kAtOnce * d_.k.row, is_there);
+            copy(v_tile, i * kAtOnce + row_, v + i * kAtOnce * d_.v.row, is_there);
+        }
+    }
+
+    // Rows in several pages: lane n finds token n.
+    __device__ void fetch_each(char* k_tile, char* v_tile) const {
+        const int n = token_ + threadIdx.x % kTokens;
+        const bool is_ours = n >= part_.begin && n < part_.end;
+        const Token its = is_ours ? d_.token(part_.batch, n) : Token{-1, 0};
+        const int64_t of_k = its.page >= 0 ? d_.at(d_.k, 0, its) : -1;
+        const int64_t of_v = its.page >= 0 ? d_.at(d_.v, 0, its) : -1;
+#pragma unroll
+        for (int i = 0; i < kEach; ++i) {
+            const int row = i * kAtOnce + row_;
+            const int64_t at_k = __shfl_sync(kAll, of_k, row), at_v = __shfl_sync(kAll, of_v, row);
+            const bool is_there = at_k >= 0 && count_ > 0;
+            copy(k_tile, row, k_ + (is_there ? at_k : 0), is_there);
+            copy(v_tile, row, v_ + (is_there ? at_v : 0), is_there);
+        }
+    }
+};
+
+// Hides the tokens that a row does not see, or that are not the block's.
+template <int N>
+__device__ void hide_tokens(float (&scores)[N], const Decode& d, const DecodePart& part,
+                            int token) {
+    int begin[2], end[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int r = lane / 4 + 8 * half;
-        const int64_t query = part.query(d, smaller<int64_t>(r, part.rows - 1));
-        first_token[half] = d.first_key(part.length, query);
-        end_token[half] = r < part.rows ? smaller(d.end_key(part.length, query), part.end) : 0;
+        const int query = part.query(d, threadIdx.x % kWarp / 4 + 8 * half);
+        const int first = int(d.first_key(part.length, query));
+        const int last = int(d.end_key(part.length, query));
+        begin[half] = (first < part.begin ? part.begin : first) - token;
+        end[half] = smaller(last, part.end) - token;
     }
+    hide(scores, begin, end);
+}
+
+#endif
+
+template <class T, int kCols, bool kInPages>
+__global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mma(
+    Decode d, const T* q, const T* k, const T* v, T* y, float* parts, int splits) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    using S = MmaDecode<kCols>;
+    using Sums = WarpSums<T, S::kRows, kCols>;
+    static_assert(sizeof(Sums) <= S::kOfWarp, "a warp's sums take the place of its tiles");
+    constexpr int kTokens = S::kTokens, kStages = S::kStages;
+    extern __shared__ char memory[];
+    char* const stages = &tile_aligned<char>(memory);
+    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+    char* const mine = stages + warp * S::kOfWarp;
+    const auto k_tile = [&](int stage) { return mine + 2 * stage * S::kTile; };
+    const auto v_tile = [&](int stage) { return k_tile(stage) + S::kTile; };
+    const DecodePart part(d, S::kRows, splits, kTokens);
+    const int step = blockDim.x / kWarp * kTokens;
+    int token = part.begin / kTokens * kTokens + warp * kTokens;
+    TokenTiles<T, kCols, kInPages> tiles(d, part, k, v, token, step);
+#pragma unroll 1
+    for (int stage = 0; stage < kStages - 1; ++stage)
+        tiles.fetch_next(k_tile(stage), v_tile(stage));
+
+    const RowsOfQ<T, kCols> rows_of_q(d, part, q);
+    // Tokens that all rows see, and which are the block's, begin with all_begin or with part.begin.
+    const int all_begin = int(d.first_key(part.length, d.queries - 1));
+    const int all_end = smaller(int(d.end_key(part.length, 0)), part.end);
+    const float scale = float(d.scale) * kLog2OfE;
     RowsSoftmax soft;
     float sums[kCols / 2] = {};
-    const float scale = float(d.scale) * kLog2OfE;
-    constexpr int64_t step = kWarps * kTokens;
-    int64_t token = part.begin + warp * kTokens;
-    for (int stage = 0; stage < S::kStages - 1; ++stage) fetch(token + stage * step, stage);
-    cp_async_wait<S::kStages - 1>();
-    __syncthreads();  // all of q is there
+#pragma unroll 1
     for (int stage = 0; token < part.end; token += step) {
-        fetch(token + (S::kStages - 1) * step, (stage + S::kStages - 1) % S::kStages);
-        cp_async_wait<S::kStages - 1>();
+        const int free = stage == 0 ? kStages - 1 : stage - 1;
+        tiles.fetch_next(k_tile(free), v_tile(free));
+        cp_async_wait<kStages - 1>();
         __syncwarp();
         float scores[kTokens / 2], factor[2];
-        multiply_rows<T, kCols, kRows>(scores, q_tile, 0, k_tile(stage));
-        if (d.table) {
-            const bool lacks = token + lane % kTokens < part.end && token_of(token).page < 0;
-            const unsigned missing = __ballot_sync(kAll, lacks);
+        rows_of_q.multiply(scores, k_tile(stage));
+        if constexpr (kInPages) {
+            const unsigned missing = tiles.missing(token);
 #pragma unroll
             for (int i = 0; i < kTokens / 2; ++i)
                 if (missing >> column_of(i) & 1) scores[i] = NAN;
         }
-        int begin[2], end[2];
-        for (int half = 0; half < 2; ++half) {
-            begin[half] = int(first_token[half] - token);
-            end[half] = int(end_token[half] - token);
-        }
-        hide(scores, begin, end);
+        if (token < all_begin || token < part.begin || token + kTokens > all_end)
+            hide_tokens(scores, d, part, token);
         soft.take(scores, scale, factor);
         scale_rows(sums, factor);
         uint32_t weights[kTokens / 4];
         as_factor<T>(weights, scores);
         multiply_columns<T, kTokens>(sums, weights, v_tile(stage));
         __syncwarp();  // now the stage may be filled again
-        stage = (stage + 1) % S::kStages;
+        stage = stage == kStages - 1 ? 0 : stage + 1;
     }
 
-    __syncthreads();
-    auto& warps_sums = *reinterpret_cast<float (*)[kWarps][kRows][kCols]>(stages);
-#pragma unroll
-    for (int i = 0; i < kCols / 2; ++i)
-        warps_sums[warp][lane / 4 + i / 2 % 2 * 8][column_of(i)] = sums[i];
+    cp_async_wait<0>();
+    __syncwarp();
+    auto& its = *reinterpret_cast<Sums*>(mine);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+        const int r = lane / 4 + 8 * half;
         const float max = soft.max[half], sum = sum_of_row(soft.sum[half]);
-        const float scaled = max == -INFINITY ? max : max * float(d.scale);
-        if (lane % 4 == 0) warps_soft[warp][lane / 4 + 8 * half] = {scaled, sum};
+        if (r >= part.rows) continue;
+#pragma unroll
+        for (int i = 2 * half; i < kCols / 2; i += 4)
+            store(&its.sums[r][column_of(i)], Vec<float, 2>{{sums[i], sums[i + 1]}});
+        if (lane % 4 == 0) its.soft[r] = {max == -INFINITY ? max : max * float(d.scale), sum};
     }
     __syncthreads();
     launch_dependents();
-    part.finish(d, warps_sums, warps_soft, parts, y, splits);
+    part.finish<Sums>(d, stages, S::kOfWarp, parts, y, splits);
 #endif
 }

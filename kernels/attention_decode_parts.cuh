@@ -20,96 +20,143 @@ __device__ T mean_of(float sum, float powers, int64_t length) {
     return T(length < 0 ? NAN : powers == 0 ? 0.0f : sum / powers);
 }
 
-// What a block has: of a sequence's tokens those from `begin` on and before `end`, for a chunk of
-// the rows of q that share a head of k and v.
-struct DecodePart {
-    int64_t batch, kv_head, first_row, rows, length, begin, end;
+// What a warp has of a block's rows.
+template <class T, int kRows_, int kCols_>
+struct WarpSums {
+    static constexpr int kRows = kRows_, kCols = kCols_;
+    float sums[kRows][kCols];
+    OnlineSoftmax<T> soft[kRows];
+};
 
-    __device__ DecodePart(const Decode& d, int rows_at_once, int splits) {
-        const int64_t chunks = ceil_div<int64_t>(d.rows(), rows_at_once);
-        const int64_t split = blockIdx.x % splits, slice = blockIdx.x / splits / chunks;
-        batch = slice / d.kv_heads, kv_head = slice % d.kv_heads;
-        first_row = blockIdx.x / splits % chunks * rows_at_once;
-        rows = smaller<int64_t>(rows_at_once, d.rows() - first_row);
+// What a block has: of a sequence's tokens those from `begin` on and before `end`, for a chunk of
+// the rows of q that share a head of k and v. Parts begin on multiples of `tile` tokens, but the
+// first one with the first token that a query sees.
+struct DecodePart {
+    int64_t batch, kv_head, length;
+    int begin, end, group, first_row, rows;
+
+    // Blocks, rows and tokens are fewer than 2^31. A division of 64 bits would take a hundred
+    // instructions, and memory waits for these.
+    __device__ DecodePart(const Decode& d, int rows_at_once, int splits, int tile = 1) {
+        group = int(d.group());
+        const unsigned all_rows = group * unsigned(d.queries), kv_heads = unsigned(d.kv_heads);
+        const unsigned chunks = (all_rows + rows_at_once - 1) / rows_at_once;
+        const unsigned split = blockIdx.x % splits, chunk = blockIdx.x / splits;
+        const unsigned slice = chunk / chunks;
+        batch = slice / kv_heads, kv_head = slice % kv_heads;
+        first_row = chunk % chunks * rows_at_once;
+        rows = smaller<int>(rows_at_once, all_rows - first_row);
         length = d.length(batch);
-        const int64_t least = d.first_key(length, 0);  // that any of the queries sees
-        const int64_t share = ceil_div<int64_t>(length - least, splits);
-        begin = least + split * share, end = smaller(length, begin + share);
+        const int least = int(d.first_key(length, 0)), first = least / tile * tile;
+        const unsigned tiles = length > least ? (unsigned(length - first) + tile - 1) / tile : 0;
+        const int64_t share = (tiles + splits - 1) / splits * int64_t(tile);
+        const int64_t from = split == 0 ? least : first + split * share;
+        begin = int(smaller(length, from));
+        end = int(smaller(length, first + (split + 1) * share));
     }
-    __device__ int64_t query(const Decode& d, int64_t row) const {
-        return (first_row + row) % d.queries;
+    __device__ int query(const Decode& d, int row) const {
+        return unsigned(first_row + row) % unsigned(d.queries);
     }
-    __device__ int64_t head(const Decode& d, int64_t row) const {
-        return kv_head * d.group() + (first_row + row) / d.queries;
+    __device__ int64_t head(const Decode& d, int row) const {
+        return kv_head * group + unsigned(first_row + row) / unsigned(d.queries);
     }
-    __device__ int64_t row_of_q(const Decode& d, int64_t row) const {
+    __device__ int64_t row_of_q(const Decode& d, int row) const {
         return batch * d.q.batch + head(d, row) * d.q.head + query(d, row) * d.q.row;
     }
 
     // Puts together what the block's warps have, to a part, or to y where that is the only one.
-    template <class T, int kRows, int kCols>
-    __device__ void finish(const Decode& d, const float (&sums)[kWarps][kRows][kCols],
-                           const OnlineSoftmax<T> (&soft)[kWarps][kRows], float* parts, T* y,
+    // memory: their Sums, one every `stride` bytes.
+    template <class Sums, class T>
+    __device__ void finish(const Decode& d, const char* memory, int stride, float* parts, T* y,
                            int splits) const {
-        parts += blockIdx.x * part_numbers(d, kRows);
-        for (int i = threadIdx.x; i < rows * kCols; i += kThreads) {
-            const int r = i / kCols, c = i % kCols;
-            OnlineSoftmax<T> all = OnlineSoftmax<T>::identity();
-            for (int w = 0; w < kWarps; ++w) all.combine(soft[w][r]);
-            float sum = 0;
-            for (int w = 0; w < kWarps; ++w)
-                sum += sums[w][r][c] * OnlineSoftmax<T>::scale(soft[w][r].max, all.max);
+        const auto of = [&](int warp) -> const Sums& {
+            return *reinterpret_cast<const Sums*>(memory + warp * stride);
+        };
+        constexpr int kPairs = Sums::kCols / 2;  // of columns
+        const int warps = blockDim.x / kWarp, cols = int(d.cols);
+        parts += blockIdx.x * part_numbers(d, Sums::kRows);
+#pragma unroll 1
+        for (int i = threadIdx.x; i < rows * kPairs; i += blockDim.x) {
+            const int r = i / kPairs, c = i % kPairs * 2;
+            if (c >= cols) continue;
+            float max = -INFINITY, powers = 0, first = 0, second = 0;
+#pragma unroll 4
+            for (int w = 0; w < warps; ++w) max = larger(max, of(w).soft[r].max);
+#pragma unroll 4
+            for (int w = 0; w < warps; ++w) {
+                const float factor = OnlineSoftmax<T>::scale(of(w).soft[r].max, max);
+                const Vec<float, 2> sums = load<2>(&of(w).sums[r][c]);
+                first += sums[0] * factor, second += sums[1] * factor;
+                powers += of(w).soft[r].sum * factor;
+            }
             if (splits == 1) {
                 const int64_t line = (batch * d.heads + head(d, r)) * d.queries + query(d, r);
-                if (c < d.cols) y[line * d.cols + c] = mean_of<T>(sum, all.sum, length);
-                continue;
+                store(y + line * cols + c, Vec<T, 2>{{mean_of<T>(first, powers, length),
+                                                      mean_of<T>(second, powers, length)}});
+            } else {
+                float* const row = parts + r * (cols + 2);
+                store(row + c, Vec<float, 2>{{first, second}});
+                if (c == 0) store(row + cols, Vec<float, 2>{{max, powers}});
             }
-            float* const row = parts + r * (d.cols + 2);
-            if (c < d.cols) row[c] = sum;
-            if (c == 0) row[d.cols] = all.max, row[d.cols + 1] = all.sum;
         }
     }
 };
 
-// A block for each row of y. A warp takes every fourth part, and a lane of it every 32nd column.
+constexpr int kCombineWarps = 8, kCombineThreads = kCombineWarps * kWarp;
+
+// A block for each row of y. A warp takes every eighth part, and a lane of it two columns of 64.
 // rows_at_once: of a chunk.
 template <class T>
-__global__ __launch_bounds__(kThreads) void decode_combine(Decode d, const float* parts, T* y,
-                                                           int splits, int rows_at_once) {
-    constexpr int kColumns = kMostCols / kWarp;  // of a lane
-    __shared__ float warps_sums[kWarps][kMostCols];
-    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-    const int64_t line = blockIdx.x, slice = line / d.queries, query = line % d.queries;
-    const int64_t batch = slice / d.heads, head = slice % d.heads;
-    const int64_t row = head % d.group() * d.queries + query;
-    const int64_t chunks = ceil_div<int64_t>(d.rows(), rows_at_once);
+__global__ __launch_bounds__(kCombineThreads) void decode_combine(
+    Decode d, const float* parts, T* y, int splits, int rows_at_once) {
+    constexpr int kPairs = kMostCols / kWarp / 2;  // of a lane
+    __shared__ float warps_sums[kCombineWarps][kMostCols];
+    __shared__ OnlineSoftmax<T> warps_soft[kCombineWarps];
+    const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, cols = int(d.cols);
+    const unsigned line = blockIdx.x, queries = unsigned(d.queries), heads = unsigned(d.heads);
+    const unsigned slice = line / queries, batch = slice / heads, head = slice % heads;
+    const unsigned group = unsigned(d.group()), row = head % group * queries + line % queries;
+    const unsigned chunks = (group * queries + rows_at_once - 1) / rows_at_once;
     const int64_t block =
-        ((batch * d.kv_heads + head / d.group()) * chunks + row / rows_at_once) * splits;
-    const int64_t stride = part_numbers(d, rows_at_once), length = d.length(batch);
-    parts = grid_dependency_wait(parts) + block * stride + row % rows_at_once * (d.cols + 2);
+        ((batch * d.kv_heads + head / group) * chunks + row / rows_at_once) * splits;
+    const int64_t stride = part_numbers(d, rows_at_once);
+    parts = grid_dependency_wait(parts) + block * stride + row % rows_at_once * (cols + 2);
 
-    BlockReduce<> reduce;
-    OnlineSoftmax<T> all = OnlineSoftmax<T>::identity();
-    for (int s = threadIdx.x; s < splits; s += kThreads) {
-        const float* const its = parts + s * stride + d.cols;
-        all.combine({its[0], its[1]});
-    }
-    all = reduce(all);
-    float sums[kColumns] = {};
-#pragma unroll 4
-    for (int s = warp; s < splits; s += kWarps) {
+    OnlineSoftmax<T> mine = OnlineSoftmax<T>::identity();
+    float sums[2 * kPairs] = {};
+#pragma unroll 2
+    for (int s = warp; s < splits; s += kCombineWarps) {
         const float* const its = parts + s * stride;
-        const float factor = OnlineSoftmax<T>::scale(its[d.cols], all.max);
+        const float max = its[cols], powers = its[cols + 1], all = larger(mine.max, max);
+        const float kept = OnlineSoftmax<T>::scale(mine.max, all);
+        const float factor = OnlineSoftmax<T>::scale(max, all);
+        mine = {all, mine.sum * kept + powers * factor};
 #pragma unroll
-        for (int i = 0; i < kColumns; ++i)
-            if (const int c = lane + i * kWarp; c < d.cols) sums[i] += its[c] * factor;
+        for (int i = 0; i < kPairs; ++i) {
+            if (const int c = 2 * (lane + i * kWarp); c < cols) {
+                const Vec<float, 2> pair = load<2>(its + c);
+                sums[2 * i] = fmaf(pair[0], factor, sums[2 * i] * kept);
+                sums[2 * i + 1] = fmaf(pair[1], factor, sums[2 * i + 1] * kept);
+            }
+        }
     }
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) warps_sums[warp][lane + i * kWarp] = sums[i];
+    for (int i = 0; i < kPairs; ++i) {
+        if (const int c = 2 * (lane + i * kWarp); c < cols)
+            store(&warps_sums[warp][c], Vec<float, 2>{{sums[2 * i], sums[2 * i + 1]}});
+    }
+    if (lane == 0) warps_soft[warp] = mine;
     __syncthreads();
-    for (int c = threadIdx.x; c < d.cols; c += kThreads) {
-        float sum = 0;
-        for (const auto& its : warps_sums) sum += its[c];
-        y[line * d.cols + c] = mean_of<T>(sum, all.sum, length);
+    const int c = threadIdx.x;
+    if (c >= cols) return;
+    float max = -INFINITY, powers = 0, sum = 0;
+#pragma unroll
+    for (const auto& its : warps_soft) max = larger(max, its.max);
+#pragma unroll
+    for (int w = 0; w < kCombineWarps; ++w) {
+        const float factor = OnlineSoftmax<T>::scale(warps_soft[w].max, max);
+        powers += warps_soft[w].sum * factor;
+        sum += warps_sums[w][c] * factor;
     }
+    y[line * d.cols + c] = mean_of<T>(sum, powers, d.length(batch));
 }

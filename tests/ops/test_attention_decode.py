@@ -134,6 +134,14 @@ def test_several_splits(version: str):
 
 
 @each_version
+def test_splits_of_one_head(version: str):
+    """So few heads that each has several multiprocessors, of the simulator, too."""
+    inputs = drawn((1, 4, 1, 64), 1, 1536)
+    check(inputs, version)
+    check(inputs, version, lengths=ints(1000), window=700)
+
+
+@each_version
 def test_fewer_tokens_than_queries(version: str):
     """The first queries stand before the sequence: they see nothing."""
     got = check(drawn((1, 2, 4, 16), 1, 32), version, lengths=ints(2))
