@@ -15,27 +15,22 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
 
-from jitloader import background, objects, runtime
+from jitloader import background, runtime
 from jitloader.building import build_of, cached, completed, linked
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
-from jitloader.objects import part_of
 from toolchain import parts
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 from toolchain.notes import read_note, write_note
 
 _Find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
-# std::__throw_runtime_error(const char*) of the libstdc++ that PyTorch has loaded
-_THROW = ctypes.cast(
-    ctypes.CDLL("libstdc++.so.6")._ZSt21__throw_runtime_errorPKc, ctypes.c_void_p
-).value
 
 
 def begun(inputs: Inputs) -> Build | None:
@@ -45,12 +40,14 @@ def begun(inputs: Inputs) -> Build | None:
     """
     if build := cached(inputs, in_parts=True):
         return build
+    from jitloader import objects  # late: a warm load does without
+
     apart = objects.apart(inputs)
     if apart is None:
         return None
     called = [name for name in _called_before(inputs) if name in apart.launchers]
     try:
-        first = build_of(part_of(inputs, inputs.name, apart.launchers, called))
+        first = build_of(objects.part_of(inputs, inputs.name, apart.launchers, called))
         return linked(inputs, apart, called) if first else None
     except CompileError:
         return None
@@ -145,7 +142,7 @@ class Launchers:
             self._raised.error = error
             self._raised.said = ctypes.create_string_buffer(str(error).encode())
             registers[0] = ctypes.addressof(self._raised.said)
-            return _THROW
+            return _throw()
 
     def _compile(self, name: str) -> None:
         build = build_of(self._part([name]))
@@ -155,6 +152,8 @@ class Launchers:
         self._add(build)
 
     def _part(self, names: Iterable[str]) -> Inputs:
+        from jitloader.objects import part_of
+
         return part_of(self._inputs, self._build.name, self._build.launchers, names)
 
     def _add(self, part: Build) -> None:
@@ -180,6 +179,13 @@ class Launchers:
 
     def renew_after_fork(self) -> None:
         self._finding = threading.RLock()
+
+
+@cache
+def _throw() -> int:
+    """Where std::__throw_runtime_error(const char*) is, in the libstdc++ that PyTorch loads."""
+    function = ctypes.CDLL("libstdc++.so.6")._ZSt21__throw_runtime_errorPKc
+    return ctypes.cast(function, ctypes.c_void_p).value
 
 
 def _note_of(inputs: Inputs) -> Path:

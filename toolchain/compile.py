@@ -147,6 +147,19 @@ def _with_launchers(code: Code, path: Path, place: Path) -> Path:
     return copy
 
 
+_known: dict[tuple[str, str, bool], tuple[Load, str]] = {}
+
+
+def _rewritten(text: str, path: str, load: Load, of_library: bool) -> str:
+    """What `rewrite` makes of a text, which it has mostly done before: an edit is of one file."""
+    key = text, path, of_library
+    if key not in _known or _known[key][0] != load:
+        if len(_known) > 500:
+            _known.clear()
+        _known[key] = load, rewrite(text, path, load, of_library)
+    return _known[key][1]
+
+
 class _Mirror:
     """The user's files, rewritten for the simulator into a tree of the same shape.
 
@@ -176,7 +189,7 @@ class _Mirror:
         for path, text in texts.items():
             try:
                 added, is_librarys = code.launchers.get(path, ""), path in code.of_library
-                written = rewrite(text + added, label(path), load, is_librarys)
+                written = _rewritten(text + added, label(path), load, is_librarys)
             except Unsupported as error:
                 raise CompileError(
                     error.message,
