@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,8 +92,8 @@ def builds_of(recipe: Recipe) -> Builds:
     return Builds(sorted(found.values(), key=lambda v: (v.order, v.when), reverse=True))
 
 
-def linked(inputs: Inputs, apart: Apart, first: list[str]) -> Build | None:
-    """A build in parts, whose `first` launchers are compiled.
+def linked(inputs: Inputs, apart: Apart, first: str) -> Build | None:
+    """A build in parts, the first of which is there under this name.
 
     None where more than launchers would have to be compiled.
 
@@ -142,7 +142,7 @@ def cached(inputs: Inputs, in_parts: bool = False) -> Build | None:
 
 
 def _build(
-    inputs: Inputs, alone: bool, apart: Apart | None = None, first: Iterable[str] = ()
+    inputs: Inputs, alone: bool, apart: Apart | None = None, first: str = ""
 ) -> Build | None:
     """Compile in a private folder, then let the result appear in the cache at once."""
     try:
@@ -163,7 +163,7 @@ def _build_in(
     work: Path,
     inputs: Inputs,
     apart: Apart | None = None,
-    first: Iterable[str] = (),
+    first: str = "",
     lifeline: int | None = None,
 ) -> Build | None:
     from jitloader import objects  # late: a warm load does without
@@ -214,7 +214,7 @@ def _build_in(
         libraries=compiled.libraries,
         library_sha256=hashlib.sha256(library.read_bytes()).hexdigest(),
         launchers=apart.launchers if apart else {},
-        first=list(first),
+        first=first,
     )
     build.write(result)
     inputs.cache.place(result, name)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from jitloader.builds import Build
 from jitloader.cache import MANIFEST
 from jitloader.inputs import Inputs
-from toolchain import parts
+from toolchain import machine, parts
 from toolchain.code import Part
 from toolchain.notes import digest_of, made, read_note, write_note
 from toolchain.objects import Earlier, Object
@@ -64,7 +64,8 @@ def apart(inputs: Inputs) -> Apart | None:
     recipe = inputs.recipe
     kernels = [n for n, path in enumerate(recipe.sources) if path.suffix == ".cu"]
     plain = recipe.target == "cpu" and not (recipe.program or recipe.check or recipe.debug)
-    if not (parts.SUPPORTED and plain and len(kernels) == 1 and len(recipe.sources) > 1):
+    supported = parts.SUPPORTED and not machine.is_clang(inputs.compilers)
+    if not (supported and plain and len(kernels) == 1 and len(recipe.sources) > 1):
         return None
     folders = [inputs.cache.own / _folder(inputs, n) for n in range(len(recipe.sources))]
     notes = [read_note(folder / MANIFEST) for folder in folders]
@@ -89,13 +90,10 @@ def _still_reads(inputs: Inputs, name: str, read: list[str]) -> bool:
     )
 
 
-def part_of(inputs: Inputs, build: str, launchers: dict[str, str], names: Iterable[str]) -> Inputs:
-    """The inputs of a library with some launchers of a build.
-
-    launchers: what to instantiate for each of them all; names: of those that are wanted.
-    """
+def part_of(inputs: Inputs, build: str, launchers: Mapping[str, Sequence[str]]) -> Inputs:
+    """The inputs of a library with some launchers of a build, given as of Apart."""
     number = next(n for n, path in enumerate(inputs.recipe.sources) if path.suffix == ".cu")
-    wanted = tuple((name, launchers[name]) for name in names)
+    wanted = tuple((name, tuple(statements)) for name, statements in launchers.items())
     found = Part(build, wanted, _folder(inputs, number))
     recipe = replace(inputs.recipe, sources=(inputs.recipe.sources[number],), part=found)
     return replace(inputs, recipe=recipe)

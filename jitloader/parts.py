@@ -14,7 +14,7 @@ import ctypes
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from toolchain import parts
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 from toolchain.notes import read_note, write_note
+from toolchain.parts import without_aliases
 
 _Find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
 
@@ -45,12 +46,29 @@ def begun(inputs: Inputs) -> Build | None:
     apart = objects.apart(inputs)
     if apart is None:
         return None
-    called = [name for name in _called_before(inputs) if name in apart.launchers]
+    called = {n: apart.launchers[n] for n in _called_before(inputs) if n in apart.launchers}
     try:
-        first = build_of(objects.part_of(inputs, inputs.name, apart.launchers, called))
-        return linked(inputs, apart, called) if first else None
+        first = _part(inputs, inputs.name, called)
+        return linked(inputs, apart, first.name) if first else None
     except CompileError:
         return None
+
+
+def _part(inputs: Inputs, build: str, launchers: Mapping[str, Sequence[str]]) -> Build | None:
+    """The library with some launchers of a build, compiled if there is none.
+
+    Returns and raises as `build_of` does.
+    """
+    from jitloader.objects import part_of
+
+    try:
+        return build_of(part_of(inputs, build, launchers))
+    except CompileError as error:
+        said = error.log.read_text("utf-8", errors="replace") if error.log else ""
+        left = {name: without_aliases(each, said) for name, each in launchers.items()}
+        if left == {name: tuple(each) for name, each in launchers.items()}:
+            raise
+        return build_of(part_of(inputs, build, left))
 
 
 def complete(inputs: Inputs) -> None:
@@ -87,7 +105,8 @@ class Launchers:
         self._finding = threading.RLock()
         self._raised = threading.local()  # .error: why a launcher could not be found
         self._warned = False
-        if first := cached(self._part(build.first)):
+        first = Build.read(build.folder.with_name(build.first))
+        if first and first.is_whole() and self._inputs.cache.trusts(first.folder):
             self._add(first)
         library = ctypes.CDLL(str(build.library))
         self._slots = (ctypes.c_void_p * len(self._names)).in_dll(library, parts.SLOTS)
@@ -145,16 +164,11 @@ class Launchers:
             return _throw()
 
     def _compile(self, name: str) -> None:
-        build = build_of(self._part([name]))
+        build = _part(self._inputs, self._build.name, {name: self._build.launchers[name]})
         if build is None:
             name = self._inputs.recipe.name
             raise RuntimeError(f"what the compilers read for {name} has changed: load it again")
         self._add(build)
-
-    def _part(self, names: Iterable[str]) -> Inputs:
-        from jitloader.objects import part_of
-
-        return part_of(self._inputs, self._build.name, self._build.launchers, names)
 
     def _add(self, part: Build) -> None:
         """Open a part, and note where its launchers are."""

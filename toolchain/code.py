@@ -41,12 +41,12 @@ class Part(NamedTuple):
 
     Attributes:
         build: the name of that build.
-        launchers: what to instantiate, by the symbols.
+        launchers: their symbols, and the statements by which the source has them.
         kept: where the cache keeps the object of its .cu, once it is compiled whole.
     """
 
     build: str
-    launchers: tuple[tuple[str, str], ...]
+    launchers: tuple[tuple[str, tuple[str, ...]], ...]
     kept: str
 
     @property
@@ -80,7 +80,7 @@ class Recipe:
         labels = [label(p) for p in (*self.sources, *self.include)]
         kind = f"{self.debug}{' check' * self.check}{' program' * self.program}"
         if self.part:
-            kind += f" {self.part.build} {' '.join(self.part.symbols)}"
+            kind += f" {self.part}"
         return digest_of(self.name, self.target, kind, *labels, "|", *self.flags)[:16]
 
 
@@ -193,7 +193,8 @@ class Code:
         from toolchain import launchers
 
         if self.recipe.part:
-            statements = [statement for _, statement in self.recipe.part.launchers]
+            every = (statement for _, each in self.recipe.part.launchers for statement in each)
+            statements = dict.fromkeys(every)
             return {self.recipe.sources[0]: "\n".join(["", *statements, ""])}
         if self.binding != "c":
             return dict.fromkeys(self.recipe.sources, "")

@@ -39,6 +39,9 @@ _INSTANTIATION = re.compile(
     r"(?<![.>:])(?<!extern )\btemplate\b(?!\s*(?:<|class\b|struct\b|union\b))[^;{}]*;"
 )
 _SIMULATORS = re.compile(r"gridDim|blockDim|blockIdx|threadIdx|simulator::\w+|DW\.ref\..*")
+_SECTION = re.compile(
+    r"Relocation section '\.rela\.(?:text|rodata|data(?:\.rel)?(?:\.ro)?)\.(_Z\w+)'"
+)
 _INTERNAL = re.compile(r"anonymous namespace|\{lambda|\[abi:|\[clone|'lambda")
 
 
@@ -47,11 +50,11 @@ class Apart(NamedTuple):
 
     Attributes:
         source: the position of the .cu that has them.
-        launchers: what to instantiate for each, by their symbols.
+        launchers: the statements by which the source has each, by their symbols.
     """
 
     source: int
-    launchers: dict[str, str]
+    launchers: dict[str, list[str]]
 
 
 def without_instantiations(text: str) -> str:
@@ -67,11 +70,15 @@ def without_instantiations(text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def launchers(source: Path, bindings: tuple[Path, ...], digest: str) -> dict[str, str]:
-    """What to instantiate for each launcher, by the launchers' symbols.
+def launchers(source: Path, bindings: tuple[Path, ...], digest: str) -> dict[str, list[str]]:
+    """The statements that instantiate each launcher, by the launchers' symbols.
 
-    Those that the bindings' objects call and the source's object defines. It is "" for a function
-    that is no template, which is there without that.
+    Those that the bindings' objects call and the source's object defines. A function that is no
+    template is there without a statement.
+
+    A compiler inlines what is called only once, and fuses its sums with the caller's products. So
+    that a part does not round otherwise than the whole, in which there are more callers, there is a
+    statement for each function that the object still has: it is called from elsewhere, too.
 
     Args:
         source, bindings: the objects; digest: of all of them.
@@ -87,18 +94,64 @@ def launchers(source: Path, bindings: tuple[Path, ...], digest: str) -> dict[str
         return {}
     names = sorted({name for kind, name in symbols if kind in "TW"} & wanted)
     found = dict(zip(names, map(_instantiation, _demangled(names)), strict=True))
-    return {} if None in found.values() else found
+    if None in found.values():
+        return {}
+    calls = _calls(source)
+    return {
+        name: [*filter(None, [statement]), *map(_alias, _reached(name, calls))]
+        for name, statement in found.items()
+    }
+
+
+def _calls(source: Path) -> dict[str, set[str]]:
+    """The functions of an object that each part of it names that has a section of its own."""
+    found: dict[str, set[str]] = {}
+    names: set[str] = set()
+    functions: set[str] = set()
+    for line in _said_of("readelf", "-rsW", str(source)):
+        words = line.split()
+        if section := _SECTION.match(line):
+            names = found.setdefault(section[1], set())
+        elif len(words) == 8 and words[3] == "FUNC" and words[6] != "UND":
+            functions |= {words[7]} if words[7].isidentifier() else set()
+        elif len(words) > 4:
+            names.add(words[4])
+    return {name: called & functions for name, called in found.items()}
+
+
+def _reached(name: str, calls: dict[str, set[str]]) -> list[str]:
+    """The functions that are called from one, and from those, and so on."""
+    found = [name]
+    for each in found:  # which grows meanwhile
+        found += calls.get(each, set()).difference(found)
+    return sorted(found[1:])
+
+
+def _alias(name: str) -> str:
+    return f'extern "C" void {name}_is_called() __attribute__((alias("{name}")));'
+
+
+def without_aliases(statements: Iterable[str], said: str) -> tuple[str, ...]:
+    """Statements but for those of functions that an edit has taken out.
+
+    said: the compiler's output, in which they are errors.
+    """
+    gone = set(re.findall(r"_is_called\(\)\W+ aliased to undefined symbol \W(\w+)\W", said))
+    return tuple(each for each in statements if each not in set(map(_alias, gone)))
 
 
 def _symbols(path: Path) -> list[tuple[str, str]]:
     """The kind and the name of each symbol in an object; none where it cannot be read."""
-    command = ["nm", "-P", str(path)]
+    lines = (line.split() for line in _said_of("nm", "-P", str(path)))
+    return [(words[1], words[0]) for words in lines if len(words) > 1]
+
+
+def _said_of(*command: str) -> list[str]:
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=machine.PATIENCE)
     except (OSError, subprocess.SubprocessError):
         return []
-    lines = (line.split() for line in run.stdout.splitlines())
-    return [(words[1], words[0]) for words in lines if len(words) > 1]
+    return run.stdout.splitlines()
 
 
 def _demangled(names: list[str]) -> list[str]:
