@@ -65,14 +65,15 @@ _changing = threading.Lock()
 
 
 def start(key: str, do: Callable[[int], None], failed: Callable[[Exception], None]) -> None:
-    """Begin with a thing instead of any other; nothing happens while one of this key goes on."""
+    """Begin with a thing, and have any other stop.
+
+    Nothing happens while the one of this key goes on.
+    """
     global _work
     with _changing:
-        if _work and _work.is_alive():
-            if _work.key == key:
-                return
-            _work.stop()
-        elif _work:
+        if _work and _work.is_alive() and _work.key == key:
+            return
+        if _work:
             _work.let_go()
         _work = _Work(key, do, failed)
         _work.start()

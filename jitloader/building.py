@@ -173,7 +173,7 @@ def _build_in(
     started = time.perf_counter()
     shown = f"{recipe.name}{' (for lab.check)' * recipe.check}"
     told = announced(shown, recipe.target, inputs.notes, inputs.expected)
-    with contextlib.nullcontext(_unheard) if apart or lifeline else told as progress:
+    with contextlib.nullcontext(_unheard) if apart or lifeline is not None else told as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
         earlier = objects.earlier(inputs)
         compiled = compile_library(inputs, name, work, log, progress, earlier, lifeline, apart)

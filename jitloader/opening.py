@@ -14,8 +14,8 @@ from types import ModuleType
 
 import torch
 
-from jitloader import parts, runtime
-from jitloader.building import build_of
+from jitloader import runtime
+from jitloader.building import build_of, cached
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.cfunctions import CFunction, KernelFunction
@@ -80,6 +80,8 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
             Cache.here().use(build.folder)
             functions = dict(functions_of(build, check))
             if build.launchers:
+                from jitloader import parts  # late, as below: a warm load does without
+
                 functions = parts.opened(build, recipe).calling(functions)
             _opened[build.name] = OpenBuild(build, functions)
         return _opened[build.name]
@@ -91,13 +93,19 @@ def opened(inputs: Inputs) -> OpenBuild | None:
     None where they have to be read again: `build_of` says so, or another process has pruned the
     build meanwhile.
     """
-    build = parts.begun(inputs) or build_of(inputs)
+    build = cached(inputs, in_parts=True)
+    if build is None:
+        from jitloader.parts import begun
+
+        build = begun(inputs) or build_of(inputs)
     if build is None:
         return None
     try:
         result = open_build(build, inputs.recipe)
         if build.launchers:
-            parts.complete(inputs)
+            from jitloader.parts import complete
+
+            complete(inputs)
         return result
     except (CompileError, OSError):
         if build.library.exists():

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import torch
 
-from jitloader import background, runtime
-from jitloader.building import build_of, cached, completed, linked
+from jitloader import background, objects, runtime
+from jitloader.building import build_of, completed, linked
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
@@ -35,14 +35,10 @@ _Find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes
 
 
 def begun(inputs: Inputs) -> Build | None:
-    """The build of these inputs that is there, or one in parts, where that is faster.
+    """A build of these inputs in parts, its first part compiled.
 
-    None where it is for `build_of` to compile it, or to say why it does not compile.
+    None where it is for `build_of` to compile them whole, or to say why they do not compile.
     """
-    if build := cached(inputs, in_parts=True):
-        return build
-    from jitloader import objects  # late: a warm load does without
-
     apart = objects.apart(inputs)
     if apart is None:
         return None
@@ -59,24 +55,21 @@ def _part(inputs: Inputs, build: str, launchers: Mapping[str, Sequence[str]]) ->
 
     Returns and raises as `build_of` does.
     """
-    from jitloader.objects import part_of
-
     try:
-        return build_of(part_of(inputs, build, launchers))
+        return build_of(objects.part_of(inputs, build, launchers))
     except CompileError as error:
         said = error.log.read_text("utf-8", errors="replace") if error.log else ""
         left = {name: without_aliases(each, said) for name, each in launchers.items()}
         if left == {name: tuple(each) for name, each in launchers.items()}:
             raise
-        return build_of(part_of(inputs, build, left))
+        return build_of(objects.part_of(inputs, build, left))
 
 
 def complete(inputs: Inputs) -> None:
     """Have the whole build made in the background of one that is open in parts."""
-    launchers = _open[inputs.name]
-    if launchers.broken is None:
-        do = partial(completed, inputs)
-        background.start(inputs.name, do, failed=launchers.fail)
+    launchers = _open.get(inputs.name)
+    if launchers and launchers.broken is None:
+        background.start(inputs.name, partial(completed, inputs), launchers.fail)
 
 
 def opened(build: Build, recipe: Recipe) -> Launchers:
@@ -128,9 +121,9 @@ class Launchers:
             if self.broken and not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"of {self._inputs.recipe.name} not all compiles: {self.broken}",
+                    f"{self._inputs.recipe.name} compiles only in part: {self.broken}",
                     RuntimeWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
             self._raised.error = None
             try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 import simulator
-from toolchain import cuda_ptx, machine, parts, sources, tuning
+from toolchain import cuda_ptx, machine, sources, tuning
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
 from toolchain.nvccs_flags import Translated, for_cpp
@@ -102,6 +102,8 @@ class Code:
 
     def written(self, path: Path) -> str:
         """A file's text with the build's name in it, and of a part without what it leaves out."""
+        from toolchain import parts  # late: a warm load does without
+
         text = self.registrations.text(path)
         return parts.without_instantiations(text) if self.recipe.part else text
 

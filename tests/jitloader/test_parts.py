@@ -158,6 +158,7 @@ def test_an_edit_compiles_what_is_called(scene):
     assert len(scene.parts()) == known + 1
 
 
+@pytest.mark.slow
 def test_an_edit_may_take_out_a_function_that_launchers_called(scene):
     value = scene.edit("third(T(kValue))", "T(kValue) / 3")
     kernel = scene.load()
@@ -167,6 +168,7 @@ def test_an_edit_may_take_out_a_function_that_launchers_called(scene):
     assert kernel.build.launchers
 
 
+@pytest.mark.slow
 def test_the_whole_build_follows_and_is_what_another_process_opens(scene):
     value = scene.edit()
     kernel = scene.load()
@@ -187,6 +189,7 @@ def test_the_whole_build_follows_and_is_what_another_process_opens(scene):
     assert torch.equal(filled(kernel, torch.double), right(value, torch.double))
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_after_the_whole_build_is_only_linked(scene):
     scene.edit()
     kernel = scene.load()
@@ -235,6 +238,7 @@ def test_an_error_in_what_was_not_called_is_told_at_the_next_call(scene):
         assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
 
 
+@pytest.mark.slow
 def test_an_edit_of_the_binding_or_a_variable_of_the_source_needs_the_whole(scene):
     scene.edit("int value()", "int changes = 0;\nint value()")
     kernel = scene.load()
@@ -289,7 +293,10 @@ def edit_slowly(scene: Scene) -> int:
     return value
 
 
-@pytest.mark.parametrize("how", ["killed", "terminated", "over"])
+@pytest.mark.parametrize(
+    "how",
+    ["killed", *(pytest.param(how, marks=pytest.mark.slow) for how in ("terminated", "over"))],
+)
 def test_the_background_ends_with_its_process(scene, how):
     value = edit_slowly(scene)
     process = session(scene)
@@ -307,6 +314,7 @@ def test_the_background_ends_with_its_process(scene, how):
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
 
 
+@pytest.mark.slow
 def test_an_edit_ends_the_background_of_the_one_before(scene):
     edit_slowly(scene)
     kernel = scene.load()
