@@ -18,6 +18,11 @@ compiled, and linked with the objects of the others:
     kernel.sass(against=1)      # what the newest edit changed there
     kernel.resources()          # registers, spills, shared memory and occupancy of its kernels
 
+An edit of a .cu that leaves its binding alone is compiled for the CPU in the order in which it is
+needed: first what was called before the edit, then what is called, each launcher and type by
+itself; the whole follows in the background, on an idle processor. A part that does not compile
+raises when it is called, and until then warns.
+
 `kernel.forward` is one long-lived callable: a name taken from the handle before an edit follows
 too, and so do copies of both, deep ones and pickled ones. A broken edit raises `CompileError` with
 your file, line and column, and so does every call until the file changes again: an old build never

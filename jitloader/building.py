@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,7 +26,10 @@ from toolchain.errors import CompileError
 from toolchain.notes import digest_of
 from toolchain.sources import label
 
-_building = threading.Lock()  # cpp_extension keeps its state in its module: one build at a time
+if TYPE_CHECKING:
+    from toolchain.parts import Apart
+
+_building = threading.Lock()  # one at a time, but for what goes on in the background
 _failures: dict[str, CompileError] = {}  # by digest: the same sources fail the same way
 
 
@@ -55,22 +60,19 @@ def build_of(inputs: Inputs) -> Build | None:
         MissingTool: there is no compiler.
         OSError: the disk is full.
     """
-    if build := _cached(inputs):
+    if build := cached(inputs):
         return build
     if inputs.digest in _failures:
         raise _failures[inputs.digest].with_traceback(None)
     try:
         inputs.registrations  # noqa: B018 - refuses names that no build can have
         inputs.require_compilers()
-        with _building, inputs.cache.lock(inputs.name) as alone:
+        with stoppable(inputs), _building, inputs.cache.lock(inputs.name) as alone:
             # Another process may just have built it, or found in doing so what more it reads.
-            if build := _cached(inputs):
+            if build := cached(inputs):
                 return build
             if inputs.are_current() and inputs.know_all_noted():
                 return _build(inputs, alone)
-    except KeyboardInterrupt as stop:
-        tracebacks.in_one_line(stop, f"the build of {inputs.recipe.name} was interrupted")
-        raise
     except CompileError as error:
         if error.of_machine:
             raise
@@ -90,20 +92,62 @@ def builds_of(recipe: Recipe) -> Builds:
     return Builds(sorted(found.values(), key=lambda v: (v.order, v.when), reverse=True))
 
 
-def _cached(inputs: Inputs) -> Build | None:
+def linked(inputs: Inputs, apart: Apart, first: str) -> Build | None:
+    """A build in parts, the first of which is there under this name.
+
+    None where more than launchers would have to be compiled.
+
+    Raises: as `build_of` does.
+    """
+    with stoppable(inputs), _building, inputs.cache.lock(inputs.name) as alone:
+        return cached(inputs, in_parts=True) or _build(inputs, alone, apart, first)
+
+
+def completed(inputs: Inputs, lifeline: int) -> None:
+    """Compile whole what is there in parts, while nobody else wants the processor.
+
+    Nobody waits for it: under the name of its lock nothing else is built.
+
+    lifeline: as of `compile_library`.
+
+    Raises: as `build_of` does.
+    """
+    name = f"{inputs.name}-whole"
+    with inputs.cache.lock(name, wait=False) as alone:
+        if alone and not cached(inputs):
+            with inputs.cache.workplace(name, alone) as work:
+                _build_in(work, inputs, lifeline=lifeline)
+
+
+@contextlib.contextmanager
+def stoppable(inputs: Inputs) -> Iterator[None]:
+    """An interrupt says which build it has ended."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        tracebacks.in_one_line(stop, f"the build of {inputs.recipe.name} was interrupted")
+        raise
+
+
+def cached(inputs: Inputs, in_parts: bool = False) -> Build | None:
+    """The build that the cache has of these inputs; in_parts: also one that is in parts."""
     for folder in inputs.cache.folders:
         build = Build.read(folder / inputs.name)
-        if build and inputs.cache.trusts(build.folder) and build.is_whole():
+        if build is None or (build.launchers and not in_parts):
+            continue
+        if inputs.cache.trusts(build.folder) and build.is_whole():
             build.used()
             return build
     return None
 
 
-def _build(inputs: Inputs, alone: bool) -> Build | None:
+def _build(
+    inputs: Inputs, alone: bool, apart: Apart | None = None, first: str = ""
+) -> Build | None:
     """Compile in a private folder, then let the result appear in the cache at once."""
     try:
         with inputs.cache.workplace(inputs.name, alone) as work:
-            return _build_in(work, inputs)
+            return _build_in(work, inputs, apart, first)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -115,18 +159,29 @@ def _build(inputs: Inputs, alone: bool) -> Build | None:
         ) from error
 
 
-def _build_in(work: Path, inputs: Inputs) -> Build | None:
+def _build_in(
+    work: Path,
+    inputs: Inputs,
+    apart: Apart | None = None,
+    first: str = "",
+    lifeline: int | None = None,
+) -> Build | None:
     from jitloader import objects  # late: a warm load does without
     from toolchain.compile import compile_library
 
     recipe, name = inputs.recipe, inputs.name
     started = time.perf_counter()
     shown = f"{recipe.name}{' (for lab.check)' * recipe.check}"
-    with announced(shown, recipe.target, inputs.notes, inputs.expected) as progress:
+    told = announced(shown, recipe.target, inputs.notes, inputs.expected)
+    with contextlib.nullcontext(_unheard) if apart or lifeline is not None else told as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
         earlier = objects.earlier(inputs)
-        compiled = compile_library(inputs, name, work, log, progress, earlier)
+        compiled = compile_library(inputs, name, work, log, progress, earlier, lifeline, apart)
+    if compiled is None:
+        return None
     if unknown := compiled.read - inputs.files.keys():
+        if recipe.part:
+            return None
         inputs.note(unknown)
         if Inputs.read(recipe, inputs.cache).digest != inputs.digest:
             return None  # it would stand in the cache under a digest that is not its own
@@ -140,12 +195,13 @@ def _build_in(work: Path, inputs: Inputs) -> Build | None:
     kept = {path: f"{n}_{path.name[-50:]}" for n, path in enumerate(inputs.in_order())}
     for path, file in kept.items():
         (result / "sources" / file).write_bytes(inputs.files[path])
+    begun = cached(inputs, in_parts=True)
     build = Build(
         digest=inputs.digest,
-        when=datetime.fromtimestamp(time.time()),
+        when=begun.when if begun else datetime.fromtimestamp(time.time()),
         seconds=round(time.perf_counter() - started, 3),
         target=recipe.target,
-        order=1 + max((v.order for v in builds_of(recipe)), default=0),
+        order=begun.order if begun else 1 + max((v.order for v in builds_of(recipe)), default=0),
         folder=inputs.cache.own / name,
         recipe=recipe.key,
         binding=inputs.binding,
@@ -157,11 +213,17 @@ def _build_in(work: Path, inputs: Inputs) -> Build | None:
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},
         libraries=compiled.libraries,
         library_sha256=hashlib.sha256(library.read_bytes()).hexdigest(),
+        launchers=apart.launchers if apart else {},
+        first=first,
     )
     build.write(result)
     inputs.cache.place(result, name)
     objects.keep(inputs, compiled.objects, work)
     return build
+
+
+def _unheard(stage: str) -> None:
+    """The progress of a build that nobody is told of."""
 
 
 def _renew_lock() -> None:

@@ -43,6 +43,8 @@ class Build:
         inputs: the digest of each file that the compiler read, by its name.
         libraries: of the simulator's, those that it calls: keys of simulator.LIBRARIES.
         library_sha256: the digest of its library.
+        launchers: of a build in parts, as of `toolchain.parts.Apart`; else none.
+        first: of a build in parts, the name of the part that was compiled first.
     """
 
     digest: str
@@ -61,6 +63,8 @@ class Build:
     inputs: dict[str, str] = field(repr=False, compare=False)
     libraries: list[str] = field(repr=False, compare=False)
     library_sha256: str = field(repr=False)
+    launchers: dict[str, list[str]] = field(repr=False, compare=False, default_factory=dict)
+    first: str = field(repr=False, compare=False, default="")
 
     @property
     def name(self) -> str:
@@ -75,14 +79,15 @@ class Build:
     def read(cls, folder: Path) -> Build | None:
         """The build in a folder of the cache; None where there is none, or not a whole one."""
         said = read_note(folder / MANIFEST)
-        if said is None or said.keys() != _TOLD:  # or one of an earlier release
+        if said is None or said.keys() - _TOLD_OF_PARTS != _TOLD:  # or one of an earlier release
             return None
         said["when"] = datetime.fromtimestamp(said["when"])
         return cls(folder=folder, **said)
 
     def write(self, folder: Path) -> None:
         """Leave the manifest in a folder that is to become this build's."""
-        said = {name: getattr(self, name) for name in _TOLD}
+        told = _TOLD | _TOLD_OF_PARTS if self.launchers else _TOLD
+        said = {name: getattr(self, name) for name in told}
         write_note(folder / MANIFEST, said | {"when": self.when.timestamp()})
 
     def used(self) -> None:
@@ -178,7 +183,8 @@ class Build:
             return []
 
 
-_TOLD = {each.name for each in fields(Build)} - {"folder"}
+_TOLD_OF_PARTS = {"launchers", "first"}
+_TOLD = {each.name for each in fields(Build)} - {"folder"} - _TOLD_OF_PARTS
 
 
 class Diff:

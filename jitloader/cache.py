@@ -7,6 +7,7 @@
     locks/             one file for each build under way; its flock ends with the process
     in_use/            one file a process, flocked while it lives, naming the builds it has open
     headers/ compilers/ logs/    what depfiles and compilers said
+    called/            what was called of the newest build in parts of each kernel
 
 `JITLOAD_CACHE` may name several folders. The first is the user's own. The others are only looked
 into: a class shares the builds of its teacher. Nobody else's code is loaded by accident: an own

@@ -186,7 +186,7 @@ def tried(target: str) -> tuple[bool, bool, object]:
             if target == "cuda" and not torch.cuda.is_available():
                 return builds, False, None
             x = torch.zeros(32, device=target)
-            open_build(made).functions["run"](x)
+            open_build(made, recipe).functions["run"](x)
             if not bool((x == 1).all()):
                 raise RuntimeError(f"a kernel that adds 1 to 0 gave {x.tolist()}")
             return builds, True, None

@@ -129,7 +129,7 @@ class Kernel:
                 f"build {build.digest} in {build.folder} is damaged, gone, or open to others"
             )
         with self._lock:
-            opened_build = open_build(build)
+            opened_build = open_build(build, self.recipe)
             self._formulas.register(opened_build)
             return opened_build
 

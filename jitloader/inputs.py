@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 
+from jitloader.builds import Build
 from jitloader.cache import Cache
 from toolchain import machine, sources
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
@@ -99,6 +100,14 @@ class Inputs(Code):
             if path not in files:
                 raise FileNotFoundError(f"{path}: this source of kernel {recipe.name!r} is gone")
         return cls(recipe, files, _compilers(recipe.target, cache), cache, stats, environment)
+
+    @classmethod
+    def kept(cls, recipe: Recipe, build: Build) -> Inputs:
+        """Those of a build, as the cache keeps them: current whatever has changed since."""
+        folder, cache = build.folder / "sources", Cache.here()
+        kept = {sources.ROOT / name: folder / file for name, file in build.kept.items()}
+        files = {path: file.read_bytes() for path, file in kept.items()}
+        return cls(recipe, files, _compilers(recipe.target, cache), cache, {}, _environment())
 
     def are_current(self) -> bool:
         """Whether all files, and the places where there were none, are still as they were read.

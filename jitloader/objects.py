@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from jitloader.builds import Build
 from jitloader.cache import MANIFEST
 from jitloader.inputs import Inputs
-from toolchain.notes import made, read_note, write_note
+from toolchain import machine, parts
+from toolchain.code import Part
+from toolchain.notes import digest_of, made, read_note, write_note
 from toolchain.objects import Earlier, Object
+from toolchain.parts import Apart
+from toolchain.sources import label
 
 
 def earlier(inputs: Inputs) -> Earlier:
@@ -21,11 +28,13 @@ def earlier(inputs: Inputs) -> Earlier:
 
     Of a kernel of one source there are none: whatever changes it changes its object.
     """
-    recipe, objects = inputs.recipe, {}
-    if len(recipe.sources) > 1 and not recipe.program:
-        for number in range(len(recipe.sources)):
-            if found := _read(inputs.cache.own / _folder(inputs, number)):
-                objects[number] = found
+    recipe, folders = inputs.recipe, {}
+    if recipe.part:
+        folders = {0: recipe.part.kept}
+    elif len(recipe.sources) > 1 and not recipe.program:
+        folders = {number: _folder(inputs, number) for number in range(len(recipe.sources))}
+    found = {number: _read(inputs.cache.own / folder) for number, folder in folders.items()}
+    objects = {number: each for number, each in found.items() if each}
     return Earlier(inputs.settings, objects, inputs.cache.own / "stand_ins")
 
 
@@ -34,7 +43,7 @@ def keep(inputs: Inputs, objects: dict[int, Object], work: Path) -> None:
 
     On a full disk they are left out: the build itself is there.
     """
-    if len(inputs.recipe.sources) == 1 or inputs.recipe.program:
+    if len(inputs.recipe.sources) == 1 or inputs.recipe.program or inputs.recipe.part:
         return
     with contextlib.suppress(OSError):
         for number, kept in objects.items():
@@ -45,6 +54,49 @@ def keep(inputs: Inputs, objects: dict[int, Object], work: Path) -> None:
             write_note(result / MANIFEST, facts | {"sha256_of_object": _sha256(kept.data)})
             made(inputs.cache.own / "objects")
             inputs.cache.place(result, _folder(inputs, number))
+
+
+def apart(inputs: Inputs) -> Apart | None:
+    """The launchers of a kernel, as its .cu had them when it was last compiled whole.
+
+    None where it cannot be compiled in parts.
+    """
+    recipe = inputs.recipe
+    kernels = [n for n, path in enumerate(recipe.sources) if path.suffix == ".cu"]
+    plain = recipe.target == "cpu" and not (recipe.program or recipe.check or recipe.debug)
+    supported = parts.SUPPORTED and not machine.is_clang(inputs.compilers)
+    if not (supported and plain and len(kernels) == 1 and len(recipe.sources) > 1):
+        return None
+    folders = [inputs.cache.own / _folder(inputs, n) for n in range(len(recipe.sources))]
+    notes = [read_note(folder / MANIFEST) for folder in folders]
+    if None in notes:
+        return None
+    bindings = [note for note in notes if note is not notes[kernels[0]]]
+    if not all(_still_reads(inputs, note["build"], note["read"]) for note in bindings):
+        return None
+    objects = [folder / "object" for folder in folders]
+    source = objects.pop(kernels[0])
+    digest = digest_of(*(note["sha256_of_object"] for note in notes))
+    found = parts.launchers(source, tuple(objects), digest)
+    return Apart(kernels[0], found) if found else None
+
+
+def _still_reads(inputs: Inputs, name: str, read: list[str]) -> bool:
+    """Whether the files that an object was made from are those that an earlier build had."""
+    build = Build.read(inputs.cache.own / name)
+    now = {label(path): data for path, data in inputs.files.items()}
+    return build is not None and all(
+        name in now and build.inputs.get(name) == digest_of(now[name]) for name in read
+    )
+
+
+def part_of(inputs: Inputs, build: str, launchers: Mapping[str, Sequence[str]]) -> Inputs:
+    """The inputs of a library with some launchers of a build, given as of Apart."""
+    number = next(n for n, path in enumerate(inputs.recipe.sources) if path.suffix == ".cu")
+    wanted = tuple((name, tuple(statements)) for name, statements in launchers.items())
+    found = Part(build, wanted, _folder(inputs, number))
+    recipe = replace(inputs.recipe, sources=(inputs.recipe.sources[number],), part=found)
+    return replace(inputs, recipe=recipe)
 
 
 def _read(folder: Path) -> Object | None:

@@ -15,12 +15,13 @@ from types import ModuleType
 import torch
 
 from jitloader import runtime
-from jitloader.building import build_of
+from jitloader.building import build_of, cached
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.cfunctions import CFunction, KernelFunction
 from jitloader.inputs import Inputs
 from jitloader.renamed import renamed
+from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 
 Check = Callable[[], None]
@@ -64,8 +65,8 @@ _opened: dict[str, OpenBuild] = {}  # by name: one namespace registered twice wo
 _opening = threading.Lock()
 
 
-def open_build(build: Build) -> OpenBuild:
-    """The build in this process; its library is opened once.
+def open_build(build: Build, recipe: Recipe) -> OpenBuild:
+    """The build of a recipe in this process; its library is opened once.
 
     Raises:
         CompileError: the library cannot be opened, as where a symbol is undefined.
@@ -77,7 +78,12 @@ def open_build(build: Build) -> OpenBuild:
                 runtime.start()
                 runtime.open_libraries(build)
             Cache.here().use(build.folder)
-            _opened[build.name] = OpenBuild(build, dict(functions_of(build, check)))
+            functions = dict(functions_of(build, check))
+            if build.launchers:
+                from jitloader import parts  # late, as below: a warm load does without
+
+                functions = parts.opened(build, recipe).calling(functions)
+            _opened[build.name] = OpenBuild(build, functions)
         return _opened[build.name]
 
 
@@ -87,11 +93,20 @@ def opened(inputs: Inputs) -> OpenBuild | None:
     None where they have to be read again: `build_of` says so, or another process has pruned the
     build meanwhile.
     """
-    build = build_of(inputs)
+    build = cached(inputs, in_parts=True)
+    if build is None:
+        from jitloader.parts import begun
+
+        build = begun(inputs) or build_of(inputs)
     if build is None:
         return None
     try:
-        return open_build(build)
+        result = open_build(build, inputs.recipe)
+        if build.launchers:
+            from jitloader.parts import complete
+
+            complete(inputs)
+        return result
     except (CompileError, OSError):
         if build.library.exists():
             raise

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -36,6 +36,24 @@ _HALF_AS_NVCC_HAS_IT = [
 ]
 
 
+class Part(NamedTuple):
+    """Launchers of a build that are compiled to a library of their own: `toolchain.parts`.
+
+    Attributes:
+        build: the name of that build.
+        launchers: their symbols, and the statements by which the source has them.
+        kept: where the cache keeps the object of its .cu, once it is compiled whole.
+    """
+
+    build: str
+    launchers: tuple[tuple[str, tuple[str, ...]], ...]
+    kept: str
+
+    @property
+    def symbols(self) -> list[str]:
+        return [symbol for symbol, _ in self.launchers]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """All that the caller of `load` decides. What lies in the files is read from them afresh."""
@@ -49,6 +67,7 @@ class Recipe:
     formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
     check: bool = False  # instrumented for lab.check; target is "cpu"
     program: bool = False  # it has a main(), and nothing in it is for Python
+    part: Part | None = None  # these launchers alone; the one source is the .cu that has them
 
     @property
     def identifier(self) -> str:
@@ -60,6 +79,8 @@ class Recipe:
         """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
         labels = [label(p) for p in (*self.sources, *self.include)]
         kind = f"{self.debug}{' check' * self.check}{' program' * self.program}"
+        if self.part:
+            kind += f" {self.part}"
         return digest_of(self.name, self.target, kind, *labels, "|", *self.flags)[:16]
 
 
@@ -78,6 +99,13 @@ class Code:
 
     def text(self, path: Path) -> str:
         return self.files[path].decode(errors="replace")
+
+    def written(self, path: Path) -> str:
+        """A file's text with the build's name in it, and of a part without what it leaves out."""
+        from toolchain import parts  # late: a warm load does without
+
+        text = self.registrations.text(path)
+        return parts.without_instantiations(text) if self.recipe.part else text
 
     def header(self, path: Path, quote: str, name: str) -> Path | None:
         """The header of the user's that a file includes by this name."""
@@ -125,6 +153,8 @@ class Code:
     def binding(self) -> str:
         if self.recipe.program:
             return "program"
+        if self.recipe.part:
+            return "part"
         found = {sources.binding_of(self._bound(path)) for path in self.own}
         return next(binding for binding in ("module", "ops", "c") if binding in found)
 
@@ -141,6 +171,8 @@ class Code:
         from toolchain import launchers
 
         found: dict[str, Any] = {}
+        if self.recipe.part:
+            return dict(self.recipe.part.launchers)
         if self.recipe.program:
             return found
         for units in self.units.values():
@@ -162,6 +194,10 @@ class Code:
         """What is to be compiled behind each source: "" where all its kernels have launchers."""
         from toolchain import launchers
 
+        if self.recipe.part:
+            every = (statement for _, each in self.recipe.part.launchers for statement in each)
+            statements = dict.fromkeys(every)
+            return {self.recipe.sources[0]: "\n".join(["", *statements, ""])}
         if self.binding != "c":
             return dict.fromkeys(self.recipe.sources, "")
         units = {path: units[0] for path, units in self.units.items()}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import selectors
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,17 +21,20 @@ import simulator
 from simulator.absent import HINT, absent
 from simulator.device_code import Load
 from simulator.rewrite import Unsupported, line_one, rewrite
-from toolchain import cuda_ptx, libraries, machine, sources, stand_ins
+from toolchain import cuda_ptx, idle, libraries, machine, parts, sources, stand_ins
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
 from toolchain.notes import publish
 from toolchain.objects import Earlier, Object, Objects
+from toolchain.parts import Apart
 from toolchain.sources import label
 
 # Compilers without a shared libstdc++ put a copy into every library. Were its symbols visible, the
 # process's copies would be mixed, and a stream of one would crash in the locale of another.
 _KEEP_TO_ITSELF = ["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else []
+
+_writing = threading.Lock()  # cpp_extension keeps its state in its module
 
 
 class _Failed(Exception):
@@ -53,11 +58,22 @@ class Compiled(NamedTuple):
 
 
 def compile_library(
-    code: Code, name: str, work: Path, log: Path, progress: Callable[[str], None], earlier: Earlier
-) -> Compiled:
+    code: Code,
+    name: str,
+    work: Path,
+    log: Path,
+    progress: Callable[[str], None],
+    earlier: Earlier,
+    lifeline: int | None = None,
+    apart: Apart | None = None,
+) -> Compiled | None:
     """Compile to `work`/`name`.so what has changed since the `earlier` objects, and link it.
 
     Meanwhile `progress` is told the stage, as in "1 of 3: layer_norm.cu", four times a second.
+
+    lifeline: the end of a pipe, for a build that only takes what others leave of the processor and
+        ends when the other end is closed.
+    apart: what the library lacks. None is returned where anything else would have to be compiled.
 
     Raises:
         CompileError: a source does not compile; the compilers' output is in `log`.
@@ -83,10 +99,18 @@ def compile_library(
             for path, place in zip(to_compile, places, strict=True)
         ]
     objects = Objects(code, name, work, mirror.written if mirror else {}, earlier)
+    if recipe.part:
+        to_compile.append(work / "launchers.cpp")
+        to_compile[-1].write_text(parts.table(recipe.part.symbols))
+    if apart:
+        if objects.unchanged.keys() != set(range(len(to_compile))) - {apart.source}:
+            return None
+        to_compile[apart.source] = work / "launchers.cpp"
+        to_compile[apart.source].write_text(parts.jumps(apart.launchers))
+    _write_build(code, name, to_compile, include, work, objects.unchanged, earlier.stand_ins)
+    names = {n: p.name for n, p in enumerate(to_compile) if n not in objects.unchanged}
     try:
-        output = _load_extension(
-            code, name, to_compile, include, work, progress, objects.unchanged, earlier.stand_ins
-        )
+        output = _run_ninja(work, lambda said: progress(stage_of(said, names)), lifeline)
     except _Failed as failed:
         publish(log, str(failed))
         error = first_error(str(failed), set(code.files), log)
@@ -98,7 +122,7 @@ def compile_library(
         path = mirror.original(path) if mirror else path
         return path if _is_users(path, recipe) and not path.is_relative_to(work) else None
 
-    compiled = objects.compiled(output, users)
+    compiled = {} if apart else objects.compiled(output, users)
     for_later = {n: each for n, each in compiled.items() if objects.can_be_taken_over(n, each)}
     every = [*objects.unchanged.values(), *compiled.values()]
     read = {sources.ROOT / file for each in every for file in each.read}
@@ -121,6 +145,19 @@ def _with_launchers(code: Code, path: Path, place: Path) -> Path:
     copy = place / path.name
     copy.write_text(f'#include "{path}"\n{launchers}')
     return copy
+
+
+_known: dict[tuple[str, str, bool], tuple[Load, str]] = {}
+
+
+def _rewritten(text: str, path: str, load: Load, of_library: bool) -> str:
+    """What `rewrite` makes of a text, which it has mostly done before: an edit is of one file."""
+    key = text, path, of_library
+    if key not in _known or _known[key][0] != load:
+        if len(_known) > 500:
+            _known.clear()
+        _known[key] = load, rewrite(text, path, load, of_library)
+    return _known[key][1]
 
 
 class _Mirror:
@@ -147,14 +184,12 @@ class _Mirror:
         for folder in code.recipe.include:
             self._make(folder)
         # Those below SIMULATOR are written for a C++ compiler as they are.
-        texts = {
-            p: code.registrations.text(p) for p in code.files if not p.is_relative_to(SIMULATOR)
-        }
+        texts = {p: code.written(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
         load = Load.of(texts.values(), several=code.several)
         for path, text in texts.items():
             try:
                 added, is_librarys = code.launchers.get(path, ""), path in code.of_library
-                written = rewrite(text + added, label(path), load, is_librarys)
+                written = _rewritten(text + added, label(path), load, is_librarys)
             except Unsupported as error:
                 raise CompileError(
                     error.message,
@@ -222,38 +257,31 @@ class _Mirror:
                 mirrored.mkdir(exist_ok=True, parents=True)
 
 
-def _load_extension(
+def _write_build(
     code: Code,
     name: str,
     to_compile: list[Path],
     include: list[Path],
     work: Path,
-    progress: Callable[[str], None],
     compiled: Collection[int],
     stand_ins_folder: Path,
-) -> str:
+) -> None:
     """torch.utils.cpp_extension.load with some of its inner steps taken over.
 
-    Its ninja runs in a process group of its own, so that an interrupt ends the compilers too; and
-    it does not open the library, which happens once the library is in its place in the cache.
-    Paths and flags are quoted here: torch hands some to ninja as they are.
+    It writes what ninja is to do, which `_run_ninja` then does; and it does not open the library,
+    which happens once the library is in its place in the cache. Paths and flags are quoted here:
+    torch hands some to ninja as they are.
 
     compiled: the positions of sources whose objects lie in `work` already.
     stand_ins_folder: as of Earlier.
     """
     from torch.utils import cpp_extension
 
-    output = ""
     command, cxx_flags = machine.cxx_command()
 
-    def run_ninja(directory: str, *_: object, **__: object) -> None:
-        nonlocal output
+    def name_sources(directory: str, *_: object, **__: object) -> None:
         file = Path(directory, "build.ninja")
         file.write_text(_with_real_names(file.read_text(), to_compile, command, compiled))
-        names = {n: path.name for n, path in enumerate(to_compile) if n not in compiled}
-        output = _run(
-            ["ninja", "-v"], file.parent, lambda output: progress(stage_of(output, names))
-        )
 
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
     cxx, nvcc = code.flags
@@ -272,19 +300,18 @@ def _load_extension(
     elif code.binding != "c":  # else a process without PyTorch may open it: simulator.RUNTIME
         link += stand_ins.flags(stand_ins_folder, work, code.link_flags)
     taken_over = {
-        "_run_ninja_build": run_ninja,
+        "_run_ninja_build": name_sources,
         "_import_module_from_library": lambda *_: None,
         "JIT_EXTENSION_VERSIONER": _Unversioned,
         "CUDA_HOME": str(home) if home else None,
         "TORCH_LIB_PATH": for_ninja(cpp_extension.TORCH_LIB_PATH),  # its folder may hold spaces
     }
-    before = {attribute: getattr(cpp_extension, attribute) for attribute in taken_over}
-    environment = {name: os.environ.get(name) for name in ("PATH", "CXX")}
-    # A notebook's kernel may run without its environment's bin folder, where pip put ninja.
-    path = os.pathsep.join([environment["PATH"] or "", sysconfig.get_path("scripts")])
-    os.environ |= {"PATH": path, "CXX": command[-1]}
-    vars(cpp_extension).update(taken_over)
-    try:
+    environment = {"PATH": _path(), "CXX": command[-1]}
+    with (
+        _writing,
+        _in_place_of(vars(cpp_extension), taken_over),
+        _in_place_of(os.environ, environment),
+    ):
         cpp_extension.load(
             name=name,
             sources=[f"/{number}{path.suffix}" for number, path in enumerate(to_compile)],
@@ -295,14 +322,27 @@ def _load_extension(
             with_cuda=for_cuda,
             is_python_module=False,
         )
+
+
+@contextlib.contextmanager
+def _in_place_of(values: MutableMapping[str, Any], others: dict[str, Any]) -> Iterator[None]:
+    """Meanwhile a mapping holds others; afterwards what it held."""
+    before = {name: values[name] for name in others if name in values}
+    values.update(others)
+    try:
+        yield
     finally:
-        vars(cpp_extension).update(before)
-        for name, value in environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-    return output
+        for name in others.keys() - before.keys():
+            del values[name]
+        values.update(before)
+
+
+def _path() -> str:
+    """Where commands are looked for.
+
+    A notebook's kernel may run without its environment's bin folder, where pip put ninja.
+    """
+    return os.pathsep.join([os.environ.get("PATH", ""), sysconfig.get_path("scripts")])
 
 
 class _Unversioned:
@@ -371,18 +411,23 @@ def stage_of(output: str, names: dict[int, str]) -> str:
     return f"{len(ended) + 1} of {len(names) + 1}: {left or 'linking'}"
 
 
-def _run(command: list[str], directory: Path, watch: Callable[[str], None]) -> str:
+def _run_ninja(directory: Path, watch: Callable[[str], None], lifeline: int | None) -> str:
     """Run the compilers; whatever ends us early ends them too.
 
-    `watch` is called four times a second with their output so far.
+    They have a process group of their own, so that an interrupt is for us to pass on. Where only
+    the idle processor is for them, they stay in our session: Linux shares it out by sessions.
+
+    `watch` is called four times a second with their output so far; lifeline: of `compile_library`.
     """
     process = subprocess.Popen(
-        command,
+        ["ninja", "-v"] if lifeline is None else [*idle.COMMAND, "ninja", "-v"],
         cwd=directory,
-        env={**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
+        env={**os.environ, "PATH": _path(), "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
+        stdin=lifeline,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,
+        start_new_session=lifeline is None,
+        process_group=None if lifeline is None else 0,
     )
     output = b""
     try:

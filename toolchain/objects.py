@@ -85,13 +85,15 @@ class Objects:
     def __init__(self, code: Code, name: str, work: Path, written: dict[Path, str], known: Earlier):
         """written: the texts of the files that the compiler is given otherwise than they stand."""
         self._name, self._work = name, work
+        whole = code.recipe.part.build if code.recipe.part else None  # it has all launchers
         self._made_from = [
             _Making.of(code, path, written, known.settings) for path in code.recipe.sources
         ]
         self.unchanged = {
             number: known.objects[number]
             for number, made_from in enumerate(self._made_from)
-            if number in known.objects and known.objects[number].key == made_from.key
+            if number in known.objects
+            and (known.objects[number].key == made_from.key or known.objects[number].build == whole)
         }
         for number, earlier in self.unchanged.items():
             (work / f"{number}.o").write_bytes(earlier.renamed(name))

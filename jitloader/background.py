@@ -1,0 +1,106 @@
+"""Work that goes on while the user's own code runs: one thing at a time, and never for long.
+
+What takes its place ends it, and so does the end of the process, however that comes about.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+
+# Seconds in which a call that follows at once is alone.
+_PATIENCE = 0.5
+
+
+class _Work:
+    """One thing that is done in a thread.
+
+    do: gets the end of a pipe, which comes to its end when the work is to stop.
+    failed: is told of what `do` raises, unless it was to stop.
+    """
+
+    def __init__(self, key: str, do: Callable[[int], None], failed: Callable[[Exception], None]):
+        self.key, self._do, self._failed = key, do, failed
+        self._read, self._write = os.pipe()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"jitload {key}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Have it stop, and wait until it has."""
+        self.let_go()
+        self._thread.join()
+
+    def let_go(self) -> None:
+        if not self._stopped.is_set():
+            self._stopped.set()
+            os.close(self._write)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is over within this time."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            if not self._stopped.wait(_PATIENCE):
+                self._do(self._read)
+        except Exception as error:
+            if not self._stopped.is_set():
+                self._failed(error)
+        finally:
+            os.close(self._read)
+
+
+_work: _Work | None = None
+_changing = threading.Lock()
+
+
+def start(key: str, do: Callable[[int], None], failed: Callable[[Exception], None]) -> None:
+    """Begin with a thing, and have any other stop.
+
+    Nothing happens while the one of this key goes on.
+    """
+    global _work
+    with _changing:
+        if _work and _work.is_alive() and _work.key == key:
+            return
+        if _work:
+            _work.let_go()
+        _work = _Work(key, do, failed)
+        _work.start()
+
+
+def stop() -> None:
+    """End what goes on."""
+    with _changing:
+        if _work:
+            _work.stop()
+
+
+def wait(seconds: float) -> bool:
+    """Whether nothing goes on any more, after at most this time."""
+    work = _work
+    return work is None or work.wait(seconds)
+
+
+def _forget() -> None:
+    """In a forked process nothing goes on; and it must not keep the parent's from being stopped."""
+    global _work, _changing
+    _changing = threading.Lock()
+    if _work:
+        with contextlib.suppress(OSError):
+            _work.let_go()
+    _work = None
+
+
+atexit.register(stop)
+os.register_at_fork(after_in_child=_forget)

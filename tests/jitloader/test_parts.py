@@ -1,0 +1,412 @@
+"""After an edit what is called is compiled first, and the rest in the background."""
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from jit_cases import compilers_in, in_process, load, output_of, wait_for
+
+import jitload
+from jitloader import background
+from jitloader.arguments import KERNELS
+from jitloader.builds import Build
+from toolchain import idle, parts
+from toolchain.errors import CompileError
+
+pytestmark = pytest.mark.skipif(not parts.SUPPORTED, reason="here every build is whole")
+
+HEADER = """
+#define FOR_EACH_TYPE(M) M(double) M(float)
+"""
+SOURCE = """
+#include <cstdint>
+#include "types.h"
+
+constexpr int kValue = VALUE;
+
+template <class T>
+__device__ __noinline__ T third(T x) {
+    return x / 3;
+}
+
+template <class T>
+__global__ void fill(T* x, int64_t n) {
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) x[i] = third(T(kValue));
+}
+
+template <class T>
+void filled(T* x, int64_t n) {
+    fill<<<1, 32>>>(x, n);
+}
+
+int value() { return kValue; }
+
+#define INSTANTIATE(T) \\
+    template decltype(filled<T>) filled<T>;
+FOR_EACH_TYPE(INSTANTIATE)
+"""
+BINDING = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+
+using torch::stable::Tensor;
+int value();
+template <class T>
+void filled(T* x, int64_t n);
+
+int64_t fill(Tensor x) {
+    if (x.scalar_type() == torch::headeronly::ScalarType::Double) {
+        filled(static_cast<double*>(x.mutable_data_ptr()), x.numel());
+    } else {
+        filled(static_cast<float*>(x.mutable_data_ptr()), x.numel());
+    }
+    return x.numel();
+}
+int64_t value_of(Tensor) { return value(); }
+
+STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
+    m.def("fill(Tensor(a!) x) -> int");
+    m.def("value_of(Tensor x) -> int");
+}
+STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+    m.impl("fill", TORCH_BOX(&fill));
+    m.impl("value_of", TORCH_BOX(&value_of));
+}
+"""
+
+
+class Scene:
+    """A kernel of two types with a binding, in a folder and a cache of its own."""
+
+    def __init__(self, folder: Path):
+        self.cache = folder / "cache"
+        self.source, self.binding = folder / "filled.cu", folder / "filled.cpp"
+        (folder / "types.h").write_text(HEADER)
+        self.binding.write_text(BINDING)
+        self.edit()
+
+    def edit(self, replaced: str = "", by: str = "") -> int:
+        """Give the source another value than ever before, and change what else is to change."""
+        value = random.randrange(1 << 30)
+        self.source.write_text(SOURCE.replace(replaced, by).replace("VALUE", str(value)))
+        return value
+
+    def load(self) -> jitload.Kernel:
+        return load(self.source, self.binding)
+
+    def parts(self) -> list[Build]:
+        """Of the newest builds, the libraries with launchers alone."""
+        builds = filter(None, map(Build.read, self.cache.glob("filled_*")))
+        return [build for build in builds if build.binding == "part"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, cache):
+    """A scene in which the kernel has been compiled once."""
+    scene = Scene(tmp_path_factory.mktemp("parts"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE", os.pathsep.join([str(scene.cache), str(cache)]))
+        jitload.ensure(scene.source, scene.binding, target="cpu")
+    return scene
+
+
+@pytest.fixture
+def scene(built, cache, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE", os.pathsep.join([str(built.cache), str(cache)]))
+    monkeypatch.setattr("jitloader.handle._kernels", {})
+    yield built
+    background.stop()
+
+
+def filled(kernel: jitload.Kernel, kind: torch.dtype) -> torch.Tensor:
+    x = torch.zeros(100, dtype=kind)
+    assert kernel.fill(x) == 100
+    return x
+
+
+def right(value: int, kind: torch.dtype) -> torch.Tensor:
+    return (torch.tensor(value, dtype=kind) / 3).expand(100)
+
+
+def test_an_edit_compiles_what_is_called(scene):
+    value, before = scene.edit(), len(scene.parts())
+    kernel = scene.load()
+    background.stop()
+    assert len(kernel.build.launchers) == 3
+    for kind in (torch.float, torch.double):
+        assert torch.equal(filled(kernel, kind), right(value, kind))
+    assert kernel.value_of(torch.zeros(1)) == value
+    known = len(scene.parts())
+    assert known > before
+    value = scene.edit()
+    kernel.reload()
+    first = Build.read(kernel.build.folder.with_name(kernel.build.first))
+    assert len(first.exports) == 3, "what the build before was asked for comes first"
+    assert torch.equal(filled(kernel, torch.double), right(value, torch.double))
+    assert kernel.value_of(torch.zeros(1)) == value
+    assert len(scene.parts()) == known + 1
+
+
+@pytest.mark.slow
+def test_an_edit_may_take_out_a_function_that_launchers_called(scene):
+    value = scene.edit("third(T(kValue))", "T(kValue) / 3")
+    kernel = scene.load()
+    background.stop()
+    for kind in (torch.float, torch.double):
+        assert torch.equal(filled(kernel, kind), right(value, kind))
+    assert kernel.build.launchers
+
+
+@pytest.mark.slow
+def test_the_whole_build_follows_and_is_what_another_process_opens(scene):
+    value = scene.edit()
+    kernel = scene.load()
+    assert kernel.build.launchers
+    assert background.wait(60)
+    whole = Build.read(kernel.build.folder)
+    assert whole.is_whole()
+    assert not whole.launchers
+    assert (whole.order, whole.when) == (kernel.build.order, kernel.build.when)
+    assert output_of(
+        f"""
+        import torch
+        jitload.listen(print)
+        kernel = jitload.load({str(scene.source)!r}, {str(scene.binding)!r}, target="cpu")
+        print(kernel.value_of(torch.zeros(1)))
+        """
+    ).split() == [str(value)]
+    assert torch.equal(filled(kernel, torch.double), right(value, torch.double))
+
+
+@pytest.mark.slow
+def test_what_is_asked_for_after_the_whole_build_is_only_linked(scene):
+    scene.edit()
+    kernel = scene.load()
+    kernel.value_of(torch.zeros(1))
+    value = scene.edit()
+    kernel.reload()
+    assert background.wait(60)
+    filled(kernel, torch.float)
+    part = max(scene.parts(), key=lambda build: build.when)
+    assert len(part.exports) == 1
+    assert f"NAME={part.name} " in part.log()
+    assert not re.search(rf"NAME={part.name} .*filled\.cu", part.log())
+    assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+
+
+def test_an_error_in_what_was_called_before_is_raised_at_once(scene):
+    scene.edit()
+    kernel = scene.load()
+    filled(kernel, torch.float)
+    scene.edit("T(kValue)", "T(oops)")
+    with pytest.raises(CompileError, match="oops") as caught:
+        kernel.reload()
+    assert caught.value.path == scene.source
+    with pytest.raises(CompileError, match="oops"):
+        filled(kernel, torch.float)
+    value = scene.edit()
+    kernel.reload()
+    assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+
+
+def test_an_error_in_what_was_not_called_is_told_at_the_next_call(scene):
+    scene.edit()
+    kernel = scene.load()
+    filled(kernel, torch.float)
+    value = scene.edit("T(kValue)", "T(kValue + 0 * sizeof(char[sizeof(T) == 4 ? 1 : -1]))")
+    kernel.reload()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+    with pytest.raises(CompileError) as caught:
+        filled(kernel, torch.double)
+    line = 1 + SOURCE[: SOURCE.index("T(kValue)")].count("\n")
+    assert (caught.value.path, caught.value.line) == (scene.source, line)
+    assert background.wait(60)
+    with pytest.warns(RuntimeWarning, match=rf"filled\.cu:{line}"):
+        assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+
+
+@pytest.mark.slow
+def test_an_edit_of_the_binding_or_a_variable_of_the_source_needs_the_whole(scene):
+    scene.edit("int value()", "int changes = 0;\nint value()")
+    kernel = scene.load()
+    assert background.wait(60)
+    scene.edit("int value()", "int changes = 0;\nint value()")
+    kernel.reload()
+    assert not kernel.build.launchers, "its parts would not share the variable"
+    scene.edit()
+    kernel.reload()
+    assert not kernel.build.launchers
+    try:
+        value = scene.edit()
+        scene.binding.write_text(BINDING.replace("x.numel();\n}", "x.numel() + 0;\n}"))
+        kernel.reload()
+        assert not kernel.build.launchers
+        assert kernel.value_of(torch.zeros(1)) == value
+    finally:
+        scene.binding.write_text(BINDING)
+        jitload.ensure(scene.source, scene.binding, target="cpu")
+
+
+# Compiling this for double takes some seconds.
+SLOW = """
+template <class T>
+constexpr int slow() {
+    int sum = 0;
+    for (int i = 0; i < (sizeof(T) == 8 ? 1000 : 0); ++i) {
+        for (int j = 0; j < 1500; ++j) sum += i ^ j;
+    }
+    return sum;
+}
+"""
+SESSION = """
+    import torch
+    kernel = jitload.load({source!r}, {binding!r}, target="cpu")
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def session(scene: Scene) -> subprocess.Popen:
+    code = SESSION.format(source=str(scene.source), binding=str(scene.binding))
+    return in_process(code, stdin=subprocess.PIPE)
+
+
+def edit_slowly(scene: Scene) -> int:
+    value = scene.edit()
+    text = scene.source.read_text().replace(
+        "template <class T>\n__g", f"{SLOW}template <class T>\n__g"
+    )
+    scene.source.write_text(text.replace("T(kValue)", "T(kValue + 0 * slow<T>())"))
+    return value
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["killed", *(pytest.param(how, marks=pytest.mark.slow) for how in ("terminated", "over"))],
+)
+def test_the_background_ends_with_its_process(scene, how):
+    value = edit_slowly(scene)
+    process = session(scene)
+    assert process.stdout.readline() == "ready\n"
+    wait_for(lambda: compilers_in(scene.cache), "the background")
+    if how == "over":
+        process.stdin.close()
+    else:
+        process.send_signal(signal.SIGKILL if how == "killed" else signal.SIGTERM)
+    process.wait(10)
+    wait_for(lambda: not compilers_in(scene.cache), "its end", 5)
+    if how == "over":
+        assert not list(scene.cache.glob("building/*"))
+    kernel = scene.load()
+    assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+
+
+@pytest.mark.slow
+def test_an_edit_ends_the_background_of_the_one_before(scene):
+    edit_slowly(scene)
+    kernel = scene.load()
+    wait_for(lambda: compilers_in(scene.cache), "the background")
+    value = scene.edit()
+    kernel.reload()
+    assert background.wait(20)
+    assert not Build.read(kernel.build.folder).launchers
+    assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+
+
+def test_what_is_idle_runs_last_and_ends_with_its_input():
+    shown = (
+        "import os, time; print(os.sched_getscheduler(0), os.nice(0), flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [*idle.COMMAND, sys.executable, "-c", shown],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline().split() == [str(os.SCHED_IDLE), "19"]
+    process.stdin.close()
+    assert process.wait(10) != 0
+
+
+@pytest.mark.slow
+def test_after_random_edits_every_function_is_that_of_its_files(scene):
+    """Some are broken, some are returned to; and the background comes as far as it does."""
+    drawn = random.Random(28)
+    kernel, texts = None, {}
+    for _ in range(40):
+        if texts and drawn.random() < 0.2:
+            value = drawn.choice(list(texts))
+            scene.source.write_text(texts[value])
+        else:
+            value = scene.edit()
+            texts[value] = scene.source.read_text()
+        kernel = scene.load()
+        for kind in drawn.sample([torch.float, torch.double], drawn.randrange(3)):
+            assert torch.equal(filled(kernel, kind), right(value, kind))
+        if drawn.random() < 0.2:
+            text = scene.source.read_text()
+            scene.source.write_text(text.replace("T(kValue)", "T(oops)"))
+            with contextlib.suppress(
+                CompileError
+            ):  # where nothing was called, it may be a later one
+                kernel.reload()
+                filled(kernel, torch.float)
+                raise AssertionError("a broken source was run")
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_then_loaded_again(scene):
+    drawn = random.Random(29)
+    for _ in range(12):
+        value = scene.edit()
+        process = session(scene)
+        time.sleep(1.5 + 2 * drawn.random())  # it imports torch first
+        process.kill()
+        process.communicate()
+    kernel = scene.load()
+    assert torch.equal(filled(kernel, torch.double), right(value, torch.double))
+    assert background.wait(60)
+    assert not Build.read(kernel.build.folder).launchers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["square", "softmax", "layer_norm"])
+def test_parts_of_an_op_compute_the_same_bits_as_the_whole(name, scene, tmp_path):
+    shutil.copytree(KERNELS, tmp_path / "kernels")
+    source = tmp_path / "kernels" / f"{name}.cu"
+    options = {"target": "cpu", "include": [tmp_path / "kernels/include"]}
+    kernel = jitload.load(source, source.with_suffix(".cpp"), **options)
+    before = list(results(name, kernel))
+    source.write_text(f"{source.read_text()}\nconstexpr int kEdited = 1;\n")
+    kernel.reload()
+    assert kernel.build.launchers
+    for one, other in zip(before, results(name, kernel), strict=True):
+        assert torch.equal(one, other)
+
+
+def results(name: str, kernel: jitload.Kernel) -> Iterator[torch.Tensor]:
+    """Of every version and type, forward and backward."""
+    generator = torch.Generator().manual_seed(1)
+    for kind in (torch.double, torch.float, torch.half, torch.bfloat16):
+        x, grad = (torch.randn(8, 515, generator=generator).to(kind) for _ in range(2))
+        for version in range(2 if name == "square" else 5):
+            if name == "layer_norm":
+                y, mean, rstd = kernel.forward(x, x[0], x[1], 1e-5, version, None, None)
+                yield from (y, mean, rstd)
+                yield from kernel.backward(grad, x, x[0], mean, rstd, version)
+            else:
+                y = kernel.forward(x, version)
+                yield from (y, kernel.backward(grad, x if name == "square" else y, version))

@@ -1,0 +1,36 @@
+"""Run a command when nobody else wants the cores, and no longer than whoever started it lives.
+
+    python idle.py COMMAND...
+
+It ends when its standard input does: that is a pipe, and whoever holds the other end closes it or
+dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+
+COMMAND = (sys.executable, "-I", "-S", __file__)
+
+
+def run(command: list[str]) -> int:
+    """Run it; its exit status."""
+    os.nice(19)
+    with contextlib.suppress(AttributeError, OSError):  # only Linux has it
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def end_with_input() -> None:
+        os.read(0, 1)
+        child.terminate()  # ninja passes it on
+
+    threading.Thread(target=end_with_input, daemon=True).start()
+    return child.wait()
+
+
+if __name__ == "__main__":
+    os._exit(run(sys.argv[1:]))  # the thread still reads
