@@ -106,7 +106,7 @@ Operand<Float8> operand(Tensor& t) {
 }
 
 Tensor forward(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, std::optional<Tensor> bias,
-               ScalarType dtype, int64_t version) {
+               ScalarType dtype, bool use_fast_accum, int64_t version) {
     check_here(x, "x");
     check_float8(x, "x");
     check_rank(x, "x");
@@ -114,6 +114,11 @@ Tensor forward(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, std::optional
     check_scale(x_scale, "x_scale", x, "x", x, 1);
     check_scale(w_scale, "w_scale", w, "w", x, kScaleBlock);
     const bool by_block = is_by_block(x, w, x_scale, w_scale);
+    if (use_fast_accum && by_block) {
+        fail(
+            "use_fast_accum is True, but scales differ along k: sums that have scales of their own"
+            " are added up in float32");
+    }
     if (dtype != ScalarType::Half && dtype != ScalarType::BFloat16)
         fail("dtype is ", dtype_name(dtype), "; wanted is float16 or bfloat16");
     const int64_t units = w.size(0);
@@ -133,8 +138,17 @@ Tensor forward(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, std::optional
     const auto run = [&](auto zero) {
         using T = decltype(zero);
         const Float8Product<T> product = {
-            x_operand, w_operand, of_x_scale, of_w_scale, by_block, bias ? in<T>(*bias) : nullptr,
-            out<T>(y), of_x.rows, units,      of_x.cols};
+            x_operand,
+            w_operand,
+            of_x_scale,
+            of_w_scale,
+            by_block,
+            use_fast_accum,
+            bias ? in<T>(*bias) : nullptr,
+            out<T>(y),
+            of_x.rows,
+            units,
+            of_x.cols};
         check_launch(matmul_fp8<T>(product, version, device.stream));
     };
     if (dtype == ScalarType::Half) {
@@ -148,7 +162,7 @@ Tensor forward(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, std::optional
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "forward(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, Tensor? bias,"
-        " ScalarType dtype, int version) -> Tensor");
+        " ScalarType dtype, bool use_fast_accum, int version) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {

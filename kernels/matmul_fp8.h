@@ -17,6 +17,7 @@ struct Float8Product {
     Operand<Float8> x, w;
     Scales x_scale, w_scale;
     bool by_block;  // whether scales differ along k
+    bool fast;      // tensor cores may add up sums alone, in fewer digits than a float has
     const T* bias;
     T* y;
     int64_t rows, units, depth;

@@ -18,6 +18,7 @@ def matmul_fp8(
     w_scale: Tensor,
     bias: Tensor | None = None,
     dtype: torch.dtype = torch.bfloat16,
+    use_fast_accum: bool = False,
     *,
     version: str = VERSIONS[-1],
 ) -> Tensor:
@@ -32,10 +33,13 @@ def matmul_fp8(
     [..., units] and contiguous, is rounded once, and has the same bits on every run. x and w may
     have any size; they are read faster if their rows begin on multiples of 16 bytes, as they do if
     cols is a multiple of 16. Tensor cores sum over 128 of k at a time, and those sums are added up
-    in float32: of sums of such products, Hopper's tensor cores keep only some 14 bits.
+    in float32: of sums of such products, Hopper's tensor cores keep only some 14 bits. With
+    use_fast_accum, as in torch._scaled_mm, they may add up all of k alone, which is faster; scales
+    of blocks cannot have that.
 
-    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, or if
-    the result is differentiated, and ValueError if dtype is another type or the version is unknown.
+    Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, if
+    scales of blocks come with use_fast_accum, or if the result is differentiated, and ValueError if
+    dtype is another type or the version is unknown.
 
     Sources: Micikevicius et al., "FP8 formats for deep learning", 2022; for the blocks and the sums
     DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 3.3.
@@ -43,11 +47,11 @@ def matmul_fp8(
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype}; wanted is torch.bfloat16 or torch.float16")
     number = version_number(version, VERSIONS)
-    return kernel.forward(x, w, x_scale, w_scale, bias, dtype, number)
+    return kernel.forward(x, w, x_scale, w_scale, bias, dtype, use_fast_accum, number)
 
 
 @kernel.register_fake("forward")
-def _(x, w, x_scale, w_scale, bias, dtype, version):
+def _(x, w, x_scale, w_scale, bias, dtype, use_fast_accum, version):
     return x.new_empty((*x.shape[:-1], w.shape[0]), dtype=dtype)
 
 

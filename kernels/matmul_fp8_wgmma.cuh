@@ -6,16 +6,25 @@
 #include "wgmma_float8.cuh"
 
 // ---- wgmma: blocks that stay, one for each multiprocessor, as in the best version of matmul. A
-// warpgroup asks TMA for stages of 128 of k; two have 64 x 128 elements of y each. Hopper's sums of
-// such products keep some 14 bits: so the sums over a stage are multiplied by their scales and
-// added up in float, while the tensor cores have the products of the next one.
+// warpgroup asks TMA for stages of 128 of k; two have 64 rows of the block's tile each. Hopper's
+// sums of such products keep some 14 bits: so the sums over a stage are multiplied by their scales
+// and added up in float, while the tensor cores have the products of the next one.
 // (The idea is DeepGEMM's: DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 3.3.2.)
 // Flaw: of few rows most of a tile is empty, and few blocks read w.
 
+// by_block: scales differ along k. fast: tensor cores alone add up the sums, over all of k; then a
+// thread has registers for those of 256 columns, and else of 128.
+template <int columns, bool by_block, bool fast>
 struct Float8Plan {
-    static constexpr int kSide = 128, kStages = 6, kThreads = (kConsumers + 1) * kWarpgroup;
+    static_assert(fast ? !by_block : columns <= 128);
+    static constexpr bool kByBlock = by_block, kFast = fast;
+    static constexpr int kColumns = columns;
+    static constexpr int kStages = columns == 256 ? 4 : columns == 128 ? 6 : 8;
+    static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
+    static constexpr int kBox = columns < 128 ? columns : 128;  // rows of w that TMA loads at once
+    static constexpr int kBoxes = columns / kBox;
     struct Stage {
-        Float8 x[kSide * kScaleBlock], w[kSide * kScaleBlock];
+        Float8 x[kTileRows * kScaleBlock], w[columns * kScaleBlock];
     };
     using Shared = StagesAndBoxes<Stage, kStages>;
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
@@ -23,13 +32,15 @@ struct Float8Plan {
 
 #if HAS_WGMMA
 
-// Begins the sums over a stage, of 64 rows of x.
-__device__ inline void multiply_stage(float (&sums)[64], const Float8* x, const Float8* w) {
+// Begins the sums over a stage, of 64 rows of x; or if `adds`, adds them to others.
+template <int N>
+__device__ void multiply_stage(float (&sums)[N], const Float8* x, const Float8* w,
+                               bool adds = false) {
     const uint64_t of_x = wgmma_descriptor(x), of_w = wgmma_descriptor(w);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kScaleBlock / 32; ++k)
-        wgmma_float8(sums, of_x + k * 2, of_w + k * 2, k > 0);
+        wgmma_float8(sums, of_x + k * 2, of_w + k * 2, adds || k > 0);
     wgmma_commit();
 }
 
@@ -37,63 +48,159 @@ __device__ inline void multiply_stage(float (&sums)[64], const Float8* x, const 
 struct StageScales {
     float x[2], w;
 
-    __device__ void add(float (&totals)[64], const float (&sums)[64]) const {
+    template <int N>
+    __device__ void add(float (&totals)[N], const float (&sums)[N]) const {
         const float both[2] = {x[0] * w, x[1] * w};
 #pragma unroll
-        for (int i = 0; i < 64; ++i) totals[i] += sums[i] * both[i / 2 % 2];
+        for (int i = 0; i < N; ++i) totals[i] += sums[i] * both[i / 2 % 2];
     }
 };
 
-// Where those of a tile are.
+// Where those of a tile are, if they differ along k.
+template <bool by_block>
 struct TileScales {
-    const float *x[2], *w;  // null unless they differ along k
+    const float *x[2], *w;
     int64_t x_step, w_step;
 
     template <class T>
     __device__ TileScales(const Float8Product<T>& p, int64_t row, int64_t unit)
-        : w(nullptr), x_step(p.x_scale.block), w_step(p.w_scale.block) {
-        if (!p.by_block) return;
+        : w(&scale_at(p.w_scale, unit, 0)), x_step(p.x_scale.block), w_step(p.w_scale.block) {
         for (int i = 0; i < 2; ++i)
             x[i] = &scale_at(p.x_scale, smaller(row + row_of_sum(2 * i), p.rows - 1), 0);
-        w = &scale_at(p.w_scale, unit, 0);
     }
     __device__ StageScales of(int step) const {
-        if (w == nullptr) return {{1, 1}, 1};
         return {{x[0][step * x_step], x[1][step * x_step]}, w[step * w_step]};
     }
 };
+template <>
+struct TileScales<false> {
+    template <class T>
+    __device__ TileScales(const Float8Product<T>&, int64_t, int64_t) {}
+    __device__ StageScales of(int) const { return {{1, 1}, 1}; }
+};
 
-// A warpgroup's totals, 64 rows from `row` on and 128 columns from `unit` on, made to elements of
-// y. What they need of a column is loaded for all columns before any of it is used.
-template <class T>
-__device__ void finish(float (&totals)[64], const Float8Product<T>& p, int64_t row, int64_t unit) {
-    const auto column = [&](int i) { return smaller(unit + column_of_sum(i), p.units - 1); };
-    if (!p.by_block) {
-        float of_x[2], of_w[32];
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-            of_x[i] = scale_at(p.x_scale, smaller(row + row_of_sum(2 * i), p.rows - 1), 0);
-#pragma unroll
-        for (int i = 0; i < 32; ++i) of_w[i] = scale_at(p.w_scale, column(i / 2 * 4 + i % 2), 0);
-#pragma unroll
-        for (int i = 0; i < 64; ++i)
-            totals[i] = totals[i] * of_x[i / 2 % 2] * of_w[i / 4 * 2 + i % 2];
+// The stages that a warpgroup multiplies, one after the other.
+template <class Plan>
+struct StageReader {
+    typename Plan::Shared& shared;
+    Ring<Plan::kStages> ring, read;  // the stage that comes next; that is read next
+
+    __device__ const typename Plan::Stage& next() {
+        shared.full[ring.stage].wait(ring.round % 2);
+        const auto& stage = shared.stages[ring.stage];
+        ring.next();
+        return stage;
     }
-    if (p.bias) {
-        float bias[32];
-#pragma unroll
-        for (int i = 0; i < 32; ++i) bias[i] = float(p.bias[column(i / 2 * 4 + i % 2)]);
-#pragma unroll
-        for (int i = 0; i < 64; ++i) totals[i] += bias[i / 4 * 2 + i % 2];
+    __device__ void done() {
+        if (threadIdx.x % kWarpgroup == 0) shared.empty[read.stage].arrive();
+        read.next();
+    }
+};
+
+// The totals over all k, by two sets of sums: the products of a step go on while those of the step
+// before are added up.
+template <class Plan, int N>
+__device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
+                       const TileScales<Plan::kByBlock>& scales, int of_tile, int steps) {
+    float even[N], odd[N];
+    StageScales of_even, of_odd;
+    const auto begin = [&](float (&sums)[N], StageScales& by, int step) {
+        by = scales.of(step);
+        const auto& stage = reader.next();
+        multiply_stage(sums, stage.x + of_tile, stage.w);
+    };
+    const auto add = [&](const float (&sums)[N], const StageScales& by) {
+        reader.done();
+        by.add(totals, sums);
+    };
+    begin(even, of_even, 0);
+    int step = 1;
+    for (; step + 1 < steps; step += 2) {
+        begin(odd, of_odd, step);
+        wgmma_wait<1>();
+        add(even, of_even);
+        begin(even, of_even, step + 1);
+        wgmma_wait<1>();
+        add(odd, of_odd);
+    }
+    if (step < steps) {
+        begin(odd, of_odd, step);
+        wgmma_wait<1>();
+        add(even, of_even);
+        wgmma_wait<0>();
+        add(odd, of_odd);
+    } else {
+        wgmma_wait<0>();
+        add(even, of_even);
     }
 }
 
+// The same by tensor cores alone.
+template <class Plan, int N>
+__device__ void add_up_fast(float (&totals)[N], StageReader<Plan>& reader, int of_tile, int steps) {
+    for (int step = 0; step < steps; ++step) {
+        const auto& stage = reader.next();
+        multiply_stage(totals, stage.x + of_tile, stage.w, step > 0);
+        wgmma_wait<1>();  // the products of the step before are done
+        if (step > 0) reader.done();
+    }
+    wgmma_wait<0>();
+    reader.done();
+}
+
+// What makes elements of y of the totals: bias, and scales unless they are in the totals already. A
+// thread asks for that of its two rows, and of a column in each box, before the sums, and shares it
+// after them.
+template <class Plan>
+struct TileEnd {
+    struct OfColumn {
+        float scale = 1, bias = 0;
+    };
+    float of_row[2] = {1, 1};
+    OfColumn of_column[Plan::kBoxes];
+
+    template <class T>
+    __device__ TileEnd(const Float8Product<T>& p, int64_t row, int64_t column) {
+        for (int i = 0; i < 2 && !Plan::kByBlock; ++i)
+            of_row[i] = scale_at(p.x_scale, smaller(row + row_of_sum(2 * i), p.rows - 1), 0);
+        for (int i = 0; i < Plan::kBoxes; ++i) {
+            const int64_t unit = column + i * kWarpgroup + threadIdx.x % kWarpgroup;
+            const int64_t there = smaller(unit, p.units - 1);
+            if (!Plan::kByBlock) of_column[i].scale = scale_at(p.w_scale, there, 0);
+            if (p.bias) of_column[i].bias = float(p.bias[there]);
+        }
+    }
+
+    // memory: of the warpgroup, which waits until all have come here.
+    template <int N>
+    __device__ void finish(float (&totals)[Plan::kBoxes][N], Boxes& memory, int group) const {
+        OfColumn* const shared = reinterpret_cast<OfColumn*>(memory.chunks[0]);
+        const int thread = threadIdx.x % kWarpgroup;
+        if (thread % kWarp == 0) tma_store_wait_read<0>();  // what the box held before is stored
+        warpgroup_barrier(group);
+        for (int i = 0; i < Plan::kBoxes; ++i) shared[i * kWarpgroup + thread] = of_column[i];
+        warpgroup_barrier(group);
+#pragma unroll
+        for (int box = 0; box < Plan::kBoxes; ++box) {
+#pragma unroll
+            for (int i = 0; i < N; i += 2) {
+                const auto* const here = &shared[box * kWarpgroup + column_of_sum(i)];
+                const auto two = load<4>(reinterpret_cast<const float*>(here));
+                const float scale = of_row[i / 2 % 2];
+                totals[box][i] = totals[box][i] * scale * two[0] + two[1];
+                totals[box][i + 1] = totals[box][i + 1] * scale * two[2] + two[3];
+            }
+        }
+        warpgroup_barrier(group);  // before a warp stores there
+    }
+};
+
 // The same to memory, where TMA cannot: one element after the other.
-template <class T>
-__device__ void store_each(const float (&totals)[64], const Float8Product<T>& p, int64_t row,
+template <class T, int N>
+__device__ void store_each(const float (&totals)[N], const Float8Product<T>& p, int64_t row,
                            int64_t unit) {
 #pragma unroll
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < N; ++i) {
         const int64_t r = row + row_of_sum(i), u = unit + column_of_sum(i);
         if (r < p.rows && u < p.units) p.y[r * p.units + u] = T(totals[i]);
     }
@@ -102,26 +209,28 @@ __device__ void store_each(const float (&totals)[64], const Float8Product<T>& p,
 #endif
 
 // stores: y by TMA.
-template <class T>
-__global__ void WGMMA_KERNEL(Float8Plan::kThreads)
+template <class T, class Plan>
+__global__ void WGMMA_KERNEL(Plan::kThreads)
     matmul_fp8_wgmma(const __grid_constant__ Maps maps, Float8Product<T> p, TileOrder order,
                      bool stores) {
 #if HAS_WGMMA
-    using Plan = Float8Plan;
     extern __shared__ char dynamic[];
-    auto& shared = tile_aligned<Plan::Shared>(dynamic);
+    auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
     const int steps = int(ceil_div<int64_t>(p.depth, kScaleBlock));
-    const int group = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
+    // The shuffle tells the compiler that it is the same in a warp: else it keeps descriptors in
+    // each thread's registers, and moves them from there between products.
+    const int group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+    const int thread = threadIdx.x % kWarpgroup;
     if (threadIdx.x == 0) {
         for (Mbarrier& full : shared.full) full.init();
         for (Mbarrier& empty : shared.empty) empty.init(kConsumers);
     }
     __syncthreads();
 
-    Ring<Plan::kStages> ring, read;  // the stage that is multiplied next; that has been read next
     TilePlace place;
     if (group == kConsumers) {
         give_registers<40>();
+        Ring<Plan::kStages> ring;
         for (int n = blockIdx.x; thread == 0 && order.at(n, 0, place); n += gridDim.x) {
             for (int step = 0; step < steps; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
@@ -129,58 +238,38 @@ __global__ void WGMMA_KERNEL(Float8Plan::kThreads)
                 shared.empty[ring.stage].wait((ring.round + 1) % 2);
                 full.arrive_expect_tx(sizeof(stage));
                 const int k = step * kScaleBlock;
-                tma_load(stage.x, maps.x, k, int(place.row) * Plan::kSide, 0, full);
-                tma_load(stage.w, maps.w, k, int(place.column) * Plan::kSide, 0, full);
+                tma_load(stage.x, maps.x, k, int(place.row) * kTileRows, 0, full);
+                for (int c = 0; c < Plan::kColumns; c += Plan::kBox)
+                    tma_load(stage.w + c * kScaleBlock, maps.w, k,
+                             int(place.column) * Plan::kColumns + c, 0, full);
             }
         }
         return;
     }
     take_registers<232>();
+    StageReader<Plan> reader = {shared};
+    const int of_tile = group * 64 * kScaleBlock;
     int stored = 0;
     for (int n = blockIdx.x; order.at(n, 0, place); n += gridDim.x) {
-        const int row = int(place.row) * Plan::kSide + group * 64;
-        const int unit = int(place.column) * Plan::kSide;
-        float totals[64] = {}, even[64], odd[64];
-        const TileScales scales(p, row, unit);
-        StageScales of_even, of_odd;
-        // The products of a step go on while those of the step before are added up.
-        const auto begin = [&](float (&sums)[64], StageScales& by, int step) {
-            by = scales.of(step);
-            shared.full[ring.stage].wait(ring.round % 2);
-            const auto& stage = shared.stages[ring.stage];
-            multiply_stage(sums, stage.x + group * 64 * kScaleBlock, stage.w);
-            ring.next();
-        };
-        const auto add = [&](const float (&sums)[64], const StageScales& by) {
-            if (thread == 0) shared.empty[read.stage].arrive();
-            read.next();
-            by.add(totals, sums);
-        };
-        begin(even, of_even, 0);
-        int step = 1;
-        for (; step + 1 < steps; step += 2) {
-            begin(odd, of_odd, step);
-            wgmma_wait<1>();
-            add(even, of_even);
-            begin(even, of_even, step + 1);
-            wgmma_wait<1>();
-            add(odd, of_odd);
-        }
-        if (step < steps) {
-            begin(odd, of_odd, step);
-            wgmma_wait<1>();
-            add(even, of_even);
-            wgmma_wait<0>();
-            add(odd, of_odd);
+        const int row = int(place.row) * kTileRows + group * 64;
+        const int column = int(place.column) * Plan::kColumns;
+        const TileEnd<Plan> end(p, row, column);
+        float totals[Plan::kColumns / 2] = {};
+        if constexpr (Plan::kFast) {
+            add_up_fast(totals, reader, of_tile, steps);
         } else {
-            wgmma_wait<0>();
-            add(even, of_even);
+            add_up(totals, reader, TileScales<Plan::kByBlock>(p, row, column), of_tile, steps);
         }
-        finish(totals, p, row, unit);
-        if (stores) {
-            store_scaled<T>(totals, 1.f, shared.boxes[group], maps.y, 0, row, unit, stored);
-        } else {
-            store_each(totals, p, row, unit);
+        auto& boxes = reinterpret_cast<float (&)[Plan::kBoxes][Plan::kBox / 2]>(totals);
+        if (!Plan::kByBlock || p.bias) end.finish(boxes, shared.boxes[group], group);
+#pragma unroll
+        for (int i = 0; i < Plan::kBoxes; ++i) {
+            const int unit = column + i * Plan::kBox;
+            if (stores) {
+                store_scaled<T>(boxes[i], 1.f, shared.boxes[group], maps.y, 0, row, unit, stored);
+            } else {
+                store_each(boxes[i], p, row, unit);
+            }
         }
     }
     if (stores) wait_for_stores();
@@ -188,30 +277,56 @@ __global__ void WGMMA_KERNEL(Float8Plan::kThreads)
 }
 
 // False: this GPU, or how x and w lie in memory, is not for it.
-template <class T>
-bool launch_fp8_wgmma(const Float8Product<T>& p, cudaStream_t stream) {
-    using Plan = Float8Plan;
-    const int64_t most = 0x7fffffff - Plan::kSide;  // TMA counts in 32 bits
+template <class Plan, class T>
+bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
+    const auto kernel = matmul_fp8_wgmma<T, Plan>;
+    const int64_t most = 0x7fffffff - Plan::kColumns;  // TMA counts in 32 bits
     Maps maps;
     const auto map = [&](CUtensorMap& to, const auto* data, int64_t rows, int64_t cols,
                          int64_t stride, int high) {
         return make_tensor_map(to, data, 1, rows, cols, 0, stride, high);
     };
-    if (!has_wgmma(matmul_fp8_wgmma<T>, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
-        p.depth == 0 || p.rows > most || p.units > most || p.depth > most)
+    if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() || p.depth == 0 ||
+        p.rows > most || p.units > most || p.depth > most)
         return false;
     if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w) ||
-        !map(maps.x, p.x.data, p.rows, p.depth, p.x.row, Plan::kSide) ||
-        !map(maps.w, p.w.data, p.units, p.depth, p.w.row, Plan::kSide))
+        !map(maps.x, p.x.data, p.rows, p.depth, p.x.row, kTileRows) ||
+        !map(maps.w, p.w.data, p.units, p.depth, p.w.row, Plan::kBox))
         return false;
-    const TileGrid grid(1, p.rows, p.units, Plan::kSide, Plan::kSide);
+    const TileGrid grid(1, p.rows, p.units, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
     const bool stores = is_aligned(p.y) && p.units % kVec<T> == 0 &&
                         map(maps.y, p.y, p.rows, p.units, p.units, kWarpRows);
     const TileOrder order(grid, 1, 16);
-    cudaFuncSetAttribute(
-        matmul_fp8_wgmma<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
     const int blocks = smaller(order.places(), multiprocessors());
-    matmul_fp8_wgmma<<<blocks, Plan::kThreads, Plan::kBytes, stream>>>(maps, p, order, stores);
+    kernel<<<blocks, Plan::kThreads, Plan::kBytes, stream>>>(maps, p, order, stores);
     return true;
+}
+
+// What a stage of tiles of so many columns takes, beside one of 128. Measured on an H200.
+inline double cost_of_stage(int columns) {
+    return columns == 256 ? 1.9 : columns == 128 ? 1 : 0.72;
+}
+
+// Tiles of as many columns as are done first; of two that take as long, the wider ones.
+template <bool by_block, bool fast, class T>
+bool launch_fp8_best_tiles(const Float8Product<T>& p, cudaStream_t stream) {
+    const auto cost = [&](int columns) {
+        const int64_t tiles = TileGrid(1, p.rows, p.units, kTileRows, columns).tiles();
+        return cost_of_stage(columns) * double(ceil_div<int64_t>(tiles, multiprocessors()));
+    };
+    if constexpr (fast) {
+        if (cost(256) <= smaller(cost(128), cost(64)))
+            return launch_fp8_tiles<Float8Plan<256, by_block, fast>>(p, stream);
+    }
+    return cost(128) <= cost(64) ? launch_fp8_tiles<Float8Plan<128, by_block, fast>>(p, stream)
+                                 : launch_fp8_tiles<Float8Plan<64, by_block, fast>>(p, stream);
+}
+
+template <class T>
+bool launch_fp8_wgmma(const Float8Product<T>& p, cudaStream_t stream) {
+    if (p.fast) return launch_fp8_best_tiles<false, true>(p, stream);
+    return p.by_block ? launch_fp8_best_tiles<true, false>(p, stream)
+                      : launch_fp8_best_tiles<false, false>(p, stream);
 }

@@ -9,16 +9,29 @@
 
 #if HAS_WGMMA
 
+// The instruction for one N; A, B, ADDS: the numbers of its operands behind the sums.
+#define WGMMA_FLOAT8(N, NAMES, SUMS, A, B, ADDS)                                             \
+    asm volatile(                                                                            \
+        "{ .reg .pred adds;\n"                                                               \
+        "  setp.ne.b32 adds, %" ADDS                                                         \
+        ", 0;\n"                                                                             \
+        "  wgmma.mma_async.sync.aligned.m64n" N "k32.f32.e4m3.e4m3 {" NAMES "}, %" A ", %" B \
+        ", adds, 1, 1; }"                                                                    \
+        : SUMS                                                                               \
+        : "l"(a), "l"(b), "r"(int(adds)))
+
 // sums = a b^T, or sums += a b^T, over 32 of k, of tiles with a row of 128 bytes for each row of a
 // and b: the next 32 of k are at descriptor + 2.
-__device__ inline void wgmma_float8(float (&sums)[64], uint64_t a, uint64_t b, bool adds) {
-    asm volatile(
-        "{ .reg .pred adds;\n"
-        "  setp.ne.b32 adds, %66, 0;\n"
-        "  wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" NAMES_64
-        "}, %64, %65, adds, 1, 1; }"
-        : SUMS_64(0)
-        : "l"(a), "l"(b), "r"(int(adds)));
+__device__ inline void wgmma_float8(float (&sums)[32], uint64_t a, uint64_t b, bool adds) {
+    WGMMA_FLOAT8("64", NAMES_32, SUMS_32(0), "32", "33", "34");
 }
+__device__ inline void wgmma_float8(float (&sums)[64], uint64_t a, uint64_t b, bool adds) {
+    WGMMA_FLOAT8("128", NAMES_64, SUMS_64(0), "64", "65", "66");
+}
+__device__ inline void wgmma_float8(float (&sums)[128], uint64_t a, uint64_t b, bool adds) {
+    WGMMA_FLOAT8("256", NAMES_128, SUMS_128(0), "128", "129", "130");
+}
+
+#undef WGMMA_FLOAT8
 
 #endif

@@ -85,18 +85,28 @@ def _as_bytes(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def matmul_fp8(
-    dtype: torch.dtype, scales: str, rows: int, units: int, cols: int, what: str = ""
+    dtype: torch.dtype,
+    scales: str,
+    rows: int,
+    units: int,
+    cols: int,
+    what: str = "",
+    fast: bool = False,
 ) -> Product:
-    """y = (x x_scale) (w w_scale)^T of floats of one byte, with a result of `dtype`."""
+    """y = (x x_scale) (w w_scale)^T of floats of one byte, with a result of `dtype`.
+
+    fast: tensor cores alone may add up the sums.
+    """
     return Product(
         "matmul_fp8",
-        scales,
+        f"{scales}, fast sums" if fast else scales,
         "forward",
         dtype,
         rows,
         cols,
         ", ".join(filter(None, (f"units={units}", what))),
         {"x": (rows, cols), "w": (units, cols)},
+        {"use_fast_accum": fast},
         operations=2 * rows * units * cols,
         made=partial(_quantized, scales=scales),
     )

@@ -127,9 +127,18 @@ def _linear_cross_entropy(
 
 
 def _dequantized(
-    x: Tensor, w: Tensor, x_scale: Tensor, w_scale: Tensor, bias: Tensor | None = None
+    x: Tensor,
+    w: Tensor,
+    x_scale: Tensor,
+    w_scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    use_fast_accum: bool = False,
 ) -> Tensor:
-    """A product of float32, for PyTorch multiplies floats of one byte on few machines."""
+    """A product of float32, for PyTorch multiplies floats of one byte on few machines.
+
+    Sums may have fewer digits with use_fast_accum; these have all of them.
+    """
     wide = [reference.dequantize(*each, torch.float32) for each in ((x, x_scale), (w, w_scale))]
     return functional.linear(*wide, bias if bias is None else bias.float()).to(torch.bfloat16)
 
@@ -141,13 +150,17 @@ def _scaled_mm(
     w_scale: Tensor,
     bias: Tensor | None = None,
     *,
-    fast: bool = False,
+    use_fast_accum: bool = False,
 ) -> Tensor:
-    """cuBLASLt's product of floats of one byte. fast: tensor cores alone add up its sums."""
-    if fast and x_scale.shape[-1] > 1:
-        raise NotImplementedError("cuBLASLt adds up sums with scales of blocks in float32 alone")
+    """cuBLASLt's product of floats of one byte."""
     return torch._scaled_mm(
-        x, w.mT, x_scale, w_scale.mT, bias, out_dtype=torch.bfloat16, use_fast_accum=fast
+        x,
+        w.mT,
+        x_scale,
+        w_scale.mT,
+        bias,
+        out_dtype=torch.bfloat16,
+        use_fast_accum=use_fast_accum,
     )
 
 
@@ -236,7 +249,6 @@ _SDPA = {
 # By the rival's name, and then by the op's.
 BACKENDS: dict[str, dict[str, Callable[..., Tensor]]] = {
     "cublaslt": {"matmul": _cublaslt, "matmul_fp8": _scaled_mm},
-    "cublaslt_fast": {"matmul_fp8": functools.partial(_scaled_mm, fast=True)},
     **{
         name: {
             op: functools.partial(CHOSEN[op], backend=backend)

@@ -71,6 +71,7 @@ def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
         ("attention_varlen", "causal", "backward"): 4,
         ("matmul_fp8", "rows", "forward"): 15,
         ("matmul_fp8", "blocks", "forward"): 15,
+        ("matmul_fp8", "rows, fast sums", "forward"): 15,
         ("matmul_w8a16", "few rows", "forward"): 4,
         ("matmul_w8a16", "rows", "forward"): 2,
         ("linear_cross_entropy", "mean", "forward"): 3,

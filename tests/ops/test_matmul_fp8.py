@@ -93,6 +93,12 @@ def test_rows_that_are_no_multiple_of_16_bytes(
     check(drawn(*shape, scalings, bias=torch.bfloat16), version)
 
 
+@pytest.mark.parametrize("scalings", SCALINGS[1::2], ids="-".join)
+def test_tiles_of_128_columns(scalings: tuple[str, str]):
+    """wgmma has them where all fit on the multiprocessors of an H100, and narrower ones do not."""
+    check(drawn(1100, 1000, 144, scalings), "wgmma")
+
+
 @pytest.mark.slow
 @each_version
 def test_more_tiles_than_multiprocessors(version: str):
@@ -135,6 +141,44 @@ def test_sums_keep_their_digits(version: str):
     x[:, 0], w[:, 0] = 448, 448
     one = torch.ones((), device=DEVICE)
     check({"x": x.to(FP8), "w": w.to(FP8), "x_scale": one, "w_scale": one}, version, torch.bfloat16)
+
+
+def check_fast(inputs: dict[str, Tensor], version: str):
+    """Of no more than 300 products that are not all positive, 14 bits are enough for bfloat16."""
+    got = matmul_fp8(**inputs, use_fast_accum=True, version=version)
+    truth = reference.matmul_fp8(**inputs)
+    assert error(got, truth) <= 2**-7 * largest(truth)
+
+
+@each_version
+@pytest.mark.parametrize("shape", [(130, 77, 272), (3, 300, 48), (70, 150, 135)], ids=str)
+def test_fast_sums(version: str, shape: tuple[int, int, int]):
+    check_fast(drawn(*shape, bias=torch.bfloat16), version)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(1100, 1000, 272), (1500, 2000, 272)], ids=str)
+def test_fast_sums_in_wide_tiles(shape: tuple[int, int, int]):
+    check_fast(drawn(*shape, bias=torch.bfloat16), "wgmma")
+
+
+@each_version
+def test_fast_sums_may_lose_digits(version: str):
+    """Here wgmma loses 1792 of each sum, which the others keep, as all do without the option."""
+    x, w = torch.ones(2, 4096, device=DEVICE), torch.full((8, 4096), 0.4375, device=DEVICE)
+    x[:, 0], w[:, 0] = 448, 448
+    one = torch.ones((), device=DEVICE)
+    inputs = {"x": x.to(FP8), "w": w.to(FP8), "x_scale": one, "w_scale": one}
+    got = matmul_fp8(**inputs, use_fast_accum=True, version=version)
+    assert (got == got[0, 0]).all()
+    assert got[0, 0] == matmul_fp8(**inputs, version=version)[0, 0] or (
+        version == "wgmma" and got[0, 0] == 448**2
+    )
+
+
+def test_no_fast_sums_with_scales_of_blocks():
+    with pytest.raises(RuntimeError, match="use_fast_accum is True, but scales differ along k"):
+        matmul_fp8(**drawn(3, 5, 256, ("1x128", "128x128")), use_fast_accum=True)
 
 
 @each_version
