@@ -90,11 +90,12 @@ Chunk chunks_of_classes(int64_t classes, int64_t version) {
 }
 
 // An eighth of the rows. For each chunk dw is read and written, which takes long beside a product
-// of few rows: so up to 2048 rows a sixth, and up to 1024 a quarter, but 512 at least.
+// of few rows: so up to 2048 rows a sixth, up to 1024 a fifth, and 1024 if that is a quarter; 512
+// at least.
 Chunk chunks_of_rows(int64_t rows) {
     const auto part = [&](int64_t parts) { return part_of(rows, parts, 128); };
-    const int64_t most = std::max({part(8), std::min<int64_t>(2048, part(6)),
-                                   std::min<int64_t>(1024, part(4)), int64_t(512)});
+    const int64_t least = rows >= 4 * 1024 ? 1024 : std::max<int64_t>(512, part(5));
+    const int64_t most = std::max({part(8), std::min<int64_t>(2048, part(6)), least});
     const int64_t chunks = rows > most ? (rows + most - 1) / most : 1;
     return Chunk(rows, part(chunks));  // of nearly equal size
 }
@@ -458,6 +459,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
     return {loss, max, sum, weight, needs_x ? in_shape(dx, shape_of(x)) : dx, dw, db.all};
 }
 
+// dx [..., cols], dw [classes, cols] and db [classes], or [0] where one is not wanted.
+void check_gradients(const Tensor& dx, const Tensor& dw, const Tensor& db) {
+    const auto is_wanted = [](const Tensor& t) { return !has_shape(t, {0}); };
+    if (!is_wanted(dw)) return;
+    if (dw.dim() != 2) fail("dw has shape ", shape_name(dw), "; wanted is (classes, cols) or (0,)");
+    if (is_wanted(dx) && (dx.dim() == 0 || dx.size(-1) != dw.size(1))) {
+        fail("dx has shape ", shape_name(dx), ", but dw has shape ", shape_name(dw),
+             "; wanted are as many columns, or (0,)");
+    }
+    if (is_wanted(db)) check_shape(db, "db", dw, "dw", {dw.size(0)});
+}
+
 // The gradients of forward_backward, for the gradient that has arrived.
 void scale_(Tensor dx, Tensor dw, Tensor db, Tensor grad) {
     check_first(grad, "grad");
@@ -471,6 +484,7 @@ void scale_(Tensor dx, Tensor dw, Tensor db, Tensor grad) {
     check(dx, "dx");
     check(dw, "dw");
     check(db, "db");
+    check_gradients(dx, dw, db);
     const OnDeviceOf device(grad);
     for_type_of(grad, [&](auto zero) {
         using T = decltype(zero);

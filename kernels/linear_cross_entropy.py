@@ -37,7 +37,7 @@ def linear_cross_entropy(
     result and what a target out of range does.
 
     For a mean or a sum, where a gradient is wanted, all gradients are computed with the loss: of an
-    eighth to a quarter of the rows at a time, and of 512 at least, all logits are in memory. Their
+    eighth to a quarter of the rows at a time, but of 512 at least, all logits are in memory. Their
     gradients take their place, and the products of these are added to that of w, which is rounded
     once for each such chunk. Backward then has but to multiply with the gradient that arrives. A
     second backward pass through the same graph, or one that records a graph, computes the gradients

@@ -84,8 +84,8 @@ class SquareFill {
         if (vectors && done + kSquareDepth <= depth) {
 #pragma unroll
             for (int i = 0; i < kCount; ++i)
-                next[i] = there >> i & 1 ? load<V>(from[i / kOfHalf] + i % kOfHalf * apart)
-                                         : Vec<T, V>{};
+                next[i] =
+                    there >> i & 1 ? load<V>(from[i / kOfHalf] + i % kOfHalf * apart) : Vec<T, V>{};
         } else {
             const int left = int(smaller<int64_t>(depth - done, kSquareDepth));
 #pragma unroll
@@ -161,8 +161,8 @@ __device__ void add_run(Acc<T> (&sums)[kEach<T>][kEach<T>], const Acc<T>* tile_x
 
 // vectors: whether x and w may be read 16 bytes at a time.
 template <class T>
-__global__ void __launch_bounds__(kSquareThreads, 2)
-    matmul_registers(Product<T> p, TileGrid grid, bool vectors) {
+__global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T> p, TileGrid grid,
+                                                                      bool vectors) {
     using A = Acc<T>;
     constexpr int each = kEach<T>;
     __shared__ alignas(kVecBytes) SquareTile<T, kSideX<T>> tiles_x[2];

@@ -344,7 +344,9 @@ def test_peak_memory_is_below_a_tenth_of_pytorchs(with_gradients: bool, dtype: t
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_peak_memory_of_chunks_of_rows(dtype: torch.dtype):
     """The logits of a quarter of the rows at most, and a few numbers for each row."""
-    rows, classes = 8 * ROWS, 120
+    # On a GPU a product of few tiles is multiplied in parts, whose sums take 64 MiB at most.
+    on_gpu = DEVICE.type == "cuda"
+    rows, classes, parts = 8 * ROWS, 120 if not on_gpu else 60_000, on_gpu << 26
     inputs = drawn(rows, classes, 8, dtype)
 
     def peak_of(function: Callable[..., Tensor]) -> int:
@@ -353,7 +355,7 @@ def test_peak_memory_of_chunks_of_rows(dtype: torch.dtype):
     peak_of(reference.linear_cross_entropy)
     ours = peak_of(linear_cross_entropy)
     assert ours < peak_of(reference.linear_cross_entropy) / 10 + rows * 4 * 8
-    assert ours < rows * (classes // 4 * dtype.itemsize + 4 * 8) + 4096
+    assert ours < rows * (classes // 4 * dtype.itemsize + 4 * 8) + 4096 + parts
 
 
 # ---- the checker
