@@ -301,13 +301,18 @@ bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
-// The units of a tile of FewRowsOfTwo, so that there is a pair of multiprocessors for each tile; 0:
-// there are too many units, or w by column is not for it.
+// The units of a tile of FewRowsOfTwo, so that each tile has a pair of multiprocessors, and most of
+// these a tile; 0: none do that, or w by column is not for them. With larger clusters, which fewer
+// units would have, products took twice cuBLAS's time.
 template <class T>
 int units_of_pairs(const Product<T>& p) {
-    const int64_t tiles = multiprocessors() / 2 / p.batch, wide = p.units * halves(p);
-    if (wide <= 64 * tiles) return 64;
-    return wide <= 96 * tiles && p.w.col == 1 ? 96 : 0;
+    const auto tiles = [&](int units) {
+        return p.batch * ceil_div<int64_t>(p.units * halves(p), units);
+    };
+    const int count = multiprocessors();
+    if (3 * tiles(64) <= count) return 0;
+    if (2 * tiles(64) <= count) return 64;
+    return 2 * tiles(96) <= count && p.w.col == 1 ? 96 : 0;
 }
 
 // False: there are more rows, or this GPU, or how x and w lie in memory, is not for it; or so many

@@ -120,11 +120,19 @@ def test_few_rows(rows: int, units: int, dtype: torch.dtype):
     judge(best, rows, units, 2056, dtype=dtype)
 
 
-# Two warpgroups share the rows of a tile, which has 64 units or 96.
+def multiprocessors() -> int:
+    if DEVICE.type == "cuda":
+        return torch.cuda.get_device_properties(DEVICE).multi_processor_count
+    return os.cpu_count()
+
+
+# Two warpgroups share the rows of a tile, of which each pair of multiprocessors has one.
 @pytest.mark.parametrize(
-    ("rows", "units", "act"), [(65, 8, "gelu"), (128, 72, "relu"), (100, 96, "swiglu")]
+    ("rows", "of_tile", "fewer", "act"),
+    [(65, 64, 56, "gelu"), (128, 96, 24, "relu"), (100, 96, 0, "swiglu")],
 )
-def test_few_rows_of_two_warpgroups(rows: int, units: int, act: str):
+def test_few_rows_of_two_warpgroups(rows: int, of_tile: int, fewer: int, act: str):
+    units = multiprocessors() // 2 * of_tile - fewer
     judge(case(VERSIONS[-1], act=act, residual=None), rows, units, 1032)
 
 
@@ -172,10 +180,7 @@ def test_a_long_depth_has_the_same_bits_in_every_layout_of_w_and_on_every_run():
 @pytest.mark.slow
 def test_the_tiles_of_the_last_round_in_parts():
     """One tile more than there are multiprocessors: all others are multiplied whole."""
-    on_gpu = DEVICE.type == "cuda"
-    count = torch.cuda.get_device_properties(DEVICE).multi_processor_count if on_gpu else None
-    rows = 128 * (count or os.cpu_count()) + 1
-    judge(case(VERSIONS[-1], **PLAIN), rows, 256, 8200)
+    judge(case(VERSIONS[-1], **PLAIN), 128 * multiprocessors() + 1, 256, 8200)
 
 
 # ---- float32 rounded to tf32
