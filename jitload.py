@@ -149,6 +149,7 @@ __all__ = [
 _LATER = {  # and these, which a warm load does without
     "doctor": "jitloader.commands",
     "Parameter": "toolchain.signatures",
+    "readings": "jitloader.building",
     "STREAM": "toolchain.signatures",
     "definitions": "toolchain.launchers",
     "linked": "toolchain.links",

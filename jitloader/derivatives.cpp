@@ -22,7 +22,8 @@ namespace {
 // An argument of a function that computes gradients.
 struct Argument {
     char kind;  // 'i': input number `index` of the op, 'o': its output, 'g': the gradient of that
-                // output, 'n': whether that input needs a gradient, '-': None
+                // output, 'n': whether that input needs a gradient, 'c': the int that `index` is,
+                // '-': None
     size_t index;
     bool optional;  // the function takes None
 };
@@ -33,6 +34,9 @@ struct Call {
     bool expands = false;                         // to the sizes of the input
     std::vector<Argument> arguments;
     std::vector<std::vector<size_t>> gradients_of;
+    std::vector<size_t> given_once;  // the arguments that are the results of a function without any
+
+    bool is_once() const { return !given_once.empty(); }
 
     bool uses(char kind, size_t index) const {
         for (const Argument& it : arguments) {
@@ -74,6 +78,18 @@ bool takes_none(const c10::OperatorHandle& op, size_t position) {
     return op.schema().arguments().at(position).type()->kind() == c10::TypeKind::OptionalType;
 }
 
+// Which arguments are the results of a function that returns nothing: those that it writes to.
+std::vector<size_t> given_once(const c10::OperatorHandle& op) {
+    std::vector<size_t> written;
+    if (!op.schema().returns().empty()) return written;
+    for (const c10::Argument& it : op.schema().arguments()) {
+        if (it.alias_info() && it.alias_info()->isWrite()) {
+            written.push_back(&it - op.schema().arguments().data());
+        }
+    }
+    return written;
+}
+
 // Lines as derivatives.py writes them: "ns::backward g0 i1 o0 > 0 1,2", where the results are the
 // gradients of input 0 and of both inputs 1 and 2; in place of a function "expand", or "-" for
 // none.
@@ -86,6 +102,7 @@ std::vector<Call> parsed(const std::string& text) {
         Call call;
         call.expands = word == "expand";
         if (word != "-" && !call.expands) call.function = op_named(word);
+        if (call.function) call.given_once = given_once(*call.function);
         while (words >> word && word != ">") {
             const size_t position = call.arguments.size();
             const bool is_optional = !call.function || takes_none(*call.function, position);
@@ -189,7 +206,9 @@ class Recorded : public Node {
             if (inputs_[i].tensor && uses('i', i)) tensors.push_back(inputs_[i].saved.unpack());
         }
         for (size_t i = 0; i < outputs_.size(); ++i) {
-            if (uses('o', i)) tensors.push_back(outputs_[i].unpack(getptr()));
+            if (!uses('o', i)) continue;
+            at::Tensor tensor = outputs_[i].unpack(getptr());
+            if (tensor.defined()) tensors.push_back(tensor);  // else it has been given
         }
         return tensors;
     }
@@ -229,19 +248,40 @@ class Recorded : public Node {
             pass.needs.push_back(task_should_compute_output(edge));
         }
         if (std::any_of(grads.begin(), grads.end(), [](auto& grad) { return grad.defined(); })) {
-            for (const Call* call : calls_) add(*call, pass);
+            const bool spent = is_spent_ || at::GradMode::is_enabled();
+            std::vector<bool> is_done(inputs_.size());
+            for (const Call* call : calls_) {
+                // Of several for an input the first counts that may be made now.
+                if ((call->is_once() && spent) || gives_any(*call, is_done)) continue;
+                for (size_t i = 0; i < inputs_.size(); ++i)
+                    is_done[i] = is_done[i] || call->gives(i);
+                add(*call, pass);
+            }
         }
         return std::move(pass.gradients);
     }
 
+    bool gives_any(const Call& call, const std::vector<bool>& of) const {
+        for (size_t i = 0; i < inputs_.size(); ++i) {
+            if (of[i] && call.gives(i)) return true;
+        }
+        return false;
+    }
+
     void add(const Call& call, Pass& pass) {
-        bool is_needed = call.writes();
+        bool is_needed = call.writes() && !call.is_once();
         for (size_t i = 0; i < inputs_.size(); ++i) is_needed |= call.gives(i) && needs(pass, i);
         if (!is_needed) return;
-        Stack stack;
+        Stack stack, given;
         stack.reserve(call.arguments.size());
         for (const Argument& it : call.arguments) stack.push_back(value(it, pass));
+        for (size_t argument : call.given_once) given.push_back(stack[argument]);
         if (call.function) run(*call.function, stack);
+        if (call.is_once()) {
+            stack = std::move(given);
+            is_spent_ = true;
+            for (size_t it : call.given_once) outputs_[call.arguments[it].index] = SavedVariable();
+        }
         for (size_t i = 0; i < stack.size(); ++i) {
             if (stack[i].isNone()) continue;
             for (size_t input : call.gradients_of[i]) {
@@ -260,6 +300,8 @@ class Recorded : public Node {
                 return {};
             case 'n':
                 return needs(pass, index);
+            case 'c':
+                return int64_t(index);
             case 'i':
                 if (!inputs_[index].tensor) return inputs_[index].value;
                 return inputs_[index].saved.unpack();
@@ -290,22 +332,20 @@ class Recorded : public Node {
         function.callBoxed(&stack);
     }
 
-    // Of lines for the same input the first counts whose tensors are all given.
+    // Of lines for the same input the first counts whose tensors are all given, and after one that
+    // gives its results once the next.
     void choose_calls() {
         std::vector<bool> is_done(inputs_.size());
         for (const Call& call : formula_.calls) {
-            bool counts = true, is_wanted = call.writes();
+            bool counts = true, is_wanted = call.writes() && !call.is_once();
             for (const Argument& it : call.arguments) {
                 if (it.kind != 'i' || it.optional) continue;
                 counts &= inputs_[it.index].tensor || !inputs_[it.index].value.isNone();
             }
-            for (size_t i = 0; i < inputs_.size(); ++i) {
-                if (call.gives(i)) counts &= !is_done[i];
-            }
-            if (!counts) continue;
+            if (!counts || gives_any(call, is_done)) continue;
             for (size_t i = 0; i < inputs_.size(); ++i) {
                 if (!call.gives(i)) continue;
-                is_done[i] = true;
+                is_done[i] = !call.is_once();  // else the next one may take its place
                 is_wanted |= inputs_[i].tensor && should_compute_output(inputs_[i].edge);
             }
             if (is_wanted) calls_.push_back(&call);
@@ -343,6 +383,7 @@ class Recorded : public Node {
     std::vector<const Call*> calls_;  // that give wanted gradients
     std::vector<Input> inputs_;
     std::vector<SavedVariable> outputs_;
+    bool is_spent_ = false;  // whether the gradients that are given once have been
     bool is_released_ = false;
 };
 

@@ -11,7 +11,7 @@ view of it in the shape of the input, whose first dimensions are its own. Argume
     result      the only output
     grad        the gradient of the first output; grad_NAME that of the output of this name
     needs_NAME  whether the gradient of this input is wanted
-    None
+    None, or an int
 
 A result may be the gradient of several inputs, as in `x = residual = ...` and in
 `(x, residual), weight = ...`. Several lines that name the same input are alternatives: the first
@@ -19,6 +19,10 @@ counts whose tensors were all given. An output that nobody used has the gradient
 function takes None, and zeros elsewhere; one whose gradient no line takes is not differentiable.
 What no wanted gradient takes is neither saved nor called, but for a function that writes to an
 argument.
+
+A function that returns nothing gives what it writes to, which are outputs of the op, as dx and dw
+are in `x, w = scale_(dx, dw, grad)`. It does so once. A second backward pass through the graph, and
+one that is recorded, take the next line for these inputs.
 
 derivatives.cpp carries this out: beside a small call it takes Python long to record one. Where
 something else is asked for (torch.compile, torch.func, forward mode, autocast, hooks for what is
@@ -53,7 +57,9 @@ __all__ = ["Derivative", "recipe", "redirected", "saved_for"]
 
 @dataclass(frozen=True)
 class _Argument:
-    kind: str  # "i": an input, "o": an output, "g": its gradient, "n": is one needed, "-": None
+    # "i": an input, "o": an output, "g": its gradient, "n": is one needed, "c": the int that
+    # `index` is, "-": None
+    kind: str
     index: int
     optional: bool  # the function takes None
     name: str
@@ -73,12 +79,19 @@ class _Call:
         return frozenset(itertools.chain(*self.gradients_of))
 
     @functools.cached_property
+    def written(self) -> tuple[int, ...]:
+        """The positions of what the function changes."""
+        return _written(self.op) if self.op else ()
+
+    @functools.cached_property
     def writes_to(self) -> str:
-        """Names what the function changes."""
-        if self.op is None:
-            return ""
-        pairs = zip(self.arguments, self.op._schema.arguments, strict=True)
-        return ", ".join(a.name for a, it in pairs if it.alias_info and it.alias_info.is_write)
+        """Names that."""
+        return ", ".join(self.arguments[i].name for i in self.written)
+
+    @functools.cached_property
+    def is_once(self) -> bool:
+        """Whether the results are what the function changes."""
+        return self.op is not None and not self.op._schema.returns
 
     def __str__(self) -> str:
         """As derivatives.cpp reads it."""
@@ -129,7 +142,18 @@ class Derivative:
             for argument in call.arguments
             if argument.kind in given
         }
-        ctx.others = {key: value for key, value in used.items() if not isinstance(value, Tensor)}
+        ctx.is_spent = False  # whether the gradients that are given once have been
+        once = {
+            ("o", call.arguments[i].index)
+            for call in ctx.calls
+            if call.is_once
+            for i in call.written
+        }  # which are not kept after that
+        ctx.others = {
+            key: value
+            for key, value in used.items()
+            if key in once or not isinstance(value, Tensor)
+        }
         ctx.names = [key for key in used if key not in ctx.others]
         ctx.save_for_backward(*(used[key] for key in ctx.names))
 
@@ -139,6 +163,8 @@ class Derivative:
         def value(argument: _Argument) -> Any:
             if argument.kind == "-":
                 return None
+            if argument.kind == "c":
+                return argument.index
             if argument.kind == "n":
                 return ctx.needs_input_grad[argument.index]
             if argument.kind != "g":
@@ -150,18 +176,42 @@ class Derivative:
             return grad
 
         gradients: list[Tensor | None] = [None] * len(self.op._schema.arguments)
-        for call in ctx.calls:
+        for call in self._in_force(ctx):
             if call.writes_to and torch.is_grad_enabled():
                 raise RuntimeError(
                     f"{self.label} cannot write to {call.writes_to} where its backward pass is"
                     " recorded (create_graph=True, torch.func): call it without"
                 )
-            arguments = map(value, call.arguments)
-            results = _tuple(call.op(*arguments)) if call.op else tuple(arguments)
+            results = self._results(ctx, call, [value(it) for it in call.arguments])
             for result, inputs in zip(results, call.gradients_of, strict=True):
                 for i in filter(ctx.needs_input_grad.__getitem__, inputs):
                     gradients[i] = _expanded(result, ctx.shapes[i]) if call.expands else result
         return tuple(gradients)
+
+    def _in_force(self, ctx: Any) -> Iterator[_Call]:
+        """The calls of a backward pass: of several for an input, the first that may be made now."""
+        spent = ctx.is_spent or torch.is_grad_enabled()
+        done: set[int] = set()
+        for call in ctx.calls:
+            if not (done & call.targets or (call.is_once and spent)):
+                done |= call.targets
+                yield call
+
+    def _results(self, ctx: Any, call: _Call, arguments: list[Any]) -> tuple:
+        if call.op is None:
+            return tuple(arguments)
+        if not call.is_once:
+            return _tuple(call.op(*arguments))
+        if any(isinstance(it, Tensor) and type(it) is not Tensor for it in arguments):
+            # A graph is being traced, whose outputs nobody may change.
+            for i in call.written:
+                arguments[i] = arguments[i].clone()
+        else:
+            ctx.is_spent = True
+            for i in call.written:
+                ctx.others.pop(("o", call.arguments[i].index))
+        call.op(*arguments)
+        return tuple(arguments[i] for i in call.written)
 
     def _needed(self, needs: Sequence[bool], inputs: Sequence[Any]) -> Iterator[_Call]:
         done: set[int] = set()
@@ -169,8 +219,10 @@ class Derivative:
             tensors = (a for a in call.arguments if a.kind == "i" and not a.optional)
             if done & call.targets or any(inputs[a.index] is None for a in tensors):
                 continue
-            done |= call.targets
-            if call.writes_to or any(needs[i] for i in call.targets):
+            if not call.is_once:  # another line may take its place
+                done |= call.targets
+            writes = call.writes_to and not call.is_once
+            if writes or any(needs[i] for i in call.targets):
                 yield call
 
     # ---- without Python
@@ -222,13 +274,17 @@ class _Reader:
         results = list(map(self._targets, zip(*map(_elements, targets), strict=True)))
         op = self._op(function)
         schema = op._schema
-        if len(schema.returns) != len(results):
-            raise self._error(f"has {len(results)} results; {function} has {len(schema.returns)}")
+        given = len(schema.returns) or len(_written(op))
+        if given != len(results):
+            raise self._error(f"has {len(results)} results; {function} has {given}")
         if len(schema.arguments) != len(names):
             wanted = ", ".join(it.name for it in schema.arguments)
             raise self._error(f"gives {len(names)} arguments; {function} takes {wanted}")
         arguments = tuple(map(self._argument, names, schema.arguments))
-        return _Call(op, arguments, tuple(results))
+        call = _Call(op, arguments, tuple(results))
+        if call.is_once and any(arguments[i].kind != "o" for i in call.written):
+            raise self._error(f"gives {call.writes_to}; wanted are outputs of the op")
+        return call
 
     def _alone(self, targets: list[ast.expr], name: str, expands: bool = False) -> _Call:
         optional = _Argument(*self._found(name), True, name)
@@ -258,6 +314,8 @@ class _Reader:
         """The kind and the index of what a name stands for."""
         if name == "None":
             return "-", 0
+        if name.isdecimal():
+            return "c", int(name)
         if name in self.inputs:
             return "i", self.inputs[name]
         if name in self.outputs:
@@ -285,6 +343,12 @@ def _expanded(tensor: Tensor | None, shape: Sequence[int]) -> Tensor | None:
     if tensor is None:
         return None
     return tensor.reshape(*tensor.shape, *[1] * (len(shape) - tensor.dim())).expand(shape)
+
+
+def _written(op: torch._ops.OpOverload) -> tuple[int, ...]:
+    """The positions of the arguments that an op changes."""
+    arguments = enumerate(op._schema.arguments)
+    return tuple(i for i, it in arguments if it.alias_info and it.alias_info.is_write)
 
 
 def _tuple(results: Any) -> tuple:

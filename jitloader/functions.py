@@ -74,7 +74,7 @@ class Functions:
     Attributes:
         newest: the build of the files as they were when they last compiled.
         error: what they raise now; then nothing runs.
-        instead: gives what runs in the place of a function, by its name.
+        instead: gives the build that runs in their place, at each call.
         instrumented: the build that `instead` leads to.
 
     no_such: what an error says of a name that the newest build does not have.
@@ -83,7 +83,7 @@ class Functions:
     def __init__(self, kernel: Kernel, no_such: Callable[[str], str]):
         self.newest: OpenBuild | None = None
         self.error: Exception | None = None
-        self.instead: Callable[[str], Callable] | None = None
+        self.instead: Callable[[], OpenBuild] | None = None
         self.instrumented: OpenBuild | None = None
         self._kernel, self._no_such = kernel, no_such
         self._known: dict[str, Function] = {}
@@ -121,6 +121,19 @@ class Functions:
         finally:
             self._runs_formula_of(outer)
 
+    def running(self) -> OpenBuild:
+        """The build that runs where a function is called now, in this thread.
+
+        Raises the error that it would raise.
+        """
+        if build := self.of_this_thread():
+            return build
+        if self.instead:
+            return self.instead()
+        if self.error:
+            raise self.error.with_traceback(None)
+        return self.newest
+
     def of_this_thread(self) -> OpenBuild | None:
         """The build whose formula this thread runs."""
         return self._running.get(threading.get_ident())
@@ -136,7 +149,7 @@ class Functions:
 
     def _now(self, name: str) -> Callable:
         if self.instead:
-            return self.instead(name)
+            return _of(self.instead, name)
         if self.error:
             return _raiser(self.error)
         return self.newest.functions.get(name, self._unknown(name))
@@ -159,6 +172,13 @@ class Functions:
         """In the child nobody else is left to release the lock, and no other thread runs."""
         self._redirecting = threading.Lock()
         self._running.clear()
+
+
+def _of(instead: Callable[[], OpenBuild], name: str) -> Callable:
+    def call(*args: object, **kwargs: object) -> object:
+        return instead().functions[name](*args, **kwargs)
+
+    return call
 
 
 def _raiser(error: Exception) -> Callable:

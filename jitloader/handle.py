@@ -122,10 +122,7 @@ class Kernel:
             CompileError: build is None, and the files do not compile.
         """
         if build is None:
-            runs = self._functions.of_this_thread()
-            if self._functions.error and not runs:
-                raise self._functions.error.with_traceback(None)
-            return runs or self._functions.newest
+            return self._functions.running()
         build = self._found(build)
         if not (Cache.here().trusts(build.folder) and build.is_whole()):
             raise LookupError(
@@ -167,7 +164,7 @@ class Kernel:
         self._formulas.register(build)
         functions = self._functions
         before = functions.instead, functions.instrumented
-        functions.instead, functions.instrumented = build.functions.__getitem__, build
+        functions.instead, functions.instrumented = lambda: build, build
         functions.redirect()
         try:
             yield build
@@ -461,21 +458,16 @@ def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
     A build is made when its kernel is first called; `opened` is told of it before each call.
     """
 
-    def of(kernel: Kernel, name: str) -> Callable:
-        def call(*args: object, **kwargs: object) -> object:
-            build = kernel.instrumented()
-            opened(build)
-            return build.functions[name](*args, **kwargs)
-
-        return call
+    def of(kernel: Kernel) -> OpenBuild:
+        build = kernel.instrumented()
+        opened(build)
+        return build
 
     def instead(build: str) -> str:
         """Of a backward pass that was recorded before: a newest build's; others keep theirs."""
         for kernel in kernels:
             if build == kernel.build.name:
-                other = kernel.instrumented()
-                opened(other)
-                return other.build.name
+                return of(kernel).build.name
         return build
 
     kernels = loaded()

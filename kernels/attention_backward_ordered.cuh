@@ -149,11 +149,6 @@ __device__ void add_steps(Shared& shared, int part, const Call& a, const DqSums&
     });
 }
 
-// For all threads that multiply.
-__device__ inline void consumers_barrier() {
-    asm volatile("bar.sync 3, %0;" ::"n"(2 * kWarpgroup) : "memory");
-}
-
 #endif
 
 // As in backward_kv_wgmma the scores are k q^T. ds goes through shared memory, where the other

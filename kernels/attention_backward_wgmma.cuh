@@ -3,6 +3,7 @@
 // s = q k^T and g v^T: seven products, where one kernel needs five, but has to add up dq over all
 // blocks. That takes atomics, in another order on every run, or blocks that wait for each other
 // (attention_backward_ordered.cuh).
+// dk and dv above 128 columns are in attention_backward_wide.cuh.
 //
 // While a warpgroup takes powers of a step's scores, tensor cores multiply its slopes; and while it
 // takes ds, the next step's scores, where registers have room for them: for dq above 64 columns,
@@ -14,7 +15,7 @@
 // end before the next one begins, and says "serialized".
 #pragma once
 
-#include "attention_wgmma.cuh"
+#include "attention_backward_wide.cuh"
 
 template <int kCols>
 struct WgmmaBackward {
@@ -24,14 +25,12 @@ struct WgmmaBackward {
     // Keys of a step of dq, and rows of one of dk and dv: registers have to hold its scores, and
     // shared memory has to hold three steps.
     static constexpr int kKeys = kCols > 128 ? 32 : kCols > 64 ? 64 : 128;
-    static constexpr int kRows = kCols > 128 ? 32 : 64;
-    // Columns of dk and dv that a block has: all, if registers can hold them.
-    static constexpr int kOut = kCols > 128 ? 128 : kCols, kParts = kCols / kOut;
+    static constexpr int kRows = 64;
     // Whether registers have room for the scores of the next step, too.
     static constexpr bool kAheadOfQ = kCols > 64, kAheadOfKv = kCols != 128;
     static constexpr int kTiles = kCols > 128 ? 1 : 2, kStages = 3;
     static constexpr int kOfBlock = tile_bytes(kBlock, kCols);
-    template <int kStep>
+    template <int kStep, int kReaders>
     struct Shared {
         static constexpr int kOfStep = tile_bytes(kStep, kCols);
         char x[kTiles][2][kOfBlock];  // q and g, or k and v; in the end their gradients
@@ -40,33 +39,12 @@ struct WgmmaBackward {
         Mbarrier x_full[kTiles], x_empty[kTiles], w_full[kStages], w_empty[kStages];
         __device__ void init() {
             for (int i = 0; i < kTiles; ++i) x_full[i].init(), x_empty[i].init(kConsumers);
-            for (int i = 0; i < kStages; ++i) w_full[i].init(), w_empty[i].init(kConsumers);
+            for (int i = 0; i < kStages; ++i) w_full[i].init(), w_empty[i].init(kReaders);
         }
     };
-    using OfQ = Shared<kKeys>;
-    using OfKv = Shared<kRows>;
+    using OfQ = Shared<kKeys, kConsumers>;
+    using OfKv = Shared<kRows, kConsumers * kWarpgroup / kWarp>;  // each warp reads infos by itself
 };
-
-struct BackwardMaps {
-    CUtensorMap q, g, k, v;  // in boxes of a block, or of a step
-    CUtensorMap to[2];       // dq, or dk and dv
-};
-
-#if HAS_WGMMA
-
-// A tile of two tensors: rows from `row` on.
-template <int rows, int kCols>
-__device__ void load_both(char* to, const CUtensorMap& one, const CUtensorMap& other, int row,
-                          int64_t head, int64_t batch, Mbarrier& full) {
-    for (int box = 0; box < kCols / 64; ++box) {
-        char* const place = to + box * box_bytes(rows);
-        tma_load(place, one, box * 64, row, int(head), int(batch), full);
-        tma_load(
-            place + tile_bytes(rows, kCols), other, box * 64, row, int(head), int(batch), full);
-    }
-}
-
-#endif
 
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
@@ -201,84 +179,6 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
 #endif
 }
 
-#if HAS_WGMMA
-
-// Steps of so many rows: from number low on, and before number high.
-struct Steps {
-    int low, high;
-};
-
-// Those whose rows see one of kKeys keys, from `key` on.
-template <int kKeys, int kRows, class Call>
-__device__ Steps steps_of_rows(const Call& a, int key) {
-    const int64_t shift = a.keys - a.rows;
-    const int64_t first_row = key - shift - a.right;
-    const int64_t last_row = smaller<int64_t>(key + kKeys, a.keys) - 1 - shift + a.left;
-    const int low = first_row > 0 ? int(smaller(first_row, a.rows)) / kRows : 0;
-    const int64_t end = smaller(last_row + 1, a.rows);
-    const int high = end > 0 ? int(ceil_div<int64_t>(end, kRows)) : 0;
-    return {low, high > low ? high : low};
-}
-
-// Calls f(attention, slice, key, part, steps) for one tile of keys after the other that a block
-// has: from `key` on, with one of kParts parts of the columns of dk and dv. The steps are those of
-// each sharer.
-template <int kKeys, int kRows, int kParts, class Call, class F>
-__device__ void for_each_tile_of_keys(const Call& whole, const Order& order, F f) {
-    order.for_each<true>([&](int64_t number, int64_t slice) {
-        int64_t tile = (order.tiles - 1 - number) / kParts;
-        const int part = int(order.tiles - 1 - number) % kParts;
-        const auto& a = whole.of_keys(tile, kKeys);
-        const int key = int(tile) * kKeys;
-        if (Call::kPacked && key >= a.keys) return;
-        f(a, slice, key, part, steps_of_rows<kKeys, kRows>(a, key));
-    });
-}
-
-// Asks for q, g and infos of a step, when the one before in this stage has been read.
-template <int kRows, int kCols, class Shared, int kStages, class Call>
-__device__ void load_step(Shared& shared, Ring<kStages>& ring, const BackwardMaps& maps,
-                          const RowInfo* infos, const Call& a, const Place& place) {
-    const int i = ring.stage;
-    shared.w_empty[i].wait(ring.phase ^ 1);
-    tma_writes_done();  // the threads' reads of infos come first
-    shared.w_full[i].arrive_expect_tx(2 * tile_bytes(kRows, kCols) + sizeof(shared.infos[i]));
-    load_both<kRows, kCols>(shared.w[i][0], maps.q, maps.g, a.row_coordinate(place.row), place.head,
-                            place.batch, shared.w_full[i]);
-    bulk_load(
-        shared.infos[i], infos + info_at(a, place), sizeof(shared.infos[i]), shared.w_full[i]);
-    ring.next();
-}
-
-// Writes dk and dv of a warpgroup's 64 keys, from `top` on, and of the columns from `column` on,
-// by way of where their k and v were.
-template <int kBlock, class T, class Call, int N2>
-__device__ void store_gradients(const BackwardMaps& maps, const Call& a, int64_t slice, int top,
-                                int column, char* k_tile, char* v_tile, float (&of_k)[N2],
-                                const float (&of_v)[N2], T* dk, T* dv) {
-    const float factor[2] = {float(a.scale), float(a.scale)}, one[2] = {1, 1};
-    const int64_t there = a.keys - top;
-    if (Call::kPacked && there < 64) {
-        const int64_t cols = a.cols - column;
-        write_tail(dk + a.kv_at(a.dk, slice, top) + column, of_k, factor, there, a.dk.row, cols);
-        write_tail(dv + a.kv_at(a.dv, slice, top) + column, of_v, one, there, a.dv.row, cols);
-        return;
-    }
-    scale_rows(of_k, factor);
-    put_rows<T, kBlock>(k_tile, of_k);
-    put_rows<T, kBlock>(v_tile, of_v);
-    tma_writes_done();
-    warpgroup_barrier(threadIdx.x / kWarpgroup);
-    if (threadIdx.x % kWarpgroup != 0 || there <= 0) return;
-    const int row = a.key_coordinate(top);
-    const int64_t head = slice % a.kv_heads, batch = slice / a.kv_heads;
-    store_rows<kBlock, 2 * N2>(maps.to[0], k_tile, a.cols, row, head, batch, column);
-    store_rows<kBlock, 2 * N2>(maps.to[1], v_tile, a.cols, row, head, batch, column);
-    tma_store_wait_read<0>();
-}
-
-#endif
-
 // The scores are k q^T here: so p and ds have the rows of dv and dk.
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
@@ -296,7 +196,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         if (threadIdx.x % kWarpgroup != 0) return;
         Ring<S::kTiles> tiles;
         Ring<S::kStages> ring;
-        const auto fetch = [&](const auto& a, int64_t slice, int key, int, Steps steps) {
+        const auto fetch = [&](const auto& a, int64_t slice, int key, Steps steps) {
             const int j = tiles.stage;
             shared.x_empty[j].wait(tiles.phase ^ 1);
             shared.x_full[j].arrive_expect_tx(2 * S::kOfBlock);
@@ -309,7 +209,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
                         shared, ring, maps, infos, a, a.sharer(slice, sharer, n * kRows));
             }
         };
-        for_each_tile_of_keys<S::kBlock, kRows, S::kParts>(whole, order, fetch);
+        for_each_tile_of_keys<S::kBlock, kRows>(whole, order, fetch);
         return;
     }
 
@@ -318,14 +218,13 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
     const float scale = float(whole.scale) * kLog2OfE;
     Ring<S::kTiles> tiles;
     Ring<S::kStages> ring;
-    const auto multiply = [&](const auto& a, int64_t slice, int key, int part, Steps steps) {
-        const int its_columns = part * (S::kOut / 64) * box_bytes(kRows);  // of q and g
+    const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {
         const int64_t shift = a.keys - a.rows;
         const int count = (steps.high - steps.low) * int(a.sharing());
         const int top = key + group * 64;
         char* const k_tile = shared.x[tiles.stage][0] + group * box_bytes(64);
         char* const v_tile = k_tile + S::kOfBlock;
-        float of_k[S::kOut / 2] = {}, of_v[S::kOut / 2] = {};
+        float of_k[kCols / 2] = {}, of_v[kCols / 2] = {};
         float scores[kRows / 2], powers[kRows / 2], slopes[kRows / 2];
         uint32_t p[kRows / 4], ds[kRows / 4];
         int row = steps.low * kRows;
@@ -379,16 +278,17 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
                 wgmma_wait<0>();
             }
             wgmma_fence();
-            start_columns<T, kRows>(of_v, p, g_tile + its_columns);
+            start_columns<T, kRows>(of_v, p, g_tile);
 #pragma unroll
             for (int i = 0; i < kRows / 2; ++i)
                 slopes[i] = powers[i] * (slopes[i] - its[column_of(i)].delta);
             clear_some(slopes);
             as_factor<T>(ds, slopes);
             wgmma_fence();
-            start_columns<T, kRows>(of_k, ds, q_tile + its_columns);
+            start_columns<T, kRows>(of_k, ds, q_tile);
             wgmma_wait<0>();
-            if (is_first) empty.arrive();
+            __syncwarp();
+            if (threadIdx.x % kWarp == 0) empty.arrive();
         };
         shared.x_full[tiles.stage].wait(tiles.phase);
         if (S::kAheadOfKv && count > 0) {
@@ -397,47 +297,36 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
         }
         for (int n = S::kAheadOfKv; n < count; ++n) step(std::false_type());
         if (S::kAheadOfKv && count > 0) step(std::true_type());
-        store_gradients<S::kBlock>(
-            maps, a, slice, top, part * S::kOut, k_tile, v_tile, of_k, of_v, dk, dv);
+        store_gradients<S::kBlock>(maps, a, slice, top, 0, k_tile, v_tile, of_k, of_v, dk, dv);
         if (is_first) shared.x_empty[tiles.stage].arrive();
         tiles.next();
     };
-    for_each_tile_of_keys<S::kBlock, kRows, S::kParts>(whole, order, multiply);
+    for_each_tile_of_keys<S::kBlock, kRows>(whole, order, multiply);
 #endif
 }
 
 // ---- on the host
 
+// Who has dk and dv of so many columns.
+template <int kCols>
+using BackwardOfKeys = std::conditional_t<(kCols > 128), WideBackward<kCols>, WgmmaBackward<kCols>>;
+template <class T, int kCols, class Call>
+constexpr auto backward_of_keys() {
+    if constexpr (kCols > 128) {
+        return backward_kv_wide<T, kCols, Call>;
+    } else {
+        return backward_kv_wgmma<T, kCols, Call>;
+    }
+}
+
 template <class T, int kCols, class Call>
 bool can_backward_wgmma() {
     using S = WgmmaBackward<kCols>;
-    constexpr size_t of_q = sizeof(typename S::OfQ), of_kv = sizeof(typename S::OfKv);
+    constexpr size_t of_q = sizeof(typename S::OfQ);
+    constexpr size_t of_kv = sizeof(typename BackwardOfKeys<kCols>::OfKv);
     return has_wgmma(backward_q_wgmma<T, kCols, Call>, S::kThreads) &&
-           has_wgmma(backward_kv_wgmma<T, kCols, Call>, S::kThreads) &&
+           has_wgmma(backward_of_keys<T, kCols, Call>(), BackwardOfKeys<kCols>::kThreads) &&
            (of_q > of_kv ? of_q : of_kv) + kTileAlign <= size_t(shared_bytes());
-}
-
-// Not only if it can, but also if TMA takes the tensors: maps of the inputs in boxes of so many
-// rows and keys, and of the results.
-template <class T, class Call>
-bool map_inputs(BackwardMaps& maps, const Call& a, const T* g, const T* q, const T* k, const T* v,
-                int rows, int keys) {
-    return a.slices() * a.all_rows() > 0 && a.kv_slices() * a.all_keys() > 0 &&
-           map_rows(maps.q, q, a.batches, a.heads, a.all_rows(), a.cols, a.q, rows) &&
-           map_rows(maps.g, g, a.batches, a.heads, a.all_rows(), a.cols, a.g, rows) &&
-           map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.k, keys) &&
-           map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.v, keys);
-}
-template <class T, class Call>
-bool map_dq(BackwardMaps& maps, const Call& a, const T* dq) {
-    return map_rows(maps.to[0], dq, a.batches, a.heads, a.all_rows(), a.cols, a.dq);
-}
-template <class T, class Call>
-bool map_dk_dv(BackwardMaps& maps, const Call& a, const T* dk, const T* dv) {
-    const auto map = [&](CUtensorMap& map, const T* to, const Strides& strides) {
-        return map_rows(map, to, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, strides);
-    };
-    return map(maps.to[0], dk, a.dk) && map(maps.to[1], dv, a.dv);
 }
 
 // False: TMA does not take the tensors.
@@ -446,9 +335,10 @@ bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, co
                            const T* y, const float* stats, float* scratch, T* dq, T* dk, T* dv,
                            cudaStream_t stream) {
     using S = WgmmaBackward<kCols>;
+    using K = BackwardOfKeys<kCols>;
     BackwardMaps of_q, of_kv;
     if (!map_inputs(of_q, a, g, q, k, v, S::kBlock, S::kKeys) || !map_dq(of_q, a, dq) ||
-        !map_inputs(of_kv, a, g, q, k, v, S::kRows, S::kBlock) || !map_dk_dv(of_kv, a, dk, dv))
+        !map_inputs(of_kv, a, g, q, k, v, K::kRows, K::kBlock) || !map_dk_dv(of_kv, a, dk, dv))
         return false;
     RowInfo* const infos = reinterpret_cast<RowInfo*>(scratch);
     launch_row_infos(a, g, y, stats, infos, stream);
@@ -458,9 +348,9 @@ bool launch_backward_wgmma(const Call& a, const T* g, const T* q, const T* k, co
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
             kernel<<<order.blocks, S::kThreads, bytes, stream>>>(maps, a, order, infos, to...);
         };
-    start(backward_kv_wgmma<T, kCols, Call>, sizeof(typename S::OfKv), of_kv,
-          order_of<kCols>(a, a.kv_slices(), a.key_tiles(S::kBlock) * S::kParts, S::kBlock,
-                          a.rows * a.sharing(), 1),
+    start(backward_of_keys<T, kCols, Call>(), sizeof(typename K::OfKv), of_kv,
+          order_of<kCols>(
+              a, a.kv_slices(), a.key_tiles(K::kBlock), K::kBlock, a.rows * a.sharing(), 1),
           dk, dv);
     start(backward_q_wgmma<T, kCols, Call>, sizeof(typename S::OfQ), of_q,
           order_of<kCols>(a, a.slices(), a.row_tiles(S::kBlock), S::kBlock, a.keys, a.group()), dq);

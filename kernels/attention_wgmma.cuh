@@ -129,10 +129,11 @@ __device__ Shared& begin_block(char* memory) {
     return shared;
 }
 
-// s [64, N] = 64 rows of x, in boxes of x_rows, times all N rows of w.
-template <class T, int kCols, int x_rows, int N2>
+// s [64, N] = 64 rows of x, in boxes of x_rows, times N rows of w: all, or some of a tile of
+// w_rows.
+template <class T, int kCols, int x_rows, int w_rows = 0, int N2>
 __device__ void start_rows(float (&s)[N2], const char* x, const char* w) {
-    constexpr int N = 2 * N2;
+    constexpr int N = w_rows ? w_rows : 2 * N2;
     const uint64_t left = wgmma_descriptor(x), right = wgmma_descriptor(w);
 #pragma unroll
     for (int c = 0; c < kCols / 16; ++c) {
@@ -154,16 +155,17 @@ __device__ void start_columns(float (&sums)[N2], const uint32_t (&factor)[w_rows
     wgmma_commit();
 }
 
-// Writes 64 rows of a warpgroup's sums to where TMA takes them from, in boxes of so many rows.
+// Writes 64 rows of a warpgroup's sums to where TMA takes them from, in boxes of so many rows; the
+// first of their columns to `column`, a multiple of 16.
 template <class T, int rows, int N2>
-__device__ void put_rows(char* tile, const float (&sums)[N2]) {
+__device__ void put_rows(char* tile, const float (&sums)[N2], int column = 0) {
 #pragma unroll
     for (int c = 0; c < 2 * N2; c += 16) {
         uint32_t words[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             words[i] = rounded_pair<T>(sums[c / 2 + 2 * i], sums[c / 2 + 2 * i + 1]);
-        store_sums(tile + c / 64 * box_bytes(rows), c % 64, words);
+        store_sums(tile + (column + c) / 64 * box_bytes(rows), (column + c) % 64, words);
     }
 }
 // From `column` on.

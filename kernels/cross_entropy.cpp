@@ -28,11 +28,11 @@ Tensor run_forward(Tensor x, Tensor target, const Tensor* max, const Tensor* sum
     const Rows shape(x);
     Check targets(target, shape.cols, ignore_index, check, device.stream);
     Tensor loss = new_tensor(
-        x, reduction == kNone ? target.sizes() : IntHeaderOnlyArrayRef{}, x.scalar_type());
+        x, reduction == kUnreduced ? target.sizes() : IntHeaderOnlyArrayRef{}, x.scalar_type());
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         const int64_t count =
-            reduction == kNone
+            reduction == kUnreduced
                 ? 0
                 : cross_entropy_partials<T>(in<T>(x), shape.rows, shape.cols, version);
         Tensor partial = new_sums(x, {count, 2});
@@ -78,8 +78,8 @@ Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Te
                 int64_t reduction, int64_t ignore_index, double label_smoothing, int64_t version) {
     check_inputs(x, target, reduction, label_smoothing);
     check_like(grad, "grad", x, "x");
-    if (reduction == kNone) check_same_shape(grad, "grad", target, "target");
-    if (reduction != kNone && grad.dim() != 0) {
+    if (reduction == kUnreduced) check_same_shape(grad, "grad", target, "target");
+    if (reduction != kUnreduced && grad.dim() != 0) {
         fail("grad has shape ", shape_name(grad), "; wanted is (), as the loss has");
     }
     check_sums(max, "max", x);

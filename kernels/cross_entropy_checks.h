@@ -9,7 +9,7 @@
 cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
                                 int64_t ignore_index, int* bad, cudaStream_t stream);
 
-constexpr int64_t kNone = 0, kMean = 1, kSum = 2;  // reductions
+constexpr int64_t kUnreduced = 0, kMean = 1, kSum = 2;  // reductions
 
 // The shape of what has an element for each row of x.
 inline std::string rows_name(const Tensor& x) {
@@ -37,7 +37,7 @@ inline void check_target(const Tensor& target, const Tensor& x) {
 }
 
 inline void check_options(int64_t reduction, double label_smoothing) {
-    if (reduction != kNone && reduction != kMean && reduction != kSum) {
+    if (reduction != kUnreduced && reduction != kMean && reduction != kSum) {
         fail("reduction is ", reduction, "; wanted is 0 (none), 1 (mean) or 2 (sum)");
     }
     if (!(label_smoothing >= 0 && label_smoothing <= 1)) {

@@ -48,6 +48,8 @@ class RowLoss {
         // At once: nvcc would put it off until the target is needed.
         asm volatile("ld.global.b64 %0, [%1];" : "=l"(target_) : "l"(target));
     }
+    __device__ int64_t target() const { return target_; }
+
     // Asks for x at the target, which `value` does otherwise.
     __device__ void look_up(const T* x, int64_t cols) {
         if (counts()) hit_ = at_target(x, target_, cols);

@@ -87,12 +87,12 @@ Tensor run_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rs
         using T = decltype(zero);
         const int64_t count = layer_norm_partials<T>(
             in<T>(grad), in<T>(x), in<T>(weight), shape.rows, shape.cols, version);
-        Tensor partial_dweight = new_sums(x, {count, shape.cols});
-        Tensor partial_dbias = new_sums(x, {count, shape.cols});
+        Tensor partials = new_sums(x, {2, count, shape.cols});  // of dweight, and of dbias
+        Acc<T>* const partial = out<Acc<T>>(partials);
         check_launch(layer_norm_backward<T>(
             in<T>(grad), in<T>(x), in<T>(weight), in<Acc<T>>(mean), in<Acc<T>>(rstd), out<T>(dx),
-            into<T>(dweight, adds), into<T>(dbias, adds), out<Acc<T>>(partial_dweight),
-            out<Acc<T>>(partial_dbias), shape.rows, shape.cols, version, device.stream));
+            into<T>(dweight, adds), into<T>(dbias, adds), partial, partial + count * shape.cols,
+            shape.rows, shape.cols, version, device.stream));
     });
     return dx;
 }

@@ -1,9 +1,12 @@
 // Binding of linear_cross_entropy: schema, checks, allocation, launches, chunk by chunk.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "calls.h"
 #include "cross_entropy_checks.h"
+#include "linear_cross_entropy.h"
+#include "matmul.h"
 
 constexpr int64_t kVersions = 3;  // as many as VERSIONS of linear_cross_entropy.py has
 
@@ -20,7 +23,7 @@ template <class T>
 cudaError_t linear_cross_entropy_reduce(const Acc<T>* partial, T* loss, Acc<T>* weight,
                                         int64_t rows, bool mean, cudaStream_t stream);
 template <class T>
-cudaError_t linear_cross_entropy_count(const int64_t* target, Acc<T>* partial, int64_t rows,
+cudaError_t linear_cross_entropy_count(const int64_t* target, Acc<T>* weight, int64_t rows,
                                        int64_t ignore_index, cudaStream_t stream);
 template <class T>
 cudaError_t linear_cross_entropy_gradient(
@@ -28,10 +31,16 @@ cudaError_t linear_cross_entropy_gradient(
     const Acc<T>* weight, int64_t rows, int64_t width, int64_t first, int64_t classes,
     int64_t reduction, int64_t ignore_index, double smoothing, cudaStream_t stream);
 template <class T>
+cudaError_t linear_cross_entropy_rows(
+    T* logits, const int64_t* target, Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
+    Acc<T>* partial, const Acc<T>* weight, int64_t rows, int64_t classes, int64_t reduction,
+    int64_t ignore_index, double smoothing, cudaStream_t stream);
+template <class T>
 cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
                                      bool is_last, cudaStream_t stream);
 template <class T>
-cudaError_t linear_cross_entropy_scale(T* t, const T* g, int64_t elements, cudaStream_t stream);
+cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const T* g,
+                                       cudaStream_t stream);
 
 // ---- chunks
 
@@ -56,7 +65,7 @@ struct Chunk {
         return width > 0;
     }
     // Its rows of a matrix or elements of a vector, without a copy.
-    Tensor of(Tensor t) const { return torch::stable::narrow(t, 0, first, width); }
+    Tensor of(Tensor t) const { return is_all() ? t : torch::stable::narrow(t, 0, first, width); }
 
   private:
     void find_width() {
@@ -67,43 +76,69 @@ struct Chunk {
 };
 
 // A part of n, rounded up to a multiple.
-int64_t part_of(int64_t n, int64_t parts, int64_t multiple, int64_t least) {
-    const int64_t part = ((n + parts - 1) / parts + multiple - 1) / multiple * multiple;
-    return part > least ? part : least;
+int64_t part_of(int64_t n, int64_t parts, int64_t multiple) {
+    const int64_t part = (n + parts - 1) / parts;
+    return (part + multiple - 1) / multiple * multiple;
 }
 
 // But for those left over from a multiple of 8, which have a chunk of their own, a row's logits
 // begin on multiples of 16 bytes: matmul's kernels for tensor cores ask for that.
 Chunk chunks_of_classes(int64_t classes, int64_t version) {
     if (version == kWhole) return Chunk(classes, classes);
-    return Chunk(classes, version == kChunks ? part_of(classes, 16, 8, 128) : classes, 8);
+    if (version == kRows) return Chunk(classes, classes, 8);
+    return Chunk(classes, std::max<int64_t>(128, part_of(classes, 16, 8)), 8);
 }
 
-// For each of them dw is read and written: with fewer rows that would take longer than a product.
-Chunk chunks_of_rows(int64_t rows) { return Chunk(rows, part_of(rows, 8, 128, 512)); }
-
-// ---- products, by the kernels of matmul: linear_cross_entropy.py has defined these ops
-
-// x w^T + bias
-Tensor product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias) {
-    return call<1>("linear_cross_entropy::product", x, w, bias)[0];
+// An eighth of the rows. For each chunk dw is read and written, which takes long beside a product
+// of few rows: so up to 2048 rows a sixth, up to 1024 a fifth, and 1024 if that is a quarter; 512
+// at least.
+Chunk chunks_of_rows(int64_t rows) {
+    const auto part = [&](int64_t parts) { return part_of(rows, parts, 128); };
+    const int64_t least = rows >= 4 * 1024 ? 1024 : std::max<int64_t>(512, part(5));
+    const int64_t most = std::max({part(8), std::min<int64_t>(2048, part(6)), least});
+    const int64_t chunks = rows > most ? (rows + most - 1) / most : 1;
+    return Chunk(rows, part(chunks));  // of nearly equal size
 }
 
-// y = x w^T, or if `adds` y += x w^T.
-void multiply_into(const Tensor& y, const Tensor& x, const Tensor& w, bool adds) {
-    call<0>("linear_cross_entropy::multiply_into", y, x, w, adds);
-}
+// ---- products
 
-// The gradients of x, w and bias; [0] where one is not needed.
-struct Needs {
-    bool x, w, bias;
+// The ops of matmul's newest build, for which linear_cross_entropy.py is asked once in a call.
+class Matmul {
+  public:
+    // x w^T + bias
+    Tensor product(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias) const {
+        const std::optional<Tensor> residual;
+        return call<1>(op("infer").c_str(), x, w, bias, residual, 1.0, act, false, best)[0];
+    }
+
+    // y = x w^T, or if `adds` y += x w^T.
+    void multiply_into(const Tensor& y, const Tensor& x, const Tensor& w, bool adds) const {
+        call<0>(op("multiply_into").c_str(), y, x, w, adds, best);
+    }
+
+    // The gradients of x, w and bias; [0] where one is not needed.
+    std::array<Tensor, 3> gradients(const Tensor& grad, const Tensor& x, const Tensor& w,
+                                    bool needs_x, bool needs_w, bool needs_bias) const {
+        const Tensor z = new_of_shape(x, {0});
+        return call<3>(op("backward").c_str(), grad, x, w, z, 1.0, act, needs_x, needs_w,
+                       needs_bias, false, best);
+    }
+
+  private:
+    std::string op(const char* name) const { return build_ + "::" + name; }
+
+    static constexpr int64_t act = Act::kNone, best = MatmulVersion::kCount - 1;
+    const std::string build_ = text_of("linear_cross_entropy::matmul");
 };
-std::array<Tensor, 3> gradients(const Tensor& grad, const Tensor& x, const Tensor& w,
-                                const Needs& needs) {
-    return call<3>("linear_cross_entropy::gradients", grad, x, w, needs.x, needs.w, needs.bias);
-}
 
 // ---- what both directions check and know
+
+// The elements of t, which is contiguous, in this shape. (A small call should not ask PyTorch for
+// what is there: that takes a microsecond or two.)
+Tensor in_shape(const Tensor& t, const Shape& shape) {
+    if (has_shape(t, shape)) return t;
+    return torch::stable::view(t, {shape.data(), shape.size()});
+}
 
 struct Problem {
     Tensor x, w, target;
@@ -131,17 +166,17 @@ struct Problem {
     }
     int64_t rows() const { return target.numel(); }
     int64_t classes() const { return w.size(0); }
-    bool adds() const { return reduction != kNone; }
+    bool adds() const { return reduction != kUnreduced; }
     Chunk in_chunks() const { return chunks_of_classes(classes(), version); }
-    Tensor logits(const Chunk& chunk) const {
+    Tensor logits(const Matmul& matmul, const Chunk& chunk) const {
         const auto of_bias = bias ? std::optional<Tensor>(chunk.of(*bias)) : std::nullopt;
-        return product(x, chunk.of(w), of_bias);
+        return matmul.product(x, chunk.of(w), of_bias);
     }
     // With x as one matrix; and then some of its rows alone.
     Problem flat() const {
         Problem p = *this;
-        p.x = torch::stable::view(packed(x), {rows(), x.size(-1)});
-        p.target = torch::stable::view(target, {rows()});
+        p.x = in_shape(packed(x), {rows(), x.size(-1)});
+        p.target = in_shape(target, {rows()});
         return p;
     }
     Problem of(const Chunk& rows) const {
@@ -152,66 +187,63 @@ struct Problem {
     }
 };
 
-// What is known of the rows, in vectors: `Statistics` in linear_cross_entropy.cu, and what they
-// leave for the sum of all.
+// What is known of the rows, in vectors: `Statistics` in linear_cross_entropy.cu, and where losses
+// are added up what each row leaves for that, else null.
+template <class T>
 struct Known {
-    Tensor max, sum, below, hit, partial;
+    Acc<T>*max, *sum, *below, *hit, *partial;
 
-    Known(const Problem& p, const Tensor& max, const Tensor& sum)
-        : max(max),
-          sum(sum),
-          below(new_sums(p.x, {p.rows()})),
-          hit(new_sums(p.x, {p.rows()})),
-          partial(new_sums(p.x, {p.adds() ? p.rows() : 0, 2})) {}
+    // others: as `room_for_others` makes it.
+    Known(const Problem& p, const Tensor& max, const Tensor& sum, const Tensor& others)
+        : max(out<Acc<T>>(max)),
+          sum(out<Acc<T>>(sum)),
+          below(out<Acc<T>>(others)),
+          hit(below + p.rows()),
+          partial(p.adds() ? hit + p.rows() : nullptr) {}
     Known of(const Chunk& rows) const {
         Known part = *this;
-        for (Tensor* each : {&part.max, &part.sum, &part.below, &part.hit, &part.partial})
-            if (each->numel() > 0) *each = rows.of(*each);
+        for (Acc<T>** each : {&part.max, &part.sum, &part.below, &part.hit}) *each += rows.first;
+        if (partial != nullptr) part.partial += 2 * rows.first;
         return part;
     }
 };
 
+Tensor room_for_others(const Problem& p) { return new_sums(p.x, {p.rows() * (p.adds() ? 4 : 2)}); }
+
 // ---- what lies between the products
 
 template <class T>
-void take(const Problem& p, const Tensor& logits, const Chunk& chunk, const Known& known,
+void take(const Problem& p, const Tensor& logits, const Chunk& chunk, const Known<T>& known,
           cudaStream_t stream) {
-    using A = Acc<T>;
     check_launch(linear_cross_entropy_take<T>(
-        in<T>(logits), in<int64_t>(p.target), out<A>(known.max), out<A>(known.sum),
-        out<A>(known.below), out<A>(known.hit), p.rows(), chunk.width, chunk.first, p.smoothing > 0,
-        stream));
+        in<T>(logits), in<int64_t>(p.target), known.max, known.sum, known.below, known.hit,
+        p.rows(), chunk.width, chunk.first, p.smoothing > 0, stream));
 }
 
 // The loss of each row: in `loss`, or in what is known for their sum.
 template <class T>
-void find_losses(const Problem& p, const Known& known, const Tensor& loss, cudaStream_t stream) {
-    using A = Acc<T>;
+void find_losses(const Problem& p, const Known<T>& known, const Tensor& loss, cudaStream_t stream) {
     check_launch(linear_cross_entropy_losses<T>(
-        out<A>(known.max), out<A>(known.sum), out<A>(known.below), out<A>(known.hit),
-        in<int64_t>(p.target), out<T>(loss), p.adds() ? out<A>(known.partial) : nullptr, p.rows(),
-        p.classes(), p.ignore_index, p.smoothing, stream));
+        known.max, known.sum, known.below, known.hit, in<int64_t>(p.target), out<T>(loss),
+        known.partial, p.rows(), p.classes(), p.ignore_index, p.smoothing, stream));
 }
 
 // weight: null, or for a mean 1 / (rows that count).
 template <class T>
-void reduce(const Problem& p, const Known& known, const Tensor& loss, const Tensor* weight,
+void reduce(const Problem& p, const Known<T>& known, const Tensor& loss, const Tensor* weight,
             cudaStream_t stream) {
-    using A = Acc<T>;
     check_launch(linear_cross_entropy_reduce<T>(
-        in<A>(known.partial), out<T>(loss), weight ? out<A>(*weight) : nullptr, p.rows(),
-        p.reduction == kMean, stream));
+        known.partial, out<T>(loss), out<Acc<T>>(weight), p.rows(), p.reduction == kMean, stream));
 }
 
 // Of the logits of a chunk, in their place. grad: null for 1.
 template <class T>
-void find_gradient(const Problem& p, const Tensor& logits, const Chunk& chunk, const Tensor& max,
-                   const Tensor& sum, const Tensor& weight, const Tensor* grad,
+void find_gradient(const Problem& p, const Tensor& logits, const Chunk& chunk, const Acc<T>* max,
+                   const Acc<T>* sum, const Tensor& weight, const Tensor* grad,
                    cudaStream_t stream) {
-    using A = Acc<T>;
     check_launch(linear_cross_entropy_gradient<T>(
-        grad ? in<T>(*grad) : nullptr, out<T>(logits), in<int64_t>(p.target), in<A>(max),
-        in<A>(sum), in<A>(weight), p.rows(), chunk.width, chunk.first, p.classes(), p.reduction,
+        grad ? in<T>(*grad) : nullptr, out<T>(logits), in<int64_t>(p.target), max, sum,
+        in<Acc<T>>(weight), p.rows(), chunk.width, chunk.first, p.classes(), p.reduction,
         p.ignore_index, p.smoothing, stream));
 }
 
@@ -227,13 +259,14 @@ Tensor run_forward(const Problem& p, const Tensor& max, const Tensor& sum, const
                    bool check) {
     const OnDeviceOf device(p.x);
     Check targets(p.target, p.classes(), p.ignore_index, check, device.stream);
-    const Known known(p, max, sum);
-    const Tensor loss = new_loss(p);
+    const Matmul matmul;
+    const Tensor others = room_for_others(p), loss = new_loss(p);
     for_type_of(p.x, [&](auto zero) {
         using T = decltype(zero);
+        const Known<T> known(p, max, sum, others);
         Chunk chunk = p.in_chunks();
         do {
-            take<T>(p, p.logits(chunk), chunk, known, device.stream);
+            take<T>(p, p.logits(matmul, chunk), chunk, known, device.stream);
         } while (chunk.next());
         find_losses<T>(p, known, loss, device.stream);
         if (p.adds()) reduce<T>(p, known, loss, weight, device.stream);
@@ -307,8 +340,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(
     Problem p = {x, w, target, bias, reduction, ignore_index, label_smoothing, version};
     p.check();
     check_like(grad, "grad", x, "x");
-    if (reduction == kNone) check_same_shape(grad, "grad", target, "target");
-    if (reduction != kNone && grad.dim() != 0) {
+    if (reduction == kUnreduced) check_same_shape(grad, "grad", target, "target");
+    if (reduction != kUnreduced && grad.dim() != 0) {
         fail("grad has shape ", shape_name(grad), "; wanted is (), as the loss has");
     }
     check_sums(max, "max", x);
@@ -320,14 +353,17 @@ std::tuple<Tensor, Tensor, Tensor> backward(
     sum = packed(sum);
     SumOfChunks dx = {new_of_shape(x, {0})};
     Tensor dw = new_of_shape(x, {0}), db = new_of_shape(x, {0});
+    const Matmul matmul;
     Chunk chunk = p.in_chunks();
     do {
-        const Tensor logits = p.logits(chunk);
+        const Tensor logits = p.logits(matmul, chunk);
         for_type_of(x, [&](auto zero) {
-            find_gradient<decltype(zero)>(p, logits, chunk, max, sum, weight, &grad, device.stream);
+            using T = decltype(zero);
+            find_gradient<T>(
+                p, logits, chunk, in<Acc<T>>(max), in<Acc<T>>(sum), weight, &grad, device.stream);
         });
         const auto [of_x, of_w, of_bias] =
-            gradients(logits, x, chunk.of(w), {needs_x, needs_w, needs_bias});
+            matmul.gradients(logits, x, chunk.of(w), needs_x, needs_w, needs_bias);
         if (needs_x) dx.add(chunk, of_x, device.stream);
         if (needs_w) place(dw, of_w, chunk, device.stream);
         if (needs_bias) place(db, of_bias, chunk, device.stream);
@@ -337,7 +373,26 @@ std::tuple<Tensor, Tensor, Tensor> backward(
 
 // ---- both directions at once
 
-Tensor transposed(const Tensor& t) { return torch::stable::transpose(t, 0, 1); }
+// The logits of some rows, in one or more chunks of the classes.
+using Logits = std::vector<std::pair<Chunk, Tensor>>;
+
+// Finds the losses of these rows, and puts the gradients for an arriving 1 in place of the logits.
+template <class T>
+void turn_into_gradients(const Problem& p, const Logits& logits, const Known<T>& known,
+                         const Tensor& weight, const Tensor& loss, cudaStream_t stream) {
+    if (logits.size() == 1) {
+        check_launch(linear_cross_entropy_rows<T>(
+            out<T>(logits[0].second), in<int64_t>(p.target), known.max, known.sum, known.below,
+            known.hit, known.partial, in<Acc<T>>(weight), p.rows(), p.classes(), p.reduction,
+            p.ignore_index, p.smoothing, stream));
+        return;
+    }
+    for (const auto& [chunk, part] : logits) take<T>(p, part, chunk, known, stream);
+    find_losses<T>(p, known, loss, stream);
+    for (const auto& [chunk, part] : logits) {
+        find_gradient<T>(p, part, chunk, known.max, known.sum, weight, nullptr, stream);
+    }
+}
 
 // The results of forward, and then the gradients of x, w and bias for an arriving 1; those that are
 // not wanted are [0]. For each chunk of the rows all logits are in memory at once, so that they
@@ -348,7 +403,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
     bool needs_bias) {
     Problem given = {x, w, target, bias, reduction, ignore_index, label_smoothing, kRows};
     given.check();
-    if (reduction == kNone) {
+    if (reduction == kUnreduced) {
         fail(
             "reduction is 0 (none); wanted is 1 (mean) or 2 (sum), of whose gradient one number "
             "arrives");
@@ -356,44 +411,43 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
     const OnDeviceOf device(x);
     Check targets(given.target, given.classes(), ignore_index, check, device.stream);
     const Problem p = given.flat();
-    const Tensor max = new_sums(x, {p.rows()}), sum = new_sums(x, {p.rows()});
+    const Tensor max = new_sums(x, target.sizes()), sum = new_sums(x, target.sizes());
     const Tensor weight = new_sums(x, {weights(reduction)}), loss = new_loss(p);
     const Tensor dx = new_of_shape(x, needs_x ? shape_of(p.x) : Shape{0});
     const Tensor dw = new_of_shape(x, needs_w ? shape_of(w) : Shape{0});
-    const Known known(p, max, sum);
+    const Tensor others = room_for_others(p);
+    const Matmul matmul;
     SumOfChunks db = {new_of_shape(x, {0})};
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
+        const Known<T> known(p, max, sum, others);
         if (reduction == kMean) {
             check_launch(linear_cross_entropy_count<T>(
-                in<int64_t>(p.target), out<Acc<T>>(known.partial), p.rows(), ignore_index,
-                device.stream));
-            reduce<T>(p, known, loss, &weight, device.stream);
+                in<int64_t>(p.target), out<Acc<T>>(weight), p.rows(), ignore_index, device.stream));
         }
         Chunk rows = chunks_of_rows(p.rows());
         do {
             const Problem part = p.of(rows);
-            const Known here = known.of(rows);
-            std::vector<std::pair<Chunk, Tensor>> logits;
+            const Known<T> here = known.of(rows);
+            Logits logits;
             Chunk classes = p.in_chunks();
             do {
-                logits.emplace_back(classes, part.logits(classes));
-                take<T>(part, logits.back().second, classes, here, device.stream);
+                logits.emplace_back(classes, part.logits(matmul, classes));
             } while (classes.next());
-            find_losses<T>(part, here, loss, device.stream);
+            turn_into_gradients<T>(part, logits, here, weight, loss, device.stream);
             Tensor db_of_rows;
             for (const auto& [chunk, g] : logits) {
-                find_gradient<T>(
-                    part, g, chunk, here.max, here.sum, weight, nullptr, device.stream);
                 if (needs_x) {
-                    multiply_into(rows.of(dx), g, transposed(chunk.of(w)), !chunk.is_first());
+                    matmul.multiply_into(
+                        rows.of(dx), g, transposed(chunk.of(w)), !chunk.is_first());
                 }
                 if (needs_w) {
-                    multiply_into(
+                    matmul.multiply_into(
                         chunk.of(dw), transposed(g), transposed(part.x), !rows.is_first());
                 }
                 if (needs_bias) {
-                    const Tensor sums = gradients(g, part.x, chunk.of(w), {false, false, true})[2];
+                    const Tensor sums =
+                        matmul.gradients(g, part.x, chunk.of(w), false, false, true)[2];
                     place(db_of_rows, sums, chunk, device.stream);
                 }
             }
@@ -402,27 +456,41 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
         reduce<T>(p, known, loss, nullptr, device.stream);
     });
     if (targets.failed()) report(p.target, p.classes(), ignore_index);
-    const auto as_target = [&](const Tensor& t) { return torch::stable::view(t, target.sizes()); };
-    return {loss,
-            as_target(max),
-            as_target(sum),
-            weight,
-            needs_x ? torch::stable::view(dx, x.sizes()) : dx,
-            dw,
-            db.all};
+    return {loss, max, sum, weight, needs_x ? in_shape(dx, shape_of(x)) : dx, dw, db.all};
 }
 
-// A gradient of forward_backward, for the gradient that has arrived.
-void scale_(Tensor t, Tensor grad) {
-    check_given(t, "t");
-    check_like(grad, "grad", t, "t");
+// dx [..., cols], dw [classes, cols] and db [classes], or [0] where one is not wanted.
+void check_gradients(const Tensor& dx, const Tensor& dw, const Tensor& db) {
+    const auto is_wanted = [](const Tensor& t) { return !has_shape(t, {0}); };
+    if (!is_wanted(dw)) return;
+    if (dw.dim() != 2) fail("dw has shape ", shape_name(dw), "; wanted is (classes, cols) or (0,)");
+    if (is_wanted(dx) && (dx.dim() == 0 || dx.size(-1) != dw.size(1))) {
+        fail("dx has shape ", shape_name(dx), ", but dw has shape ", shape_name(dw),
+             "; wanted are as many columns, or (0,)");
+    }
+    if (is_wanted(db)) check_shape(db, "db", dw, "dw", {dw.size(0)});
+}
+
+// The gradients of forward_backward, for the gradient that has arrived.
+void scale_(Tensor dx, Tensor dw, Tensor db, Tensor grad) {
+    check_first(grad, "grad");
     if (grad.dim() != 0) fail("grad has shape ", shape_name(grad), "; wanted is ()");
-    if (!t.is_contiguous()) fail("t is not contiguous; wanted is a gradient of forward_backward");
-    const OnDeviceOf device(t);
-    for_type_of(t, [&](auto zero) {
+    const auto check = [&](const Tensor& t, const char* name) {
+        check_like(t, name, grad, "grad");
+        if (!t.is_contiguous()) {
+            fail(name, " is not contiguous; wanted is a gradient of forward_backward");
+        }
+    };
+    check(dx, "dx");
+    check(dw, "dw");
+    check(db, "db");
+    check_gradients(dx, dw, db);
+    const OnDeviceOf device(grad);
+    for_type_of(grad, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(
-            linear_cross_entropy_scale<T>(out<T>(t), in<T>(grad), t.numel(), device.stream));
+        const Gradients<T> gradients = {
+            {out<T>(dx), out<T>(dw), out<T>(db)}, {dx.numel(), dw.numel(), db.numel()}};
+        check_launch(linear_cross_entropy_scale<T>(gradients, in<T>(grad), device.stream));
     });
 }
 
@@ -444,7 +512,7 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         " bool needs_bias)"
         " -> (Tensor loss, Tensor max, Tensor sum, Tensor weight, Tensor dx, Tensor dw, Tensor "
         "db)");
-    m.def("scale_(Tensor(a!) t, Tensor grad) -> ()");
+    m.def("scale_(Tensor(a!) dx, Tensor(b!) dw, Tensor(c!) db, Tensor grad) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {

@@ -17,16 +17,20 @@
 // Where gradients are computed in forward, before one arrives, there are also
 //
 //   count      the rows that count, for a mean
+//   rows       of whole rows: losses, and the logits become their gradients
 //   scale      when a gradient arrives
 //
 // The loss and the gradient of a logit are those of cross_entropy.cu, with logits for x.
 //
-// Traffic, beside the products': each logit is written by a product, read, read again, replaced by
-// its gradient, and that is read by two products. In chunks of the classes the logits are computed
-// again in backward: each is written twice.
-// docs/linear_cross_entropy.md counts bytes and operations, and says why they are these.
+// Traffic, beside the products': each logit is written by a product, read, replaced by its
+// gradient, and that is read by two products. In chunks of the classes each is written, read,
+// computed again in backward, so written twice, and read again. docs/linear_cross_entropy.md counts
+// bytes and operations, and says why they are these.
+
+#include <algorithm>
 
 #include "cross_entropy_losses.cuh"
+#include "linear_cross_entropy.h"
 
 // What is known of each row when some chunks have been seen, an element a row.
 template <class T>
@@ -170,6 +174,12 @@ __global__ __launch_bounds__(kRowThreads) void gradient_of_chunk(
     }
 }
 
+// ---- both at once, where all logits of a row are there
+
+#include "linear_cross_entropy_rows.cuh"
+
+// ---- what becomes of the chunks' gradients
+
 // Adds what a chunk gives to dx to the sums of those before it, of which the first one has none.
 // The last one takes their place in its own memory: that becomes dx.
 template <class T, int V>
@@ -191,27 +201,40 @@ __global__ void add_chunk(T* dx, Acc<T>* sums, int64_t elements, bool is_first, 
     store(dx + i, of_chunk);
 }
 
-// Multiplies a gradient that was computed for an arriving 1 with the one that arrives.
+// Multiplies the gradients that were computed for an arriving 1, dx, dw and db, with the one that
+// arrives. One launch for all: each takes the host some microseconds.
 template <class T, int V>
-__global__ void scale(T* t, const T* g, int64_t elements) {
+__global__ void scale(Gradients<T> gradients, const T* g) {
     using A = Acc<T>;
     const A by = A(*g);
     if (by == 1) return;
-    const int64_t stride = int64_t(gridDim.x) * blockDim.x * V;
-    for (int64_t i = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V; i < elements;
-         i += stride) {
-        Vec<T, V> v = load<V>(t + i);
-        for (int k = 0; k < V; ++k) v[k] = T(by * A(v[k]));
-        store(t + i, v);
+    const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+    for (int n = 0; n < 3; ++n) {
+        T* t = gradients.of[n];
+        const int64_t elements = gradients.elements[n], vectors = elements / V;
+        for (int64_t i = first; i < vectors; i += stride) {
+            Vec<T, V> v = load<V>(t + i * V);
+            for (int k = 0; k < V; ++k) v[k] = T(by * A(v[k]));
+            store(t + i * V, v);
+        }
+        const int64_t i = vectors * V + first;  // of the elements that are left, fewer than V
+        if (i < elements) t[i] = T(by * A(t[i]));
     }
 }
 
-// For a mean of losses, before there are any: which rows count.
+// For a mean of losses, before there are any: 1 / (rows that count), by one block.
 template <class T>
-__global__ void count_rows(const int64_t* target, Losses<T>* partial, int64_t rows,
+__global__ void count_rows(const int64_t* target, Acc<T>* weight, int64_t rows,
                            int64_t ignore_index) {
-    const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (row < rows) partial[row] = {0, Acc<T>(target[row] != ignore_index)};
+    using A = Acc<T>;
+    int64_t counted = 0;
+#pragma unroll 4
+    for (int64_t row = threadIdx.x; row < rows; row += blockDim.x)
+        counted += target[row] != ignore_index;
+    BlockReduce reduce;
+    const auto all = reduce(Sums<1, A>{A(counted)});
+    if (threadIdx.x == 0) *weight = 1 / all[0];
 }
 
 // ---- launchers
@@ -259,11 +282,9 @@ cudaError_t linear_cross_entropy_reduce(const Acc<T>* partial, T* loss, Acc<T>* 
 }
 
 template <class T>
-cudaError_t linear_cross_entropy_count(const int64_t* target, Acc<T>* partial, int64_t rows,
+cudaError_t linear_cross_entropy_count(const int64_t* target, Acc<T>* weight, int64_t rows,
                                        int64_t ignore_index, cudaStream_t stream) {
-    if (rows == 0) return cudaSuccess;
-    count_rows<<<ceil_div<int64_t>(rows, 256), 256, 0, stream>>>(
-        target, reinterpret_cast<Losses<T>*>(partial), rows, ignore_index);
+    count_rows<T><<<1, kLossThreads, 0, stream>>>(target, weight, rows, ignore_index);
     return cudaGetLastError();
 }
 
@@ -283,6 +304,28 @@ cudaError_t linear_cross_entropy_gradient(
     return cudaGetLastError();
 }
 
+// Of whole rows: the losses, in partial, and in place of the logits their gradients for an arriving
+// 1. Rows that no cluster can keep are read twice.
+template <class T>
+cudaError_t linear_cross_entropy_rows(
+    T* logits, const int64_t* target, Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
+    Acc<T>* partial, const Acc<T>* weight, int64_t rows, int64_t classes, int64_t reduction,
+    int64_t ignore_index, double smoothing, cudaStream_t stream) {
+    if (rows == 0) return cudaSuccess;
+    if (launch_losses_and_gradients(logits, target, max, sum, reinterpret_cast<Losses<T>*>(partial),
+                                    reduction == 1 ? weight : nullptr, rows, classes, ignore_index,
+                                    Acc<T>(smoothing), stream)) {
+        return cudaGetLastError();
+    }
+    linear_cross_entropy_take(
+        logits, target, max, sum, below, hit, rows, classes, 0, smoothing > 0, stream);
+    linear_cross_entropy_losses<T>(max, sum, below, hit, target, nullptr, partial, rows, classes,
+                                   ignore_index, smoothing, stream);
+    return linear_cross_entropy_gradient<T>(
+        nullptr, logits, target, max, sum, weight, rows, classes, 0, classes, reduction,
+        ignore_index, smoothing, stream);
+}
+
 template <class T>
 cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
                                      bool is_last, cudaStream_t stream) {
@@ -297,14 +340,16 @@ cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool
 }
 
 template <class T>
-cudaError_t linear_cross_entropy_scale(T* t, const T* g, int64_t elements, cudaStream_t stream) {
-    if (elements == 0) return cudaSuccess;
-    const bool in_vectors = kHasVectors<T> && elements % kVec<T> == 0 && is_aligned(t);
+cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const T* g,
+                                       cudaStream_t stream) {
+    const auto& [of, elements] = gradients;
+    const int64_t most = std::max({elements[0], elements[1], elements[2]});
+    if (most == 0) return cudaSuccess;
+    const bool in_vectors = kHasVectors<T> && is_aligned(of[0], of[1], of[2]);
     constexpr int V = kHasVectors<T> ? kVec<T> : 1;
     const auto kernel = in_vectors ? scale<T, V> : scale<T, 1>;
-    const int64_t blocks = ceil_div<int64_t>(ceil_div<int64_t>(elements, in_vectors ? V : 1), 256);
-    const int64_t most = 16 * multiprocessors();
-    kernel<<<smaller(blocks, most), 256, 0, stream>>>(t, g, elements);
+    const int64_t blocks = ceil_div<int64_t>(most, 256 * (in_vectors ? V : 1));
+    kernel<<<smaller<int64_t>(blocks, 8 * multiprocessors()), 256, 0, stream>>>(gradients, g);
     return cudaGetLastError();
 }
 
@@ -315,5 +360,6 @@ cudaError_t linear_cross_entropy_scale(T* t, const T* g, int64_t elements, cudaS
     template decltype(linear_cross_entropy_count<T>) linear_cross_entropy_count<T>;       \
     template decltype(linear_cross_entropy_scale<T>) linear_cross_entropy_scale<T>;       \
     template decltype(linear_cross_entropy_gradient<T>) linear_cross_entropy_gradient<T>; \
+    template decltype(linear_cross_entropy_rows<T>) linear_cross_entropy_rows<T>;         \
     template decltype(linear_cross_entropy_add<T>) linear_cross_entropy_add<T>;
 FOR_EACH_TYPE(INSTANTIATE)

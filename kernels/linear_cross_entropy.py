@@ -10,37 +10,10 @@ kernel = jitload.load("linear_cross_entropy")
 VERSIONS = ("whole", "chunks", "rows")
 CHUNKS, ROWS = 1, 2
 
-# The products are matmul's: the binding calls these ops, which call the newest build of matmul.
+# The products are matmul's: the binding asks this op for the newest build, whose ops it calls.
 _matmul = torch.library.Library("linear_cross_entropy", "FRAGMENT")
-_matmul.define("product(Tensor x, Tensor w, Tensor? bias) -> Tensor")
-_matmul.define(
-    "gradients(Tensor grad, Tensor x, Tensor w, bool needs_x, bool needs_w, bool needs_bias)"
-    " -> (Tensor, Tensor, Tensor)"
-)
-_matmul.define("multiply_into(Tensor(a!) y, Tensor x, Tensor w, bool adds) -> ()")
-
-
-def _product(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
-    best = len(matmul.VERSIONS) - 1
-    return matmul.kernel.infer(x, w, bias, None, 1.0, matmul.ACTS.index("none"), False, best)
-
-
-def _gradients(grad: Tensor, x: Tensor, w: Tensor, *needs: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Of x, w and bias."""
-    best = len(matmul.VERSIONS) - 1
-    z = x.new_empty(0)
-    return matmul.kernel.backward(
-        grad, x, w, z, 1.0, matmul.ACTS.index("none"), *needs, False, best
-    )
-
-
-def _multiply_into(y: Tensor, x: Tensor, w: Tensor, adds: bool) -> None:
-    matmul.kernel.multiply_into(y, x, w, adds, len(matmul.VERSIONS) - 1)
-
-
-_matmul.impl("multiply_into", _multiply_into, "CompositeExplicitAutograd")
-_matmul.impl("product", _product, "CompositeExplicitAutograd")
-_matmul.impl("gradients", _gradients, "CompositeExplicitAutograd")
+_matmul.define("matmul() -> str")
+_matmul.impl("matmul", lambda: matmul.kernel.at().build.name, "CompositeExplicitAutograd")
 
 
 def linear_cross_entropy(
@@ -64,7 +37,7 @@ def linear_cross_entropy(
     result and what a target out of range does.
 
     For a mean or a sum, where a gradient is wanted, all gradients are computed with the loss: of an
-    eighth of the rows at a time, or of 512 if that is more, all logits are in memory. Their
+    eighth to a quarter of the rows at a time, but of 512 at least, all logits are in memory. Their
     gradients take their place, and the products of these are added to that of w, which is rounded
     once for each such chunk. Backward then has but to multiply with the gradient that arrives. A
     second backward pass through the same graph, or one that records a graph, computes the gradients
@@ -125,41 +98,8 @@ def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, *need
 
 
 @kernel.register_fake("scale_")
-def _(t, grad):
+def _(dx, dw, db, grad):
     return None
-
-
-# ---- gradients that are there before one arrives
-
-
-def _keep_gradients(ctx, inputs, output):
-    x, w, target, bias, *ctx.options = inputs
-    _, *statistics, dx, dw, db = output
-    ctx.mark_non_differentiable(*statistics, dx, dw, db)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, w, target, bias, *statistics)
-    ctx.gradients = dx, dw, db
-
-
-def _give_gradients(ctx, grad, *_):
-    gradients, ctx.gradients = ctx.gradients, None  # which the first to ask may have
-    reduction, ignore_index, label_smoothing, _, *needs = ctx.options
-    if grad is None:
-        gradients = (None,) * 3
-    elif gradients is None or torch.is_grad_enabled():
-        options = (reduction, ignore_index, label_smoothing, *needs, CHUNKS)
-        gradients = kernel.backward(grad, *ctx.saved_tensors, *options)
-    elif type(grad) is not Tensor:  # a graph is being traced, whose outputs nobody may change
-        gradients = [g * grad if needed else g for g, needed in zip(gradients, needs, strict=True)]
-    else:
-        for each, needed in zip(gradients, needs, strict=True):
-            if needed:
-                kernel.scale_(each, grad)
-    dx, dw, db = (g if needed else None for g, needed in zip(gradients, needs, strict=True))
-    return dx, dw, None, db, *(None,) * 7
-
-
-kernel.register_autograd("forward_backward", _give_gradients, setup_context=_keep_gradients)
 
 
 def _double_backward(ctx, *grads):
@@ -169,6 +109,17 @@ def _double_backward(ctx, *grads):
     )
 
 
+# Gradients that are there before one arrives are given once; later they are computed again.
+kernel.register_autograd(
+    "forward_backward",
+    f"""
+    x, w, bias = scale_(dx, dw, db, grad)
+    x, w, bias = backward(
+        grad, x, w, target, bias, max, sum, weight, reduction, ignore_index, label_smoothing,
+        needs_x, needs_w, needs_bias, {CHUNKS}
+    )
+    """,
+)
 kernel.register_autocast("infer")
 kernel.register_autocast("forward_backward")
 kernel.register_autocast("forward")

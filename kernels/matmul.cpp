@@ -72,8 +72,6 @@ bool is_of_16_bits(const Tensor& t) {
     return t.scalar_type() == ScalarType::Half || t.scalar_type() == ScalarType::BFloat16;
 }
 
-Tensor transposed(const Tensor& t) { return torch::stable::transpose(t, -2, -1); }
-
 // The stride of the first dimensions of t counted as one, of which those of size 1 have none; or
 // nothing if they cannot be counted so.
 std::optional<int64_t> flat_stride(const Tensor& t, int64_t dims) {

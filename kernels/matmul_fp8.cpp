@@ -85,10 +85,14 @@ bool is_by_block(const Tensor& x, const Tensor& w, const Tensor& x_scale, const 
          "; wanted are scales of blocks for both x and w, or for neither");
 }
 
-Scales scales_of(const Tensor& scale, bool by_block, int64_t high) {
-    const float* const data = in<float>(scale);
-    if (by_block) return {data, scale.size(-1), 1, high > 1 ? 7 : 0};
-    return {data, scale.dim() > 0, 0, 0};
+// Those of a matrix may lie in any way, as cuBLASLt wants neighbours of a column; others are copied
+// if they are not packed.
+Scales scales_of(Tensor& scale, bool by_block, int64_t high) {
+    const bool of_matrix = scale.dim() == 2;
+    if (!of_matrix) scale = packed(scale);
+    const int64_t row = of_matrix ? scale.stride(0) : scale.dim() > 0 ? scale.size(-1) : 0;
+    const int64_t block = of_matrix ? scale.stride(1) : 1;
+    return {in<float>(scale), row, by_block ? block : 0, by_block && high > 1 ? 7 : 0};
 }
 
 // ---- forward
@@ -123,22 +127,14 @@ Tensor forward(Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, std::optional
     Shape shape = shape_of(x);
     shape.back() = units;
     Tensor y = new_tensor(x, {shape.data(), shape.size()}, dtype);
-    x_scale = packed(x_scale);
-    w_scale = packed(w_scale);
     const Operand<Float8> x_operand = operand(x), w_operand = operand(w);
+    const Scales of_x_scale = scales_of(x_scale, by_block, 1);
+    const Scales of_w_scale = scales_of(w_scale, by_block, kScaleBlock);
     const auto run = [&](auto zero) {
         using T = decltype(zero);
         const Float8Product<T> product = {
-            x_operand,
-            w_operand,
-            scales_of(x_scale, by_block, 1),
-            scales_of(w_scale, by_block, kScaleBlock),
-            by_block,
-            bias ? in<T>(*bias) : nullptr,
-            out<T>(y),
-            of_x.rows,
-            units,
-            of_x.cols};
+            x_operand, w_operand, of_x_scale, of_w_scale, by_block, bias ? in<T>(*bias) : nullptr,
+            out<T>(y), of_x.rows, units,      of_x.cols};
         check_launch(matmul_fp8<T>(product, version, device.stream));
     };
     if (dtype == ScalarType::Half) {

@@ -310,7 +310,8 @@ __global__ void WGMMA_KERNEL(PlainTile<T>::kThreads)
 // is to be done with the sums is done in their registers before (matmul_fused.cuh); nothing is
 // multiplied meanwhile. Where TMA cannot store the results, and more is to be done with the sums
 // than to round them, the warpgroups take turns: each has a tile of 128 x 128 to itself, and
-// finishes it while the other one multiplies.
+// finishes it while the other one multiplies. So they do where a short depth is added to y, which
+// takes TMA longer than to store it.
 
 template <class T, int columns, int pair, bool stores, int turns = 1, bool fused = false>
 struct Plan {
@@ -636,6 +637,14 @@ bool launch_best_tiles(const Product<T>& p, int high, cudaStream_t stream) {
                   : launch_plan<Plan<T, 256, 1, true, 1, fused>>(p, high, stream);
 }
 
+// Of so many tiles of so short a depth, additions take 4 to 8% less time in turns, and of 2048 of k
+// up to 8% more. Measured on an H200.
+template <class T>
+bool adds_in_turns(const Product<T>& p) {
+    const int64_t tiles = TileGrid(p, kTileRows, 128).tiles();
+    return adds_to_y(p) && p.depth <= 1536 && tiles >= 4 * multiprocessors();
+}
+
 // Version 0 is wgmma. False: none of them can, on this GPU or as x and w lie in memory.
 template <class T>
 bool launch_wgmma(const Product<T>& p, int64_t version, cudaStream_t stream) {
@@ -643,6 +652,8 @@ bool launch_wgmma(const Product<T>& p, int64_t version, cudaStream_t stream) {
     if (version >= kStores) {
         const int order = 16;
         if (is_plain(p)) {
+            if (adds_in_turns(p) && launch_plan<Plan<T, 128, 1, true, 2>>(p, order, stream))
+                return true;
             if (launch_best_tiles<false>(p, order, stream)) return true;
         } else {
             if (launch_best_tiles<true>(p, order, stream)) return true;

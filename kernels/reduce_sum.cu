@@ -166,10 +166,11 @@ int64_t size_of_pieces(int64_t cols, int64_t splits, int64_t version) {
 
 // How many pieces each row is cut into: 1 where the rows alone fill the GPU and an int counts their
 // columns, else so many that the last ones to end leave little of it idle, but none below 4096
-// elements.
+// elements. Of so few elements that the second launch would take longer than it spares, 1.
 int64_t reduce_sum_splits(int64_t rows, int64_t cols, int64_t version) {
     const int64_t enough = multiprocessors() * (version == kNaive ? 512 : 4);
     if (cols <= 4096 || (rows >= enough && cols < 1 << 30)) return 1;
+    if (version == kVector && rows * cols <= 1 << 16) return 1;
     const int64_t wanted = ceil_div(version == kVector ? 16 * enough : enough, rows) + (cols >> 30);
     const int64_t splits = smaller(wanted, ceil_div<int64_t>(cols, 4096));
     return ceil_div(cols, size_of_pieces(cols, splits, version));

@@ -27,6 +27,7 @@ own ops:
     lab.plot_error("layer_norm")
     lab.plot_versions("layer_norm")
     lab.compare_builds(kernel, call=lambda build, x: build.forward(x, 0))  # before and after
+    lab.live("layer_norm")                                             # follows what is saved
     lab.trial(kernel.forward, x, 0)                                    # in a process of its own
     lab.source(kernel, "forward_naive")                                # from its file, in colours
     lab.ladder("03_sum"), lab.time_calls(...), lab.plot_calls(...)     # versions of a chapter
@@ -50,6 +51,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     checker    what is wrong with a call: `check`, `trial`
     profiler   what the GPU's counters say of a call: `profile`
     tuner      values of a kernel's constants: `tune`
+    watcher    a kernel, followed as its files are saved: `live`, `python -m lab watch`
     notebook   %load_ext lab: builds before a cell, %%cu, %%check; sources and sliders
     course     the chapters' exercises and ladders
     bench      make bench
@@ -77,6 +79,7 @@ _HOMES = {
     "copy_bandwidth": "measure.timing",
     "explore": "notebook.sliders",
     "ladder": "course.ladder",
+    "live": "watcher.run",
     "load_ipython_extension": "notebook.extension",
     "plot_access": "figure.access",
     "plot_bandwidth": "figure.plots",

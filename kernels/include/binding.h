@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "types.h"
@@ -269,6 +270,21 @@ Into<T> into(const Tensor& t, bool adds) {
 // t itself if it is contiguous, else a contiguous copy.
 inline Tensor packed(const Tensor& t) {
     return t.is_contiguous() ? t : torch::stable::contiguous(t);
+}
+
+// t with its last two dimensions in turn, without a copy. PyTorch's stable way looks an op up by
+// name, which takes a small call several times as long.
+inline Tensor transposed(const Tensor& t) {
+    Shape sizes = shape_of(t), strides(t.strides().begin(), t.strides().end());
+    const size_t last = sizes.size() - 1;
+    std::swap(sizes[last - 1], sizes[last]);
+    std::swap(strides[last - 1], strides[last]);
+    AtenTensorHandle turned;
+    if (aoti_torch__reinterpret_tensor(
+            t.get(), t.dim(), sizes.data(), strides.data(), 0, &turned) != TORCH_SUCCESS) {
+        return torch::stable::transpose(t, -2, -1);  // which has the words for what is wrong
+    }
+    return Tensor(turned);
 }
 
 // An uninitialised tensor beside t. Every element of it must be written.

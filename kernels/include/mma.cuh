@@ -62,12 +62,12 @@ template <class T>
 __device__ void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b) {
     if constexpr (std::is_same_v<T, float>) {
         MMA("m16n8k8", "tf32");
-    } else if constexpr (std::is_same_v<T, Half>) {
-        MMA("m16n8k16", "f16");
-    } else if constexpr (std::is_same_v<T, BFloat16>) {
-        MMA("m16n8k16", "bf16");
-    } else {
+    } else if constexpr (std::is_same_v<T, Float8>) {
         MMA("m16n8k32", "e4m3");
+    } else if constexpr (IsHalf<T>::value) {
+        MMA("m16n8k16", "f16");
+    } else {
+        MMA("m16n8k16", "bf16");
     }
 }
 

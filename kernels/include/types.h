@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <type_traits>
 
 // Floats of two bytes. Arithmetic is never done in them, so they only convert: T(x) rounds to
 // nearest, ties to even; float(t) is exact. PyTorch's own headers for them, and CUDA's, take nvcc
@@ -43,6 +44,9 @@ struct BFloat16 {  // 8 bits of exponent, 7 of fraction: the upper half of a flo
 #endif
 };
 
+struct __half;  // CUDA's own names of both
+struct __nv_bfloat16;
+
 #else  // the simulator's are nothing more
 
 #include <cuda_bf16.h>
@@ -51,6 +55,14 @@ using Half = __half;
 using BFloat16 = __nv_bfloat16;
 
 #endif
+
+// Whether T is Half rather than BFloat16. Only these two compile, and CUDA's own names of them.
+template <class T>
+struct IsHalf {
+    static constexpr bool value = std::is_same_v<T, Half> || std::is_same_v<T, __half>;
+    static_assert(value || std::is_same_v<T, BFloat16> || std::is_same_v<T, __nv_bfloat16>,
+                  "T is no float of 16 bits: wanted is Half or BFloat16");
+};
 
 // Memory holds T; arithmetic is in Acc<T>: double for double, float for every other type.
 template <class T>

@@ -96,7 +96,7 @@ __device__ void wgmma_wait() {
 // product goes on while the threads do: sums may be read after wgmma_wait.
 template <class T, bool kTransA = false, bool kTransB = false>
 __device__ void wgmma(float (&sums)[8], uint64_t a, uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA("16", "f16", NAMES_8, SUMS_8(0), "8", "9", "10", "11", "12");
     } else {
         WGMMA("16", "bf16", NAMES_8, SUMS_8(0), "8", "9", "10", "11", "12");
@@ -104,7 +104,7 @@ __device__ void wgmma(float (&sums)[8], uint64_t a, uint64_t b, bool adds) {
 }
 template <class T, bool kTransA = false, bool kTransB = false>
 __device__ void wgmma(float (&sums)[16], uint64_t a, uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA("32", "f16", NAMES_16, SUMS_16(0), "16", "17", "18", "19", "20");
     } else {
         WGMMA("32", "bf16", NAMES_16, SUMS_16(0), "16", "17", "18", "19", "20");
@@ -112,7 +112,7 @@ __device__ void wgmma(float (&sums)[16], uint64_t a, uint64_t b, bool adds) {
 }
 template <class T, bool kTransA = false, bool kTransB = false>
 __device__ void wgmma(float (&sums)[32], uint64_t a, uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA("64", "f16", NAMES_32, SUMS_32(0), "32", "33", "34", "35", "36");
     } else {
         WGMMA("64", "bf16", NAMES_32, SUMS_32(0), "32", "33", "34", "35", "36");
@@ -120,7 +120,7 @@ __device__ void wgmma(float (&sums)[32], uint64_t a, uint64_t b, bool adds) {
 }
 template <class T, bool kTransA = false, bool kTransB = false>
 __device__ void wgmma(float (&sums)[64], uint64_t a, uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA("128", "f16", NAMES_64, SUMS_64(0), "64", "65", "66", "67", "68");
     } else {
         WGMMA("128", "bf16", NAMES_64, SUMS_64(0), "64", "65", "66", "67", "68");
@@ -128,7 +128,7 @@ __device__ void wgmma(float (&sums)[64], uint64_t a, uint64_t b, bool adds) {
 }
 template <class T, bool kTransA = false, bool kTransB = false>
 __device__ void wgmma(float (&sums)[128], uint64_t a, uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA("256", "f16", NAMES_128, SUMS_128(0), "128", "129", "130", "131", "132");
     } else {
         WGMMA("256", "bf16", NAMES_128, SUMS_128(0), "128", "129", "130", "131", "132");

@@ -19,7 +19,7 @@
 // columns, rounded to pairs, are such a. It must stay as it is until the product is done.
 template <class T, bool kTransB>
 __device__ void wgmma(float (&sums)[8], const uint32_t (&a)[4], uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA_FROM_REGISTERS(
             "16", "f16", NAMES_8, SUMS_8(0), "8", "9", "10", "11", "12", "13", "14");
     } else {
@@ -29,7 +29,7 @@ __device__ void wgmma(float (&sums)[8], const uint32_t (&a)[4], uint64_t b, bool
 }
 template <class T, bool kTransB>
 __device__ void wgmma(float (&sums)[16], const uint32_t (&a)[4], uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA_FROM_REGISTERS(
             "32", "f16", NAMES_16, SUMS_16(0), "16", "17", "18", "19", "20", "21", "22");
     } else {
@@ -39,7 +39,7 @@ __device__ void wgmma(float (&sums)[16], const uint32_t (&a)[4], uint64_t b, boo
 }
 template <class T, bool kTransB>
 __device__ void wgmma(float (&sums)[32], const uint32_t (&a)[4], uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA_FROM_REGISTERS(
             "64", "f16", NAMES_32, SUMS_32(0), "32", "33", "34", "35", "36", "37", "38");
     } else {
@@ -49,7 +49,7 @@ __device__ void wgmma(float (&sums)[32], const uint32_t (&a)[4], uint64_t b, boo
 }
 template <class T, bool kTransB>
 __device__ void wgmma(float (&sums)[64], const uint32_t (&a)[4], uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA_FROM_REGISTERS(
             "128", "f16", NAMES_64, SUMS_64(0), "64", "65", "66", "67", "68", "69", "70");
     } else {
@@ -59,7 +59,7 @@ __device__ void wgmma(float (&sums)[64], const uint32_t (&a)[4], uint64_t b, boo
 }
 template <class T, bool kTransB>
 __device__ void wgmma(float (&sums)[128], const uint32_t (&a)[4], uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA_FROM_REGISTERS(
             "256", "f16", NAMES_128, SUMS_128(0), "128", "129", "130", "131", "132", "133", "134");
     } else {

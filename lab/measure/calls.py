@@ -61,8 +61,12 @@ def measure_calls(
     backward: bool,
     bytes: int | None,
     seed: int,
+    copy_gb_per_s: float | None = None,
 ) -> "DataFrame":
-    """The table of `lab.compare_calls`, which says what the arguments and the columns are."""
+    """The table of `lab.compare_calls`, which says what the arguments and the columns are.
+
+    copy_gb_per_s: of a copy on this GPU; where it is None, that is measured.
+    """
     import pandas
 
     _check_calls(calls)
@@ -78,7 +82,8 @@ def measure_calls(
     on_gpu = device.type == "cuda"
     here = torch.cuda.device(device) if on_gpu else nullcontext()
     with progress(len(directions) * len(calls)) as say, here:
-        copy_gb_per_s = copy_bandwidth() if on_gpu else None
+        if on_gpu and copy_gb_per_s is None:
+            copy_gb_per_s = copy_bandwidth()
         for direction in directions:
             truths = true.results(given, direction, seed)
             for name, call in calls.items():

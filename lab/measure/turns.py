@@ -39,11 +39,14 @@ class Player:
     turn: all the calls of a turn.
     calls: how many.
     captured: whether they are one CUDA graph.
+    step: one call, kept because a graph reads what the call holds (a backward pass what its forward
+        pass saved) and does not hold it itself.
     """
 
     turn: Step
     calls: int = 1
     captured: bool = False
+    step: Step | None = None
 
 
 def prepare(start: Callable[[], Step], device: torch.device) -> Player:
@@ -73,7 +76,7 @@ def prepare(start: Callable[[], Step], device: torch.device) -> Player:
     except Exception:  # what may not be captured says so in many ways
         torch.cuda.synchronize(device)
         return Player(_called_on(stream, step, calls), calls)
-    return Player(graph.replay, calls, captured=True)
+    return Player(graph.replay, calls, captured=True, step=step)
 
 
 def take_turns(

@@ -206,6 +206,76 @@ def test_the_path_in_an_error_opens_the_file_at_its_line(project, address, page,
         page.wait_for_function("jupyterapp.shell.currentWidget?.content?.activeCell")
 
 
+def open_panel(project: Path, address: str, page: Page, call: str) -> tuple[Notebook, Locator]:
+    """A notebook with a panel of `lab.live` that knows all of its first version, and the panel."""
+    cells = [nbformat.v4.new_code_cell(source) for source in (f"import lab\n{call}", "6 * 7")]
+    metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    content = nbformat.v4.new_notebook(cells=cells, metadata=metadata)
+    nbformat.write(content, project / "live.ipynb")
+    page.goto(address.replace(CHAPTER, "live.ipynb"))
+    notebook = Notebook(page)
+    notebook.select(cells[0].id)
+    notebook.run()
+    panel = page.locator(".jp-OutputArea").first
+    expect(panel).to_contain_text("no findings")
+    return notebook, panel
+
+
+@pytest.mark.slow
+def test_a_panel_follows_what_is_saved_and_goes_back(project, address, page, tmp_path):
+    notebook, panel = open_panel(project, address, page, 'lab.live("square")')
+    kernel = project / "kernels/square.cu"
+    source = kernel.read_text()
+    picture = panel.locator("svg text")
+    expect(picture.filter(has_text=re.compile(r"^1\.00$"))).to_have_count(1)
+
+    def save(formula: str) -> None:
+        kernel.write_text(source.replace("return x * x;", formula))
+
+    save("return x * x * 2;")
+    expect(panel).to_contain_text("version 2")
+    expect(picture.filter(has_text="1.68e+07")).to_have_count(1)  # ULP: all 24 bits are wrong
+    save("return x * x")
+    expect(panel).to_contain_text("square.cu:14:17: error: expected")
+    page.screenshot(path=tmp_path / "broken.png")
+    save("return x * x * 1;")
+    expect(panel).to_contain_text("version 4")
+    expect(panel).to_contain_text("no findings")
+    expect(panel).not_to_contain_text("error: expected")
+    expect(picture.filter(has_text=re.compile(r"^1\.00$"))).to_have_count(3)
+    page.screenshot(path=tmp_path / "better.png")
+
+    panel.locator("button", has_text="Pin").click()
+    expect(picture.filter(has_text="★ 4")).to_have_count(1)
+    panel.locator("select").last.select_option(index=2)
+    panel.locator("button", has_text="Go back").click()
+    expect(panel).to_contain_text("version 1")
+    assert kernel.read_text() == source
+    notebook._panel("await panel.context.save()")
+    page.reload()
+    Notebook(page)
+    expect(page.locator(".jp-OutputArea").first).to_contain_text("version 1")
+    page.screenshot(path=tmp_path / "opened_anew.png")
+
+
+@pytest.mark.slow
+def test_a_kernel_that_hangs_leaves_the_panel_and_cells_alive(project, address, page, tmp_path):
+    call = 'lab.live("square", seconds=2)'
+    notebook, panel = open_panel(project, address, page, call)
+    kernel = project / "kernels/square.cu"
+    source = kernel.read_text()
+    kernel.write_text(source.replace("return x * x;", "while (x == x) {} return x * x;"))
+    expect(panel).to_contain_text("measuring")
+    notebook.select(notebook.cells()[1].id)
+    notebook.run()
+    expect(page.locator(".jp-OutputArea").last).to_contain_text("42")
+    expect(panel).to_contain_text("did not return within 2 s")
+    expect(panel).to_contain_text("square.cu:14: timeout")
+    page.screenshot(path=tmp_path / "hung.png")
+    kernel.write_text(source)
+    expect(panel).to_contain_text("no findings")
+
+
 @pytest.mark.slow
 def test_cuda_has_the_colours_of_c_plus_plus_and_completion(project, address, page, tmp_path):
     sources = ["%load_ext lab", "%%cu scale\n// twice\n    __syncth", "x = 5"]

@@ -428,6 +428,16 @@ def test_the_kernel_runs_as_before_after_a_check():
     assert kernel.forward._call is kernel.at().functions["forward"]
 
 
+def test_a_check_sees_what_is_called_through_the_build_that_runs():
+    from kernels.square import VERSIONS, kernel
+
+    def square(x: torch.Tensor) -> torch.Tensor:
+        return kernel.at().forward(x, len(VERSIONS) - 1)
+
+    assert lab.check(square, torch.rand(100)).launches["kernel"].tolist()
+    assert kernel.at().build == kernel.build
+
+
 def test_a_report_is_the_same_on_any_number_of_cores():
     code = """
         import lab, reference

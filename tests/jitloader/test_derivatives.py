@@ -60,6 +60,17 @@ Tensor which(Tensor grad, bool needs_a, bool needs_b) {
     return filled(grad, [&](int64_t) { return needs_a + 10 * needs_b; });
 }
 Tensor same(Tensor a) { return a; }
+std::tuple<Tensor, Tensor> early(Tensor a) {
+    return {filled(a, [&](int64_t i) { return of(a)[i] * of(a)[i]; }),
+            filled(a, [&](int64_t i) { return 2 * of(a)[i]; })};
+}
+void scale_(Tensor da, Tensor grad) {
+    for (int64_t i = 0; i < da.numel(); ++i) of(da)[i] *= of(grad)[i];
+}
+Tensor late(Tensor grad, Tensor a, int64_t factor) {
+    ++calls;
+    return filled(a, [&](int64_t i) { return factor * of(a)[i] * of(grad)[i]; });
+}
 int64_t count() { return calls; }
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def("forward(Tensor a, Tensor b, Tensor? c, float scale, Tensor? buffer=None)"
@@ -71,6 +82,9 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
           " -> Tensor");
     m.def("which(Tensor grad, bool needs_a, bool needs_b) -> Tensor");
     m.def("same(Tensor a) -> Tensor");
+    m.def("early(Tensor a) -> (Tensor y, Tensor da)");
+    m.def("scale_(Tensor(a!) da, Tensor grad) -> ()");
+    m.def("late(Tensor grad, Tensor a, int factor) -> Tensor");
     m.def("count() -> int");
 }
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
@@ -80,6 +94,9 @@ STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("backward_into", TORCH_BOX(&backward_into));
     m.impl("which", TORCH_BOX(&which));
     m.impl("same", TORCH_BOX(&same));
+    m.impl("early", TORCH_BOX(&early));
+    m.impl("scale_", TORCH_BOX(&scale_));
+    m.impl("late", TORCH_BOX(&late));
     m.impl("count", TORCH_BOX(&count));
 }
 """
@@ -221,6 +238,23 @@ def test_a_gradient_may_be_expanded(kernel):
     kernel.register_autograd("forward", TEXT, infer="infer")
 
 
+def test_a_gradient_that_is_there_is_given_once(kernel):
+    kernel.register_autograd("early", "a = scale_(da, grad)\na = late(grad, a, 2)")
+    a, _, _ = leaves()
+    grad = torch.tensor([3.0, 5.0], dtype=torch.float64)
+    y = kernel.early(a)[0]
+    before = kernel.count()
+    for computed in range(3):
+        (da,) = torch.autograd.grad(y, a, grad, retain_graph=True)
+        assert da.tolist() == [12, 30]
+        assert kernel.count() - before == computed
+    y = kernel.early(a)[0]
+    torch.autograd.grad(y, a, grad, create_graph=True)
+    assert kernel.count() - before == 3
+    assert torch.autograd.grad(y, a, grad)[0].tolist() == [12, 30]
+    assert kernel.count() - before == 3
+
+
 def test_an_op_may_return_its_input(kernel):
     kernel.register_autograd("same", "a = grad")
     a, _, _ = leaves()
@@ -328,6 +362,8 @@ def test_errors_of_a_call_name_the_function(kernel):
         ("a = which(grad_z, needs_a, needs_b)", "names grad_z, none of a, b, c, .*grad_OUTPUT"),
         ("a = which(grad, needs_z, needs_b)", "names needs_z"),
         ("a = which(grad + 1, needs_a, needs_b)", r"names grad \+ 1"),
+        ("a, b = scale_(total, grad)", "has 2 results; scale_ has 1"),
+        ("a = scale_(a, grad)", "gives a; wanted are outputs of the op"),
     ],
 )
 def test_what_text_cannot_say(kernel, text, wrong):

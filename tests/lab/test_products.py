@@ -1,5 +1,7 @@
 """make bench's products: what is measured, how calls take turns, and what is written of it."""
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -376,6 +378,29 @@ def test_on_a_gpu_a_turn_is_a_graph_of_as_many_calls_as_take_20_ms(gpu):
     times, _ = turns.take_turns({"a": player}, gpu, rounds=3)
     assert times["a"].median == pytest.approx(2e-3)
     assert times["a"].clock == TURNS_CLOCK
+
+
+def test_what_a_graph_reads_is_there_as_long_as_who_replays_it(gpu):
+    """Backward passes read what their forward passes saved, which nobody else holds."""
+
+    def start() -> turns.Step:
+        saved = torch.ones(3)
+        gone.append(weakref.ref(saved))
+
+        def step() -> float:
+            GPU.step()
+            return saved.sum().item()
+
+        return step
+
+    gone: list[weakref.ref] = []
+    player = turns.prepare(start, gpu)
+    gc.collect()
+    assert player.captured
+    assert gone[0]() is not None
+    del player
+    gc.collect()
+    assert gone[0]() is None
 
 
 def test_what_cannot_be_captured_is_called_as_often(gpu):

@@ -12,6 +12,7 @@ from jit_cases import write
 
 import jitload
 import lab
+from docs.programs import tuned
 from lab.tuner import measures
 from lab.tuner.candidate import Candidate
 from lab.tuner.judge import Judge
@@ -396,3 +397,15 @@ def _runs(pid):
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+# ---- what docs/tune.md says of our ops
+
+
+@pytest.mark.parametrize("name", tuned.SPACES)
+def test_of_each_configuration_the_page_knows_what_it_costs(name: str):
+    every = tuned.SPACES[name].configurations()
+    assert set(tuned.costs_of(name)) == {tuple(each.values()) for each in every}
+    gaps, runs = tuned.gaps(name)
+    assert runs <= len(every) / 10
+    assert f"{max(gaps):.1%}" in tuned.PART.read()

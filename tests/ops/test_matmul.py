@@ -60,6 +60,16 @@ def test_rows_that_are_no_multiple_of_16_bytes(version: str, shape: tuple[int, i
 @each_version
 @pytest.mark.parametrize("rows", [40, 264])
 def test_into_a_matrix_that_there_is(version: str, rows: int, dtype: torch.dtype):
+    judge_into(version, rows, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_into_a_matrix_of_many_tiles(dtype: torch.dtype):
+    """So many that they are added in turns: four for each multiprocessor."""
+    judge_into(VERSIONS[-1], 68_000 if DEVICE.type == "cuda" else 1160, dtype)
+
+
+def judge_into(version: str, rows: int, dtype: torch.dtype) -> None:
     """y += g^T x, as gradients of weights are added up."""
     g, x, y = (
         torch.randn(n, c, device=DEVICE).to(dtype) for n, c in ((300, rows), (300, 72), (rows, 72))

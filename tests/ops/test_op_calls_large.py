@@ -17,6 +17,7 @@ from op_cases import (
 )
 from torch import Tensor
 
+from kernels.attention import attention
 from kernels.attention_decode import attention_decode
 from kernels.attention_varlen import attention_varlen
 from kernels.matmul_fp8 import matmul_fp8
@@ -146,6 +147,30 @@ def test_matmul_w8a16(version: str, shape: tuple[int, int, int]):
 
 
 # ---- attention
+
+
+# The others take minutes backward; test_ops_gpu.py has one long sequence in place of many heads.
+@pytest.mark.parametrize("cols", [64, 128, 256])
+@pytest.mark.parametrize("version", ["mma", "wgmma", "overlap"])
+def test_backward_of_many_heads(version: str, cols: int):
+    skip_unless_free(56 * GIB)
+    heads, tokens = 8, 200
+    batches = 2**31 // (heads * tokens * cols) + 2
+
+    def both(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> dict[str, Tensor]:
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return attention(q, k, v, causal=True, version=version)
+
+        return outcome(attend, {"q": q, "k": k, "v": v}, (grad,))
+
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    ends = [
+        torch.randn(1, heads, tokens, cols, device=DEVICE, generator=generator).to(BF16)
+        for _ in "qkvg"
+    ]
+    got = both(*(zeros_but_for_the_end(end, batches) for end in ends))
+    check_end(got, both(*ends))
+    assert not any(result[0].any() for result in got.values())
 
 
 @each_version("attention_varlen")

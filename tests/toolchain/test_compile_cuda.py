@@ -50,3 +50,56 @@ def test_half_types_have_their_operators_where_torch_does_not_forbid_them(tmp_pa
         text=True,
     )
     assert run.returncode == 0, run.stderr
+
+
+PRODUCT = """
+#include "wgmma.cuh"
+#include "%s"
+__global__ void product(float* y) {
+    float sums[4] = {};
+    uint32_t a[4] = {};
+    mma<%s>(sums, a, a);
+    y[threadIdx.x] = sums[0];
+#if HAS_WGMMA
+    float more[8] = {};
+    wgmma<%s>(more, 0, 0, true);
+    y[threadIdx.x] += more[0];
+#endif
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("named", "of", "header"),
+    [
+        ("BFloat16", "bf16", "types.h"),
+        ("nv_bfloat16", "bf16", "cuda_bf16.h"),
+        ("Half", "f16", "types.h"),
+        ("__half", "f16", "cuda_fp16.h"),
+    ],
+)
+def test_a_product_is_of_the_type_that_is_named(named: str, of: str, header: str, tmp_path: Path):
+    run = product_of(named, header, tmp_path)
+    assert run.returncode == 0, run.stderr
+    text = (tmp_path / "product.ptx").read_text()
+    products = [line for line in text.splitlines() if "mma" in line and ".aligned." in line]
+    assert len(products) == 2
+    assert all(f".{of}.{of}" in line for line in products)
+
+
+def test_a_product_of_another_type_does_not_compile(tmp_path: Path):
+    run = product_of("short", "types.h", tmp_path)
+    assert "T is no float of 16 bits: wanted is Half or BFloat16" in run.stderr
+
+
+def product_of(named: str, header: str, folder: Path) -> subprocess.CompletedProcess:
+    source = folder / "product.cu"
+    source.write_text(PRODUCT % (header, named, named))
+    nvcc = Path(machine.cuda_home()) / "bin" / "nvcc"
+    include = Path(__file__).resolve().parents[2] / "kernels" / "include"
+    options = ["-std=c++17", "-DPLAYGROUND_CUDA=1", f"-I{include}", "-arch=compute_90a"]
+    return subprocess.run(
+        [nvcc, *options, "--ptx", "-o", folder / "product.ptx", source],
+        capture_output=True,
+        text=True,
+    )

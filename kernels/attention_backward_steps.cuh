@@ -1,0 +1,131 @@
+// What the kernels of attention's backward pass by wgmma share: how a block gets a tile and, step
+// after step, what it is multiplied with.
+#pragma once
+
+#include "attention_wgmma.cuh"
+
+struct BackwardMaps {
+    CUtensorMap q, g, k, v;  // in boxes of a block, or of a step
+    CUtensorMap to[2];       // dq, or dk and dv
+};
+
+#if HAS_WGMMA
+
+// A tile of two tensors: rows from `row` on.
+template <int rows, int kCols>
+__device__ void load_both(char* to, const CUtensorMap& one, const CUtensorMap& other, int row,
+                          int64_t head, int64_t batch, Mbarrier& full) {
+    for (int box = 0; box < kCols / 64; ++box) {
+        char* const place = to + box * box_bytes(rows);
+        tma_load(place, one, box * 64, row, int(head), int(batch), full);
+        tma_load(
+            place + tile_bytes(rows, kCols), other, box * 64, row, int(head), int(batch), full);
+    }
+}
+
+// Steps of so many rows: from number low on, and before number high.
+struct Steps {
+    int low, high;
+};
+
+// Those whose rows see one of kKeys keys, from `key` on.
+template <int kKeys, int kRows, class Call>
+__device__ Steps steps_of_rows(const Call& a, int key) {
+    const int64_t shift = a.keys - a.rows;
+    const int64_t first_row = key - shift - a.right;
+    const int64_t last_row = smaller<int64_t>(key + kKeys, a.keys) - 1 - shift + a.left;
+    const int low = first_row > 0 ? int(smaller(first_row, a.rows)) / kRows : 0;
+    const int64_t end = smaller(last_row + 1, a.rows);
+    const int high = end > 0 ? int(ceil_div<int64_t>(end, kRows)) : 0;
+    return {low, high > low ? high : low};
+}
+
+// Calls f(attention, slice, key, steps) for one tile of keys after the other that a block has, from
+// `key` on. The steps are those of each sharer.
+template <int kKeys, int kRows, class Call, class F>
+__device__ void for_each_tile_of_keys(const Call& whole, const Order& order, F f) {
+    order.for_each<true>([&](int64_t number, int64_t slice) {
+        int64_t tile = order.tiles - 1 - number;
+        const auto& a = whole.of_keys(tile, kKeys);
+        const int key = int(tile) * kKeys;
+        if (Call::kPacked && key >= a.keys) return;
+        f(a, slice, key, steps_of_rows<kKeys, kRows>(a, key));
+    });
+}
+
+// Asks for q, g and infos of a step, when the one before in this stage has been read.
+template <int kRows, int kCols, class Shared, int kStages, class Call>
+__device__ void load_step(Shared& shared, Ring<kStages>& ring, const BackwardMaps& maps,
+                          const RowInfo* infos, const Call& a, const Place& place) {
+    const int i = ring.stage;
+    shared.w_empty[i].wait(ring.phase ^ 1);
+    tma_writes_done();  // the threads' reads of infos come first
+    shared.w_full[i].arrive_expect_tx(2 * tile_bytes(kRows, kCols) + sizeof(shared.infos[i]));
+    load_both<kRows, kCols>(shared.w[i][0], maps.q, maps.g, a.row_coordinate(place.row), place.head,
+                            place.batch, shared.w_full[i]);
+    // Infos end after 64 rows, maybe in the midst of a step: others stand in the place of the rest.
+    const RowInfo* const from = infos + info_at(a, place);
+    for (int row = 0; row < kRows; row += 64)
+        bulk_load(shared.infos[i] + row, row == 0 || place.row + row < a.rows ? from + row : from,
+                  64 * sizeof(RowInfo), shared.w_full[i]);
+    ring.next();
+}
+
+// For all threads that multiply.
+__device__ inline void consumers_barrier() {
+    asm volatile("bar.sync 3, %0;" ::"n"(2 * kWarpgroup) : "memory");
+}
+
+// Writes dk and dv of a warpgroup's 64 keys, from `top` on, and of the columns from `column` on,
+// by way of where their k and v were.
+template <int kBlock, class T, class Call, int N2>
+__device__ void store_gradients(const BackwardMaps& maps, const Call& a, int64_t slice, int top,
+                                int column, char* k_tile, char* v_tile, float (&of_k)[N2],
+                                const float (&of_v)[N2], T* dk, T* dv) {
+    const float factor[2] = {float(a.scale), float(a.scale)}, one[2] = {1, 1};
+    const int64_t there = a.keys - top;
+    if (Call::kPacked && there < 64) {
+        const int64_t cols = a.cols - column;
+        write_tail(dk + a.kv_at(a.dk, slice, top) + column, of_k, factor, there, a.dk.row, cols);
+        write_tail(dv + a.kv_at(a.dv, slice, top) + column, of_v, one, there, a.dv.row, cols);
+        return;
+    }
+    scale_rows(of_k, factor);
+    put_rows<T, kBlock>(k_tile, of_k);
+    put_rows<T, kBlock>(v_tile, of_v);
+    tma_writes_done();
+    warpgroup_barrier(threadIdx.x / kWarpgroup);
+    if (threadIdx.x % kWarpgroup != 0 || there <= 0) return;
+    const int row = a.key_coordinate(top);
+    const int64_t head = slice % a.kv_heads, batch = slice / a.kv_heads;
+    store_rows<kBlock, 2 * N2>(maps.to[0], k_tile, a.cols, row, head, batch, column);
+    store_rows<kBlock, 2 * N2>(maps.to[1], v_tile, a.cols, row, head, batch, column);
+    tma_store_wait_read<0>();
+}
+
+#endif
+
+// ---- on the host
+
+// Does TMA take the tensors? Maps of the inputs in boxes of so many rows and keys, and of the
+// results.
+template <class T, class Call>
+bool map_inputs(BackwardMaps& maps, const Call& a, const T* g, const T* q, const T* k, const T* v,
+                int rows, int keys) {
+    return a.slices() * a.all_rows() > 0 && a.kv_slices() * a.all_keys() > 0 &&
+           map_rows(maps.q, q, a.batches, a.heads, a.all_rows(), a.cols, a.q, rows) &&
+           map_rows(maps.g, g, a.batches, a.heads, a.all_rows(), a.cols, a.g, rows) &&
+           map_rows(maps.k, k, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.k, keys) &&
+           map_rows(maps.v, v, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, a.v, keys);
+}
+template <class T, class Call>
+bool map_dq(BackwardMaps& maps, const Call& a, const T* dq) {
+    return map_rows(maps.to[0], dq, a.batches, a.heads, a.all_rows(), a.cols, a.dq);
+}
+template <class T, class Call>
+bool map_dk_dv(BackwardMaps& maps, const Call& a, const T* dk, const T* dv) {
+    const auto map = [&](CUtensorMap& map, const T* to, const Strides& strides) {
+        return map_rows(map, to, a.kv_batches, a.kv_heads, a.all_keys(), a.cols, strides);
+    };
+    return map(maps.to[0], dk, a.dk) && map(maps.to[1], dv, a.dv);
+}

@@ -1,0 +1,147 @@
+// dk and dv by wgmma above 128 columns. Registers of a warpgroup do not hold those of 64 keys: so
+// two share the keys. Of a step's scores and slopes each has half of the rows, and of dk and dv
+// half of the columns. p and ds, which both need, go through shared memory.
+//
+// dk and dv of a step go on into the next one, while that one's scores are multiplied.
+#pragma once
+
+#include "attention_backward_steps.cuh"
+
+template <int kCols>
+struct WideBackward {
+    static constexpr int kConsumers = 2, kThreads = kWarpgroup * (kConsumers + 1);
+    static constexpr int kRegisters = 240, kLeft = 24;
+    static constexpr int kBlock = 64, kRows = 64;     // keys of a block, rows of a step
+    static constexpr int kHalf = kRows / kConsumers;  // rows of a warpgroup's scores
+    static constexpr int kOut = kCols / kConsumers;   // its columns of dk and dv
+    static constexpr int kStages = 2;
+    static constexpr int kOfBlock = tile_bytes(kBlock, kCols), kOfStep = tile_bytes(kRows, kCols);
+    struct Shared {
+        char x[2][kOfBlock];                    // k and v, in the end their gradients
+        char w[kStages][2][kOfStep];            // q and g
+        char p[kStages][2][box_bytes(kBlock)];  // p and ds, [keys, rows]
+        RowInfo infos[kStages][kRows];
+        Mbarrier x_full, w_full[kStages], w_empty[kStages];
+        __device__ void init() {
+            x_full.init();
+            for (int i = 0; i < kStages; ++i) w_full[i].init(), w_empty[i].init(kConsumers);
+        }
+    };
+    using OfKv = Shared;
+};
+
+#if HAS_WGMMA
+
+// sums [64, N] += factor [64, w_rows], a tile in shared memory, times w.
+template <class T, int w_rows, int N2>
+__device__ void start_columns(float (&sums)[N2], const char* factor, const char* w) {
+#pragma unroll
+    for (int r = 0; r < w_rows; r += 16)
+        wgmma<T, false, true>(sums, wgmma_descriptor(factor) + r / 8,
+                              wgmma_descriptor(w, box_bytes(w_rows)) + r * 8, true);
+    wgmma_commit();
+}
+
+#endif
+
+template <class T, int kCols, class Call>
+__global__ WGMMA_KERNEL(WideBackward<kCols>::kThreads) void backward_kv_wide(
+    const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole, Order order,
+    const RowInfo* infos, T* dk, T* dv) {
+#if HAS_WGMMA
+    using S = WideBackward<kCols>;
+    constexpr int kRows = S::kRows;
+    extern __shared__ char memory[];
+    auto& shared = begin_block<typename S::Shared>(memory);
+    const int group = warpgroup_number();
+    if (group == S::kConsumers) {
+        give_registers<S::kLeft>();
+        if (threadIdx.x % kWarpgroup != 0) return;
+        Ring<S::kStages> ring;
+        const auto fetch = [&](const auto& a, int64_t slice, int key, Steps steps) {
+            shared.x_full.arrive_expect_tx(2 * S::kOfBlock);
+            load_both<S::kBlock, kCols>(shared.x[0], maps.k, maps.v, a.key_coordinate(key),
+                                        slice % a.kv_heads, slice / a.kv_heads, shared.x_full);
+            for (int sharer = 0; sharer < int(a.sharing()); ++sharer) {
+                for (int n = steps.low; n < steps.high; ++n)
+                    load_step<kRows, kCols>(
+                        shared, ring, maps, infos, a, a.sharer(slice, sharer, n * kRows));
+            }
+        };
+        for_each_tile_of_keys<S::kBlock, kRows>(whole, order, fetch);
+        return;
+    }
+
+    take_registers<S::kRegisters>();
+    const bool is_first = threadIdx.x % kWarpgroup == 0;
+    const float scale = float(whole.scale) * kLog2OfE;
+    const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {
+        const int first = group * S::kHalf;              // of this warpgroup's rows of a step
+        const int its_columns = group * (S::kOut / 64);  // in boxes
+        const int64_t shift = a.keys - a.rows;
+        const int count = (steps.high - steps.low) * int(a.sharing());
+        float of_k[S::kOut / 2] = {}, of_v[S::kOut / 2] = {};
+        Ring<S::kStages> ring, before;
+        int row = steps.low * kRows;
+        shared.x_full.wait(0);
+        for (int n = 0; n < count; ++n) {
+            char *const q_tile = shared.w[ring.stage][0], *const g_tile = q_tile + S::kOfStep;
+            char *const p_tile = shared.p[ring.stage][0], *const ds_tile = shared.p[ring.stage][1];
+            const RowInfo* const its = shared.infos[ring.stage] + first;
+            const int top = row + first;
+            const bool some = key < a.first_key(top + S::kHalf - 1) || key + 64 > a.end_key(top);
+            const auto clear_some = [&](auto& x) {
+                if (!some) return;
+                int its_begin[2], its_end[2];
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const int64_t from = key + row_of_sum(2 * half) - shift;
+                    its_begin[half] = int(from - a.right - top);
+                    its_end[half] = int(from + a.left + 1 - top);
+                }
+                clear(x, its_begin, its_end);
+            };
+            float scores[S::kHalf / 2], slopes[S::kHalf / 2];
+            shared.w_full[ring.stage].wait(ring.phase);
+            if constexpr (Call::kPacked) {
+                clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
+                clear_tail<kRows, kCols, S::kConsumers>(g_tile, a.rows - row);
+            }
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock, kRows>(scores, shared.x[0], q_tile + first * kTileRow);
+            wgmma_fence();
+            start_rows<T, kCols, S::kBlock, kRows>(slopes, shared.x[1], g_tile + first * kTileRow);
+            wgmma_wait<1>();  // the scores are there, and dk and dv of the step before
+            if (n > 0) {
+                if (is_first) shared.w_empty[before.stage].arrive();
+                before.next();
+            }
+#pragma unroll
+            for (int i = 0; i < S::kHalf / 2; ++i)
+                scores[i] = exp2_of(fmaf(scores[i], scale, -its[column_of(i)].shift));
+            clear_some(scores);
+            put_rows<T, S::kBlock>(p_tile, scores, first);
+            wgmma_wait<0>();  // the slopes are there
+#pragma unroll
+            for (int i = 0; i < S::kHalf / 2; ++i)
+                slopes[i] = scores[i] * (slopes[i] - its[column_of(i)].delta);
+            clear_some(slopes);
+            put_rows<T, S::kBlock>(ds_tile, slopes, first);
+            tma_writes_done();
+            consumers_barrier();
+            wgmma_fence();
+            start_columns<T, kRows>(of_v, p_tile, g_tile + its_columns * box_bytes(kRows));
+            start_columns<T, kRows>(of_k, ds_tile, q_tile + its_columns * box_bytes(kRows));
+            ring.next();
+            row += kRows;
+            if (row == steps.high * kRows) row = steps.low * kRows;
+        }
+        wgmma_wait<0>();
+        consumers_barrier();  // both have read k and v
+        const int box = its_columns * box_bytes(S::kBlock);
+        store_gradients<S::kBlock>(maps, a, slice, key, group * S::kOut, shared.x[0] + box,
+                                   shared.x[1] + box, of_k, of_v, dk, dv);
+    };
+    for_each_tile_of_keys<S::kBlock, kRows>(whole, order, multiply);
+#endif
+}

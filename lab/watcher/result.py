@@ -1,0 +1,148 @@
+"""What is known of one version of a kernel: plain data, which one process sends to another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lab.measure.error import Error
+from lab.watcher.settings import Settings
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no result.
+
+    kind: "compile", "raised", "hung" or "crashed".
+    text: all that is known, as it is shown.
+    file, line: where, if that is known; the line counts from 1.
+    ends_process: whether its process can do nothing more.
+    """
+
+    kind: str
+    text: str
+    file: str = ""
+    line: int = 0
+    ends_process: bool = False
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A build that was opened. seconds: that this took; built: whether compilers took part.
+
+    versions: all versions that the op has; () for a call of the user's.
+    recipes: what decides the builds of the kernels that take part.
+    """
+
+    seconds: float
+    built: bool
+    versions: tuple[str, ...] = ()
+    recipes: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Error and time of a call.
+
+    error, torch_error: against float64, and PyTorch's own; None where nobody gave a truth.
+    time_us, clock: as in the tables of `lab.compare`.
+    percent_of_copy: of the bandwidth of a copy on this GPU; NaN without one.
+    disturbed: how the GPU was slowed down meanwhile, or shared; "" if it was not.
+    """
+
+    error: Error | None
+    torch_error: Error | None
+    time_us: float
+    clock: str
+    percent_of_copy: float
+    disturbed: str = ""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the largest error is about PyTorch's. True where there is no truth.
+
+        It may be three times PyTorch's, for one draw of inputs may find that lucky; or in ULP twice
+        that and half a unit, for PyTorch's may be 0.
+        """
+        if self.error is None or self.torch_error is None:
+            return True
+        ours, theirs = self.error, self.torch_error
+        return ours.max <= 3 * theirs.max or ours.max_ulp <= 2 * theirs.max_ulp + 0.5
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one kernel that ran takes of a multiprocessor.
+
+    threads: of a block as it was launched. registers, spilled: as `kernel.resources()` has them.
+    occupancy: that so many threads, with the shared memory that they have, permit; None for a GPU
+        whose limits are not known.
+    """
+
+    kernel: str
+    threads: int
+    registers: int
+    spilled: int
+    occupancy: float | None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `lab.check` found, with its line and what stands there."""
+
+    kind: str
+    is_error: bool
+    file: str
+    line: int
+    source: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `lab.check` counted: bytes of global memory fetched, and the least that there can be.
+
+    what: the shape that was checked, where it is not the one that is measured.
+    """
+
+    findings: tuple[Finding, ...]
+    bytes_fetched: int
+    bytes_floor: int
+    what: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all kernels came to their ends, so that their bytes can be compared."""
+        return not {"timeout", "deadlock", "raised"} & {it.kind for it in self.findings}
+
+    @property
+    def times_floor(self) -> float:
+        return self.bytes_fetched / self.bytes_floor if self.bytes_floor else math.nan
+
+
+@dataclass(frozen=True)
+class Version:
+    """What the files held at one time.
+
+    number: counts up with every new content. changes: which files changed, and by how many lines.
+    """
+
+    number: int
+    when: datetime
+    changes: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One version under some settings, as far as it is known by now."""
+
+    version: Version
+    settings: Settings | None
+    opened: Opened | None = None
+    measured: Measured | None = None
+    checked: Checked | None = None
+    failure: Failure | None = None
+    uses: tuple[Use, ...] = ()
+    notes: tuple[str, ...] = ()

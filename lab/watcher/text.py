@@ -1,0 +1,79 @@
+"""What is known of a version, in words that the panel and the terminal share."""
+
+from __future__ import annotations
+
+import math
+
+from lab.watcher.result import Checked, Finding, Measured, Result, Use
+
+
+def built(result: Result) -> str:
+    """How the build of a version ended: "built in 2.1 s"."""
+    if result.failure and result.failure.kind == "compile":
+        return "does not compile"
+    if not result.opened:
+        return ""
+    seconds = result.opened.seconds
+    if result.opened.built:
+        return f"built in {seconds:.1f} s"
+    return f"opened from the cache in {1e3 * seconds:.0f} ms"
+
+
+def error(measured: Measured) -> str:
+    """The error against float64, beside PyTorch's; "" where there is no truth."""
+    if not (measured.error and measured.torch_error):
+        return ""
+    ours, theirs = measured.error.max_ulp, measured.torch_error.max_ulp
+    return f"error {ours:.3g} ULP (PyTorch's {theirs:.3g})"
+
+
+def time(measured: Measured) -> str:
+    """The time of a call, with its clock where that is not a GPU's; and the part of a copy."""
+    spoken = f"{measured.time_us:.4g} µs"
+    if measured.time_us >= 1000:
+        spoken = f"{measured.time_us / 1000:.4g} ms"
+    if math.isnan(measured.percent_of_copy):
+        return f"{spoken} ({measured.clock})"
+    disturbed = f" ({measured.disturbed})" if measured.disturbed else ""
+    return f"{spoken}, {measured.percent_of_copy:.1f}% of copy{disturbed}"
+
+
+def traffic(checked: Checked) -> str:
+    """Bytes fetched against the floor; "" where a kernel did not come to its end."""
+    if not checked.is_whole:
+        return ""
+    what = f", {checked.what}" if checked.what else ""
+    return f"{checked.times_floor:.2f} times the floor of {checked.bytes_floor:,} bytes{what}"
+
+
+def found(checked: Checked) -> str:
+    """How many findings there are."""
+    count = len(checked.findings)
+    return f"{count or 'no'} finding{'s' if count != 1 else ''}"
+
+
+def finding(it: Finding) -> str:
+    """Kind, place and message of a finding, and the line of code."""
+    kind = it.kind if it.is_error else f"note: {it.kind}"
+    place = f"{it.file}:{it.line}: " if it.file else ""
+    lines = [f"{place}{kind}: {it.message}", f"    {it.source}" if it.source else ""]
+    return "\n".join(filter(None, lines))
+
+
+def use(it: Use) -> str:
+    """Registers, spills and occupancy of a kernel."""
+    occupancy = "" if it.occupancy is None else f", occupancy {it.occupancy:.0%}"
+    spilled = f", {it.spilled} bytes spilled" if it.spilled else ""
+    return f"{it.kernel}: {it.registers} registers{spilled}{occupancy} of {it.threads} threads"
+
+
+def summary(result: Result) -> str:
+    """All of it in one line, as far as it is known."""
+    parts = [result.version.changes, built(result)]
+    if result.failure and result.failure.kind != "compile":
+        parts.append(result.failure.kind)
+    if result.measured:
+        parts += [error(result.measured), time(result.measured)]
+    if result.checked:
+        parts += [traffic(result.checked), found(result.checked)]
+    return "; ".join(filter(None, parts))
