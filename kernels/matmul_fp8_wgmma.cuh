@@ -178,12 +178,12 @@ __global__ void WGMMA_KERNEL(Float8Plan::kThreads)
         }
         finish(totals, p, row, unit);
         if (stores) {
-            store_scaled<T>(totals, 1.f, shared.boxes[group], maps.y, 0, row, unit, stored);
+            store_scaled<T>(totals, 1.f, shared.boxes[group], maps.y, 0, row, unit, group, stored);
         } else {
             store_each(totals, p, row, unit);
         }
     }
-    if (stores) wait_for_stores();
+    if (stores && thread == 0) tma_store_wait();
 #endif
 }
 
@@ -206,8 +206,8 @@ bool launch_fp8_wgmma(const Float8Product<T>& p, cudaStream_t stream) {
         return false;
     const TileGrid grid(1, p.rows, p.units, Plan::kSide, Plan::kSide);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
-    const bool stores = is_aligned(p.y) && p.units % kVec<T> == 0 &&
-                        map(maps.y, p.y, p.rows, p.units, p.units, kWarpRows);
+    const bool stores =
+        is_aligned(p.y) && p.units % kVec<T> == 0 && map(maps.y, p.y, p.rows, p.units, p.units, 64);
     const TileOrder order(grid, 1, 16);
     cudaFuncSetAttribute(
         matmul_fp8_wgmma<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
