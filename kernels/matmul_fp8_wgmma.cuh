@@ -176,7 +176,7 @@ struct TileEnd {
     __device__ void finish(float (&totals)[Plan::kBoxes][N], Boxes& memory, int group) const {
         OfColumn* const shared = reinterpret_cast<OfColumn*>(memory.chunks[0]);
         const int thread = threadIdx.x % kWarpgroup;
-        if (thread % kWarp == 0) tma_store_wait_read<0>();  // what the box held before is stored
+        if (thread == 0) tma_store_wait_read<0>();  // what the box held before is stored
         warpgroup_barrier(group);
         for (int i = 0; i < Plan::kBoxes; ++i) shared[i * kWarpgroup + thread] = of_column[i];
         warpgroup_barrier(group);
@@ -191,7 +191,6 @@ struct TileEnd {
                 totals[box][i + 1] = totals[box][i + 1] * scale * two[2] + two[3];
             }
         }
-        warpgroup_barrier(group);  // before a warp stores there
     }
 };
 
@@ -266,13 +265,14 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         for (int i = 0; i < Plan::kBoxes; ++i) {
             const int unit = column + i * Plan::kBox;
             if (stores) {
-                store_scaled<T>(boxes[i], 1.f, shared.boxes[group], maps.y, 0, row, unit, stored);
+                store_scaled<T>(
+                    boxes[i], 1.f, shared.boxes[group], maps.y, 0, row, unit, group, stored);
             } else {
                 store_each(boxes[i], p, row, unit);
             }
         }
     }
-    if (stores) wait_for_stores();
+    if (stores && thread == 0) tma_store_wait();
 #endif
 }
 
@@ -295,8 +295,8 @@ bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
         return false;
     const TileGrid grid(1, p.rows, p.units, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
-    const bool stores = is_aligned(p.y) && p.units % kVec<T> == 0 &&
-                        map(maps.y, p.y, p.rows, p.units, p.units, kWarpRows);
+    const bool stores =
+        is_aligned(p.y) && p.units % kVec<T> == 0 && map(maps.y, p.y, p.rows, p.units, p.units, 64);
     const TileOrder order(grid, 1, 16);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
     const int blocks = smaller(order.places(), multiprocessors());

@@ -59,11 +59,12 @@ __device__ void add_residual(float (&y)[kAtOnce], const T* box) {
     }
 }
 
-// Stores 64 columns of a warpgroup: each warp its rows, so that it waits for nobody; or if `adds`
-// they are added to what is there. turn: counts the boxes, of which two are there in turn.
+// Stores 64 columns of a warpgroup: each warp its rows, so that it waits for nobody. (Where nothing
+// is fused all warps are there at once, and 64 rows by one of them take less time.) turn: counts
+// the boxes, of which two are there in turn.
 template <class T, class Boxes>
 __device__ void store_by_box(const float (&y)[kAtOnce], Boxes& boxes, const CUtensorMap& map,
-                             int column, int row, int matrix, int& turn, bool adds = false) {
+                             int column, int row, int matrix, int& turn) {
     const bool first = threadIdx.x % kWarp == 0;
     char* const box = reinterpret_cast<char*>(boxes.chunks[turn++ % 2]);
     if (first) tma_store_wait_read<1>();  // what these rows of the box held before is stored
@@ -77,12 +78,7 @@ __device__ void store_by_box(const float (&y)[kAtOnce], Boxes& boxes, const CUte
     tma_writes_done();
     __syncwarp();
     const int of_warp = threadIdx.x % kWarpgroup / kWarp * kWarpRows;
-    char* const rows = box + of_warp * kTileRow;
-    if (first && adds) {
-        tma_add(map, rows, column, row + of_warp, matrix);
-    } else if (first) {
-        tma_store(map, rows, column, row + of_warp, matrix);
-    }
+    if (first) tma_store(map, box + of_warp * kTileRow, column, row + of_warp, matrix);
 }
 // Before a warp ends, what it has stored has to be there.
 __device__ inline void wait_for_stores() {

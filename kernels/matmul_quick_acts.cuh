@@ -36,7 +36,7 @@ __device__ float polynomial(const float (&factors)[N], float x) {
 // gelu is less than 2^-23, they fall as fast or a little faster.
 template <class T>
 __device__ float log2_beyond(float x) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         constexpr float fit[] = {
             -1.8287314e-06f, 6.1494896e-05f,  -9.2984708e-04f, 8.5057371e-03f,
             -5.395665e-02f,  -4.5846689e-01f, -1.1512504f,     -9.9999532e-01f};

@@ -16,8 +16,8 @@ struct Stage {
 };
 constexpr int kBox = 64 * kTileRow;  // bytes
 
-// What is asked of TMA. y and z have boxes of 16 rows, the residual of 64, all of 64 columns; the
-// halves of z are two matrices.
+// What is asked of TMA. y and the like have boxes of 64 x 64, or of 16 rows where something is
+// fused and each warp stores its own; the residual always has 64. The halves of z are two matrices.
 struct Maps {
     CUtensorMap x, w, y, z, residual;
 };
@@ -208,14 +208,29 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
 // 64 columns at a time, while the threads go on. turn: counts them.
 template <class T, int N>
 __device__ void store_scaled(const float (&sums)[N], float scale, Boxes& boxes,
-                             const CUtensorMap& map, int matrix, int row, int unit, int& turn,
-                             bool adds = false) {
+                             const CUtensorMap& map, int matrix, int row, int unit, int group,
+                             int& turn, bool adds = false) {
+    const bool first = threadIdx.x % kWarpgroup == 0;
 #pragma unroll
-    for (int n = 0; n < N; n += kAtOnce, unit += 64) {
-        float y[kAtOnce];
+    for (int n = 0; n < N; n += 32, unit += 64) {
+        char* const box = reinterpret_cast<char*>(boxes.chunks[turn++ % 2]);
+        if (first) tma_store_wait_read<1>();  // what this box held before is stored
+        warpgroup_barrier(group);
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) y[i] = scale * sums[n + i];
-        store_by_box<T>(y, boxes, map, unit, row, matrix, turn, adds);
+        for (int i = 0; i < 32; i += 8) {
+            uint32_t words[4];
+            for (int k = 0; k < 4; ++k)
+                words[k] =
+                    rounded_pair<T>(scale * sums[n + i + 2 * k], scale * sums[n + i + 2 * k + 1]);
+            store_sums(box, 2 * i, words);
+        }
+        tma_writes_done();
+        warpgroup_barrier(group);
+        if (first && adds) {
+            tma_add(map, box, unit, row, matrix);
+        } else if (first) {
+            tma_store(map, box, unit, row, matrix);
+        }
     }
 }
 
@@ -530,8 +545,9 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 before = ring.stage;
             }
             if (kTurns > 1 && thread == 0) shared.turn[1 - group].arrive();
-            if (Plan::kFused) {            // while the last products go on
-                warpgroup_barrier(group);  // nobody reads the bias of the tile before any more
+            if (Plan::kFused) {
+                // While the last products go on. Nobody reads the bias of the tile before any more.
+                warpgroup_barrier(group);
                 if (thread < kColumns / 2) shared.bias[group][thread] = bias;
                 warpgroup_barrier(group);
             }
@@ -551,7 +567,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                     if (p.residual) ring.skip(ceil_div(kColumns / 64 / halves(p), kOfStage));
                 } else if constexpr (Plan::kStores) {
                     store_scaled<T>(sums[i], p.scale, boxes, maps.y, int(place.matrix),
-                                    row + i * 64, unit, stored, adds_to_y(p));
+                                    row + i * 64, unit, group, stored, adds_to_y(p));
                 } else {
                     finish(sums[i], p, boxes, place.matrix, row + i * 64, unit, group);
                 }
@@ -588,7 +604,7 @@ bool fits_tma(const Product<T>& p) {
 }
 
 template <class T>
-bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores) {
+bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores, bool fused = false) {
     if (!fits_tma(p) || (p.act == kSwiglu && p.w.col != 1 && p.units % kVec<T> != 0)) return false;
     if (!make_map(maps.x, p, p.x, p.rows, kTileRows / 2) ||
         !make_map(maps.w, p, p.w, p.units * halves(p), columns / 2))
@@ -599,7 +615,7 @@ bool make_maps(Maps& maps, const Product<T>& p, int columns, bool stores) {
     const auto make_like_y = [&](CUtensorMap& map, const T* at, int rows) {
         return make_tensor_map(map, at, p.batch, p.rows, p.units, p.rows * p.units, p.units, rows);
     };
-    return make_like_y(maps.y, p.y, kWarpRows) &&
+    return make_like_y(maps.y, p.y, fused ? kWarpRows : 64) &&
            (!p.residual || make_like_y(maps.residual, p.residual, 64)) &&
            (!p.z || (p.batch == 1 && make_tensor_map(maps.z, p.z, halves(p), p.rows, p.units,
                                                      p.units, wide, kWarpRows)));
@@ -610,7 +626,7 @@ bool launch_plan(const Product<T>& p, int high, cudaStream_t stream, Split split
     const auto kernel = matmul_specialized<T, Plan>;
     Maps maps;
     if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
-        !make_maps(maps, p, Plan::kColumns, Plan::kStores))
+        !make_maps(maps, p, Plan::kColumns, Plan::kStores, Plan::kFused))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
     const TileGrid grid(p, kTileRows, Plan::kColumns);
