@@ -36,7 +36,8 @@ struct NarrowBackward {
                 dq_full[part].init(kWarpgroup / kWarp), dq_empty[part].init();
         }
     };
-    // It has to begin where a tile may: for moving it there, there is no room.
+    // It begins where a tile may, for the kernel has no static shared memory before it: there is no
+    // room for moving it.
     static constexpr int kBytes = sizeof(Shared);
 };
 
@@ -116,8 +117,8 @@ __global__ WGMMA_KERNEL(NarrowBackward<kCols>::kThreads) void backward_narrow(
 #if HAS_WGMMA
     using S = NarrowBackward<kCols>;
     constexpr int kRows = S::kRows, kHalves = S::kHalves;
-    extern __shared__ __align__(kTileAlign) char aligned_memory[];
-    auto& shared = begin_block<typename S::Shared>(aligned_memory);
+    extern __shared__ char memory[];
+    auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
         give_registers<S::kLeft>();

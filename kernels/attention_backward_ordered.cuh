@@ -231,8 +231,11 @@ bool can_backward_ordered() {
         return false;
     } else {
         using S = FiveProducts<kCols>;
-        return has_wgmma(five_products<T, kCols, Call>(), S::kThreads) &&
-               S::kBytes <= shared_bytes();
+        const auto kernel = five_products<T, kCols, Call>();
+        cudaFuncAttributes compiled = {};  // whose static shared memory counts, too
+        return has_wgmma(kernel, S::kThreads) &&
+               cudaFuncGetAttributes(&compiled, kernel) == cudaSuccess &&
+               S::kBytes + int(compiled.sharedSizeBytes) <= shared_bytes();
     }
 }
 
