@@ -300,7 +300,8 @@ bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
     const TileOrder order(grid, 1, 16);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
     const int blocks = smaller(order.places(), multiprocessors());
-    kernel<<<blocks, Plan::kThreads, Plan::kBytes, stream>>>(maps, p, order, stores);
+    matmul_fp8_wgmma<T, Plan>
+        <<<blocks, Plan::kThreads, Plan::kBytes, stream>>>(maps, p, order, stores);
     return true;
 }
 

@@ -356,5 +356,6 @@ def test_checker(version: str):
             )
             assert report.findings.empty, str(report)
             (kernel,) = report.launches["kernel"]
+            name, _, _ = kernel.partition("<")  # and its template's arguments
             fell = version == "wgmma" and cols % 16
-            assert kernel == f"matmul_fp8_{'mma' if fell else version}"
+            assert name == f"matmul_fp8_{'mma' if fell else version}"
