@@ -27,7 +27,6 @@ struct OrderedBackward {
         RowInfo infos[kStages][kRows];
         Mbarrier x_full, w_full[kStages], w_empty[kStages];
         Mbarrier dq_full[kStages][kConsumers], dq_empty[kStages][kConsumers];
-        int ticket;
         __device__ void init() {
             x_full.init();
             for (int i = 0; i < kStages; ++i) {
@@ -37,7 +36,6 @@ struct OrderedBackward {
             }
         }
     };
-    // Nothing else of a block may be in shared memory: there is hardly room.
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 
@@ -86,12 +84,12 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
     using S = OrderedBackward<kCols>;
     constexpr int kRows = S::kRows;
     extern __shared__ char memory[];
-    if (threadIdx.x == 0)
-        tile_aligned<typename S::Shared>(memory).ticket = atomicAdd(to.tickets, 1);
+    __shared__ int ticket;
+    if (threadIdx.x == 0) ticket = atomicAdd(to.tickets, 1);
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     const auto with_tile = [&](auto f) {
-        with_tile_of_keys<S::kBlock, kRows>(whole, order, shared.ticket, f);
+        with_tile_of_keys<S::kBlock, kRows>(whole, order, ticket, f);
     };
 
     if (group == S::kConsumers) {
