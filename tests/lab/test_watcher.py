@@ -253,6 +253,7 @@ def end_of_choices(states, follower):
     return choices
 
 
+@pytest.mark.slow
 def test_no_kernel_runs_beside_a_cell(source):
     source.write_text("// slow 1")
     with following(source) as (follower, states):
