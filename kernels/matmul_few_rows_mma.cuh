@@ -136,7 +136,8 @@ bool launch_few_rows_mma(const P& p, int64_t batch, cudaStream_t stream) {
     if (sizeof(W) == 2) {
         launch_secondary(kernel, 1, unsigned(batch * tiles), dim3(kFewThreads), stream, p, tiles);
     } else {
-        kernel<<<batch * tiles, kFewThreads, 0, stream>>>(p, tiles);
+        matmul_few_rows_mma<T, W, rows, by_block>
+            <<<batch * tiles, kFewThreads, 0, stream>>>(p, tiles);
     }
     return true;
 }

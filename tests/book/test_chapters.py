@@ -27,8 +27,8 @@ def tags(cell) -> list[str]:
 
 
 def chapters() -> list:
-    """All; the one whose builds take a minute is left to make test-all."""
-    long = {"12_bind_it": pytest.mark.slow}
+    """All; those that build or train for half a minute and more are left to make test-all."""
+    long = {"12_bind_it": pytest.mark.slow, "13_train": pytest.mark.slow}
     return [
         pytest.param(path, marks=long.get(path.stem, ()), id=path.stem)
         for path in publish.chapters()

