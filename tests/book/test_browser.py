@@ -20,6 +20,8 @@ from browsers import browser, needs_browser
 pytest.importorskip("playwright", reason="playwright is not installed")
 from playwright.sync_api import Locator, Page, expect
 
+from jitloader.cache import Cache
+
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = "notebooks/00_start.ipynb"
 SECONDS = 1000  # Playwright counts in milliseconds
@@ -54,7 +56,10 @@ def wait_for(port: int, server: subprocess.Popen, log: Path) -> None:
 
 @pytest.fixture
 def address(project, tmp_path) -> Iterator[str]:
-    """JupyterLab on the copy, with nobody's settings and a port and a token of its own."""
+    """JupyterLab on the copy, with nobody's settings and a port and a token of its own.
+
+    What it builds, kernels that hang among it, goes to a cache that nobody else has.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -67,8 +72,10 @@ def address(project, tmp_path) -> Iterator[str]:
         *(f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1"),
         *(f"--IdentityProvider.token={token}", "--LabApp.expose_app_in_browser=True"),
     ]
+    caches = (tmp_path / "cache", *Cache.here().folders)
     environment = {
         **os.environ,
+        "JITLOAD_CACHE": os.pathsep.join(map(str, caches)),
         "PYTHONPATH": str(project),
         "JUPYTER_PATH": str(project / "lab/share"),
         "JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "settings"),

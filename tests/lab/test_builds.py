@@ -52,7 +52,8 @@ def test_error_and_time_of_two_builds_stand_beside_each_other(kernel, tmp_path):
     assert "float32 1000" in figure.get_supxlabel()
 
 
-def test_an_op_of_the_project_knows_its_reference_and_its_inputs(monkeypatch):
+def test_an_op_of_the_project_knows_its_reference_and_its_inputs(cache, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE", str(cache))  # not what somebody built last of square
     kernel = jitload.load("square")
     figure = lab.compare_builds(kernel, [0], call=lambda build, x: build.forward(x, 0))
     assert figure.get_suptitle() == "square: build against build"
