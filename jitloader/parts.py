@@ -29,7 +29,6 @@ from toolchain import parts
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 from toolchain.notes import read_note, write_note
-from toolchain.parts import without_aliases
 
 _Find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
 
@@ -59,7 +58,7 @@ def _part(inputs: Inputs, build: str, launchers: Mapping[str, Sequence[str]]) ->
         return build_of(objects.part_of(inputs, build, launchers))
     except CompileError as error:
         said = error.log.read_text("utf-8", errors="replace") if error.log else ""
-        left = {name: without_aliases(each, said) for name, each in launchers.items()}
+        left = {name: parts.without_aliases(each, said) for name, each in launchers.items()}
         if left == {name: tuple(each) for name, each in launchers.items()}:
             raise
         return build_of(objects.part_of(inputs, build, left))

@@ -14,7 +14,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import pandas
 import torch
@@ -97,7 +97,7 @@ def measure() -> None:
         print(tuning)
 
 
-def path_of(name: str) -> Any:
+def path_of(name: str) -> Path:
     return ROOT / "docs" / f"tuned_{name}.csv"
 
 

@@ -375,5 +375,6 @@ def test_the_checker_finds_nothing_and_sees_the_kernels():
         launched = set(report.launches["kernel"])
         assert "column_sums" in launched
         assert ("row_losses" in launched) == (classes != LEAST)
-        # A product of few rows begins while what is before it ends: the checker calls it "kernel".
-        assert any(kernel.startswith(("matmul_", "kernel")) for kernel in launched)
+        # In 16 bits few rows begin while what is before ends: the checker calls such a launch so.
+        product = "matmul_" if dtype == torch.float32 else "kernel"
+        assert any(kernel.startswith(product) for kernel in launched)
