@@ -1,7 +1,8 @@
 """The last object of each source, kept in the cache for the builds of a kernel to come.
 
 An edit changes one file of a kernel's; what the others were compiled to is linked again. `objects/`
-holds a folder for each source of a kernel, which the next object replaces.
+holds a folder for each source of a kernel, which the next object replaces. The first edit of a
+kernel that a class shares is linked with the objects of its teacher.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from jitloader.builds import Build
 from jitloader.cache import MANIFEST
@@ -33,7 +35,7 @@ def earlier(inputs: Inputs) -> Earlier:
         folders = {0: recipe.part.kept}
     elif len(recipe.sources) > 1 and not recipe.program:
         folders = {number: _folder(inputs, number) for number in range(len(recipe.sources))}
-    found = {number: _read(inputs.cache.own / folder) for number, folder in folders.items()}
+    found = {number: _read(_place(inputs, folder)) for number, folder in folders.items()}
     objects = {number: each for number, each in found.items() if each}
     return Earlier(inputs.settings, objects, inputs.cache.own / "stand_ins")
 
@@ -67,12 +69,12 @@ def apart(inputs: Inputs) -> Apart | None:
     supported = parts.SUPPORTED and not machine.is_clang(inputs.compilers)
     if not (supported and plain and len(kernels) == 1 and len(recipe.sources) > 1):
         return None
-    folders = [inputs.cache.own / _folder(inputs, n) for n in range(len(recipe.sources))]
+    folders = [_place(inputs, _folder(inputs, n)) for n in range(len(recipe.sources))]
     notes = [read_note(folder / MANIFEST) for folder in folders]
     if None in notes:
         return None
-    bindings = [note for note in notes if note is not notes[kernels[0]]]
-    if not all(_still_reads(inputs, note["build"], note["read"]) for note in bindings):
+    bindings = [number for number in range(len(notes)) if number != kernels[0]]
+    if not all(_still_reads(inputs, folders[n], notes[n]) for n in bindings):
         return None
     objects = [folder / "object" for folder in folders]
     source = objects.pop(kernels[0])
@@ -81,12 +83,12 @@ def apart(inputs: Inputs) -> Apart | None:
     return Apart(kernels[0], found) if found else None
 
 
-def _still_reads(inputs: Inputs, name: str, read: list[str]) -> bool:
+def _still_reads(inputs: Inputs, folder: Path, note: dict[str, Any]) -> bool:
     """Whether the files that an object was made from are those that an earlier build had."""
-    build = Build.read(inputs.cache.own / name)
+    build = Build.read(folder.parents[1] / note["build"])
     now = {label(path): data for path, data in inputs.files.items()}
     return build is not None and all(
-        name in now and build.inputs.get(name) == digest_of(now[name]) for name in read
+        name in now and build.inputs.get(name) == digest_of(now[name]) for name in note["read"]
     )
 
 
@@ -109,6 +111,12 @@ def _read(folder: Path) -> Object | None:
         if _sha256(data) == note.pop("sha256_of_object"):
             return Object(data=data, **note)
     return None
+
+
+def _place(inputs: Inputs, folder: str) -> Path:
+    """Where an object lies: among those of one's own, or else in a layer of the cache below."""
+    places = [layer / folder for layer in inputs.cache.folders]
+    return next((place for place in places if (place / MANIFEST).is_file()), places[0])
 
 
 def _folder(inputs: Inputs, number: int) -> str:

@@ -1,12 +1,13 @@
 """What an edit leaves alone is not compiled again, and what runs is the same as if it were."""
 
+import os
 import random
 import re
 from collections.abc import Iterable
 
 import pytest
 import torch
-from jit_cases import load, write
+from jit_cases import files_in, load, write
 
 import jitload
 from jitloader import commands
@@ -44,6 +45,26 @@ def test_an_edit_of_one_source_compiles_that_one(own):
     assert compiled(kernel) == {1}
     assert (kernel.first(), kernel.second()) == (3, 4)
     assert (kernel.at(2).first(), kernel.at(2).second()) == (1, 2)
+
+
+def test_the_first_edit_takes_over_what_a_shared_cache_has(tmp_path, cache, monkeypatch):
+    sources = number("first", 1), number("second", 2)
+    for layers in (
+        [tmp_path / "teacher", cache],
+        [tmp_path / "pupil", tmp_path / "teacher", cache],
+    ):
+        monkeypatch.setenv("JITLOAD_CACHE", os.pathsep.join(map(str, layers)))
+        monkeypatch.setattr("jitloader.handle._kernels", {})
+        kernel = load(*sources)
+    assert kernel.library.is_relative_to(tmp_path / "teacher")
+    before = files_in(tmp_path / "teacher")
+    for value in (3, 4):  # the second finds one object here and one there
+        number("first", value)
+        kernel.reload()
+        assert compiled(kernel) == {0}
+        assert kernel.library.is_relative_to(tmp_path / "pupil")
+        assert (kernel.first(), kernel.second()) == (value, 2)
+    assert files_in(tmp_path / "teacher") == before
 
 
 def test_an_edit_of_a_header_compiles_the_sources_that_read_it(own):
