@@ -14,7 +14,10 @@ reference.py and kernels/NAME.py are followed too: see `lab.notebook.modules`.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+import IPython
 
 import jitload
 from lab.notebook.builds import Line, LiveBuilds, report
@@ -22,18 +25,19 @@ from lab.notebook.builds import Line, LiveBuilds, report
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
+ASKS_MATCHERS = (8, 6)  # IPython's first release that can ask `completion`; Colab has an older one
+
 
 class Extension:
     """What `%load_ext lab` adds to a shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         from lab.notebook.check_magic import Checks
-        from lab.notebook.completion import complete
         from lab.notebook.cu_magic import CellKernels
         from lab.notebook.modules import Modules
 
         self.modules = Modules()
-        self.shell, self.live, self.complete = shell, LiveBuilds(), complete
+        self.shell, self.live, self.matchers = shell, LiveBuilds(), _matchers()
         self.cells, self.checks = CellKernels(shell, self.live), Checks(shell)
         self.rejection = RejectCell(shell)
         self._errors: dict[jitload.Kernel, str] = {}  # shown already
@@ -44,7 +48,7 @@ class Extension:
         self.shell.register_magics(self.cells, self.checks)
         self.shell.events.register("pre_run_cell", self.follow_files)
         self.shell.events.register("post_run_cell", self.say_once)
-        self.shell.Completer.custom_matchers.append(self.complete)
+        self.shell.Completer.custom_matchers.extend(self.matchers)
         if getattr(self.shell, "kernel", None):  # a terminal has the loader's own line
             jitload.listen(self.live)
         self.shell._showtraceback = self.show_with_links
@@ -56,7 +60,8 @@ class Extension:
         magics = self.shell.magics_manager.magics
         for kind, name in ("cell", "cu"), ("cell", "cuda"), ("cell", "check"), ("line", "check"):
             magics[kind].pop(name)
-        self.shell.Completer.custom_matchers.remove(self.complete)
+        for matcher in self.matchers:
+            self.shell.Completer.custom_matchers.remove(matcher)
         jitload.unlisten(self.live)
         self.rejection.withdraw()
 
@@ -104,6 +109,15 @@ class Extension:
                 line.show_error(error, f"Calls of {kernel.name} raise this until its files change.")
                 self._above.append((kernel, error, line))
             self._errors[kernel] = str(error)
+
+
+def _matchers() -> list[Callable]:
+    """What completes CUDA's names in %%cu cells."""
+    if IPython.version_info < ASKS_MATCHERS:
+        return []
+    from lab.notebook.completion import complete
+
+    return [complete]
 
 
 class RejectCell(ast.NodeTransformer):

@@ -680,6 +680,16 @@ def test_nothing_of_pythons_is_offered_there_and_nothing_of_cudas_elsewhere(note
     notebook.run("%load_ext lab")
 
 
+def test_under_colabs_ipython_nothing_is_completed_and_the_rest_works(notebook, monkeypatch):
+    notebook.run("%unload_ext lab")
+    monkeypatch.setattr("IPython.version_info", (7, 34, 0, ""))
+    monkeypatch.setitem(sys.modules, "lab.notebook.completion", None)  # it cannot be imported there
+    notebook.run("%load_ext lab")
+    assert "threadIdx" not in offered(notebook.shell, "%%cu a\nthrea|")
+    notebook.run('%%cu older\nextern "C" int value() { return 3; }')
+    assert notebook["older"].value() == 3
+
+
 # ---- in a notebook
 
 
