@@ -155,6 +155,8 @@ _LATER = {  # and these, which a warm load does without
     "doctor": "jitloader.commands",
     "Parameter": "toolchain.signatures",
     "readings": "jitloader.building",
+    "Shipped": "toolchain.shipped",
+    "shipped_sources": "jitloader.shipping",
     "STREAM": "toolchain.signatures",
     "definitions": "toolchain.launchers",
     "linked": "toolchain.links",
