@@ -99,7 +99,7 @@ Settings, from the environment:
 
 From the shell: `python -m jitload build [NAME...]`, `python -m jitload run FILE.cu`,
 `python -m jitload resources NAME`, `python -m jitload sass NAME`, `python -m jitload ptx NAME`,
-`python -m jitload doctor`, `python -m jitload prune`.
+`python -m jitload ship NAME --to FOLDER`, `python -m jitload doctor`, `python -m jitload prune`.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ def ship(options: argparse.Namespace, told: Callable[[str], None]) -> None:
     package.write(tree)
     if options.hub:
         folder = to / f"{package.name}-hub"
-        hub.write(package, _package(options, for_hub=True), folder)
+        repository = None if options.hub is True else options.hub
+        hub.write(package, _package(options, for_hub=True), folder, repository)
         told(f"for Hugging Face's kernel-builder: {folder}")
     if options.no_wheel:
         return
@@ -144,7 +145,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--arch", help="GPUs, as TORCH_CUDA_ARCH_LIST names them; default: 8.0 to 12.0 and PTX"
     )
-    parser.add_argument("--hub", action="store_true", help="the layout of kernel-builder, as well")
+    parser.add_argument(
+        "--hub",
+        nargs="?",
+        const=True,
+        metavar="OWNER/NAME",
+        help="the layout of Hugging Face's kernel-builder, as well",
+    )
     parser.add_argument("--no-wheel", action="store_true", help="write the sources alone")
     of_files = parser.add_argument_group("for sources of your own")
     of_files.add_argument("--python", type=Path, help="its Python; default: the .py beside it")

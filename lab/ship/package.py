@@ -125,7 +125,7 @@ class Package:
 
     def python_files(self) -> dict[str, str]:
         """By their paths in the package."""
-        files = {"kernel.py": template("kernel.py", self.name)}
+        files = {it: template(it, self.name) for it in ("kernel.py", "libraries.py")}
         files |= {name: copy(source, self.name) for name, source in COPIES.items()}
         if any(kernel.shipped.binding == "c" for kernel in self.kernels):
             files["functions.py"] = template("functions.py", self.name)

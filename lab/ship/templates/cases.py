@@ -17,8 +17,8 @@ from PACKAGE.error import absolute_error, ulp
 from PACKAGE.reference import OPS
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-# One element; rows that are no multiple of a vector; some that are.
-SHAPES = ((1, 1), (3, 33), (17, 256), (5, 1000))
+# A short row; rows that are no multiple of a vector; some that are.
+SHAPES = ((1, 5), (3, 33), (17, 256), (5, 1000))
 ON_GPUS = ((512, 4096), (7, 40000))
 PRODUCTS = ((1, 16), (3, 40), (70, 64))  # of ops whose time is that of their arithmetic
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from PACKAGE.c_calls import CFunction, Configuration, KernelFunction, Launch
 from PACKAGE.c_declarations import ERROR, STREAM
-from PACKAGE.kernel import opened, why_no_gpu
+from PACKAGE.libraries import opened, why_no_gpu
 
 _SCHEMA_TYPES = {"bool": "bool", "float": "float", "double": "float"}
 

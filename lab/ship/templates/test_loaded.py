@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import PACKAGE
-from PACKAGE.kernel import opened, why_no_gpu
+from PACKAGE.libraries import opened, why_no_gpu
 
 PLAN = json.loads((Path(PACKAGE.__file__).parent / "csrc/kernels.json").read_text())
 NAMES = [kernel["name"] for kernel in PLAN["kernels"]]
