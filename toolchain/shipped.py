@@ -200,7 +200,7 @@ class _Shipping:
         return Part(
             sources=compiled,
             include=self._include("cuda", code),
-            flags=[*_portable(cxx), "-O2"],
+            flags=["-O2", *_portable(cxx)],
             nvcc_flags=[f for f in _portable(nvcc) if not f.startswith(("-gencode", "-lineinfo"))],
             link=code.link_flags,
         )
@@ -223,7 +223,7 @@ class _Shipping:
                 compiled.append(place)
             self._add(place, text, path)
         include = [*self._include(folder, code), "simulator/include"]
-        flags = [*_portable(code.flags[0]), "-O2", *_of_every_cpu()]
+        flags = ["-O2", *_of_every_cpu(), *_portable(code.flags[0])]
         runtime = _CHECKERS.sub("", simulator.RUNTIME.read_text())
         self.files["simulator/runtime.cpp"] = runtime
         compiled.append("simulator/runtime.cpp")

@@ -143,7 +143,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--package", metavar="NAME", help="its name; default: that of the op")
     parser.add_argument("--version", default="0.1.0", help="of the package; default: 0.1.0")
     parser.add_argument(
-        "--arch", help="GPUs, as TORCH_CUDA_ARCH_LIST names them; default: 8.0 to 12.0 and PTX"
+        "--arch",
+        help="GPUs, as TORCH_CUDA_ARCH_LIST names them; cpu: none; default: 8.0 to 12.0 and PTX",
     )
     parser.add_argument(
         "--hub",

@@ -49,7 +49,9 @@ def _run(words: list[str], tree: Path, architectures: str | None) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     scripts = str(Path(sys.executable).parent)  # where pip has put ninja
     environment["PATH"] = os.pathsep.join([scripts, environment.get("PATH", "")])
-    if architectures is not None:
+    if architectures == "cpu":
+        environment["WITHOUT_CUDA"] = "1"
+    elif architectures is not None:
         environment["TORCH_CUDA_ARCH_LIST"] = architectures
     done = subprocess.run(
         words,

@@ -86,15 +86,21 @@ def _install(package: Package) -> str:
         if package.is_stable
         else "It is built against the PyTorch of this very release, and for this very Python."
     )
+    told = (
+        f"{abi} On GPUs the kernels run as nvcc has compiled them; without a GPU the same kernels"
+        " run as plain C++ on the CPU, to try and to test with: slowly. NVIDIA's and PyTorch's"
+        " libraries are not in the wheel; PyTorch brings them. `TORCH_CUDA_ARCH_LIST=9.0a` in front"
+        " of a build chooses the GPUs, and `CUDA_HOME` the toolkit, whose major version has to be"
+        " that of PyTorch; `WITHOUT_CUDA=1` leaves the part for GPUs out. The part for x86"
+        " processors needs AVX2 and FMA."
+    )
     return f"""\
-    pip install {package.name}-{package.version}-*.whl    # the wheel
-    pip install --no-build-isolation .    # or from this folder, with the PyTorch that is installed
+```sh
+pip install {package.name}-{package.version}-*.whl    # the wheel
+pip install --no-build-isolation .    # or this folder, with the PyTorch that is installed
+```
 
-{abi} On GPUs the kernels run as nvcc has compiled them; without a GPU the same kernels run as plain
-C++ on the CPU, to try and to test with: slowly. NVIDIA's and PyTorch's libraries are not in the
-wheel; PyTorch brings them. `TORCH_CUDA_ARCH_LIST="9.0a"` in front of a build chooses the GPUs,
-`CUDA_HOME` the toolkit, whose major version has to be that of PyTorch. The part for x86 processors
-needs AVX2 and FMA."""
+{textwrap.fill(told, 100)}"""
 
 
 def _use(package: Package) -> str:

@@ -42,8 +42,13 @@ class Kernel:
         return f'Kernel("{it.name}", "{it.namespace}", {_literal(tuple(it.exports))})'
 
     @property
+    def has_its_operator(self) -> bool:
+        """Whether an operator has the kernel's name, and stands for it where there is no Python."""
+        return self.shipped.binding != "c" and self.name in self.shipped.exports
+
+    @property
     def public(self) -> list[str]:
-        """What the package offers of it."""
+        """What the package offers of it: functions; without Python of its own its operators."""
         if self.python is None:
             return [self.name]
         tree = ast.parse(self.python.read_text())
@@ -74,10 +79,17 @@ class Package:
     @property
     def judged(self) -> set[str]:
         """The ops that have a truth."""
-        names = {name for kernel in self.kernels for name in kernel.public}
+        callable_ = (it for it in self.kernels if it.python or it.has_its_operator)
+        names = {name for kernel in callable_ for name in kernel.public}
         if self.reference:
             text = self.reference.read_text()
-            return names & {n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
+            given = {n.name for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
+            if not names & given:
+                raise ValueError(
+                    f"{self.reference} has {', '.join(sorted(given))}, and the package has no such"
+                    f" function: it has {', '.join(sorted(names)) or 'operators alone'}"
+                )
+            return names & given
         return python_files.references({k.name for k in self.kernels if k.python}) & names
 
     def write(self, folder: Path) -> None:
@@ -148,10 +160,14 @@ class Package:
             return python_files.op_file(kernel.python, kernel.handle)
         made = kernel.handle.partition("(")[0]
         home = {"Kernel": "kernel", "Functions": "functions"}[made]
-        return (
-            f'"""{kernel.name}: what its sources offer, as attributes of the name."""\n\n'
-            f"from ..{home} import {made}\n\n{kernel.name} = {kernel.handle}\n"
-        )
+        if kernel.has_its_operator:
+            told, last = (
+                "its operators",
+                f"kernel = {kernel.handle}\n{kernel.name} = kernel.{kernel.name}",
+            )
+        else:
+            told, last = "what its sources offer, as attributes", f"{kernel.name} = {kernel.handle}"
+        return f'"""{kernel.name}: {told}."""\n\nfrom ..{home} import {made}\n\n{last}\n'
 
     def _init_file(self) -> str:
         lines = [f'"""{documents.summary(self)}"""', ""]

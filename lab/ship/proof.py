@@ -7,29 +7,33 @@ that they were made of; the times are the lines that `make bench` has published 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
+import jitload
 import reference
 from lab.bench import table
 from lab.checker.run import check
-from lab.ship.package import Kernel, Package
+from lab.ship.package import Package
 from lab.ship.python_files import ROOT
 
 # Enough rows and columns for several blocks, warps and vectors.
 ROWS, COLS = 12, 264
 _MEASURE = """\
-import json, sys, torch
+import json, sys
 from {package} import cases
 lines = []
-for device in ["cpu", *["cuda"] * torch.cuda.is_available()]:
+for device in cases.devices():
     for case in cases.cases(device):
         it = cases.judged(case)
         line = dict(ours=it.ours, pytorchs=it.pytorchs, allowed=it.allowed, result=it.result)
@@ -110,19 +114,36 @@ def run_in(tree: Path, words: list[str]) -> subprocess.CompletedProcess:
 
 
 def _checks(package: Package) -> list[dict[str, Any]]:
+    """Of every op that has a truth: with its inputs it is called under the checker."""
+    if sys.platform != "linux":
+        return []
+    if package.reference:
+        _module_of(package.reference)  # whose @op makes its functions known
     found = []
     for kernel in package.kernels:
-        if kernel.name in reference.OPS and not package.reference and kernel.python:
-            found += _checks_of(kernel)
+        for name in sorted(package.judged.intersection(kernel.public, reference.OPS)):
+            if kernel.python:
+                function = getattr(_module_of(kernel.python), name)
+                found += _checks_of(reference.OPS[name], function)
     return found
 
 
-def _checks_of(kernel: Kernel) -> list[dict[str, Any]]:
-    """Of an op of ours, forward and backward, in float32 and in 16 bits."""
-    import importlib
+def _module_of(path: Path) -> ModuleType:
+    """A file's module: an op's own, or one of the user's."""
+    if path.parent == jitload.KERNELS:
+        return importlib.import_module(f"kernels.{path.stem}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
 
-    op = reference.OPS[kernel.name]
-    function = getattr(importlib.import_module(f"kernels.{kernel.name}"), kernel.name)
+
+def _checks_of(op: reference.Op, function: Callable) -> list[dict[str, Any]]:
+    """Forward and backward, in float32 and in 16 bits."""
     rows, cols = (ROWS, 64) if op.sizes else (ROWS, COLS)
     found = []
     for dtype in (torch.float32, torch.bfloat16):
@@ -146,7 +167,7 @@ def _checks_of(kernel: Kernel) -> list[dict[str, Any]]:
             report = check(call, **inputs)
             found.append(
                 {
-                    "op": kernel.name,
+                    "op": op.name,
                     "call": f"{name}, {str(dtype).removeprefix('torch.')}, {rows} x {cols}",
                     "findings": len(report.findings),
                     "launches": len(report.launches),

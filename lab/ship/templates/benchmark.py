@@ -42,4 +42,4 @@ def on_the_cpu(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    (on_a_gpu if torch.cuda.is_available() else on_the_cpu)(sys.argv[1:] or list(OPS))
+    (on_a_gpu if "cuda" in cases.devices() else on_the_cpu)(sys.argv[1:] or list(OPS))

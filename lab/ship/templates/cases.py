@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from PACKAGE.error import absolute_error, ulp
+from PACKAGE.libraries import has_gpu_part
 from PACKAGE.reference import OPS
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -80,6 +81,13 @@ class Judgement:
 def function_of(op: str) -> Callable:
     """The package's function of this name."""
     return getattr(importlib.import_module(f"PACKAGE.ops.{op}"), op)
+
+
+def devices() -> list[str]:
+    """Where the package's operators run here."""
+    for op in OPS:
+        function_of(op)  # which opens its libraries
+    return ["cpu", *["cuda"] * has_gpu_part()]
 
 
 def cases(device: str) -> Iterator[Case]:

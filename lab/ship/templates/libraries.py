@@ -31,6 +31,11 @@ def why_no_gpu(kernel: str) -> str:
     return _failures.get(kernel, "")
 
 
+def has_gpu_part() -> bool:
+    """Whether all kernels of the package run on the GPU that is here."""
+    return torch.cuda.is_available() and any(HERE.glob("_*_cuda.*")) and not _failures
+
+
 def operators(kernel: str, namespace: str) -> str:
     """Open a kernel's libraries; the namespace under which its operators then are."""
     opened(kernel, torch.ops.load_library)

@@ -1,7 +1,8 @@
 """Builds two libraries for each kernel: for the CPU, and with nvcc, where it is found, for GPUs.
 
 TORCH_CUDA_ARCH_LIST says for which GPUs, as in "9.0a", CUDA_HOME where nvcc is. With a PyTorch for
-the CPU alone the part for GPUs is compiled as well, for machines that have one.
+the CPU alone the part for GPUs is compiled as well, for machines that have one; WITHOUT_CUDA=1
+leaves it out.
 """
 
 import importlib.util
@@ -54,9 +55,9 @@ def extension(kernel: dict, part: str, make: type):
 
 def for_gpus() -> list:
     """The extensions for GPUs; none without nvcc."""
-    home = cuda_home()
+    home = None if os.environ.get("WITHOUT_CUDA") else cuda_home()
     if home is None:
-        print("no nvcc: the package is built without its part for GPUs")
+        print("no nvcc, or WITHOUT_CUDA is set: the package is built without its part for GPUs")
         return []
     cpp_extension.CUDA_HOME = str(home)  # a PyTorch for the CPU looks for none
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", ";".join(PLAN["architectures"]))

@@ -12,7 +12,7 @@ import PACKAGE
 from PACKAGE import cases
 from PACKAGE.reference import OPS
 
-DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
+DEVICES = cases.devices()
 CASES = [case for device in DEVICES for case in cases.cases(device)]
 PLAN = json.loads((Path(PACKAGE.__file__).parent / "csrc/kernels.json").read_text())
 on_every_device = pytest.mark.parametrize("device", DEVICES)

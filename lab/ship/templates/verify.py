@@ -119,9 +119,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m PACKAGE.verify", description=__doc__)
     parser.add_argument("--no-times", action="store_true", help="leave the times on a GPU out")
     options = parser.parse_args(arguments)
-    devices = ["cpu", *["cuda"] * torch.cuda.is_available()]
+    devices = cases.devices()
     parts = [("files", digests()), ("libraries", libraries())]
-    parts += [(f"errors on {device}", errors(device)) for device in devices]
+    if cases.OPS:
+        parts += [(f"errors on {device}", errors(device)) for device in devices]
     if "cuda" in devices and not options.no_times:
         parts.append(("times", times()))
     differing = 0
