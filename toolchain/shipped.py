@@ -29,6 +29,9 @@ from toolchain.sources import LIBRARY, label
 # The sources of a checked launch are no part of a package.
 _CHECKERS = re.compile(r'^#include "checker/.*\n', re.MULTILINE)
 _OF_HOPPER = re.compile(r"\bwgmma\b|\bsetmaxnreg\b|__CUDA_ARCH_FEAT_SM90_ALL|\bsm_90a\b")
+_OF_ONE_RELEASE = re.compile(
+    r"(?:torch/(?!headeronly/|csrc/stable/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
+)
 _OF_THIS_MACHINE = re.compile(r"-m(?:arch|cpu|tls-dialect)=|-g\d?$|-O")
 
 
@@ -170,7 +173,7 @@ class _Shipping:
         )
 
     def _include(self, part: str, code: Code) -> list[str]:
-        """The folders in which a part's headers are looked for: those of its recipe that have any."""
+        """The folders in which a part's headers are looked for."""
         found: dict[str, None] = {}
         for folder in code.recipe.include:
             inside = [path for path in self._users(code) if path.is_relative_to(folder)]
@@ -200,8 +203,8 @@ class _Shipping:
         return Part(
             sources=compiled,
             include=self._include("cuda", code),
-            flags=["-O2", *_portable(cxx)],
-            nvcc_flags=[f for f in _portable(nvcc) if not f.startswith(("-gencode", "-lineinfo"))],
+            flags=["-O2", *_portable(cxx, code.recipe.flags)],
+            nvcc_flags=_portable(nvcc, code.recipe.flags),
             link=code.link_flags,
         )
 
@@ -223,7 +226,7 @@ class _Shipping:
                 compiled.append(place)
             self._add(place, text, path)
         include = [*self._include(folder, code), "simulator/include"]
-        flags = ["-O2", *_of_every_cpu(), *_portable(code.flags[0])]
+        flags = ["-O2", *_of_every_cpu(), *_portable(code.flags[0], code.recipe.flags)]
         runtime = _CHECKERS.sub("", simulator.RUNTIME.read_text())
         self.files["simulator/runtime.cpp"] = runtime
         compiled.append("simulator/runtime.cpp")
@@ -287,14 +290,12 @@ class _Shipping:
     @staticmethod
     def _includes_more_than_stable(code: Code) -> bool:
         """Whether a file includes headers of PyTorch's that change from release to release."""
-        pattern = r"(?:torch/(?!headeronly/|csrc/stable/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
-        found = (
-            name
-            for path in code.files
+        own = (path for path in code.files if not path.is_relative_to(SIMULATOR))
+        return any(
+            _OF_ONE_RELEASE.match(name)
+            for path in own
             for _, name in sources.included(code.text(path))
-            if not path.is_relative_to(SIMULATOR)
         )
-        return any(re.match(pattern, name) for name in found)
 
 
 def _symbol_of(name: str, export: dict) -> str:
@@ -303,11 +304,19 @@ def _symbol_of(name: str, export: dict) -> str:
     return launcher_of(name) if export and "kernel" in export else name
 
 
-def _portable(flags: list[str]) -> list[str]:
+def _portable(flags: list[str], users: tuple[str, ...]) -> list[str]:
     """Flags without those that are this machine's, or the loader's own."""
-    kept = [flag for flag in flags if not _OF_THIS_MACHINE.match(flag)]
     left_out = {"-x", "c++", "-ftabstop=1", "-gstatement-frontiers", "-Xptxas=-v"}
-    return [flag for flag in kept if flag not in left_out and "--split-compile" not in flag]
+    return [
+        flag
+        for flag in flags
+        if flag in users
+        or not (
+            flag in left_out
+            or _OF_THIS_MACHINE.match(flag)
+            or flag.startswith(("-gencode", "-lineinfo", "--split-compile"))
+        )
+    ]
 
 
 def _of_every_cpu() -> list[str]:

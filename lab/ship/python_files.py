@@ -154,7 +154,8 @@ def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
 def extract(text: str, wanted: set[str], always: set[str] = frozenset()) -> str:
     """Those definitions of a module that are wanted, and what of the module they use.
 
-    Imports are kept as far as they are used. `always`: names that are kept as well.
+    Imports are kept as far as they are used. What is not itself wanted loses its @op, for it is no
+    op of the package. `always`: names that are kept as well.
     """
     tree = ast.parse(text)
     defined = {name: node for node in tree.body for name in _names_of(node)}
@@ -174,7 +175,10 @@ def extract(text: str, wanted: set[str], always: set[str] = frozenset()) -> str:
             is_apart = before is not None and before.end_lineno < node.lineno - 1
             parts += ["\n", *found] if found and is_apart and parts else found
         elif id(node) in kept:
-            parts.append(_with_comments(lines, before, node))
+            if wanted.isdisjoint(_names_of(node)) and _is_op(node):
+                parts += "\n\n", "".join(lines[node.lineno - 1 : node.end_lineno]), "\n"
+            else:
+                parts.append(_with_comments(lines, before, node))
     return _tidy("".join(parts))
 
 
@@ -206,6 +210,11 @@ def _import_lines(node: ast.Import | ast.ImportFrom, used: set[str]) -> list[str
         listed = "".join(f"    {ast.unparse(it)},\n" for it in names)
         line = f"from {node.module} import (\n{listed})"
     return [f"{line}\n"]
+
+
+def _is_op(node: ast.stmt) -> bool:
+    decorators = getattr(node, "decorator_list", [])
+    return any(ast.unparse(it).startswith("op(") for it in decorators)
 
 
 def _with_comments(lines: list[str], before: ast.stmt | None, node: ast.stmt) -> str:
