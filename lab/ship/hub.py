@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lab.ship import documents
 from lab.ship.package import TARGET, Kernel, Package
-from lab.ship.python_files import ROOT, template, within
+from lab.ship.python_files import LIBRARY, template, within
 
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 _REGISTERED = "#include <torch/csrc/stable/library.h>\n"
@@ -84,7 +84,7 @@ def _files(package: Package, for_hub: Package, repository: str | None) -> dict[s
         "build.toml": build_toml(for_hub, repository),
         "flake.nix": _FLAKE,
         "README.md": documents.readme(package),
-        "LICENSE": (ROOT / "LICENSE").read_text(),
+        "LICENSE": (LIBRARY / "LICENSE").read_text(),
         "torch-ext/torch_binding.cpp": _BINDING,
     }
     for place, text in _only(for_hub).shipped.files.items():

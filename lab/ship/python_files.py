@@ -15,7 +15,8 @@ from pathlib import Path
 import jitload
 
 TEMPLATES = Path(__file__).with_name("templates")
-ROOT = jitload.KERNELS.parent
+LIBRARY = Path(jitload.__file__).resolve().parent  # of this project; the user's ops may lie apart
+REFERENCE = jitload.KERNELS.parent / "reference.py"
 # Files of ours that need nothing but PyTorch, by their names in a package.
 COPIES = {
     "gradient_text.py": "jitloader/gradient_text.py",
@@ -35,7 +36,7 @@ def template(name: str, package: str) -> str:
 
 def copy(source: str, package: str) -> str:
     """A file of the project's, whose imports are the package's."""
-    text = (ROOT / source).read_text()
+    text = (LIBRARY / source).read_text()
     for ours, theirs in _IN_COPIES.items():
         text = text.replace(f"from {ours} import", f"from {theirs} import")
     return within(text.replace("PACKAGE.", f"{package}."), package)
@@ -254,7 +255,7 @@ def reference_file(wanted: set[str], more: Path | None = None) -> str:
     Raises:
         ValueError: the user's file does not define what is wanted.
     """
-    ours = (ROOT / "reference.py").read_text()
+    ours = REFERENCE.read_text()
     head = '"""The truth: each operator in plain PyTorch, and the shapes of its inputs."""\n\n'
     if more is None:
         return head + extract(ours, wanted & _functions(ours), _MACHINERY)
@@ -286,7 +287,7 @@ def _functions(text: str) -> set[str]:
 
 def references(names: Iterable[str]) -> set[str]:
     """Those ops that have a function in reference.py here."""
-    return set(names) & _functions((ROOT / "reference.py").read_text())
+    return set(names) & _functions(REFERENCE.read_text())
 
 
 def first_lines(docstring: str | None) -> str:
