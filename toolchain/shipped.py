@@ -56,10 +56,10 @@ class Shipped:
 
     files: texts by their paths in the package's folder of sources.
     originals: the user's files that they were made of, by the same paths.
-    binding: "ops", "module" or "c"; exports: as of a build.
+    binding: "ops" or "c"; exports: as of a build.
     is_stable: whether the sources keep to PyTorch's stable ABI, so that the package fits later
         releases and other Pythons.
-    shared: whether both parts implement the same operators, of this `namespace`.
+    namespace: of the operators, which both parts implement.
     architectures: of GPUs, as TORCH_CUDA_ARCH_LIST has them.
     """
 
@@ -71,7 +71,6 @@ class Shipped:
     binding: str
     exports: dict
     is_stable: bool
-    shared: bool
     namespace: str
     architectures: list[str]
 
@@ -95,6 +94,13 @@ class _Shipping:
         self.name, self.for_hub = cpu.recipe.name, for_hub
         self.shared = are_shared(cpu)
         self.namespace = (self.shared and namespace_in(cpu)) or namespace
+        if not self.shared and cpu.binding != "c":
+            raise CompileError(
+                f"{self.name} registers functions by their definitions, or by pybind11: a package"
+                " has one operator for the CPU and for GPUs, so the binding has to define schemas,"
+                ' m.def("f(Tensor x) -> Tensor"), and to implement them apart, in'
+                " STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CUDA, m) or TORCH_LIBRARY_IMPL"
+            )
 
     def shipped(self) -> Shipped:
         cuda, cpu = self.codes["cuda"], self.codes["cpu"]
@@ -112,7 +118,6 @@ class _Shipping:
             binding=cpu.binding,
             exports=cpu.exports,
             is_stable=cpu.binding == "c" or not self._includes_more_than_stable(cpu),
-            shared=self.shared,
             namespace=self.namespace,
             architectures=[
                 "8.0",
@@ -186,8 +191,8 @@ class _Shipping:
     # ---- the parts
 
     def _texts(self, part: str, code: Code) -> dict[Path, str]:
-        if not self.shared:
-            return {path: code.registrations.text(path) for path in self._users(code)}
+        if code.binding == "c":
+            return {path: code.text(path) for path in self._users(code)}
         space = "TORCH_EXTENSION_NAME" if self.for_hub else self.namespace
         names = Names(space, defines=self.for_hub or part == "cpu", expanded=self.for_hub)
         return {path: bound(code, path, part, names) for path in self._users(code)}
@@ -231,7 +236,7 @@ class _Shipping:
         self.files["simulator/runtime.cpp"] = runtime
         compiled.append("simulator/runtime.cpp")
         compiled += self._simulators_files(compiled, include, flags)
-        exported = ["simulator_take_error", "PyInit_*"]
+        exported = ["simulator_take_error"]
         if code.binding == "c":
             exported += [_symbol_of(name, export) for name, export in code.exports.items()]
         exports = f"{folder}/exports.map"

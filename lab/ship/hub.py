@@ -67,7 +67,7 @@ def _only(package: Package) -> Kernel:
     if len(package.kernels) != 1:
         raise ValueError("kernel-builder gives a package one namespace: --hub takes one op")
     (kernel,) = package.kernels
-    if not (kernel.shipped.shared and package.is_stable):
+    if kernel.shipped.binding == "c" or not package.is_stable:
         raise ValueError(
             f"--hub wants {kernel.name} to register its operators by schemas, through PyTorch's"
             " stable ABI: STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def(SCHEMA); } and"
