@@ -29,6 +29,9 @@ from toolchain.sources import LIBRARY, label
 # The sources of a checked launch are no part of a package.
 _CHECKERS = re.compile(r'^#include "checker/.*\n', re.MULTILINE)
 _OF_HOPPER = re.compile(r"\bwgmma\b|\bsetmaxnreg\b|__CUDA_ARCH_FEAT_SM90_ALL|\bsm_90a\b")
+_OF_ONE_RELEASE = re.compile(
+    r"(?:torch/(?!headeronly/|csrc/stable/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
+)
 _OF_THIS_MACHINE = re.compile(r"-m(?:arch|cpu|tls-dialect)=|-g\d?$|-O")
 
 
@@ -53,10 +56,10 @@ class Shipped:
 
     files: texts by their paths in the package's folder of sources.
     originals: the user's files that they were made of, by the same paths.
-    binding: "ops", "module" or "c"; exports: as of a build.
+    binding: "ops" or "c"; exports: as of a build.
     is_stable: whether the sources keep to PyTorch's stable ABI, so that the package fits later
         releases and other Pythons.
-    shared: whether both parts implement the same operators, of this `namespace`.
+    namespace: of the operators, which both parts implement.
     architectures: of GPUs, as TORCH_CUDA_ARCH_LIST has them.
     """
 
@@ -68,7 +71,6 @@ class Shipped:
     binding: str
     exports: dict
     is_stable: bool
-    shared: bool
     namespace: str
     architectures: list[str]
 
@@ -92,6 +94,13 @@ class _Shipping:
         self.name, self.for_hub = cpu.recipe.name, for_hub
         self.shared = are_shared(cpu)
         self.namespace = (self.shared and namespace_in(cpu)) or namespace
+        if not self.shared and cpu.binding != "c":
+            raise CompileError(
+                f"{self.name} registers functions by their definitions, or by pybind11: a package"
+                " has one operator for the CPU and for GPUs, so the binding has to define schemas,"
+                ' m.def("f(Tensor x) -> Tensor"), and to implement them apart, in'
+                " STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CUDA, m) or TORCH_LIBRARY_IMPL"
+            )
 
     def shipped(self) -> Shipped:
         cuda, cpu = self.codes["cuda"], self.codes["cpu"]
@@ -109,7 +118,6 @@ class _Shipping:
             binding=cpu.binding,
             exports=cpu.exports,
             is_stable=cpu.binding == "c" or not self._includes_more_than_stable(cpu),
-            shared=self.shared,
             namespace=self.namespace,
             architectures=[
                 "8.0",
@@ -170,7 +178,7 @@ class _Shipping:
         )
 
     def _include(self, part: str, code: Code) -> list[str]:
-        """The folders in which a part's headers are looked for: those of its recipe that have any."""
+        """The folders in which a part's headers are looked for."""
         found: dict[str, None] = {}
         for folder in code.recipe.include:
             inside = [path for path in self._users(code) if path.is_relative_to(folder)]
@@ -183,8 +191,8 @@ class _Shipping:
     # ---- the parts
 
     def _texts(self, part: str, code: Code) -> dict[Path, str]:
-        if not self.shared:
-            return {path: code.registrations.text(path) for path in self._users(code)}
+        if code.binding == "c":
+            return {path: code.text(path) for path in self._users(code)}
         space = "TORCH_EXTENSION_NAME" if self.for_hub else self.namespace
         names = Names(space, defines=self.for_hub or part == "cpu", expanded=self.for_hub)
         return {path: bound(code, path, part, names) for path in self._users(code)}
@@ -200,8 +208,8 @@ class _Shipping:
         return Part(
             sources=compiled,
             include=self._include("cuda", code),
-            flags=["-O2", *_portable(cxx)],
-            nvcc_flags=[f for f in _portable(nvcc) if not f.startswith(("-gencode", "-lineinfo"))],
+            flags=["-O2", *_portable(cxx, code.recipe.flags)],
+            nvcc_flags=_portable(nvcc, code.recipe.flags),
             link=code.link_flags,
         )
 
@@ -223,12 +231,12 @@ class _Shipping:
                 compiled.append(place)
             self._add(place, text, path)
         include = [*self._include(folder, code), "simulator/include"]
-        flags = ["-O2", *_of_every_cpu(), *_portable(code.flags[0])]
+        flags = ["-O2", *_of_every_cpu(), *_portable(code.flags[0], code.recipe.flags)]
         runtime = _CHECKERS.sub("", simulator.RUNTIME.read_text())
         self.files["simulator/runtime.cpp"] = runtime
         compiled.append("simulator/runtime.cpp")
         compiled += self._simulators_files(compiled, include, flags)
-        exported = ["simulator_take_error", "PyInit_*"]
+        exported = ["simulator_take_error"]
         if code.binding == "c":
             exported += [_symbol_of(name, export) for name, export in code.exports.items()]
         exports = f"{folder}/exports.map"
@@ -287,14 +295,12 @@ class _Shipping:
     @staticmethod
     def _includes_more_than_stable(code: Code) -> bool:
         """Whether a file includes headers of PyTorch's that change from release to release."""
-        pattern = r"(?:torch/(?!headeronly/|csrc/stable/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
-        found = (
-            name
-            for path in code.files
+        own = (path for path in code.files if not path.is_relative_to(SIMULATOR))
+        return any(
+            _OF_ONE_RELEASE.match(name)
+            for path in own
             for _, name in sources.included(code.text(path))
-            if not path.is_relative_to(SIMULATOR)
         )
-        return any(re.match(pattern, name) for name in found)
 
 
 def _symbol_of(name: str, export: dict) -> str:
@@ -303,11 +309,19 @@ def _symbol_of(name: str, export: dict) -> str:
     return launcher_of(name) if export and "kernel" in export else name
 
 
-def _portable(flags: list[str]) -> list[str]:
+def _portable(flags: list[str], users: tuple[str, ...]) -> list[str]:
     """Flags without those that are this machine's, or the loader's own."""
-    kept = [flag for flag in flags if not _OF_THIS_MACHINE.match(flag)]
     left_out = {"-x", "c++", "-ftabstop=1", "-gstatement-frontiers", "-Xptxas=-v"}
-    return [flag for flag in kept if flag not in left_out and "--split-compile" not in flag]
+    return [
+        flag
+        for flag in flags
+        if flag in users
+        or not (
+            flag in left_out
+            or _OF_THIS_MACHINE.match(flag)
+            or flag.startswith(("-gencode", "-lineinfo", "--split-compile"))
+        )
+    ]
 
 
 def _of_every_cpu() -> list[str]:

@@ -8,8 +8,7 @@
     }
 
 becomes, in the part for the CPU, a definition and an implementation for tensors on the CPU, and in
-the part for GPUs an implementation for those, of the operator that the other part defines. Where
-functions are registered with their definitions, or by pybind11, each part has names of its own.
+the part for GPUs an implementation for those, of the operator that the other part defines.
 """
 
 from __future__ import annotations

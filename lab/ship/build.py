@@ -1,4 +1,4 @@
-"""From a package's tree to its wheel, by the tools that its users have."""
+"""From a package's tree to its wheel, as `pip wheel` makes it, too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.ship.package import Package
 
 
 class BuildFailed(RuntimeError):
-    """A compiler or pip has failed; its output is at the end of the message."""
+    """A compiler or setuptools has failed; its output is at the end of the message."""
 
 
 def build_in_place(tree: Path, architectures: str | None) -> None:
@@ -26,11 +26,11 @@ def wheel(tree: Path, to: Path, architectures: str | None) -> Path:
     """Make the wheel, of what was compiled in the tree; what was made beside it is removed.
 
     Raises:
-        BuildFailed: pip has not made it.
+        BuildFailed: setuptools has not made it.
     """
     with tempfile.TemporaryDirectory() as folder:
-        words = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-        _run([sys.executable, *words, "--wheel-dir", folder, str(tree)], tree, architectures)
+        words = ["setup.py", "-q", "bdist_wheel", "--dist-dir", folder]
+        _run([sys.executable, *words], tree, architectures)
         (made,) = Path(folder).glob("*.whl")
         shutil.copy(made, to / made.name)
     return to / made.name

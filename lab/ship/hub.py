@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lab.ship import documents
 from lab.ship.package import TARGET, Kernel, Package
-from lab.ship.python_files import ROOT, template, within
+from lab.ship.python_files import LIBRARY, template, within
 
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 _REGISTERED = "#include <torch/csrc/stable/library.h>\n"
@@ -67,7 +67,7 @@ def _only(package: Package) -> Kernel:
     if len(package.kernels) != 1:
         raise ValueError("kernel-builder gives a package one namespace: --hub takes one op")
     (kernel,) = package.kernels
-    if not (kernel.shipped.shared and package.is_stable):
+    if kernel.shipped.binding == "c" or not package.is_stable:
         raise ValueError(
             f"--hub wants {kernel.name} to register its operators by schemas, through PyTorch's"
             " stable ABI: STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) { m.def(SCHEMA); } and"
@@ -84,7 +84,7 @@ def _files(package: Package, for_hub: Package, repository: str | None) -> dict[s
         "build.toml": build_toml(for_hub, repository),
         "flake.nix": _FLAKE,
         "README.md": documents.readme(package),
-        "LICENSE": (ROOT / "LICENSE").read_text(),
+        "LICENSE": (LIBRARY / "LICENSE").read_text(),
         "torch-ext/torch_binding.cpp": _BINDING,
     }
     for place, text in _only(for_hub).shipped.files.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jitload
 from lab.ship import documents, python_files
-from lab.ship.python_files import COPIES, COPIES_FOR_C, ROOT, copy, template
+from lab.ship.python_files import COPIES, COPIES_FOR_C, LIBRARY, copy, template
 
 TARGET = "2.11"  # the oldest PyTorch that a package runs with
 TARGET_VERSION = "0x020b000000000000"
@@ -186,7 +186,7 @@ class Package:
             "setup.py": template("setup.py", self.name),
             "pyproject.toml": documents.pyproject(self),
             "README.md": documents.readme(self),
-            "LICENSE": (ROOT / "LICENSE").read_text(),
+            "LICENSE": (LIBRARY / "LICENSE").read_text(),
             "MANIFEST.in": f"recursive-include {self.name} *\nglobal-exclude *.so __pycache__/*\n",
             f"tests/{tests}": _absolute(template(tests, self.name), self.name),
         }

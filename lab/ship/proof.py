@@ -25,7 +25,6 @@ import reference
 from lab.bench import table
 from lab.checker.run import check
 from lab.ship.package import Package
-from lab.ship.python_files import ROOT
 
 # Enough rows and columns for several blocks, warps and vectors.
 ROWS, COLS = 12, 264
@@ -86,8 +85,9 @@ def _originals(package: Package) -> dict[str, str]:
     paths = {p for kernel in package.kernels for p in kernel.shipped.originals.values()}
     paths |= {kernel.python for kernel in package.kernels if kernel.python}
     paths |= {package.reference} if package.reference else set()
+    home = jitload.KERNELS.parent
     named = {
-        path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name: path
+        path.relative_to(home).as_posix() if path.is_relative_to(home) else path.name: path
         for path in paths
     }
     return {n: hashlib.sha256(named[n].read_bytes()).hexdigest() for n in sorted(named)}

@@ -15,7 +15,8 @@ from pathlib import Path
 import jitload
 
 TEMPLATES = Path(__file__).with_name("templates")
-ROOT = jitload.KERNELS.parent
+LIBRARY = Path(jitload.__file__).resolve().parent  # of this project; the user's ops may lie apart
+REFERENCE = jitload.KERNELS.parent / "reference.py"
 # Files of ours that need nothing but PyTorch, by their names in a package.
 COPIES = {
     "gradient_text.py": "jitloader/gradient_text.py",
@@ -35,7 +36,7 @@ def template(name: str, package: str) -> str:
 
 def copy(source: str, package: str) -> str:
     """A file of the project's, whose imports are the package's."""
-    text = (ROOT / source).read_text()
+    text = (LIBRARY / source).read_text()
     for ours, theirs in _IN_COPIES.items():
         text = text.replace(f"from {ours} import", f"from {theirs} import")
     return within(text.replace("PACKAGE.", f"{package}."), package)
@@ -154,7 +155,8 @@ def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
 def extract(text: str, wanted: set[str], always: set[str] = frozenset()) -> str:
     """Those definitions of a module that are wanted, and what of the module they use.
 
-    Imports are kept as far as they are used. `always`: names that are kept as well.
+    Imports are kept as far as they are used. What is not itself wanted loses its @op, for it is no
+    op of the package. `always`: names that are kept as well.
     """
     tree = ast.parse(text)
     defined = {name: node for node in tree.body for name in _names_of(node)}
@@ -174,7 +176,10 @@ def extract(text: str, wanted: set[str], always: set[str] = frozenset()) -> str:
             is_apart = before is not None and before.end_lineno < node.lineno - 1
             parts += ["\n", *found] if found and is_apart and parts else found
         elif id(node) in kept:
-            parts.append(_with_comments(lines, before, node))
+            if wanted.isdisjoint(_names_of(node)) and _is_op(node):
+                parts += "\n\n", "".join(lines[node.lineno - 1 : node.end_lineno]), "\n"
+            else:
+                parts.append(_with_comments(lines, before, node))
     return _tidy("".join(parts))
 
 
@@ -206,6 +211,11 @@ def _import_lines(node: ast.Import | ast.ImportFrom, used: set[str]) -> list[str
         listed = "".join(f"    {ast.unparse(it)},\n" for it in names)
         line = f"from {node.module} import (\n{listed})"
     return [f"{line}\n"]
+
+
+def _is_op(node: ast.stmt) -> bool:
+    decorators = getattr(node, "decorator_list", [])
+    return any(ast.unparse(it).startswith("op(") for it in decorators)
 
 
 def _with_comments(lines: list[str], before: ast.stmt | None, node: ast.stmt) -> str:
@@ -245,7 +255,7 @@ def reference_file(wanted: set[str], more: Path | None = None) -> str:
     Raises:
         ValueError: the user's file does not define what is wanted.
     """
-    ours = (ROOT / "reference.py").read_text()
+    ours = REFERENCE.read_text()
     head = '"""The truth: each operator in plain PyTorch, and the shapes of its inputs."""\n\n'
     if more is None:
         return head + extract(ours, wanted & _functions(ours), _MACHINERY)
@@ -277,7 +287,7 @@ def _functions(text: str) -> set[str]:
 
 def references(names: Iterable[str]) -> set[str]:
     """Those ops that have a function in reference.py here."""
-    return set(names) & _functions((ROOT / "reference.py").read_text())
+    return set(names) & _functions(REFERENCE.read_text())
 
 
 def first_lines(docstring: str | None) -> str:

@@ -1,6 +1,7 @@
 """The operators that kernel-builder has compiled, under the name that it gives each build."""
 
 import torch
+
 from PACKAGE._ops import add_op_namespace_prefix
 
 
