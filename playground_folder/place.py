@@ -1,0 +1,59 @@
+"""Where the folder lies that a process means, and where the rest of the project does."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+MARKER = ".kernel-playground.json"  # in a folder that `kernel-playground new` made
+SETTING = "KERNEL_PLAYGROUND_FOLDER"
+LIBRARY = Path(__file__).resolve().parents[1]  # a clone, or a wheel's jitload.py, lab/ and others
+_IS_CLONE = (LIBRARY / "kernels").is_dir()
+ORIGINALS = LIBRARY if _IS_CLONE else LIBRARY.parent / "originals"  # of what `new` copies
+
+
+def root() -> Path:
+    """The folder of this process; outside of all folders the originals, which are a clone's own."""
+    return marked() or ORIGINALS
+
+
+@cache
+def marked() -> Path | None:
+    """The folder with a marker, if any: the one that SETTING names, or the nearest around the
+    program's file, or around the working directory. It stays the same as long as the process lives.
+    """
+    if setting := os.environ.get(SETTING):
+        return Path(setting).resolve()
+    return next(filter(None, map(around, _starts())), None)
+
+
+def around(place: Path) -> Path | None:
+    """The nearest folder with a marker: a place itself, or one that it lies in."""
+    place = place.resolve()
+    return next((each for each in (place, *place.parents) if (each / MARKER).is_file()), None)
+
+
+def _starts() -> Iterator[Path]:
+    """The program's folder, unless it is one of the environment's programs; then where we are."""
+    if sys.path and (first := sys.path[0]):
+        of_environment = map(sysconfig.get_path, ("scripts", "stdlib", "purelib", "platlib"))
+        if not any(Path(first).is_relative_to(folder) for folder in of_environment):
+            yield Path(first)
+    try:
+        yield Path.cwd()
+    except FileNotFoundError:  # somebody has removed it
+        return
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """How to import a module of the folder; None where there is no folder, or no such file."""
+    folder = marked()
+    spec = PathFinder.find_spec(name, [str(folder)]) if folder else None
+    if spec and spec.loader is None:  # without __init__.py: a plain list, or sys.path would count
+        spec.submodule_search_locations = list(spec.submodule_search_locations)
+    return spec
