@@ -46,9 +46,9 @@ def _update(words: list[str]) -> int:
     parser = _parser("update", _update)
     parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", default=Path.cwd())
     asked = parser.parse_args(words).folder
-    folder = place.around(asked) or asked
+    folder = (place.around(asked) if asked.is_dir() else None) or asked
     told = _told(update(folder))
-    print(f"{folder} is as {release()} has it", *told, sep="\n  ")
+    print(f"{folder} is that of kernel-playground {release()} now", *told, sep="\n  ")
     return 0
 
 

@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-import importlib.util
 import sys
 from pathlib import Path
 
-import jitload
-from jitload import doctors_row as row
 from kernel_playground.contents import LIBRARY
-from kernel_playground.copies import STAGE, release
+from kernel_playground.copies import STAGE, Refused, release
 from playground_folder import place
 
 NOTEBOOKS = ("jupyterlab", "ipykernel", "ipywidgets", "matplotlib", "pandas")
 
 
 def doctor() -> int:
-    """Print a line for each thing, the remedy where it is missing; the exit status is 0 where all
-    that the default target and the notebooks need is there."""
+    """Print a line for each thing, with the remedy where it is missing.
+
+    The exit status is 0 where all is there that notebooks and the default target need.
+    """
+    try:
+        from jitload import doctor as compilers
+        from jitload import doctors_row as row
+    except ImportError as error:
+        raise Refused(str(error)) from None
     row("playground", f"{release()}, {place.LIBRARY}")
-    shadowed, missing = strangers(), [name for name in NOTEBOOKS if not _version(name)]
-    for name, found in shadowed.items():
-        row(name, None, f"{found} is found first; rename it, or work in another folder")
+    hidden = namesakes(Path.cwd())
+    for path in hidden:
+        row(path.stem, None, f"{path} is imported from here in its place: rename it")
     folder = place.marked()
-    row("folder", folder, "none around here, so that ops are the originals: kernel-playground new")
+    row(
+        "folder",
+        folder,
+        "none around here, so ops are the originals: kernel-playground new makes one",
+    )
     if folder and (folder / STAGE).exists():
         row("update", None, f"one of {folder} was interrupted: kernel-playground update")
-    for name in NOTEBOOKS:
-        row(name, _version(name), f"{sys.executable} -m pip install {name}")
-    return jitload.doctor() or int(bool(shadowed or missing))
+    versions = {name: _version(name) for name in NOTEBOOKS}
+    for name, found in versions.items():
+        row(name, found, f"{sys.executable} -m pip install {name}")
+    return compilers() or int(bool(hidden) or not all(versions.values()))
 
 
-def strangers() -> dict[str, str]:
-    """Modules that are imported instead of the project's own, with their files."""
-    found = {}
-    for name in (Path(part).stem for part in LIBRARY):
-        spec = importlib.util.find_spec(name)
-        origin = Path(spec.origin) if spec and spec.origin else None
-        if origin is None or not origin.resolve().is_relative_to(place.LIBRARY):
-            found[name] = str(origin)
-    return found
+def namesakes(folder: Path) -> list[Path]:
+    """What Python, started in a folder, would import instead of the library's modules."""
+    if folder == place.LIBRARY:
+        return []
+    names = [Path(part).stem for part in LIBRARY]
+    paths = [folder / each for name in names for each in (f"{name}.py", f"{name}/__init__.py")]
+    return [path for path in paths if path.is_file()]
 
 
 def _version(name: str) -> str | None:

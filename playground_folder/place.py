@@ -8,6 +8,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 MARKER = ".kernel-playground.json"  # in a folder that `kernel-playground new` made
@@ -48,6 +49,17 @@ def _starts() -> Iterator[Path]:
         yield Path.cwd()
     except FileNotFoundError:  # somebody has removed it
         return
+
+
+def require(*names: str) -> None:
+    """Raises ImportError where another module is found first instead of one of LIBRARY's."""
+    for name in names:
+        found = find_spec(name)
+        if found and found.origin and not Path(found.origin).resolve().is_relative_to(LIBRARY):
+            raise ImportError(
+                f"{found.origin} is found as `{name}`, and the playground has a module of its own"
+                " by that name: rename it, or start Python in another folder"
+            )
 
 
 def spec_of(name: str) -> ModuleSpec | None:
