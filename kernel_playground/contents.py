@@ -10,6 +10,7 @@ from pathlib import Path
 # Imported by name from any folder. A wheel has them in a folder of its own on Python's path, for
 # beside other people's packages some names are common, and pip would let files overwrite files.
 LIBRARY = (
+    "LICENSE",
     "jitload.py",
     "jitloader",
     "lab",

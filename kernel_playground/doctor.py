@@ -21,6 +21,9 @@ def doctor() -> int:
     try:
         from jitload import doctor as compilers
         from jitload import doctors_row as row
+    except ModuleNotFoundError as error:
+        get = f"{sys.executable} -m pip install {error.name}"
+        raise Refused(f"the package {error.name} is missing. Get it with: {get}") from None
     except ImportError as error:
         raise Refused(str(error)) from None
     row("playground", f"{release()}, {place.LIBRARY}")

@@ -13,7 +13,7 @@ from simulator.scan import blank, without_comments
 
 ROOT = place.root()  # with the ops' kernels/
 LIBRARY = ROOT / "kernels/include"  # for everybody's kernels, and with none of its own
-_ROOMS = {"jitload.py", "jitloader", "lab", "simulator", "toolchain"}  # of place.LIBRARY
+_ROOMS = {"LICENSE", "jitload.py", "jitloader", "lab", "simulator", "toolchain"}  # of place.LIBRARY
 
 _INCLUDE = re.compile(r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]')
