@@ -130,7 +130,11 @@ def main(words: list[str] | None = None) -> int:
     command = COMMANDS[parser.parse_args(words[:1]).command]
     try:
         return command(words[1:])
-    except (Refused, OSError) as error:
+    except ModuleNotFoundError as error:  # as of an install without dependencies
+        get = f"{sys.executable} -m pip install {error.name}"
+        print(f"kernel-playground: {error}. Get it with: {get}", file=sys.stderr)
+        return 1
+    except (Refused, ImportError, OSError) as error:
         print(f"kernel-playground: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -6,8 +6,10 @@ import importlib.metadata
 import sys
 from pathlib import Path
 
+import jitload
+from jitload import doctors_row as row
 from kernel_playground.contents import LIBRARY
-from kernel_playground.copies import STAGE, Refused, release
+from kernel_playground.copies import STAGE, release
 from playground_folder import place
 
 NOTEBOOKS = ("jupyterlab", "ipykernel", "ipywidgets", "matplotlib", "pandas")
@@ -18,14 +20,6 @@ def doctor() -> int:
 
     The exit status is 0 where all is there that notebooks and the default target need.
     """
-    try:
-        from jitload import doctor as compilers
-        from jitload import doctors_row as row
-    except ModuleNotFoundError as error:
-        get = f"{sys.executable} -m pip install {error.name}"
-        raise Refused(f"the package {error.name} is missing. Get it with: {get}") from None
-    except ImportError as error:
-        raise Refused(str(error)) from None
     row("playground", f"{release()}, {place.LIBRARY}")
     hidden = namesakes(Path.cwd())
     for path in hidden:
@@ -41,7 +35,7 @@ def doctor() -> int:
     versions = {name: _version(name) for name in NOTEBOOKS}
     for name, found in versions.items():
         row(name, found, f"{sys.executable} -m pip install {name}")
-    return compilers() or int(bool(hidden) or not all(versions.values()))
+    return jitload.doctor() or int(bool(hidden) or not all(versions.values()))
 
 
 def namesakes(folder: Path) -> list[Path]:

@@ -8,7 +8,6 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from kernel_playground.copies import Refused
 from playground_folder import place
 
 SHARE = place.LIBRARY / "lab" / "share"
@@ -45,10 +44,9 @@ def environment() -> dict[str, str]:
 
 
 def lab(folder: Path, more: list[str]) -> int:
-    """Become JupyterLab. Raises Refused where it is not installed."""
+    """Become JupyterLab."""
     if not find_spec("jupyterlab"):
-        get = f"{sys.executable} -m pip install jupyterlab"
-        raise Refused(f"JupyterLab is missing. Get it with: {get}")
+        raise ModuleNotFoundError("JupyterLab is not installed", name="jupyterlab")
     os.chdir(folder)
     words = command(folder, more)
     os.execve(words[0], words, environment())
