@@ -160,6 +160,7 @@ _LATER = {  # and these, which a warm load does without
     "require_main": "jitloader.programs",
     "Parameter": "toolchain.signatures",
     "environment": "jitloader.children",
+    "is_for_editing": "playground_folder.place",
     "readings": "jitloader.building",
     "STREAM": "toolchain.signatures",
     "definitions": "toolchain.launchers",

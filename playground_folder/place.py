@@ -23,6 +23,11 @@ def root() -> Path:
     return marked() or ORIGINALS
 
 
+def is_for_editing() -> bool:
+    """Whether that is a clone or a folder of the user's, and not what a wheel has installed."""
+    return _IS_CLONE or marked() is not None
+
+
 @cache
 def marked() -> Path | None:
     """The folder with a marker, if any: the one that SETTING names, or the nearest around the
