@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import runpy
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,13 @@ def _script(what: list[str]) -> Callable[[], None]:
     def script() -> None:
         sys.argv[:] = what
         sys.path.insert(0, str(path.resolve().parent))
-        runpy.run_path(str(path), run_name="__main__")
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit:
+            pass
+        except Exception as error:
+            traceback.print_exception(error)
+            raise RuntimeError(f"{path} raised {type(error).__name__}") from None
 
     script.__qualname__ = path.name
     return script

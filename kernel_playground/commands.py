@@ -21,7 +21,11 @@ def _lab(words: list[str]) -> int:
     _, options = parser.parse_known_args(words)
     if not folder.is_dir():
         raise Refused(f"there is no folder {folder}; kernel-playground new {folder} makes it")
-    return jupyter.lab(_playground(folder) or folder.resolve(), options)
+    found = _playground(folder)
+    if not found:
+        told = f"{folder} has no chapters; kernel-playground new makes a folder that has"
+        print(told, file=sys.stderr)
+    return jupyter.lab(found or folder.resolve(), options)
 
 
 def _playground(folder: Path) -> Path | None:

@@ -1,23 +1,15 @@
 """What belongs to the project's parts, as files: what `new` copies, and what a wheel holds.
 
-setup.py reads this too, with nothing of the project installed: it imports the standard library.
+setup.py reads this, too, with nothing installed.
 """
 
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-# Imported by name from any folder. A wheel has them in a folder of its own on Python's path, for
-# beside other people's packages some names are common, and pip would let files overwrite files.
-LIBRARY = (
-    "LICENSE",
-    "jitload.py",
-    "jitloader",
-    "lab",
-    "playground_folder",
-    "simulator",
-    "toolchain",
-)
+from playground_folder.place import OF_LIBRARY
+
+LIBRARY = OF_LIBRARY
 # What is the user's to edit, and the pages that the chapters link to.
 FOLDER = (".clang-format", "docs", "kernels", "notebooks", "reference.py")
 

@@ -13,7 +13,17 @@ from pathlib import Path
 
 MARKER = ".kernel-playground.json"  # in a folder that `kernel-playground new` made
 SETTING = "KERNEL_PLAYGROUND_FOLDER"
-LIBRARY = Path(__file__).resolve().parents[1]  # a clone, or a wheel's jitload.py, lab/ and others
+# What is imported by name from any folder, and the licence of all.
+OF_LIBRARY = (
+    "LICENSE",
+    "jitload.py",
+    "jitloader",
+    "lab",
+    "playground_folder",
+    "simulator",
+    "toolchain",
+)
+LIBRARY = Path(__file__).resolve().parents[1]  # where those lie: the clone, or within a wheel
 _IS_CLONE = (LIBRARY / "kernels").is_dir()
 ORIGINALS = LIBRARY if _IS_CLONE else LIBRARY.parent / "originals"  # of what `new` copies
 

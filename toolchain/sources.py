@@ -13,7 +13,6 @@ from simulator.scan import blank, without_comments
 
 ROOT = place.root()  # with the ops' kernels/
 LIBRARY = ROOT / "kernels/include"  # for everybody's kernels, and with none of its own
-_ROOMS = {"LICENSE", "jitload.py", "jitloader", "lab", "simulator", "toolchain"}  # of place.LIBRARY
 
 _INCLUDE = re.compile(r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]')
 _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]')
@@ -32,17 +31,16 @@ def label(path: Path) -> str:
     The project's own files have the same in every clone and folder, so that these share builds.
     """
     for folder in (place.LIBRARY, ROOT):
-        if (
-            path.is_relative_to(folder)
-            and labelled(name := path.relative_to(folder).as_posix()) == path
-        ):
-            return name
+        if path.is_relative_to(folder):
+            name = path.relative_to(folder).as_posix()
+            if labelled(name) == path:
+                return name
     return str(path)
 
 
 def labelled(name: str) -> Path:
     """The file with this label."""
-    return (place.LIBRARY if name.partition("/")[0] in _ROOMS else ROOT) / name
+    return (place.LIBRARY if name.partition("/")[0] in place.OF_LIBRARY else ROOT) / name
 
 
 def file_in(folder: str | os.PathLike[str], name: str) -> str:
