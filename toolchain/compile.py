@@ -125,7 +125,7 @@ def compile_library(
     compiled = {} if apart else objects.compiled(output, users)
     for_later = {n: each for n, each in compiled.items() if objects.can_be_taken_over(n, each)}
     every = [*objects.unchanged.values(), *compiled.values()]
-    read = {sources.ROOT / file for each in every for file in each.read}
+    read = {sources.labelled(file) for each in every for file in each.read}
     called = {header for each in every for header in each.called}
     in_order = [header for header in simulator.LIBRARIES if header in called]
     output += "".join(each.said for each in objects.unchanged.values())

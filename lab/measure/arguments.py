@@ -1,11 +1,17 @@
 """Checks of the user's arguments: an error names the argument, what it is and what there is."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
-import reference
+from lab.rivals.truth import truth
+
+if TYPE_CHECKING:
+    import reference
 
 DTYPES = {
     "float64": torch.float64,
@@ -22,8 +28,9 @@ OF_ONES_OWN = (
 
 def an_op(name: str) -> reference.Op:
     """The op of reference.py called `name`."""
+    ops = truth().OPS
     try:
-        return reference.OPS[_one_of("op", name, reference.OPS)]
+        return ops[_one_of("op", name, ops)]
     except (TypeError, ValueError) as error:
         raise type(error)(f"{error}. {OF_ONES_OWN}") from None
 

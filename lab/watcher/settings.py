@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import jitload
-import reference
 from lab.measure import arguments
+
+if TYPE_CHECKING:
+    import reference
 
 SIMULATOR_ELEMENTS = 1 << 16  # milliseconds a call, and less than a second under the checker
 GPU_ELEMENTS = 1 << 25  # 128 MiB of float32, more than any L2
