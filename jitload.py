@@ -99,7 +99,7 @@ Settings, from the environment:
 
 From the shell: `python -m jitload build [NAME...]`, `python -m jitload run FILE.cu`,
 `python -m jitload resources NAME`, `python -m jitload sass NAME`, `python -m jitload ptx NAME`,
-`python -m jitload doctor`, `python -m jitload prune`.
+`python -m jitload ship NAME --to FOLDER`, `python -m jitload doctor`, `python -m jitload prune`.
 """
 
 from __future__ import annotations
@@ -162,6 +162,8 @@ _LATER = {  # and these, which a warm load does without
     "environment": "jitloader.children",
     "is_for_editing": "playground_folder.place",
     "readings": "jitloader.building",
+    "Shipped": "toolchain.shipped",
+    "shipped_sources": "jitloader.shipping",
     "STREAM": "toolchain.signatures",
     "definitions": "toolchain.launchers",
     "linked": "toolchain.links",

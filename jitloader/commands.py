@@ -1,4 +1,4 @@
-"""python -m jitload: build, run, resources, sass, ptx, doctor, prune."""
+"""python -m jitload: build, run, resources, sass, ptx, ship, doctor, prune."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from jitloader.opening import open_build
 from toolchain import machine
 from toolchain.errors import CompileError, MissingTool
 from toolchain.machine import default_target
+from toolchain.sources import ROOT
 
 LEAST_FREE = 1e9  # bytes: a build of an op takes some megabytes, and all of them a few hundred
 
@@ -111,6 +112,19 @@ def listing(language: str, name: str, function: str = "") -> int:
         return 1
     print(found if function else found.overview())
     return 0
+
+
+def ship(words: list[str]) -> int:
+    """Make an installable package of ops, or of anybody's kernel: sources, wheel and proof.
+
+    The lab does it, in a process of its own: it measures what it ships.
+    """
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "lab.ship", *words]
+    try:
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}).returncode
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 def doctor() -> int:
@@ -261,6 +275,7 @@ def main(arguments: list[str] | None = None) -> int:
         lister.add_argument("name", metavar="NAME", help="an op in kernels/, or the path of a .cu")
         lister.add_argument("function", nargs="?", default="", help="a part of a kernel's name")
         lister.set_defaults(language=language)
+    commands.add_parser("ship", help=ship.__doc__.splitlines()[0])
     commands.add_parser("doctor", help=doctor.__doc__)
     pruner = commands.add_parser("prune", help=prune.__doc__.splitlines()[0])
     pruner.add_argument("--gigabytes", type=float, default=2.0)
@@ -268,6 +283,8 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["run"] and words[1:2] not in (["-h"], ["--help"]):
         return run(words[1:])
+    if words[:1] == ["ship"]:  # whose options the lab knows
+        return ship(words[1:])
     options = vars(parser.parse_args(words))
     commanded = {"build": build, "resources": resources, "doctor": doctor, "prune": prune}
     commanded |= {"sass": listing, "ptx": listing}

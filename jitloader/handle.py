@@ -277,7 +277,7 @@ class Kernel:
         backward: a function, or in lines of text which functions of the kernel compute the
             gradients of which inputs, as in "x, weight = backward(grad, x, weight, rstd, eps)",
             where rstd is what the schema calls an output. Text needs no setup_context, and PyTorch
-            carries it out without Python, in less time; `jitloader.derivatives` has its rules.
+            carries it out without Python, in less time: `jitloader.gradient_text` has the rules.
         infer: an op for where no gradient is wanted. It takes the first arguments of op `name` (all
             of them, if backward is text) and gives the first of its results: beside a small call it
             takes long to make the others.

@@ -160,6 +160,37 @@ def _rewritten(text: str, path: str, load: Load, of_library: bool) -> str:
     return _known[key][1]
 
 
+def for_the_cpu(
+    code: Code, texts: dict[Path, str], name_of: Callable[[Path], str]
+) -> dict[Path, str]:
+    """Texts of a code's files as a C++ compiler reads them, with the simulator's headers.
+
+    name_of: what compilers call a file.
+
+    Raises:
+        CompileError: the simulator does not run what stands there.
+    """
+    load, result = Load.of(texts.values(), several=code.several), {}
+    for path, text in texts.items():
+        try:
+            added, is_librarys = code.launchers.get(path, ""), path in code.of_library
+            written = _rewritten(text + added, name_of(path), load, is_librarys)
+        except Unsupported as error:
+            raise CompileError(
+                error.message,
+                path=path,
+                line=error.line,
+                column=error.column,
+                hint=error.hint,
+            ) from None
+        if path.suffix == ".cu":
+            by_nvcc = path in code.recipe.sources  # else whatever includes it says
+            first = "simulator/nvcc.h" if by_nvcc else "cuda_runtime.h"
+            written = f"#include <{first}>\n{written}"
+        result[path] = written
+    return result
+
+
 class _Mirror:
     """The user's files, rewritten for the simulator into a tree of the same shape.
 
@@ -185,25 +216,8 @@ class _Mirror:
             self._make(folder)
         # Those below SIMULATOR are written for a C++ compiler as they are.
         texts = {p: code.written(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
-        load = Load.of(texts.values(), several=code.several)
-        for path, text in texts.items():
-            try:
-                added, is_librarys = code.launchers.get(path, ""), path in code.of_library
-                written = _rewritten(text + added, label(path), load, is_librarys)
-            except Unsupported as error:
-                raise CompileError(
-                    error.message,
-                    path=path,
-                    line=error.line,
-                    column=error.column,
-                    hint=error.hint,
-                ) from None
-            written = self._with_places(written, texts)
-            if path.suffix == ".cu":
-                by_nvcc = path in code.recipe.sources  # else whatever includes it says
-                first = "simulator/nvcc.h" if by_nvcc else "cuda_runtime.h"
-                written = f"#include <{first}>\n{written}"
-            self._write(path, written)
+        for path, written in for_the_cpu(code, texts, label).items():
+            self._write(path, self._with_places(written, texts))
             self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
 

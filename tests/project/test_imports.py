@@ -25,7 +25,7 @@ def arrows() -> dict[str, set[str]]:
 ROOMS = arrows()
 # The rooms of the lab: each may import those before it.
 LAB = ("rivals", "measure", "figure", "checker", "profiler", "tuner", "watcher")
-LAB += ("notebook", "course", "bench")
+LAB += ("notebook", "course", "bench", "ship")
 OLD = {"lab.climb", "lab.exercise", "lab.machine"}  # names kept for a release
 
 
