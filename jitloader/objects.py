@@ -76,8 +76,8 @@ def apart(inputs: Inputs) -> Apart | None:
     objects = [folder / "object" for folder in folders]
     source = objects.pop(kernels[0])
     digest = digest_of(*(note["sha256_of_object"] for note in notes))
-    texts = list(map(inputs.text, inputs.files))
-    found = parts.functions(source, tuple(objects), parts.kernels_in(texts), digest)
+    named = parts.Named.of(list(map(inputs.text, inputs.files)))
+    found = parts.functions(source, tuple(objects), named, digest)
     return Apart(kernels[0], found) if found else None
 
 

@@ -44,9 +44,12 @@ def begun(inputs: Inputs) -> Build | None:
         return None
     for functions in (apart.functions, parts.with_kernels(apart.functions)):
         called = [name for name in _called_before(inputs) if name in functions]
-        with contextlib.suppress(CompileError):  # the second time, for a kernel that is gone
+        try:
             first = _part(inputs, inputs.name, functions, called)
-            return linked(inputs, apart._replace(functions=functions), first.name) if first else None
+            found = apart._replace(functions=functions)
+            return linked(inputs, found, first.name) if first else None
+        except CompileError:
+            continue  # the edit may have taken a kernel out
     return None
 
 

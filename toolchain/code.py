@@ -173,7 +173,10 @@ class Code:
 
         found: dict[str, Any] = {}
         if self.recipe.part:
-            return {"held": [name for name, _ in self.recipe.part.held], "jumps": self.recipe.part.jumps}
+            return {
+                "held": [name for name, _ in self.recipe.part.held],
+                "jumps": self.recipe.part.jumps,
+            }
         if self.recipe.program:
             return found
         for units in self.units.values():

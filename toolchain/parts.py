@@ -37,14 +37,16 @@ from toolchain.errors import demangled
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
 
 # What `jitloader.parts` looks for in the libraries.
-SLOTS = "jitload_slots"  # where the jumps lead, one for each launcher
+SLOTS = "jitload_slots"  # where the jumps lead, one for each function
 FIND = "jitload_find"  # the function that is asked at a first call
-HELD = "jitload_held"  # in the other libraries: the addresses of their launchers, and of the `Site`s of kernels
+HELD = "jitload_held"  # the addresses of a part's launchers, and of the sites of its kernels
 
 _INSTANTIATION = re.compile(
     r"(?<![.>:])(?<!extern )\btemplate\b(?!\s*(?:<|class\b|struct\b|union\b))[^;{}]*;"
 )
-_SIMULATORS = re.compile(r"gridDim|blockDim|blockIdx|threadIdx|simulator::\w+|DW\.ref\..*")
+_SIMULATORS = re.compile(
+    r"gridDim|blockDim|blockIdx|threadIdx|simulator::\w+|DW\.ref\..*|.*::simulator_\w+"
+)
 _SECTION = re.compile(
     r"Relocation section '\.rela\.(?:text|rodata|data(?:\.rel)?(?:\.ro)?)\.(_Z\w+)'"
 )
@@ -52,7 +54,7 @@ _INLINING = re.compile(
     r"void simulator::run_threads<simulator::Code<&\(?(.+?)\)?>::bind\(.*\)::\{lambda\(\)#1\}>"
     r"\(simulator::Block&\)"
 )
-_HIDDEN = '__attribute__((visibility("hidden")))'
+_EXTERN = 'extern "C" __attribute__((visibility("hidden")))'
 _INTERNAL = re.compile(r"anonymous namespace|\{lambda|\[abi:|\[clone|'lambda")
 
 
@@ -100,7 +102,7 @@ def without_instantiations(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def functions(
-    source: Path, bindings: tuple[Path, ...], kernels: frozenset[str], digest: str
+    source: Path, bindings: tuple[Path, ...], named: Named, digest: str
 ) -> dict[str, Function]:
     """The launchers of a source, and the kernels that they launch, by their symbols.
 
@@ -108,24 +110,25 @@ def functions(
 
     Args:
         source, bindings: the objects; digest: of all of them.
-        kernels: the names of what the source may have as a kernel.
+        named: what the source's text says of names.
 
     Returns:
-        None at all where the objects cannot be taken apart: where the source has variables, which
-        the parts would not share, or a launcher has no name that can be written down.
+        None at all where the objects cannot be taken apart: where the source has variables that
+        change, which the parts would not share, or a launcher has no name that can be written down.
     """
     wanted = {name for binding in bindings for kind, name in _symbols(binding) if kind == "U"}
     symbols = _symbols(source)
     variables = [name for kind, name in symbols if kind in "BbDdCGgSsVu"]
-    if any(not _SIMULATORS.fullmatch(name) for name in _demangled(variables)):
-        return {}
+    for name in _demangled(variables):
+        if not _SIMULATORS.fullmatch(name) and name.rpartition("::")[2] not in named.constants:
+            return {}
     launchers = sorted({name for kind, name in symbols if kind in "TW"} & wanted)
     statements = dict(zip(launchers, map(_instantiation, _demangled(launchers)), strict=True))
     if None in statements.values():
         return {}
     templates = sorted({name for kind, name in symbols if kind == "W"} - wanted)
     declared = dict(zip(templates, _demangled(templates), strict=True))
-    launched = {name: _kernel(name, each, kernels) for name, each in declared.items()}
+    launched = {name: _kernel(name, each, named.kernels) for name, each in declared.items()}
     launched = {name: found for name, found in launched.items() if found}
     symbol_of = {each: name for name, each in declared.items()}
     calls = _calls(source)
@@ -137,7 +140,9 @@ def functions(
         function.calls.extend(each for each in reached if each not in launched)
         function.launches.extend(each for each in reached if each in launched)
     of_launchers = {each for name in launchers for each in found[name].launches}
-    return {name: each for name, each in found.items() if name in statements or name in of_launchers}
+    return {
+        name: each for name, each in found.items() if name in statements or name in of_launchers
+    }
 
 
 def _kernel(name: str, declaration: str, kernels: frozenset[str]) -> tuple[str, str, str] | None:
@@ -174,9 +179,7 @@ def _expression(declaration: str) -> str:
     return declaration[:end].removeprefix("void ")
 
 
-def part(
-    build: str, functions: Mapping[str, Function], wanted: Iterable[str], kept: str
-) -> Part:
+def part(build: str, functions: Mapping[str, Function], wanted: Iterable[str], kept: str) -> Part:
     """The library with some of a build's functions."""
     chosen = {name: functions[name] for name in wanted}
     kernels = [name for name, each in chosen.items() if each.site]
@@ -187,7 +190,7 @@ def part(
         *(each.statement for each in chosen.values() if each.statement),
         *(f"extern {functions[name].statement}" for name in sorted(launched - chosen.keys())),
         *map(_alias, sorted(called)),
-        *(f"extern \"C\" {_HIDDEN} const auto {_site_of(name)} = {chosen[name].site};" for name in kernels),
+        *(f"{_EXTERN} const auto {_site_of(name)} = {chosen[name].site};" for name in kernels),
     ]
     held = ((name, _site_of(name) if each.site else name) for name, each in chosen.items())
     kept = "" if kernels else kept  # the object of the whole tells nobody where its kernels are
@@ -207,15 +210,26 @@ def with_kernels(functions: Mapping[str, Function]) -> dict[str, Function]:
     return found
 
 
-def kernels_in(texts: Collection[str]) -> frozenset[str]:
-    """The names of what sources and headers may have as kernels that are found at their launch.
+class Named(NamedTuple):
+    """What the text of a source and its headers says of names.
 
-    None where they launch kernels by addresses: then a name may be asked for where the kernel is.
+    Attributes:
+        kernels: those that may be kernels; none where kernels are launched by addresses, for then
+            a name may be asked for where the kernel is.
+        constants: those of variables of functions that are computed once, and do not change.
     """
-    if any(map(launches_by_address, texts)):
-        return frozenset()
-    heads = (head for text in texts for head in re.findall(r"\b__global__\b([^;{]*)", text))
-    return frozenset(name for head in heads for name in re.findall(r"(\w+)\s*\(", head))
+
+    kernels: frozenset[str]
+    constants: frozenset[str]
+
+    @classmethod
+    def of(cls, texts: Collection[str]) -> Named:
+        text = "\n".join(texts)
+        heads = [] if launches_by_address(text) else re.findall(r"\b__global__\b([^;{]*)", text)
+        kernels = frozenset(name for head in heads for name in re.findall(r"(\w+)\s*\(", head))
+        statics = re.findall(r"\bstatic\s+(const\b)?[^;=(){}]*?(\w+)\s*(?:[\[={]|;)", text)
+        changing = {name for const, name in statics if not const}
+        return cls(kernels, frozenset(name for const, name in statics if const) - changing)
 
 
 def _calls(source: Path) -> dict[str, set[str]]:
@@ -330,27 +344,29 @@ def jumps(names: Iterable[str]) -> str:
             "jmp .Lfind",
         )
     ]
-    return _assembly(
-        '.section .data.rel,"aw"',
-        ".balign 8",
-        *(*_global(FIND), *_hidden("jitload_own_find"), ".quad 0"),
-        *(*_global(SLOTS), *_hidden("jitload_own_slots"), *data),
-        ".text",
-        *(".balign 16", *_hidden("jitload_jumps"), *code, *_hidden("jitload_jumps_end")),
-        ".Lfind:",  # the number is on the stack, and before it where the launcher returns to
-        *(f"pushq %{register}" for register in reversed(_WHOLE)),
-        "subq $136, %rsp",  # 8 more than they take: the stack is to be a multiple of 16
-        *(f"movups %xmm{n}, {16 * n}(%rsp)" for n in range(8)),
-        f"movq {136 + 8 * len(_WHOLE)}(%rsp), %rdi",
-        "leaq 136(%rsp), %rsi",
-        "call *jitload_own_find(%rip)",
-        "movq %rax, %r11",
-        *(f"movups {16 * n}(%rsp), %xmm{n}" for n in range(8)),
-        "addq $136, %rsp",
-        *(f"popq %{register}" for register in _WHOLE),
-        "addq $8, %rsp",
-        "jmp *%r11",
-    ) + """
+    return (
+        _assembly(
+            '.section .data.rel,"aw"',
+            ".balign 8",
+            *(*_global(FIND), *_hidden("jitload_own_find"), ".quad 0"),
+            *(*_global(SLOTS), *_hidden("jitload_own_slots"), *data),
+            ".text",
+            *(".balign 16", *_hidden("jitload_jumps"), *code, *_hidden("jitload_jumps_end")),
+            ".Lfind:",  # the number is on the stack, and before it where the launcher returns to
+            *(f"pushq %{register}" for register in reversed(_WHOLE)),
+            "subq $136, %rsp",  # 8 more than they take: the stack is to be a multiple of 16
+            *(f"movups %xmm{n}, {16 * n}(%rsp)" for n in range(8)),
+            f"movq {136 + 8 * len(_WHOLE)}(%rsp), %rdi",
+            "leaq 136(%rsp), %rsi",
+            "call *jitload_own_find(%rip)",
+            "movq %rax, %r11",
+            *(f"movups {16 * n}(%rsp), %xmm{n}" for n in range(8)),
+            "addq $136, %rsp",
+            *(f"popq %{register}" for register in _WHOLE),
+            "addq $8, %rsp",
+            "jmp *%r11",
+        )
+        + """
 #pragma GCC visibility push(hidden)
 extern "C" {
 extern const char jitload_jumps[], jitload_jumps_end[];
@@ -370,6 +386,7 @@ const void* jitload_found(const void* function) {
 }
 #pragma GCC visibility pop
 """
+    )
 
 
 _WHOLE = ("rdi", "rsi", "rdx", "rcx", "r8", "r9", "rax")  # of arguments that are whole numbers

@@ -67,7 +67,8 @@ template <class Body>
 #endif
 }
 
-// What runs a kernel, in the library that has it: its `__shared__` variables and threadIdx are there.
+// What runs a kernel, in the library that has it: its `__shared__` variables and threadIdx are
+// there.
 struct Site {
     const void* kernel;
     void (*run_threads)(Block&);
@@ -167,7 +168,8 @@ struct Pointer {
     void (*kernel)(Parameters...);
 
     static auto bind(const Site& site, Parameters... parameters) {
-        const auto kernel = reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(site.kernel));
+        const auto kernel =
+            reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(site.kernel));
         return [kernel, parameters...] { kernel(parameters...); };
     }
     using Body = decltype(bind(Site(), static_cast<Parameters (*)()>(nullptr)()...));
@@ -299,9 +301,11 @@ __attribute__((weak)) const char* error_string(cudaError_t error) {
 
 // The name is written out where it stands, so the call is direct and can be inlined. Types depend
 // on `which` to make what the name does not stand for a failed substitution rather than an error.
-#define SIMULATOR_KERNEL(...)                                                                      \
-    ::simulator::kernel(                                                                           \
-        #__VA_ARGS__,                                                                              \
-        [&](auto which) -> decltype(which.of(__VA_ARGS__, 0)) { return which.of(__VA_ARGS__, 0); }, \
-        [&](auto which) -> ::simulator::Code<decltype(which)()(__VA_ARGS__)> { return {}; },       \
+#define SIMULATOR_KERNEL(...)                                                                \
+    ::simulator::kernel(                                                                     \
+        #__VA_ARGS__,                                                                        \
+        [&](auto which) -> decltype(which.of(__VA_ARGS__, 0)) {                              \
+            return which.of(__VA_ARGS__, 0);                                                 \
+        },                                                                                   \
+        [&](auto which) -> ::simulator::Code<decltype(which)()(__VA_ARGS__)> { return {}; }, \
         [&](const auto&... arguments) { __VA_ARGS__(arguments...); })
