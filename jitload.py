@@ -109,6 +109,7 @@ import os
 import sys
 from collections.abc import Iterable
 
+import playground_folder
 from jitloader import runtime, tracebacks
 from jitloader.arguments import KERNELS, recipe_of
 from jitloader.building import ensure as _ensure
@@ -152,8 +153,14 @@ __all__ = [
 
 # The other names from above are for the project's ops and instruments, which know no room below.
 _LATER = {  # and these, which a warm load does without
+    "ProgramLine": "jitloader.programs",
     "doctor": "jitloader.commands",
+    "doctors_row": "jitloader.commands",
+    "main": "jitloader.commands",
+    "require_main": "jitloader.programs",
     "Parameter": "toolchain.signatures",
+    "environment": "jitloader.children",
+    "is_for_editing": "playground_folder.place",
     "readings": "jitloader.building",
     "Shipped": "toolchain.shipped",
     "shipped_sources": "jitloader.shipping",
@@ -174,6 +181,9 @@ _LATER = {  # and these, which a warm load does without
     "tuning_table": "toolchain.tuning",
     "with_section": "toolchain.tuning",
 }
+
+
+playground_folder.install()  # in a clone nobody has done so before
 
 
 def load(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import shlex
@@ -28,6 +29,8 @@ from toolchain import machine
 from toolchain.errors import CompileError, MissingTool
 from toolchain.machine import default_target
 from toolchain.sources import ROOT
+
+LEAST_FREE = 1e9  # bytes: a build of an op takes some megabytes, and all of them a few hundred
 
 
 def build(names: list[str], target: str | None = None) -> int:
@@ -68,7 +71,7 @@ def run(words: list[str]) -> int:
     """
     announce(False)
     try:
-        line = programs.Line.parse(words)
+        line = programs.ProgramLine.parse(words)
         if not line.sources:
             raise ValueError(f"wanted is python -m jitload run {_USAGE}")
         program = programs.Program(*line.sources, target=line.target, flags=line.flags)
@@ -136,27 +139,38 @@ def doctor() -> int:
     except MissingTool as missing:
         compiler, remedy = "", str(missing)
 
-    def row(what: str, found: object, remedy: str = "") -> None:
-        print(f"{'ok     ' if found else 'missing'}  {what:14} {found or remedy}")
-
-    row("python", platform.python_version())
-    row("torch", torch.__version__)
-    row("C++ compiler", compiler, remedy)
+    doctors_row("python", platform.python_version())
+    doctors_row("torch", torch.__version__)
+    doctors_row("C++ compiler", compiler, remedy)
     headers = Path(sysconfig.get_path("include"), "Python.h")
-    row(
+    doctors_row(
         "Python.h",
         headers if headers.is_file() else None,
         "wanted by pybind11 bindings alone; Debian: apt install python3-dev",
     )
-    row("ninja", ninja, "pip install ninja")
+    doctors_row("ninja", ninja, "pip install ninja")
     try:
-        row("cache", os.pathsep.join(map(str, Cache.here().folders)))
+        cache = Cache.here()
+        free = shutil.disk_usage(cache.own).free
+        said = f"{os.pathsep.join(map(str, cache.folders))} ({free / 1e9:.1f} GB are free)"
+        full = f"{said}: python -m jitload prune makes room, JITLOAD_CACHE names another folder"
+        doctors_row("cache", said if free >= LEAST_FREE else None, full)
     except PermissionError as refused:
-        row("cache", None, str(refused))
-    row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
+        doctors_row("cache", None, str(refused))
+    doctors_row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
+    headers = home and home / "include/cuda_runtime.h"
+    doctors_row(
+        "CUDA headers",
+        headers if headers and headers.is_file() else None,
+        "nvcc wants them: pip install nvidia-cuda-runtime, or a whole toolkit",
+    )
+    cccl, wanted = machine.cccl(), "wanted by what includes them: pip install nvidia-cuda-cccl"
+    doctors_row("Thrust, CUB", cccl and cccl[0], wanted)
+    doctors_row("GPU's driver", _driver(), "nvidia-smi is not found; without a GPU none is needed")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if gpu else []
     why = "this torch is a CPU build" if torch.version.cuda is None else "check nvidia-smi"
-    row("GPU", ", ".join(names), f"none that torch sees ({why}); kernels run on the simulator")
+    none = f"none that torch sees ({why}); kernels run on the simulator"
+    doctors_row("GPU", ", ".join(names), none)
     print()
     default = default_target()
     works = {}
@@ -170,6 +184,22 @@ def doctor() -> int:
             print(textwrap.indent(str(error), " " * 13))
     print(f"default      {default}")
     return 0 if works[default] else 1
+
+
+def doctors_row(what: str, found: object, remedy: str = "") -> None:
+    """A line of the doctor's: what there is, or how to get it."""
+    print(f"{'ok     ' if found else 'missing'}  {what:14} {found or remedy}")
+
+
+def _driver() -> str | None:
+    """The version of NVIDIA's driver."""
+    if (program := shutil.which("nvidia-smi")) is None:
+        return None
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        return None if asked.returncode else ", ".join(dict.fromkeys(asked.stdout.split()))
+    return None
 
 
 _TRIAL = """\

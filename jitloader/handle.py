@@ -438,6 +438,9 @@ def handle_for(recipe: Recipe) -> Kernel:
         kernel = _kernels.setdefault(replace(recipe, formulas=""), Kernel(recipe))
         kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
     kernel.reload()
+    if kernel._functions.instead is None:
+        for join in _joining:
+            join(kernel)
     return kernel
 
 
@@ -451,9 +454,13 @@ def _unpickled(sources: list[str], options: dict[str, Any], modules: list[str]) 
     return kernel if kernel and kernel._functions.newest else handle_for(recipe)
 
 
+_joining: list[Callable[[Kernel], None]] = []  # what `instrumented` does with a loaded kernel
+
+
 @contextlib.contextmanager
 def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
-    """Meanwhile every function of every loaded kernel is that of its instrumented build.
+    """Meanwhile every function of every loaded kernel is that of its instrumented build, and so
+    are those of kernels that are loaded meanwhile.
 
     A build is made when its kernel is first called; `opened` is told of it before each call.
     """
@@ -470,14 +477,20 @@ def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
                 return of(kernel).build.name
         return build
 
-    kernels = loaded()
+    def join(kernel: Kernel) -> None:
+        kernels.append(kernel)
+        kernel._functions.instead = partial(of, kernel)
+        kernel._functions.redirect()
+
+    kernels: list[Kernel] = []
+    _joining.append(join)
     try:
-        for kernel in kernels:
-            kernel._functions.instead = partial(of, kernel)
-            kernel._functions.redirect()
+        for kernel in loaded():
+            join(kernel)
         with derivatives.redirected(instead):
             yield
     finally:
+        _joining.remove(join)
         for kernel in kernels:
             kernel._functions.instead = None
             kernel._functions.redirect()

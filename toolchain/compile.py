@@ -101,12 +101,14 @@ def compile_library(
     objects = Objects(code, name, work, mirror.written if mirror else {}, earlier)
     if recipe.part:
         to_compile.append(work / "launchers.cpp")
-        to_compile[-1].write_text(parts.table(recipe.part.symbols))
+        # The object of the whole has all kernels.
+        found = parts.jumps(() if objects.unchanged else recipe.part.jumps)
+        to_compile[-1].write_text(parts.table(at for _, at in recipe.part.held) + found)
     if apart:
         if objects.unchanged.keys() != set(range(len(to_compile))) - {apart.source}:
             return None
         to_compile[apart.source] = work / "launchers.cpp"
-        to_compile[apart.source].write_text(parts.jumps(apart.launchers))
+        to_compile[apart.source].write_text(parts.jumps(apart.functions))
     _write_build(code, name, to_compile, include, work, objects.unchanged, earlier.stand_ins)
     names = {n: p.name for n, p in enumerate(to_compile) if n not in objects.unchanged}
     try:
@@ -125,7 +127,7 @@ def compile_library(
     compiled = {} if apart else objects.compiled(output, users)
     for_later = {n: each for n, each in compiled.items() if objects.can_be_taken_over(n, each)}
     every = [*objects.unchanged.values(), *compiled.values()]
-    read = {sources.ROOT / file for each in every for file in each.read}
+    read = {sources.labelled(file) for each in every for file in each.read}
     called = {header for each in every for header in each.called}
     in_order = [header for header in simulator.LIBRARIES if header in called]
     output += "".join(each.said for each in objects.unchanged.values())
