@@ -38,10 +38,14 @@ def begun(inputs: Inputs) -> Build | None:
 
     None where it is for `build_of` to compile them whole, or to say why they do not compile.
     """
+    if inputs.recipe.target == "cuda":
+        from jitloader import by_kernel
+
+        return by_kernel.begun(inputs)
     apart = objects.apart(inputs)
     if apart is None:
         return None
-    called = {n: apart.launchers[n] for n in _called_before(inputs) if n in apart.launchers}
+    called = {n: apart.launchers[n] for n in called_before(inputs) if n in apart.launchers}
     try:
         first = _part(inputs, inputs.name, called)
         return linked(inputs, apart, first.name) if first else None
@@ -73,8 +77,28 @@ def complete(inputs: Inputs) -> None:
 
 def opened(build: Build, recipe: Recipe) -> Launchers:
     """The launchers of a build in parts, whose library has just been opened."""
-    _open[build.name] = launchers = Launchers(build, recipe)
+    kind = Launchers
+    if build.target == "cuda":
+        from jitloader.by_kernel import Kernels as kind
+    _open[build.name] = launchers = kind(build, recipe)
     return launchers
+
+
+def said_of(build: Build) -> str:
+    """What the compilers have said so far of a build that is open in parts."""
+    launchers = _open.get(build.name)
+    return "".join(part.log() for part in [build, *(launchers.parts if launchers else ())])
+
+
+def whole(build: Build, recipe: Recipe) -> Build:
+    """The build that is compiled whole, of one that is in parts.
+
+    Raises: as `build_of` does.
+    """
+    if not build.launchers:
+        return build
+    background.stop()
+    return build_of(Inputs.kept(recipe, build)) or build
 
 
 _open: dict[str, Launchers] = {}  # by the names of their builds
@@ -85,12 +109,14 @@ class Launchers:
 
     Attributes:
         broken: why the whole build does not compile.
+        parts: those that have been compiled since it was opened.
     """
 
     def __init__(self, build: Build, recipe: Recipe):
         self.broken: CompileError | None = None
         self._build = build
         self._inputs = Inputs.kept(recipe, build)
+        self.parts: list[Build] = []
         self._names = list(build.launchers)
         self._addresses: dict[str, int] = {}
         self._called: list[str] = []
@@ -164,6 +190,7 @@ class Launchers:
 
     def _add(self, part: Build) -> None:
         """Open a part, and note where its launchers are."""
+        self.parts.append(part)
         runtime.open_libraries(part)
         Cache.here().use(part.folder)
         try:
@@ -198,7 +225,7 @@ def _note_of(inputs: Inputs) -> Path:
     return inputs.cache.own / "called" / f"{inputs.recipe.name}_{inputs.recipe.key}.json"
 
 
-def _called_before(inputs: Inputs) -> list[str]:
+def called_before(inputs: Inputs) -> list[str]:
     note = read_note(_note_of(inputs))
     return note["launchers"] if note else []
 
