@@ -28,7 +28,7 @@ static int count;
 
 }  // namespace jitload
 
-#define JITLOAD_VISIBLE extern "C" __attribute__((visibility("default")))
+#define JITLOAD_VISIBLE extern "C" __attribute__((visibility("protected")))
 
 // Asked by number to have a kernel there, at its first launch; returns what is wrong, or nothing.
 JITLOAD_VISIBLE const char* (*jitload_find)(int);

@@ -75,10 +75,16 @@ def halves(code: Code, wanted: Iterable[str]) -> Halves | None:
     if any(map(_LINKED_LATER.match, recipe.flags)):
         return None
     texts = [without_comments(code.text(path)) for path in code.files if path.suffix != ".cpp"]
-    if any(UNIQUE in text or _VARIABLE.search(blank(text)) for text in texts):
+    if any(UNIQUE in text or has_variable(text) for text in texts):
         return None
     # Without a binding there is no way to raise an error of a kernel's when it is launched.
     return Halves(kernels[0], None if code.binding == "c" else tuple(wanted))
+
+
+def has_variable(text: str) -> bool:
+    """Whether a text without comments has a variable of the GPU's, which kernels would not share if
+    each had its own."""
+    return _VARIABLE.search(blank(text)) is not None
 
 
 def for_host(text: str) -> str:

@@ -70,7 +70,7 @@ class Compiled(NamedTuple):
     read: set[Path]
     libraries: list[str]
     objects: dict[int, Object]
-    kernels: list[str] = []
+    kernels: Sequence[str] = ()
     image: Path | None = None
 
 
@@ -125,7 +125,7 @@ def compile_library(
         ]
     written = mirror.written if mirror else {}
     changed = {apart.source} if isinstance(apart, Halves) else range(len(to_compile))
-    objects = Objects(code, name, work, {n: written for n in changed}, earlier)
+    objects = Objects(code, name, work, dict.fromkeys(changed, written), earlier)
     if recipe.part and not image:
         to_compile.append(work / "launchers.cpp")
         to_compile[-1].write_text(parts.table(recipe.part.symbols))
@@ -155,7 +155,7 @@ def compile_library(
     if recipe.part and image:
         return Compiled(output, set(), [], {}, image=image.file)
     compiled = {} if isinstance(apart, Apart) else objects.compiled(output, users)
-    kernels: list[str] | None = []
+    kernels: Sequence[str] | None = ()
     if isinstance(apart, Halves):
         (host,) = work.glob(f"{apart.source}.*o")
         kernels = by_kernel.kernels_of(host)
@@ -542,9 +542,11 @@ def _run_ninja(directory: Path, watch: Callable[[str], None], lifeline: int | No
         process.terminate()  # ninja passes it on; each of its compilers leads a group of its own
         process.wait()
         raise
+    # A log tells of nvcc's own command.
+    said = output.decode(errors="replace").replace(f"{shlex.join(halves.COMMAND)} ", "")
     if process.returncode:
-        raise _Failed(output.decode(errors="replace"))
-    return output.decode(errors="replace")
+        raise _Failed(said)
+    return said
 
 
 def _is_users(path: Path, recipe: Recipe) -> bool:

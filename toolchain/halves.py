@@ -17,6 +17,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import zlib
 from typing import NamedTuple
 
@@ -84,11 +85,36 @@ def _without_depfile(arguments: list[str]) -> tuple[list[str], str | None]:
     return arguments[3:], arguments[2]
 
 
-def _started(chain: list[str], environment: dict[str, str], output: int) -> subprocess.Popen:
-    script = " && ".join(f"{{ {step}\n}}" for step in chain)
-    return subprocess.Popen(
-        ["/bin/sh", "-c", script], env=environment, stdout=output, stderr=subprocess.STDOUT
-    )
+class _Chain:
+    """Commands that are run one after another, until one fails or `end` is called."""
+
+    def __init__(self, steps: list[str], environment: dict[str, str], output: int):
+        self._steps, self._environment, self._output = steps, environment, output
+        self._current: subprocess.Popen | None = None
+        self._ended = False
+        self._changing = threading.Lock()
+
+    def run(self) -> int:
+        """The status of the last that was run."""
+        for step in self._steps:
+            with self._changing:
+                if self._ended:
+                    return 1
+                self._current = subprocess.Popen(
+                    ["/bin/sh", "-c", f"exec {step}"],
+                    env=self._environment,
+                    stdout=self._output,
+                    stderr=subprocess.STDOUT,
+                )
+            if status := self._current.wait():
+                return status
+        return 0
+
+    def end(self) -> None:
+        with self._changing:
+            self._ended = True
+            if self._current:
+                self._current.kill()
 
 
 def run(nvcc: str, arguments: list[str]) -> int:
@@ -105,16 +131,21 @@ def run(nvcc: str, arguments: list[str]) -> int:
             name = re.sub(r"\W", "_", os.path.basename(target))  # noqa: PTH119
             file.write(f"_{zlib.crc32(' '.join(arguments).encode()):08x}_{len(name)}_{name}")
         environment = os.environ | steps.environment
-        with tempfile.TemporaryFile(dir=folder) as kept:
-            gpu = _started(steps.for_gpu, environment, kept.fileno())
-            status = _started(steps.for_host, environment, sys.stdout.fileno()).wait()
+        with tempfile.TemporaryFile(dir=folder) as said_of_gpu:
+            for_gpu = _Chain(steps.for_gpu, environment, said_of_gpu.fileno())
+            found: list[int] = []
+            thread = threading.Thread(target=lambda: found.append(for_gpu.run()))
+            thread.start()
+            status = _Chain(steps.for_host, environment, sys.stdout.fileno()).run()
+            if status:  # both halves find the same errors, and one tells them
+                for_gpu.end()
+            thread.join()
             if status:
-                gpu.terminate()
-            status = status or gpu.wait()
-            kept.seek(0)
-            sys.stdout.buffer.write(b"" if gpu.returncode is None else kept.read())
+                return status
+            said_of_gpu.seek(0)
+            sys.stdout.buffer.write(said_of_gpu.read())
             sys.stdout.flush()
-        return status or _started([steps.last], environment, sys.stdout.fileno()).wait()
+        return found[0] or _Chain([steps.last], environment, sys.stdout.fileno()).run()
 
 
 if __name__ == "__main__":

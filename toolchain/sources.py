@@ -105,7 +105,7 @@ def includes_all_of_torch(text: str) -> bool:
 _ATTRIBUTE = re.compile(r"\[\[[^][]*\]\]")
 _ANNOTATED_LAMBDA = re.compile(
     r"\]\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*"
-    r"(?!(?:const|constexpr|mutable|noexcept)\b)(?:[A-Za-z_]\w*\s*)+[({]"
+    r"(?!(?:const|constexpr|mutable|noexcept)\b)(?:[A-Za-z_]\w*\s*)+(?:[({]|->)"
 )
 _HAVE_SUCH_LAMBDAS = re.compile(r"(?:thrust|cub|cuda|cute|cutlass)/")
 
