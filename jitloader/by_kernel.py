@@ -58,6 +58,7 @@ class Kernels(Launchers):
 
     def __init__(self, build: Build, recipe: Recipe):
         self.broken: CompileError | None = None
+        self.name = build.name
         self._build = build
         self._inputs = Inputs.kept(recipe, build)
         self.parts: list[Build] = []

@@ -38,10 +38,6 @@ def begun(inputs: Inputs) -> Build | None:
 
     None where it is for `build_of` to compile them whole, or to say why they do not compile.
     """
-    if inputs.recipe.target == "cuda":
-        from jitloader import by_kernel
-
-        return by_kernel.begun(inputs)
     apart = objects.apart(inputs)
     if apart is None:
         return None
@@ -75,12 +71,9 @@ def complete(inputs: Inputs) -> None:
         background.start(inputs.name, partial(completed, inputs), launchers.fail)
 
 
-def opened(build: Build, recipe: Recipe) -> Launchers:
-    """The launchers of a build in parts, whose library has just been opened."""
-    kind = Launchers
-    if build.target == "cuda":
-        from jitloader.by_kernel import Kernels as kind
-    _open[build.name] = launchers = kind(build, recipe)
+def opened(launchers: Launchers) -> Launchers:
+    """Keep the launchers of a build in parts, whose library has just been opened."""
+    _open[launchers.name] = launchers
     return launchers
 
 
@@ -108,12 +101,14 @@ class Launchers:
     """Those of an open build in parts.
 
     Attributes:
+        name: the build's.
         broken: why the whole build does not compile.
         parts: those that have been compiled since it was opened.
     """
 
     def __init__(self, build: Build, recipe: Recipe):
         self.broken: CompileError | None = None
+        self.name = build.name
         self._build = build
         self._inputs = Inputs.kept(recipe, build)
         self.parts: list[Build] = []
