@@ -219,7 +219,7 @@ def _build_in(
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},
         libraries=compiled.libraries,
         library_sha256=hashlib.sha256(data).hexdigest(),
-        launchers=apart.launchers if apart and not halves else {it: [] for it in compiled.kernels},
+        launchers=apart.functions if apart and not halves else {it: [] for it in compiled.kernels},
         first=first,
     )
     build.write(result)

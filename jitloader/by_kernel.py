@@ -73,7 +73,7 @@ class Kernels(Launchers):
             self._names.append(name.decode())
         self._images: dict[int, ctypes.Array] = {}  # by the kernels' numbers: CUDA reads them late
         self._give(build)
-        self._find_for_c = _Find(self._find)
+        self._find_for_c = _Find(self._have)
         address = ctypes.cast(self._find_for_c, ctypes.c_void_p).value
         ctypes.c_void_p.in_dll(self._library, "jitload_find").value = address
 
@@ -89,7 +89,7 @@ class Kernels(Launchers):
         self._images |= dict.fromkeys(numbers, image)
         self._library.jitload_give(image, (ctypes.c_int * len(numbers))(*numbers), len(numbers))
 
-    def _find(self, number: int) -> int | None:
+    def _have(self, number: int) -> int | None:
         """Have a kernel there; called at its first launch. Returns what is wrong, or None."""
         try:
             with self._finding:
@@ -106,7 +106,7 @@ class Kernels(Launchers):
 
     def _compile(self, name: str) -> None:
         sources = tuple(path for path in self._inputs.recipe.sources if path.suffix == ".cu")
-        wanted = Part(self._build.name, ((name, ()),), "")
+        wanted = Part(self._build.name, ((name, ""),), (), (), "")
         recipe = replace(self._inputs.recipe, sources=sources, part=wanted)
         part = build_of(replace(self._inputs, recipe=recipe))
         if part is None:
