@@ -1,38 +1,40 @@
 // Products of few rows of x, as a model has them that writes one token after the other. All of w is
 // read for them, and nothing takes as long as that.
 //
-// A block has 64 or 96 rows of w for a tile of y, and a part of k; the blocks of a cluster have the
-// other parts, so that every multiprocessor reads w, and all of them as much. They stay, and take
-// tile after tile; the next one's weights arrive while one is finished. At its end each block adds
-// up its share of the rows of x over the whole cluster, always in the same order.
+// A block has some rows of w for a tile of y; it stays, and takes tile after tile, and the next
+// one's weights arrive while one is finished. What the blocks of a cluster share depends on `Few`:
+//
+//   up to 64 rows of x       parts of k, so that every multiprocessor reads w, and all of them as
+//                            much. At its end each block sends the others those of its sums that
+//                            they finish, and adds up its own, always in the same order.
+//   up to 128                the rows of w, which go to both blocks at once; each has half of the
+//                            rows of x.
 //
 // One product of these often follows the other. So each lets the next kernel of its kind begin
-// meanwhile (dependent_launch.cuh), which makes itself ready and waits for the end of this one.
+// meanwhile (dependent_launch.cuh). That one makes itself ready, has its first weights brought to
+// the L2 cache, and waits for the end of this one.
 //
 // What depends on types and sizes is in `Few`, which each of a block's multiplying threads has:
 //
 //   kRows, kUnits, kGroups      the most rows of x; rows of w of a tile; warpgroups that multiply
 //   kDepth, kStages, kAtOnce    of k in a stage; stages of a block; blocks of a multiprocessor
+//   kSharesW                    whether a cluster shares rows of w, not k
 //   Stage                       tiles of w and x, which fetch_x and fetch_w ask TMA for; fetch_w
 //                               calls `load` with the place of each box in a stage and in w
 //   multiply(stage, p, step)    adds the products to `totals`; it has multiplied when it returns
-//   row(i), unit(i)             of the tile, of number i of the totals
+//   finish(p, .., c, sums)      makes y of chunk c, four of the totals
 //
-// put_four(p, ..) and halves(p), as in matmul_product.cuh, are there for the type of the product.
+// is_linear(p), z_of(p, ..), put(p, ..) and halves(p), as in matmul_product.cuh, are there for the
+// type of the product.
 #pragma once
 
 #include "dependent_launch.cuh"
 #include "matmul_wgmma.cuh"
 
+constexpr int kMostFewParts = 4;  // of k, for a cluster
+
 template <class Few>
-struct FewRowsShared {
-    typename Few::Stage stages[Few::kStages];
-    // 4 more floats: a row's begin on 16 bytes, and those that lanes write are in different banks.
-    float sums[Few::kRows][Few::kUnits + 4];
-    Mbarrier full[Few::kStages], empty[Few::kStages];
-    Mbarrier written, read;  // the sums of the cluster's blocks
-    static constexpr int bytes() { return sizeof(FewRowsShared) + kTileAlign; }
-};
+constexpr int kFewChunks = sizeof(Few::totals) / sizeof(float) / 4;  // of a thread's sums
 
 // The threads of a block that multiply, before those of the warp that fetches.
 template <class Few>
@@ -40,18 +42,34 @@ constexpr int kFewRowsConsumers = Few::kGroups * kWarpgroup;
 template <class Few>
 constexpr int kFewRowsThreads = kFewRowsConsumers<Few> + kWarp;
 
+template <class Few>
+struct FewRowsShared {
+    typename Few::Stage stages[Few::kStages];
+    // What other blocks have of this one's sums, for two tiles in turn: a pair has half of the
+    // chunks for each, and where a cluster is larger it has one tile.
+    static constexpr int kChunks = kFewChunks<Few>;
+    static constexpr int kSlots = kChunks > kMostFewParts ? kChunks : kMostFewParts;
+    Vec<float, 4> sums[Few::kSharesW ? 1 : kSlots][kFewRowsConsumers<Few>];
+    Mbarrier full[Few::kStages], empty[Few::kStages];
+    Mbarrier sent[2];  // to this block, of a tile
+    static constexpr int bytes() { return sizeof(FewRowsShared) + kTileAlign; }
+};
+
 // Which tiles, and which steps of k of each, are the work of a block.
 struct FewRowsShare {
-    int64_t tiles, count, begin, blocks;  // of a matrix, of all; this cluster's first; clusters
-    int parts, part, first, end;          // of k; this block's; its steps
+    int64_t tiles, count, begin, clusters;  // of a matrix, of all; this cluster's first; clusters
+    int blocks, rank;                       // of a cluster; this one among them
+    int parts, part, first, end;            // of k; this block's; its steps
 
-    __device__ FewRowsShare(int64_t tiles, int64_t batch, int steps, int parts)
+    __device__ FewRowsShare(int64_t tiles, int64_t batch, int steps, int blocks, bool shares_w)
         : tiles(tiles),
           count(tiles * batch),
-          begin(blockIdx.x / parts),
-          blocks(gridDim.x / parts),
-          parts(parts),
-          part(blockIdx.x % parts) {
+          begin(blockIdx.x / blocks),
+          clusters(gridDim.x / blocks),
+          blocks(blocks),
+          rank(blockIdx.x % blocks),
+          parts(shares_w ? 1 : blocks),
+          part(shares_w ? 0 : rank) {
         first = int(int64_t(steps) * part / parts);
         end = int(int64_t(steps) * (part + 1) / parts);
     }
@@ -59,57 +77,129 @@ struct FewRowsShare {
 
 #if HAS_WGMMA
 
-// What one thread does: it asks for all that the others multiply.
+// Where y is linear in the sums: two of its elements, and where they go.
+template <class P>
+__device__ uint32_t pair_of_z(const P& p, int64_t unit, int64_t next, float sum, float next_sum) {
+    using T = std::remove_pointer_t<decltype(p.y)>;
+    const int64_t last = p.units - 1;
+    return rounded_pair<T>(
+        z_of(p, sum, smaller(unit, last)), z_of(p, next_sum, smaller(next, last)));
+}
+template <class P>
+__device__ void put_pair(const P& p, int64_t matrix, int64_t row, int64_t unit, uint32_t pair) {
+    if (row >= p.rows || unit >= p.units) return;
+    *reinterpret_cast<uint32_t*>(p.y + (matrix * p.rows + row) * p.units + unit) = pair;
+}
+
+// The steps whose weights a block has brought to the L2 cache before its time: a quarter of all
+// that it has to do, but no more than 16. More would take longer than to wait.
+__device__ inline int few_steps_ahead(const FewRowsShare& share) {
+    const int64_t of_cluster = ceil_div(share.count - share.begin, share.clusters);
+    const int64_t quarter = of_cluster * (share.end - share.first) / 4;
+    return int(smaller<int64_t>(smaller<int64_t>(quarter, 16), share.end - share.first));
+}
+
+// What one thread does: it has the first weights brought to the L2 cache, which changes nothing for
+// what the primary kernel may still write there;
+template <class Few, class P>
+__device__ void ask_few_rows_ahead(const Maps& maps, const P& p, const FewRowsShare& share) {
+    const int ahead = few_steps_ahead(share), matrix = int(share.begin / share.tiles);
+    for (int n = 0; n < ahead; ++n)
+        Few::Stage::fetch_w(
+            p, share.begin % share.tiles, share.first + n, share.rank,
+            [&](int, int column, int row) { tma_load_to_l2(maps.w, column, row, matrix); });
+}
+
+// and then it asks for all that the others multiply.
 template <class Few, class P>
 __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, const P& p,
                                const FewRowsShare& share) {
-    grid_dependency_wait();
+    using Stage = typename Few::Stage;
     Ring<Few::kStages> ring;
-    for (int64_t n = share.begin; n < share.count; n += share.blocks) {
+    for (int64_t n = share.begin; n < share.count; n += share.clusters) {
         const int64_t tile = n % share.tiles;
         const int matrix = int(n / share.tiles);
         for (int step = share.first; step < share.end; ++step, ring.next()) {
-            auto& stage = shared.stages[ring.stage];
+            Stage& stage = shared.stages[ring.stage];
             Mbarrier& full = shared.full[ring.stage];
             shared.empty[ring.stage].wait((ring.round + 1) % 2);
             full.arrive_expect_tx(sizeof(stage));
-            stage.fetch_x(maps, step, matrix, full);
-            Few::Stage::fetch_w(p, tile, step, [&](int at, int column, int row) {
-                tma_load_once(
-                    reinterpret_cast<char*>(stage.w) + at, maps.w, column, row, matrix, full);
+            stage.fetch_x(maps, step, share.rank, matrix, full);
+            Stage::fetch_w(p, tile, step, share.rank, [&](int at, int column, int row) {
+                char* const to = reinterpret_cast<char*>(stage.w) + at;
+                if constexpr (Few::kSharesW) {
+                    tma_load_multicast(to, maps.w, column, row, matrix, full, 3);
+                } else {
+                    tma_load_once(to, maps.w, column, row, matrix, full);
+                }
             });
         }
     }
 }
 
-// Four neighbours in a row of sums, added up over the blocks of the cluster.
-__device__ inline Vec<float, 4> add_parts(const float* first, int parts) {
-    Vec<float, 4> of_part[kClusterBlocks], all = {};
+// Sends the other blocks of a cluster what they finish: chunk c is for number c % parts of them.
+// Each has a box for this block's, beside those of the others. turn: counts the tiles.
+template <class Few>
+__device__ void send_sums(FewRowsShared<Few>& shared, const Few& few, const FewRowsShare& share,
+                          int turn) {
+    constexpr int kChunks = kFewChunks<Few>;
+    const int parts = share.parts, each = ceil_div(kChunks, parts);
+    Mbarrier& sent = shared.sent[turn % 2];
+    if (threadIdx.x == 0) {
+        const int mine = ceil_div(kChunks - share.part, parts);
+        sent.arrive_expect_tx(mine * (parts - 1) * sizeof(shared.sums[0]));
+    }
 #pragma unroll
-    for (int n = 0; n < kClusterBlocks; ++n)  // asks for all of them before it adds
-        if (n < parts) of_part[n] = load_four_from(n, first);
+    for (int c = 0; c < kChunks; ++c) {
+        const int to = c % parts;
+        if (to == share.part) continue;
+        const int slot = (turn % 2 * each + c / parts) * (parts - 1) + share.part;
+        const Vec<float, 4> four = few.chunk(c);
+        sent.st_async(&shared.sums[slot - (share.part > to)][threadIdx.x], four, to);
+    }
+}
+
+// Chunk c with what the other blocks have sent, in the order of the parts.
+template <class Few>
+__device__ Vec<float, 4> add_parts(const FewRowsShared<Few>& shared, const Vec<float, 4>& own,
+                                   const FewRowsShare& share, int turn, int c) {
+    const int parts = share.parts, each = ceil_div(kFewChunks<Few>, parts);
+    const int first = (turn % 2 * each + c / parts) * (parts - 1);
+    Vec<float, 4> all = {};
 #pragma unroll
-    for (int n = 0; n < kClusterBlocks; ++n)
-        for (int i = 0; i < 4; ++i) all[i] += n < parts ? of_part[n][i] : 0.f;
+    for (int n = 0; n < kMostFewParts; ++n) {
+        if (n >= parts) continue;
+        const Vec<float, 4> part =
+            n == share.part ? own : shared.sums[first + n - (n > share.part)][threadIdx.x];
+        for (int i = 0; i < 4; ++i) all[i] += part[i];
+    }
     return all;
 }
 
-// This block's share of the rows of a tile, whose sums are in the shared memory of the cluster.
+// Makes y of the chunks that this block finishes.
 template <class Few, class P>
-__device__ void finish_few_rows(const FewRowsShared<Few>& shared, const P& p, int64_t matrix,
-                                int64_t tile, const FewRowsShare& share) {
-    constexpr int kThreads = kFewRowsConsumers<Few>;
-    const int units = Few::kUnits / halves(p), fours = units / 4;
-    const int first = share.part * kThreads + threadIdx.x;
+__device__ void finish_few_rows(FewRowsShared<Few>& shared, const P& p, int64_t matrix,
+                                int64_t tile, const Few& few, const FewRowsShare& share, int turn) {
+    constexpr int kChunks = kFewChunks<Few>;
+    if (share.parts > 1) {
+        send_sums(shared, few, share, turn);
+        shared.sent[turn % 2].wait_for_cluster(turn / 2 % 2);
+    }
+    const auto sums = [&](int c, const Vec<float, 4>& own) {
+        return share.parts > 1 ? add_parts(shared, own, share, turn, c) : own;
+    };
+    if (is_linear(p) && p.units % 2 == 0 && is_aligned(p.y)) {
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c)
+            if (c % share.parts == share.part)
+                few.finish_linear(p, matrix, tile, c, sums(c, few.chunk(c)));
+        return;
+    }
 #pragma unroll 1
-    for (int i = first; i < Few::kRows * fours; i += share.parts * kThreads) {
-        const int row = i / fours, column = i % fours * 4;
-        const int64_t unit = tile * units + column;
-        if (row >= p.rows || unit >= p.units) continue;
-        const Vec<float, 4> sums = add_parts(&shared.sums[row][column], share.parts);
-        Vec<float, 4> gates = {};
-        if (halves(p) == 2) gates = add_parts(&shared.sums[row][column + units], share.parts);
-        put_four(p, matrix, row, unit, sums, gates);
+    for (int c = share.part; c < kChunks; c += share.parts) {
+        Vec<float, 4> own;
+        for (int i = 0; i < 4; ++i) own[i] = taken(few.chunks(), c, i);
+        few.finish(p, matrix, tile, c, sums(c, own));
     }
 }
 
@@ -120,57 +210,57 @@ __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
     const int lane = threadIdx.x % kWarp;
     Ring<Few::kStages> ring;
     int turn = 0;
-    for (int64_t n = share.begin; n < share.count; n += share.blocks, ++turn) {
+    for (int64_t n = share.begin; n < share.count; n += share.clusters, ++turn) {
         const int64_t tile = n % share.tiles;
-        Few few(tile);
+        Few few(tile, share.rank);
         for (int step = share.first; step < share.end; ++step, ring.next()) {
             shared.full[ring.stage].wait(ring.round % 2);
             few.multiply(shared.stages[ring.stage], p, step);
             __syncwarp();
-            if (lane == 0) shared.empty[ring.stage].arrive();
+            if constexpr (Few::kSharesW) {
+                if (lane < 2) shared.empty[ring.stage].arrive_in(lane);
+            } else {
+                if (lane == 0) shared.empty[ring.stage].arrive();
+            }
         }
-        if (turn > 0) shared.read.wait((turn - 1) % 2);  // by all, of the tile before
-#pragma unroll
-        for (int i = 0; i < int(sizeof(few.totals) / sizeof(float)); ++i)
-            shared.sums[Few::row(i)][Few::unit(i)] = few.totals[0][i];
-        __syncwarp();
-        if (lane < share.parts) shared.written.arrive_release_in(lane);
-        shared.written.wait_for_cluster(turn % 2);
-        finish_few_rows(shared, p, n / share.tiles, tile, share);
-        __syncwarp();
-        if (lane < share.parts) shared.read.arrive_in(lane);
+        finish_few_rows(shared, p, n / share.tiles, tile, few, share, turn);
     }
-    if (turn > 0) shared.read.wait((turn - 1) % 2);  // until then this block's memory has to stay
 }
 
 #endif
 
+// blocks: of a cluster.
 template <class Few, class P>
 __global__ void WGMMA_KERNEL_IN_BLOCKS(kFewRowsThreads<Few>, Few::kAtOnce)
     matmul_few_rows(const __grid_constant__ Maps maps, P p, int64_t batch, int64_t tiles,
-                    int parts) {
+                    int blocks) {
 #if HAS_WGMMA
     constexpr int kConsuming = kFewRowsConsumers<Few>, kWarps = kConsuming / kWarp;
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<FewRowsShared<Few>>(dynamic);
-    const FewRowsShare share(tiles, batch, int(ceil_div<int64_t>(p.depth, Few::kDepth)), parts);
+    const int steps = int(ceil_div<int64_t>(p.depth, Few::kDepth));
+    const FewRowsShare share(tiles, batch, steps, blocks, Few::kSharesW);
     launch_dependents();
     if (threadIdx.x == 0) {
         for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kWarps);
-        shared.written.init(parts * kWarps);
-        shared.read.init(parts * kWarps);
+        for (Mbarrier& empty : shared.empty) empty.init(kWarps * (Few::kSharesW ? 2 : 1));
+        for (Mbarrier& sent : shared.sent) sent.init();
     }
     __syncthreads();
-    if (parts > 1) cluster_arrive();
+    if (blocks > 1) cluster_arrive();
+    if (threadIdx.x == kConsuming) ask_few_rows_ahead<Few>(maps, p, share);
+    __syncwarp();
+    grid_dependency_wait();
+    if (blocks > 1) cluster_wait();  // all of its blocks have initialised their barriers
     if (threadIdx.x < kConsuming) {
-        grid_dependency_wait();
-        if (parts > 1) cluster_wait();  // all of its blocks have initialised their barriers
         multiply_few_rows(shared, p, share);
-    } else {
-        if (threadIdx.x == kConsuming) fetch_few_rows(shared, maps, p, share);
+    } else if (threadIdx.x == kConsuming) {
+        fetch_few_rows(shared, maps, p, share);
+    }
+    if (Few::kSharesW) {  // the other block's copies and arrivals must find this one's memory
         __syncwarp();
-        if (parts > 1) cluster_wait();
+        cluster_arrive();
+        cluster_wait();
     }
 #endif
 }
@@ -185,7 +275,7 @@ bool can_few_rows() {
 // The blocks of a cluster that share k. Where there is a round of tiles, as many as there are
 // blocks for; where there are more tiles, two if their rounds of half the steps are done before.
 inline int parts_of_few_rows(int64_t tiles, int64_t steps, int64_t blocks) {
-    const int64_t most = smaller<int64_t>(steps / 4, kClusterBlocks);
+    const int64_t most = smaller<int64_t>(steps / 4, kMostFewParts);
     if (2 * tiles <= blocks) return int(most < 1 ? 1 : smaller(blocks / tiles, most));
     const int64_t whole = ceil_div(tiles, blocks) * steps;
     return most >= 2 && ceil_div(tiles, blocks / 2) * ceil_div<int64_t>(steps, 2) < whole ? 2 : 1;
@@ -201,86 +291,177 @@ void launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
     const int64_t tiles = ceil_div<int64_t>(wide, Few::kUnits);
     const int64_t steps = ceil_div<int64_t>(p.depth, Few::kDepth);
     const int64_t most = multiprocessors() * Few::kAtOnce;
-    const int parts = parts_of_few_rows(batch * tiles, steps, most);
-    const int64_t clusters = smaller(batch * tiles, most / parts);
-    launch_secondary(kernel, parts, unsigned(clusters * parts), dim3(kFewRowsThreads<Few>), bytes,
-                     stream, maps, p, batch, tiles, parts);
+    const int blocks = Few::kSharesW ? 2 : parts_of_few_rows(batch * tiles, steps, most);
+    const int64_t clusters = smaller(batch * tiles, most / blocks);
+    launch_secondary(kernel, blocks, unsigned(clusters * blocks), dim3(kFewRowsThreads<Few>), bytes,
+                     stream, maps, p, batch, tiles, blocks);
 }
 
-// ---- up to 64 rows: w takes the place of the 64 rows of wgmma, and x, of which there are no 64,
-// that of the columns. The totals are y^T = w x^T.
-
-struct FewRowsTransposed {
-    static constexpr int kUnits = 64, kGroups = 1;
+// What each Few has: the totals of a thread, in chunks of four.
+template <int N>
+struct FewTotals {
+    float totals[1][N] = {};
 #if HAS_WGMMA
-    __device__ static int row(int i) { return column_of_sum(i); }
-    __device__ static int unit(int i) { return row_of_sum(i); }
+    __device__ auto& chunks() const { return reinterpret_cast<const float (&)[N / 4][4]>(totals); }
+    __device__ Vec<float, 4> chunk(int c) const {
+        Vec<float, 4> four;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) four[i] = totals[0][4 * c + i];
+        return four;
+    }
 #endif
 };
 
-template <class T, int rows, int units>
+// ---- up to 64 rows: w takes the place of the 64 rows of wgmma, and x, of which there are no 64,
+// that of the columns. The totals are y^T = w x^T. A chunk has two rows of x, and two of w, 8
+// apart: with swiglu these are one unit's, for of each 16 rows of a tile 8 are of either half of w.
+
+template <int rows>
+struct FewRowsTransposed : FewTotals<rows / 2> {
+    static constexpr int kRows = rows, kUnits = 64, kGroups = 1;
+    static constexpr bool kSharesW = false;
+
+#if HAS_WGMMA
+    // The first of 16 rows of w, or of 8 units of swiglu, that this thread's warp has.
+    template <class P>
+    __device__ static int64_t first_unit(const P& p, int64_t tile) {
+        return tile * (kUnits / halves(p)) + threadIdx.x / kWarp * (16 / halves(p));
+    }
+    template <class P>
+    __device__ static void finish(const P& p, int64_t matrix, int64_t tile, int c,
+                                  const Vec<float, 4>& sums) {
+        const int lane = threadIdx.x % kWarp;
+        const int64_t unit = first_unit(p, tile) + lane / 4;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int row = c * 8 + lane % 4 * 2 + i;
+            if (row >= p.rows) continue;
+            if (unit < p.units) put(p, matrix, row, unit, sums[i], sums[i + 2]);
+            if (halves(p) == 1 && unit + 8 < p.units)
+                put(p, matrix, row, unit + 8, sums[i + 2], 0.f);
+        }
+    }
+    // A warp has 8 x 8 elements at a time, and turns them, so that a thread has two of a row.
+    template <class P>
+    __device__ static void finish_linear(const P& p, int64_t matrix, int64_t tile, int c,
+                                         const Vec<float, 4>& sums) {
+        const int lane = threadIdx.x % kWarp, row = c * 8 + lane / 4;
+        const int64_t of_warp = first_unit(p, tile);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const int64_t summed = of_warp + i * 4 + lane / 4;
+            const uint32_t turned =
+                transposed_8x8(pair_of_z(p, summed, summed, sums[i], sums[i + 1]));
+            put_pair(p, matrix, row, of_warp + i * 4 + lane % 4 * 2, turned);
+        }
+    }
+#endif
+};
+
+template <class T, int rows, int units, bool by_column>
 struct FewRowsStage {
     T w[units * kTileDepth], x[rows * kTileDepth];
 
 #if HAS_WGMMA
-    // Tiles of w by column are boxes of 64 units; with swiglu there are two boxes of rows.
+    // Tiles of w by column are boxes of 64 units.
     template <class Load>
-    __device__ static void fetch_w(const Product<T>& p, int64_t tile, int step, Load load) {
-        const auto of_w = TileRows<units>::of_w(p, tile);
-        const int count = halves(p), k = step * kTileDepth;
-        for (int n = 0; n < count; ++n) {
-            const int row = int(of_w.first[n]), at = n * (units / count) * kTileRow;
-            p.w.col == 1 ? load(at, k, row) : load(at, row, k);
+    __device__ static void fetch_w(const Product<T>& p, int64_t tile, int step, int, Load load) {
+        const int first = int(tile * (units / halves(p))), k = step * kTileDepth;
+        if (!by_column && halves(p) == 2) {
+            for (int n = 0; n < units / 8; ++n)
+                load(n * 8 * kTileRow, k, first + n / 2 * 8 + n % 2 * int(p.units));
+        } else {
+            by_column ? load(0, first, k) : load(0, k, first);
         }
     }
-    __device__ void fetch_x(const Maps& maps, int step, int matrix, Mbarrier& full) {
+    __device__ void fetch_x(const Maps& maps, int step, int, int matrix, Mbarrier& full) {
         tma_load(x, maps.x, step * kTileDepth, 0, matrix, full);
     }
 #endif
 };
 
-template <class T, int rows, int stages>
-struct FewRows : FewRowsTransposed {
-    static constexpr int kRows = rows, kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
-    using Stage = FewRowsStage<T, rows, kUnits>;
-    float totals[1][kRows / 2] = {};
+template <class T, int rows, int stages, bool by_column>
+struct FewRows : FewRowsTransposed<rows> {
+    static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
+    static constexpr int kRowsOfBox = rows;
+    static constexpr bool kByColumn = by_column;
+    using Stage = FewRowsStage<T, rows, FewRowsTransposed<rows>::kUnits, by_column>;
 
-    __device__ explicit FewRows(int64_t) {}
+    __device__ FewRows(int64_t, int) {}
+    static int units_of_box(const Product<T>& p) {
+        return halves(p) == 2 ? 8 : FewRowsTransposed<rows>::kUnits;
+    }
 
 #if HAS_WGMMA
-    __device__ void multiply(const Stage& stage, const Product<T>& p, int) {
-        if (p.w.col == 1) {
-            ::multiply<false, false>(totals, stage.w, stage.x, true);
-        } else {
-            ::multiply<true, false>(totals, stage.w, stage.x, true);
-        }
+    __device__ void multiply(const Stage& stage, const Product<T>&, int) {
+        ::multiply<by_column, false>(this->totals, stage.w, stage.x, true);
         wgmma_wait<0>();
     }
 #endif
 };
 
-// ---- up to 128 rows: each of two warpgroups has 64 of them. The totals are y = x w^T.
+// ---- up to 128 rows: each block of a pair has 64 of them, and both have the same rows of w, of
+// which each asks for one half; of a w by column, for 32 of k. The totals are y = x w^T. A chunk
+// has two rows of x, 8 apart, and two units; with swiglu the other half of z is in the chunks
+// behind.
 
-template <class T, int units, int stages>
-struct FewRowsOfTwo {
-    static constexpr int kRows = 128, kUnits = units, kGroups = 2;
-    static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
-    using Stage = FewRowsStage<T, kRows, units>;
-    float totals[1][units / 2] = {};
-
-    __device__ explicit FewRowsOfTwo(int64_t) {}
+template <class T, int units, bool by_column>
+struct FewRowsOfPairStage {
+    T w[units * kTileDepth], x[64 * kTileDepth];
 
 #if HAS_WGMMA
-    __device__ static int row(int i) { return threadIdx.x / kWarpgroup * 64 + row_of_sum(i); }
-    __device__ static int unit(int i) { return column_of_sum(i); }
-    __device__ void multiply(const Stage& stage, const Product<T>& p, int) {
-        const T* const x = stage.x + threadIdx.x / kWarpgroup * 64 * kTileDepth;
-        if (p.w.col == 1) {
-            ::multiply<false, false>(totals, x, stage.w, true);
+    template <class Load>
+    __device__ static void fetch_w(const Product<T>& p, int64_t tile, int step, int rank,
+                                   Load load) {
+        const int first = int(tile * (units / halves(p))), k = step * kTileDepth;
+        const int second = halves(p) == 2 ? int(p.units) : units / 2;
+        if (by_column) {
+            load(rank * (kTileDepth / 2) * kTileRow, first, k + rank * (kTileDepth / 2));
         } else {
-            ::multiply<false, true>(totals, x, stage.w, true);
+            load(rank * (units / 2) * kTileRow, k, first + rank * second);
         }
+    }
+    __device__ void fetch_x(const Maps& maps, int step, int rank, int matrix, Mbarrier& full) {
+        tma_load(x, maps.x, step * kTileDepth, rank * 64, matrix, full);
+    }
+#endif
+};
+
+template <class T, int units, int stages, bool by_column>
+struct FewRowsOfPair : FewTotals<units / 2> {
+    static constexpr int kRows = 128, kUnits = units, kGroups = 1, kRowsOfBox = 64;
+    static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
+    static constexpr bool kSharesW = true, kByColumn = by_column;
+    using Stage = FewRowsOfPairStage<T, units, by_column>;
+    int rank;
+
+    __device__ FewRowsOfPair(int64_t, int rank) : rank(rank) {}
+    static int units_of_box(const Product<T>&) { return units / 2; }
+
+#if HAS_WGMMA
+    __device__ void multiply(const Stage& stage, const Product<T>&, int) {
+        ::multiply<false, by_column>(this->totals, stage.x, stage.w, true);
         wgmma_wait<0>();
+    }
+    __device__ void finish(const Product<T>& p, int64_t matrix, int64_t tile, int c,
+                           const Vec<float, 4>& sums) const {
+        const int count = units / 8 / halves(p);  // chunks of either half of z
+        if (c >= count) return;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int64_t unit = (tile * count + c) * 8 + column_of_sum(i);
+            const int row = rank * 64 + row_of_sum(i);
+            const float gate = halves(p) == 2 ? taken(this->chunks(), c + count, i) : 0;
+            if (row < p.rows && unit < p.units) put(p, matrix, row, unit, sums[i], gate);
+        }
+    }
+    __device__ void finish_linear(const Product<T>& p, int64_t matrix, int64_t tile, int c,
+                                  const Vec<float, 4>& sums) const {
+        const int64_t unit = tile * units + c * 8 + column_of_sum(0);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2)
+            put_pair(p, matrix, rank * 64 + row_of_sum(i), unit,
+                     pair_of_z(p, unit, unit + 1, sums[i], sums[i + 1]));
     }
 #endif
 };
@@ -291,19 +472,18 @@ constexpr auto kFewRowsPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 template <class Few, class T>
 bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
     Maps maps;
-    if (p.rows > Few::kRows || p.x.col != 1) return false;
-    if (p.w.col != 1 && (p.act == kSwiglu || Few::kUnits != 64)) return false;
+    if (p.rows > Few::kRows || p.x.col != 1 || (Few::kByColumn && p.act == kSwiglu)) return false;
     if (!can_few_rows<Few, Product<T>>() || !fits_tma(p)) return false;
-    if (!make_map(maps.x, p, p.x, p.rows, Few::kRows) ||
-        !make_map(maps.w, p, p.w, p.units * halves(p), Few::kUnits / halves(p), kFewRowsPromotion))
+    if (!make_map(maps.x, p, p.x, p.rows, Few::kRowsOfBox) ||
+        !make_map(maps.w, p, p.w, p.units * halves(p), Few::units_of_box(p), kFewRowsPromotion,
+                  kTileDepth / (Few::kSharesW ? 2 : 1)))
         return false;
     launch_few_rows<Few>(p, maps, p.batch, p.units * halves(p), stream);
     return true;
 }
 
-// The units of a tile of FewRowsOfTwo, so that each tile has a pair of multiprocessors, and most of
-// these a tile; 0: none do that, or w by column is not for them. With larger clusters, which fewer
-// units would have, products took twice cuBLAS's time.
+// The units of a tile of FewRowsOfPair, so that each tile has a pair of multiprocessors, and most
+// of these a tile; 0: none do that, or w by column is not for them.
 template <class T>
 int units_of_pairs(const Product<T>& p) {
     const auto tiles = [&](int units) {
@@ -318,12 +498,17 @@ int units_of_pairs(const Product<T>& p) {
 // False: there are more rows, or this GPU, or how x and w lie in memory, is not for it; or so many
 // units that all multiprocessors have a tile of 128 columns of those that `specialized` fills,
 // which then read w as fast and more rows of x faster.
+template <bool by_column, class T>
+bool launch_few_rows_of(const Product<T>& p, cudaStream_t stream) {
+    if (launch_few_rows<FewRows<T, 16, 21, by_column>>(p, stream)) return true;
+    if (TileGrid(p, kTileRows, 128).tiles() >= multiprocessors()) return false;
+    if (launch_few_rows<FewRows<T, 64, 13, by_column>>(p, stream)) return true;
+    const int units = units_of_pairs(p);
+    if (units == 64) return launch_few_rows<FewRowsOfPair<T, 64, 13, by_column>>(p, stream);
+    return units == 96 && launch_few_rows<FewRowsOfPair<T, 96, 11, false>>(p, stream);
+}
 template <class T>
 bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
-    if (launch_few_rows<FewRows<T, 16, 21>>(p, stream)) return true;
-    if (TileGrid(p, kTileRows, 128).tiles() >= multiprocessors()) return false;
-    if (launch_few_rows<FewRows<T, 64, 13>>(p, stream)) return true;
-    const int units = units_of_pairs(p);
-    if (units == 64) return launch_few_rows<FewRowsOfTwo<T, 64, 7>>(p, stream);
-    return units == 96 && launch_few_rows<FewRowsOfTwo<T, 96, 6>>(p, stream);
+    return p.w.col == 1 ? launch_few_rows_of<false>(p, stream)
+                        : launch_few_rows_of<true>(p, stream);
 }
