@@ -1,14 +1,10 @@
 // Products of few rows of x, as a model has them that writes one token after the other. All of w is
 // read for them, and nothing takes as long as that.
 //
-// A block has some rows of w for a tile of y; it stays, and takes tile after tile, and the next
-// one's weights arrive while one is finished. What the blocks of a cluster share depends on `Few`:
-//
-//   up to 64 rows of x       parts of k, so that every multiprocessor reads w, and all of them as
-//                            much. At its end each block sends the others those of its sums that
-//                            they finish, and adds up its own, always in the same order.
-//   up to 128                the rows of w, which go to both blocks at once; each has half of the
-//                            rows of x.
+// A block has 64 or 96 rows of w for a tile of y, and a part of k; the blocks of a cluster have the
+// other parts, so that every multiprocessor reads w, and all of them as much. They stay, and take
+// tile after tile; the next one's weights arrive while one is finished. At its end each block sends
+// the others those of its sums that they finish, and adds up its own, always in the same order.
 //
 // One product of these often follows the other. So each lets the next kernel of its kind begin
 // meanwhile (dependent_launch.cuh). That one makes itself ready, has its first weights brought to
@@ -18,7 +14,7 @@
 //
 //   kRows, kUnits, kGroups      the most rows of x; rows of w of a tile; warpgroups that multiply
 //   kDepth, kStages, kAtOnce    of k in a stage; stages of a block; blocks of a multiprocessor
-//   kSharesW                    whether a cluster shares rows of w, not k
+//   kGates                      where the gates of swiglu have chunks of their own: how far behind
 //   Stage                       tiles of w and x, which fetch_x and fetch_w ask TMA for; fetch_w
 //                               calls `load` with the place of each box in a stage and in w
 //   multiply(stage, p, step)    adds the products to `totals`; it has multiplied when it returns
@@ -49,7 +45,7 @@ struct FewRowsShared {
     // chunks for each, and where a cluster is larger it has one tile.
     static constexpr int kChunks = kFewChunks<Few>;
     static constexpr int kSlots = kChunks > kMostFewParts ? kChunks : kMostFewParts;
-    Vec<float, 4> sums[Few::kSharesW ? 1 : kSlots][kFewRowsConsumers<Few>];
+    Vec<float, 4> sums[kSlots][kFewRowsConsumers<Few>];
     Mbarrier full[Few::kStages], empty[Few::kStages];
     Mbarrier sent[2];  // to this block, of a tile
     static constexpr int bytes() { return sizeof(FewRowsShared) + kTileAlign; }
@@ -57,19 +53,16 @@ struct FewRowsShared {
 
 // Which tiles, and which steps of k of each, are the work of a block.
 struct FewRowsShare {
-    int64_t tiles, count, begin, clusters;  // of a matrix, of all; this cluster's first; clusters
-    int blocks, rank;                       // of a cluster; this one among them
-    int parts, part, first, end;            // of k; this block's; its steps
+    int tiles, count, begin, clusters;  // of a matrix, of all; this cluster's first; clusters
+    int parts, part, first, end;        // of k; this block's; its steps
 
-    __device__ FewRowsShare(int64_t tiles, int64_t batch, int steps, int blocks, bool shares_w)
+    __device__ FewRowsShare(int tiles, int count, int steps, int parts)
         : tiles(tiles),
-          count(tiles * batch),
-          begin(blockIdx.x / blocks),
-          clusters(gridDim.x / blocks),
-          blocks(blocks),
-          rank(blockIdx.x % blocks),
-          parts(shares_w ? 1 : blocks),
-          part(shares_w ? 0 : rank) {
+          count(count),
+          begin(blockIdx.x / parts),
+          clusters(gridDim.x / parts),
+          parts(parts),
+          part(blockIdx.x % parts) {
         first = int(int64_t(steps) * part / parts);
         end = int(int64_t(steps) * (part + 1) / parts);
     }
@@ -91,22 +84,18 @@ __device__ void put_pair(const P& p, int64_t matrix, int64_t row, int64_t unit, 
     *reinterpret_cast<uint32_t*>(p.y + (matrix * p.rows + row) * p.units + unit) = pair;
 }
 
-// The steps whose weights a block has brought to the L2 cache before its time: a quarter of all
-// that it has to do, but no more than 16. More would take longer than to wait.
-__device__ inline int few_steps_ahead(const FewRowsShare& share) {
-    const int64_t of_cluster = ceil_div(share.count - share.begin, share.clusters);
-    const int64_t quarter = of_cluster * (share.end - share.first) / 4;
-    return int(smaller<int64_t>(smaller<int64_t>(quarter, 16), share.end - share.first));
-}
-
 // What one thread does: it has the first weights brought to the L2 cache, which changes nothing for
-// what the primary kernel may still write there;
+// what the primary kernel may still write there: a quarter of a block's steps, but no more than 16,
+// for more would take longer than to wait;
 template <class Few, class P>
 __device__ void ask_few_rows_ahead(const Maps& maps, const P& p, const FewRowsShare& share) {
-    const int ahead = few_steps_ahead(share), matrix = int(share.begin / share.tiles);
+    const int64_t steps = share.end - share.first;
+    const int64_t all = steps * ceil_div(share.count - share.begin, share.clusters);
+    const int ahead = int(smaller<int64_t>(smaller<int64_t>(all / 4, 16), steps));
+    const int matrix = share.begin / share.tiles;
     for (int n = 0; n < ahead; ++n)
         Few::Stage::fetch_w(
-            p, share.begin % share.tiles, share.first + n, share.rank,
+            p, share.begin % share.tiles, share.first + n,
             [&](int, int column, int row) { tma_load_to_l2(maps.w, column, row, matrix); });
 }
 
@@ -116,90 +105,101 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
                                const FewRowsShare& share) {
     using Stage = typename Few::Stage;
     Ring<Few::kStages> ring;
-    for (int64_t n = share.begin; n < share.count; n += share.clusters) {
-        const int64_t tile = n % share.tiles;
-        const int matrix = int(n / share.tiles);
+    for (int n = share.begin; n < share.count; n += share.clusters) {
+        const int matrix = n / share.tiles, tile = n % share.tiles;
         for (int step = share.first; step < share.end; ++step, ring.next()) {
             Stage& stage = shared.stages[ring.stage];
             Mbarrier& full = shared.full[ring.stage];
             shared.empty[ring.stage].wait((ring.round + 1) % 2);
             full.arrive_expect_tx(sizeof(stage));
-            stage.fetch_x(maps, step, share.rank, matrix, full);
-            Stage::fetch_w(p, tile, step, share.rank, [&](int at, int column, int row) {
-                char* const to = reinterpret_cast<char*>(stage.w) + at;
-                if constexpr (Few::kSharesW) {
-                    tma_load_multicast(to, maps.w, column, row, matrix, full, 3);
-                } else {
-                    tma_load_once(to, maps.w, column, row, matrix, full);
-                }
+            stage.fetch_x(maps, step, matrix, full);
+            Stage::fetch_w(p, tile, step, [&](int at, int column, int row) {
+                tma_load_once(
+                    reinterpret_cast<char*>(stage.w) + at, maps.w, column, row, matrix, full);
             });
         }
     }
 }
 
-// Sends the other blocks of a cluster what they finish: chunk c is for number c % parts of them.
-// Each has a box for this block's, beside those of the others. turn: counts the tiles.
-template <class Few>
-__device__ void send_sums(FewRowsShared<Few>& shared, const Few& few, const FewRowsShare& share,
-                          int turn) {
-    constexpr int kChunks = kFewChunks<Few>;
-    const int parts = share.parts, each = ceil_div(kChunks, parts);
-    Mbarrier& sent = shared.sent[turn % 2];
-    if (threadIdx.x == 0) {
-        const int mine = ceil_div(kChunks - share.part, parts);
-        sent.arrive_expect_tx(mine * (parts - 1) * sizeof(shared.sums[0]));
-    }
+// Calls f(c, owner, n) for each chunk c of a thread's sums: the part that finishes it, in turn, and
+// how many chunks that one has before. (To divide by the parts takes longer than to count.)
+template <int chunks, class F>
+__device__ void for_each_chunk(int parts, F f) {
+    int owner = 0, n = 0;
 #pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-        const int to = c % parts;
-        if (to == share.part) continue;
-        const int slot = (turn % 2 * each + c / parts) * (parts - 1) + share.part;
-        const Vec<float, 4> four = few.chunk(c);
-        sent.st_async(&shared.sums[slot - (share.part > to)][threadIdx.x], four, to);
+    for (int c = 0; c < chunks; ++c) {
+        f(c, owner, n);
+        if (++owner == parts) owner = 0, ++n;
     }
 }
 
-// Chunk c with what the other blocks have sent, in the order of the parts.
+// The first of the slots of chunk n of a block: one for each other part. Only pairs have a second
+// tile, and half of the chunks each. turn: counts the tiles.
+template <class Few>
+__device__ int first_slot(const FewRowsShare& share, int turn, int n) {
+    return (turn % 2 * (kFewChunks<Few> / 2) + n) * (share.parts - 1);
+}
+
+// Sends the other blocks of a cluster what they finish, and waits for what they send.
+template <class Few>
+__device__ void exchange_sums(FewRowsShared<Few>& shared, const Few& few, const FewRowsShare& share,
+                              int turn) {
+    Mbarrier& sent = shared.sent[turn % 2];
+    int own = 0;
+    for_each_chunk<kFewChunks<Few>>(share.parts, [&](int c, int owner, int n) {
+        own += owner == share.part;
+        if (owner == share.part) return;
+        const int slot = first_slot<Few>(share, turn, n) + share.part - (share.part > owner);
+        sent.st_async(&shared.sums[slot][threadIdx.x], few.chunk(c), owner);
+    });
+    if (threadIdx.x == 0) sent.arrive_expect_tx(own * (share.parts - 1) * sizeof(shared.sums[0]));
+    sent.wait_for_cluster(turn / 2 % 2);
+}
+
+// Chunk n of this block with what the others have sent, in the order of the parts.
 template <class Few>
 __device__ Vec<float, 4> add_parts(const FewRowsShared<Few>& shared, const Vec<float, 4>& own,
-                                   const FewRowsShare& share, int turn, int c) {
-    const int parts = share.parts, each = ceil_div(kFewChunks<Few>, parts);
-    const int first = (turn % 2 * each + c / parts) * (parts - 1);
+                                   const FewRowsShare& share, int turn, int n) {
+    if (share.parts == 1) return own;
+    const int first = first_slot<Few>(share, turn, n);
     Vec<float, 4> all = {};
 #pragma unroll
-    for (int n = 0; n < kMostFewParts; ++n) {
-        if (n >= parts) continue;
-        const Vec<float, 4> part =
-            n == share.part ? own : shared.sums[first + n - (n > share.part)][threadIdx.x];
-        for (int i = 0; i < 4; ++i) all[i] += part[i];
+    for (int part = 0; part < kMostFewParts; ++part) {
+        if (part >= share.parts) continue;
+        const int slot = first + part - (part > share.part);
+        const Vec<float, 4> sums = part == share.part ? own : shared.sums[slot][threadIdx.x];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) all[i] += sums[i];
     }
     return all;
 }
 
 // Makes y of the chunks that this block finishes.
 template <class Few, class P>
-__device__ void finish_few_rows(FewRowsShared<Few>& shared, const P& p, int64_t matrix,
-                                int64_t tile, const Few& few, const FewRowsShare& share, int turn) {
+__device__ void finish_few_rows(FewRowsShared<Few>& shared, const P& p, int matrix, int tile,
+                                const Few& few, const FewRowsShare& share, int turn) {
     constexpr int kChunks = kFewChunks<Few>;
-    if (share.parts > 1) {
-        send_sums(shared, few, share, turn);
-        shared.sent[turn % 2].wait_for_cluster(turn / 2 % 2);
-    }
-    const auto sums = [&](int c, const Vec<float, 4>& own) {
-        return share.parts > 1 ? add_parts(shared, own, share, turn, c) : own;
-    };
+    if (share.parts > 1) exchange_sums(shared, few, share, turn);
     if (is_linear(p) && p.units % 2 == 0 && is_aligned(p.y)) {
-#pragma unroll
-        for (int c = 0; c < kChunks; ++c)
-            if (c % share.parts == share.part)
-                few.finish_linear(p, matrix, tile, c, sums(c, few.chunk(c)));
+        for_each_chunk<kChunks>(share.parts, [&](int c, int owner, int n) {
+            if (owner == share.part)
+                few.finish_linear(
+                    p, matrix, tile, c, add_parts(shared, few.chunk(c), share, turn, n));
+        });
         return;
     }
-#pragma unroll 1
-    for (int c = share.part; c < kChunks; c += share.parts) {
+    const auto total = [&](int c, int n) {
         Vec<float, 4> own;
+#pragma unroll
         for (int i = 0; i < 4; ++i) own[i] = taken(few.chunks(), c, i);
-        few.finish(p, matrix, tile, c, sums(c, own));
+        return add_parts(shared, own, share, turn, n);
+    };
+    const bool gated = Few::kGates > 0 && halves(p) == 2;
+#pragma unroll 1
+    for (int c = share.part, n = 0; c < (gated ? Few::kGates : kChunks); c += share.parts, ++n) {
+        Vec<float, 4> gates = {};
+        if (gated) gates = total(c + Few::kGates, n + Few::kGates / share.parts);
+        few.finish(p, matrix, tile, c, total(c, n), gates);
     }
 }
 
@@ -210,57 +210,45 @@ __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
     const int lane = threadIdx.x % kWarp;
     Ring<Few::kStages> ring;
     int turn = 0;
-    for (int64_t n = share.begin; n < share.count; n += share.clusters, ++turn) {
-        const int64_t tile = n % share.tiles;
-        Few few(tile, share.rank);
+    for (int n = share.begin; n < share.count; n += share.clusters, ++turn) {
+        const int matrix = n / share.tiles, tile = n % share.tiles;
+        Few few(tile);
         for (int step = share.first; step < share.end; ++step, ring.next()) {
             shared.full[ring.stage].wait(ring.round % 2);
             few.multiply(shared.stages[ring.stage], p, step);
             __syncwarp();
-            if constexpr (Few::kSharesW) {
-                if (lane < 2) shared.empty[ring.stage].arrive_in(lane);
-            } else {
-                if (lane == 0) shared.empty[ring.stage].arrive();
-            }
+            if (lane == 0) shared.empty[ring.stage].arrive();
         }
-        finish_few_rows(shared, p, n / share.tiles, tile, few, share, turn);
+        finish_few_rows(shared, p, matrix, tile, few, share, turn);
     }
 }
 
 #endif
 
-// blocks: of a cluster.
+// count: of the tiles of all matrices.
 template <class Few, class P>
 __global__ void WGMMA_KERNEL_IN_BLOCKS(kFewRowsThreads<Few>, Few::kAtOnce)
-    matmul_few_rows(const __grid_constant__ Maps maps, P p, int64_t batch, int64_t tiles,
-                    int blocks) {
+    matmul_few_rows(const __grid_constant__ Maps maps, P p, int tiles, int count, int parts) {
 #if HAS_WGMMA
     constexpr int kConsuming = kFewRowsConsumers<Few>, kWarps = kConsuming / kWarp;
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<FewRowsShared<Few>>(dynamic);
-    const int steps = int(ceil_div<int64_t>(p.depth, Few::kDepth));
-    const FewRowsShare share(tiles, batch, steps, blocks, Few::kSharesW);
+    const FewRowsShare share(tiles, count, int(ceil_div<int64_t>(p.depth, Few::kDepth)), parts);
     launch_dependents();
-    if (threadIdx.x == 0) {
-        for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kWarps * (Few::kSharesW ? 2 : 1));
-        for (Mbarrier& sent : shared.sent) sent.init();
-    }
-    __syncthreads();
-    if (blocks > 1) cluster_arrive();
     if (threadIdx.x == kConsuming) ask_few_rows_ahead<Few>(maps, p, share);
-    __syncwarp();
+    if (threadIdx.x < Few::kStages) {
+        shared.full[threadIdx.x].init();
+        shared.empty[threadIdx.x].init(kWarps);
+    }
+    if (threadIdx.x < 2) shared.sent[threadIdx.x].init();
+    __syncthreads();
+    if (parts > 1) cluster_arrive();
     grid_dependency_wait();
-    if (blocks > 1) cluster_wait();  // all of its blocks have initialised their barriers
+    if (parts > 1) cluster_wait();  // all of its blocks have initialised their barriers
     if (threadIdx.x < kConsuming) {
         multiply_few_rows(shared, p, share);
     } else if (threadIdx.x == kConsuming) {
         fetch_few_rows(shared, maps, p, share);
-    }
-    if (Few::kSharesW) {  // the other block's copies and arrivals must find this one's memory
-        __syncwarp();
-        cluster_arrive();
-        cluster_wait();
     }
 #endif
 }
@@ -281,20 +269,22 @@ inline int parts_of_few_rows(int64_t tiles, int64_t steps, int64_t blocks) {
     return most >= 2 && ceil_div(tiles, blocks / 2) * ceil_div<int64_t>(steps, 2) < whole ? 2 : 1;
 }
 
-// wide: rows of w.
+// wide: rows of w. False: there are more tiles than are counted in 32 bits.
 template <class Few, class P>
-void launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
+bool launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
                      cudaStream_t stream) {
     const auto kernel = matmul_few_rows<Few, P>;
     constexpr int bytes = FewRowsShared<Few>::bytes();
+    const int64_t tiles = ceil_div<int64_t>(wide, Few::kUnits), count = batch * tiles;
+    if (count > 0x3fffffff) return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    const int64_t tiles = ceil_div<int64_t>(wide, Few::kUnits);
     const int64_t steps = ceil_div<int64_t>(p.depth, Few::kDepth);
     const int64_t most = multiprocessors() * Few::kAtOnce;
-    const int blocks = Few::kSharesW ? 2 : parts_of_few_rows(batch * tiles, steps, most);
-    const int64_t clusters = smaller(batch * tiles, most / blocks);
-    launch_secondary(kernel, blocks, unsigned(clusters * blocks), dim3(kFewRowsThreads<Few>), bytes,
-                     stream, maps, p, batch, tiles, blocks);
+    const int parts = parts_of_few_rows(count, steps, most);
+    const int64_t clusters = smaller(count, most / parts);
+    launch_secondary(kernel, parts, unsigned(clusters * parts), dim3(kFewRowsThreads<Few>), bytes,
+                     stream, maps, p, tiles, count, parts);
+    return true;
 }
 
 // What each Few has: the totals of a thread, in chunks of four.
@@ -318,20 +308,18 @@ struct FewTotals {
 
 template <int rows>
 struct FewRowsTransposed : FewTotals<rows / 2> {
-    static constexpr int kRows = rows, kUnits = 64, kGroups = 1;
-    static constexpr bool kSharesW = false;
+    static constexpr int kRows = rows, kUnits = 64, kGroups = 1, kGates = 0;
 
 #if HAS_WGMMA
     // The first of 16 rows of w, or of 8 units of swiglu, that this thread's warp has.
     template <class P>
-    __device__ static int64_t first_unit(const P& p, int64_t tile) {
+    __device__ static int first_unit(const P& p, int tile) {
         return tile * (kUnits / halves(p)) + threadIdx.x / kWarp * (16 / halves(p));
     }
     template <class P>
-    __device__ static void finish(const P& p, int64_t matrix, int64_t tile, int c,
-                                  const Vec<float, 4>& sums) {
-        const int lane = threadIdx.x % kWarp;
-        const int64_t unit = first_unit(p, tile) + lane / 4;
+    __device__ static void finish(const P& p, int matrix, int tile, int c,
+                                  const Vec<float, 4>& sums, const Vec<float, 4>&) {
+        const int lane = threadIdx.x % kWarp, unit = first_unit(p, tile) + lane / 4;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int row = c * 8 + lane % 4 * 2 + i;
@@ -343,13 +331,13 @@ struct FewRowsTransposed : FewTotals<rows / 2> {
     }
     // A warp has 8 x 8 elements at a time, and turns them, so that a thread has two of a row.
     template <class P>
-    __device__ static void finish_linear(const P& p, int64_t matrix, int64_t tile, int c,
+    __device__ static void finish_linear(const P& p, int matrix, int tile, int c,
                                          const Vec<float, 4>& sums) {
         const int lane = threadIdx.x % kWarp, row = c * 8 + lane / 4;
-        const int64_t of_warp = first_unit(p, tile);
+        const int of_warp = first_unit(p, tile);
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-            const int64_t summed = of_warp + i * 4 + lane / 4;
+            const int summed = of_warp + i * 4 + lane / 4;
             const uint32_t turned =
                 transposed_8x8(pair_of_z(p, summed, summed, sums[i], sums[i + 1]));
             put_pair(p, matrix, row, of_warp + i * 4 + lane % 4 * 2, turned);
@@ -365,8 +353,8 @@ struct FewRowsStage {
 #if HAS_WGMMA
     // Tiles of w by column are boxes of 64 units.
     template <class Load>
-    __device__ static void fetch_w(const Product<T>& p, int64_t tile, int step, int, Load load) {
-        const int first = int(tile * (units / halves(p))), k = step * kTileDepth;
+    __device__ static void fetch_w(const Product<T>& p, int tile, int step, Load load) {
+        const int first = tile * (units / halves(p)), k = step * kTileDepth;
         if (!by_column && halves(p) == 2) {
             for (int n = 0; n < units / 8; ++n)
                 load(n * 8 * kTileRow, k, first + n / 2 * 8 + n % 2 * int(p.units));
@@ -374,7 +362,7 @@ struct FewRowsStage {
             by_column ? load(0, first, k) : load(0, k, first);
         }
     }
-    __device__ void fetch_x(const Maps& maps, int step, int, int matrix, Mbarrier& full) {
+    __device__ void fetch_x(const Maps& maps, int step, int matrix, Mbarrier& full) {
         tma_load(x, maps.x, step * kTileDepth, 0, matrix, full);
     }
 #endif
@@ -383,11 +371,10 @@ struct FewRowsStage {
 template <class T, int rows, int stages, bool by_column>
 struct FewRows : FewRowsTransposed<rows> {
     static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
-    static constexpr int kRowsOfBox = rows;
     static constexpr bool kByColumn = by_column;
     using Stage = FewRowsStage<T, rows, FewRowsTransposed<rows>::kUnits, by_column>;
 
-    __device__ FewRows(int64_t, int) {}
+    __device__ explicit FewRows(int) {}
     static int units_of_box(const Product<T>& p) {
         return halves(p) == 2 ? 8 : FewRowsTransposed<rows>::kUnits;
     }
@@ -400,68 +387,51 @@ struct FewRows : FewRowsTransposed<rows> {
 #endif
 };
 
-// ---- up to 128 rows: each block of a pair has 64 of them, and both have the same rows of w, of
-// which each asks for one half; of a w by column, for 32 of k. The totals are y = x w^T. A chunk
-// has two rows of x, 8 apart, and two units; with swiglu the other half of z is in the chunks
-// behind.
-
-template <class T, int units, bool by_column>
-struct FewRowsOfPairStage {
-    T w[units * kTileDepth], x[64 * kTileDepth];
-
-#if HAS_WGMMA
-    template <class Load>
-    __device__ static void fetch_w(const Product<T>& p, int64_t tile, int step, int rank,
-                                   Load load) {
-        const int first = int(tile * (units / halves(p))), k = step * kTileDepth;
-        const int second = halves(p) == 2 ? int(p.units) : units / 2;
-        if (by_column) {
-            load(rank * (kTileDepth / 2) * kTileRow, first, k + rank * (kTileDepth / 2));
-        } else {
-            load(rank * (units / 2) * kTileRow, k, first + rank * second);
-        }
-    }
-    __device__ void fetch_x(const Maps& maps, int step, int rank, int matrix, Mbarrier& full) {
-        tma_load(x, maps.x, step * kTileDepth, rank * 64, matrix, full);
-    }
-#endif
-};
+// ---- up to 128 rows: each of two warpgroups has 64 of them. The totals are y = x w^T. A chunk has
+// two rows of x, 8 apart, and two units; with swiglu the other half of a tile is that of w.
 
 template <class T, int units, int stages, bool by_column>
-struct FewRowsOfPair : FewTotals<units / 2> {
-    static constexpr int kRows = 128, kUnits = units, kGroups = 1, kRowsOfBox = 64;
+struct FewRowsOfTwo : FewTotals<units / 2> {
+    static constexpr int kRows = 128, kUnits = units, kGroups = 2, kGates = units / 16;
     static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
-    static constexpr bool kSharesW = true, kByColumn = by_column;
-    using Stage = FewRowsOfPairStage<T, units, by_column>;
-    int rank;
+    static constexpr bool kByColumn = by_column;
+    struct Stage : FewRowsStage<T, kRows, units, by_column> {
+#if HAS_WGMMA
+        template <class Load>
+        __device__ static void fetch_w(const Product<T>& p, int tile, int step, Load load) {
+            if (halves(p) == 1)
+                return FewRowsStage<T, kRows, units, by_column>::fetch_w(p, tile, step, load);
+            for (int half = 0; half < 2; ++half)
+                load(half * (units / 2) * kTileRow, step * kTileDepth,
+                     tile * (units / 2) + half * int(p.units));
+        }
+#endif
+    };
 
-    __device__ FewRowsOfPair(int64_t, int rank) : rank(rank) {}
-    static int units_of_box(const Product<T>&) { return units / 2; }
+    __device__ explicit FewRowsOfTwo(int) {}
+    static int units_of_box(const Product<T>& p) { return units / halves(p); }
 
 #if HAS_WGMMA
+    __device__ static int row(int i) { return threadIdx.x / kWarpgroup * 64 + row_of_sum(i); }
     __device__ void multiply(const Stage& stage, const Product<T>&, int) {
-        ::multiply<false, by_column>(this->totals, stage.x, stage.w, true);
+        const T* const x = stage.x + threadIdx.x / kWarpgroup * 64 * kTileDepth;
+        ::multiply<false, by_column>(this->totals, x, stage.w, true);
         wgmma_wait<0>();
     }
-    __device__ void finish(const Product<T>& p, int64_t matrix, int64_t tile, int c,
-                           const Vec<float, 4>& sums) const {
-        const int count = units / 8 / halves(p);  // chunks of either half of z
-        if (c >= count) return;
+    __device__ static void finish(const Product<T>& p, int matrix, int tile, int c,
+                                  const Vec<float, 4>& sums, const Vec<float, 4>& gates) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int64_t unit = (tile * count + c) * 8 + column_of_sum(i);
-            const int row = rank * 64 + row_of_sum(i);
-            const float gate = halves(p) == 2 ? taken(this->chunks(), c + count, i) : 0;
-            if (row < p.rows && unit < p.units) put(p, matrix, row, unit, sums[i], gate);
+            const int unit = tile * (units / halves(p)) + c * 8 + column_of_sum(i);
+            if (row(i) < p.rows && unit < p.units) put(p, matrix, row(i), unit, sums[i], gates[i]);
         }
     }
-    __device__ void finish_linear(const Product<T>& p, int64_t matrix, int64_t tile, int c,
-                                  const Vec<float, 4>& sums) const {
-        const int64_t unit = tile * units + c * 8 + column_of_sum(0);
+    __device__ static void finish_linear(const Product<T>& p, int matrix, int tile, int c,
+                                         const Vec<float, 4>& sums) {
+        const int unit = tile * units + c * 8 + column_of_sum(0);
 #pragma unroll
         for (int i = 0; i < 4; i += 2)
-            put_pair(p, matrix, rank * 64 + row_of_sum(i), unit,
-                     pair_of_z(p, unit, unit + 1, sums[i], sums[i + 1]));
+            put_pair(p, matrix, row(i), unit, pair_of_z(p, unit, unit + 1, sums[i], sums[i + 1]));
     }
 #endif
 };
@@ -474,16 +444,15 @@ bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
     Maps maps;
     if (p.rows > Few::kRows || p.x.col != 1 || (Few::kByColumn && p.act == kSwiglu)) return false;
     if (!can_few_rows<Few, Product<T>>() || !fits_tma(p)) return false;
-    if (!make_map(maps.x, p, p.x, p.rows, Few::kRowsOfBox) ||
-        !make_map(maps.w, p, p.w, p.units * halves(p), Few::units_of_box(p), kFewRowsPromotion,
-                  kTileDepth / (Few::kSharesW ? 2 : 1)))
+    if (!make_map(maps.x, p, p.x, p.rows, Few::kRows) ||
+        !make_map(maps.w, p, p.w, p.units * halves(p), Few::units_of_box(p), kFewRowsPromotion))
         return false;
-    launch_few_rows<Few>(p, maps, p.batch, p.units * halves(p), stream);
-    return true;
+    return launch_few_rows<Few>(p, maps, p.batch, p.units * halves(p), stream);
 }
 
-// The units of a tile of FewRowsOfPair, so that each tile has a pair of multiprocessors, and most
-// of these a tile; 0: none do that, or w by column is not for them.
+// The units of a tile of FewRowsOfTwo, so that each tile has a pair of multiprocessors, and most
+// of these a tile; 0: none do that, or w by column is not for them. With larger clusters, which
+// fewer units would have, products took twice cuBLAS's time.
 template <class T>
 int units_of_pairs(const Product<T>& p) {
     const auto tiles = [&](int units) {
@@ -504,8 +473,8 @@ bool launch_few_rows_of(const Product<T>& p, cudaStream_t stream) {
     if (TileGrid(p, kTileRows, 128).tiles() >= multiprocessors()) return false;
     if (launch_few_rows<FewRows<T, 64, 13, by_column>>(p, stream)) return true;
     const int units = units_of_pairs(p);
-    if (units == 64) return launch_few_rows<FewRowsOfPair<T, 64, 13, by_column>>(p, stream);
-    return units == 96 && launch_few_rows<FewRowsOfPair<T, 96, 11, false>>(p, stream);
+    if (units == 64) return launch_few_rows<FewRowsOfTwo<T, 64, 8, by_column>>(p, stream);
+    return units == 96 && launch_few_rows<FewRowsOfTwo<T, 96, 6, false>>(p, stream);
 }
 template <class T>
 bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {

@@ -16,10 +16,10 @@ struct StageOfBytes {
 
 #if HAS_WGMMA
     template <class Load>
-    __device__ static void fetch_w(const Int8Product<T>&, int64_t tile, int step, int, Load load) {
-        load(0, step * kTileRow, int(tile) * kUnits);
+    __device__ static void fetch_w(const Int8Product<T>&, int tile, int step, Load load) {
+        load(0, step * kTileRow, tile * kUnits);
     }
-    __device__ void fetch_x(const Maps& maps, int step, int, int, Mbarrier& full) {
+    __device__ void fetch_x(const Maps& maps, int step, int, Mbarrier& full) {
         for (int half = 0; half < 2; ++half)
             tma_load(x[half], maps.x, step * kTileRow + half * kTileDepth, 0, 0, full);
     }
@@ -30,9 +30,9 @@ template <class T, bool by_block, int rows, int stages, int at_once>
 struct FewRowsOfBytes : FewRowsTransposed<rows> {
     static constexpr int kDepth = kTileRow, kStages = stages, kAtOnce = at_once;
     using Stage = StageOfBytes<T, rows>;
-    int64_t tile;
+    int tile;
 
-    __device__ FewRowsOfBytes(int64_t tile, int) : tile(tile) {}
+    __device__ explicit FewRowsOfBytes(int tile) : tile(tile) {}
 
 #if HAS_WGMMA
     // 16 rows of a warp and 16 of k, from byte k of the rows on.
@@ -81,8 +81,7 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
     if (!make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, Few::kRows) ||
         !make_tensor_map(maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, Few::kUnits))
         return false;
-    launch_few_rows<Few>(p, maps, 1, p.units, stream);
-    return true;
+    return launch_few_rows<Few>(p, maps, 1, p.units, stream);
 }
 
 // False: there are more rows, or this GPU, or how x and w lie in memory, is not for it. Where every

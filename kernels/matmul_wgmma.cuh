@@ -584,16 +584,15 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 
 // ---- launches
 
-// x or w as TMA reads it. rows_of_box: where a line is a row; depth_of_box: where it is of one k.
+// x or w as TMA reads it. rows: of a box, where a line is a row.
 template <class T>
 bool make_map(CUtensorMap& map, const Product<T>& p, const Operand<T>& of, int64_t rows,
-              int rows_of_box, CUtensorMapL2promotion promotion = kPromotion,
-              int depth_of_box = kTileDepth) {
+              int rows_of_box, CUtensorMapL2promotion promotion = kPromotion) {
     if (!reads_in_vectors(of)) return false;
     return of.col == 1 ? make_tensor_map(map, of.data, p.batch, rows, p.depth, of.matrix, of.row,
                                          rows_of_box, promotion)
                        : make_tensor_map(map, of.data, p.batch, p.depth, rows, of.matrix, of.col,
-                                         depth_of_box, promotion);
+                                         kTileDepth, promotion);
 }
 
 // TMA counts in 32 bits, and takes nothing that is empty.
