@@ -104,6 +104,8 @@ template <class Few, class P>
 __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, const P& p,
                                const FewRowsShare& share) {
     using Stage = typename Few::Stage;
+    constexpr int kBytesOfW = sizeof(Stage) - Stage::kBoxesOfX * Few::kRows * kTileRow;
+    const int bytes = kBytesOfW + Stage::kBoxesOfX * int(p.rows) * kTileRow;
     Ring<Few::kStages> ring;
     for (int n = share.begin; n < share.count; n += share.clusters) {
         const int matrix = n / share.tiles, tile = n % share.tiles;
@@ -111,7 +113,7 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
             Stage& stage = shared.stages[ring.stage];
             Mbarrier& full = shared.full[ring.stage];
             shared.empty[ring.stage].wait((ring.round + 1) % 2);
-            full.arrive_expect_tx(sizeof(stage));
+            full.arrive_expect_tx(bytes);
             stage.fetch_x(maps, step, matrix, full);
             Stage::fetch_w(p, tile, step, [&](int at, int column, int row) {
                 tma_load_once(
@@ -119,6 +121,22 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
             });
         }
     }
+}
+
+// Makes the rows of x zeros that a stage has and x does not. TMA could read them as zeros, too, but
+// takes longer for that than for rows that there are.
+template <class Few>
+__device__ void clear_other_rows(FewRowsShared<Few>& shared, int rows) {
+    constexpr int kVectors = kTileRow / kVecBytes;  // of a row
+    for (auto& stage : shared.stages) {
+        for (int box = 0; box < Few::Stage::kBoxesOfX; ++box) {
+            auto* const vectors =
+                reinterpret_cast<Vec<float, 4>*>(stage.x) + box * Few::kRows * kVectors;
+            for (int i = rows * kVectors + threadIdx.x; i < Few::kRows * kVectors; i += blockDim.x)
+                vectors[i] = {};
+        }
+    }
+    tma_writes_done();
 }
 
 // Calls f(c, owner, n) for each chunk c of a thread's sums: the part that finishes it, in turn, and
@@ -241,6 +259,7 @@ __global__ void WGMMA_KERNEL_IN_BLOCKS(kFewRowsThreads<Few>, Few::kAtOnce)
         shared.empty[threadIdx.x].init(kWarps);
     }
     if (threadIdx.x < 2) shared.sent[threadIdx.x].init();
+    clear_other_rows(shared, int(p.rows));
     __syncthreads();
     if (parts > 1) cluster_arrive();
     grid_dependency_wait();
@@ -348,6 +367,7 @@ struct FewRowsTransposed : FewTotals<rows / 2> {
 
 template <class T, int rows, int units, bool by_column>
 struct FewRowsStage {
+    static constexpr int kBoxesOfX = 1;
     T w[units * kTileDepth], x[rows * kTileDepth];
 
 #if HAS_WGMMA
@@ -444,7 +464,7 @@ bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
     Maps maps;
     if (p.rows > Few::kRows || p.x.col != 1 || (Few::kByColumn && p.act == kSwiglu)) return false;
     if (!can_few_rows<Few, Product<T>>() || !fits_tma(p)) return false;
-    if (!make_map(maps.x, p, p.x, p.rows, Few::kRows) ||
+    if (!make_map(maps.x, p, p.x, p.rows, int(p.rows)) ||
         !make_map(maps.w, p, p.w, p.units * halves(p), Few::units_of_box(p), kFewRowsPromotion))
         return false;
     return launch_few_rows<Few>(p, maps, p.batch, p.units * halves(p), stream);

@@ -10,7 +10,7 @@
 
 template <class T, int rows>
 struct StageOfBytes {
-    static constexpr int kUnits = FewRowsTransposed<rows>::kUnits;
+    static constexpr int kUnits = FewRowsTransposed<rows>::kUnits, kBoxesOfX = 2;
     char w[kUnits * kTileRow];
     T x[2][rows * kTileDepth];
 
@@ -78,7 +78,7 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
     const int64_t most = 0x7fffffff;  // TMA counts in 32 bits
     if (p.rows > Few::kRows || p.depth == 0 || p.depth > most || p.units > most) return false;
     if (!can_few_rows<Few, P>()) return false;
-    if (!make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, Few::kRows) ||
+    if (!make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, int(p.rows)) ||
         !make_tensor_map(maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, Few::kUnits))
         return false;
     return launch_few_rows<Few>(p, maps, 1, p.units, stream);
