@@ -36,13 +36,7 @@ $(READY): pyproject.toml constraints.txt
 # A kernel that does not compile must not keep anybody from the editor that mends it: hence the dash.
 lab: $(READY)
 	-@$(BIN)/python -m jitload build
-	@first=$$(sed -n 's/.*](\([0-9a-z_]*\.ipynb\)).*/\1/p' notebooks/index.md | head -n 1); \
-	options="--log-level=WARN --LabApp.default_url=/lab/tree/notebooks/$$first"; \
-	[ "$$(id -u)" != 0 ] || options="$$options --allow-root"; \
-	[ "$$(uname)" = Darwin ] || [ -n "$$DISPLAY$$WAYLAND_DISPLAY" ] || options="$$options --no-browser"; \
-	JUPYTER_PATH="$(CURDIR)/lab/share:$$JUPYTER_PATH" \
-	JUPYTER_CONFIG_PATH="$(CURDIR)/lab/share/config:$$JUPYTER_CONFIG_PATH" \
-	    exec $(BIN)/jupyter-lab $$options
+	@exec $(BIN)/python -m kernel_playground lab
 
 # Side by side, in as many processes as there are cores; they share one cache of builds.
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical --dist=worksteal
@@ -60,5 +54,5 @@ bench: $(READY)
 	$(BIN)/python -m lab.bench
 
 clean:
-	rm -rf $(VENV) html kernel_playground.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) html build dist kernel_playground.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +

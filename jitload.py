@@ -99,7 +99,7 @@ Settings, from the environment:
 
 From the shell: `python -m jitload build [NAME...]`, `python -m jitload run FILE.cu`,
 `python -m jitload resources NAME`, `python -m jitload sass NAME`, `python -m jitload ptx NAME`,
-`python -m jitload doctor`, `python -m jitload prune`.
+`python -m jitload ship NAME --to FOLDER`, `python -m jitload doctor`, `python -m jitload prune`.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ import os
 import sys
 from collections.abc import Iterable
 
+import playground_folder
 from jitloader import runtime, tracebacks
 from jitloader.arguments import KERNELS, recipe_of
 from jitloader.building import ensure as _ensure
@@ -152,9 +153,17 @@ __all__ = [
 
 # The other names from above are for the project's ops and instruments, which know no room below.
 _LATER = {  # and these, which a warm load does without
+    "ProgramLine": "jitloader.programs",
     "doctor": "jitloader.commands",
+    "doctors_row": "jitloader.commands",
+    "main": "jitloader.commands",
+    "require_main": "jitloader.programs",
     "Parameter": "toolchain.signatures",
+    "environment": "jitloader.children",
+    "is_for_editing": "playground_folder.place",
     "readings": "jitloader.building",
+    "Shipped": "toolchain.shipped",
+    "shipped_sources": "jitloader.shipping",
     "STREAM": "toolchain.signatures",
     "definitions": "toolchain.launchers",
     "linked": "toolchain.links",
@@ -172,6 +181,9 @@ _LATER = {  # and these, which a warm load does without
     "tuning_table": "toolchain.tuning",
     "with_section": "toolchain.tuning",
 }
+
+
+playground_folder.install()  # in a clone nobody has done so before
 
 
 def load(

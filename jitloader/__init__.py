@@ -12,3 +12,7 @@ One way down, each step knowing only those below it:
 
 `jitload` is the face of this room: whoever is not part of it imports from there.
 """
+
+from playground_folder import place
+
+place.require("simulator", "toolchain")

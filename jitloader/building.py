@@ -213,7 +213,7 @@ def _build_in(
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},
         libraries=compiled.libraries,
         library_sha256=hashlib.sha256(library.read_bytes()).hexdigest(),
-        launchers=apart.launchers if apart else {},
+        launchers=apart.functions if apart else {},
         first=first,
     )
     build.write(result)

@@ -43,7 +43,7 @@ class Build:
         inputs: the digest of each file that the compiler read, by its name.
         libraries: of the simulator's, those that it calls: keys of simulator.LIBRARIES.
         library_sha256: the digest of its library.
-        launchers: of a build in parts, as of `toolchain.parts.Apart`; else none.
+        launchers: of a build in parts, `toolchain.parts.Apart.functions`; else none.
         first: of a build in parts, the name of the part that was compiled first.
     """
 
@@ -63,7 +63,7 @@ class Build:
     inputs: dict[str, str] = field(repr=False, compare=False)
     libraries: list[str] = field(repr=False, compare=False)
     library_sha256: str = field(repr=False)
-    launchers: dict[str, list[str]] = field(repr=False, compare=False, default_factory=dict)
+    launchers: dict[str, list] = field(repr=False, compare=False, default_factory=dict)
     first: str = field(repr=False, compare=False, default="")
 
     @property

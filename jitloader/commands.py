@@ -1,13 +1,15 @@
-"""python -m jitload: build, run, resources, sass, ptx, doctor, prune."""
+"""python -m jitload: build, run, resources, sass, ptx, ship, doctor, prune."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -26,6 +28,9 @@ from jitloader.opening import open_build
 from toolchain import machine
 from toolchain.errors import CompileError, MissingTool
 from toolchain.machine import default_target
+from toolchain.sources import ROOT
+
+LEAST_FREE = 1e9  # bytes: a build of an op takes some megabytes, and all of them a few hundred
 
 
 def build(names: list[str], target: str | None = None) -> int:
@@ -66,7 +71,7 @@ def run(words: list[str]) -> int:
     """
     announce(False)
     try:
-        line = programs.Line.parse(words)
+        line = programs.ProgramLine.parse(words)
         if not line.sources:
             raise ValueError(f"wanted is python -m jitload run {_USAGE}")
         program = programs.Program(*line.sources, target=line.target, flags=line.flags)
@@ -109,6 +114,19 @@ def listing(language: str, name: str, function: str = "") -> int:
     return 0
 
 
+def ship(words: list[str]) -> int:
+    """Make an installable package of ops, or of anybody's kernel: sources, wheel and proof.
+
+    The lab does it, in a process of its own: it measures what it ships.
+    """
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "lab.ship", *words]
+    try:
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}).returncode
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
 def doctor() -> int:
     """Say what this machine can build and run, and the remedy for each missing piece.
 
@@ -121,27 +139,38 @@ def doctor() -> int:
     except MissingTool as missing:
         compiler, remedy = "", str(missing)
 
-    def row(what: str, found: object, remedy: str = "") -> None:
-        print(f"{'ok     ' if found else 'missing'}  {what:14} {found or remedy}")
-
-    row("python", platform.python_version())
-    row("torch", torch.__version__)
-    row("C++ compiler", compiler, remedy)
+    doctors_row("python", platform.python_version())
+    doctors_row("torch", torch.__version__)
+    doctors_row("C++ compiler", compiler, remedy)
     headers = Path(sysconfig.get_path("include"), "Python.h")
-    row(
+    doctors_row(
         "Python.h",
         headers if headers.is_file() else None,
         "wanted by pybind11 bindings alone; Debian: apt install python3-dev",
     )
-    row("ninja", ninja, "pip install ninja")
+    doctors_row("ninja", ninja, "pip install ninja")
     try:
-        row("cache", os.pathsep.join(map(str, Cache.here().folders)))
+        cache = Cache.here()
+        free = shutil.disk_usage(cache.own).free
+        said = f"{os.pathsep.join(map(str, cache.folders))} ({free / 1e9:.1f} GB are free)"
+        full = f"{said}: python -m jitload prune makes room, JITLOAD_CACHE names another folder"
+        doctors_row("cache", said if free >= LEAST_FREE else None, full)
     except PermissionError as refused:
-        row("cache", None, str(refused))
-    row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
+        doctors_row("cache", None, str(refused))
+    doctors_row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
+    headers = home and home / "include/cuda_runtime.h"
+    doctors_row(
+        "CUDA headers",
+        headers if headers and headers.is_file() else None,
+        "nvcc wants them: pip install nvidia-cuda-runtime, or a whole toolkit",
+    )
+    cccl, wanted = machine.cccl(), "wanted by what includes them: pip install nvidia-cuda-cccl"
+    doctors_row("Thrust, CUB", cccl and cccl[0], wanted)
+    doctors_row("GPU's driver", _driver(), "nvidia-smi is not found; without a GPU none is needed")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if gpu else []
     why = "this torch is a CPU build" if torch.version.cuda is None else "check nvidia-smi"
-    row("GPU", ", ".join(names), f"none that torch sees ({why}); kernels run on the simulator")
+    none = f"none that torch sees ({why}); kernels run on the simulator"
+    doctors_row("GPU", ", ".join(names), none)
     print()
     default = default_target()
     works = {}
@@ -155,6 +184,22 @@ def doctor() -> int:
             print(textwrap.indent(str(error), " " * 13))
     print(f"default      {default}")
     return 0 if works[default] else 1
+
+
+def doctors_row(what: str, found: object, remedy: str = "") -> None:
+    """A line of the doctor's: what there is, or how to get it."""
+    print(f"{'ok     ' if found else 'missing'}  {what:14} {found or remedy}")
+
+
+def _driver() -> str | None:
+    """The version of NVIDIA's driver."""
+    if (program := shutil.which("nvidia-smi")) is None:
+        return None
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        return None if asked.returncode else ", ".join(dict.fromkeys(asked.stdout.split()))
+    return None
 
 
 _TRIAL = """\
@@ -230,6 +275,7 @@ def main(arguments: list[str] | None = None) -> int:
         lister.add_argument("name", metavar="NAME", help="an op in kernels/, or the path of a .cu")
         lister.add_argument("function", nargs="?", default="", help="a part of a kernel's name")
         lister.set_defaults(language=language)
+    commands.add_parser("ship", help=ship.__doc__.splitlines()[0])
     commands.add_parser("doctor", help=doctor.__doc__)
     pruner = commands.add_parser("prune", help=prune.__doc__.splitlines()[0])
     pruner.add_argument("--gigabytes", type=float, default=2.0)
@@ -237,6 +283,8 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["run"] and words[1:2] not in (["-h"], ["--help"]):
         return run(words[1:])
+    if words[:1] == ["ship"]:  # whose options the lab knows
+        return ship(words[1:])
     options = vars(parser.parse_args(words))
     commanded = {"build": build, "resources": resources, "doctor": doctor, "prune": prune}
     commanded |= {"sass": listing, "ptx": listing}

@@ -90,7 +90,7 @@ std::vector<size_t> given_once(const c10::OperatorHandle& op) {
     return written;
 }
 
-// Lines as derivatives.py writes them: "ns::backward g0 i1 o0 > 0 1,2", where the results are the
+// Lines as gradient_text.py writes them: "ns::backward g0 i1 o0 > 0 1,2", where the results are the
 // gradients of input 0 and of both inputs 1 and 2; in place of a function "expand", or "-" for
 // none.
 std::vector<Call> parsed(const std::string& text) {

@@ -11,8 +11,8 @@ from types import CodeType
 
 import torch
 
-from jitloader import autocast, gradients
-from jitloader.derivatives import Derivative
+from jitloader import autocast, derivatives, gradients
+from jitloader.gradient_text import Derivative
 from jitloader.opening import OpenBuild
 
 # How a formula is called: run(build, formula, *arguments).
@@ -52,7 +52,7 @@ class Formulas:
         self.gradients[name] = backward, setup_context
 
     def add_text(self, name: str, text: str, given_at: CodeType) -> None:
-        """As `derivatives` reads it."""
+        """As `gradient_text` reads it."""
         self._consider(given_at)
         self.gradients[name] = text
 
@@ -129,7 +129,7 @@ class Formulas:
                 given, instead = self.gradients[name], call
                 if isinstance(given, str):
                     op = None if infer is None else _op(opened, infer)
-                    instead = self.derivative(opened, name).recorder(op) or call
+                    instead = derivatives.recorder(self.derivative(opened, name), op) or call
                 known = given, instead
             return instead(*args, **kwargs)
 

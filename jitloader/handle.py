@@ -277,7 +277,7 @@ class Kernel:
         backward: a function, or in lines of text which functions of the kernel compute the
             gradients of which inputs, as in "x, weight = backward(grad, x, weight, rstd, eps)",
             where rstd is what the schema calls an output. Text needs no setup_context, and PyTorch
-            carries it out without Python, in less time; `jitloader.derivatives` has its rules.
+            carries it out without Python, in less time: `jitloader.gradient_text` has the rules.
         infer: an op for where no gradient is wanted. It takes the first arguments of op `name` (all
             of them, if backward is text) and gives the first of its results: beside a small call it
             takes long to make the others.
@@ -438,6 +438,9 @@ def handle_for(recipe: Recipe) -> Kernel:
         kernel = _kernels.setdefault(replace(recipe, formulas=""), Kernel(recipe))
         kernel.recipe = recipe  # its formulas change when kernels/NAME.py is imported anew
     kernel.reload()
+    if kernel._functions.instead is None:
+        for join in _joining:
+            join(kernel)
     return kernel
 
 
@@ -451,9 +454,13 @@ def _unpickled(sources: list[str], options: dict[str, Any], modules: list[str]) 
     return kernel if kernel and kernel._functions.newest else handle_for(recipe)
 
 
+_joining: list[Callable[[Kernel], None]] = []  # what `instrumented` does with a loaded kernel
+
+
 @contextlib.contextmanager
 def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
-    """Meanwhile every function of every loaded kernel is that of its instrumented build.
+    """Meanwhile every function of every loaded kernel is that of its instrumented build, and so
+    are those of kernels that are loaded meanwhile.
 
     A build is made when its kernel is first called; `opened` is told of it before each call.
     """
@@ -470,14 +477,20 @@ def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
                 return of(kernel).build.name
         return build
 
-    kernels = loaded()
+    def join(kernel: Kernel) -> None:
+        kernels.append(kernel)
+        kernel._functions.instead = partial(of, kernel)
+        kernel._functions.redirect()
+
+    kernels: list[Kernel] = []
+    _joining.append(join)
     try:
-        for kernel in kernels:
-            kernel._functions.instead = partial(of, kernel)
-            kernel._functions.redirect()
+        for kernel in loaded():
+            join(kernel)
         with derivatives.redirected(instead):
             yield
     finally:
+        _joining.remove(join)
         for kernel in kernels:
             kernel._functions.instead = None
             kernel._functions.redirect()

@@ -105,7 +105,7 @@ class Inputs(Code):
     def kept(cls, recipe: Recipe, build: Build) -> Inputs:
         """Those of a build, as the cache keeps them: current whatever has changed since."""
         folder, cache = build.folder / "sources", Cache.here()
-        kept = {sources.ROOT / name: folder / file for name, file in build.kept.items()}
+        kept = {sources.labelled(name): folder / file for name, file in build.kept.items()}
         files = {path: file.read_bytes() for path, file in kept.items()}
         return cls(recipe, files, _compilers(recipe.target, cache), cache, {}, _environment())
 
@@ -232,7 +232,7 @@ def _note(recipe: Recipe, folder: Path) -> Path:
 
 def _noted(recipe: Recipe, cache: Cache) -> list[str]:
     notes = (read_note(_note(recipe, folder)) for folder in cache.folders)
-    return [str(sources.ROOT / header) for note in notes if note for header in note["headers"]]
+    return [str(sources.labelled(header)) for note in notes if note for header in note["headers"]]
 
 
 def formulas_of(path: Path) -> str:

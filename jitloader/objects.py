@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +16,9 @@ from jitloader.builds import Build
 from jitloader.cache import MANIFEST
 from jitloader.inputs import Inputs
 from toolchain import machine, parts
-from toolchain.code import Part
 from toolchain.notes import digest_of, made, read_note, write_note
 from toolchain.objects import Earlier, Object
-from toolchain.parts import Apart
+from toolchain.parts import Apart, Function
 from toolchain.sources import label
 
 
@@ -30,7 +29,7 @@ def earlier(inputs: Inputs) -> Earlier:
     """
     recipe, folders = inputs.recipe, {}
     if recipe.part:
-        folders = {0: recipe.part.kept}
+        folders = {0: recipe.part.kept} if recipe.part.kept else {}
     elif len(recipe.sources) > 1 and not recipe.program:
         folders = {number: _folder(inputs, number) for number in range(len(recipe.sources))}
     found = {number: _read(inputs.cache.own / folder) for number, folder in folders.items()}
@@ -77,7 +76,8 @@ def apart(inputs: Inputs) -> Apart | None:
     objects = [folder / "object" for folder in folders]
     source = objects.pop(kernels[0])
     digest = digest_of(*(note["sha256_of_object"] for note in notes))
-    found = parts.launchers(source, tuple(objects), digest)
+    named = parts.Named.of(list(map(inputs.text, inputs.files)))
+    found = parts.functions(source, tuple(objects), named, digest)
     return Apart(kernels[0], found) if found else None
 
 
@@ -90,13 +90,27 @@ def _still_reads(inputs: Inputs, name: str, read: list[str]) -> bool:
     )
 
 
-def part_of(inputs: Inputs, build: str, launchers: Mapping[str, Sequence[str]]) -> Inputs:
-    """The inputs of a library with some launchers of a build, given as of Apart."""
+def part_of(
+    inputs: Inputs, build: str, functions: Mapping[str, Function], wanted: Iterable[str]
+) -> Inputs:
+    """The inputs of a library with some functions of a build."""
     number = next(n for n, path in enumerate(inputs.recipe.sources) if path.suffix == ".cu")
-    wanted = tuple((name, tuple(statements)) for name, statements in launchers.items())
-    found = Part(build, wanted, _folder(inputs, number))
-    recipe = replace(inputs.recipe, sources=(inputs.recipe.sources[number],), part=found)
+    part = parts.part(build, functions, list(wanted), _folder(inputs, number))
+    recipe = replace(inputs.recipe, sources=(inputs.recipe.sources[number],), part=part)
     return replace(inputs, recipe=recipe)
+
+
+def without_aliases(inputs: Inputs, said: str) -> Inputs | None:
+    """The inputs of a part without the aliases that the compiler refused; None where it has none.
+
+    said: the compiler's output.
+    """
+    part = inputs.recipe.part
+    statements = parts.without_aliases(part.statements, said)
+    if statements == part.statements:
+        return None
+    left = part._replace(statements=statements)
+    return replace(inputs, recipe=replace(inputs.recipe, part=left))
 
 
 def _read(folder: Path) -> Object | None:

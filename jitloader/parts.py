@@ -1,4 +1,4 @@
-"""What an edit changes of a kernel is compiled launcher by launcher, as calls ask for it.
+"""What an edit changes is compiled launcher by launcher and kernel by kernel, as calls ask for it.
 
 A build in parts (`toolchain.parts`) takes the place of a whole one where an edit has left the
 bindings alone. `load` compiles what was called of the build before, so that an error there is
@@ -29,6 +29,7 @@ from toolchain import parts
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 from toolchain.notes import read_note, write_note
+from toolchain.parts import Function
 
 _Find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64))
 
@@ -41,27 +42,32 @@ def begun(inputs: Inputs) -> Build | None:
     apart = objects.apart(inputs)
     if apart is None:
         return None
-    called = {n: apart.launchers[n] for n in _called_before(inputs) if n in apart.launchers}
-    try:
-        first = _part(inputs, inputs.name, called)
-        return linked(inputs, apart, first.name) if first else None
-    except CompileError:
-        return None
+    for functions in (apart.functions, parts.with_kernels(apart.functions)):
+        called = [name for name in _called_before(inputs) if name in functions]
+        try:
+            first = _part(inputs, inputs.name, functions, called)
+            found = apart._replace(functions=functions)
+            return linked(inputs, found, first.name) if first else None
+        except CompileError:
+            continue  # the edit may have taken a kernel out
+    return None
 
 
-def _part(inputs: Inputs, build: str, launchers: Mapping[str, Sequence[str]]) -> Build | None:
-    """The library with some launchers of a build, compiled if there is none.
+def _part(
+    inputs: Inputs, build: str, functions: Mapping[str, Function], wanted: Sequence[str]
+) -> Build | None:
+    """The library with some functions of a build, compiled if there is none.
 
     Returns and raises as `build_of` does.
     """
+    part = objects.part_of(inputs, build, functions, wanted)
     try:
-        return build_of(objects.part_of(inputs, build, launchers))
+        return build_of(part)
     except CompileError as error:
         said = error.log.read_text("utf-8", errors="replace") if error.log else ""
-        left = {name: parts.without_aliases(each, said) for name, each in launchers.items()}
-        if left == {name: tuple(each) for name, each in launchers.items()}:
+        if (left := objects.without_aliases(part, said)) is None:
             raise
-        return build_of(objects.part_of(inputs, build, left))
+        return build_of(left)
 
 
 def complete(inputs: Inputs) -> None:
@@ -91,8 +97,9 @@ class Launchers:
         self.broken: CompileError | None = None
         self._build = build
         self._inputs = Inputs.kept(recipe, build)
-        self._names = list(build.launchers)
+        self._functions = {name: Function(*each) for name, each in build.launchers.items()}
         self._addresses: dict[str, int] = {}
+        self._finding_for_c: list[_Find] = []  # one for each library, which calls it
         self._called: list[str] = []
         self._finding = threading.RLock()
         self._raised = threading.local()  # .error: why a launcher could not be found
@@ -100,11 +107,7 @@ class Launchers:
         first = Build.read(build.folder.with_name(build.first))
         if first and first.is_whole() and self._inputs.cache.trusts(first.folder):
             self._add(first)
-        library = ctypes.CDLL(str(build.library))
-        self._slots = (ctypes.c_void_p * len(self._names)).in_dll(library, parts.SLOTS)
-        self._find_for_c = _Find(self._find)
-        address = ctypes.cast(self._find_for_c, ctypes.c_void_p).value
-        ctypes.c_void_p.in_dll(library, parts.FIND).value = address
+        self._answer(ctypes.CDLL(str(build.library)), list(build.launchers))
 
     def calling(self, functions: dict[str, Callable]) -> dict[str, Callable]:
         """The functions of the build's binding; each raises in Python what its launchers raise."""
@@ -139,31 +142,41 @@ class Launchers:
         if isinstance(error, CompileError) and not error.of_machine:
             self.broken = error
 
-    def _find(self, number: int, registers: ctypes.Array) -> int:
-        """Where a launcher is; asked at its first call, by the build's library."""
-        try:
-            with self._finding:
-                name = self._names[number]
-                if name not in self._addresses:
-                    self._compile(name)
-                self._note(name)
-                self._slots[number] = self._addresses[name]
-                return self._addresses[name]
-        except BaseException as error:  # which C++ is to throw in the launcher's place
-            self._raised.error = error
-            self._raised.said = ctypes.create_string_buffer(str(error).encode())
-            registers[0] = ctypes.addressof(self._raised.said)
-            return _throw()
+    def _answer(self, library: ctypes.CDLL, names: Sequence[str]) -> None:
+        """Tell a library where the functions are that it has jumps for."""
+        slots = (ctypes.c_void_p * len(names)).in_dll(library, parts.SLOTS)
+
+        def find(number: int, registers: ctypes.Array) -> int:
+            try:
+                slots[number] = self._find(names[number])
+                return slots[number]
+            except BaseException as error:  # which C++ is to throw in the function's place
+                self._raised.error = error
+                self._raised.said = ctypes.create_string_buffer(str(error).encode())
+                registers[0] = ctypes.addressof(self._raised.said)
+                return _throw()
+
+        self._finding_for_c.append(_Find(find))
+        address = ctypes.cast(self._finding_for_c[-1], ctypes.c_void_p).value
+        ctypes.c_void_p.in_dll(library, parts.FIND).value = address
+
+    def _find(self, name: str) -> int:
+        """Where a function is; asked when it is first called, by a library that lacks it."""
+        with self._finding:
+            if name not in self._addresses:
+                self._compile(name)
+            self._note(name)
+            return self._addresses[name]
 
     def _compile(self, name: str) -> None:
-        build = _part(self._inputs, self._build.name, {name: self._build.launchers[name]})
+        build = _part(self._inputs, self._build.name, self._functions, [name])
         if build is None:
             name = self._inputs.recipe.name
             raise RuntimeError(f"what the compilers read for {name} has changed: load it again")
         self._add(build)
 
     def _add(self, part: Build) -> None:
-        """Open a part, and note where its launchers are."""
+        """Open a part, and note where its functions are."""
         runtime.open_libraries(part)
         Cache.here().use(part.folder)
         try:
@@ -173,11 +186,14 @@ class Launchers:
             raise CompileError(
                 demangled(said).strip(), hint=hint_for(said), log=part.folder / "log"
             ) from None
-        table = (ctypes.c_void_p * len(part.exports)).in_dll(library, parts.LAUNCHERS)
-        self._addresses |= zip(part.exports, table, strict=True)
+        held, jumps = part.exports["held"], part.exports["jumps"]
+        table = (ctypes.c_void_p * len(held)).in_dll(library, parts.HELD)
+        self._addresses |= zip(held, table, strict=True)
+        with contextlib.suppress(ValueError):  # linked from the whole's object, it has no jumps
+            self._answer(library, jumps)
 
     def _note(self, name: str) -> None:
-        """Note that a launcher was called: after the next edit it is compiled at once."""
+        """Note that a function was called: after the next edit it is compiled at once."""
         self._called.append(name)
         facts = {"launchers": self._called}
         with contextlib.suppress(OSError):

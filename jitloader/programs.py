@@ -101,7 +101,7 @@ class Program:
     ):
         with tracebacks.hidden():
             recipe = recipe_of(sources, None, target, flags, include, debug, program=True)
-            _require_main(recipe)
+            require_main(recipe)
             if recipe.target == "cuda" and not torch.cuda.is_available():
                 raise MissingTool(
                     f"{recipe.name} is to run on a GPU, and torch sees none: leave --target out, or"
@@ -186,7 +186,8 @@ class Program:
         return Ran(process.returncode, time.monotonic() - started)
 
 
-def _require_main(recipe: Recipe) -> None:
+def require_main(recipe: Recipe) -> None:
+    """Raises ValueError where no source has a main()."""
     if not any(has_main(path.read_text(errors="replace")) for path in recipe.sources):
         names = ", ".join(path.name for path in recipe.sources)
         raise ValueError(
@@ -259,7 +260,7 @@ _SOURCES = (".cu", ".cpp", ".cc", ".cxx", ".c")
 
 
 @dataclass
-class Line:
+class ProgramLine:
     """What stands behind `run`: sources, flags of the compilers, arguments of the program.
 
     What stands behind -- is for the program; before it, so is what is neither source nor flag.
@@ -272,7 +273,7 @@ class Line:
     timeout: float | None = None
 
     @classmethod
-    def parse(cls, words: Sequence[str]) -> Line:
+    def parse(cls, words: Sequence[str]) -> ProgramLine:
         """Raises: ValueError, where an option has no value, or none that it can have."""
         line, left = cls(), iter(words)
         for word in left:

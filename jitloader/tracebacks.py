@@ -22,9 +22,11 @@ from types import TracebackType
 
 import torch
 
-_ROOT = Path(__file__).resolve().parent.parent
-_LOADER = tuple(f"{_ROOT}/{place}" for place in ("jitload.py", "jitloader/", "toolchain/"))
-_ROOMS = (_LOADER, (f"{_ROOT}/lab/",), (f"{_ROOT}/kernels/",))
+from playground_folder.place import LIBRARY
+from toolchain.sources import ROOT
+
+_LOADER = tuple(f"{LIBRARY}/{room}" for room in ("jitload.py", "jitloader/", "toolchain/"))
+_ROOMS = (_LOADER, (f"{LIBRARY}/lab/",), (f"{ROOT}/kernels/",))
 _TORCH = f"{Path(torch.__file__).parent}/"
 _PLACES = ("stdlib", "platstdlib", "purelib", "platlib")
 _LIBRARIES = (_TORCH, "<frozen", *(f"{sysconfig.get_path(place)}/" for place in _PLACES))

@@ -5,15 +5,18 @@
 // while a tile ends, k and v of the next one are on their way, and its first rows.
 #pragma once
 
-#include "attention_backward_turns.cuh"
+#include "attention_backward_five.cuh"
 
 template <int kCols>
 struct NarrowBackward {
     static constexpr int kConsumers = 2, kThreads = kWarpgroup * (kConsumers + 1);
     static constexpr int kRegisters = 240, kLeft = 24;
-    static constexpr int kBlock = 64 * kConsumers;           // keys of a tile
-    static constexpr int kHalves = 2, kRows = 64 * kHalves;  // rows of a step
-    static constexpr int kTiles = 2, kStages = 2;            // of k and v, and of q and g
+    static constexpr int kBlock = 64 * kConsumers;  // keys of a tile
+    static constexpr int kRows = 128;               // of a step
+    static constexpr int kTiles = 2, kStages = 2;   // of k and v, and of q and g
+    // A warpgroup has half of a step's rows of dq, and all columns. kDsOfGroup: from ds of one such
+    // half to the other's.
+    static constexpr int kOut = kCols, kDsOfGroup = box_bytes(kBlock);
     static constexpr bool kStays = true;
     static constexpr int kOfBlock = tile_bytes(kBlock, kCols), kOfStep = tile_bytes(kRows, kCols);
     struct Shared {
@@ -101,22 +104,15 @@ __device__ void add_tiles(Shared& shared, int part, const Call& whole, const Tic
     }
 }
 
-// Those of a thread's numbers that are of 64 columns.
-__device__ inline float (&half_of(float (&x)[64], int half))[32] {
-    return reinterpret_cast<float (&)[32]>(x[32 * half]);
-}
-
 #endif
 
-// As in backward_kv_wgmma the scores are k q^T, but ds goes through shared memory, too, as in
-// backward_ordered.
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(NarrowBackward<kCols>::kThreads) void backward_narrow(
     const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
     TicketOrder order, const RowInfo* infos, DqSums to, T* dk, T* dv) {
 #if HAS_WGMMA
     using S = NarrowBackward<kCols>;
-    constexpr int kRows = S::kRows, kHalves = S::kHalves;
+    constexpr int kRows = S::kRows;
     extern __shared__ char memory[];
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
@@ -146,109 +142,34 @@ __global__ WGMMA_KERNEL(NarrowBackward<kCols>::kThreads) void backward_narrow(
         const int top = key + group * 64;
         char* const k_tile = x + group * box_bytes(64);
         char* const v_tile = k_tile + S::kOfBlock;
-        float of_k[kCols / 2] = {}, of_v[kCols / 2] = {};
-        float scores[kRows / 2], slopes[kRows / 2], of_q[kCols / 2];
-        uint32_t p[kHalves][16], ds[kHalves][16];
+        GroupNumbers<S, kCols> its;
         const auto step = [&](int row) {
-            char *const q_tile = shared.w[ring.stage][0], *const g_tile = q_tile + S::kOfStep;
-            char* const ds_tile = shared.ds[ds_stage];
-            float* const dq = shared.dq[group];
-            const RowInfo* const its = shared.infos[ring.stage];
-            // Of each 64 rows: all are there and see all keys, or some do not: which ones, in rows
-            // counted from the first. There may be no such key, and p anything: but nothing times k
-            // must be 0 in dq.
-            bool some[kHalves];
-#pragma unroll
-            for (int h = 0; h < kHalves; ++h) {
-                const int first = row + h * 64;
-                some[h] =
-                    first >= a.rows || top < a.first_key(first + 63) || top + 64 > a.end_key(first);
-            }
-            const auto clear_some = [&](float (&s)[32], int h) {
-                if (!some[h]) return;
-                const int first = row + h * 64;
-                int its_begin[2], its_end[2];
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int its_key = top + row_of_sum(2 * half);
-                    const int64_t from = its_key - shift;
-                    const bool there = its_key < a.keys && first < a.rows;
-                    its_begin[half] = int(from - a.right - first);
-                    its_end[half] = there ? int(from + a.left + 1 - first) : 0;
-                }
-                clear(s, its_begin, its_end);
-            };
-            shared.w_full[ring.stage].wait(ring.phase);
-            if constexpr (Call::kPacked) {
-                clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
-                clear_tail<kRows, kCols, S::kConsumers>(g_tile, a.rows - row);
-            }
-            wgmma_fence();
-            start_rows<T, kCols, S::kBlock>(scores, k_tile, q_tile);
-            wgmma_fence();
-            start_rows<T, kCols, S::kBlock>(slopes, v_tile, g_tile);
-            wgmma_wait<1>();  // the scores are there
-#pragma unroll
-            for (int h = 0; h < kHalves; ++h) {
-                float (&s)[32] = half_of(scores, h);
-#pragma unroll
-                for (int i = 0; i < 32; ++i)
-                    s[i] = exp2_of(fmaf(s[i], scale, -its[h * 64 + column_of(i)].shift));
-                clear_some(s, h);
-            }
-            wgmma_wait<0>();  // the slopes are there
-#pragma unroll
-            for (int h = 0; h < kHalves; ++h) {  // dv goes on while ds is taken
-                as_factor<T>(p[h], half_of(scores, h));
-                wgmma_fence();
-                start_columns<T, 64>(of_v, p[h], g_tile + h * box_bytes(64));
-                float (&s)[32] = half_of(slopes, h);
-#pragma unroll
-                for (int i = 0; i < 32; ++i)
-                    s[i] = half_of(scores, h)[i] * (s[i] - its[h * 64 + column_of(i)].delta);
-                clear_some(s, h);
-                as_factor<T>(ds[h], s);
-                put_rows<T, S::kBlock>(
-                    ds_tile + h * box_bytes(S::kBlock) + group * box_bytes(64), s);
-            }
-            tma_writes_done();
-            consumers_barrier();
-            wgmma_fence();
-#pragma unroll
-            for (int r = 0; r < S::kBlock; r += 16)
-                wgmma<T, true, true>(
-                    of_q, wgmma_descriptor(ds_tile + group * box_bytes(S::kBlock)) + r * 8,
-                    wgmma_descriptor(x) + r * 8, r > 0);
-            wgmma_commit();
-#pragma unroll
-            for (int h = 0; h < kHalves; ++h)
-                start_columns<T, 64>(of_k, ds[h], q_tile + h * box_bytes(64));
-            wgmma_wait<kHalves>();  // dq is there
-            shared.dq_empty[group].wait(dq_ring.phase ^ 1);
-#pragma unroll
-            for (int i = 0; i < kCols / 2; i += 4)
-                store(dq + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
-                      Vec<float, 4>{{of_q[i], of_q[i + 1], of_q[i + 2], of_q[i + 3]}});
-            tma_writes_done();
-            __syncwarp();
-            if (threadIdx.x % kWarp == 0) shared.dq_full[group].arrive();
+            const int i = ring.stage;
+            char* const q_tile = shared.w[i][0];
+            const StepTiles tiles = {
+                k_tile,
+                v_tile,
+                x,
+                q_tile,
+                q_tile + S::kOfStep,
+                shared.infos[i],
+                shared.ds[ds_stage]};
+            multiply_step<T>(
+                its, tiles, shared.w_full[i], ring.phase, a, shift, scale, top, row, group);
+            put_dq(shared.dq[group], its.of_q, shared.dq_empty[group], shared.dq_full[group],
+                   dq_ring.phase);
             wgmma_wait<0>();
-            if (is_first) shared.w_empty[ring.stage].arrive();
+            if (is_first) shared.w_empty[i].arrive();
             ring.next();
             dq_ring.next();
             ds_stage ^= 1;
         };
         shared.x_full[tiles.stage].wait(tiles.phase);
         if constexpr (Call::kPacked) clear_tail<S::kBlock, kCols, S::kConsumers>(x, a.keys - key);
-        // One loop, as for_each_step has the rows, as in backward_ordered.
-        const int count = (steps.high - steps.low) * int(a.sharing());
-        int row = (steps.high - 1) * kRows, sharers = int(a.sharing());  // left with these rows
-        for (int n = 0; n < count; ++n) {
-            step(row);
-            if (--sharers == 0) sharers = int(a.sharing()), row -= kRows;
-        }
+        for_each_row_of_steps<kRows>(a, steps, step);
         consumers_barrier();  // both have read k
-        store_gradients<S::kBlock>(maps, a, slice, top, 0, k_tile, v_tile, of_k, of_v, dk, dv);
+        store_gradients<S::kBlock>(
+            maps, a, slice, top, 0, k_tile, v_tile, its.of_k, its.of_v, dk, dv);
         if (is_first) shared.x_empty[tiles.stage].arrive();
         tiles.next();
     };

@@ -17,8 +17,8 @@ struct OrderedBackward {
     static constexpr int kStages = 2;                           // of q and g, and of dq
     static constexpr bool kStays = false;  // whether a block takes ticket after ticket
     static constexpr int kOfBlock = tile_bytes(kBlock, kCols), kOfStep = tile_bytes(kRows, kCols);
-    // A warpgroup that multiplies has a part of dq's columns.
-    static constexpr int kOut = kCols / kConsumers;
+    // A warpgroup has all of a step's rows of dq, and half of the columns.
+    static constexpr int kOut = kCols / kConsumers, kDsOfGroup = 0;
     struct Shared {
         char x[2][kOfBlock];            // k and v, in the end their gradients
         char w[kStages][2][kOfStep];    // q and g
@@ -74,8 +74,6 @@ __device__ void add_steps(Shared& shared, int part, const Call& a, const DqSums&
 
 #endif
 
-// As in backward_kv_wgmma the scores are k q^T. ds goes through shared memory, where the other
-// warpgroup finds it: dq needs the ds of all keys.
 template <class T, int kCols, class Call>
 __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
     const __grid_constant__ BackwardMaps maps, const __grid_constant__ Call whole,
@@ -117,91 +115,36 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
         const int column = group * S::kOut;  // the first of this warpgroup's part of dq
         const char* const k_columns =
             shared.x[0] + column / 64 * box_bytes(S::kBlock) + column % 64 * int(sizeof(T));
-        float of_k[kCols / 2] = {}, of_v[kCols / 2] = {};
-        float scores[kRows / 2], slopes[kRows / 2], of_q[S::kOut / 2];
-        uint32_t p[kRows / 4], ds[kRows / 4];
+        GroupNumbers<S, kCols> its;
         Ring<S::kStages> ring;
         int ds_stage = 0;
         const auto step = [&](int row) {
-            char *const q_tile = shared.w[ring.stage][0], *const g_tile = q_tile + S::kOfStep;
-            char* const ds_tile = shared.ds[ds_stage];
-            float* const dq = shared.dq[ring.stage][group];
-            const RowInfo* const its = shared.infos[ring.stage];
-            // All rows see all keys, or some do not: which ones, in rows counted from the first.
-            // There may be no such key, and p anything: but nothing times k must be 0 in dq.
-            const bool some = top < a.first_key(row + kRows - 1) || top + 64 > a.end_key(row);
-            const auto clear_some = [&](auto& x) {
-                if (!some) return;
-                int its_begin[2], its_end[2];
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int its_key = top + row_of_sum(2 * half);
-                    const int64_t from = its_key - shift;
-                    its_begin[half] = int(from - a.right - row);
-                    its_end[half] = its_key < a.keys ? int(from + a.left + 1 - row) : 0;
-                }
-                clear(x, its_begin, its_end);
-            };
-            shared.w_full[ring.stage].wait(ring.phase);
-            if constexpr (Call::kPacked) {
-                clear_tail<kRows, kCols, S::kConsumers>(q_tile, a.rows - row);
-                clear_tail<kRows, kCols, S::kConsumers>(g_tile, a.rows - row);
-            }
-            wgmma_fence();
-            start_rows<T, kCols, S::kBlock>(scores, k_tile, q_tile);
-            wgmma_fence();
-            start_rows<T, kCols, S::kBlock>(slopes, v_tile, g_tile);
-            wgmma_wait<1>();  // the scores are there
-#pragma unroll
-            for (int i = 0; i < kRows / 2; ++i)
-                scores[i] = exp2_of(fmaf(scores[i], scale, -its[column_of(i)].shift));
-            clear_some(scores);
-            as_factor<T>(p, scores);
-            wgmma_wait<0>();  // the slopes are there
-            wgmma_fence();
-            start_columns<T, kRows>(of_v, p, g_tile);
-#pragma unroll
-            for (int i = 0; i < kRows / 2; ++i)
-                slopes[i] = scores[i] * (slopes[i] - its[column_of(i)].delta);
-            clear_some(slopes);
-            as_factor<T>(ds, slopes);
-            put_rows<T, S::kBlock>(ds_tile + group * box_bytes(64), slopes);
-            tma_writes_done();
-            consumers_barrier();
-            wgmma_fence();
-#pragma unroll
-            for (int r = 0; r < S::kBlock; r += 16)
-                wgmma<T, true, true>(of_q, wgmma_descriptor(ds_tile) + r * 8,
-                                     wgmma_descriptor(k_columns) + r * 8, r > 0);
-            wgmma_commit();
-            start_columns<T, kRows>(of_k, ds, q_tile);
-            wgmma_wait<1>();  // dq is there
-            shared.dq_empty[ring.stage][group].wait(ring.phase ^ 1);
-#pragma unroll
-            for (int i = 0; i < S::kOut / 2; i += 4)
-                store(dq + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
-                      Vec<float, 4>{{of_q[i], of_q[i + 1], of_q[i + 2], of_q[i + 3]}});
-            tma_writes_done();
-            __syncwarp();
-            if (threadIdx.x % kWarp == 0) shared.dq_full[ring.stage][group].arrive();
+            const int i = ring.stage;
+            char* const q_tile = shared.w[i][0];
+            const StepTiles tiles = {
+                k_tile,
+                v_tile,
+                k_columns,
+                q_tile,
+                q_tile + S::kOfStep,
+                shared.infos[i],
+                shared.ds[ds_stage]};
+            multiply_step<T>(
+                its, tiles, shared.w_full[i], ring.phase, a, shift, scale, top, row, group);
+            put_dq(shared.dq[i][group], its.of_q, shared.dq_empty[i][group],
+                   shared.dq_full[i][group], ring.phase);
             wgmma_wait<0>();
-            if (is_first) shared.w_empty[ring.stage].arrive();
+            if (is_first) shared.w_empty[i].arrive();
             ring.next();
             ds_stage ^= 1;
         };
         shared.x_full.wait(0);
         if constexpr (Call::kPacked)
             clear_tail<S::kBlock, kCols, S::kConsumers>(shared.x[0], a.keys - key);
-        // One loop, as for_each_step has the rows: of two, ptxas would compute which rows see which
-        // keys before the inner one, whether or not all do.
-        const int count = (steps.high - steps.low) * int(a.sharing());
-        int row = (steps.high - 1) * kRows, sharers = int(a.sharing());  // left with these rows
-        for (int n = 0; n < count; ++n) {
-            step(row);
-            if (--sharers == 0) sharers = int(a.sharing()), row -= kRows;
-        }
+        for_each_row_of_steps<kRows>(a, steps, step);
         consumers_barrier();  // both have read k
-        store_gradients<S::kBlock>(maps, a, slice, top, 0, k_tile, v_tile, of_k, of_v, dk, dv);
+        store_gradients<S::kBlock>(
+            maps, a, slice, top, 0, k_tile, v_tile, its.of_k, its.of_v, dk, dv);
     });
 #endif
 }

@@ -71,6 +71,39 @@ __device__ void load_step(Shared& shared, Ring<kStages>& ring, const BackwardMap
     ring.next();
 }
 
+// Of scores [64 keys, rows], as a product leaves them: p, and ds of slopes. its: infos of the rows.
+template <int N>
+__device__ void take_powers(float (&p)[N], const float (&scores)[N], float scale,
+                            const RowInfo* its) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) p[i] = exp2_of(fmaf(scores[i], scale, -its[column_of(i)].shift));
+}
+template <int N>
+__device__ void take_slopes(float (&slopes)[N], const float (&p)[N], const RowInfo* its) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) slopes[i] = p[i] * (slopes[i] - its[column_of(i)].delta);
+}
+
+// Sets to 0 what of 64 keys, from `key` on, rows from `row` on do not see; and all of keys from
+// `keys` on, or rows from `rows` on, which are not there: their p may be anything. some: whether
+// there is any of this. shift: a.keys - a.rows.
+constexpr int64_t kNoEnd = INT64_MAX;
+template <int N, class Call>
+__device__ void clear_hidden(float (&x)[N], bool some, const Call& a, int64_t shift, int key,
+                             int row, int64_t keys = kNoEnd, int64_t rows = kNoEnd) {
+    if (!some) return;
+    int begin[2], end[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int its_key = key + row_of_sum(2 * half);
+        const int64_t from = its_key - shift;
+        const bool there = its_key < keys && row < rows;
+        begin[half] = int(from - a.right - row);
+        end[half] = there ? int(from + a.left + 1 - row) : 0;
+    }
+    clear(x, begin, end);
+}
+
 // For all threads that multiply.
 __device__ inline void consumers_barrier() {
     asm volatile("bar.sync 3, %0;" ::"n"(2 * kWarpgroup) : "memory");

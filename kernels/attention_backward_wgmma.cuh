@@ -248,27 +248,14 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
             char *const q_tile = shared.w[ring.stage][0], *const g_tile = q_tile + M::kOfStep;
             const RowInfo* const its = shared.infos[ring.stage];
             Mbarrier& empty = shared.w_empty[ring.stage];
-            // All rows see all keys, or some do not: which ones, in rows counted from the first.
+            const int its_row = row;
             const bool some = top < a.first_key(row + kRows - 1) || top + 64 > a.end_key(row);
-            const auto clear_some = [&, row = row](auto& x) {
-                if (!some) return;
-                int its_begin[2], its_end[2];
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int64_t from = top + row_of_sum(2 * half) - shift;
-                    its_begin[half] = int(from - a.right - row);
-                    its_end[half] = int(from + a.left + 1 - row);
-                }
-                clear(x, its_begin, its_end);
-            };
             if constexpr (!S::kAheadOfKv) start_scores();
             wgmma_fence();
             start_rows<T, kCols, S::kBlock>(slopes, v_tile, g_tile);
             if constexpr (!S::kAheadOfKv) wgmma_wait<1>();  // the scores are there
-#pragma unroll
-            for (int i = 0; i < kRows / 2; ++i)
-                powers[i] = exp2_of(fmaf(scores[i], scale, -its[column_of(i)].shift));
-            clear_some(powers);
+            take_powers(powers, scores, scale, its);
+            clear_hidden(powers, some, a, shift, top, its_row);
             as_factor<T>(p, powers);
             next();
             if constexpr (S::kAheadOfKv && !is_last.value) {
@@ -279,10 +266,8 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
             }
             wgmma_fence();
             start_columns<T, kRows>(of_v, p, g_tile);
-#pragma unroll
-            for (int i = 0; i < kRows / 2; ++i)
-                slopes[i] = powers[i] * (slopes[i] - its[column_of(i)].delta);
-            clear_some(slopes);
+            take_slopes(slopes, powers, its);
+            clear_hidden(slopes, some, a, shift, top, its_row);
             as_factor<T>(ds, slopes);
             wgmma_fence();
             start_columns<T, kRows>(of_k, ds, q_tile);

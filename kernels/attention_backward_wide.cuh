@@ -90,17 +90,6 @@ __global__ WGMMA_KERNEL(WideBackward<kCols>::kThreads) void backward_kv_wide(
             const RowInfo* const its = shared.infos[ring.stage] + first;
             const int top = row + first;
             const bool some = key < a.first_key(top + S::kHalf - 1) || key + 64 > a.end_key(top);
-            const auto clear_some = [&](auto& x) {
-                if (!some) return;
-                int its_begin[2], its_end[2];
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int64_t from = key + row_of_sum(2 * half) - shift;
-                    its_begin[half] = int(from - a.right - top);
-                    its_end[half] = int(from + a.left + 1 - top);
-                }
-                clear(x, its_begin, its_end);
-            };
             float scores[S::kHalf / 2], slopes[S::kHalf / 2];
             shared.w_full[ring.stage].wait(ring.phase);
             if constexpr (Call::kPacked) {
@@ -116,16 +105,12 @@ __global__ WGMMA_KERNEL(WideBackward<kCols>::kThreads) void backward_kv_wide(
                 if (is_first) shared.w_empty[before.stage].arrive();
                 before.next();
             }
-#pragma unroll
-            for (int i = 0; i < S::kHalf / 2; ++i)
-                scores[i] = exp2_of(fmaf(scores[i], scale, -its[column_of(i)].shift));
-            clear_some(scores);
+            take_powers(scores, scores, scale, its);
+            clear_hidden(scores, some, a, shift, key, top);
             put_rows<T, S::kBlock>(p_tile, scores, first);
             wgmma_wait<0>();  // the slopes are there
-#pragma unroll
-            for (int i = 0; i < S::kHalf / 2; ++i)
-                slopes[i] = scores[i] * (slopes[i] - its[column_of(i)].delta);
-            clear_some(slopes);
+            take_slopes(slopes, scores, its);
+            clear_hidden(slopes, some, a, shift, key, top);
             put_rows<T, S::kBlock>(ds_tile, slopes, first);
             tma_writes_done();
             consumers_barrier();

@@ -56,15 +56,18 @@ __device__ float quick_gelu(float z) {
     return larger_or_nan(z, 0) - x * quick_power_of_2(log2_beyond<T>(x));
 }
 
-// z / (1 + e^-z). Two elements share an inverse, for a multiprocessor takes 16 of those a clock,
-// and 128 products: 1 / a is b / (a b). The bound, below which silu is less than 2^-57, lets a b be
-// a float.
+// z / (1 + e^-z), and NaN for -infinity, as PyTorch has it. Two elements share an inverse, for a
+// multiprocessor takes 16 of those a clock, and 128 products: 1 / a is b / (a b), where that is a
+// float. With a z below -43 it need not be one.
 __device__ inline void quick_silu(float& left, float& right) {
-    const float x = larger_or_nan(left, -43.6f), y = larger_or_nan(right, -43.6f);
-    const float a = 1 + quick_power_of_2(-1.442695041f * x);
-    const float b = 1 + quick_power_of_2(-1.442695041f * y);
-    const float inverse = quick_inverse(a * b);
-    left = x * (b * inverse), right = y * (a * inverse);
+    const float a = 1 + quick_power_of_2(-1.442695041f * left);
+    const float b = 1 + quick_power_of_2(-1.442695041f * right);
+    if (a * b < 0x1p126f) {
+        const float inverse = quick_inverse(a * b);
+        left *= b * inverse, right *= a * inverse;
+    } else {
+        left *= quick_inverse(a), right *= quick_inverse(b);
+    }
 }
 
 // z made to act(z), and with swiglu to silu(z). T: what it is rounded to.

@@ -55,6 +55,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     notebook   %load_ext lab: builds before a cell, %%cu, %%check; sources and sliders
     course     the chapters' exercises and ladders
     bench      make bench
+    ship       packages of kernels: `python -m jitload ship`
 
 Beside them, lab.scaffold makes the files of a new op.
 """

@@ -73,7 +73,7 @@ It computes x * x as it is, and every test passes. For another formula change:
    compute in A, which is float, and double for double: write A(0.5), not 0.5, and exp, not expf.
 3. {place}.cu and .py: the lines at the top that name the formula.
 
-Then run: python -m pytest tests -k {name}
+Then {then}
 """
 
 
@@ -83,13 +83,18 @@ def scaffold(name: str, folder: Path = jitload.KERNELS) -> list[Path]:
     In kernels/ the truth goes to the end of reference.py.
 
     Raises:
-        ValueError: the name is no lower-case identifier, or taken.
+        ValueError: the name is no lower-case identifier, or taken; or kernels/ is an installed one.
         FileExistsError: one of the files is there already; nothing is written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise ValueError(f"name is {name!r}; wanted is a lower-case identifier, as squared_relu")
     if name in reference.OPS:
         raise ValueError(f"name is {name!r}; there is an op of that name already")
+    if folder == jitload.KERNELS and not jitload.is_for_editing():
+        raise ValueError(
+            f"{folder} is as it was installed: work in a folder that kernel-playground new has"
+            " made, or name another one"
+        )
     paths = [folder / f"{name}{kind}" for kind in KINDS]
     if there := [path.name for path in paths if path.exists()]:
         raise FileExistsError(f"{folder} has {', '.join(there)} already; remove them first")
@@ -158,7 +163,10 @@ def main(arguments: list[str] | None = None) -> int:
     if options.folder.resolve() == jitload.KERNELS:
         print(TRUTH)
         place = paths[0].with_suffix("").relative_to(TRUTH.parent)
-        print(TO_DO.format(name=options.name, place=place, truth=TRUTH.name), end="")
+        tested = (TRUTH.parent / "tests").is_dir()
+        then = f"run: python -m pytest tests -k {options.name}"
+        then = then if tested else f'compare in a notebook: lab.compare("{options.name}")'
+        print(TO_DO.format(name=options.name, place=place, truth=TRUTH.name, then=then), end="")
     return 0
 
 

@@ -37,21 +37,22 @@ _HALF_AS_NVCC_HAS_IT = [
 
 
 class Part(NamedTuple):
-    """Launchers of a build that are compiled to a library of their own: `toolchain.parts`.
+    """Functions of a build that are compiled to a library of their own: `toolchain.parts`.
 
     Attributes:
         build: the name of that build.
-        launchers: their symbols, and the statements by which the source has them.
-        kept: where the cache keeps the object of its .cu, once it is compiled whole.
+        held: their symbols, each with that by which the library tells where it is.
+        statements: what is compiled behind the source.
+        jumps: the symbols of kernels that the library finds when they are launched.
+        kept: where the cache keeps the object of its .cu, once it is compiled whole; "" where that
+            would not do.
     """
 
     build: str
-    launchers: tuple[tuple[str, tuple[str, ...]], ...]
+    held: tuple[tuple[str, str], ...]
+    statements: tuple[str, ...]
+    jumps: tuple[str, ...]
     kept: str
-
-    @property
-    def symbols(self) -> list[str]:
-        return [symbol for symbol, _ in self.launchers]
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,10 @@ class Code:
 
         found: dict[str, Any] = {}
         if self.recipe.part:
-            return dict(self.recipe.part.launchers)
+            return {
+                "held": [name for name, _ in self.recipe.part.held],
+                "jumps": self.recipe.part.jumps,
+            }
         if self.recipe.program:
             return found
         for units in self.units.values():
@@ -195,9 +199,7 @@ class Code:
         from toolchain import launchers
 
         if self.recipe.part:
-            every = (statement for _, each in self.recipe.part.launchers for statement in each)
-            statements = dict.fromkeys(every)
-            return {self.recipe.sources[0]: "\n".join(["", *statements, ""])}
+            return {self.recipe.sources[0]: "\n".join(["", *self.recipe.part.statements, ""])}
         if self.binding != "c":
             return dict.fromkeys(self.recipe.sources, "")
         units = {path: units[0] for path, units in self.units.items()}
@@ -236,6 +238,8 @@ class Code:
         _, cxx = machine.cxx_command()
         # In columns, a tab is one character.
         cxx = [*cxx, "-ftabstop=1", *shared, macro, *self._for_cpp.flags]
+        if recipe.part:
+            cxx.append("-DSIMULATOR_PART")
         if not clang:
             cxx.append(no_unique)
         if recipe.target == "cpu":

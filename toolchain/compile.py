@@ -101,12 +101,14 @@ def compile_library(
     objects = Objects(code, name, work, mirror.written if mirror else {}, earlier)
     if recipe.part:
         to_compile.append(work / "launchers.cpp")
-        to_compile[-1].write_text(parts.table(recipe.part.symbols))
+        # The object of the whole has all kernels.
+        found = parts.jumps(() if objects.unchanged else recipe.part.jumps)
+        to_compile[-1].write_text(parts.table(at for _, at in recipe.part.held) + found)
     if apart:
         if objects.unchanged.keys() != set(range(len(to_compile))) - {apart.source}:
             return None
         to_compile[apart.source] = work / "launchers.cpp"
-        to_compile[apart.source].write_text(parts.jumps(apart.launchers))
+        to_compile[apart.source].write_text(parts.jumps(apart.functions))
     _write_build(code, name, to_compile, include, work, objects.unchanged, earlier.stand_ins)
     names = {n: p.name for n, p in enumerate(to_compile) if n not in objects.unchanged}
     try:
@@ -125,7 +127,7 @@ def compile_library(
     compiled = {} if apart else objects.compiled(output, users)
     for_later = {n: each for n, each in compiled.items() if objects.can_be_taken_over(n, each)}
     every = [*objects.unchanged.values(), *compiled.values()]
-    read = {sources.ROOT / file for each in every for file in each.read}
+    read = {sources.labelled(file) for each in every for file in each.read}
     called = {header for each in every for header in each.called}
     in_order = [header for header in simulator.LIBRARIES if header in called]
     output += "".join(each.said for each in objects.unchanged.values())
@@ -160,6 +162,37 @@ def _rewritten(text: str, path: str, load: Load, of_library: bool) -> str:
     return _known[key][1]
 
 
+def for_the_cpu(
+    code: Code, texts: dict[Path, str], name_of: Callable[[Path], str]
+) -> dict[Path, str]:
+    """Texts of a code's files as a C++ compiler reads them, with the simulator's headers.
+
+    name_of: what compilers call a file.
+
+    Raises:
+        CompileError: the simulator does not run what stands there.
+    """
+    load, result = Load.of(texts.values(), several=code.several), {}
+    for path, text in texts.items():
+        try:
+            added, is_librarys = code.launchers.get(path, ""), path in code.of_library
+            written = _rewritten(text + added, name_of(path), load, is_librarys)
+        except Unsupported as error:
+            raise CompileError(
+                error.message,
+                path=path,
+                line=error.line,
+                column=error.column,
+                hint=error.hint,
+            ) from None
+        if path.suffix == ".cu":
+            by_nvcc = path in code.recipe.sources  # else whatever includes it says
+            first = "simulator/nvcc.h" if by_nvcc else "cuda_runtime.h"
+            written = f"#include <{first}>\n{written}"
+        result[path] = written
+    return result
+
+
 class _Mirror:
     """The user's files, rewritten for the simulator into a tree of the same shape.
 
@@ -185,25 +218,8 @@ class _Mirror:
             self._make(folder)
         # Those below SIMULATOR are written for a C++ compiler as they are.
         texts = {p: code.written(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
-        load = Load.of(texts.values(), several=code.several)
-        for path, text in texts.items():
-            try:
-                added, is_librarys = code.launchers.get(path, ""), path in code.of_library
-                written = _rewritten(text + added, label(path), load, is_librarys)
-            except Unsupported as error:
-                raise CompileError(
-                    error.message,
-                    path=path,
-                    line=error.line,
-                    column=error.column,
-                    hint=error.hint,
-                ) from None
-            written = self._with_places(written, texts)
-            if path.suffix == ".cu":
-                by_nvcc = path in code.recipe.sources  # else whatever includes it says
-                first = "simulator/nvcc.h" if by_nvcc else "cuda_runtime.h"
-                written = f"#include <{first}>\n{written}"
-            self._write(path, written)
+        for path, written in for_the_cpu(code, texts, label).items():
+            self._write(path, self._with_places(written, texts))
             self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
 

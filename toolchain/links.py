@@ -16,7 +16,7 @@ import re
 import sys
 from pathlib import Path
 
-from toolchain.sources import ROOT
+from toolchain.sources import labelled
 
 _PATH = re.compile(r"(?<![\w./~-])(?:/|(?:[\w.-]+/)+)[\w./-]*[\w-]")
 _WHOLE = re.compile(r"/[\w./-]+")
@@ -43,7 +43,7 @@ def linked(text: str) -> str:
         return text
 
     def shown(found: re.Match) -> str:
-        path = ROOT / found[0]
+        path = labelled(found[0])
         return link(path, root) or path.name if path.is_file() else found[0]
 
     return _PATH.sub(shown, text)

@@ -9,6 +9,10 @@ is only linked, has a jump in the place of each launcher. The first call of one 
 (`jitloader.parts`), and then it is compiled: the same source, in which this launcher is the only
 explicit instantiation. Every later call takes one jump through memory.
 
+So it is with the kernels of a launcher, of which a call launches few: the library with the launcher
+declares them `extern template`, and has jumps in their places. The simulator asks where a kernel is
+when it is launched (simulator/include/simulator/launch.h).
+
 The jumps are written in assembly, for they keep all arguments as they are, of whatever types. Here
 it is that of x86-64 on Linux; elsewhere a build is whole from the start.
 """
@@ -19,42 +23,69 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from simulator.needs import launches_by_address
 from simulator.scan import blank
 from toolchain import machine
+from toolchain.code import Part
 from toolchain.errors import demangled
 
 SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
 
 # What `jitloader.parts` looks for in the libraries.
-SLOTS = "jitload_slots"  # where the jumps lead, one for each launcher
+SLOTS = "jitload_slots"  # where the jumps lead, one for each function
 FIND = "jitload_find"  # the function that is asked at a first call
-LAUNCHERS = "jitload_launchers"  # in the other libraries: the addresses of their launchers
+HELD = "jitload_held"  # the addresses of a part's launchers, and of the sites of its kernels
 
 _INSTANTIATION = re.compile(
     r"(?<![.>:])(?<!extern )\btemplate\b(?!\s*(?:<|class\b|struct\b|union\b))[^;{}]*;"
 )
-_SIMULATORS = re.compile(r"gridDim|blockDim|blockIdx|threadIdx|simulator::\w+|DW\.ref\..*")
+_SIMULATORS = re.compile(
+    r"gridDim|blockDim|blockIdx|threadIdx|simulator::\w+|DW\.ref\..*|.*::simulator_\w+"
+)
 _SECTION = re.compile(
     r"Relocation section '\.rela\.(?:text|rodata|data(?:\.rel)?(?:\.ro)?)\.(_Z\w+)'"
 )
+_INLINING = re.compile(
+    r"void simulator::run_threads<simulator::Code<&\(?(.+?)\)?>::bind\(.*\)::\{lambda\(\)#1\}>"
+    r"\(simulator::Block&\)"
+)
+_EXTERN = 'extern "C" __attribute__((visibility("hidden")))'
 _INTERNAL = re.compile(r"anonymous namespace|\{lambda|\[abi:|\[clone|'lambda")
 
 
-class Apart(NamedTuple):
-    """The launchers that the library of a build in parts lacks.
+class Function(NamedTuple):
+    """A launcher or a kernel, of a template.
 
     Attributes:
-        source: the position of the .cu that has them.
-        launchers: the statements by which the source has each, by their symbols.
+        statement: its explicit instantiation; "" where the source has it without.
+        calls: the symbols of functions that it calls, and that are compiled with it.
+        launches: those of kernels that it launches.
+        site: of a kernel, the C++ for the simulator's `Site` of it; "" of a launcher.
+        inlines: of what runs a kernel, the kernel's symbol; else "".
+    """
+
+    statement: str
+    calls: list[str]
+    launches: list[str]
+    site: str = ""
+    inlines: str = ""
+
+
+class Apart(NamedTuple):
+    """What the library of a build in parts lacks.
+
+    Attributes:
+        source: the position of the .cu that has it.
+        functions: launchers, and the kernels that they launch, by their symbols.
     """
 
     source: int
-    launchers: dict[str, list[str]]
+    functions: dict[str, Function]
 
 
 def without_instantiations(text: str) -> str:
@@ -70,37 +101,135 @@ def without_instantiations(text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def launchers(source: Path, bindings: tuple[Path, ...], digest: str) -> dict[str, list[str]]:
-    """The statements that instantiate each launcher, by the launchers' symbols.
+def functions(
+    source: Path, bindings: tuple[Path, ...], named: Named, digest: str
+) -> dict[str, Function]:
+    """The launchers of a source, and the kernels that they launch, by their symbols.
 
-    Those that the bindings' objects call and the source's object defines. A function that is no
-    template is there without a statement.
-
-    A compiler inlines what is called only once, and fuses its sums with the caller's products. So
-    that a part does not round otherwise than the whole, in which there are more callers, there is a
-    statement for each function that the object still has: it is called from elsewhere, too.
+    Launchers are what the bindings' objects call and the source's object defines.
 
     Args:
         source, bindings: the objects; digest: of all of them.
+        named: what the source's text says of names.
 
     Returns:
-        None at all where the objects cannot be taken apart: where the source has variables, which
-        the parts would not share, or a launcher has no name that can be written down.
+        None at all where the objects cannot be taken apart: where the source has variables that
+        change, which the parts would not share, or a launcher has no name that can be written down.
     """
     wanted = {name for binding in bindings for kind, name in _symbols(binding) if kind == "U"}
     symbols = _symbols(source)
     variables = [name for kind, name in symbols if kind in "BbDdCGgSsVu"]
-    if any(not _SIMULATORS.fullmatch(name) for name in _demangled(variables)):
+    for name in _demangled(variables):
+        if not _SIMULATORS.fullmatch(name) and name.rpartition("::")[2] not in named.constants:
+            return {}
+    launchers = sorted({name for kind, name in symbols if kind in "TW"} & wanted)
+    statements = dict(zip(launchers, map(_instantiation, _demangled(launchers)), strict=True))
+    if None in statements.values():
         return {}
-    names = sorted({name for kind, name in symbols if kind in "TW"} & wanted)
-    found = dict(zip(names, map(_instantiation, _demangled(names)), strict=True))
-    if None in found.values():
-        return {}
+    templates = sorted({name for kind, name in symbols if kind == "W"} - wanted)
+    declared = dict(zip(templates, _demangled(templates), strict=True))
+    launched = {name: _kernel(name, each, named.kernels) for name, each in declared.items()}
+    launched = {name: found for name, found in launched.items() if found}
+    symbol_of = {each: name for name, each in declared.items()}
     calls = _calls(source)
+    found = {name: Function(statement or "", [], []) for name, statement in statements.items()}
+    for name, (statement, site, inlined) in launched.items():
+        found[name] = Function(statement, [], [], site, symbol_of.get(inlined, ""))
+    for name, function in found.items():
+        reached = _reached(name, calls, launched)
+        function.calls.extend(each for each in reached if each not in launched)
+        function.launches.extend(each for each in reached if each in launched)
+    of_launchers = {each for name in launchers for each in found[name].launches}
     return {
-        name: [*filter(None, [statement]), *map(_alias, _reached(name, calls))]
-        for name, statement in found.items()
+        name: each for name, each in found.items() if name in statements or name in of_launchers
     }
+
+
+def _kernel(name: str, declaration: str, kernels: frozenset[str]) -> tuple[str, str, str] | None:
+    """The statement and the site of a kernel, as of Function, and the kernel that is inlined in it.
+
+    None where the function is no kernel, or one that cannot be written.
+    """
+    if inlining := _INLINING.fullmatch(declaration):
+        inlined = inlining[1]
+        kernel = _expression(inlined)
+        if _INTERNAL.search(inlined):
+            return None
+        body = f"simulator::Code<{kernel}>"
+        statement = f"template void simulator::run_threads<{body}::Body>(simulator::Block&);"
+        return statement, f"simulator::held<{body}>({_alias_of(name)})", inlined
+    kernel = _expression(declaration)
+    if re.sub(r".*::|<.*", "", re.sub(r"<.*", "", kernel)) not in kernels:
+        return None
+    statement = _instantiation(declaration)
+    return statement and (
+        statement,
+        f"simulator::held<decltype(simulator::pointer({kernel}))>({_alias_of(name)})",
+        "",
+    )
+
+
+def _expression(declaration: str) -> str:
+    """A kernel's name with its template's arguments, from its whole declaration."""
+    depth, end = 0, len(declaration)
+    for end in reversed(range(len(declaration))):
+        depth += {")": 1, "(": -1}.get(declaration[end], 0)
+        if depth == 0:
+            break
+    return declaration[:end].removeprefix("void ")
+
+
+def part(build: str, functions: Mapping[str, Function], wanted: Iterable[str], kept: str) -> Part:
+    """The library with some of a build's functions."""
+    chosen = {name: functions[name] for name in wanted}
+    kernels = [name for name, each in chosen.items() if each.site]
+    inlined = {each.inlines for each in chosen.values()}
+    launched = {name for each in chosen.values() for name in each.launches} - inlined
+    called = {name for each in chosen.values() for name in each.calls}.union(kernels)
+    statements = [
+        *(each.statement for each in chosen.values() if each.statement),
+        *(f"extern {functions[name].statement}" for name in sorted(launched - chosen.keys())),
+        *map(_alias, sorted(called)),
+        *(f"{_EXTERN} const auto {_site_of(name)} = {chosen[name].site};" for name in kernels),
+    ]
+    held = ((name, _site_of(name) if each.site else name) for name, each in chosen.items())
+    kept = "" if kernels else kept  # the object of the whole tells nobody where its kernels are
+    return Part(build, tuple(held), tuple(statements), tuple(sorted(launched)), kept)
+
+
+def with_kernels(functions: Mapping[str, Function]) -> dict[str, Function]:
+    """The launchers among functions, each to be compiled with all of its kernels."""
+    found = {}
+    for name, each in functions.items():
+        if not each.site:
+            kernels = {name: functions[name] for name in each.launches}
+            inlined = {kernel.inlines for kernel in kernels.values()}
+            calls = {call for kernel in kernels.values() for call in kernel.calls}
+            calls = calls.union(each.calls, kernels) - inlined
+            found[name] = Function(each.statement, sorted(calls), [])
+    return found
+
+
+class Named(NamedTuple):
+    """What the text of a source and its headers says of names.
+
+    Attributes:
+        kernels: those that may be kernels; none where kernels are launched by addresses, for then
+            a name may be asked for where the kernel is.
+        constants: those of variables of functions that are computed once, and do not change.
+    """
+
+    kernels: frozenset[str]
+    constants: frozenset[str]
+
+    @classmethod
+    def of(cls, texts: Collection[str]) -> Named:
+        text = "\n".join(texts)
+        heads = [] if launches_by_address(text) else re.findall(r"\b__global__\b([^;{]*)", text)
+        kernels = frozenset(name for head in heads for name in re.findall(r"(\w+)\s*\(", head))
+        statics = re.findall(r"\bstatic\s+(const\b)?[^;=(){}]*?(\w+)\s*(?:[\[={]|;)", text)
+        changing = {name for const, name in statics if not const}
+        return cls(kernels, frozenset(name for const, name in statics if const) - changing)
 
 
 def _calls(source: Path) -> dict[str, set[str]]:
@@ -119,16 +248,31 @@ def _calls(source: Path) -> dict[str, set[str]]:
     return {name: called & functions for name, called in found.items()}
 
 
-def _reached(name: str, calls: dict[str, set[str]]) -> list[str]:
-    """The functions that are called from one, and from those, and so on."""
+def _reached(name: str, calls: dict[str, set[str]], kernels: Collection[str]) -> list[str]:
+    """The functions that are called from one, and from those, and so on, up to kernels."""
     found = [name]
     for each in found:  # which grows meanwhile
-        found += calls.get(each, set()).difference(found)
+        if each == name or each not in kernels:
+            found += calls.get(each, set()).difference(found)
     return sorted(found[1:])
 
 
 def _alias(name: str) -> str:
-    return f'extern "C" void {name}_is_called() __attribute__((alias("{name}")));'
+    """Gives a function a second name.
+
+    A compiler inlines what is called only once, and fuses its sums with the caller's products. So
+    that a part does not round otherwise than the whole, in which there are more callers, each
+    function that the whole has by itself is called from elsewhere, too.
+    """
+    return f'extern "C" void {_alias_of(name)}() __attribute__((alias("{name}")));'
+
+
+def _alias_of(name: str) -> str:
+    return f"{name}_is_called"
+
+
+def _site_of(name: str) -> str:
+    return f"{name}_site"
 
 
 def without_aliases(statements: Iterable[str], said: str) -> tuple[str, ...]:
@@ -174,16 +318,18 @@ def _instantiation(declaration: str) -> str | None:
 
 
 def table(names: Iterable[str]) -> str:
-    """A C++ source with the table LAUNCHERS of these symbols."""
-    lines = [*_global(LAUNCHERS), *(f".quad {name}" for name in names)]
-    return _assembly('.section .data.rel,"aw"', ".balign 8", *lines)
+    """A C++ source with the table HELD of these symbols."""
+    lines = [*_global(HELD), *(f".quad {name}" for name in names)]
+    return _assembly('.section .data.rel,"aw"', ".balign 8", *lines, ".text")
 
 
 def jumps(names: Iterable[str]) -> str:
     """A C++ source with functions of these symbols that jump to where SLOTS says.
 
     At first that is a call of FIND with the symbol's number and the address of the registers that
-    hold the first six arguments: then to the address that it returns.
+    hold the first six arguments: then to the address that it returns. For a launch of a kernel that
+    has such a function in its place, `jitload_found` gives what is to be jumped to; FIND says by
+    the first register that it is to be called with that instead, and throws.
     """
     names = list(names)
     data = [f".quad .Lfirst_{number}" for number in range(len(names))]
@@ -191,32 +337,55 @@ def jumps(names: Iterable[str]) -> str:
         line
         for number, name in enumerate(names)
         for line in (
+            ".balign 16",
             *(f".globl {name}", f".hidden {name}", f".type {name}, @function"),
-            f"{name}: jmp *.Lslots+{8 * number}(%rip)",
+            f"{name}: jmp *jitload_own_slots+{8 * number}(%rip)",
             f".Lfirst_{number}: pushq ${number}",
             "jmp .Lfind",
         )
     ]
-    return _assembly(
-        '.section .data.rel,"aw"',
-        ".balign 8",
-        *(*_global(FIND), ".Lfind_is_at: .quad 0"),
-        *(*_global(SLOTS), ".Lslots:", *data),
-        ".text",
-        *code,
-        ".Lfind:",  # the number is on the stack, and before it where the launcher returns to
-        *(f"pushq %{register}" for register in reversed(_WHOLE)),
-        "subq $136, %rsp",  # 8 more than they take: the stack is to be a multiple of 16
-        *(f"movups %xmm{n}, {16 * n}(%rsp)" for n in range(8)),
-        f"movq {136 + 8 * len(_WHOLE)}(%rsp), %rdi",
-        "leaq 136(%rsp), %rsi",
-        "call *.Lfind_is_at(%rip)",
-        "movq %rax, %r11",
-        *(f"movups {16 * n}(%rsp), %xmm{n}" for n in range(8)),
-        "addq $136, %rsp",
-        *(f"popq %{register}" for register in _WHOLE),
-        "addq $8, %rsp",
-        "jmp *%r11",
+    return (
+        _assembly(
+            '.section .data.rel,"aw"',
+            ".balign 8",
+            *(*_global(FIND), *_hidden("jitload_own_find"), ".quad 0"),
+            *(*_global(SLOTS), *_hidden("jitload_own_slots"), *data),
+            ".text",
+            *(".balign 16", *_hidden("jitload_jumps"), *code, *_hidden("jitload_jumps_end")),
+            ".Lfind:",  # the number is on the stack, and before it where the launcher returns to
+            *(f"pushq %{register}" for register in reversed(_WHOLE)),
+            "subq $136, %rsp",  # 8 more than they take: the stack is to be a multiple of 16
+            *(f"movups %xmm{n}, {16 * n}(%rsp)" for n in range(8)),
+            f"movq {136 + 8 * len(_WHOLE)}(%rsp), %rdi",
+            "leaq 136(%rsp), %rsi",
+            "call *jitload_own_find(%rip)",
+            "movq %rax, %r11",
+            *(f"movups {16 * n}(%rsp), %xmm{n}" for n in range(8)),
+            "addq $136, %rsp",
+            *(f"popq %{register}" for register in _WHOLE),
+            "addq $8, %rsp",
+            "jmp *%r11",
+        )
+        + """
+#pragma GCC visibility push(hidden)
+extern "C" {
+extern const char jitload_jumps[], jitload_jumps_end[];
+extern const char* jitload_own_slots[];
+extern const char* (*jitload_own_find)(unsigned long number, unsigned long* registers);
+
+const void* jitload_found(const void* function) {
+    const auto is_jump = [](const void* p) { return p >= jitload_jumps && p < jitload_jumps_end; };
+    if (!is_jump(function)) return nullptr;
+    const unsigned long number = (static_cast<const char*>(function) - jitload_jumps) / 16;
+    if (!is_jump(jitload_own_slots[number])) return jitload_own_slots[number];
+    unsigned long registers[6] = {};
+    const char* const there = jitload_own_find(number, registers);
+    if (registers[0]) reinterpret_cast<void (*)(unsigned long)>(there)(registers[0]);
+    return there;
+}
+}
+#pragma GCC visibility pop
+"""
     )
 
 
@@ -225,6 +394,10 @@ _WHOLE = ("rdi", "rsi", "rdx", "rcx", "r8", "r9", "rax")  # of arguments that ar
 
 def _global(name: str) -> tuple[str, ...]:
     return f".globl {name}", f"{name}:"
+
+
+def _hidden(name: str) -> tuple[str, ...]:
+    return f".hidden {name}", *_global(name)
 
 
 def _assembly(*lines: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from toolchain import machine
 from toolchain.errors import MissingTool
 from toolchain.instructions import Function, Instruction, Place, functions
-from toolchain.sources import ROOT
+from toolchain.sources import labelled
 
 _COMMAND = re.compile(r"^\[\d+/\d+\] (?P<command>\S*nvcc\b.* -o (?P<source>\d+)\.\S*o) *$", re.M)
 _ARCHITECTURE = re.compile(r"code=(?:sm|compute)_(\w+)")
@@ -39,7 +39,7 @@ def ptx(build: Path, log: str, kept: tuple[tuple[str, str], ...]) -> tuple[Funct
     found: dict[tuple[str, str], list[Instruction]] = {}
     with tempfile.TemporaryDirectory(prefix="ptx-") as name:
         tree = Path(name).resolve()
-        placed = [_placed(tree, Path(ROOT, label)) for label, _ in kept]
+        placed = [_placed(tree, labelled(label)) for label, _ in kept]
         for place, (_, file) in zip(placed, kept, strict=True):
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes((build / "sources" / file).read_bytes())

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from playground_folder import place
 from simulator.scan import blank, without_comments
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = place.root()  # with the ops' kernels/
 LIBRARY = ROOT / "kernels/include"  # for everybody's kernels, and with none of its own
 
 _INCLUDE = re.compile(r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]')
@@ -25,8 +26,21 @@ _DEFINITION = re.compile(
 
 
 def label(path: Path) -> str:
-    """The name of a file in messages, in #line directives and in digests."""
-    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+    """The name of a file in messages, in #line directives and in digests.
+
+    The project's own files have the same in every clone and folder, so that these share builds.
+    """
+    for folder in (place.LIBRARY, ROOT):
+        if path.is_relative_to(folder):
+            name = path.relative_to(folder).as_posix()
+            if labelled(name) == path:
+                return name
+    return str(path)
+
+
+def labelled(name: str) -> Path:
+    """The file with this label."""
+    return (place.LIBRARY if name.partition("/")[0] in place.OF_LIBRARY else ROOT) / name
 
 
 def file_in(folder: str | os.PathLike[str], name: str) -> str:

@@ -198,6 +198,11 @@ def prepare(folder: Path) -> None:
     source = (folder / "layer_norm.cu").read_text()
     binding = (ROOT / "docs/programs/loop_plain.cpp").read_text()
     (folder / "plain_layer_norm.cu").write_text(f"{source}\n{binding}")
+    build_runtime(folder)
+
+
+def build_runtime(folder: Path) -> None:
+    """The simulator's, in the folder's cache."""
     runtime = textwrap.dedent("""
         import jitload
         jitload.announce(False)

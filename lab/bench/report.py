@@ -33,12 +33,12 @@ def write(csv: Path) -> list[Path]:
     """Write the README's table, bench.md and the pictures; returns their paths.
 
     csv: the table of `make bench`, in the folder that gets bench.md and the pictures; the README
-    is the one in the folder above. Raises ValueError if the README has no markers.
+    is the one in the folder above, if there is one. Raises ValueError if it has no markers.
     """
     table = newest(read(csv))
     readme = csv.parent.parent / "README.md"
-    text = readme.read_text()
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
+    text = readme.read_text() if readme.is_file() else None
+    if text is not None and (text.count(BEGIN) != 1 or text.count(END) != 1):
         raise ValueError(f"{readme}: wanted are the two lines {BEGIN} and {END}, once each")
     pictures = {}
     for dtype in dict.fromkeys(of_clock(table, GPU_CLOCK)["dtype"]):
@@ -50,12 +50,15 @@ def write(csv: Path) -> list[Path]:
     for name, drawn in pictures.items():
         with drawing.style():
             drawn.savefig(csv.parent / name, metadata={"Date": None})
+    page = csv.with_suffix(".md")
+    page.write_text(full_page(table, list(pictures)))
+    written = [page, *(csv.parent / name for name in pictures)]
+    if text is None:  # as in a folder of chapters and kernels
+        return written
     head, rest = text.split(BEGIN)
     tail = rest.split(END)[1]
     readme.write_text(f"{head}{BEGIN}\n\n{readme_part(table, csv.parent.name)}\n\n{END}{tail}")
-    page = csv.with_suffix(".md")
-    page.write_text(full_page(table, list(pictures)))
-    return [readme, page, *(csv.parent / name for name in pictures)]
+    return [readme, *written]
 
 
 def newest(table: DataFrame) -> DataFrame:

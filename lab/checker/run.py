@@ -28,6 +28,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -76,6 +77,34 @@ def check(
         Exception: what the function raised, unless a kernel was to blame for it.
         RuntimeError: no kernel ran, or the machine lacks what the checker needs (Linux, binutils).
     """
+    call = without_partial(function, args, kwargs)
+    what = getattr(call[0], "__qualname__", None) or type(call[0]).__qualname__
+    return checked(
+        *(what, call, jitload.instrumented),
+        thread_order=thread_order,
+        sample_threads=sample_threads,
+        traffic=traffic,
+        seconds=seconds,
+    )
+
+
+Watching = Callable[[Callable[[jitload.OpenBuild], None]], AbstractContextManager]
+
+
+def checked(
+    what: str,
+    call: tuple[Callable, tuple, dict],
+    watching: Watching,
+    *,
+    thread_order: int = 0,
+    sample_threads: int | None = None,
+    traffic: bool = True,
+    seconds: float = SECONDS,
+) -> Report:
+    """As `check`, of a call with its arguments; `what` is its name in the report.
+
+    watching: has instrumented builds run meanwhile, and tells a function of each.
+    """
     if sys.platform != "linux":
         raise RuntimeError(f"lab.check runs on Linux; this is {sys.platform}")
     if sample_threads is not None:
@@ -84,12 +113,10 @@ def check(
     if not _checking.acquire(blocking=False):
         raise RuntimeError("a check is under way: one at a time")
     try:
-        call = without_partial(function, args, kwargs)
         options = thread_order, sample_threads or 0, traffic, seconds
-        said, builds, raised, layouts = _run(*call, options)
+        said, builds, raised, layouts = _run(*call, options, watching)
     finally:
         _checking.release()
-    what = getattr(call[0], "__qualname__", None) or type(call[0]).__qualname__
     report = Report(
         what, json.loads(said), [opened.build for opened in builds], raised, thread_order, layouts
     )
@@ -115,6 +142,7 @@ def _run(
     args: tuple,
     kwargs: dict,
     options: tuple[int, int, bool, float],
+    watching: Watching,
 ) -> tuple[bytes, list[jitload.OpenBuild], Exception | None, dict[str, Layout]]:
     """The recorder's report, the builds that ran, what the call raised, and its tensors' layouts.
 
@@ -147,7 +175,7 @@ def _run(
             runtime.simulator_check_tensor(begin, size, memory.pad(), name.encode(), same)
         for name, begin, size in _regions(told(_here(captured(function)))):
             runtime.simulator_check_tensor(begin, size, 0, name.encode(), None)
-        with jitload.instrumented(used):
+        with watching(used):
             try:
                 result = function(*args, **kwargs)
             except jitload.CompileError:

@@ -11,7 +11,6 @@ each would end that process, or poison its GPU context, and every tensor with it
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import re
 import signal
@@ -168,11 +167,10 @@ def _run(what: str, folder: Path, limit: float) -> tuple[int | None, float]:
 
     Raises KeyboardInterrupt if it is stopped: in one line, with what the child says of it.
     """
-    path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "lab.checker.trial_process", str(folder)],
-            env={**os.environ, "PYTHONPATH": path, "CUDA_LAUNCH_BLOCKING": "1"},
+            env=jitload.environment(CUDA_LAUNCH_BLOCKING="1"),
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # the notebook's stop button is ours to pass on

@@ -1,11 +1,20 @@
 """Checks of the user's arguments: an error names the argument, what it is and what there is."""
 
+from __future__ import annotations
+
 import importlib
+import importlib.util
+import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
-import reference
+from lab.rivals.truth import truth
+
+if TYPE_CHECKING:
+    import reference
 
 DTYPES = {
     "float64": torch.float64,
@@ -22,8 +31,9 @@ OF_ONES_OWN = (
 
 def an_op(name: str) -> reference.Op:
     """The op of reference.py called `name`."""
+    ops = truth().OPS
     try:
-        return reference.OPS[_one_of("op", name, reference.OPS)]
+        return ops[_one_of("op", name, ops)]
     except (TypeError, ValueError) as error:
         raise type(error)(f"{error}. {OF_ONES_OWN}") from None
 
@@ -49,11 +59,30 @@ def all_versions(op: reference.Op) -> tuple[str, ...]:
     return importlib.import_module(f"kernels.{op.name}").VERSIONS
 
 
+def written_version(op: reference.Op, wanted: str | None) -> str | None:
+    """One version of our kernel by its name, None for the best, without a build.
+
+    The names are looked up in the text of kernels/NAME.py; where it does not write them down, any
+    will do.
+    """
+    file = importlib.util.find_spec(f"kernels.{op.name}")
+    text = Path(file.origin).read_text("utf-8") if file else ""
+    found = re.search(r"^VERSIONS = (\([^()]*\))", text, re.MULTILINE)
+    names = re.findall(r"[\"'](\w+)[\"']", found[1]) if found else []
+    return None if wanted is None else _one_of("version", wanted, names or [str(wanted)])
+
+
 def dtypes(wanted: torch.dtype | str | Iterable[torch.dtype | str]) -> list[torch.dtype]:
     """Types given as torch.float32 or "float32", one or several."""
     items = [wanted] if isinstance(wanted, torch.dtype) else _several("dtypes", wanted)
     spelled = [dtype_name(item) if isinstance(item, torch.dtype) else item for item in items]
     return [DTYPES[_one_of("dtypes", name, DTYPES)] for name in spelled]
+
+
+def dtype(wanted: torch.dtype | str) -> torch.dtype:
+    """One type, given as torch.float32 or "float32"."""
+    name = dtype_name(wanted) if isinstance(wanted, torch.dtype) else wanted
+    return DTYPES[_one_of("dtype", name, DTYPES)]
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -1,8 +1,11 @@
 """One op on one set of inputs, on which its implementations are held against each other."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,7 +15,9 @@ from lab.measure.error import Error, summarize
 from lab.measure.timing import Timing, bytes_moved, take_time
 from lab.rivals.implementation import Implementation
 from lab.rivals.pytorch import eager
-from reference import Op
+
+if TYPE_CHECKING:
+    from reference import Op
 
 Results = Tensor | tuple[Tensor, ...]
 Step = Callable[[], tuple[Tensor, ...]]

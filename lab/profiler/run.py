@@ -12,7 +12,6 @@ kernel as often as its counters need. Clocks are left as they are, and caches ar
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import tempfile
@@ -103,7 +102,6 @@ def _run(what: str, folder: Path, launches: int, limit: float) -> list[jitload.B
     options = [*("--profile-from-start", "off"), *("--target-processes", "application-only")]
     options += ["--launch-count", str(launches)]
     options += [word for section in SECTIONS for word in ("--section", section)]
-    path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
     device = str(torch.cuda.current_device())
     with progress(None) as step:
 
@@ -121,7 +119,7 @@ def _run(what: str, folder: Path, launches: int, limit: float) -> list[jitload.B
                 [sys.executable, "-m", "lab.profiler.profile_process", str(folder), device],
                 folder / "report.ncu-rep",
                 options,
-                env={**os.environ, "PYTHONPATH": path},
+                env=jitload.environment(),
                 watch=watch,
             )
         except KeyboardInterrupt as stop:

@@ -6,17 +6,22 @@ Of PyTorch's own kernels some are rivals by themselves (`backends`): where the r
 several kernels, or PyTorch has a choice of them.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.metadata
 import importlib.util
 import inspect
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lab.rivals.backends import BACKENDS
 from lab.rivals.implementation import Implementation
 from lab.rivals.pytorch import compiled, eager, keep_buffers
-from reference import Op
+
+if TYPE_CHECKING:
+    from reference import Op
 
 # By the name of the file here: the module that it imports, and the package to install.
 LIBRARIES = {

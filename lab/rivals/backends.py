@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.weak import WeakTensorKeyDictionary
 
-import reference
+from lab.rivals.truth import truth
 
 
 def _cublaslt(
@@ -139,7 +139,7 @@ def _dequantized(
 
     Sums may have fewer digits with use_fast_accum; these have all of them.
     """
-    wide = [reference.dequantize(*each, torch.float32) for each in ((x, x_scale), (w, w_scale))]
+    wide = [truth().dequantize(*each, torch.float32) for each in ((x, x_scale), (w, w_scale))]
     return functional.linear(*wide, bias if bias is None else bias.float()).to(torch.bfloat16)
 
 

@@ -1,13 +1,17 @@
 """A way to compute an op: ours, PyTorch's, or another library's."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from reference import Op
+if TYPE_CHECKING:
+    from reference import Op
 
 
 @dataclass(frozen=True)

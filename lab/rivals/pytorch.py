@@ -1,14 +1,19 @@
 """PyTorch's own: the reference, as it is and through torch.compile."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from lab.rivals.implementation import Implementation
-from reference import Op
+
+if TYPE_CHECKING:
+    from reference import Op
 
 
 def eager(op: Op) -> Implementation:

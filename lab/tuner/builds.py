@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
-from jitload import KERNELS
+import jitload
 
 Recipe = Any  # the loader's own
 
@@ -84,13 +84,11 @@ class Builders:
             return self._idle.get_nowait()
         except queue.Empty:
             pass
-        root = str(KERNELS.parent)
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         process = subprocess.Popen(
             [sys.executable, "-m", "lab.tuner.build_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path, "MAX_JOBS": "1"},
+            env=jitload.environment(MAX_JOBS="1"),
         )
         with self._starting:
             self._started.append(process)

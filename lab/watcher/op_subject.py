@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import jitload
-import reference
+from lab.checker.report import Report
 from lab.checker.run import check
 from lab.measure import arguments
 from lab.measure.case import Case
@@ -24,7 +24,7 @@ from lab.watcher.launched import launched
 from lab.watcher.result import Checked, Measured, Use
 from lab.watcher.settings import Settings
 
-REFERENCE = Path(reference.__file__)
+REFERENCE = jitload.KERNELS.parent / "reference.py"
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,11 @@ class OpSubject:
 
     def check(self, wanted: Settings, seconds: float) -> Checked:
         settings = wanted.for_check()
+        what = "" if settings == wanted else "{} x {}".format(*settings.shape)
+        return checked_of(self.report(settings, seconds=seconds), what)
+
+    def report(self, settings: Settings, **options: Any) -> Report:
+        """What `lab.check`, with these options, says of it."""
         case = _case(self.name, settings, torch.device("cpu"))
         implementation = ours(case.op, arguments.version(case.op, settings.version))
         if not settings.backward:
@@ -91,8 +96,7 @@ class OpSubject:
             call = case.step(implementation)
         else:  # the forward pass has to run under the checker as well
             call = case.both(implementation)
-        what = "" if settings == wanted else "{} x {}".format(*settings.shape)
-        return checked_of(check(call, seconds=seconds), what)
+        return check(call, **options)
 
     def _module(self) -> Any:
         return importlib.import_module(f"kernels.{self.name}")
@@ -108,7 +112,7 @@ def _case(name: str, settings: Settings, device: torch.device) -> Case:
             return case
     dtype = arguments.DTYPES[settings.dtype]
     options, backward = settings.options, settings.backward
-    case = Case(reference.OPS[name], settings.shape, dtype, device, options, backward)
+    case = Case(arguments.an_op(name), settings.shape, dtype, device, options, backward)
     _kept.append((key, case))
     return case
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import ipywidgets as widgets
 
 import jitload
-import reference
 from lab.measure import arguments
 from lab.watcher import page
 from lab.watcher.follower import State
@@ -84,7 +83,7 @@ class Panel:
 
     def _controls(self) -> list[widgets.Widget]:
         """Shape, type, direction, version and, where the op has several, options."""
-        op, settings = reference.OPS[self._live.name], self._settings
+        op, settings = arguments.an_op(self._live.name), self._settings
         shapes = [settings.shape, *shapes_for(op, jitload.default_target())]
         options = [settings.options, *(it for it in op.options if it != settings.options)]
         self._shape = _dropdown(

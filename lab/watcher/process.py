@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 from multiprocessing import Pipe
-from pathlib import Path
 
+import jitload
 from lab.checker.trial import HINTS
 from lab.watcher.subject import Subject
 
@@ -25,10 +25,9 @@ class WorkerProcess:
         lifeline, self._lifeline = os.pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         given = theirs.fileno(), lifeline
-        path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lab.watcher.worker", *map(str, given)],
-            env={**os.environ, "PYTHONPATH": path},
+            env=jitload.environment(),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import jitload
-import reference
 from lab.measure import arguments
+
+if TYPE_CHECKING:
+    import reference
 
 SIMULATOR_ELEMENTS = 1 << 16  # milliseconds a call, and less than a second under the checker
 GPU_ELEMENTS = 1 << 25  # 128 MiB of float32, more than any L2
@@ -64,17 +67,11 @@ def settings_for(
     version: str | None,
     options: dict[str, object] | None,
 ) -> Settings:
-    """The user's arguments, checked, with defaults for this machine.
-
-    Nothing is built for it, so whether there is such a version shows when the kernel is.
-    """
-    (dtype,) = arguments.dtypes([dtype])
-    if version is not None and not isinstance(version, str):
-        raise TypeError(f"version: {version!r} is of type {type(version).__name__}; wanted a name")
+    """The user's arguments, checked, with defaults for this machine. Nothing is built for it."""
     return Settings(
         arguments.shape(shape) if shape else shapes_for(op, jitload.default_target())[0],
-        arguments.dtype_name(dtype),
+        arguments.dtype_name(arguments.dtype(dtype)),
         bool(backward),
-        version,
+        arguments.written_version(op, version),
         arguments.options(op, options)[0],
     )

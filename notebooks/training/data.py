@@ -15,7 +15,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parents[2]
+import lab
+
+# In a clone both are its folder; installed from a wheel the lab lies elsewhere.
+ROOTS = dict.fromkeys(
+    (Path(__file__).resolve().parents[2], Path(lab.__file__).resolve().parents[1])
+)
 FOLDERS = ("docs", "kernels", "lab", "notebooks", "simulator", "tests", "toolchain")
 ENDINGS = (".md", ".py", ".cu", ".cuh", ".cpp", ".h", ".ipynb")
 WORD = re.compile(r" ?[A-Za-z]+|\d|\s+| ?[^\w\s]+|_|\w")
@@ -42,13 +47,16 @@ def batch(text: Tensor, step: int, size: int, length: int) -> tuple[Tensor, Tens
 
 @cache
 def _found() -> list[str]:
-    paths = [*ROOT.glob("*.*"), *(path for name in FOLDERS for path in (ROOT / name).rglob("*.*"))]
-    ours = [path for path in sorted(paths) if path.suffix in ENDINGS and _is_ours(path)]
+    ours = (path for root in ROOTS for path in sorted(_paths(root)) if path.suffix in ENDINGS)
     return WORD.findall("\n".join(map(_text, ours)))
 
 
-def _is_ours(path: Path) -> bool:
-    parts = path.relative_to(ROOT).parts
+def _paths(root: Path) -> list[Path]:
+    paths = [*root.glob("*.*"), *(path for name in FOLDERS for path in (root / name).rglob("*.*"))]
+    return [path for path in paths if _is_ours(path.relative_to(root).parts)]
+
+
+def _is_ours(parts: tuple[str, ...]) -> bool:
     return not any(part == "scratch" or part.startswith((".", "_")) for part in parts[:-1])
 
 

@@ -260,7 +260,7 @@ def test_what_stands_in_the_line_goes_where_it_belongs():
         "-v",
         "c.cu",
     ]
-    line = programs.Line.parse(words)
+    line = programs.ProgramLine.parse(words)
     assert line.sources == ["a.cu", "b.cpp"]
     assert line.flags == ["-I", "inc", "-DN=2"]
     assert line.arguments == ["8", "-v", "c.cu"]

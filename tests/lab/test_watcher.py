@@ -52,9 +52,14 @@ def test_settings_say_what_is_wrong_with_them():
     assert str(settings) == "64 x 96, bfloat16, backward, vector"
     default = shapes_for(op, jitload.default_target())[0]
     assert settings_for(op, None, "float32", False, None, None) == Settings(default)
-    for wrong in ((4,), "float32"), ((4, 4), "int7"):
-        with pytest.raises(ValueError, match=r"shape: \(4,\)|dtypes: there is no 'int7'"):
-            settings_for(op, *wrong, False, None, None)
+    for shape, dtype, version, said in (
+        ((4,), "float32", None, r"^shape: \(4,\)"),
+        ((4, 4), "int7", None, "^dtype: there is no 'int7'"),
+        ((4, 4), "float32", "vectors", "^version: there is no 'vectors'; there is naive, block"),
+        ((4, 4), "float32", 3, "^version: 3 is of type int"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=said):
+            settings_for(op, shape, dtype, False, version, None)
 
 
 def test_a_check_has_fewer_rows():

@@ -19,7 +19,7 @@ import jitload
 from lab import scaffold
 
 ROOT = jitload.KERNELS.parent
-PARTS = ("kernels", "lab", "jitloader", "simulator", "tests", "toolchain")
+PARTS = ("kernels", "lab", "jitloader", "playground_folder", "simulator", "tests", "toolchain")
 FILES = ("jitload.py", "reference.py", "pyproject.toml", ".clang-format")
 OPTIONS = ("-q", "-x", "-p", "no:cacheprovider")
 NAME = "squared_relu"  # longer than the model's, so that lines move

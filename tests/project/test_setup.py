@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +17,8 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
+from kernel_playground import jupyter
 from notebooks import publish
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,46 +78,6 @@ def test_conda_installs_the_same_list_and_pins():
     versions = dict(package.split("=") for package in packages if "=" in package)
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(versions["python"])
     assert str(pins()["cuda-toolkit"].specifier) == f"=={versions['cuda-version']}.*"
-
-
-@pytest.fixture
-def clone(tmp_path) -> Path:
-    """What a build reads; it leaves an egg-info beside it."""
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "jitload.py"):
-        shutil.copy(ROOT / name, tmp_path)
-    for name in ("kernels", "lab", "simulator", "toolchain"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    shutil.copy(ROOT / "reference.py", tmp_path)
-    return tmp_path
-
-
-def pip(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pip", *arguments, "--no-deps", "--no-build-isolation"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-needs_setuptools = pytest.mark.skipif(
-    find_spec("setuptools") is None or Version(version("setuptools")).major < 77,
-    reason="setuptools 77 or later is not installed",
-)
-
-
-@needs_setuptools
-def test_a_wheel_is_refused_with_the_way_to_install(clone):
-    done = pip("wheel", str(clone), "--wheel-dir", str(clone / "wheels"))
-    assert done.returncode
-    assert "used from a clone" in done.stderr
-    assert "pip install --editable ." in done.stderr
-    assert not list(clone.glob("wheels/*.whl"))
-
-
-@needs_setuptools
-def test_an_editable_install_puts_the_clone_on_the_path(clone):
-    there = clone / "site"
-    done = pip("install", "--editable", str(clone), "--target", str(there))
-    assert not done.returncode, done.stderr
-    (path,) = there.glob("*.pth")
-    assert path.read_text().strip() == str(clone)
 
 
 def sources(*endings: str) -> list[str]:
@@ -307,21 +267,30 @@ def test_gpu_without_a_toolkit_gets_nvcc_from_wheels(checkout, programs, environ
 
 
 @needs_make
-def test_lab_opens_the_first_chapter_of_the_index(checkout):
+def test_lab_builds_and_then_is_the_command_of_that_name(checkout):
     checkout.program("python3", PYTHON_VENV)
     checkout.program("c++")
-    notebooks = checkout.folder / "notebooks"
-    notebooks.mkdir()
-    shutil.copy(publish.INDEX, notebooks)
+    assert checkout.make("lab").returncode == 0
+    assert checkout.calls()[1:] == ["-m jitload build", "-m kernel_playground lab"]
+
+
+def test_lab_opens_the_first_chapter_of_the_index_with_the_labs_settings(tmp_path, monkeypatch):
+    (tmp_path / "notebooks").mkdir()
+    assert jupyter.first_chapter(tmp_path) is None
+    shutil.copy(publish.INDEX, tmp_path / "notebooks")
     for name in ("00_aa.ipynb", "00_mine.ipynb"):  # a reader's
-        (notebooks / name).touch()
-    assert checkout.make("test").returncode == 0
-    jupyter = checkout.folder / ".venv/bin/jupyter-lab"
-    jupyter.write_text('#!/bin/sh\necho "$@"\n')
-    jupyter.chmod(0o755)
-    result = checkout.make("lab")
+        (tmp_path / "notebooks" / name).touch()
+    words = jupyter.command(tmp_path, ["--port=1"])
     first = publish.chapters()[0].name
-    assert f"--LabApp.default_url=/lab/tree/notebooks/{first} " in f"{result.stdout} "
+    assert f"--LabApp.default_url=/lab/tree/notebooks/{first}" in words
+    assert words[-1] == "--port=1"
+    monkeypatch.setenv("JUPYTER_PATH", "theirs")
+    environment = jupyter.environment()
+    ours, theirs = environment["JUPYTER_PATH"].split(os.pathsep)
+    assert theirs == "theirs"
+    assert list(Path(ours, "labextensions").glob("*/package.json"))
+    (settings,) = environment["JUPYTER_CONFIG_PATH"].split(os.pathsep)
+    assert list(Path(settings).glob("labconfig/*.json"))
 
 
 @needs_make

@@ -82,24 +82,44 @@ void call() {
 FLOAT, DOUBLE = "_ZN3row3addIfEEvNS_4PairIT_EEPS2_", "_ZN3row3addIdEEvNS_4PairIT_EEPS2_"
 
 
+NAMED = parts.Named(frozenset(), frozenset())
+
+
 def test_launchers_are_what_the_binding_calls_and_the_source_has(here):
     source, binding = compiled("source", SOURCE), compiled("binding", BINDING)
-    found = parts.launchers(source, (binding,), "1")
+    found = parts.functions(source, (binding,), NAMED, "1")
     assert found.keys() == {FLOAT, DOUBLE, "_Z5plainv"}
-    assert found["_Z5plainv"] == []
-    statement, alias = found[FLOAT]
-    assert statement == "template void row::add<float>(row::Pair<float>, float*);"
-    assert "_ZN3row3sumIfEET_NS_4PairIS1_EE" in alias
+    assert found["_Z5plainv"] == ("", [], [], "", "")
+    assert found[FLOAT].statement == "template void row::add<float>(row::Pair<float>, float*);"
+    assert found[FLOAT].calls == ["_ZN3row3sumIfEET_NS_4PairIS1_EE"]
+    made = parts.part("a", found, [FLOAT], "kept")
+    assert (made.held, made.jumps, made.kept) == (((FLOAT, FLOAT),), (), "kept")
     text = parts.without_instantiations(SOURCE)
-    part = compiled("part", "\n".join([text, statement, alias]))
-    assert parts.launchers(part, (binding,), "2").keys() == {FLOAT, "_Z5plainv"}
+    part = compiled("part", "\n".join([text, *made.statements]))
+    assert parts.functions(part, (binding,), NAMED, "2").keys() == {FLOAT, "_Z5plainv"}
 
 
 def test_a_source_with_variables_or_names_that_cannot_be_written_has_none(here):
     binding = compiled("binding", BINDING)
-    assert not parts.launchers(compiled("source", f"{SOURCE}\nint count;"), (binding,), "3")
+    assert not parts.functions(compiled("source", f"{SOURCE}\nint count;"), (binding,), NAMED, "3")
     counting = SOURCE.replace("{ return 1; }", "{ static int n = 0; return ++n; }")
-    assert not parts.launchers(compiled("source", counting), (binding,), "4")
+    assert not parts.functions(compiled("source", counting), (binding,), NAMED, "4")
+    named = parts.Named(frozenset(), frozenset({"n"}))
+    assert parts.functions(compiled("source", counting), (binding,), named, "5")
+
+
+def test_a_text_names_kernels_and_the_variables_that_do_not_change():
+    text = """
+    template <class T> __global__ __launch_bounds__(kMost) void scale(T* x, int n = size(3)) {}
+    static const auto once = [] { return 1; }();
+    static const int both = 1;
+    static int both = 2;
+    static int counts[3] = {};
+    """
+    named = parts.Named.of([text])
+    assert "scale" in named.kernels
+    assert named.constants == {"once"}
+    assert not parts.Named.of([text, "cudaLaunchKernel(f, 1, 1, nullptr);"]).kernels
 
 
 def test_jumps_keep_every_argument(here):

@@ -46,7 +46,7 @@ void* know(void (*kernel)(Parameters...), const char* name, const char* file, in
     launch.file = file;
     launch.line = line;
     launch.function = address;
-    set_code<Body>(launch);
+    set_code(launch, site<Body>());
     know_kernel(
         {launch, sizeof(Body), alignof(Body), sizeof...(Parameters), Body::bind, Body::bytes});
     return address;

@@ -67,27 +67,54 @@ template <class Body>
 #endif
 }
 
-// What the executor has to know of the kernel's library.
+// What runs a kernel, in the library that has it: its `__shared__` variables and threadIdx are
+// there.
+struct Site {
+    const void* kernel;
+    void (*run_threads)(Block&);
+    char* (*static_shared)();
+};
 template <class Body>
-void set_code(Launch& launch) {
-    launch.run_threads = run_threads<Body>;
-    launch.static_shared = [] { return &static_shared; };
+constexpr Site site(const void* kernel = nullptr) {
+    return {kernel, run_threads<Body>, [] { return &static_shared; }};
+}
+
+// A part of a kernel library lacks kernels. In the place of each it has a function that stands for
+// it until it is launched: toolchain/parts.py.
+#ifdef SIMULATOR_PART
+extern "C" __attribute__((visibility("hidden"))) const Site* jitload_found(const void* function);
+inline Site found(const Site& here, const void* function) {
+    const Site* const there = jitload_found(function);
+    return there ? *there : here;
+}
+#else
+inline Site found(const Site& here, const void*) { return here; }
+#endif
+
+// What the executor has to know of the kernel's library.
+inline void set_code(Launch& launch, const Site& site) {
+    launch.run_threads = site.run_threads;
+    launch.static_shared = site.static_shared;
     launch.instrumented = is_instrumented;
 }
 
-// A launch whose arguments have still to come.
+// A launch whose arguments have still to come. `call` is the kernel as a call of its name finds it.
 template <class Call>
 struct Configured {
     Call call;
     Launch launch;
 
-    template <class... Parameters>
-    void start(Parameters... parameters) {
-        auto body = [call = call, parameters...] { call(parameters...); };
+    template <class Body>
+    void start(const Body& body, const Site& site) {
         launch.body = &body;
         launch.body_bytes = sizeof body;
-        set_code<decltype(body)>(launch);
+        set_code(launch, site);
         run(launch);
+    }
+    template <class... Arguments>
+    void start_call(Arguments... arguments) {
+        auto body = [call = call, arguments...] { call(arguments...); };
+        start(body, site<decltype(body)>());
     }
 };
 
@@ -99,68 +126,158 @@ struct Fewer<true> {
 };
 
 // With a kernel's parameters known, arguments convert to them as in any call: 0 and {1, 2} too.
-template <class... Parameters>
-struct Typed {
-    void (*kernel)(Parameters...);
-    const void* address() const { return reinterpret_cast<const void*>(kernel); }
-
-    template <class Call>
-    struct Start : Configured<Call> {
-        void operator()(Parameters... parameters) { this->start(parameters...); }
-        // The kernel has defaults for those that are not given.
-        template <class... Given>
-        typename Fewer<(sizeof...(Given) < sizeof...(Parameters))>::arguments operator()(
-            Given... given) {
-            this->start(given...);
-        }
-    };
+template <class Function, class Call, class... Parameters>
+struct Typed : Configured<Call> {
+    Function function;
+    void operator()(Parameters... parameters) {
+        const Site site = function.site();
+        this->start(Function::bind(site, parameters...), site);
+    }
+    // The kernel has defaults for those that are not given.
+    template <class... Given>
+    typename Fewer<(sizeof...(Given) < sizeof...(Parameters))>::arguments operator()(
+        Given... given) {
+        this->start_call(given...);
+    }
 };
 
-// One name for several functions: the arguments decide which it is.
-struct Overloaded {
-    const void* address() const { return nullptr; }
+// A kernel that is known where it is launched. What runs it has it inlined, and is named after it.
+template <auto kernel>
+struct Code {};
+template <class... Parameters, void (*kernel)(Parameters...)>
+struct Code<kernel> {
+    static auto bind(const Site&, Parameters... parameters) {
+        return [parameters...] { kernel(parameters...); };
+    }
+    using Body = decltype(bind(Site(), static_cast<Parameters (*)()>(nullptr)()...));
 
+    static Site site() {
+        const Site here = simulator::site<Body>();
+        return found(here, reinterpret_cast<const void*>(here.run_threads));
+    }
+    const void* address() const { return reinterpret_cast<const void*>(kernel); }
+    template <class Call>
+    auto start(Call call, Launch launch) const {
+        return Typed<Code, Call, Parameters...>{{call, launch}, {}};
+    }
+};
+
+// One that is known when it is launched.
+template <class... Parameters>
+struct Pointer {
+    void (*kernel)(Parameters...);
+
+    static auto bind(const Site& site, Parameters... parameters) {
+        const auto kernel =
+            reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(site.kernel));
+        return [kernel, parameters...] { kernel(parameters...); };
+    }
+    using Body = decltype(bind(Site(), static_cast<Parameters (*)()>(nullptr)()...));
+
+    const void* address() const { return reinterpret_cast<const void*>(kernel); }
+    Site site() const { return found(simulator::site<Body>(address()), address()); }
+    template <class Call>
+    auto start(Call call, Launch launch) const {
+        return Typed<Pointer, Call, Parameters...>{{call, launch}, *this};
+    }
+};
+template <class... Parameters>
+Pointer<Parameters...> pointer(void (*kernel)(Parameters...)) {
+    return {kernel};
+}
+
+#ifdef SIMULATOR_PART
+// The site of a kernel that a part has, which is at `kernel`: the part has its name for a jump.
+template <class Function>
+struct Held {
+    static Site at(void (*kernel)()) {
+        return site<typename Function::Body>(reinterpret_cast<const void*>(kernel));
+    }
+};
+template <auto kernel>
+struct Held<Code<kernel>> {
+    static Site at(void (*run_threads)()) {
+        Site found = site<typename Code<kernel>::Body>();
+        found.run_threads = reinterpret_cast<void (*)(Block&)>(run_threads);
+        return found;
+    }
+};
+template <class Function>
+Site held(void (*function)()) {
+    return Held<Function>::at(function);
+}
+#endif
+
+// What a kernel's name stands for: one function, a pointer, or neither, that is several functions.
+struct Meant {
+    template <class... Parameters>
+    static Code<nullptr> of(void (&kernel)(Parameters...), int) {
+        return {};
+    }
+    template <class... Parameters>
+    static Pointer<Parameters...> of(void (*kernel)(Parameters...), long) {
+        return {kernel};
+    }
+};
+// Which function that is: the one, or the one that has these parameters.
+struct One {
+    template <class... Parameters>
+    constexpr auto operator()(void (*kernel)(Parameters...)) const {
+        return kernel;
+    }
+};
+template <class... Parameters>
+struct OneOf {
+    constexpr auto operator()(void (*kernel)(Parameters...)) const { return kernel; }
+};
+
+template <class Find, class Which>
+using Found = decltype(static_cast<Find*>(nullptr)->operator()(Which()));
+template <class Find, class Which, class = void>
+constexpr bool finds = false;
+template <class Find, class Which>
+constexpr bool finds<Find, Which, decltype(void(static_cast<Found<Find, Which>*>(nullptr)))> = true;
+
+template <class Find>
+struct Several {
     template <class Call>
     struct Start : Configured<Call> {
         template <class... Arguments>
         void operator()(Arguments... arguments) {
-            this->start(arguments...);
+            if constexpr (finds<Find, OneOf<Arguments...>>)
+                Found<Find, OneOf<Arguments...>>().start(this->call, this->launch)(arguments...);
+            else
+                this->start_call(arguments...);
         }
     };
+    const void* address() const { return nullptr; }
+    template <class Call>
+    auto start(Call call, Launch launch) const {
+        return Start<Call>{{call, launch}};
+    }
 };
 
-struct Tag {};
-template <class... Parameters>
-Typed<Parameters...> signature(void (*kernel)(Parameters...), Tag) {
-    return {kernel};
-}
-
-template <class Signature, class Call>
+template <class Function, class Call>
 struct Kernel {
-    Signature signature;
+    Function function;
     Call call;
     const char *name, *file;
     int line;
 
     auto operator()(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = nullptr) const {
-        Launch launch{name, file, line, signature.address(), grid, block, shared, stream};
-        return typename Signature::template Start<Call>{{call, launch}};
+        return function.start(
+            call, {name, file, line, function.address(), grid, block, shared, stream});
     }
 };
 
-template <class>
-void accepts(...);
-template <class F>
-auto accepts(int) -> decltype(static_cast<F*>(nullptr)->operator()(Tag{}));
-template <class Find>
-constexpr bool is_overloaded = __is_same(decltype(accepts<Find>(0)), void);
-
-template <class Find, class Call>
-auto kernel(const char* name, Find find, Call call, SIMULATOR_CALLER) {
-    if constexpr (is_overloaded<Find>)
-        return Kernel<Overloaded, Call>{{}, call, name, file, line};
+template <class Mean, class Find, class Call>
+auto kernel(const char* name, Mean mean, Find, Call call, SIMULATOR_CALLER) {
+    if constexpr (!finds<Mean, Meant>)
+        return Kernel<Several<Find>, Call>{{}, call, name, file, line};
+    else if constexpr (__is_same(Found<Mean, Meant>, Code<nullptr>))
+        return Kernel<Found<Find, One>, Call>{{}, call, name, file, line};
     else
-        return Kernel<decltype(find(Tag{})), Call>{find(Tag{}), call, name, file, line};
+        return Kernel<Found<Mean, Meant>, Call>{mean(Meant()), call, name, file, line};
 }
 
 // A kernel library has these two under CUDA's names, as one that is linked with NVIDIA's runtime
@@ -182,13 +299,13 @@ __attribute__((weak)) const char* error_string(cudaError_t error) {
 
 }  // namespace simulator
 
-// The name is written out where it stands, so the call is direct and can be inlined. `signature`
-// depends on its tag to make a name that stands for several functions a failed substitution rather
-// than an error.
-#define SIMULATOR_KERNEL(...)                                                 \
-    ::simulator::kernel(                                                      \
-        #__VA_ARGS__,                                                         \
-        [&](auto tag) -> decltype(::simulator::signature(__VA_ARGS__, tag)) { \
-            return ::simulator::signature(__VA_ARGS__, tag);                  \
-        },                                                                    \
+// The name is written out where it stands, so the call is direct and can be inlined. Types depend
+// on `which` to make what the name does not stand for a failed substitution rather than an error.
+#define SIMULATOR_KERNEL(...)                                                                \
+    ::simulator::kernel(                                                                     \
+        #__VA_ARGS__,                                                                        \
+        [&](auto which) -> decltype(which.of(__VA_ARGS__, 0)) {                              \
+            return which.of(__VA_ARGS__, 0);                                                 \
+        },                                                                                   \
+        [&](auto which) -> ::simulator::Code<decltype(which)()(__VA_ARGS__)> { return {}; }, \
         [&](const auto&... arguments) { __VA_ARGS__(arguments...); })

@@ -30,8 +30,9 @@ struct LaunchEx {
     template <class... Parameters, class... Arguments>
     cudaError_t operator()(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                            Arguments&&... arguments) const {
-        const std::tuple<Parameters...> all{static_cast<Arguments&&>(arguments)...};
-        const auto body = [kernel, all] { std::apply(kernel, all); };
+        const auto site = pointer(kernel).site();
+        const auto body =
+            Pointer<Parameters...>::bind(site, static_cast<Arguments&&>(arguments)...);
         Launch launch{};
         launch.name = kernel_name(name);
         launch.file = file;
@@ -39,7 +40,7 @@ struct LaunchEx {
         launch.function = reinterpret_cast<const void*>(kernel);
         launch.body = &body;
         launch.body_bytes = sizeof body;
-        set_code<std::remove_const_t<decltype(body)>>(launch);
+        set_code(launch, site);
         return run_with_attributes(config, launch);
     }
 };

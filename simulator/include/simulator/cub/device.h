@@ -44,7 +44,7 @@ cudaError_t carry_out(Call call, const Body& body) {
     launch.stream = call.stream;
     launch.body = &body;
     launch.body_bytes = sizeof body;
-    simulator::set_code<OnCopy<Body>>(launch);
+    simulator::set_code(launch, simulator::site<OnCopy<Body>>());
     simulator::run(launch);
     return cudaPeekAtLastError();
 #endif

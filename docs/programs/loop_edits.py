@@ -1,0 +1,219 @@
+"""How long it takes from an edit of a kernel to its result, kernel by kernel.
+
+Each plays in a process of its own: a cold build, edits of the .cu with a call
+of one version in float32 after each, the return to what it was, and a cell that is run again. On a
+machine without a GPU `sm_90` ends with a library that could be launched.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from docs.programs.loop_seconds import ON_GPU, build_runtime, play
+from docs.programs.page import ROOT, duration, table
+from toolchain import machine
+
+RUNS = 5  # edits of each kernel
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel that is edited.
+
+    Attributes:
+        call: of one version, as Python writes it; x is [64, 1024] and w [1024].
+        wanted: seconds from an edit to the result, for the CPU, for sm_90 on two cores, and on an
+            H200's machine.
+    """
+
+    call: str
+    wanted: tuple[float, float, float | None]
+
+
+THREE_LINES = """
+extern "C" __global__ void scale(const float* x, float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 3 * x[i];
+}
+"""
+CASES = {
+    "three_lines": Case("kernel.scale[256, 256](x, y, x.numel())", (0.15, 0.4, 0.5)),
+    "square": Case("kernel.forward(x, 1)", (0.5, 0.6, 0.8)),
+    "softmax": Case("kernel.forward(x, 4)", (1.0, 1.5, 2.0)),
+    "layer_norm": Case("kernel.infer(x, w, w, 1e-5, 4)", (1.0, 1.5, 2.0)),
+    "rms_norm": Case("kernel.infer(x, w, 1e-5, 4)", (1.0, 1.5, None)),
+    "matmul": Case("kernel.infer(x, x, None, None, 1.0, 0, False, 7)", (1.5, 2.5, None)),
+    "attention": Case(
+        "kernel.infer(*[x.view(1, 16, 64, 64)] * 3, 1 << 30, 1 << 30, 0.125, 4)", (1.5, 2.5, None)
+    ),
+}
+EDIT = "edit to result"
+STEPS = ("cold build", EDIT, "return to an earlier version", "unchanged cell")
+
+SESSION = """
+    import json, resource, time
+    from pathlib import Path
+
+    import torch
+
+    import jitload
+    from jitloader import background
+
+    source = Path("{name}.cu")
+    sources = [path for path in (source, source.with_suffix(".cpp")) if path.exists()]
+    x = torch.ones(64, 1024, device={device!r})
+    y, w = torch.empty_like(x), x[0]
+
+    def result():
+        if {runs}:
+            kernel = jitload.load(*sources, target={target!r}, include=["include"])
+            {call}
+            torch.accelerator.is_available() and torch.accelerator.synchronize()
+        else:
+            jitload.ensure(*sources, target={target!r}, include=["include"])
+
+    def processor():
+        used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return sum(each.ru_utime + each.ru_stime for each in used)
+
+    def timed(step):
+        background.stop()
+        begun, used = time.perf_counter(), processor()
+        result()
+        print(json.dumps([step, time.perf_counter() - begun, processor() - used]), flush=True)
+
+    timed("cold build")
+    earlier = source.read_text()
+    for edit in range({edits}):
+        source.write_text(earlier + f"constexpr int kEdited = {{edit}};\\n")
+        timed("edit to result")
+    source.write_text(earlier)
+    timed("return to an earlier version")
+    for _ in range(5):
+        timed("unchanged cell")
+"""
+
+# Others' ways of compiling the three lines while the program runs, by NVRTC.
+RIVALS = {
+    "cupy.RawKernel": """
+        import cupy
+
+        def run(text):
+            kernel = cupy.RawKernel(text, "scale")
+            arguments = (cupy.from_dlpack(x), cupy.from_dlpack(y), cupy.int32(x.numel()))
+            kernel((256,), (256,), arguments)
+    """,
+    "torch.cuda._compile_kernel": """
+        def run(text):
+            kernel = torch.cuda._compile_kernel(text, "scale")
+            kernel(grid=(256, 1, 1), block=(256, 1, 1), args=(x, y, x.numel()))
+    """,
+}
+RIVALS_SESSION = """
+    import json, time
+    import torch
+
+    x = torch.ones(64, 1024, device="cuda")
+    y = torch.empty_like(x)
+    {define}
+    for edit in range({edits} + 1):  # the first one loads NVRTC
+        begun = time.perf_counter()
+        run({text!r}.replace("3 *", f"{{edit + 4}} *"))
+        torch.cuda.synchronize()
+        if edit:
+            print(json.dumps(["edit to result", time.perf_counter() - begun, 0.0]), flush=True)
+"""
+
+
+class Taken(NamedTuple):
+    """The medians of a step, in seconds of the clock and of processors."""
+
+    clock: float
+    processor: float
+
+
+Medians = dict[str, Taken]  # by step
+
+
+def measure(say: Callable[[str], None], only: str = "") -> dict[str, dict[str, Medians]]:
+    """Of each kernel with `only` in its name, by target; `say` is told each step's."""
+    found: dict[str, dict[str, Medians]] = defaultdict(dict)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shutil.copytree(ROOT / "kernels", folder, dirs_exist_ok=True)
+        (folder / "three_lines.cu").write_text(THREE_LINES)
+        build_runtime(folder)
+        for name, shown, session in sessions(only):
+            steps = defaultdict(list)
+            for step, clock, processor in play(session, folder):
+                steps[step].append(Taken(clock, processor))
+            medians = {s: Taken(*map(median, zip(*all, strict=True))) for s, all in steps.items()}
+            found[name][shown] = medians
+            for step, (clock, processor) in medians.items():
+                say(f"{name}, {shown}: {step} {clock:.3f} s, {processor:.3f} s of processors")
+    return found
+
+
+def sessions(only: str) -> Iterator[tuple[str, str, str]]:
+    """What is measured, its target, and what the process does."""
+    names = [name for name in CASES if only in name]
+    for name in names:
+        for shown, target in targets().items():
+            yield name, shown, session_of(name, target)
+        if name == "three_lines" and ON_GPU:
+            for rival, define in RIVALS.items():
+                yield rival, "sm_90", rivals_session(define)
+
+
+def targets() -> dict[str, str]:
+    return {"cpu": "cpu"} | ({"sm_90": "cuda"} if machine.cuda_home() else {})
+
+
+def session_of(name: str, target: str) -> str:
+    runs = ON_GPU or target == "cpu"
+    return textwrap.dedent(SESSION).format(
+        name=name,
+        call=CASES[name].call,
+        target=target,
+        device=target if runs else "cpu",
+        runs=runs,
+        edits=RUNS,
+    )
+
+
+def rivals_session(define: str) -> str:
+    begin = textwrap.dedent(RIVALS_SESSION)
+    return begin.format(define=textwrap.dedent(define), text=THREE_LINES, edits=RUNS)
+
+
+def edits_table(found: dict[str, dict[str, Medians]]) -> str:
+    """A row for each kernel and target: what each step took, and what is wanted of the edit."""
+    rows = []
+    for name, of_targets in found.items():
+        for shown, steps in of_targets.items():
+            cells = [duration(steps[step].clock) if step in steps else "" for step in STEPS]
+            wanted = wanted_of(name, shown)
+            edit = steps[EDIT]
+            cells[STEPS.index(EDIT)] += f" ({duration(edit.processor)})" * bool(edit.processor)
+            reached = "" if wanted is None else f"{wanted} s: {verdict(edit.clock, wanted)}"
+            rows.append([name, shown, *cells, reached])
+    return table(["median", "", *STEPS, "wanted of an edit"], rows, "llr")
+
+
+def wanted_of(name: str, shown: str) -> float | None:
+    if name not in CASES:
+        return None
+    cpu, sm_90, on_gpu = CASES[name].wanted
+    return cpu if shown == "cpu" else on_gpu if ON_GPU else sm_90
+
+
+def verdict(seconds: float, wanted: float) -> str:
+    return "reached" if seconds <= wanted else "**not reached**"

@@ -1,0 +1,40 @@
+"""The sources of kernels for packages that need nothing of the loader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+
+from jitloader.arguments import recipe_of
+from jitloader.building import ensure, readings
+from jitloader.inputs import Inputs
+from toolchain.code import Recipe
+from toolchain.shipped import Shipped, shipped
+
+
+def shipped_sources(
+    *given: str | os.PathLike[str],
+    name: str | None = None,
+    flags: Iterable[str] = (),
+    include: Iterable[str | os.PathLike[str]] = (),
+    namespace: str,
+    for_hub: bool = False,
+) -> Shipped:
+    """The sources of a kernel, named as for `load`, with all that compilers read for them.
+
+    It is built for the CPU first: so every header is known.
+
+    namespace, for_hub: as `toolchain.shipped` has them.
+
+    Raises:
+        CompileError, FileNotFoundError, MissingTool: as `load` does.
+    """
+    recipe = recipe_of(given, name, "cpu", flags, include, debug=False)
+    ensure(recipe)
+    codes = (_read(recipe), _read(replace(recipe, target="cuda")))
+    return shipped(*codes, namespace, for_hub)
+
+
+def _read(recipe: Recipe) -> Inputs:
+    return next(readings(recipe))

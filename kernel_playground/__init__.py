@@ -1,0 +1,1 @@
+"""The command kernel-playground: folders of one's own, JupyterLab on them, and the tools."""

@@ -1,0 +1,54 @@
+"""What there is for notebooks, and then what `python -m jitload doctor` says of the compilers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import jitload
+from jitload import doctors_row as row
+from kernel_playground.contents import LIBRARY
+from kernel_playground.copies import STAGE, release
+from playground_folder import place
+
+NOTEBOOKS = ("jupyterlab", "ipykernel", "ipywidgets", "matplotlib", "pandas")
+
+
+def doctor() -> int:
+    """Print a line for each thing, with the remedy where it is missing.
+
+    The exit status is 0 where all is there that notebooks and the default target need.
+    """
+    row("playground", f"{release()}, {place.LIBRARY}")
+    hidden = namesakes(Path.cwd())
+    for path in hidden:
+        row(path.stem, None, f"{path} is imported from here in its place: rename it")
+    folder = place.marked()
+    row(
+        "folder",
+        folder,
+        "none around here, so ops are the originals: kernel-playground new makes one",
+    )
+    if folder and (folder / STAGE).exists():
+        row("update", None, f"one of {folder} was interrupted: kernel-playground update")
+    versions = {name: _version(name) for name in NOTEBOOKS}
+    for name, found in versions.items():
+        row(name, found, f"{sys.executable} -m pip install {name}")
+    return jitload.doctor() or int(bool(hidden) or not all(versions.values()))
+
+
+def namesakes(folder: Path) -> list[Path]:
+    """What Python, started in a folder, would import instead of the library's modules."""
+    if folder == place.LIBRARY:
+        return []
+    names = [Path(part).stem for part in LIBRARY]
+    paths = [folder / each for name in names for each in (f"{name}.py", f"{name}/__init__.py")]
+    return [path for path in paths if path.is_file()]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,52 @@
+"""JupyterLab on a folder, with what the lab adds to its pages."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from playground_folder import place
+
+SHARE = place.LIBRARY / "lab" / "share"
+_FIRST = re.compile(r"\]\(([0-9a-z_]*\.ipynb)\)")
+
+
+def first_chapter(folder: Path) -> str | None:
+    """The chapter that the index names first, relative to the folder."""
+    index = folder / "notebooks" / "index.md"
+    found = _FIRST.search(index.read_text(encoding="utf-8")) if index.is_file() else None
+    return f"notebooks/{found[1]}" if found else None
+
+
+def command(folder: Path, more: list[str]) -> list[str]:
+    """What starts JupyterLab on a folder. more: options of its own, which come last."""
+    chapter = first_chapter(folder)
+    options = ["--log-level=WARN", f"--ServerApp.root_dir={folder}"]
+    options += [f"--LabApp.default_url=/lab/tree/{chapter}"] if chapter else []
+    options += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    displays = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
+    options += [] if sys.platform == "darwin" or any(displays) else ["--no-browser"]
+    alone = "-P"  # no module of the folder is imported in place of one of Jupyter's
+    return [sys.executable, alone, "-m", "jupyterlab", *options, *more]
+
+
+def environment() -> dict[str, str]:
+    """With the colours for CUDA and the other settings of SHARE's."""
+    added = {"JUPYTER_PATH": SHARE, "JUPYTER_CONFIG_PATH": SHARE / "config"}
+    paths = {
+        name: os.pathsep.join(filter(None, [str(path), os.environ.get(name)]))
+        for name, path in added.items()
+    }
+    return {**os.environ, **paths}
+
+
+def lab(folder: Path, more: list[str]) -> int:
+    """Become JupyterLab."""
+    if not find_spec("jupyterlab"):
+        raise ModuleNotFoundError("JupyterLab is not installed", name="jupyterlab")
+    os.chdir(folder)
+    words = command(folder, more)
+    os.execve(words[0], words, environment())

@@ -1,0 +1,126 @@
+// A step of attention's backward pass by wgmma with five products, as its kernel for up to 64
+// columns (attention_backward_narrow.cuh) and the one for more (attention_backward_ordered.cuh)
+// have it.
+//
+// As in backward_kv_wgmma the scores are k q^T, of 64 keys for each warpgroup. ds goes through
+// shared memory, where the other warpgroup finds it: dq needs the ds of all keys.
+#pragma once
+
+#include "attention_backward_turns.cuh"
+
+#if HAS_WGMMA
+
+// What a warpgroup that multiplies has in registers: dk and dv of its 64 keys; and of a step its
+// part of dq, S::kOut columns wide, and the rest.
+template <class S, int kCols>
+struct GroupNumbers {
+    static constexpr int kBoxes = S::kRows / 64;
+    float of_k[kCols / 2] = {}, of_v[kCols / 2] = {}, of_q[S::kOut / 2];
+    float scores[kBoxes][32], slopes[kBoxes][32];
+    uint32_t p[kBoxes][16], ds[kBoxes][16];
+};
+
+// And in shared memory: its 64 keys, and of the block's k the columns that its part of dq has; rows
+// of a step; and ds, [keys, rows], of all keys of the block.
+struct StepTiles {
+    const char *k, *v, *k_of_q;
+    char *q, *g;
+    const RowInfo* infos;
+    char* ds;
+};
+
+template <int N>
+using Floats = float[N];
+template <int boxes, int N>
+__device__ Floats<boxes * N>& all(float (&x)[boxes][N]) {
+    return reinterpret_cast<Floats<boxes * N>&>(x);
+}
+
+// A step of S::kRows rows, from `row` on, of whose second 64 there may be none. The keys begin with
+// `key`; shift: a.keys - a.rows. full: that q, g and infos have come. When this returns dq is
+// there, and dk goes on.
+template <class T, class S, int kCols, class Call>
+__device__ void multiply_step(GroupNumbers<S, kCols>& its, const StepTiles& tiles, Mbarrier& full,
+                              int phase, const Call& a, int64_t shift, float scale, int key,
+                              int row, int group) {
+    constexpr int kRows = S::kRows, kBlock = S::kBlock, kBoxes = kRows / 64;
+    // There may be no such key, or row, and p anything: but nothing times k must be 0 in dq.
+    bool some[kBoxes];
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+        const int first = row + box * 64;
+        some[box] = (kBoxes > 1 && first >= a.rows) || key < a.first_key(first + 63) ||
+                    key + 64 > a.end_key(first);
+    }
+    const auto clear_some = [&](float (&x)[32], int box) {
+        clear_hidden(
+            x, some[box], a, shift, key, row + box * 64, a.keys, kBoxes > 1 ? a.rows : kNoEnd);
+    };
+    full.wait(phase);
+    if constexpr (Call::kPacked) {
+        clear_tail<kRows, kCols, S::kConsumers>(tiles.q, a.rows - row);
+        clear_tail<kRows, kCols, S::kConsumers>(tiles.g, a.rows - row);
+    }
+    wgmma_fence();
+    start_rows<T, kCols, kBlock>(all(its.scores), tiles.k, tiles.q);
+    wgmma_fence();
+    start_rows<T, kCols, kBlock>(all(its.slopes), tiles.v, tiles.g);
+    wgmma_wait<1>();  // the scores are there
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+        take_powers(its.scores[box], its.scores[box], scale, tiles.infos + box * 64);
+        clear_some(its.scores[box], box);
+    }
+    wgmma_wait<0>();  // the slopes are there
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {  // dv goes on while ds is taken
+        as_factor<T>(its.p[box], its.scores[box]);
+        wgmma_fence();
+        start_columns<T, 64>(its.of_v, its.p[box], tiles.g + box * box_bytes(64));
+        take_slopes(its.slopes[box], its.scores[box], tiles.infos + box * 64);
+        clear_some(its.slopes[box], box);
+        as_factor<T>(its.ds[box], its.slopes[box]);
+        put_rows<T, kBlock>(
+            tiles.ds + box * box_bytes(kBlock) + group * box_bytes(64), its.slopes[box]);
+    }
+    tma_writes_done();
+    consumers_barrier();
+    wgmma_fence();
+#pragma unroll
+    for (int r = 0; r < kBlock; r += 16)
+        wgmma<T, true, true>(its.of_q, wgmma_descriptor(tiles.ds + group * S::kDsOfGroup) + r * 8,
+                             wgmma_descriptor(tiles.k_of_q) + r * 8, r > 0);
+    wgmma_commit();
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box)
+        start_columns<T, 64>(its.of_k, its.ds[box], tiles.q + box * box_bytes(64));
+    wgmma_wait<kBoxes>();
+}
+
+// Leaves dq of a step, when the one before in its place has been read, to the thread that adds it.
+template <int N>
+__device__ void put_dq(float* to, const float (&of_q)[N], Mbarrier& empty, Mbarrier& full,
+                       int phase) {
+    empty.wait(phase ^ 1);
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+        store(to + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
+              Vec<float, 4>{{of_q[i], of_q[i + 1], of_q[i + 2], of_q[i + 3]}});
+    tma_writes_done();
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) full.arrive();
+}
+
+// Calls step(row) for each step of a tile of keys, as for_each_step has them. One loop: of two,
+// ptxas would compute which rows see which keys before the inner one, whether or not all do.
+template <int kRows, class Call, class F>
+__device__ void for_each_row_of_steps(const Call& a, Steps steps, F step) {
+    const int count = (steps.high - steps.low) * int(a.sharing());
+    int row = (steps.high - 1) * kRows, sharers = int(a.sharing());  // left with these rows
+    for (int n = 0; n < count; ++n) {
+        step(row);
+        if (--sharers == 0) sharers = int(a.sharing()), row -= kRows;
+    }
+}
+
+#endif

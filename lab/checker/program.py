@@ -1,0 +1,76 @@
+"""A whole program under the checker: its main() is called in this process, which it may end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import jitload
+from lab.checker.report import Report
+from lab.checker.run import checked
+
+
+def check_program(
+    sources: Iterable[str | os.PathLike[str]],
+    flags: Iterable[str] = (),
+    arguments: Sequence[str] = (),
+    **options: object,
+) -> Report:
+    """Build sources with a main(), call it, and report what its kernels do.
+
+    flags: of the compilers. arguments: main's. options: as of `lab.check`.
+
+    Of the process nothing should be expected afterwards: a program that calls exit() leaves its
+    thread in the middle of that.
+
+    Raises:
+        CompileError: it does not compile.
+        FileNotFoundError: there is no such source.
+        ValueError: no source has a main().
+    """
+    recipe = jitload.recipe_of(sources, target="cpu", flags=flags, program=True)
+    jitload.require_main(recipe)
+    opened = jitload.Kernel(recipe).instrumented()
+    name = recipe.sources[0].name
+
+    @contextmanager
+    def watching(told: Callable[[jitload.OpenBuild], None]) -> Iterator[None]:
+        told(opened)
+        yield
+
+    program = ctypes.CDLL(str(opened.build.library))
+    argv = [os.fsencode(word) for word in (f"./{recipe.sources[0].stem}", *arguments)]
+
+    def main() -> None:
+        program.main(len(argv), (ctypes.c_char_p * (len(argv) + 1))(*argv, None))
+
+    call = (_until_it_ends, (main,), {})
+    return checked(name, call, watching, **options)
+
+
+def _until_it_ends(main: Callable[[], None]) -> None:
+    """Call it in a thread of its own: one that calls exit() is kept there, and we go on."""
+    ended = threading.Event()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def exits(_: object) -> None:
+        if not ended.is_set():
+            ended.set()
+            threading.Event().wait()  # for ever
+
+    def run() -> None:
+        main()
+        ended.set()
+
+    libc = ctypes.CDLL(None)
+    _kept.append(exits)
+    libc.__cxa_atexit(exits, None, None)
+    threading.Thread(target=run, daemon=True).start()
+    ended.wait()
+    libc.fflush(None)
+
+
+_kept: list[object] = []  # which libc calls when the process ends

@@ -1,0 +1,1 @@
+"""Packages of kernels that need nothing of this project: `python -m jitload ship`."""

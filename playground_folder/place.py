@@ -1,0 +1,86 @@
+"""Where the folder lies that a process means, and where the rest of the project does."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+
+MARKER = ".kernel-playground.json"  # in a folder that `kernel-playground new` made
+SETTING = "KERNEL_PLAYGROUND_FOLDER"
+# What is imported by name from any folder, and the licence of all.
+OF_LIBRARY = (
+    "LICENSE",
+    "jitload.py",
+    "jitloader",
+    "lab",
+    "playground_folder",
+    "simulator",
+    "toolchain",
+)
+LIBRARY = Path(__file__).resolve().parents[1]  # where those lie: the clone, or within a wheel
+_IS_CLONE = (LIBRARY / "kernels").is_dir()
+ORIGINALS = LIBRARY if _IS_CLONE else LIBRARY.parent / "originals"  # of what `new` copies
+
+
+def root() -> Path:
+    """The folder of this process; outside of all folders the originals, which are a clone's own."""
+    return marked() or ORIGINALS
+
+
+def is_for_editing() -> bool:
+    """Whether that is a clone or a folder of the user's, and not what a wheel has installed."""
+    return _IS_CLONE or marked() is not None
+
+
+@cache
+def marked() -> Path | None:
+    """The folder with a marker, if any: the one that SETTING names, or the nearest around the
+    program's file, or around the working directory. It stays the same as long as the process lives.
+    """
+    if setting := os.environ.get(SETTING):
+        return Path(setting).resolve()
+    return next(filter(None, map(around, _starts())), None)
+
+
+def around(place: Path) -> Path | None:
+    """The nearest folder with a marker: a place itself, or one that it lies in."""
+    place = place.resolve()
+    return next((each for each in (place, *place.parents) if (each / MARKER).is_file()), None)
+
+
+def _starts() -> Iterator[Path]:
+    """The program's folder, unless it is one of the environment's programs; then where we are."""
+    if sys.path and (first := sys.path[0]):
+        of_environment = map(sysconfig.get_path, ("scripts", "stdlib", "purelib", "platlib"))
+        if not any(Path(first).is_relative_to(folder) for folder in of_environment):
+            yield Path(first)
+    try:
+        yield Path.cwd()
+    except FileNotFoundError:  # somebody has removed it
+        return
+
+
+def require(*names: str) -> None:
+    """Raises ImportError where another module is found first instead of one of LIBRARY's."""
+    for name in names:
+        found = find_spec(name)
+        if found and found.origin and not Path(found.origin).resolve().is_relative_to(LIBRARY):
+            raise ImportError(
+                f"{found.origin} is found as `{name}`, and the playground has a module of its own"
+                " by that name: rename it, or start Python in another folder"
+            )
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """How to import a module of the folder; None where there is no folder, or no such file."""
+    folder = marked()
+    spec = PathFinder.find_spec(name, [str(folder)]) if folder else None
+    if spec and spec.loader is None:  # without __init__.py: a plain list, or sys.path would count
+        spec.submodule_search_locations = list(spec.submodule_search_locations)
+    return spec

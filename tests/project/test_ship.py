@@ -1,0 +1,254 @@
+"""Packages of kernels: what `python -m jitload ship` writes, builds, and says of it."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import jitload
+from lab.ship import python_files
+from lab.ship.__main__ import main
+
+OPS = sorted(path.stem for path in jitload.KERNELS.glob("*.cu"))
+
+
+def ran(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    """Python in a process that finds a package in a folder, and nothing of this project."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "JITLOAD"))}
+    environment["PYTHONPATH"] = str(folder)
+    command = [sys.executable, "-P", "-B", *words]
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+
+
+def shipped(to: Path, *words: str) -> Path:
+    """Ship for the CPU; the folder into which the wheel is then unpacked."""
+    assert main([*words, "--to", str(to), "--arch", "cpu", "--flag=-O0"]) == 0
+    (wheel,) = to.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(to / "site")
+    return to / "site"
+
+
+@pytest.fixture(scope="module")
+def square(tmp_path_factory) -> Path:
+    return shipped(tmp_path_factory.mktemp("shipped"), "square")
+
+
+USE = """
+import torch
+from square import square
+assert not [name for name in __import__("sys").modules if "jitload" in name]
+x = torch.randn(3, 40, requires_grad=True)
+y = torch.compile(square, fullgraph=True, backend="aot_eager")(x)
+y.sum().backward()
+assert torch.equal(y, x * x) and torch.equal(x.grad, 2 * x)
+assert torch.autograd.gradgradcheck(square, x.detach().double()[:1, :3].requires_grad_())
+torch.library.opcheck(torch.ops.square.forward.default, (x.detach(), 1))
+try:
+    square(x.int())
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_a_package_needs_nothing_of_this_project(square: Path):
+    done = ran(square, "-c", USE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "x is int32; wanted is float64, float32, float16 or bfloat16\n"
+
+
+def test_its_wheel_fits_later_releases_and_lacks_other_peoples_libraries(square: Path):
+    (wheel,) = square.parent.glob("*.whl")
+    assert "-cp311-abi3-" in wheel.name
+    (library,) = square.rglob("*.so")
+    assert library.name == "_square_cpu.abi3.so"
+    text = (square / "square/csrc/kernels.json").read_text()
+    assert json.loads(text)["architectures"] == ["8.0", "9.0", "10.0", "12.0+PTX"]
+    assert not re.search(r"-march=native|/home|/tmp|/root", text)
+
+
+def test_verify_repeats_the_proof_and_sees_a_changed_file(square: Path):
+    same = ran(square, "-m", "square.verify")
+    assert same.returncode == 0, same.stdout + same.stderr
+    proof = json.loads((square / "square/proof.json").read_text())
+    assert len(proof["errors"]) == 32
+    assert [check["findings"] for check in proof["checks"]] == [0] * 4
+    assert proof["bench"]
+    changed = square / "square/ops/square.py"
+    text = changed.read_text()
+    try:
+        changed.write_text(text.replace("version_number(version, VERSIONS)", "0"))
+        done = ran(square, "-m", "square.verify")
+    finally:
+        changed.write_text(text)
+    assert done.returncode == 1
+    assert "DIFFERS: ops/square.py is not the file that was recorded" in done.stdout
+
+
+# ---- the Python of every op
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_an_ops_python_keeps_its_formulas_and_loses_the_loader(op: str):
+    path = jitload.KERNELS / f"{op}.py"
+    text = python_files.op_file(path, f'Kernel("{op}", "{op}", ("forward",))')
+    tree = ast.parse(text)
+    assert "jitload" not in text
+    assert not re.search(r"(?m)^from kernels|^import kernels", text)
+    was = ast.parse(path.read_text())
+    kept = [ast.dump(n) for n in tree.body if isinstance(n, ast.FunctionDef)]
+    assert kept == [ast.dump(n) for n in was.body if isinstance(n, ast.FunctionDef)]
+    helpers = python_files.helpers_file(python_files.helpers_of(path))
+    assert python_files.helpers_of(path) <= python_files._functions(helpers) | {"SCALINGS"}
+    exec(compile(helpers, "helpers.py", "exec"), {})
+
+
+@pytest.mark.parametrize("op", sorted(python_files.references(OPS)))
+def test_an_ops_truth_stands_alone(op: str):
+    namespace: dict = {"__name__": "truth"}
+    sys.modules["truth"] = sys  # dataclasses look their module up
+    try:
+        exec(compile(python_files.reference_file({op}), "truth.py", "exec"), namespace)
+    finally:
+        del sys.modules["truth"]
+    assert set(namespace["OPS"]) <= {op}
+    assert callable(namespace[op])
+
+
+def test_python_that_uses_more_of_the_loader_is_refused(tmp_path: Path):
+    file = tmp_path / "mine.py"
+    file.write_text('import jitload\nkernel = jitload.load("mine.cu")\njitload.device()\n')
+    with pytest.raises(ValueError, match=r"mine.py:3: a package has no jitload.device"):
+        python_files.op_file(file, "Kernel()")
+
+
+# ---- kernel-builder
+
+
+def test_build_toml_is_as_kernel_builder_documents_it(tmp_path: Path):
+    words = ["layer_norm", "--to", str(tmp_path), "--no-wheel", "--hub", "somebody/layer-norm"]
+    assert main(words) == 0
+    folder = tmp_path / "layer_norm-hub"
+    build = tomllib.loads((folder / "build.toml").read_text())
+    assert_valid(build)
+    assert build["general"]["name"] == "layer-norm"
+    assert (folder / "torch-ext/layer_norm/__init__.py").is_file()
+    for kernel in build["kernel"].values():
+        for source in kernel["src"]:
+            assert (folder / source).is_file(), source
+        assert all((folder / place).is_dir() for place in kernel["include"])
+    binding = (folder / "layer_norm_cuda/layer_norm_binding.cpp").read_text()
+    assert "STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m)" in binding
+    assert "STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CUDA, m)" in binding
+
+
+# Edition 5 of build.toml, as its documentation tells it: key: type, and * where it must be there.
+TEXT, TEXTS = str, [str]
+GENERAL = {
+    "name*": TEXT,
+    "version*": int,
+    "edition*": int,
+    "license*": TEXT,
+    "backends*": TEXTS,
+    "upstream": TEXT,
+    "source": TEXT,
+    "python-depends": TEXTS,
+    "hub": {"repo-id": TEXT},
+}
+TORCH = {
+    "src*": TEXTS,
+    "include": TEXTS,
+    "pyext": TEXTS,
+    "minver": TEXT,
+    "maxver": TEXT,
+    "stable-abi": {"cpu": TEXT, "cuda": TEXT},
+}
+SHARED = {"backend*": TEXT, "depends*": TEXTS, "src*": TEXTS, "include": TEXTS, "cxx-flags": TEXTS}
+KERNEL = {
+    "cpu": SHARED,
+    "cuda": SHARED | {"cuda-capabilities": TEXTS, "cuda-flags": TEXTS},
+}
+
+
+def assert_valid(build: dict) -> None:
+    assert set(build) == {"general", "torch", "kernel"}
+    follows(build["general"], GENERAL)
+    follows(build["torch"], TORCH)
+    assert build["general"]["edition"] == 5
+    assert re.fullmatch(r"[a-z][-a-z0-9]*[a-z0-9]", build["general"]["name"])
+    assert {k["backend"] for k in build["kernel"].values()} == set(build["general"]["backends"])
+    for kernel in build["kernel"].values():
+        follows(kernel, KERNEL[kernel["backend"]])
+        assert kernel["depends"] == ["torch"]
+
+
+def follows(table: dict, schema: dict) -> None:
+    types = {name.rstrip("*"): wanted for name, wanted in schema.items()}
+    assert table.keys() <= types.keys()
+    assert {name[:-1] for name in schema if name.endswith("*")} <= table.keys()
+    for name, value in table.items():
+        wanted = types[name]
+        if isinstance(wanted, dict):
+            follows(value, wanted)
+        elif isinstance(wanted, list):
+            assert all(isinstance(it, str) for it in value), name
+        else:
+            assert isinstance(value, wanted), name
+
+
+# ---- anybody's kernels
+
+SIGMOID = """
+__global__ void sigmoid(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 1 / (1 + expf(-x[i]));
+}
+"""
+USE_SIGMOID = """
+import torch
+from mine import sigmoid as kernel
+
+def sigmoid(x):
+    y = torch.empty_like(x)
+    kernel.sigmoid[(x.numel() + 255) // 256, 256](x, y, x.numel())
+    return y
+
+x = torch.randn(1000)
+for call in sigmoid, torch.compile(sigmoid, fullgraph=True, backend="aot_eager"):
+    torch.testing.assert_close(call(x), torch.sigmoid(x))
+"""
+
+
+@pytest.mark.slow
+def test_a_cell_of_a_notebook_whose_kernel_has_no_binding(tmp_path: Path):
+    notebook = tmp_path / "mine.ipynb"
+    cell = {"cell_type": "code", "source": ["%%cu sigmoid\n", SIGMOID]}
+    notebook.write_text(json.dumps({"cells": [cell]}))
+    site = shipped(tmp_path / "to", f"{notebook}:sigmoid", "--package", "mine")
+    done = ran(site, "-c", USE_SIGMOID)
+    assert done.returncode == 0, done.stderr
+    assert ran(site, "-m", "mine.verify").returncode == 0
+
+
+def test_what_cannot_be_shipped_is_told(tmp_path: Path, capsys):
+    notebook = tmp_path / "mine.ipynb"
+    notebook.write_text(json.dumps({"cells": []}))
+    (tmp_path / "square").mkdir()
+    (tmp_path / "square/own.txt").write_text("mine")
+    for words, told in {
+        ("no_such_op",): "no op 'no_such_op'",
+        ("square", "relu"): "--package NAME",
+        ("square", "--package", "My-Ops"): "a package cannot be called 'My-Ops'",
+        (f"{notebook}:sigmoid",): "has no cell %%cu sigmoid; it has: none",
+        ("square",): "no package that this has written",
+    }.items():
+        assert main([*words, "--to", str(tmp_path), "--no-wheel"]) == 1, words
+        assert told in capsys.readouterr().err
+    assert (tmp_path / "square/own.txt").read_text() == "mine"

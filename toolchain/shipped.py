@@ -1,0 +1,353 @@
+"""A kernel's sources for a package of its own, which has no loader and no other part of ours.
+
+    cuda/layer_norm.cu, cuda/layer_norm.cpp, cuda/include/...     for nvcc: as they are
+    cpu/layer_norm/layer_norm.cu.cpp, ...                         the same, rewritten for g++
+    simulator/runtime.cpp, include/..., executor/...              what those run on
+
+with exactly the headers that compilers read. `toolchain.shipped_bindings` says how they register.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import simulator
+from toolchain import machine, sources
+from toolchain.code import SIMULATOR, Code
+from toolchain.compile import for_the_cpu
+from toolchain.errors import CompileError
+from toolchain.shipped_bindings import Names, are_shared, bound, namespace_in
+from toolchain.sources import LIBRARY, label
+
+# The sources of a checked launch are no part of a package.
+_CHECKERS = re.compile(r'^#include "checker/.*\n', re.MULTILINE)
+_OF_HOPPER = re.compile(r"\bwgmma\b|\bsetmaxnreg\b|__CUDA_ARCH_FEAT_SM90_ALL|\bsm_90a\b")
+_OF_ONE_RELEASE = re.compile(
+    r"(?:torch/(?!headeronly/|csrc/stable/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
+)
+_OF_THIS_MACHINE = re.compile(r"-m(?:arch|cpu|tls-dialect)=|-g\d?$|-O")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one compiler makes a library of.
+
+    sources: paths of what is compiled; include: folders of headers, in order.
+    flags: for the compiler of .cpp files, and nvcc's for .cu files; link: for the linker.
+    """
+
+    sources: list[str]
+    include: list[str]
+    flags: list[str]
+    nvcc_flags: list[str] = field(default_factory=list)
+    link: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The sources of one kernel, and how they are compiled.
+
+    files: texts by their paths in the package's folder of sources.
+    originals: the user's files that they were made of, by the same paths.
+    binding: "ops" or "c"; exports: as of a build.
+    is_stable: whether the sources keep to PyTorch's stable ABI, so that the package fits later
+        releases and other Pythons.
+    namespace: of the operators, which both parts implement.
+    architectures: of GPUs, as TORCH_CUDA_ARCH_LIST has them.
+    """
+
+    name: str
+    files: dict[str, str]
+    originals: dict[str, Path]
+    cpu: Part
+    cuda: Part
+    binding: str
+    exports: dict
+    is_stable: bool
+    namespace: str
+    architectures: list[str]
+
+
+def shipped(cpu: Code, cuda: Code, namespace: str, for_hub: bool = False) -> Shipped:
+    """The sources of a kernel for both targets, as a package has them.
+
+    namespace: of its operators, where the sources leave it to the build.
+    for_hub: as Hugging Face's kernel-builder compiles them, a part at a time, each of which defines
+        its operators.
+
+    Raises:
+        CompileError: the simulator does not run what stands there, or a header is missing.
+    """
+    return _Shipping(cpu, cuda, namespace, for_hub).shipped()
+
+
+class _Shipping:
+    def __init__(self, cpu: Code, cuda: Code, namespace: str, for_hub: bool):
+        self.codes = {"cpu": cpu, "cuda": cuda}
+        self.name, self.for_hub = cpu.recipe.name, for_hub
+        self.shared = are_shared(cpu)
+        self.namespace = (self.shared and namespace_in(cpu)) or namespace
+        if not self.shared and cpu.binding != "c":
+            raise CompileError(
+                f"{self.name} registers functions by their definitions, or by pybind11: a package"
+                " has one operator for the CPU and for GPUs, so the binding has to define schemas,"
+                ' m.def("f(Tensor x) -> Tensor"), and to implement them apart, in'
+                " STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CUDA, m) or TORCH_LIBRARY_IMPL"
+            )
+
+    def shipped(self) -> Shipped:
+        cuda, cpu = self.codes["cuda"], self.codes["cpu"]
+        self.files: dict[str, str] = {}
+        self.originals: dict[str, Path] = {}
+        cuda_part = self._cuda_part(cuda)
+        cpu_part = self._cpu_part(cpu)
+        every = "".join(cuda.text(path) for path in self._users(cuda))
+        return Shipped(
+            name=self.name,
+            files=self.files,
+            originals=self.originals,
+            cpu=cpu_part,
+            cuda=cuda_part,
+            binding=cpu.binding,
+            exports=cpu.exports,
+            is_stable=cpu.binding == "c" or not self._includes_more_than_stable(cpu),
+            namespace=self.namespace,
+            architectures=[
+                "8.0",
+                "9.0a" if _OF_HOPPER.search(every) else "9.0",
+                "10.0",
+                "12.0+PTX",
+            ],
+        )
+
+    # ---- where files lie
+
+    @staticmethod
+    def _users(code: Code) -> list[Path]:
+        """The user's files, tables of tuned constants left out: those are of single GPUs."""
+        kept = (p for p in code.files if not p.is_relative_to(SIMULATOR))
+        return [p for p in kept if p.suffix not in (".json", ".toml")]
+
+    @cached_property
+    def _base(self) -> Path:
+        """The folder that becomes a part's folder."""
+        recipe = self.codes["cpu"].recipe
+        beside = {p.parent for p in recipe.sources}
+        beside |= {
+            path.parent
+            for code in self.codes.values()
+            for path in self._users(code)
+            if not any(path.is_relative_to(folder) for folder in self._folders(beside))
+        }
+        return Path(os.path.commonpath(beside))
+
+    def _folders(self, beside: Iterable[Path]) -> list[Path]:
+        """Folders of headers that are not the sources' own."""
+        return [f for f in self.codes["cpu"].recipe.include if f == LIBRARY or f not in beside]
+
+    @cached_property
+    def _with_the_stem_of_a_cu(self) -> set[Path]:
+        """Sources that setuptools would give the object of a .cu: x.cpp beside x.cu."""
+        compiled = self.codes["cpu"].recipe.sources
+        stems = {path.with_suffix("") for path in compiled if path.suffix == ".cu"}
+        return {p for p in compiled if p.suffix != ".cu" and p.with_suffix("") in stems}
+
+    def _place(self, path: Path) -> str:
+        """Of one of the user's files, in a part's folder."""
+        if path.is_relative_to(LIBRARY):
+            return (Path("include") / path.relative_to(LIBRARY)).as_posix()
+        if path.is_relative_to(self._base):
+            place = path.relative_to(self._base)
+            if path in self._with_the_stem_of_a_cu:
+                place = place.with_stem(f"{path.stem}_binding")
+            return place.as_posix()
+        folders = self._folders({p.parent for p in self.codes["cpu"].recipe.sources})
+        for number, folder in enumerate(folders):
+            if path.is_relative_to(folder):
+                return (Path(f"include_{number}") / path.relative_to(folder)).as_posix()
+        raise CompileError(
+            f"{label(path)} lies outside of every folder that a package could have: include it from"
+            " a folder of headers, given with -I"
+        )
+
+    def _include(self, part: str, code: Code) -> list[str]:
+        """The folders in which a part's headers are looked for."""
+        found: dict[str, None] = {}
+        for folder in code.recipe.include:
+            inside = [path for path in self._users(code) if path.is_relative_to(folder)]
+            if inside:
+                depth = len(inside[0].relative_to(folder).parts)
+                place = Path(part, self._place(inside[0]))
+                found[place.parents[depth - 1].as_posix()] = None
+        return list(found)
+
+    # ---- the parts
+
+    def _texts(self, part: str, code: Code) -> dict[Path, str]:
+        if code.binding == "c":
+            return {path: code.text(path) for path in self._users(code)}
+        space = "TORCH_EXTENSION_NAME" if self.for_hub else self.namespace
+        names = Names(space, defines=self.for_hub or part == "cpu", expanded=self.for_hub)
+        return {path: bound(code, path, part, names) for path in self._users(code)}
+
+    def _cuda_part(self, code: Code) -> Part:
+        compiled = []
+        for path, text in self._texts("cuda", code).items():
+            place = f"cuda/{self._place(path)}"
+            self._add(place, text.removeprefix("\ufeff"), path)
+            if path in code.recipe.sources:
+                compiled.append(self._with_launchers(code, path, place))
+        cxx, nvcc = code.flags
+        return Part(
+            sources=compiled,
+            include=self._include("cuda", code),
+            flags=["-O2", *_portable(cxx, code.recipe.flags)],
+            nvcc_flags=_portable(nvcc, code.recipe.flags),
+            link=code.link_flags,
+        )
+
+    def _with_launchers(self, code: Code, path: Path, place: str) -> str:
+        """The source, or a file beside it that includes it and has launchers of its kernels."""
+        if not (launchers := code.launchers[path]):
+            return place
+        beside = f"{place.removesuffix('.cu')}_launchers.cu"
+        self._add(beside, f'#include "{Path(place).name}"\n{launchers}', path)
+        return beside
+
+    def _cpu_part(self, code: Code) -> Part:
+        folder, compiled = f"cpu/{self.name}", []
+        texts = self._texts("cpu", code)
+        for path, text in for_the_cpu(code, texts, self._place).items():
+            place = f"{folder}/{self._place(path)}"
+            if path in code.recipe.sources:
+                place += ".cpp" if path.suffix == ".cu" else ""
+                compiled.append(place)
+            self._add(place, text, path)
+        include = [*self._include(folder, code), "simulator/include"]
+        flags = ["-O2", *_of_every_cpu(), *_portable(code.flags[0], code.recipe.flags)]
+        runtime = _CHECKERS.sub("", simulator.RUNTIME.read_text())
+        self.files["simulator/runtime.cpp"] = runtime
+        compiled.append("simulator/runtime.cpp")
+        compiled += self._simulators_files(compiled, include, flags)
+        exported = ["simulator_take_error"]
+        if code.binding == "c":
+            exported += [_symbol_of(name, export) for name, export in code.exports.items()]
+        exports = f"{folder}/exports.map"
+        self.files[exports] = "{\n    global: " + "; ".join(exported) + ";\n    local: *;\n};\n"
+        return Part(
+            sources=compiled,
+            include=include,
+            flags=flags,
+            link=[
+                *(flag for flag in simulator.LINK_FLAGS if "--wrap" in flag),
+                f"-Wl,--version-script=CSRC/{exports}",
+                *code.link_flags,
+            ],
+        )
+
+    def _simulators_files(
+        self, compiled: list[str], include: list[str], flags: list[str]
+    ) -> Iterator[str]:
+        """Add those of the simulator's files that the sources read; what of them is compiled, too.
+
+        Raises:
+            CompileError: the compiler does not find what they read.
+        """
+        left = list(compiled)
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder).resolve()
+            (work / "simulator").mkdir()
+            for name in ("include", "executor", "libraries"):
+                (work / "simulator" / name).symlink_to(SIMULATOR / name)
+            for place, text in self.files.items():
+                _write(work / place, text)
+            while left:
+                for read in _read_by(work, left.pop(), include, flags):
+                    path = Path(os.path.realpath(read))
+                    if not path.is_relative_to(SIMULATOR):
+                        continue
+                    place = f"simulator/{path.relative_to(SIMULATOR).as_posix()}"
+                    if place in self.files:
+                        continue
+                    self.files[place] = path.read_text()
+                    source = simulator.LIBRARIES.get(
+                        path.relative_to(simulator.INCLUDE).as_posix()
+                        if path.is_relative_to(simulator.INCLUDE)
+                        else ""
+                    )
+                    if source:
+                        library = f"simulator/{source.relative_to(SIMULATOR).as_posix()}"
+                        self.files[library] = source.read_text()
+                        left.append(library)
+                        yield library
+
+    def _add(self, place: str, text: str, original: Path) -> None:
+        self.files[place] = text
+        self.originals[place] = original
+
+    @staticmethod
+    def _includes_more_than_stable(code: Code) -> bool:
+        """Whether a file includes headers of PyTorch's that change from release to release."""
+        own = (path for path in code.files if not path.is_relative_to(SIMULATOR))
+        return any(
+            _OF_ONE_RELEASE.match(name)
+            for path in own
+            for _, name in sources.included(code.text(path))
+        )
+
+
+def _symbol_of(name: str, export: dict) -> str:
+    from toolchain.signatures import launcher_of
+
+    return launcher_of(name) if export and "kernel" in export else name
+
+
+def _portable(flags: list[str], users: tuple[str, ...]) -> list[str]:
+    """Flags without those that are this machine's, or the loader's own."""
+    left_out = {"-x", "c++", "-ftabstop=1", "-gstatement-frontiers", "-Xptxas=-v"}
+    return [
+        flag
+        for flag in flags
+        if flag in users
+        or not (
+            flag in left_out
+            or _OF_THIS_MACHINE.match(flag)
+            or flag.startswith(("-gencode", "-lineinfo", "--split-compile"))
+        )
+    ]
+
+
+def _of_every_cpu() -> list[str]:
+    """Of x86-64 those since 2013, whose products fused with sums round as they do on a GPU."""
+    return ["-march=x86-64-v3"] if "-march=native" in simulator.compile_flags(False) else []
+
+
+def _read_by(work: Path, source: str, include: list[str], flags: list[str]) -> list[str]:
+    """What the compiler reads for a source."""
+    import torch.utils.cpp_extension as cpp_extension  # late: it takes longer than a warm load
+
+    command, own = machine.cxx_command()
+    folders = [f"-I{folder}" for folder in include]
+    systems = [word for f in cpp_extension.include_paths() for word in ("-isystem", f)]
+    done = subprocess.run(
+        [*command, *own, "-M", "-fPIC", *folders, *systems, *flags, source],
+        cwd=work,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise CompileError(f"the headers of {source} are not found:\n{done.stderr}")
+    _, _, read = done.stdout.replace("\\\n", " ").partition(":")
+    return [str(work / name) for name in read.split()]
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
