@@ -18,6 +18,7 @@
 //
 //   count      the rows that count, for a mean
 //   rows       of whole rows: losses, and the logits become their gradients
+//   by class   take and gradient of logits that lie by class, [classes, rows], where dw will be
 //   scale      when a gradient arrives
 //
 // The loss and the gradient of a logit are those of cross_entropy.cu, with logits for x.
