@@ -83,18 +83,15 @@ struct TileScales {
         for (int i = 0; i < 2; ++i)
             x[i] = &scale_at(p.x_scale, row_there(p, tile, group, 2 * i), 0);
     }
-    // Of one step after the other.
-    __device__ StageScales next() {
-        const StageScales of_step = {{*x[0], *x[1]}, *w};
-        x[0] += x_step, x[1] += x_step, w += w_step;
-        return of_step;
+    __device__ StageScales of(int step) const {
+        return {{x[0][step * x_step], x[1][step * x_step]}, w[step * w_step]};
     }
 };
 template <>
 struct TileScales<false> {
     template <class T>
     __device__ TileScales(const Float8Product<T>&, TileCorner, int) {}
-    __device__ StageScales next() { return {{1, 1}, 1}; }
+    __device__ StageScales of(int) const { return {{1, 1}, 1}; }
 };
 
 // The stages that a warpgroup multiplies, one after the other.
@@ -124,12 +121,12 @@ struct StageReader {
 // before are added up. meanwhile(): called while the last products go on.
 template <class Plan, int N, class Meanwhile>
 __device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
-                       TileScales<Plan::kByBlock> scales, int of_tile, int steps,
+                       const TileScales<Plan::kByBlock>& scales, int of_tile, int steps,
                        Meanwhile meanwhile) {
     float even[N], odd[N];
     StageScales of_even, of_odd;
-    const auto begin = [&](float (&sums)[N], StageScales& by) {
-        by = scales.next();
+    const auto begin = [&](float (&sums)[N], StageScales& by, int step) {
+        by = scales.of(step);
         const auto& stage = reader.next();
         multiply_stage(sums, stage.x + of_tile, stage.w);
     };
@@ -138,18 +135,18 @@ __device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
         by.add(totals, sums);
     };
     for (float& total : totals) total = 0;
-    begin(even, of_even);
+    begin(even, of_even, 0);
     int step = 1;
     for (; step + 1 < steps; step += 2) {
-        begin(odd, of_odd);
+        begin(odd, of_odd, step);
         wgmma_wait<1>();
         add(even, of_even);
-        begin(even, of_even);
+        begin(even, of_even, step + 1);
         wgmma_wait<1>();
         add(odd, of_odd);
     }
     if (step < steps) {
-        begin(odd, of_odd);
+        begin(odd, of_odd, step);
         wgmma_wait<1>();
         add(even, of_even);
         meanwhile();
@@ -270,13 +267,16 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     }
     __syncthreads();
 
+    const auto corner_of = [&](int n) {
+        TilePlace place;
+        order.at(n, 0, place);
+        return TileCorner{int(place.row) * kTileRows, int(place.column) * Plan::kColumns};
+    };
     if (group == kConsumers) {
         give_registers<40>();
         Ring<Plan::kStages> ring;
-        TilePlace place;
-        for (int n = blockIdx.x; thread == 0 && order.at(n, 0, place); n += gridDim.x) {
-            const TileCorner corner = {
-                int(place.row) * kTileRows, int(place.column) * Plan::kColumns};
+        for (int n = blockIdx.x; thread == 0 && n < order.places(); n += gridDim.x) {
+            const TileCorner corner = corner_of(n);
             for (int step = 0; step < steps; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
                 Mbarrier& full = shared.full[ring.stage];
@@ -296,7 +296,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     const int of_tile = group * 64 * kScaleBlock;
     Boxes& boxes = shared.boxes[group];
     int stored = 0, left = ceil_div<int>(order.places() - int(blockIdx.x), gridDim.x);
-    TileCorner corner, next_corner = reader.corner();
+    TileCorner corner, next_corner = corner_of(blockIdx.x);  // before its first stage is there
     TileEnd<Plan> end, next_end;
     next_end.ask(p, next_corner, group);
     for (; left > 0; --left) {
@@ -353,7 +353,8 @@ bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
     const bool stores =
         is_aligned(p.y) && p.units % kVec<T> == 0 && map(maps.y, p.y, p.rows, p.units, p.units, 64);
-    const TileOrder order(grid, 1, 16);
+    // Of wide tiles more lie below one another: what rows of x they read stays in L2 for longer.
+    const TileOrder order(grid, 1, Plan::kColumns == 256 ? 32 : 16);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
     const int blocks = smaller(order.places(), multiprocessors());
     matmul_fp8_wgmma<T, Plan>
