@@ -410,20 +410,22 @@ void turn_into_gradients(const Problem& p, const Logits& logits, const Known<T>&
     }
 }
 
-// ---- the same of the first rows, whose logits have a place already
+// ---- the same of rows whose logits have a place already
 //
 // Until there is a dw, its memory is free: of as many rows as w has columns, it holds the logits.
 // They lie by class, [classes, rows], as do the rows of dw, and as far back as they can; so the
 // rows of dw can be written one after the other, where G has been read. Each gradient is one
 // product.
 
-// How many rows that are: 0 where chunks have as many, or where not all is there that it takes.
+// How many rows that are: all, but for those left over from a multiple of 8, which make 16 bytes.
+// Or 0: where not all is there that it takes, where it would be no more than a chunk, or where
+// there are more rows: then it takes as long as chunks, and those that follow have to add to dw.
 int64_t rows_in_dw(const Problem& p, bool needs_w) {
-    constexpr int64_t kMultiple = 8;  // of which 16 bytes have no more
-    const ScalarType type = p.x.scalar_type();
-    const int64_t cols = p.w.size(1), rows = std::min(p.rows(), cols) / kMultiple * kMultiple;
-    if (!needs_w || p.bias || type == ScalarType::Double || cols % kMultiple != 0) return 0;
-    return p.classes() > 0 && rows > most_rows(p.rows()) ? rows : 0;
+    constexpr int64_t kMultiple = 8;
+    const int64_t cols = p.w.size(1), rows = p.rows() / kMultiple * kMultiple;
+    if (!needs_w || p.bias || p.x.scalar_type() == ScalarType::Double) return 0;
+    if (cols % kMultiple != 0 || p.classes() == 0) return 0;
+    return most_rows(rows) < rows && rows <= cols ? rows : 0;
 }
 
 // Rows of dw that are written at once. What G has for them waits elsewhere meanwhile, unless they
@@ -494,8 +496,8 @@ void turn_by_class(const Problem& p, const Tensor& logits, const Known<T>& known
 // ---- all rows
 
 // The results of forward, and then the gradients of x, w and bias for an arriving 1; those that are
-// not wanted are [0]. The first rows may have their logits in dw's place; for each chunk of the
-// others all logits are in memory at once, so that they need not be computed again.
+// not wanted are [0]. The logits may lie in dw's place; else for each chunk of the rows all logits
+// are in memory at once, so that they need not be computed again.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backward(
     Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, int64_t reduction,
     int64_t ignore_index, double label_smoothing, bool check, bool needs_x, bool needs_w,

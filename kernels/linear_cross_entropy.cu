@@ -388,10 +388,9 @@ cudaError_t linear_cross_entropy_take_by_class(
         const ClassShares shares(rows, classes, kRowsOfWarp<T>);
         const int64_t each = shares.count * rows;
         const Statistics<T> parts = {numbers, numbers + each, numbers + 2 * each, nullptr};
-        const dim3 block(kWarp, kSharesOfBlock);
-        take_by_class<<<shares.grid(kRowsOfWarp<T>), block, 0, stream>>>(
+        take_by_class<<<shares.grid(kRowsOfWarp<T>), dim3(kWarp, kSharesOfBlock), 0, stream>>>(
             logits, parts, shares, smooths);
-        combine_shares<<<ceil_div<int64_t>(rows, kWarp), block, 0, stream>>>(
+        combine_shares<<<ceil_div<int64_t>(rows, kWarp), dim3(kWarp, kCombiningWarps), 0, stream>>>(
             parts, logits, target, Statistics<T>{max, sum, below, hit}, shares);
         return cudaGetLastError();
     }

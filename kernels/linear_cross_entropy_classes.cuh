@@ -5,14 +5,16 @@
 // A thread has as many neighbouring rows as a vector holds, and a share of the classes. A warp has
 // neighbouring threads, and a block warps for several shares.
 constexpr int kSharesOfBlock = 8;
+constexpr int kBlocksAtOnce = 3;     // of a multiprocessor: 80 registers a thread
+constexpr int kCombiningWarps = 32;  // of a block
 
 struct ClassShares {
     int64_t rows, classes, count;
 
-    // So many that the multiprocessors are full of threads, of 32 classes or more.
+    // As many as run at once, of 32 classes or more.
     ClassShares(int64_t rows, int64_t classes, int64_t rows_of_warp)
         : rows(rows), classes(classes) {
-        const int64_t down = ceil_div(8 * multiprocessors() * rows_of_warp, rows);
+        const int64_t down = ceil_div(kBlocksAtOnce * multiprocessors() * rows_of_warp, rows);
         count = smaller(down * kSharesOfBlock, ceil_div<int64_t>(classes, 32));
     }
     dim3 grid(int64_t rows_of_warp) const {
@@ -74,19 +76,20 @@ __global__ __launch_bounds__(kWarp* kSharesOfBlock) void take_by_class(
 
 // What the shares have, combined. A block has a warp of rows.
 template <class T>
-__global__ void combine_shares(Statistics<T> parts, const T* logits, const int64_t* target,
-                               Statistics<T> known, ClassShares shares) {
+__global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
+    Statistics<T> parts, const T* logits, const int64_t* target, Statistics<T> known,
+    ClassShares shares) {
     using A = Acc<T>;
     struct OfThread {
         A max, sum, below;
         int64_t read;
     };
-    __shared__ OfThread of_threads[kSharesOfBlock][kWarp];
+    __shared__ OfThread of_threads[kCombiningWarps][kWarp];
     const int64_t rows = shares.rows, row = int64_t(blockIdx.x) * kWarp + threadIdx.x;
     Found<T> found;
     if (row < rows) {
 #pragma unroll 4
-        for (int64_t n = threadIdx.y; n < shares.count; n += kSharesOfBlock) {
+        for (int64_t n = threadIdx.y; n < shares.count; n += kCombiningWarps) {
             const int64_t i = n * rows + row, read = shares.first(n + 1) - shares.first(n);
             found.combine({{parts.max[i], parts.sum[i]}, parts.below[i], read});
         }
@@ -95,7 +98,7 @@ __global__ void combine_shares(Statistics<T> parts, const T* logits, const int64
         found.soft.max, found.soft.sum, found.below, found.read};
     __syncthreads();
     if (threadIdx.y > 0 || row >= rows) return;
-    for (int n = 1; n < kSharesOfBlock; ++n) {
+    for (int n = 1; n < kCombiningWarps; ++n) {
         const OfThread& it = of_threads[n][threadIdx.x];
         found.combine({{it.max, it.sum}, it.below, it.read});
     }
