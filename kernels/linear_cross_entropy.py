@@ -36,15 +36,15 @@ def linear_cross_entropy(
     reduction, ignore_index, label_smoothing and check are those of cross_entropy, and so are the
     result and what a target out of range does.
 
-    For a mean or a sum, where a gradient is wanted, all gradients are computed with the loss. The
-    first rows, as many as w has columns, have all their logits in the memory that the gradient of w
-    will have: their gradients take their place, and those of x and w are one product each. Beside
-    it is a sixteenth of them, or less. Of the other rows an eighth to a quarter at a time, but 512
-    at least, have all logits in memory; and so have all rows where there is a bias, where w needs
-    no gradient, for float64, and where such a chunk has as many rows as w has columns. Their
-    products are added to the gradient of w, which is rounded once for each such chunk. Backward
-    then has but to multiply with the gradient that arrives. A second backward pass through the same
-    graph, or one that records a graph, computes the gradients again, in chunks of the classes.
+    For a mean or a sum, where a gradient is wanted, all gradients are computed with the loss. Of an
+    eighth to a quarter of the rows at a time, but of 512 at least, all logits are in memory. Their
+    gradients take their place, and the products of these are added to that of w, which is rounded
+    once for each such chunk. If rows are more than a chunk has and no more than w has columns, and
+    there is no bias, all logits lie in the memory that the gradient of w will have, and a sixteenth
+    of them beside it; then the gradients are one product each, and rounded once. (Not for float64,
+    and not where w needs none.) Backward then has but to multiply with the gradient that arrives. A
+    second backward pass through the same graph, or one that records a graph, computes the gradients
+    again, in chunks of the classes.
 
     Elsewhere (without gradients, for reduction="none", for float16, whose small gradients would be
     lost before a scaled loss's gradient arrives, and with version="chunks") the logits of a
