@@ -27,6 +27,7 @@ from toolchain.notes import digest_of
 from toolchain.sources import label
 
 if TYPE_CHECKING:
+    from toolchain.by_kernel import Halves
     from toolchain.parts import Apart
 
 _building = threading.Lock()  # one at a time, but for what goes on in the background
@@ -92,10 +93,10 @@ def builds_of(recipe: Recipe) -> Builds:
     return Builds(sorted(found.values(), key=lambda v: (v.order, v.when), reverse=True))
 
 
-def linked(inputs: Inputs, apart: Apart, first: str) -> Build | None:
+def linked(inputs: Inputs, apart: Apart | Halves, first: str = "") -> Build | None:
     """A build in parts, the first of which is there under this name.
 
-    None where more than launchers would have to be compiled.
+    None where more than those would have to be compiled.
 
     Raises: as `build_of` does.
     """
@@ -142,7 +143,7 @@ def cached(inputs: Inputs, in_parts: bool = False) -> Build | None:
 
 
 def _build(
-    inputs: Inputs, alone: bool, apart: Apart | None = None, first: str = ""
+    inputs: Inputs, alone: bool, apart: Apart | Halves | None = None, first: str = ""
 ) -> Build | None:
     """Compile in a private folder, then let the result appear in the cache at once."""
     try:
@@ -162,11 +163,12 @@ def _build(
 def _build_in(
     work: Path,
     inputs: Inputs,
-    apart: Apart | None = None,
+    apart: Apart | Halves | None = None,
     first: str = "",
     lifeline: int | None = None,
 ) -> Build | None:
     from jitloader import objects  # late: a warm load does without
+    from toolchain.by_kernel import Halves
     from toolchain.compile import compile_library
 
     recipe, name = inputs.recipe, inputs.name
@@ -175,7 +177,8 @@ def _build_in(
     told = announced(shown, recipe.target, inputs.notes, inputs.expected)
     with contextlib.nullcontext(_unheard) if apart or lifeline is not None else told as progress:
         log = inputs.cache.own / "logs" / f"{name}.log"
-        earlier = objects.earlier(inputs)
+        halves = apart if isinstance(apart, Halves) else None
+        earlier = objects.earlier(inputs, halves)
         compiled = compile_library(inputs, name, work, log, progress, earlier, lifeline, apart)
     if compiled is None:
         return None
@@ -189,8 +192,11 @@ def _build_in(
         return None
     result = work / "result"
     (result / "sources").mkdir(parents=True)
-    library = result / f"{name}.so"
-    shutil.move(work / library.name, library)
+    made = [work / f"{name}.so", *filter(None, [compiled.image])]
+    data = b"".join(path.read_bytes() for path in made if path.exists())
+    for path in made:
+        if path.exists():
+            shutil.move(path, result / path.name)
     (result / "log").write_text(compiled.output, "utf-8")
     kept = {path: f"{n}_{path.name[-50:]}" for n, path in enumerate(inputs.in_order())}
     for path, file in kept.items():
@@ -212,13 +218,13 @@ def _build_in(
         kept={label(path): file for path, file in kept.items()},
         inputs={label(path): digest_of(data) for path, data in sorted(inputs.files.items())},
         libraries=compiled.libraries,
-        library_sha256=hashlib.sha256(library.read_bytes()).hexdigest(),
-        launchers=apart.functions if apart else {},
+        library_sha256=hashlib.sha256(data).hexdigest(),
+        launchers=apart.functions if apart and not halves else {it: [] for it in compiled.kernels},
         first=first,
     )
     build.write(result)
     inputs.cache.place(result, name)
-    objects.keep(inputs, compiled.objects, work)
+    objects.keep(inputs, compiled.objects, work, halves)
     return build
 
 

@@ -43,7 +43,8 @@ class Build:
         inputs: the digest of each file that the compiler read, by its name.
         libraries: of the simulator's, those that it calls: keys of simulator.LIBRARIES.
         library_sha256: the digest of its library.
-        launchers: of a build in parts, `toolchain.parts.Apart.functions`; else none.
+        launchers: of a build in parts, `toolchain.parts.Apart.functions`; for a GPU the kernels
+            that it launches. Else none.
         first: of a build in parts, the name of the part that was compiled first.
     """
 
@@ -75,6 +76,17 @@ class Build:
     def library(self) -> Path:
         return self.folder / f"{self.name}.so"
 
+    @property
+    def image(self) -> Path:
+        """Of a build by kernels, and of each of its parts: the code for the GPU."""
+        return self.folder / "kernels.fatbin"
+
+    def _files(self) -> list[Path]:
+        """Those without which it is not whole."""
+        if self.target == "cpu" or not (self.launchers or self.binding == "part"):
+            return [self.library]
+        return [self.library, self.image] if self.launchers else [self.image]
+
     @classmethod
     def read(cls, folder: Path) -> Build | None:
         """The build in a folder of the cache; None where there is none, or not a whole one."""
@@ -98,7 +110,7 @@ class Build:
     def is_whole(self) -> bool:
         """A truncated library would not raise when opened, but kill the process."""
         with contextlib.suppress(OSError):
-            data = self.library.read_bytes()
+            data = b"".join(path.read_bytes() for path in self._files())
             whole = hashlib.sha256(data).hexdigest() == self.library_sha256
             return whole and (self.folder / "log").is_file()
         return False

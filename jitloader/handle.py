@@ -182,7 +182,24 @@ class Kernel:
         """
         return Diff(self._found(before), self._found(after))
 
-    def resources(self, threads: int = 256) -> list:
+    def whole(self) -> Build:
+        """The newest build, once all of it is compiled.
+
+        Until then, for some time after an edit, what was not called yet may be missing.
+
+        Raises:
+            CompileError: it does not compile.
+        """
+        return self._whole(self.build)
+
+    def _whole(self, build: Build) -> Build:
+        if not build.launchers:
+            return build
+        from jitloader import parts  # late: a warm load does without
+
+        return parts.whole(build, self.recipe)
+
+    def resources(self, threads: int = 256, *, whole: bool = True) -> list:
         """What each kernel of the newest build takes: registers, spills, shared memory, occupancy.
 
         A list with an item for each kernel and architecture, shown as a table. `spilled` are the
@@ -192,6 +209,8 @@ class Kernel:
 
         Args:
             threads: of a block, for the occupancy that the table shows.
+            whole: wait until all kernels are compiled; else, for some time after an edit, those
+                that have been launched.
         """
         from toolchain.resources import Resources, uses  # late: a warm load does without
 
@@ -201,7 +220,13 @@ class Kernel:
         )
         if self.target == "cpu":
             note += f" With nvcc, `python -m jitload resources {self.name}` shows those of a GPU."
-        return Resources(uses(self.build.log()), threads, note)
+        if whole or not self.build.launchers:
+            log = self.whole().log()
+        else:
+            from jitloader import parts  # late: a warm load does without
+
+            log = parts.said_of(self.build)
+        return Resources(uses(log), threads, note)
 
     def sass(
         self,
@@ -221,8 +246,8 @@ class Kernel:
         Returns, raises: as `Build.sass`. For a build without machine code of a GPU, the
         simulator's, the list is empty and says so.
         """
-        older = None if against is None else self._found(against)
-        return self.build.sass(name, line=line, architecture=architecture, against=older)
+        older = None if against is None else self._whole(self._found(against))
+        return self.whole().sass(name, line=line, architecture=architecture, against=older)
 
     def ptx(
         self,
@@ -233,8 +258,8 @@ class Kernel:
         against: Build | str | int | None = None,
     ) -> Listing | ListingDiff:
         """The PTX of the newest build, which nvcc makes once more for it; otherwise as `sass`."""
-        older = None if against is None else self._found(against)
-        return self.build.ptx(name, line=line, architecture=architecture, against=older)
+        older = None if against is None else self._whole(self._found(against))
+        return self.whole().ptx(name, line=line, architecture=architecture, against=older)
 
     def _found(self, named: Build | str | int) -> Build:
         if isinstance(named, Build):

@@ -18,33 +18,42 @@ from jitloader.builds import Build
 from jitloader.cache import MANIFEST
 from jitloader.inputs import Inputs
 from toolchain import machine, parts
+from toolchain.by_kernel import Halves
 from toolchain.notes import digest_of, made, read_note, write_note
 from toolchain.objects import Earlier, Object
 from toolchain.parts import Apart, Function
 from toolchain.sources import label
 
 
-def earlier(inputs: Inputs) -> Earlier:
+def earlier(inputs: Inputs, halves: Halves | None = None) -> Earlier:
     """The objects that builds of the same kernel have left.
 
-    Of a kernel of one source there are none: whatever changes it changes its object.
+    Of a kernel of one source there are none: whatever changes it changes its object. But what does
+    not change its `halves` for the host leaves the object of that.
     """
     recipe, folders = inputs.recipe, {}
     if recipe.part:
         folders = {0: recipe.part.kept} if recipe.part.kept else {}
     elif len(recipe.sources) > 1 and not recipe.program:
         folders = {number: _folder(inputs, number) for number in range(len(recipe.sources))}
+    if halves:
+        folders[halves.source] = f"{_folder(inputs, halves.source)}.host"
     found = {number: _read(_place(inputs, folder)) for number, folder in folders.items()}
     objects = {number: each for number, each in found.items() if each}
     return Earlier(inputs.settings, objects, inputs.cache.own / "stand_ins")
 
 
-def keep(inputs: Inputs, objects: dict[int, Object], work: Path) -> None:
+def keep(
+    inputs: Inputs, objects: dict[int, Object], work: Path, halves: Halves | None = None
+) -> None:
     """Leave new objects for later builds; `work` is the build's private folder.
 
     On a full disk they are left out: the build itself is there.
+
+    halves: where they are of a build by kernels.
     """
-    if len(inputs.recipe.sources) == 1 or inputs.recipe.program or inputs.recipe.part:
+    alone = len(inputs.recipe.sources) == 1 and not halves
+    if alone or inputs.recipe.program or inputs.recipe.part:
         return
     with contextlib.suppress(OSError):
         for number, kept in objects.items():
@@ -54,7 +63,8 @@ def keep(inputs: Inputs, objects: dict[int, Object], work: Path) -> None:
             facts = {name: value for name, value in vars(kept).items() if name != "data"}
             write_note(result / MANIFEST, facts | {"sha256_of_object": _sha256(kept.data)})
             made(inputs.cache.own / "objects")
-            inputs.cache.place(result, _folder(inputs, number))
+            of_host = halves is not None and number == halves.source
+            inputs.cache.place(result, _folder(inputs, number) + ".host" * of_host)
 
 
 def apart(inputs: Inputs) -> Apart | None:

@@ -80,9 +80,11 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
             Cache.here().use(build.folder)
             functions = dict(functions_of(build, check))
             if build.launchers:
-                from jitloader import parts  # late, as below: a warm load does without
+                # Late, as below: a warm load does without.
+                from jitloader import by_kernel, parts
 
-                functions = parts.opened(build, recipe).calling(functions)
+                kind = by_kernel.Kernels if build.target == "cuda" else parts.Launchers
+                functions = parts.opened(kind(build, recipe)).calling(functions)
             _opened[build.name] = OpenBuild(build, functions)
         return _opened[build.name]
 
@@ -95,9 +97,10 @@ def opened(inputs: Inputs) -> OpenBuild | None:
     """
     build = cached(inputs, in_parts=True)
     if build is None:
-        from jitloader.parts import begun
+        from jitloader import by_kernel, parts
 
-        build = begun(inputs) or build_of(inputs)
+        kind = by_kernel if inputs.recipe.target == "cuda" else parts
+        build = kind.begun(inputs) or build_of(inputs)
     if build is None:
         return None
     try:

@@ -43,7 +43,7 @@ def begun(inputs: Inputs) -> Build | None:
     if apart is None:
         return None
     for functions in (apart.functions, parts.with_kernels(apart.functions)):
-        called = [name for name in _called_before(inputs) if name in functions]
+        called = [name for name in called_before(inputs) if name in functions]
         try:
             first = _part(inputs, inputs.name, functions, called)
             found = apart._replace(functions=functions)
@@ -77,10 +77,27 @@ def complete(inputs: Inputs) -> None:
         background.start(inputs.name, partial(completed, inputs), launchers.fail)
 
 
-def opened(build: Build, recipe: Recipe) -> Launchers:
-    """The launchers of a build in parts, whose library has just been opened."""
-    _open[build.name] = launchers = Launchers(build, recipe)
+def opened(launchers: Launchers) -> Launchers:
+    """Keep the launchers of a build in parts, whose library has just been opened."""
+    _open[launchers.name] = launchers
     return launchers
+
+
+def said_of(build: Build) -> str:
+    """What the compilers have said so far of a build that is open in parts."""
+    launchers = _open.get(build.name)
+    return "".join(part.log() for part in [build, *(launchers.parts if launchers else ())])
+
+
+def whole(build: Build, recipe: Recipe) -> Build:
+    """The build that is compiled whole, of one that is in parts.
+
+    Raises: as `build_of` does.
+    """
+    if not build.launchers:
+        return build
+    background.stop()
+    return build_of(Inputs.kept(recipe, build)) or build
 
 
 _open: dict[str, Launchers] = {}  # by the names of their builds
@@ -90,13 +107,17 @@ class Launchers:
     """Those of an open build in parts.
 
     Attributes:
+        name: the build's.
         broken: why the whole build does not compile.
+        parts: those that have been compiled since it was opened.
     """
 
     def __init__(self, build: Build, recipe: Recipe):
         self.broken: CompileError | None = None
+        self.name = build.name
         self._build = build
         self._inputs = Inputs.kept(recipe, build)
+        self.parts: list[Build] = []
         self._functions = {name: Function(*each) for name, each in build.launchers.items()}
         self._addresses: dict[str, int] = {}
         self._finding_for_c: list[_Find] = []  # one for each library, which calls it
@@ -177,6 +198,7 @@ class Launchers:
 
     def _add(self, part: Build) -> None:
         """Open a part, and note where its functions are."""
+        self.parts.append(part)
         runtime.open_libraries(part)
         Cache.here().use(part.folder)
         try:
@@ -214,7 +236,7 @@ def _note_of(inputs: Inputs) -> Path:
     return inputs.cache.own / "called" / f"{inputs.recipe.name}_{inputs.recipe.key}.json"
 
 
-def _called_before(inputs: Inputs) -> list[str]:
+def called_before(inputs: Inputs) -> list[str]:
     note = read_note(_note_of(inputs))
     return note["launchers"] if note else []
 

@@ -262,7 +262,7 @@ class Code:
             shared.append(no_unique)
         host = [flag if flag.startswith("-std") else f"-Xcompiler={flag}" for flag in shared]
         half = [] if self._includes_torch else _HALF_AS_NVCC_HAS_IT
-        nvcc = ["--extended-lambda", *host, *half, *ours]
+        nvcc = [*self._extended_lambda, *host, *half, *ours]
         nvcc += [flag for arch in machine.architectures() for flag in machine.gencode(arch)]
         if machine.nvcc_release(self.compilers) >= (12, 1):
             nvcc.append("--split-compile=0")  # the same code, made by all cores
@@ -290,6 +290,17 @@ class Code:
     @cached_property
     def _for_cpp(self) -> Translated:
         return for_cpp(self.recipe.flags, TORCHS_STANDARD if self._includes_torch else None)
+
+    @property
+    def _extended_lambda(self) -> list[str]:
+        """nvcc's flag for lambdas that are __device__, where a file may have one.
+
+        With it nvcc includes <functional> before everything, which takes each of its steps twice
+        as long for a small kernel.
+        """
+        texts = map(self.text, self.files)
+        wanted = self._includes_torch or any(map(sources.may_have_device_lambda, texts))
+        return ["--extended-lambda"] * wanted
 
     @cached_property
     def _includes_torch(self) -> bool:

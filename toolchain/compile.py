@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import selectors
+import shlex
 import subprocess
 import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +23,18 @@ import simulator
 from simulator.absent import HINT, absent
 from simulator.device_code import Load
 from simulator.rewrite import Unsupported, line_one, rewrite
-from toolchain import cuda_ptx, idle, libraries, machine, parts, sources, stand_ins
+from toolchain import (
+    by_kernel,
+    cuda_ptx,
+    halves,
+    idle,
+    libraries,
+    machine,
+    parts,
+    sources,
+    stand_ins,
+)
+from toolchain.by_kernel import Halves
 from toolchain.code import SIMULATOR, Code, Recipe, is_systems
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
@@ -49,12 +62,16 @@ class Compiled(NamedTuple):
         read: the user's files that they read.
         libraries: those headers of simulator.LIBRARIES which they read for the CPU.
         objects: the new ones that a later build may take over, by the sources' positions.
+        kernels: of a build by kernels, those that its library launches.
+        image: the file with such a build's code for the GPU, or with a part's.
     """
 
     output: str
     read: set[Path]
     libraries: list[str]
     objects: dict[int, Object]
+    kernels: Sequence[str] = ()
+    image: Path | None = None
 
 
 def compile_library(
@@ -65,7 +82,7 @@ def compile_library(
     progress: Callable[[str], None],
     earlier: Earlier,
     lifeline: int | None = None,
-    apart: Apart | None = None,
+    apart: Apart | Halves | None = None,
 ) -> Compiled | None:
     """Compile to `work`/`name`.so what has changed since the `earlier` objects, and link it.
 
@@ -73,13 +90,15 @@ def compile_library(
 
     lifeline: the end of a pipe, for a build that only takes what others leave of the processor and
         ends when the other end is closed.
-    apart: what the library lacks. None is returned where anything else would have to be compiled.
+    apart: what the library lacks. None is returned where anything else would have to be compiled,
+        or where what it lacks cannot be compiled by itself.
 
     Raises:
         CompileError: a source does not compile; the compilers' output is in `log`.
     """
     recipe = code.recipe
     to_compile, include, mirror = list(recipe.sources), list(recipe.include), None
+    image: _Image | None = None
     if recipe.target == "cpu":
         mirror = _Mirror(work / "mirror")
         to_compile = mirror.write(code)
@@ -88,9 +107,15 @@ def compile_library(
             texts = [code.text(path) for path in code.files]
             include.append(cuda_ptx.write(work / "cuda_ptx", texts, code.cccl[0]))
         include.append(simulator.INCLUDE)
-    elif code.registrations.fixed:
+    elif code.registrations.fixed or recipe.part or isinstance(apart, Halves):
         mirror = _Mirror(work / "mirror")
-        to_compile = mirror.write_for_nvcc(code)
+        first, change = "", str
+        if isinstance(apart, Halves):
+            first, change = by_kernel.HEADER.read_text(), by_kernel.for_host
+            image = _Image.write(code, work, apart.source, apart.wanted)
+        elif recipe.part:
+            image = _Image.write(code, work, 0, [name for name, _ in recipe.part.held])
+        to_compile = mirror.write_for_nvcc(code, change, first)
         include = [*map(mirror.place, include), *include]
     else:
         places = [work / "launchers" / str(number) for number in range(len(to_compile))]
@@ -98,18 +123,23 @@ def compile_library(
             _with_launchers(code, path, place)
             for path, place in zip(to_compile, places, strict=True)
         ]
-    objects = Objects(code, name, work, mirror.written if mirror else {}, earlier)
-    if recipe.part:
+    written = mirror.written if mirror else {}
+    changed = {apart.source} if isinstance(apart, Halves) else range(len(to_compile))
+    objects = Objects(code, name, work, dict.fromkeys(changed, written), earlier)
+    if recipe.part and not image:
         to_compile.append(work / "launchers.cpp")
         # The object of the whole has all kernels.
         found = parts.jumps(() if objects.unchanged else recipe.part.jumps)
         to_compile[-1].write_text(parts.table(at for _, at in recipe.part.held) + found)
-    if apart:
+    if isinstance(apart, Halves):
+        if not objects.unchanged.keys() >= set(range(len(to_compile))) - {apart.source}:
+            return None
+    elif apart:
         if objects.unchanged.keys() != set(range(len(to_compile))) - {apart.source}:
             return None
         to_compile[apart.source] = work / "launchers.cpp"
         to_compile[apart.source].write_text(parts.jumps(apart.functions))
-    _write_build(code, name, to_compile, include, work, objects.unchanged, earlier.stand_ins)
+    _write_build(code, name, to_compile, include, work, objects.unchanged, earlier.stand_ins, image)
     names = {n: p.name for n, p in enumerate(to_compile) if n not in objects.unchanged}
     try:
         output = _run_ninja(work, lambda said: progress(stage_of(said, names)), lifeline)
@@ -124,14 +154,22 @@ def compile_library(
         path = mirror.original(path) if mirror else path
         return path if _is_users(path, recipe) and not path.is_relative_to(work) else None
 
-    compiled = {} if apart else objects.compiled(output, users)
+    if recipe.part and image:
+        return Compiled(output, set(), [], {}, image=image.file)
+    compiled = {} if isinstance(apart, Apart) else objects.compiled(output, users)
+    kernels: Sequence[str] | None = ()
+    if isinstance(apart, Halves):
+        (host,) = work.glob(f"{apart.source}.*o")
+        kernels = by_kernel.kernels_of(host)
+    if kernels is None:
+        return None
     for_later = {n: each for n, each in compiled.items() if objects.can_be_taken_over(n, each)}
     every = [*objects.unchanged.values(), *compiled.values()]
     read = {sources.labelled(file) for each in every for file in each.read}
     called = {header for each in every for header in each.called}
     in_order = [header for header in simulator.LIBRARIES if header in called]
     output += "".join(each.said for each in objects.unchanged.values())
-    return Compiled(output, read, in_order, for_later)
+    return Compiled(output, read, in_order, for_later, kernels, image.file if image else None)
 
 
 def _refused(error: CompileError, message: str, hint: str) -> CompileError:
@@ -223,14 +261,21 @@ class _Mirror:
             self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
 
-    def write_for_nvcc(self, code: Code) -> list[Path]:
-        """The inputs with the build's name in them, otherwise as they are."""
+    def write_for_nvcc(
+        self, code: Code, change: Callable[[str], str] = str, first: str = ""
+    ) -> list[Path]:
+        """The inputs with the build's name in them, and with one more change.
+
+        first: the text before that of a .cu.
+        """
         for folder in code.recipe.include:
             self._make(folder)
         texts = {path: code.registrations.text(path) for path in code.files}
         for path, text in texts.items():
-            written = self._with_places(text.removeprefix("\ufeff"), texts)
-            self._write(path, line_one(label(path)) + written)
+            written = self._with_places(change(text.removeprefix("\ufeff")), texts)
+            written += code.launchers.get(path, "")
+            before = first if path.suffix == ".cu" else ""
+            self._write(path, before + line_one(label(path)) + written)
             self._make_ways(path, code)
         return list(map(self.place, code.recipe.sources))
 
@@ -273,6 +318,47 @@ class _Mirror:
                 mirrored.mkdir(exist_ok=True, parents=True)
 
 
+class _Image(NamedTuple):
+    """The code for the GPU of some kernels: what it is compiled from, and the file that it is."""
+
+    source: Path
+    include: list[Path]
+    file: Path
+    alone: bool
+
+    @classmethod
+    def write(cls, code: Code, work: Path, number: int, wanted: Sequence[str] | None) -> _Image:
+        """wanted: as of `Halves`."""
+        mirror = _Mirror(work / "gpu")
+        change = functools.partial(by_kernel.for_gpu, wanted=wanted)
+        source = mirror.write_for_nvcc(code, change)[number]
+        if wanted is not None:
+            with source.open("a") as file:
+                file.write(by_kernel.instantiations(wanted))
+        folders = list(map(mirror.place, code.recipe.include))
+        return cls(source, folders, work / "kernels.fatbin", bool(code.recipe.part))
+
+    def added_to(self, text: str) -> str:
+        """A file for ninja that makes it, too, or that makes it alone."""
+        include = " ".join(for_ninja(flag) for flag in for_nvcc(f"-I{f}" for f in self.include))
+        goal = "" if self.alone else re.search(r"(?m)^default (.*)$", text)[1]
+        text = re.sub(r"(?m)^default .*$", "", text)
+        # Of kernels without bodies ptxas is not to tell what they take.
+        flags = re.search(r"(?m)^cuda_post_cflags = (.*)$", text)[1].replace("-Xptxas=-v", "")
+        of_host = r"(?m)^build \S+: cuda_compile \S+$"
+        text = re.sub(of_host, lambda edge: f"{edge[0]}\n  cuda_post_cflags = {flags}", text)
+        return (
+            f"{text}\nrule fatbin\n  command = $nvcc -fatbin --no-compress {include}"
+            " $cuda_cflags $in -o $out $cuda_post_cflags\n"
+            f"image_source = {_in_ninja(self.source)}\n"
+            f"build {self.file.name}: fatbin $image_source\ndefault {self.file.name} {goal}\n"
+        )
+
+
+def _in_ninja(path: Path) -> str:
+    return str(path).replace("$", "$$")
+
+
 def _write_build(
     code: Code,
     name: str,
@@ -281,6 +367,7 @@ def _write_build(
     work: Path,
     compiled: Collection[int],
     stand_ins_folder: Path,
+    image: _Image | None,
 ) -> None:
     """torch.utils.cpp_extension.load with some of its inner steps taken over.
 
@@ -297,7 +384,8 @@ def _write_build(
 
     def name_sources(directory: str, *_: object, **__: object) -> None:
         file = Path(directory, "build.ninja")
-        file.write_text(_with_real_names(file.read_text(), to_compile, command, compiled))
+        text = _with_real_names(file.read_text(), to_compile, command, compiled)
+        file.write_text(image.added_to(text) if image else text)
 
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
     cxx, nvcc = code.flags
@@ -309,6 +397,8 @@ def _write_build(
     nvcc = for_nvcc([*folders, *nvcc]) if for_cuda else []
     link = _link_flags(work, home) if for_cuda else [*simulator.LINK_FLAGS]
     link += code.link_flags
+    if image:
+        link += by_kernel.LINK_FLAGS
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
     if code.recipe.program:
@@ -382,7 +472,7 @@ def _with_real_names(
     name have objects of their own. ninja reads no depfiles: some names it would not understand, and
     it needs them for second builds only.
     """
-    names = {f"source{n}": str(path).replace("$", "$$") for n, path in enumerate(to_compile)}
+    names = {f"source{n}": _in_ninja(path) for n, path in enumerate(to_compile)}
     text = re.sub(r"(?m)^(build \S+: \w+) /(\d+)\.\w+$", r"\1 $source\2", text)
     text = re.sub(r"(?m)^ *(depfile|deps) = .*\n", "", text)
     for number in compiled:
@@ -395,6 +485,11 @@ def _with_real_names(
     if len(compiler) > 1:
         words = " ".join(map(for_ninja, compiler))
         text = re.sub(r"(?m)^cxx = .*$", lambda _: f"cxx = {words}", text)
+    if "PYTORCH_NVCC" not in os.environ:  # which may be a cache's: one that knows whole commands
+        in_halves = " ".join(map(for_ninja, halves.COMMAND))
+        text = text.replace("command = $nvcc ", f"command = {in_halves} $nvcc ")
+        # Only a torch for CUDA asks for it by itself.
+        text = text.replace("$nvcc  $cuda_cflags", "$nvcc -MD -MF $out.d $cuda_cflags")
     return "".join(f"{name} = {path}\n" for name, path in names.items()) + text
 
 
@@ -463,9 +558,11 @@ def _run_ninja(directory: Path, watch: Callable[[str], None], lifeline: int | No
         process.terminate()  # ninja passes it on; each of its compilers leads a group of its own
         process.wait()
         raise
+    # A log tells of nvcc's own command.
+    said = output.decode(errors="replace").replace(f"{shlex.join(halves.COMMAND)} ", "")
     if process.returncode:
-        raise _Failed(output.decode(errors="replace"))
-    return output.decode(errors="replace")
+        raise _Failed(said)
+    return said
 
 
 def _is_users(path: Path, recipe: Recipe) -> bool:

@@ -9,7 +9,7 @@ holds the name in another form: then it is compiled again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -82,12 +82,21 @@ class Objects:
             `work` as if the compiler had just made them.
     """
 
-    def __init__(self, code: Code, name: str, work: Path, written: dict[Path, str], known: Earlier):
-        """written: the texts of the files that the compiler is given otherwise than they stand."""
+    def __init__(
+        self,
+        code: Code,
+        name: str,
+        work: Path,
+        written: Mapping[int, dict[Path, str]],
+        known: Earlier,
+    ):
+        """written: of each source, by its position, the texts of the files that the compiler is
+        given otherwise than they stand."""
         self._name, self._work = name, work
         whole = code.recipe.part.build if code.recipe.part else None  # it has all launchers
         self._made_from = [
-            _Making.of(code, path, written, known.settings) for path in code.recipe.sources
+            _Making.of(code, path, written.get(number, {}), known.settings)
+            for number, path in enumerate(code.recipe.sources)
         ]
         self.unchanged = {
             number: known.objects[number]

@@ -114,6 +114,24 @@ def includes_all_of_torch(text: str) -> bool:
     return not whole.isdisjoint(name for _, name in included(text))
 
 
+# Behind the brackets of a lambda, and its parameters if there are any, a word: it may stand for
+# __device__.
+_ATTRIBUTE = re.compile(r"\[\[[^][]*\]\]")
+_ANNOTATED_LAMBDA = re.compile(
+    r"\]\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*"
+    r"(?!(?:const|constexpr|mutable|noexcept)\b)(?:[A-Za-z_]\w*\s*)+(?:[({]|->)"
+)
+_HAVE_SUCH_LAMBDAS = re.compile(r"(?:thrust|cub|cuda|cute|cutlass)/")
+
+
+def may_have_device_lambda(text: str) -> bool:
+    """Whether a lambda of a text, or of a library that it includes, may say `__device__`."""
+    if any(_HAVE_SUCH_LAMBDAS.match(name) for _, name in included(text)):
+        return True
+    code = _ATTRIBUTE.sub("", blank(text)) if "]" in text else ""
+    return _ANNOTATED_LAMBDA.search(code) is not None
+
+
 def binding_of(text: str) -> str:
     """How Python reaches the kernels: "module" (pybind11), "ops" (torch.ops) or "c"."""
     for word, binding in (("PYBIND11_MODULE", "module"), ("TORCH_LIBRARY", "ops")):

@@ -37,7 +37,7 @@ def main(folder: Path, device: int) -> None:
         function(*call.args, **call.kwargs)
         torch.cuda.synchronize()
         cudart.cudaProfilerStop()
-        torch.save({"builds": [kernel.build.folder for kernel in jitload.loaded()]}, _end(folder))
+        torch.save({"builds": [kernel.whole().folder for kernel in jitload.loaded()]}, _end(folder))
     except Exception as error:
         text = "".join(traceback.format_exception_only(error)).strip()
         torch.save({"error": text}, _end(folder))

@@ -21,7 +21,7 @@ def launched(call: Callable[[], object], kernels: Iterable[jitload.Kernel]) -> t
     kernels: whose builds are looked into. A kernel that is launched several times counts once, with
     its largest block. PyTorch's own kernels are left out.
     """
-    known = {use.kernel: use for kernel in kernels for use in kernel.resources()}
+    known = {use.kernel: use for kernel in kernels for use in kernel.resources(whole=False)}
     found: dict[str, Use] = {}
     for event in _launches(call):
         (name,) = jitload.plain_names([event["name"]]).values()

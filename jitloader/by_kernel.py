@@ -1,0 +1,116 @@
+"""A build for a GPU whose kernels are compiled one by one: `toolchain.by_kernel`, as calls ask.
+
+Like a build in parts for the CPU (`jitloader.parts`) it takes the place of a whole one where an
+edit has left the bindings alone: `load` compiles the host's half, unless it is what it was, and
+beside it the kernels that were launched before the edit. What else is launched is compiled then.
+The whole build follows in the background.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from jitloader import objects
+from jitloader.building import build_of, linked
+from jitloader.builds import Build
+from jitloader.inputs import Inputs
+from jitloader.parts import Launchers, called_before
+from toolchain import by_kernel
+from toolchain.code import Part, Recipe
+from toolchain.errors import CompileError
+
+_Find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)
+
+
+def begun(inputs: Inputs) -> Build | None:
+    """A build of these inputs by kernels, those compiled that were launched before.
+
+    None where it is for `build_of` to compile them whole, or to say why they do not compile.
+    """
+    wanted = tuple(called_before(inputs))
+    while (halves := by_kernel.halves(inputs, wanted)) and _follows_a_build(inputs):
+        try:
+            return linked(inputs, halves)
+        except CompileError as error:
+            said = error.log.read_text("utf-8", errors="replace") if error.log else ""
+            left = by_kernel.without_unknown(wanted, said)
+            if halves.wanted is None or left == wanted:
+                return None
+            wanted = left
+    return None
+
+
+def _follows_a_build(inputs: Inputs) -> bool:
+    """Whether this kernel was built before, with the same bindings as far as can be told."""
+    if len(inputs.recipe.sources) == 1:
+        return any(inputs.cache.own.glob(f"{inputs.recipe.identifier}_*"))
+    known = objects.earlier(inputs).objects
+    return all(
+        number in known for number, path in enumerate(inputs.recipe.sources) if path.suffix != ".cu"
+    )
+
+
+class Kernels(Launchers):
+    """Those of an open build by kernels."""
+
+    def __init__(self, build: Build, recipe: Recipe):
+        self.broken: CompileError | None = None
+        self.name = build.name
+        self._build = build
+        self._inputs = Inputs.kept(recipe, build)
+        self.parts: list[Build] = []
+        self._called: list[str] = []
+        self._finding = threading.RLock()
+        self._raised = threading.local()
+        self._warned = False
+        self._library = ctypes.CDLL(str(build.library))
+        self._library.jitload_kernel.restype = ctypes.c_char_p
+        self._names: list[str] = []  # in the order in which the library has registered them
+        while name := self._library.jitload_kernel(len(self._names)):
+            self._names.append(name.decode())
+        self._images: dict[int, ctypes.Array] = {}  # by the kernels' numbers: CUDA reads them late
+        self._give(build)
+        self._find_for_c = _Find(self._have)
+        address = ctypes.cast(self._find_for_c, ctypes.c_void_p).value
+        ctypes.c_void_p.in_dll(self._library, "jitload_find").value = address
+
+    def calling(self, functions: dict[str, Callable]) -> dict[str, Callable]:
+        """As of Launchers; without a binding all kernels are there."""
+        return functions if self._build.binding == "c" else super().calling(functions)
+
+    def _give(self, build: Build) -> None:
+        """Have CUDA know the kernels that are in a build's image, but for those that it knows."""
+        data = build.image.read_bytes()
+        numbers = set(by_kernel.compiled_in(data, self._names)) - self._images.keys()
+        image = ctypes.create_string_buffer(data, len(data))
+        self._images |= dict.fromkeys(numbers, image)
+        self._library.jitload_give(image, (ctypes.c_int * len(numbers))(*numbers), len(numbers))
+
+    def _have(self, number: int) -> int | None:
+        """Have a kernel there; called at its first launch. Returns what is wrong, or None."""
+        try:
+            with self._finding:
+                if number not in self._images:
+                    self._compile(self._names[number])
+                if number not in self._images:
+                    raise RuntimeError(f"nvcc makes no kernel {self._names[number]} by itself")
+                self._note(self._names[number])
+                return None
+        except BaseException as error:  # which C++ is to throw in the launch's place
+            self._raised.error = error
+            self._raised.said = ctypes.create_string_buffer(str(error).encode())
+            return ctypes.addressof(self._raised.said)
+
+    def _compile(self, name: str) -> None:
+        sources = tuple(path for path in self._inputs.recipe.sources if path.suffix == ".cu")
+        wanted = Part(self._build.name, ((name, ""),), (), (), "")
+        recipe = replace(self._inputs.recipe, sources=sources, part=wanted)
+        part = build_of(replace(self._inputs, recipe=recipe))
+        if part is None:
+            name = self._inputs.recipe.name
+            raise RuntimeError(f"what the compilers read for {name} has changed: load it again")
+        self.parts.append(part)
+        self._give(part)

@@ -1,0 +1,113 @@
+"""What is compiled for the host, and what for the GPU, where kernels are compiled one by one."""
+
+import subprocess
+
+import pytest
+
+from toolchain import by_kernel, halves, machine, sources
+
+SOURCE = """
+template <class T>
+__global__ SOME_KERNEL(f<T>::x) void fill(const T* x, F<decltype(1)> y) {
+#pragma unroll
+    for (;;) { x; }
+}
+__global__ void declared(int x);
+__global__ void branched(int x) {
+#if A
+    if (a) {
+#else
+    if (b) {
+#endif
+    }
+}
+#define KERNEL(name) __global__ void name(int x) { \\
+        x++; }
+void host() { fill<<<1, 2>>>(1); }
+"""
+
+
+def test_for_the_host_kernels_are_empty_but_for_those_with_branches_of_the_preprocessor():
+    left = by_kernel.for_host(SOURCE)
+    assert left.count("\n") == SOURCE.count("\n")
+    assert "for (;;)" not in left
+    assert "x++" not in left
+    wanted = SOURCE.replace("#pragma unroll", "").replace("for (;;) { x; }", "").replace("x++;", "")
+    assert "".join(left.split()) == "".join(wanted.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("__device__ int counter;", True),
+        ("__constant__ float weights[9];", True),
+        ("static __device__ unsigned seen = 0;", True),
+        ("__device__ __align__(16) float row[4];", True),
+        ("__managed__ int shared;", True),
+        ("__device__ T& operator[](int i) {", False),
+        ("__device__ constexpr int kRows = 4;", False),
+        ("__device__ int rows(int x) { int y = x;", False),
+    ],
+)
+def test_what_is_a_variable_of_the_gpus(text, is_one):
+    assert by_kernel.has_variable(text) is is_one
+
+
+def test_kernels_that_an_edit_has_taken_out_are_told_from_errors_in_others():
+    wanted = ("_Z4fillIfEvPT_l", "_Z4goneIfEvPT_l", "_Z5plainPf")
+    lines = by_kernel.instantiations(wanted).split("\n")
+    assert lines[2] == "static void (*const jitload_kernel_0)(float*, long) = fill<float>;"
+    assert lines[4] == ""
+    said = 'fill.cu(3): error: oops\njitload_kernels(2): error: identifier "gone" is undefined\n'
+    assert by_kernel.without_unknown(wanted, said) == (wanted[0], wanted[2])
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("run([=] __device__(int i) { y[i] = i; });", True),
+        ("run([=](int i) __host__ __device__ { y[i] = i; });", True),
+        ("run([] HD { });", True),
+        ("run([&](float (*f)(int)) DEVICE -> int { });", True),
+        ("#include <thrust/sort.h>", True),
+        ("run([&](auto x) -> int { return x[0] (1); });", False),
+        ("auto f = [] { return 1; };", False),
+        ("T operator[](int i) const { return x[i]; }", False),
+        ("[[nodiscard]] int f() { }", False),
+        ("// [=] __device__ (int i) { }", False),
+    ],
+)
+def test_which_lambdas_may_be_for_the_gpu(text, may):
+    assert sources.may_have_device_lambda(text) is may
+
+
+@pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
+def test_nvccs_halves_side_by_side_make_what_nvcc_makes(tmp_path):
+    source, broken = tmp_path / "some.cu", tmp_path / "broken.cu"
+    source.write_text(
+        "namespace { __global__ void inner(float* x) { x[0] = 1; } }\n"
+        "__global__ void outer(float* x) { x[0] = 2; }\n"
+        "void run(float* x) { inner<<<1, 1>>>(x); outer<<<1, 1>>>(x); }\n"
+    )
+    broken.write_text("__global__ void outer(float* x) { oops; }\n")
+    nvcc = str(machine.cuda_home() / "bin/nvcc")
+
+    def symbols(command, name):
+        asked = [*command, "-MD", "-MF", f"{name}.d", "-arch=sm_90", "-c", source, "-o", name]
+        subprocess.run(asked, cwd=tmp_path, check=True)
+        listed = subprocess.run(["nm", "-P", tmp_path / name], capture_output=True, text=True)
+        words = (line.split() for line in listed.stdout.splitlines())
+        return {(word[1], word[0]) for word in words if "GLOBAL__N_" not in word[0]}
+
+    by_halves = [*halves.COMMAND, nvcc]
+    assert symbols(by_halves, "halves.o") == symbols([nvcc], "nvcc.o")
+    assert source in sources.read_depfile(tmp_path / "halves.o.d")
+    failed = subprocess.run(
+        [*by_halves, "-arch=sm_90", "-c", broken, "-o", "broken.o"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert failed.returncode != 0
+    assert failed.stdout.count('identifier "oops" is undefined') == 1
+    assert not list(tmp_path.glob("nvcc_*"))

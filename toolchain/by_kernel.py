@@ -1,0 +1,158 @@
+"""A build for a GPU whose kernels are compiled one by one, as they are launched.
+
+An edit of a .cu changes what all its kernels are compiled to, and a call launches one or two of
+forty. So the .cu is compiled twice, side by side. For the host, with kernels that have no bodies:
+that gives the launchers, and what nvcc has in the place of each kernel for them. For the GPU, with
+only those kernels instantiated that are wanted: that gives a fat binary. `by_kernel.h` is compiled
+with the host's half, and stands between that and CUDA's runtime: before a kernel is launched or
+asked for its attributes for the first time, it has `jitloader.by_kernel` register the fat binary
+that holds it.
+
+A kernel is told apart by its symbol, and instantiated by a pointer to it:
+
+    static void (*const jitload_kernel_0)(Forward<float>) = forward_vector<float, true>;
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from simulator.scan import blank, closing, without_comments
+from toolchain.parts import _demangled, _symbols, without_instantiations
+from toolchain.registrations import UNIQUE
+
+if TYPE_CHECKING:
+    from toolchain.code import Code
+
+SUPPORTED = sys.platform == "linux"
+HEADER = Path(__file__).with_name("by_kernel.h")
+WANTED = "jitload_kernels"  # what compilers call the lines that instantiate kernels
+
+# The linker has the host's half call by_kernel.h in the place of these, which take a kernel.
+_WRAPPED = re.findall(r"JITLOAD_BEFORE\((\w+)", HEADER.read_text())
+_WRAPPED += ["__cudaRegisterFatBinary", "__cudaRegisterFatBinaryEnd", "__cudaUnregisterFatBinary"]
+_WRAPPED += ["__cudaRegisterFunction"]
+LINK_FLAGS = [f"-Wl,--wrap={name}" for name in _WRAPPED]
+
+_VARIABLE = re.compile(
+    r"\b__(?:device|constant|managed)__\b"
+    r"(?:(?!\b(?:operator|constexpr)\b)(?:(?:__align__|alignas)\s*\([^()]*\)|[^;{}()=[]))*[;=[]"
+)
+_OTHERS = re.compile(  # of CUDA's functions, those that take a kernel or a variable otherwise
+    r"__cudaRegister\w*(?:Var|Texture|Surface)|cuda\w*(?:Symbol|Graph|Library|Texture|Surface)\w*"
+    r"|cudaFunc\w+|cudaOccupancy\w+|cuda(?:_*|Get)Kernel\w*|cudaLaunch\w+"
+)
+_LINKED_LATER = re.compile(r"--?(rdc|relocatable-device-code|dc|device-c|dlto|lto)\b")
+_INSTANCE = re.compile(r"void (?P<name>.*[\w>])(?P<parameters>\(.*\))", re.DOTALL)
+_INTERNAL = re.compile(r"_GLOBAL__N_|_INTERNAL_|\{lambda|'lambda|\[abi:")
+
+
+class Halves(NamedTuple):
+    """What the library of a build is to have.
+
+    source: the position of the .cu.
+    wanted: the symbols of the kernels that are compiled with it; None for all.
+    """
+
+    source: int
+    wanted: tuple[str, ...] | None
+
+
+def halves(code: Code, wanted: Iterable[str]) -> Halves | None:
+    """How to compile a code by kernels; None where it has to be compiled whole.
+
+    wanted: the symbols of those that are likely to be launched.
+    """
+    recipe = code.recipe
+    kernels = [n for n, path in enumerate(recipe.sources) if path.suffix == ".cu"]
+    plain = recipe.target == "cuda" and not (recipe.program or recipe.debug or recipe.part)
+    if not (SUPPORTED and plain and len(kernels) == 1) or code.registrations.fixed:
+        return None
+    if any(map(_LINKED_LATER.match, recipe.flags)):
+        return None
+    texts = [without_comments(code.text(path)) for path in code.files if path.suffix != ".cpp"]
+    if any(UNIQUE in text or has_variable(text) for text in texts):
+        return None
+    # Without a binding there is no way to raise an error of a kernel's when it is launched.
+    return Halves(kernels[0], None if code.binding == "c" else tuple(wanted))
+
+
+def has_variable(text: str) -> bool:
+    """Whether a text without comments has a variable of the GPU's, which kernels would not share if
+    each had its own."""
+    return _VARIABLE.search(blank(text)) is not None
+
+
+def for_host(text: str) -> str:
+    """A file's text with its kernels empty; lines stay."""
+    if "__global__" not in text:
+        return text
+    plain, pieces, done = blank(text), [], 0
+    for word in re.finditer(r"\b__global__\b", plain):
+        opening = word.end()
+        while opening is not None and (found := re.compile(r"[({;]").search(plain, opening)):
+            if found[0] != "(":
+                break
+            opening = closing(plain, found.start())
+        if opening is None or found is None or found[0] == ";" or found.start() < done:
+            continue
+        end = closing(plain, found.start())
+        body = text[found.end() : end and end - 1]
+        if end is None or re.search(r"^[ \t]*#[ \t]*(?!pragma)", body, re.MULTILINE):
+            continue
+        pieces += [text[done : found.end()], re.sub(r"[^\\\n]|\\(?!\n)", " ", body)]
+        done = end - 1
+    return "".join([*pieces, text[done:]])
+
+
+def for_gpu(text: str, wanted: Iterable[str] | None) -> str:
+    """A file's text without its explicit instantiations, unless all kernels are wanted."""
+    return text if wanted is None else without_instantiations(text)
+
+
+def instantiations(wanted: Iterable[str]) -> str:
+    """What has a source compile kernels, a line for each: an empty one for what is no template."""
+    lines = [f'\n#line 1 "{WANTED}"']
+    for number, declaration in enumerate(_demangled(list(wanted))):
+        instance = _INSTANCE.fullmatch(declaration)
+        lines.append(
+            f"static void (*const jitload_kernel_{number}){instance['parameters']}"
+            f" = {instance['name']};"
+            if instance
+            else ""
+        )
+    return "\n".join([*lines, ""])
+
+
+def without_unknown(wanted: Iterable[str], said: str) -> tuple[str, ...]:
+    """The kernels but for those that an edit has taken out; said: the compiler's output."""
+    unknown = {int(line) for line in re.findall(rf"{WANTED}\((\d+)\): error", said)}
+    return tuple(name for number, name in enumerate(wanted, 1) if number not in unknown)
+
+
+def kernels_of(host: Path) -> list[str] | None:
+    """The symbols of the kernels that an object of the host's half launches.
+
+    None where it has what cannot be in parts: variables, kernels that no other file could name, or
+    calls that take a kernel on another way than `by_kernel.h` knows.
+    """
+    symbols = _symbols(host)
+    called = {name for kind, name in symbols if kind == "U"}
+    found = [
+        stub[: int(length)].removeprefix("__device_stub_")
+        for _, name in symbols
+        for length, stub in re.findall(r"^_ZL?(\d+)(__device_stub__\w+)$", name)
+    ]
+    others = {name for name in called if _OTHERS.fullmatch(name)} - set(_WRAPPED)
+    if others or any(map(_INTERNAL.search, found)):
+        return None
+    return sorted(found)
+
+
+def compiled_in(image: bytes, kernels: Iterable[str]) -> list[int]:
+    """Which of the kernels a fat binary holds."""
+    return [n for n, name in enumerate(kernels) if f".text.{name}\0".encode() in image]
