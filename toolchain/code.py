@@ -54,6 +54,10 @@ class Part(NamedTuple):
     jumps: tuple[str, ...]
     kept: str
 
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.held]
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -174,7 +178,7 @@ class Code:
         found: dict[str, Any] = {}
         if self.recipe.part:
             return {
-                "held": [name for name, _ in self.recipe.part.held],
+                "held": self.recipe.part.names,
                 "jumps": self.recipe.part.jumps,
             }
         if self.recipe.program:

@@ -114,7 +114,7 @@ def compile_library(
             first, change = by_kernel.HEADER.read_text(), by_kernel.for_host
             image = _Image.write(code, work, apart.source, apart.wanted)
         elif recipe.part:
-            image = _Image.write(code, work, 0, [name for name, _ in recipe.part.held])
+            image = _Image.write(code, work, 0, recipe.part.names or None)
         to_compile = mirror.write_for_nvcc(code, change, first)
         include = [*map(mirror.place, include), *include]
     else:
