@@ -2,6 +2,7 @@
 // and when its graph runs backward. Compiled once for a version of PyTorch.
 #include <algorithm>
 #include <atomic>
+#include <bitset>
 #include <sstream>
 #include <unordered_set>
 
@@ -19,6 +20,10 @@ namespace {
 
 // ---- formulas
 
+// Some of an op's inputs or outputs, by number. (Without an allocation, of which each takes some
+// tens of nanoseconds: a small call has no more than a few microseconds.)
+using Numbers = std::bitset<64>;
+
 // An argument of a function that computes gradients.
 struct Argument {
     char kind;  // 'i': input number `index` of the op, 'o': its output, 'g': the gradient of that
@@ -35,23 +40,23 @@ struct Call {
     std::vector<Argument> arguments;
     std::vector<std::vector<size_t>> gradients_of;
     std::vector<size_t> given_once;  // the arguments that are the results of a function without any
+    bool writes = false;  // it changes an argument, and is called whichever gradient is wanted
+    Numbers takes_inputs, takes_outputs, takes_gradients;
+    Numbers asks_for;  // the inputs among those that must not be None
+    Numbers gives;     // the gradients of these inputs
 
     bool is_once() const { return !given_once.empty(); }
 
-    bool uses(char kind, size_t index) const {
-        for (const Argument& it : arguments) {
-            if (it.kind == kind && it.index == index) return true;
-        }
-        return false;
+    void take(const Argument& argument) {
+        arguments.push_back(argument);
+        if (argument.kind == 'i') takes_inputs.set(argument.index);
+        if (argument.kind == 'i' && !argument.optional) asks_for.set(argument.index);
+        if (argument.kind == 'o') takes_outputs.set(argument.index);
+        if (argument.kind == 'g') takes_gradients.set(argument.index);
     }
-    // Whether it changes an argument; then it is called whichever gradient is wanted.
-    bool writes() const { return function && function->schema().is_mutable(); }
-
-    bool gives(size_t input) const {
-        for (const auto& inputs : gradients_of) {
-            if (std::find(inputs.begin(), inputs.end(), input) != inputs.end()) return true;
-        }
-        return false;
+    void give(const std::vector<size_t>& inputs) {
+        gradients_of.push_back(inputs);
+        for (size_t input : inputs) gives.set(input);
     }
 };
 
@@ -64,7 +69,7 @@ struct Formula {
 
     bool differentiates(size_t output) const {
         for (const Call& call : calls) {
-            if (call.uses('g', output)) return true;
+            if (call.takes_gradients[output]) return true;
         }
         return false;
     }
@@ -103,10 +108,11 @@ std::vector<Call> parsed(const std::string& text) {
         call.expands = word == "expand";
         if (word != "-" && !call.expands) call.function = op_named(word);
         if (call.function) call.given_once = given_once(*call.function);
+        if (call.function) call.writes = call.function->schema().is_mutable();
         while (words >> word && word != ">") {
             const size_t position = call.arguments.size();
             const bool is_optional = !call.function || takes_none(*call.function, position);
-            call.arguments.push_back({word[0], std::stoul(word.substr(1)), is_optional});
+            call.take({word[0], std::stoul(word.substr(1)), is_optional});
         }
         while (words >> word) {
             std::vector<size_t> inputs;
@@ -114,7 +120,7 @@ std::vector<Call> parsed(const std::string& text) {
             for (std::string number; std::getline(numbers, number, ',');) {
                 inputs.push_back(std::stoul(number));
             }
-            call.gradients_of.push_back(inputs);
+            call.give(inputs);
         }
         calls.push_back(call);
     }
@@ -176,8 +182,8 @@ class Recorded : public Node {
         for (size_t i = 0; i < given.size(); ++i) {
             if (!inputs_[i].tensor) continue;
             const at::Tensor& tensor = given[i].toTensor();
-            if (uses('i', i)) inputs_[i].saved = SavedVariable(tensor, false);
-            if (expands_to(i)) inputs_[i].sizes = tensor.sizes().vec();
+            if (used_inputs_[i]) inputs_[i].saved = SavedVariable(tensor, false);
+            if (expanded_[i]) inputs_[i].sizes = tensor.sizes().vec();
         }
     }
 
@@ -194,7 +200,7 @@ class Recorded : public Node {
             } else {
                 add_input_metadata(undefined_input());
             }
-            if (uses('o', i)) outputs_[i] = SavedVariable(tensor, differentiates);
+            if (used_outputs_[i]) outputs_[i] = SavedVariable(tensor, differentiates);
         }
     }
 
@@ -203,10 +209,10 @@ class Recorded : public Node {
         std::lock_guard<std::mutex> lock(mutex_);
         std::vector<at::Tensor> tensors;
         for (size_t i = 0; i < inputs_.size(); ++i) {
-            if (inputs_[i].tensor && uses('i', i)) tensors.push_back(inputs_[i].saved.unpack());
+            if (inputs_[i].tensor && used_inputs_[i]) tensors.push_back(inputs_[i].saved.unpack());
         }
         for (size_t i = 0; i < outputs_.size(); ++i) {
-            if (!uses('o', i)) continue;
+            if (!used_outputs_[i]) continue;
             at::Tensor tensor = outputs_[i].unpack(getptr());
             if (tensor.defined()) tensors.push_back(tensor);  // else it has been given
         }
@@ -236,7 +242,7 @@ class Recorded : public Node {
     // A backward pass.
     struct Pass {
         const variable_list& grads;
-        std::vector<bool> needs;  // by edge
+        Numbers needs;            // the inputs whose gradients are wanted
         variable_list gradients;  // by edge
     };
 
@@ -244,34 +250,24 @@ class Recorded : public Node {
         std::lock_guard<std::mutex> lock(mutex_);
         TORCH_CHECK(!is_released_, torch::autograd::ERR_BACKWARD_TWICE);
         Pass pass = {grads, {}, variable_list(num_outputs())};
-        for (size_t edge = 0; edge < num_outputs(); ++edge) {
-            pass.needs.push_back(task_should_compute_output(edge));
-        }
+        for (size_t i = 0; i < inputs_.size(); ++i)
+            pass.needs[i] = inputs_[i].tensor && task_should_compute_output(inputs_[i].edge);
         if (std::any_of(grads.begin(), grads.end(), [](auto& grad) { return grad.defined(); })) {
             const bool spent = is_spent_ || at::GradMode::is_enabled();
-            std::vector<bool> is_done(inputs_.size());
+            Numbers done;
             for (const Call* call : calls_) {
                 // Of several for an input the first counts that may be made now.
-                if ((call->is_once() && spent) || gives_any(*call, is_done)) continue;
-                for (size_t i = 0; i < inputs_.size(); ++i)
-                    is_done[i] = is_done[i] || call->gives(i);
+                if ((call->is_once() && spent) || (call->gives & done).any()) continue;
+                done |= call->gives;
                 add(*call, pass);
             }
         }
         return std::move(pass.gradients);
     }
 
-    bool gives_any(const Call& call, const std::vector<bool>& of) const {
-        for (size_t i = 0; i < inputs_.size(); ++i) {
-            if (of[i] && call.gives(i)) return true;
-        }
-        return false;
-    }
-
     void add(const Call& call, Pass& pass) {
-        bool is_needed = call.writes() && !call.is_once();
-        for (size_t i = 0; i < inputs_.size(); ++i) is_needed |= call.gives(i) && needs(pass, i);
-        if (!is_needed) return;
+        const bool is_needed = call.writes && !call.is_once();
+        if (!is_needed && (call.gives & pass.needs).none()) return;
         Stack stack, given;
         stack.reserve(call.arguments.size());
         for (const Argument& it : call.arguments) stack.push_back(value(it, pass));
@@ -285,7 +281,7 @@ class Recorded : public Node {
         for (size_t i = 0; i < stack.size(); ++i) {
             if (stack[i].isNone()) continue;
             for (size_t input : call.gradients_of[i]) {
-                if (!needs(pass, input)) continue;
+                if (!pass.needs[input]) continue;
                 const at::Tensor& result = stack[i].toTensor();
                 pass.gradients[inputs_[input].edge] =
                     call.expands ? expanded(result, inputs_[input].sizes) : result;
@@ -299,7 +295,7 @@ class Recorded : public Node {
             case '-':
                 return {};
             case 'n':
-                return needs(pass, index);
+                return bool(pass.needs[index]);
             case 'c':
                 return int64_t(index);
             case 'i':
@@ -335,35 +331,20 @@ class Recorded : public Node {
     // Of lines for the same input the first counts whose tensors are all given, and after one that
     // gives its results once the next.
     void choose_calls() {
-        std::vector<bool> is_done(inputs_.size());
-        for (const Call& call : formula_.calls) {
-            bool counts = true, is_wanted = call.writes() && !call.is_once();
-            for (const Argument& it : call.arguments) {
-                if (it.kind != 'i' || it.optional) continue;
-                counts &= inputs_[it.index].tensor || !inputs_[it.index].value.isNone();
-            }
-            if (!counts || gives_any(call, is_done)) continue;
-            for (size_t i = 0; i < inputs_.size(); ++i) {
-                if (!call.gives(i)) continue;
-                is_done[i] = !call.is_once();  // else the next one may take its place
-                is_wanted |= inputs_[i].tensor && should_compute_output(inputs_[i].edge);
-            }
-            if (is_wanted) calls_.push_back(&call);
+        Numbers done, wanted, none;
+        for (size_t i = 0; i < inputs_.size(); ++i) {
+            wanted[i] = inputs_[i].tensor && should_compute_output(inputs_[i].edge);
+            none[i] = !inputs_[i].tensor && inputs_[i].value.isNone();
         }
-    }
-
-    bool needs(const Pass& pass, size_t input) const {
-        return inputs_[input].tensor && pass.needs[inputs_[input].edge];
-    }
-
-    bool uses(char kind, size_t index) const {
-        return std::any_of(calls_.begin(), calls_.end(),
-                           [&](const Call* call) { return call->uses(kind, index); });
-    }
-
-    bool expands_to(size_t input) const {
-        return std::any_of(calls_.begin(), calls_.end(),
-                           [&](const Call* call) { return call->expands && call->gives(input); });
+        for (const Call& call : formula_.calls) {
+            if ((call.asks_for & none).any() || (call.gives & done).any()) continue;
+            if (!call.is_once()) done |= call.gives;  // else the next one may take its place
+            if (!(call.writes && !call.is_once()) && (call.gives & wanted).none()) continue;
+            calls_.push_back(&call);
+            used_inputs_ |= call.takes_inputs;
+            used_outputs_ |= call.takes_outputs;
+            if (call.expands) expanded_ |= call.gives;
+        }
     }
 
     bool is_input(const at::Tensor& tensor) const {
@@ -380,7 +361,9 @@ class Recorded : public Node {
     }
 
     const Formula& formula_;
-    std::vector<const Call*> calls_;  // that give wanted gradients
+    c10::SmallVector<const Call*, 4> calls_;  // that give wanted gradients
+    Numbers used_inputs_, used_outputs_;      // by these
+    Numbers expanded_;                        // inputs to whose sizes one expands
     std::vector<Input> inputs_;
     std::vector<SavedVariable> outputs_;
     bool is_spent_ = false;  // whether the gradients that are given once have been
@@ -517,6 +500,9 @@ EXPORT const char* define_recorder(const char* op, const char* infer, const char
                                    const char* label, const char* text) {
     thread_local std::string error;
     try {
+        const size_t inputs = op_named(op).schema().arguments().size();
+        TORCH_CHECK(inputs <= Numbers().size(), label, " has ", inputs, " inputs; at most ",
+                    Numbers().size(), " can be recorded");
         auto recorder =
             std::make_unique<Recorder>(Formula{op_named(op), label, parsed(text)}, op_named(infer));
         const std::string name = infer, space = name.substr(0, name.find("::"));

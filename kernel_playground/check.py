@@ -65,6 +65,8 @@ def check(words: list[str]) -> int:
         for report in reports(asked.what, options):
             print(report, end="\n\n", flush=True)
             found += sum(report.findings["severity"] == "error")
+    except BrokenPipeError:
+        raise
     except FAILED as error:
         print(f"kernel-playground check: {error}", file=sys.stderr)
         return NOT_RUN

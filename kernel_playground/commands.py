@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -134,6 +136,8 @@ def main(words: list[str] | None = None) -> int:
     command = COMMANDS[parser.parse_args(words[:1]).command]
     try:
         return command(words[1:])
+    except BrokenPipeError:  # as of `| head`
+        return 128 + signal.SIGPIPE
     except ModuleNotFoundError as error:  # as of an install without dependencies
         get = f"{sys.executable} -m pip install {error.name}"
         print(f"kernel-playground: {error}. Get it with: {get}", file=sys.stderr)
@@ -149,6 +153,7 @@ def main(words: list[str] | None = None) -> int:
 def script() -> None:
     """What the installed command and `python -m kernel_playground` do."""
     status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)  # to end in order takes torch longer than Ctrl-C should

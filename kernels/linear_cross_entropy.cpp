@@ -36,6 +36,17 @@ cudaError_t linear_cross_entropy_rows(
     Acc<T>* partial, const Acc<T>* weight, int64_t rows, int64_t classes, int64_t reduction,
     int64_t ignore_index, double smoothing, cudaStream_t stream);
 template <class T>
+int64_t linear_cross_entropy_by_class_numbers(int64_t rows, int64_t classes);
+template <class T>
+cudaError_t linear_cross_entropy_take_by_class(
+    const T* logits, const int64_t* target, Acc<T>* numbers, Acc<T>* max, Acc<T>* sum,
+    Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t classes, bool smooths, cudaStream_t stream);
+template <class T>
+cudaError_t linear_cross_entropy_gradient_by_class(
+    T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight,
+    int64_t rows, int64_t classes, int64_t reduction, int64_t ignore_index, double smoothing,
+    cudaStream_t stream);
+template <class T>
 cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
                                      bool is_last, cudaStream_t stream);
 template <class T>
@@ -49,10 +60,10 @@ enum Version : int64_t { kWhole, kChunks, kRows };  // as in linear_cross_entrop
 // `width` classes, or rows, from `first` on. A chunk has at most `most` of the `count` that there
 // are, and if it has more than `multiple`, a multiple of that. Of none there is one chunk, of none.
 struct Chunk {
-    int64_t count, most, multiple, first = 0, width = 0;
+    int64_t count, most, multiple, first, width = 0;
 
-    Chunk(int64_t count, int64_t most, int64_t multiple = 1)
-        : count(count), most(most), multiple(multiple) {
+    Chunk(int64_t count, int64_t most, int64_t multiple = 1, int64_t first = 0)
+        : count(count), most(most), multiple(multiple), first(first) {
         find_width();
     }
     bool is_first() const { return first == 0; }
@@ -89,15 +100,20 @@ Chunk chunks_of_classes(int64_t classes, int64_t version) {
     return Chunk(classes, std::max<int64_t>(128, part_of(classes, 16, 8)), 8);
 }
 
-// An eighth of the rows. For each chunk dw is read and written, which takes long beside a product
-// of few rows: so up to 2048 rows a sixth, up to 1024 a fifth, and 1024 if that is a quarter; 512
-// at least.
-Chunk chunks_of_rows(int64_t rows) {
+// At most so many rows have a chunk: an eighth of them. For each chunk dw is read and written,
+// which takes long beside a product of few rows: so up to 2048 rows a sixth, up to 1024 a fifth,
+// and 1024 if that is a quarter; 512 at least.
+int64_t most_rows(int64_t rows) {
     const auto part = [&](int64_t parts) { return part_of(rows, parts, 128); };
     const int64_t least = rows >= 4 * 1024 ? 1024 : std::max<int64_t>(512, part(5));
-    const int64_t most = std::max({part(8), std::min<int64_t>(2048, part(6)), least});
-    const int64_t chunks = rows > most ? (rows + most - 1) / most : 1;
-    return Chunk(rows, part(chunks));  // of nearly equal size
+    return std::max({part(8), std::min<int64_t>(2048, part(6)), least});
+}
+
+// Chunks of nearly equal size, of the rows from `first` on.
+Chunk chunks_of_rows(int64_t rows, int64_t first) {
+    const int64_t most = most_rows(rows), left = rows - first;
+    const int64_t chunks = left > most ? (left + most - 1) / most : 1;
+    return Chunk(rows, part_of(left, chunks, 128), 1, first);
 }
 
 // ---- products
@@ -394,9 +410,94 @@ void turn_into_gradients(const Problem& p, const Logits& logits, const Known<T>&
     }
 }
 
+// ---- the same of rows whose logits have a place already
+//
+// Until there is a dw, its memory is free: of as many rows as w has columns, it holds the logits.
+// They lie by class, [classes, rows], as do the rows of dw, and as far back as they can; so the
+// rows of dw can be written one after the other, where G has been read. Each gradient is one
+// product.
+
+// How many rows that are: all, but for those left over from a multiple of 8, which make 16 bytes.
+// Or 0: where not all is there that it takes, where it would be no more than a chunk, or where
+// there are more rows: then it takes as long as chunks, and those that follow have to add to dw.
+int64_t rows_in_dw(const Problem& p, bool needs_w) {
+    constexpr int64_t kMultiple = 8;
+    const int64_t cols = p.w.size(1), rows = p.rows() / kMultiple * kMultiple;
+    if (!needs_w || p.bias || p.x.scalar_type() == ScalarType::Double) return 0;
+    if (cols % kMultiple != 0 || p.classes() == 0) return 0;
+    return most_rows(rows) < rows && rows <= cols ? rows : 0;
+}
+
+// Rows of dw that are written at once. What G has for them waits elsewhere meanwhile, unless they
+// lie before it.
+class RowsOfDw {
+  public:
+    RowsOfDw(const Tensor& dw, int64_t rows) : dw_(dw), rows_(rows), copied_(copied()) {
+        const int64_t elements = classes() * rows;
+        Tensor all = in_shape(dw, {dw.numel()});
+        const Tensor last = torch::stable::narrow(all, 0, dw.numel() - elements, elements);
+        by_class = in_shape(last, {classes(), rows});
+    }
+
+    Tensor by_class;  // logits, then G
+
+    // dw = G^T x
+    void multiply(const Matmul& matmul, const Tensor& x, cudaStream_t stream) {
+        Tensor room;
+        for (int64_t first = 0, width; first < classes(); first += width) {
+            // As many as lie before theirs of G; but if these are few, more of them, copied.
+            const int64_t before = (cols() - rows_) * (classes() - first) / cols() / 128 * 128;
+            width = std::min(std::max(before, copied_), classes() - first);
+            Tensor g = torch::stable::narrow(by_class, 0, first, width);
+            if (width > before) {
+                if (!room.defined()) room = new_of_shape(dw_, {copied_, rows_});
+                const Tensor copy = torch::stable::narrow(room, 0, 0, width);
+                check_launch(cudaMemcpyAsync(
+                    copy.mutable_data_ptr(), g.const_data_ptr(), g.numel() * g.element_size(),
+                    cudaMemcpyDeviceToDevice, stream));
+                g = copy;
+            }
+            const Tensor to = torch::stable::narrow(dw_, 0, first, width);
+            matmul.multiply_into(to, g, transposed(x), false);
+        }
+    }
+
+  private:
+    int64_t classes() const { return dw_.size(0); }
+    int64_t cols() const { return dw_.size(1); }
+
+    // A sixteenth of the classes, in tiles of 128; of many 33 tiles and multiples of that, for an
+    // H200 has 4 * 33 multiprocessors.
+    int64_t copied() const {
+        const int64_t part = part_of(classes(), 16, 128), round = 33 * 128;
+        return std::min(part < round ? part : part_of(part, 1, round), classes());
+    }
+
+    Tensor dw_;
+    const int64_t rows_, copied_;
+};
+
+// Losses, and G in place of the logits.
+template <class T>
+void turn_by_class(const Problem& p, const Tensor& logits, const Known<T>& known,
+                   const Tensor& weight, const Tensor& loss, cudaStream_t stream) {
+    const int64_t rows = p.rows(), classes = p.classes();
+    const Tensor numbers =
+        new_sums(p.x, {linear_cross_entropy_by_class_numbers<T>(rows, classes), rows});
+    check_launch(linear_cross_entropy_take_by_class<T>(
+        in<T>(logits), in<int64_t>(p.target), out<Acc<T>>(numbers), known.max, known.sum,
+        known.below, known.hit, rows, classes, p.smoothing > 0, stream));
+    find_losses<T>(p, known, loss, stream);
+    check_launch(linear_cross_entropy_gradient_by_class<T>(
+        out<T>(logits), in<int64_t>(p.target), known.max, known.sum, in<Acc<T>>(weight), rows,
+        classes, p.reduction, p.ignore_index, p.smoothing, stream));
+}
+
+// ---- all rows
+
 // The results of forward, and then the gradients of x, w and bias for an arriving 1; those that are
-// not wanted are [0]. For each chunk of the rows all logits are in memory at once, so that they
-// need not be computed again.
+// not wanted are [0]. The logits may lie in dw's place; else for each chunk of the rows all logits
+// are in memory at once, so that they need not be computed again.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backward(
     Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, int64_t reduction,
     int64_t ignore_index, double label_smoothing, bool check, bool needs_x, bool needs_w,
@@ -425,8 +526,20 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
             check_launch(linear_cross_entropy_count<T>(
                 in<int64_t>(p.target), out<Acc<T>>(weight), p.rows(), ignore_index, device.stream));
         }
-        Chunk rows = chunks_of_rows(p.rows());
-        do {
+        const int64_t in_dw = rows_in_dw(p, needs_w);
+        if (in_dw > 0) {
+            const Chunk rows(p.rows(), in_dw);
+            const Problem part = p.of(rows);
+            RowsOfDw of_dw(dw, in_dw);
+            matmul.multiply_into(of_dw.by_class, w, part.x, false);
+            turn_by_class<T>(part, of_dw.by_class, known, weight, loss, device.stream);
+            if (needs_x) {
+                matmul.multiply_into(rows.of(dx), transposed(of_dw.by_class), transposed(w), false);
+            }
+            of_dw.multiply(matmul, part.x, device.stream);
+        }
+        Chunk rows = chunks_of_rows(p.rows(), in_dw);
+        for (bool left = in_dw == 0 || rows.width > 0; left; left = rows.next()) {
             const Problem part = p.of(rows);
             const Known<T> here = known.of(rows);
             Logits logits;
@@ -452,7 +565,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
                 }
             }
             if (needs_bias) db.add(rows, db_of_rows, device.stream);
-        } while (rows.next());
+        }
         reduce<T>(p, known, loss, nullptr, device.stream);
     });
     if (targets.failed()) report(p.target, p.classes(), ignore_index);

@@ -18,6 +18,7 @@
 //
 //   count      the rows that count, for a mean
 //   rows       of whole rows: losses, and the logits become their gradients
+//   by class   take and gradient of logits that lie by class, [classes, rows], where dw will be
 //   scale      when a gradient arrives
 //
 // The loss and the gradient of a logit are those of cross_entropy.cu, with logits for x.
@@ -86,6 +87,33 @@ struct Found {
         }
         read += N * V;
     }
+
+    // The same of numbers that lie apart.
+    template <int N>
+    __device__ void take(const A (&x)[N], bool smooths) {
+        const A before = soft.shift();
+        A most = x[0];
+#pragma unroll
+        for (int n = 1; n < N; ++n) most = larger(most, x[n]);
+        soft.raise(most);
+#pragma unroll
+        for (int n = 0; n < N; ++n) soft.add(x[n], soft.shift());
+        if (smooths) {
+            below += A(read) * (before - soft.shift());
+#pragma unroll
+            for (int n = 0; n < N; ++n) below += x[n] - soft.shift();
+        }
+        read += N;
+    }
+
+    // Takes in what another thread has found.
+    __device__ void combine(const Found& other) {
+        OnlineSoftmax<T> all = soft;
+        all.combine(other.soft);
+        below = below_for(all.shift()) + other.below_for(all.shift());
+        soft = all;
+        read += other.read;
+    }
 };
 
 // A block reads its rows once.
@@ -145,30 +173,49 @@ __global__ void row_losses(Statistics<T> known, const int64_t* target, T* loss, 
 
 // ---- backward
 
+// From the logits of a row to their gradients. arrives: the gradient that does, with the weight of
+// a mean.
+template <class T>
+struct RowGradient {
+    using A = Acc<T>;
+    int64_t target;  // -1 if that is no class
+    A max, scale, everywhere, at_target;
+    Ratio<T> share;
+
+    __device__ RowGradient() : share(1, 1) {}  // of no row yet
+    __device__ RowGradient(int64_t target, int64_t classes, int64_t ignore_index, A smoothing,
+                           A max, A sum, A arrives)
+        : target(target >= 0 && target < classes ? target : -1),
+          max(max),
+          // 0 leaves a NaN what it is.
+          scale(target == ignore_index ? A(0)
+                : this->target < 0     ? A(NAN)
+                                       : arrives),
+          everywhere(smoothing / A(classes)),
+          at_target(1 - smoothing + everywhere),
+          share(1, sum) {}
+
+    __device__ A operator()(A logit, int64_t of_class) const {
+        const A wanted = of_class == target ? at_target : everywhere;
+        return scale * share.times_less(exponential<T>(logit - max), wanted);
+    }
+};
+
 template <class T, int V>
 __global__ __launch_bounds__(kRowThreads) void gradient_of_chunk(
     const T* g, int64_t g_step, T* logits, const int64_t* target, const Acc<T>* max,
     const Acc<T>* sum, const Acc<T>* weight, int64_t rows, int64_t width, int64_t first,
     int64_t classes, int64_t ignore_index, Acc<T> smoothing) {
-    using A = Acc<T>;
-    const A everywhere = smoothing / A(classes), at_target = 1 - smoothing + everywhere;
     const int64_t stride = int64_t(gridDim.x) * blockDim.y;
     for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; row < rows; row += stride) {
-        const int64_t t = target[row];
-        const bool counts = t != ignore_index, is_class = t >= 0 && t < classes;
-        const A arrives =
-            (g != nullptr ? A(g[row * g_step]) : A(1)) * (weight != nullptr ? *weight : A(1));
-        const A scale = is_class ? arrives : A(NAN);
-        const A row_max = max[row], ignored = zero_or_nan(sum[row]);
-        const Ratio<T> share(1, sum[row]);
+        const Acc<T> arrives = (g != nullptr ? Acc<T>(g[row * g_step]) : Acc<T>(1)) *
+                               (weight != nullptr ? *weight : Acc<T>(1));
+        const RowGradient<T> gradient(
+            target[row], classes, ignore_index, smoothing, max[row], sum[row], arrives);
         T* x = logits + row * width;
         for (int64_t c = threadIdx.x * V; c < width; c += blockDim.x * V) {
             Vec<T, V> v = load<V>(x + c);
-            for (int k = 0; k < V; ++k) {
-                const A wanted = first + c + k == t ? at_target : everywhere;
-                const A power = exponential<T>(A(v[k]) - row_max);
-                v[k] = T(counts ? scale * share.times_less(power, wanted) : ignored);
-            }
+            for (int k = 0; k < V; ++k) v[k] = T(gradient(v[k], first + c + k));
             store(x + c, v);
         }
     }
@@ -176,6 +223,7 @@ __global__ __launch_bounds__(kRowThreads) void gradient_of_chunk(
 
 // ---- both at once, where all logits of a row are there
 
+#include "linear_cross_entropy_classes.cuh"
 #include "linear_cross_entropy_rows.cuh"
 
 // ---- what becomes of the chunks' gradients
@@ -326,6 +374,44 @@ cudaError_t linear_cross_entropy_rows(
         ignore_index, smoothing, stream);
 }
 
+// Of logits that lie by class: how many numbers `take_by_class` leaves for each row.
+template <class T>
+int64_t linear_cross_entropy_by_class_numbers(int64_t rows, int64_t classes) {
+    return 3 * ClassShares(rows, classes, kRowsOfWarp<T>).count;
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_take_by_class(
+    const T* logits, const int64_t* target, Acc<T>* numbers, Acc<T>* max, Acc<T>* sum,
+    Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t classes, bool smooths, cudaStream_t stream) {
+    if constexpr (kHasVectors<T>) {
+        const ClassShares shares(rows, classes, kRowsOfWarp<T>);
+        const int64_t each = shares.count * rows;
+        const Statistics<T> parts = {numbers, numbers + each, numbers + 2 * each, nullptr};
+        take_by_class<<<shares.grid(kRowsOfWarp<T>), dim3(kWarp, kSharesOfBlock), 0, stream>>>(
+            logits, parts, shares, smooths);
+        combine_shares<<<ceil_div<int64_t>(rows, kWarp), dim3(kWarp, kCombiningWarps), 0, stream>>>(
+            parts, logits, target, Statistics<T>{max, sum, below, hit}, shares);
+        return cudaGetLastError();
+    }
+    return cudaErrorNotSupported;
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_gradient_by_class(
+    T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight,
+    int64_t rows, int64_t classes, int64_t reduction, int64_t ignore_index, double smoothing,
+    cudaStream_t stream) {
+    if constexpr (kHasVectors<T>) {
+        const ClassShares shares(rows, classes, kRowsOfWarp<T>);
+        gradient_by_class<<<shares.grid(kRowsOfWarp<T>), dim3(kWarp, kSharesOfBlock), 0, stream>>>(
+            logits, target, max, sum, reduction == 1 ? weight : nullptr, shares, ignore_index,
+            Acc<T>(smoothing));
+        return cudaGetLastError();
+    }
+    return cudaErrorNotSupported;
+}
+
 template <class T>
 cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
                                      bool is_last, cudaStream_t stream) {
@@ -353,13 +439,18 @@ cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const T* g
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                    \
-    template decltype(linear_cross_entropy_take<T>) linear_cross_entropy_take<T>;         \
-    template decltype(linear_cross_entropy_losses<T>) linear_cross_entropy_losses<T>;     \
-    template decltype(linear_cross_entropy_reduce<T>) linear_cross_entropy_reduce<T>;     \
-    template decltype(linear_cross_entropy_count<T>) linear_cross_entropy_count<T>;       \
-    template decltype(linear_cross_entropy_scale<T>) linear_cross_entropy_scale<T>;       \
-    template decltype(linear_cross_entropy_gradient<T>) linear_cross_entropy_gradient<T>; \
-    template decltype(linear_cross_entropy_rows<T>) linear_cross_entropy_rows<T>;         \
-    template decltype(linear_cross_entropy_add<T>) linear_cross_entropy_add<T>;
+#define INSTANTIATE_ONE(NAME, T) \
+    template decltype(linear_cross_entropy_##NAME<T>) linear_cross_entropy_##NAME<T>;
+#define INSTANTIATE(T)                    \
+    INSTANTIATE_ONE(take, T)              \
+    INSTANTIATE_ONE(losses, T)            \
+    INSTANTIATE_ONE(reduce, T)            \
+    INSTANTIATE_ONE(count, T)             \
+    INSTANTIATE_ONE(scale, T)             \
+    INSTANTIATE_ONE(gradient, T)          \
+    INSTANTIATE_ONE(rows, T)              \
+    INSTANTIATE_ONE(by_class_numbers, T)  \
+    INSTANTIATE_ONE(take_by_class, T)     \
+    INSTANTIATE_ONE(gradient_by_class, T) \
+    INSTANTIATE_ONE(add, T)
 FOR_EACH_TYPE(INSTANTIATE)

@@ -36,10 +36,13 @@ def linear_cross_entropy(
     reduction, ignore_index, label_smoothing and check are those of cross_entropy, and so are the
     result and what a target out of range does.
 
-    For a mean or a sum, where a gradient is wanted, all gradients are computed with the loss: of an
+    For a mean or a sum, where a gradient is wanted, all gradients are computed with the loss. Of an
     eighth to a quarter of the rows at a time, but of 512 at least, all logits are in memory. Their
     gradients take their place, and the products of these are added to that of w, which is rounded
-    once for each such chunk. Backward then has but to multiply with the gradient that arrives. A
+    once for each such chunk. If rows are more than a chunk has and no more than w has columns, and
+    there is no bias, all logits lie in the memory that the gradient of w will have, and a sixteenth
+    of them beside it; then the gradients are one product each, and rounded once. (Not for float64,
+    and not where w needs none.) Backward then has but to multiply with the gradient that arrives. A
     second backward pass through the same graph, or one that records a graph, computes the gradients
     again, in chunks of the classes.
 

@@ -3,36 +3,34 @@
 //
 // A block has 64 or 96 rows of w for a tile of y, and a part of k; the blocks of a cluster have the
 // other parts, so that every multiprocessor reads w, and all of them as much. They stay, and take
-// tile after tile; the next one's weights arrive while one is finished. At its end each block adds
-// up its share of the rows of x over the whole cluster, always in the same order.
+// tile after tile; the next one's weights arrive while one is finished. At its end each block sends
+// the others those of its sums that they finish, and adds up its own, always in the same order.
 //
 // One product of these often follows the other. So each lets the next kernel of its kind begin
-// meanwhile (dependent_launch.cuh), which makes itself ready and waits for the end of this one.
+// meanwhile (dependent_launch.cuh). That one makes itself ready, has its first weights brought to
+// the L2 cache, and waits for the end of this one.
 //
 // What depends on types and sizes is in `Few`, which each of a block's multiplying threads has:
 //
 //   kRows, kUnits, kGroups      the most rows of x; rows of w of a tile; warpgroups that multiply
 //   kDepth, kStages, kAtOnce    of k in a stage; stages of a block; blocks of a multiprocessor
+//   kGates                      where the gates of swiglu have chunks of their own: how far behind
 //   Stage                       tiles of w and x, which fetch_x and fetch_w ask TMA for; fetch_w
 //                               calls `load` with the place of each box in a stage and in w
 //   multiply(stage, p, step)    adds the products to `totals`; it has multiplied when it returns
-//   row(i), unit(i)             of the tile, of number i of the totals
+//   finish(p, .., c, sums)      makes y of chunk c, four of the totals
 //
-// put_four(p, ..) and halves(p), as in matmul_product.cuh, are there for the type of the product.
+// is_linear(p), z_of(p, ..), put(p, ..) and halves(p), as in matmul_product.cuh, are there for the
+// type of the product.
 #pragma once
 
 #include "dependent_launch.cuh"
 #include "matmul_wgmma.cuh"
 
+constexpr int kMostFewParts = 4;  // of k, for a cluster
+
 template <class Few>
-struct FewRowsShared {
-    typename Few::Stage stages[Few::kStages];
-    // 4 more floats: a row's begin on 16 bytes, and those that lanes write are in different banks.
-    float sums[Few::kRows][Few::kUnits + 4];
-    Mbarrier full[Few::kStages], empty[Few::kStages];
-    Mbarrier written, read;  // the sums of the cluster's blocks
-    static constexpr int bytes() { return sizeof(FewRowsShared) + kTileAlign; }
-};
+constexpr int kFewChunks = sizeof(Few::totals) / sizeof(float) / 4;  // of a thread's sums
 
 // The threads of a block that multiply, before those of the warp that fetches.
 template <class Few>
@@ -40,16 +38,29 @@ constexpr int kFewRowsConsumers = Few::kGroups * kWarpgroup;
 template <class Few>
 constexpr int kFewRowsThreads = kFewRowsConsumers<Few> + kWarp;
 
+template <class Few>
+struct FewRowsShared {
+    typename Few::Stage stages[Few::kStages];
+    // What other blocks have of this one's sums, for two tiles in turn: a pair has half of the
+    // chunks for each, and where a cluster is larger it has one tile.
+    static constexpr int kChunks = kFewChunks<Few>;
+    static constexpr int kSlots = kChunks > kMostFewParts ? kChunks : kMostFewParts;
+    Vec<float, 4> sums[kSlots][kFewRowsConsumers<Few>];
+    Mbarrier full[Few::kStages], empty[Few::kStages];
+    Mbarrier sent[2];  // to this block, of a tile
+    static constexpr int bytes() { return sizeof(FewRowsShared) + kTileAlign; }
+};
+
 // Which tiles, and which steps of k of each, are the work of a block.
 struct FewRowsShare {
-    int64_t tiles, count, begin, blocks;  // of a matrix, of all; this cluster's first; clusters
-    int parts, part, first, end;          // of k; this block's; its steps
+    int tiles, count, begin, clusters;  // of a matrix, of all; this cluster's first; clusters
+    int parts, part, first, end;        // of k; this block's; its steps
 
-    __device__ FewRowsShare(int64_t tiles, int64_t batch, int steps, int parts)
+    __device__ FewRowsShare(int tiles, int count, int steps, int parts)
         : tiles(tiles),
-          count(tiles * batch),
+          count(count),
           begin(blockIdx.x / parts),
-          blocks(gridDim.x / parts),
+          clusters(gridDim.x / parts),
           parts(parts),
           part(blockIdx.x % parts) {
         first = int(int64_t(steps) * part / parts);
@@ -59,22 +70,52 @@ struct FewRowsShare {
 
 #if HAS_WGMMA
 
-// What one thread does: it asks for all that the others multiply.
+// Where y is linear in the sums: two of its elements, and where they go.
+template <class P>
+__device__ uint32_t pair_of_z(const P& p, int64_t unit, int64_t next, float sum, float next_sum) {
+    using T = std::remove_pointer_t<decltype(p.y)>;
+    const int64_t last = p.units - 1;
+    return rounded_pair<T>(
+        z_of(p, sum, smaller(unit, last)), z_of(p, next_sum, smaller(next, last)));
+}
+template <class P>
+__device__ void put_pair(const P& p, int64_t matrix, int64_t row, int64_t unit, uint32_t pair) {
+    if (row >= p.rows || unit >= p.units) return;
+    *reinterpret_cast<uint32_t*>(p.y + (matrix * p.rows + row) * p.units + unit) = pair;
+}
+
+// What one thread does: it has the first weights brought to the L2 cache, which changes nothing for
+// what the primary kernel may still write there: a quarter of a block's steps, but no more than 16,
+// for more would take longer than to wait;
+template <class Few, class P>
+__device__ void ask_few_rows_ahead(const Maps& maps, const P& p, const FewRowsShare& share) {
+    const int64_t steps = share.end - share.first;
+    const int64_t all = steps * ceil_div(share.count - share.begin, share.clusters);
+    const int ahead = int(smaller<int64_t>(smaller<int64_t>(all / 4, 16), steps));
+    const int matrix = share.begin / share.tiles;
+    for (int n = 0; n < ahead; ++n)
+        Few::Stage::fetch_w(
+            p, share.begin % share.tiles, share.first + n,
+            [&](int, int column, int row) { tma_load_to_l2(maps.w, column, row, matrix); });
+}
+
+// and then it asks for all that the others multiply.
 template <class Few, class P>
 __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, const P& p,
                                const FewRowsShare& share) {
-    grid_dependency_wait();
+    using Stage = typename Few::Stage;
+    constexpr int kBytesOfW = sizeof(Stage) - Stage::kBoxesOfX * Few::kRows * kTileRow;
+    const int bytes = kBytesOfW + Stage::kBoxesOfX * int(p.rows) * kTileRow;
     Ring<Few::kStages> ring;
-    for (int64_t n = share.begin; n < share.count; n += share.blocks) {
-        const int64_t tile = n % share.tiles;
-        const int matrix = int(n / share.tiles);
+    for (int n = share.begin; n < share.count; n += share.clusters) {
+        const int matrix = n / share.tiles, tile = n % share.tiles;
         for (int step = share.first; step < share.end; ++step, ring.next()) {
-            auto& stage = shared.stages[ring.stage];
+            Stage& stage = shared.stages[ring.stage];
             Mbarrier& full = shared.full[ring.stage];
             shared.empty[ring.stage].wait((ring.round + 1) % 2);
-            full.arrive_expect_tx(sizeof(stage));
+            full.arrive_expect_tx(bytes);
             stage.fetch_x(maps, step, matrix, full);
-            Few::Stage::fetch_w(p, tile, step, [&](int at, int column, int row) {
+            Stage::fetch_w(p, tile, step, [&](int at, int column, int row) {
                 tma_load_once(
                     reinterpret_cast<char*>(stage.w) + at, maps.w, column, row, matrix, full);
             });
@@ -82,34 +123,101 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
     }
 }
 
-// Four neighbours in a row of sums, added up over the blocks of the cluster.
-__device__ inline Vec<float, 4> add_parts(const float* first, int parts) {
-    Vec<float, 4> of_part[kClusterBlocks], all = {};
+// Makes the rows of x zeros that a stage has and x does not. TMA could read them as zeros, too, but
+// takes longer for that than for rows that there are.
+template <class Few>
+__device__ void clear_other_rows(FewRowsShared<Few>& shared, int rows) {
+    constexpr int kVectors = kTileRow / kVecBytes;  // of a row
+    for (auto& stage : shared.stages) {
+        for (int box = 0; box < Few::Stage::kBoxesOfX; ++box) {
+            auto* const vectors =
+                reinterpret_cast<Vec<float, 4>*>(stage.x) + box * Few::kRows * kVectors;
+            for (int i = rows * kVectors + threadIdx.x; i < Few::kRows * kVectors; i += blockDim.x)
+                vectors[i] = {};
+        }
+    }
+    tma_writes_done();
+}
+
+// Calls f(c, owner, n) for each chunk c of a thread's sums: the part that finishes it, in turn, and
+// how many chunks that one has before. (To divide by the parts takes longer than to count.)
+template <int chunks, class F>
+__device__ void for_each_chunk(int parts, F f) {
+    int owner = 0, n = 0;
 #pragma unroll
-    for (int n = 0; n < kClusterBlocks; ++n)  // asks for all of them before it adds
-        if (n < parts) of_part[n] = load_four_from(n, first);
+    for (int c = 0; c < chunks; ++c) {
+        f(c, owner, n);
+        if (++owner == parts) owner = 0, ++n;
+    }
+}
+
+// The first of the slots of chunk n of a block: one for each other part. Only pairs have a second
+// tile, and half of the chunks each. turn: counts the tiles.
+template <class Few>
+__device__ int first_slot(const FewRowsShare& share, int turn, int n) {
+    return (turn % 2 * (kFewChunks<Few> / 2) + n) * (share.parts - 1);
+}
+
+// Sends the other blocks of a cluster what they finish, and waits for what they send.
+template <class Few>
+__device__ void exchange_sums(FewRowsShared<Few>& shared, const Few& few, const FewRowsShare& share,
+                              int turn) {
+    Mbarrier& sent = shared.sent[turn % 2];
+    int own = 0;
+    for_each_chunk<kFewChunks<Few>>(share.parts, [&](int c, int owner, int n) {
+        own += owner == share.part;
+        if (owner == share.part) return;
+        const int slot = first_slot<Few>(share, turn, n) + share.part - (share.part > owner);
+        sent.st_async(&shared.sums[slot][threadIdx.x], few.chunk(c), owner);
+    });
+    if (threadIdx.x == 0) sent.arrive_expect_tx(own * (share.parts - 1) * sizeof(shared.sums[0]));
+    sent.wait_for_cluster(turn / 2 % 2);
+}
+
+// Chunk n of this block with what the others have sent, in the order of the parts.
+template <class Few>
+__device__ Vec<float, 4> add_parts(const FewRowsShared<Few>& shared, const Vec<float, 4>& own,
+                                   const FewRowsShare& share, int turn, int n) {
+    if (share.parts == 1) return own;
+    const int first = first_slot<Few>(share, turn, n);
+    Vec<float, 4> all = {};
 #pragma unroll
-    for (int n = 0; n < kClusterBlocks; ++n)
-        for (int i = 0; i < 4; ++i) all[i] += n < parts ? of_part[n][i] : 0.f;
+    for (int part = 0; part < kMostFewParts; ++part) {
+        if (part >= share.parts) continue;
+        const int slot = first + part - (part > share.part);
+        const Vec<float, 4> sums = part == share.part ? own : shared.sums[slot][threadIdx.x];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) all[i] += sums[i];
+    }
     return all;
 }
 
-// This block's share of the rows of a tile, whose sums are in the shared memory of the cluster.
+// Makes y of the chunks that this block finishes.
 template <class Few, class P>
-__device__ void finish_few_rows(const FewRowsShared<Few>& shared, const P& p, int64_t matrix,
-                                int64_t tile, const FewRowsShare& share) {
-    constexpr int kThreads = kFewRowsConsumers<Few>;
-    const int units = Few::kUnits / halves(p), fours = units / 4;
-    const int first = share.part * kThreads + threadIdx.x;
+__device__ void finish_few_rows(FewRowsShared<Few>& shared, const P& p, int matrix, int tile,
+                                const Few& few, const FewRowsShare& share, int turn) {
+    constexpr int kChunks = kFewChunks<Few>;
+    if (share.parts > 1) exchange_sums(shared, few, share, turn);
+    if (is_linear(p) && p.units % 2 == 0 && is_aligned(p.y)) {
+        for_each_chunk<kChunks>(share.parts, [&](int c, int owner, int n) {
+            if (owner == share.part)
+                few.finish_linear(
+                    p, matrix, tile, c, add_parts(shared, few.chunk(c), share, turn, n));
+        });
+        return;
+    }
+    const auto total = [&](int c, int n) {
+        Vec<float, 4> own;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) own[i] = taken(few.chunks(), c, i);
+        return add_parts(shared, own, share, turn, n);
+    };
+    const bool gated = Few::kGates > 0 && halves(p) == 2;
 #pragma unroll 1
-    for (int i = first; i < Few::kRows * fours; i += share.parts * kThreads) {
-        const int row = i / fours, column = i % fours * 4;
-        const int64_t unit = tile * units + column;
-        if (row >= p.rows || unit >= p.units) continue;
-        const Vec<float, 4> sums = add_parts(&shared.sums[row][column], share.parts);
+    for (int c = share.part, n = 0; c < (gated ? Few::kGates : kChunks); c += share.parts, ++n) {
         Vec<float, 4> gates = {};
-        if (halves(p) == 2) gates = add_parts(&shared.sums[row][column + units], share.parts);
-        put_four(p, matrix, row, unit, sums, gates);
+        if (gated) gates = total(c + Few::kGates, n + Few::kGates / share.parts);
+        few.finish(p, matrix, tile, c, total(c, n), gates);
     }
 }
 
@@ -120,8 +228,8 @@ __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
     const int lane = threadIdx.x % kWarp;
     Ring<Few::kStages> ring;
     int turn = 0;
-    for (int64_t n = share.begin; n < share.count; n += share.blocks, ++turn) {
-        const int64_t tile = n % share.tiles;
+    for (int n = share.begin; n < share.count; n += share.clusters, ++turn) {
+        const int matrix = n / share.tiles, tile = n % share.tiles;
         Few few(tile);
         for (int step = share.first; step < share.end; ++step, ring.next()) {
             shared.full[ring.stage].wait(ring.round % 2);
@@ -129,48 +237,37 @@ __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
             __syncwarp();
             if (lane == 0) shared.empty[ring.stage].arrive();
         }
-        if (turn > 0) shared.read.wait((turn - 1) % 2);  // by all, of the tile before
-#pragma unroll
-        for (int i = 0; i < int(sizeof(few.totals) / sizeof(float)); ++i)
-            shared.sums[Few::row(i)][Few::unit(i)] = few.totals[0][i];
-        __syncwarp();
-        if (lane < share.parts) shared.written.arrive_release_in(lane);
-        shared.written.wait_for_cluster(turn % 2);
-        finish_few_rows(shared, p, n / share.tiles, tile, share);
-        __syncwarp();
-        if (lane < share.parts) shared.read.arrive_in(lane);
+        finish_few_rows(shared, p, matrix, tile, few, share, turn);
     }
-    if (turn > 0) shared.read.wait((turn - 1) % 2);  // until then this block's memory has to stay
 }
 
 #endif
 
+// count: of the tiles of all matrices.
 template <class Few, class P>
 __global__ void WGMMA_KERNEL_IN_BLOCKS(kFewRowsThreads<Few>, Few::kAtOnce)
-    matmul_few_rows(const __grid_constant__ Maps maps, P p, int64_t batch, int64_t tiles,
-                    int parts) {
+    matmul_few_rows(const __grid_constant__ Maps maps, P p, int tiles, int count, int parts) {
 #if HAS_WGMMA
     constexpr int kConsuming = kFewRowsConsumers<Few>, kWarps = kConsuming / kWarp;
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<FewRowsShared<Few>>(dynamic);
-    const FewRowsShare share(tiles, batch, int(ceil_div<int64_t>(p.depth, Few::kDepth)), parts);
+    const FewRowsShare share(tiles, count, int(ceil_div<int64_t>(p.depth, Few::kDepth)), parts);
     launch_dependents();
-    if (threadIdx.x == 0) {
-        for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kWarps);
-        shared.written.init(parts * kWarps);
-        shared.read.init(parts * kWarps);
+    if (threadIdx.x == kConsuming) ask_few_rows_ahead<Few>(maps, p, share);
+    if (threadIdx.x < Few::kStages) {
+        shared.full[threadIdx.x].init();
+        shared.empty[threadIdx.x].init(kWarps);
     }
+    if (threadIdx.x < 2) shared.sent[threadIdx.x].init();
+    clear_other_rows(shared, int(p.rows));
     __syncthreads();
     if (parts > 1) cluster_arrive();
+    grid_dependency_wait();
+    if (parts > 1) cluster_wait();  // all of its blocks have initialised their barriers
     if (threadIdx.x < kConsuming) {
-        grid_dependency_wait();
-        if (parts > 1) cluster_wait();  // all of its blocks have initialised their barriers
         multiply_few_rows(shared, p, share);
-    } else {
-        if (threadIdx.x == kConsuming) fetch_few_rows(shared, maps, p, share);
-        __syncwarp();
-        if (parts > 1) cluster_wait();
+    } else if (threadIdx.x == kConsuming) {
+        fetch_few_rows(shared, maps, p, share);
     }
 #endif
 }
@@ -185,52 +282,104 @@ bool can_few_rows() {
 // The blocks of a cluster that share k. Where there is a round of tiles, as many as there are
 // blocks for; where there are more tiles, two if their rounds of half the steps are done before.
 inline int parts_of_few_rows(int64_t tiles, int64_t steps, int64_t blocks) {
-    const int64_t most = smaller<int64_t>(steps / 4, kClusterBlocks);
+    const int64_t most = smaller<int64_t>(steps / 4, kMostFewParts);
     if (2 * tiles <= blocks) return int(most < 1 ? 1 : smaller(blocks / tiles, most));
     const int64_t whole = ceil_div(tiles, blocks) * steps;
     return most >= 2 && ceil_div(tiles, blocks / 2) * ceil_div<int64_t>(steps, 2) < whole ? 2 : 1;
 }
 
-// wide: rows of w.
+// wide: rows of w. False: there are more tiles than are counted in 32 bits.
 template <class Few, class P>
-void launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
+bool launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
                      cudaStream_t stream) {
     const auto kernel = matmul_few_rows<Few, P>;
     constexpr int bytes = FewRowsShared<Few>::bytes();
+    const int64_t tiles = ceil_div<int64_t>(wide, Few::kUnits), count = batch * tiles;
+    if (count > 0x3fffffff) return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    const int64_t tiles = ceil_div<int64_t>(wide, Few::kUnits);
     const int64_t steps = ceil_div<int64_t>(p.depth, Few::kDepth);
     const int64_t most = multiprocessors() * Few::kAtOnce;
-    const int parts = parts_of_few_rows(batch * tiles, steps, most);
-    const int64_t clusters = smaller(batch * tiles, most / parts);
+    const int parts = parts_of_few_rows(count, steps, most);
+    const int64_t clusters = smaller(count, most / parts);
     launch_secondary(kernel, parts, unsigned(clusters * parts), dim3(kFewRowsThreads<Few>), bytes,
-                     stream, maps, p, batch, tiles, parts);
+                     stream, maps, p, tiles, count, parts);
+    return true;
 }
 
-// ---- up to 64 rows: w takes the place of the 64 rows of wgmma, and x, of which there are no 64,
-// that of the columns. The totals are y^T = w x^T.
-
-struct FewRowsTransposed {
-    static constexpr int kUnits = 64, kGroups = 1;
+// What each Few has: the totals of a thread, in chunks of four.
+template <int N>
+struct FewTotals {
+    float totals[1][N] = {};
 #if HAS_WGMMA
-    __device__ static int row(int i) { return column_of_sum(i); }
-    __device__ static int unit(int i) { return row_of_sum(i); }
+    __device__ auto& chunks() const { return reinterpret_cast<const float (&)[N / 4][4]>(totals); }
+    __device__ Vec<float, 4> chunk(int c) const {
+        Vec<float, 4> four;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) four[i] = totals[0][4 * c + i];
+        return four;
+    }
 #endif
 };
 
-template <class T, int rows, int units>
+// ---- up to 64 rows: w takes the place of the 64 rows of wgmma, and x, of which there are no 64,
+// that of the columns. The totals are y^T = w x^T. A chunk has two rows of x, and two of w, 8
+// apart: with swiglu these are one unit's, for of each 16 rows of a tile 8 are of either half of w.
+
+template <int rows>
+struct FewRowsTransposed : FewTotals<rows / 2> {
+    static constexpr int kRows = rows, kUnits = 64, kGroups = 1, kGates = 0;
+
+#if HAS_WGMMA
+    // The first of 16 rows of w, or of 8 units of swiglu, that this thread's warp has.
+    template <class P>
+    __device__ static int first_unit(const P& p, int tile) {
+        return tile * (kUnits / halves(p)) + threadIdx.x / kWarp * (16 / halves(p));
+    }
+    template <class P>
+    __device__ static void finish(const P& p, int matrix, int tile, int c,
+                                  const Vec<float, 4>& sums, const Vec<float, 4>&) {
+        const int lane = threadIdx.x % kWarp, unit = first_unit(p, tile) + lane / 4;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int row = c * 8 + lane % 4 * 2 + i;
+            if (row >= p.rows) continue;
+            if (unit < p.units) put(p, matrix, row, unit, sums[i], sums[i + 2]);
+            if (halves(p) == 1 && unit + 8 < p.units)
+                put(p, matrix, row, unit + 8, sums[i + 2], 0.f);
+        }
+    }
+    // A warp has 8 x 8 elements at a time, and turns them, so that a thread has two of a row.
+    template <class P>
+    __device__ static void finish_linear(const P& p, int matrix, int tile, int c,
+                                         const Vec<float, 4>& sums) {
+        const int lane = threadIdx.x % kWarp, row = c * 8 + lane / 4;
+        const int of_warp = first_unit(p, tile);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const int summed = of_warp + i * 4 + lane / 4;
+            const uint32_t turned =
+                transposed_8x8(pair_of_z(p, summed, summed, sums[i], sums[i + 1]));
+            put_pair(p, matrix, row, of_warp + i * 4 + lane % 4 * 2, turned);
+        }
+    }
+#endif
+};
+
+template <class T, int rows, int units, bool by_column>
 struct FewRowsStage {
+    static constexpr int kBoxesOfX = 1;
     T w[units * kTileDepth], x[rows * kTileDepth];
 
 #if HAS_WGMMA
-    // Tiles of w by column are boxes of 64 units; with swiglu there are two boxes of rows.
+    // Tiles of w by column are boxes of 64 units.
     template <class Load>
-    __device__ static void fetch_w(const Product<T>& p, int64_t tile, int step, Load load) {
-        const auto of_w = TileRows<units>::of_w(p, tile);
-        const int count = halves(p), k = step * kTileDepth;
-        for (int n = 0; n < count; ++n) {
-            const int row = int(of_w.first[n]), at = n * (units / count) * kTileRow;
-            p.w.col == 1 ? load(at, k, row) : load(at, row, k);
+    __device__ static void fetch_w(const Product<T>& p, int tile, int step, Load load) {
+        const int first = tile * (units / halves(p)), k = step * kTileDepth;
+        if (!by_column && halves(p) == 2) {
+            for (int n = 0; n < units / 8; ++n)
+                load(n * 8 * kTileRow, k, first + n / 2 * 8 + n % 2 * int(p.units));
+        } else {
+            by_column ? load(0, first, k) : load(0, k, first);
         }
     }
     __device__ void fetch_x(const Maps& maps, int step, int matrix, Mbarrier& full) {
@@ -239,48 +388,70 @@ struct FewRowsStage {
 #endif
 };
 
-template <class T, int rows, int stages>
-struct FewRows : FewRowsTransposed {
-    static constexpr int kRows = rows, kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
-    using Stage = FewRowsStage<T, rows, kUnits>;
-    float totals[1][kRows / 2] = {};
+template <class T, int rows, int stages, bool by_column>
+struct FewRows : FewRowsTransposed<rows> {
+    static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
+    static constexpr bool kByColumn = by_column;
+    using Stage = FewRowsStage<T, rows, FewRowsTransposed<rows>::kUnits, by_column>;
 
-    __device__ explicit FewRows(int64_t) {}
+    __device__ explicit FewRows(int) {}
+    static int units_of_box(const Product<T>& p) {
+        return halves(p) == 2 ? 8 : FewRowsTransposed<rows>::kUnits;
+    }
 
 #if HAS_WGMMA
-    __device__ void multiply(const Stage& stage, const Product<T>& p, int) {
-        if (p.w.col == 1) {
-            ::multiply<false, false>(totals, stage.w, stage.x, true);
-        } else {
-            ::multiply<true, false>(totals, stage.w, stage.x, true);
-        }
+    __device__ void multiply(const Stage& stage, const Product<T>&, int) {
+        ::multiply<by_column, false>(this->totals, stage.w, stage.x, true);
         wgmma_wait<0>();
     }
 #endif
 };
 
-// ---- up to 128 rows: each of two warpgroups has 64 of them. The totals are y = x w^T.
+// ---- up to 128 rows: each of two warpgroups has 64 of them. The totals are y = x w^T. A chunk has
+// two rows of x, 8 apart, and two units; with swiglu the other half of a tile is that of w.
 
-template <class T, int units, int stages>
-struct FewRowsOfTwo {
-    static constexpr int kRows = 128, kUnits = units, kGroups = 2;
+template <class T, int units, int stages, bool by_column>
+struct FewRowsOfTwo : FewTotals<units / 2> {
+    static constexpr int kRows = 128, kUnits = units, kGroups = 2, kGates = units / 16;
     static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
-    using Stage = FewRowsStage<T, kRows, units>;
-    float totals[1][units / 2] = {};
+    static constexpr bool kByColumn = by_column;
+    struct Stage : FewRowsStage<T, kRows, units, by_column> {
+#if HAS_WGMMA
+        template <class Load>
+        __device__ static void fetch_w(const Product<T>& p, int tile, int step, Load load) {
+            if (halves(p) == 1)
+                return FewRowsStage<T, kRows, units, by_column>::fetch_w(p, tile, step, load);
+            for (int half = 0; half < 2; ++half)
+                load(half * (units / 2) * kTileRow, step * kTileDepth,
+                     tile * (units / 2) + half * int(p.units));
+        }
+#endif
+    };
 
-    __device__ explicit FewRowsOfTwo(int64_t) {}
+    __device__ explicit FewRowsOfTwo(int) {}
+    static int units_of_box(const Product<T>& p) { return units / halves(p); }
 
 #if HAS_WGMMA
     __device__ static int row(int i) { return threadIdx.x / kWarpgroup * 64 + row_of_sum(i); }
-    __device__ static int unit(int i) { return column_of_sum(i); }
-    __device__ void multiply(const Stage& stage, const Product<T>& p, int) {
+    __device__ void multiply(const Stage& stage, const Product<T>&, int) {
         const T* const x = stage.x + threadIdx.x / kWarpgroup * 64 * kTileDepth;
-        if (p.w.col == 1) {
-            ::multiply<false, false>(totals, x, stage.w, true);
-        } else {
-            ::multiply<false, true>(totals, x, stage.w, true);
-        }
+        ::multiply<false, by_column>(this->totals, x, stage.w, true);
         wgmma_wait<0>();
+    }
+    __device__ static void finish(const Product<T>& p, int matrix, int tile, int c,
+                                  const Vec<float, 4>& sums, const Vec<float, 4>& gates) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int unit = tile * (units / halves(p)) + c * 8 + column_of_sum(i);
+            if (row(i) < p.rows && unit < p.units) put(p, matrix, row(i), unit, sums[i], gates[i]);
+        }
+    }
+    __device__ static void finish_linear(const Product<T>& p, int matrix, int tile, int c,
+                                         const Vec<float, 4>& sums) {
+        const int unit = tile * units + c * 8 + column_of_sum(0);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2)
+            put_pair(p, matrix, row(i), unit, pair_of_z(p, unit, unit + 1, sums[i], sums[i + 1]));
     }
 #endif
 };
@@ -291,19 +462,17 @@ constexpr auto kFewRowsPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 template <class Few, class T>
 bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
     Maps maps;
-    if (p.rows > Few::kRows || p.x.col != 1) return false;
-    if (p.w.col != 1 && (p.act == kSwiglu || Few::kUnits != 64)) return false;
+    if (p.rows > Few::kRows || p.x.col != 1 || (Few::kByColumn && p.act == kSwiglu)) return false;
     if (!can_few_rows<Few, Product<T>>() || !fits_tma(p)) return false;
-    if (!make_map(maps.x, p, p.x, p.rows, Few::kRows) ||
-        !make_map(maps.w, p, p.w, p.units * halves(p), Few::kUnits / halves(p), kFewRowsPromotion))
+    if (!make_map(maps.x, p, p.x, p.rows, int(p.rows)) ||
+        !make_map(maps.w, p, p.w, p.units * halves(p), Few::units_of_box(p), kFewRowsPromotion))
         return false;
-    launch_few_rows<Few>(p, maps, p.batch, p.units * halves(p), stream);
-    return true;
+    return launch_few_rows<Few>(p, maps, p.batch, p.units * halves(p), stream);
 }
 
-// The units of a tile of FewRowsOfTwo, so that each tile has a pair of multiprocessors, and most of
-// these a tile; 0: none do that, or w by column is not for them. With larger clusters, which fewer
-// units would have, products took twice cuBLAS's time.
+// The units of a tile of FewRowsOfTwo, so that each tile has a pair of multiprocessors, and most
+// of these a tile; 0: none do that, or w by column is not for them. With larger clusters, which
+// fewer units would have, products took twice cuBLAS's time.
 template <class T>
 int units_of_pairs(const Product<T>& p) {
     const auto tiles = [&](int units) {
@@ -318,12 +487,17 @@ int units_of_pairs(const Product<T>& p) {
 // False: there are more rows, or this GPU, or how x and w lie in memory, is not for it; or so many
 // units that all multiprocessors have a tile of 128 columns of those that `specialized` fills,
 // which then read w as fast and more rows of x faster.
+template <bool by_column, class T>
+bool launch_few_rows_of(const Product<T>& p, cudaStream_t stream) {
+    if (launch_few_rows<FewRows<T, 16, 21, by_column>>(p, stream)) return true;
+    if (TileGrid(p, kTileRows, 128).tiles() >= multiprocessors()) return false;
+    if (launch_few_rows<FewRows<T, 64, 13, by_column>>(p, stream)) return true;
+    const int units = units_of_pairs(p);
+    if (units == 64) return launch_few_rows<FewRowsOfTwo<T, 64, 8, by_column>>(p, stream);
+    return units == 96 && launch_few_rows<FewRowsOfTwo<T, 96, 6, false>>(p, stream);
+}
 template <class T>
 bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
-    if (launch_few_rows<FewRows<T, 16, 21>>(p, stream)) return true;
-    if (TileGrid(p, kTileRows, 128).tiles() >= multiprocessors()) return false;
-    if (launch_few_rows<FewRows<T, 64, 13>>(p, stream)) return true;
-    const int units = units_of_pairs(p);
-    if (units == 64) return launch_few_rows<FewRowsOfTwo<T, 64, 7>>(p, stream);
-    return units == 96 && launch_few_rows<FewRowsOfTwo<T, 96, 6>>(p, stream);
+    return p.w.col == 1 ? launch_few_rows_of<false>(p, stream)
+                        : launch_few_rows_of<true>(p, stream);
 }

@@ -12,6 +12,11 @@
 // (The idea is DeepGEMM's: DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 3.3.2.)
 // Flaw: of few rows most of a tile is empty, and few blocks read w.
 
+// The first row and column of a tile.
+struct TileCorner {
+    int row, column;
+};
+
 // by_block: scales differ along k. fast: tensor cores alone add up the sums, over all of k; then a
 // thread has registers for those of 256 columns, and else of 128.
 template <int columns, bool by_block, bool fast>
@@ -26,7 +31,9 @@ struct Float8Plan {
     struct Stage {
         Float8 x[kTileRows * kScaleBlock], w[columns * kScaleBlock];
     };
-    using Shared = StagesAndBoxes<Stage, kStages>;
+    struct Shared : StagesAndBoxes<Stage, kStages> {
+        TileCorner corners[kStages];  // of the tile that begins with a stage
+    };
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 
@@ -56,6 +63,12 @@ struct StageScales {
     }
 };
 
+// The row of x of a warpgroup's sum i, or the last one there is.
+template <class T>
+__device__ int64_t row_there(const Float8Product<T>& p, TileCorner tile, int group, int i) {
+    return smaller<int64_t>(tile.row + group * 64 + row_of_sum(i), p.rows - 1);
+}
+
 // Where those of a tile are, if they differ along k.
 template <bool by_block>
 struct TileScales {
@@ -63,10 +76,12 @@ struct TileScales {
     int64_t x_step, w_step;
 
     template <class T>
-    __device__ TileScales(const Float8Product<T>& p, int64_t row, int64_t unit)
-        : w(&scale_at(p.w_scale, unit, 0)), x_step(p.x_scale.block), w_step(p.w_scale.block) {
+    __device__ TileScales(const Float8Product<T>& p, TileCorner tile, int group)
+        : w(&scale_at(p.w_scale, tile.column, 0)),
+          x_step(p.x_scale.block),
+          w_step(p.w_scale.block) {
         for (int i = 0; i < 2; ++i)
-            x[i] = &scale_at(p.x_scale, smaller(row + row_of_sum(2 * i), p.rows - 1), 0);
+            x[i] = &scale_at(p.x_scale, row_there(p, tile, group, 2 * i), 0);
     }
     __device__ StageScales of(int step) const {
         return {{x[0][step * x_step], x[1][step * x_step]}, w[step * w_step]};
@@ -75,7 +90,7 @@ struct TileScales {
 template <>
 struct TileScales<false> {
     template <class T>
-    __device__ TileScales(const Float8Product<T>&, int64_t, int64_t) {}
+    __device__ TileScales(const Float8Product<T>&, TileCorner, int) {}
     __device__ StageScales of(int) const { return {{1, 1}, 1}; }
 };
 
@@ -85,6 +100,11 @@ struct StageReader {
     typename Plan::Shared& shared;
     Ring<Plan::kStages> ring, read;  // the stage that comes next; that is read next
 
+    // Where the tile is that begins with the next stage.
+    __device__ TileCorner corner() const {
+        shared.full[ring.stage].wait(ring.round % 2);
+        return shared.corners[ring.stage];
+    }
     __device__ const typename Plan::Stage& next() {
         shared.full[ring.stage].wait(ring.round % 2);
         const auto& stage = shared.stages[ring.stage];
@@ -98,10 +118,11 @@ struct StageReader {
 };
 
 // The totals over all k, by two sets of sums: the products of a step go on while those of the step
-// before are added up.
-template <class Plan, int N>
+// before are added up. meanwhile(): called while the last products go on.
+template <class Plan, int N, class Meanwhile>
 __device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
-                       const TileScales<Plan::kByBlock>& scales, int of_tile, int steps) {
+                       const TileScales<Plan::kByBlock>& scales, int of_tile, int steps,
+                       Meanwhile meanwhile) {
     float even[N], odd[N];
     StageScales of_even, of_odd;
     const auto begin = [&](float (&sums)[N], StageScales& by, int step) {
@@ -113,6 +134,7 @@ __device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
         reader.done();
         by.add(totals, sums);
     };
+    for (float& total : totals) total = 0;
     begin(even, of_even, 0);
     int step = 1;
     for (; step + 1 < steps; step += 2) {
@@ -127,70 +149,89 @@ __device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
         begin(odd, of_odd, step);
         wgmma_wait<1>();
         add(even, of_even);
+        meanwhile();
         wgmma_wait<0>();
         add(odd, of_odd);
     } else {
+        meanwhile();
         wgmma_wait<0>();
         add(even, of_even);
     }
 }
 
 // The same by tensor cores alone.
-template <class Plan, int N>
-__device__ void add_up_fast(float (&totals)[N], StageReader<Plan>& reader, int of_tile, int steps) {
+template <class Plan, int N, class Meanwhile>
+__device__ void add_up_fast(float (&totals)[N], StageReader<Plan>& reader, int of_tile, int steps,
+                            Meanwhile meanwhile) {
     for (int step = 0; step < steps; ++step) {
         const auto& stage = reader.next();
         multiply_stage(totals, stage.x + of_tile, stage.w, step > 0);
         wgmma_wait<1>();  // the products of the step before are done
         if (step > 0) reader.done();
     }
+    meanwhile();
     wgmma_wait<0>();
     reader.done();
 }
 
 // What makes elements of y of the totals: bias, and scales unless they are in the totals already. A
 // thread asks for that of its two rows, and of a column in each box, before the sums, and shares it
-// after them.
+// while the last products go on.
 template <class Plan>
 struct TileEnd {
-    struct OfColumn {
-        float scale = 1, bias = 0;
+    struct OfColumns {
+        float scales[Plan::kColumns], biases[Plan::kColumns];
     };
-    float of_row[2] = {1, 1};
-    OfColumn of_column[Plan::kBoxes];
+    float of_row[2], scale[Plan::kBoxes], bias[Plan::kBoxes];
 
     template <class T>
-    __device__ TileEnd(const Float8Product<T>& p, int64_t row, int64_t column) {
-        for (int i = 0; i < 2 && !Plan::kByBlock; ++i)
-            of_row[i] = scale_at(p.x_scale, smaller(row + row_of_sum(2 * i), p.rows - 1), 0);
+    __device__ void ask(const Float8Product<T>& p, TileCorner tile, int group) {
+        for (int i = 0; i < 2; ++i) {
+            of_row[i] =
+                Plan::kByBlock ? 1 : scale_at(p.x_scale, row_there(p, tile, group, 2 * i), 0);
+        }
         for (int i = 0; i < Plan::kBoxes; ++i) {
-            const int64_t unit = column + i * kWarpgroup + threadIdx.x % kWarpgroup;
+            const int64_t unit = tile.column + i * kWarpgroup + threadIdx.x % kWarpgroup;
             const int64_t there = smaller(unit, p.units - 1);
-            if (!Plan::kByBlock) of_column[i].scale = scale_at(p.w_scale, there, 0);
-            if (p.bias) of_column[i].bias = float(p.bias[there]);
+            scale[i] = Plan::kByBlock ? 1 : scale_at(p.w_scale, there, 0);
+            bias[i] = p.bias ? float(p.bias[there]) : 0;
         }
     }
 
     // memory: of the warpgroup, which waits until all have come here.
-    template <int N>
-    __device__ void finish(float (&totals)[Plan::kBoxes][N], Boxes& memory, int group) const {
-        OfColumn* const shared = reinterpret_cast<OfColumn*>(memory.chunks[0]);
+    __device__ void share(Boxes& memory, int group) const {
         const int thread = threadIdx.x % kWarpgroup;
         if (thread == 0) tma_store_wait_read<0>();  // what the box held before is stored
         warpgroup_barrier(group);
-        for (int i = 0; i < Plan::kBoxes; ++i) shared[i * kWarpgroup + thread] = of_column[i];
-        warpgroup_barrier(group);
-#pragma unroll
-        for (int box = 0; box < Plan::kBoxes; ++box) {
-#pragma unroll
-            for (int i = 0; i < N; i += 2) {
-                const auto* const here = &shared[box * kWarpgroup + column_of_sum(i)];
-                const auto two = load<4>(reinterpret_cast<const float*>(here));
-                const float scale = of_row[i / 2 % 2];
-                totals[box][i] = totals[box][i] * scale * two[0] + two[1];
-                totals[box][i + 1] = totals[box][i + 1] * scale * two[2] + two[3];
-            }
+        OfColumns& columns = of_columns(memory);
+        for (int i = 0; i < Plan::kBoxes && thread < Plan::kColumns; ++i) {
+            columns.scales[i * kWarpgroup + thread] = scale[i];
+            columns.biases[i * kWarpgroup + thread] = bias[i];
         }
+        warpgroup_barrier(group);
+    }
+
+    template <int N>
+    __device__ void finish(float (&totals)[N], Boxes& memory, bool adds_bias) const {
+        const OfColumns& columns = of_columns(memory);
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            const auto two = load<2>(columns.scales + column_of_sum(i));
+            totals[i] = totals[i] * of_row[i / 2 % 2] * two[0];
+            totals[i + 1] = totals[i + 1] * of_row[i / 2 % 2] * two[1];
+        }
+        if (!adds_bias) return;
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            const auto two = load<2>(columns.biases + column_of_sum(i));
+            totals[i] += two[0];
+            totals[i + 1] += two[1];
+        }
+    }
+
+  private:
+    __device__ static OfColumns& of_columns(Boxes& memory) {
+        return *reinterpret_cast<OfColumns*>(memory.chunks[0]);
     }
 };
 
@@ -226,21 +267,26 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     }
     __syncthreads();
 
-    TilePlace place;
+    const auto corner_of = [&](int n) {
+        TilePlace place;
+        order.at(n, 0, place);
+        return TileCorner{int(place.row) * kTileRows, int(place.column) * Plan::kColumns};
+    };
     if (group == kConsumers) {
         give_registers<40>();
         Ring<Plan::kStages> ring;
-        for (int n = blockIdx.x; thread == 0 && order.at(n, 0, place); n += gridDim.x) {
+        for (int n = blockIdx.x; thread == 0 && n < order.places(); n += gridDim.x) {
+            const TileCorner corner = corner_of(n);
             for (int step = 0; step < steps; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
                 Mbarrier& full = shared.full[ring.stage];
                 shared.empty[ring.stage].wait((ring.round + 1) % 2);
+                shared.corners[ring.stage] = corner;
                 full.arrive_expect_tx(sizeof(stage));
                 const int k = step * kScaleBlock;
-                tma_load(stage.x, maps.x, k, int(place.row) * kTileRows, 0, full);
+                tma_load(stage.x, maps.x, k, corner.row, 0, full);
                 for (int c = 0; c < Plan::kColumns; c += Plan::kBox)
-                    tma_load(stage.w + c * kScaleBlock, maps.w, k,
-                             int(place.column) * Plan::kColumns + c, 0, full);
+                    tma_load(stage.w + c * kScaleBlock, maps.w, k, corner.column + c, 0, full);
             }
         }
         return;
@@ -248,27 +294,37 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     take_registers<232>();
     StageReader<Plan> reader = {shared};
     const int of_tile = group * 64 * kScaleBlock;
-    int stored = 0;
-    for (int n = blockIdx.x; order.at(n, 0, place); n += gridDim.x) {
-        const int row = int(place.row) * kTileRows + group * 64;
-        const int column = int(place.column) * Plan::kColumns;
-        const TileEnd<Plan> end(p, row, column);
-        float totals[Plan::kColumns / 2] = {};
+    Boxes& boxes = shared.boxes[group];
+    int stored = 0, left = ceil_div<int>(order.places() - int(blockIdx.x), gridDim.x);
+    TileCorner corner, next_corner = corner_of(blockIdx.x);  // before its first stage is there
+    TileEnd<Plan> end, next_end;
+    next_end.ask(p, next_corner, group);
+    for (; left > 0; --left) {
+        corner = next_corner;
+        end = next_end;
+        const auto meanwhile = [&] {
+            if (!Plan::kByBlock || p.bias) end.share(boxes, group);
+            if (left == 1) return;
+            next_corner = reader.corner();
+            next_end.ask(p, next_corner, group);
+        };
+        float totals[Plan::kColumns / 2];
         if constexpr (Plan::kFast) {
-            add_up_fast(totals, reader, of_tile, steps);
+            add_up_fast(totals, reader, of_tile, steps, meanwhile);
         } else {
-            add_up(totals, reader, TileScales<Plan::kByBlock>(p, row, column), of_tile, steps);
+            const TileScales<Plan::kByBlock> scales(p, corner, group);
+            add_up(totals, reader, scales, of_tile, steps, meanwhile);
         }
-        auto& boxes = reinterpret_cast<float (&)[Plan::kBoxes][Plan::kBox / 2]>(totals);
-        if (!Plan::kByBlock || p.bias) end.finish(boxes, shared.boxes[group], group);
+        if (!Plan::kByBlock || p.bias) end.finish(totals, boxes, p.bias);
+        const int row = corner.row + group * 64;
+        auto& of_boxes = reinterpret_cast<float (&)[Plan::kBoxes][Plan::kBox / 2]>(totals);
 #pragma unroll
         for (int i = 0; i < Plan::kBoxes; ++i) {
-            const int unit = column + i * Plan::kBox;
+            const int unit = corner.column + i * Plan::kBox;
             if (stores) {
-                store_scaled<T>(
-                    boxes[i], 1.f, shared.boxes[group], maps.y, 0, row, unit, group, stored);
+                store_scaled<T>(of_boxes[i], 1.f, boxes, maps.y, 0, row, unit, group, stored);
             } else {
-                store_each(boxes[i], p, row, unit);
+                store_each(of_boxes[i], p, row, unit);
             }
         }
     }
@@ -297,7 +353,8 @@ bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
     const bool stores =
         is_aligned(p.y) && p.units % kVec<T> == 0 && map(maps.y, p.y, p.rows, p.units, p.units, 64);
-    const TileOrder order(grid, 1, 16);
+    // Of wide tiles more lie below one another: what rows of x they read stays in L2 for longer.
+    const TileOrder order(grid, 1, Plan::kColumns == 256 ? 32 : 16);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
     const int blocks = smaller(order.places(), multiprocessors());
     matmul_fp8_wgmma<T, Plan>

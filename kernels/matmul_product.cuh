@@ -75,23 +75,10 @@ __device__ void put(const Product<T>& p, int64_t matrix, int64_t row, int64_t un
     p.y[i] = T(p.residual ? y + Acc<T>(p.residual[i]) : y);
 }
 
-// The same of four neighbours, as far as there are so many units. Nothing but scale * sums has a
-// short way of its own: in a product of few rows the instructions come from memory, too, and those
-// for all that may follow took 1 to 3 us.
+// Whether y is z, rounded. In a product of few rows that has a short way of its own.
 template <class T>
-__device__ void put_four(const Product<T>& p, int64_t matrix, int64_t row, int64_t unit,
-                         const Vec<float, 4>& sums, const Vec<float, 4>& gates) {
-    const bool plain = p.act == kNone && !p.bias && !p.residual && !p.z;
-    if (plain && p.units % 4 == 0 && is_aligned(p.y)) {
-        Vec<T, 4> y;
-#pragma unroll
-        for (int k = 0; k < 4; ++k) y[k] = T(p.scale * sums[k]);
-        store(p.y + (matrix * p.rows + row) * p.units + unit, y);
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-        if (unit + k < p.units) put(p, matrix, row, unit + k, sums[k], gates[k]);
+__device__ bool is_linear(const Product<T>& p) {
+    return p.act == kNone && !p.residual && !p.z;
 }
 
 // Number i of part n of what a thread has in registers. These have no addresses, so that n is

@@ -10,20 +10,22 @@ __host__ __device__ int halves(const Int8Product<T>&) {
     return 1;
 }
 
-// An element of y. total: over all k; where scales differ along k they are in it already. It is
-// rounded here and nowhere else.
+// An element of y before it is rounded. total: over all k; where scales differ along k they are in
+// it already.
 template <class T>
-__device__ void put(const Int8Product<T>& p, int64_t, int64_t row, int64_t unit, float total,
-                    float = 0) {
+__device__ float z_of(const Int8Product<T>& p, float total, int64_t unit) {
     if (!p.by_block) total *= scale_at(p.w_scale, unit, 0);
-    p.y[row * p.units + unit] = T(p.bias ? total + float(p.bias[unit]) : total);
+    return p.bias ? total + float(p.bias[unit]) : total;
+}
+template <class T>
+__device__ bool is_linear(const Int8Product<T>&) {
+    return true;
 }
 
 template <class T>
-__device__ void put_four(const Int8Product<T>& p, int64_t matrix, int64_t row, int64_t unit,
-                         const Vec<float, 4>& totals, const Vec<float, 4>&) {
-    for (int k = 0; k < 4; ++k)
-        if (unit + k < p.units) put(p, matrix, row, unit + k, totals[k]);
+__device__ void put(const Int8Product<T>& p, int64_t, int64_t row, int64_t unit, float total,
+                    float = 0) {
+    p.y[row * p.units + unit] = T(z_of(p, total, unit));
 }
 
 // Of the weights of a unit around k; 1 where its scale is the same for all k.

@@ -10,13 +10,14 @@
 
 template <class T, int rows>
 struct StageOfBytes {
-    char w[FewRowsTransposed::kUnits * kTileRow];
+    static constexpr int kUnits = FewRowsTransposed<rows>::kUnits, kBoxesOfX = 2;
+    char w[kUnits * kTileRow];
     T x[2][rows * kTileDepth];
 
 #if HAS_WGMMA
     template <class Load>
-    __device__ static void fetch_w(const Int8Product<T>&, int64_t tile, int step, Load load) {
-        load(0, step * kTileRow, int(tile) * FewRowsTransposed::kUnits);
+    __device__ static void fetch_w(const Int8Product<T>&, int tile, int step, Load load) {
+        load(0, step * kTileRow, tile * kUnits);
     }
     __device__ void fetch_x(const Maps& maps, int step, int, Mbarrier& full) {
         for (int half = 0; half < 2; ++half)
@@ -26,13 +27,12 @@ struct StageOfBytes {
 };
 
 template <class T, bool by_block, int rows, int stages, int at_once>
-struct FewRowsOfBytes : FewRowsTransposed {
-    static constexpr int kRows = rows, kDepth = kTileRow, kStages = stages, kAtOnce = at_once;
+struct FewRowsOfBytes : FewRowsTransposed<rows> {
+    static constexpr int kDepth = kTileRow, kStages = stages, kAtOnce = at_once;
     using Stage = StageOfBytes<T, rows>;
-    float totals[1][kRows / 2] = {};
-    int64_t tile;
+    int tile;
 
-    __device__ explicit FewRowsOfBytes(int64_t tile) : tile(tile) {}
+    __device__ explicit FewRowsOfBytes(int tile) : tile(tile) {}
 
 #if HAS_WGMMA
     // 16 rows of a warp and 16 of k, from byte k of the rows on.
@@ -49,8 +49,9 @@ struct FewRowsOfBytes : FewRowsTransposed {
         uint32_t a[kDepth / 16][4];
 #pragma unroll
         for (int k = 0; k < kDepth; k += 16) load_fragment(a[k / 16], stage.w, k);
-        float fresh[kRows / 2];
-        auto& sums = by_block ? fresh : totals[0];
+        float fresh[rows / 2];
+        auto& totals = this->totals[0];
+        auto& sums = by_block ? fresh : totals;
         wgmma_fence();
 #pragma unroll
         for (int k = 0; k < kDepth; k += 16) {
@@ -60,11 +61,11 @@ struct FewRowsOfBytes : FewRowsTransposed {
         wgmma_commit();
         wgmma_wait<0>();
         if constexpr (by_block) {
-            const int64_t unit = tile * FewRowsTransposed::kUnits + row_of_sum(0);
+            const int64_t unit = tile * Stage::kUnits + row_of_sum(0);
             const float scales[] = {
                 block_scale(p, unit, step * kDepth), block_scale(p, unit + 8, step * kDepth)};
 #pragma unroll
-            for (int i = 0; i < kRows / 2; ++i) totals[0][i] += fresh[i] * scales[i / 2 % 2];
+            for (int i = 0; i < rows / 2; ++i) totals[i] += fresh[i] * scales[i / 2 % 2];
         }
     }
 #endif
@@ -77,12 +78,10 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
     const int64_t most = 0x7fffffff;  // TMA counts in 32 bits
     if (p.rows > Few::kRows || p.depth == 0 || p.depth > most || p.units > most) return false;
     if (!can_few_rows<Few, P>()) return false;
-    if (!make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, Few::kRows) ||
-        !make_tensor_map(
-            maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, FewRowsTransposed::kUnits))
+    if (!make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, int(p.rows)) ||
+        !make_tensor_map(maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, Few::kUnits))
         return false;
-    launch_few_rows<Few>(p, maps, 1, p.units, stream);
-    return true;
+    return launch_few_rows<Few>(p, maps, 1, p.units, stream);
 }
 
 // False: there are more rows, or this GPU, or how x and w lie in memory, is not for it. Where every
@@ -90,8 +89,9 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
 // the shared memory for stages.
 template <class T, bool by_block>
 bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
-    const bool many = ceil_div<int64_t>(p.units, FewRowsTransposed::kUnits) >= multiprocessors();
-    if (many && (launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2>>(p, stream) ||
+    using Narrow = FewRowsOfBytes<T, by_block, 32, 6, 2>;
+    const bool many = ceil_div<int64_t>(p.units, Narrow::kUnits) >= multiprocessors();
+    if (many && (launch_few_rows_of_bytes<Narrow>(p, stream) ||
                  launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2>>(p, stream)))
         return true;
     return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 8, 1>>(p, stream) ||

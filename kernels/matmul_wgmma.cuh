@@ -314,6 +314,15 @@ __global__ void WGMMA_KERNEL(PlainTile<T>::kThreads)
 // finishes it while the other one multiplies. So they do where a short depth is added to y, which
 // takes TMA longer than to store it.
 
+// Where a tile is, in tiles.
+struct TileAt {
+    int matrix, row, column;
+
+    TileAt() = default;
+    __device__ TileAt(const TilePlace& place)
+        : matrix(int(place.matrix)), row(int(place.row)), column(int(place.column)) {}
+};
+
 template <class T, int columns, int pair, bool stores, int turns = 1, bool fused = false>
 struct Plan {
     static constexpr int kColumns = columns;
@@ -330,6 +339,7 @@ struct Plan {
         uint32_t bias[kConsumers][columns / 2];  // of their tile, in pairs
         Mbarrier full[kStages], empty[kStages];
         Mbarrier turn[kConsumers];  // that it is this warpgroup's turn to multiply
+        TileAt tiles[kStages];      // where the tile of a stage is
     };
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
@@ -460,7 +470,10 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
     const int rank = blockIdx.x % kPair, pair = blockIdx.x / kPair, pairs = gridDim.x / kPair;
     const int steps = int(ceil_div<int64_t>(p.depth, kTileDepth));
-    const int group = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
+    // The shuffle tells the compiler that all threads of a warp count alike: else it keeps what
+    // they count by in each one's registers, and moves it from there for every wgmma.
+    const int group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+    const int thread = threadIdx.x % kWarpgroup;
     if (threadIdx.x == 0) {
         for (Mbarrier& full : shared.full) full.init();
         for (Mbarrier& empty : shared.empty) empty.init(kConsumers / kTurns * kPair);
@@ -473,24 +486,23 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         __syncthreads();
     }
 
-    // Where share n is, and with which step it begins; false if there is none. To ask that first
-    // lets the compiler see that all threads of a warp count alike: else it keeps what they count
-    // by in each one's registers, and moves it from there for every wgmma.
+    const int count = Plan::kSplits ? shares : order.places();
+    // Where share n is, and with which step it begins. That takes divisions, one after the other:
+    // those who multiply would make them between two tiles, so they are told by who fetches.
     const auto find = [&](int n, TilePlace& place, int& first) {
         first = 0;
-        if (!Plan::kSplits) return order.at(n, rank, place);
-        if (n >= shares) return false;
-        return order.at(split.tile(n, first), rank, place);
+        order.at(Plan::kSplits ? split.tile(n, first) : n, rank, place);
     };
     const auto steps_of = [&](int n) {
         return Plan::kSplits && n >= split.whole ? split.steps : steps;
     };
-    int first = 0;
     Ring<kStages> ring;
-    TilePlace place;
     if (group == kConsumers) {
         give_registers<40>();
-        for (int n = pair; thread == 0 && find(n, place, first); n += pairs) {
+        for (int n = pair; thread == 0 && n < count; n += pairs) {
+            TilePlace place;
+            int first;
+            find(n, place, first);
             const int end = first + steps_of(n);
             const auto rows = TileRows<kTileRows>::of(place.row, p.rows);
             const auto columns = TileRows<kColumns>::of_w(p, place.column);
@@ -498,6 +510,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 auto& stage = shared.stages[ring.stage];
                 Mbarrier& full = shared.full[ring.stage];
                 shared.empty[ring.stage].wait((ring.round + 1) % 2);
+                shared.tiles[ring.stage] = place;
                 full.arrive_expect_tx(sizeof(stage));
                 for (int half = 0; half < 2; ++half) {
                     fetch_half<kTileRows>(stage.x, half, maps.x, p.x.col == 1, rows.first[half],
@@ -528,12 +541,14 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         // not from the one after that.
         int n = pair, of_tile = group * 64, turn = 1 - group;
         if (kTurns > 1) n += group * pairs, of_tile = 0, ring.skip(group * steps);
-        for (; find(n, place, first); n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
+        for (; n < count; n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
             const int of_share = steps_of(n);
+            if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
+            shared.full[ring.stage].wait(ring.round % 2);
+            const TileAt place = shared.tiles[ring.stage];
             const int row = int(place.row) * kTileRows + of_tile;
             const int unit = int(place.column) * (kColumns / halves(p));
             const uint32_t bias = Plan::kFused ? bias_of_tile(p, unit, kColumns) : 0;
-            if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
             float sums[kTurns][kColumns / 2];
             int before = 0;
             for (int step = 0; step < of_share; ++step, ring.next()) {

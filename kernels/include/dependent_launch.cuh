@@ -32,6 +32,14 @@ __device__ T* grid_dependency_wait(T* left) {
     return left;
 }
 
+// Has what a kernel will read brought to the L2 cache, before its time: what the primary kernel may
+// still write there is written to that cache, too. From a multiple of 16 bytes on, as many.
+__device__ inline void load_to_l2(const void* from, int bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
 // kernel<<<grid, block, bytes, stream>>>(arguments...), in clusters of so many blocks.
 template <class... Parameters, class... Arguments>
 void launch_secondary(void (*kernel)(Parameters...), int blocks, unsigned grid, dim3 block,

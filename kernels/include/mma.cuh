@@ -43,6 +43,14 @@ __device__ inline void ldmatrix(uint32_t (&to)[4], const void* row, bool transpo
     }
 }
 
+// A warp's 8 x 8 matrix of 16-bit elements, turned: lane t has two neighbours of row t / 4, from
+// column t % 4 * 2 on.
+__device__ inline uint32_t transposed_8x8(uint32_t pair) {
+    uint32_t turned;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(pair));
+    return turned;
+}
+
 // The nearest tf32 of a float; of two the one that is larger without its sign. Bits that a tf32
 // does not have are not looked at by mma.sync: it would round towards zero.
 __device__ inline uint32_t rounded_to_tf32(uint32_t bits) {

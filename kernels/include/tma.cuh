@@ -36,6 +36,13 @@ __device__ inline void tma_load_once(void* to, const CUtensorMap& map, int colum
         : "memory");
 }
 
+// To the L2 cache alone.
+__device__ inline void tma_load_to_l2(const CUtensorMap& map, int column, int row, int batch) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(&map),
+                 "r"(column), "r"(row), "r"(batch)
+                 : "memory");
+}
+
 // To the same place in each block of the cluster whose bit is set in `blocks`, and to its barrier.
 __device__ inline void tma_load_multicast(void* to, const CUtensorMap& map, int column, int row,
                                           int batch, Mbarrier& barrier, unsigned blocks) {

@@ -10,7 +10,13 @@ import reference
 from lab.bench.product import Product
 
 SCALES = {"rows": ("row", "row"), "blocks": ("1x128", "128x128")}  # of x and of w
-VOCABULARIES = ((8192, 4096, 128256), (8192, 4096, 32000), (16384, 2048, 50257))
+VOCABULARIES = (
+    (2048, 4096, 128256),
+    (4096, 4096, 128256),
+    (8192, 4096, 128256),
+    (8192, 4096, 32000),
+    (16384, 2048, 50257),
+)
 LENGTHS = (512, 4096)  # of the sequences on average
 PACKED_TOKENS = 16384
 BYTE_WEIGHTS = ((28672, 4096), (4096, 14336))

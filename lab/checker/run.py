@@ -215,12 +215,20 @@ def _memory() -> jitload.Kernel:
     return kernel
 
 
+# The name before the parameters of a kernel that is defined: __launch_bounds__ and macros of one's
+# own may stand before it with parentheses, too, and the former behind it.
+_IN_PARENTHESES = r"\((?:[^;{}()]|\([^;{}()]*\))*\)"
+_KERNEL = re.compile(
+    rf"\b__global__\b[^;{{]*?\b(?!__)(\w+)\s*{_IN_PARENTHESES}(?:\s*__\w+\s*{_IN_PARENTHESES})*\s*\{{"
+)
+
+
 @cache
 def _tell_symbols(runtime: ctypes.CDLL, build: jitload.Build) -> None:
     """Where a build's kernels, shared arrays and device variables lie, and who declares those."""
     folder = build.folder / "sources"
     text = jitload.blank("\n".join(f.read_text(errors="replace") for f in folder.iterdir()))
-    kernels = set(re.findall(r"\b__global__\b[^;{]*?\b(\w+)\s*\([^;{]*\{", text))
+    kernels = set(_KERNEL.findall(text))
     library = str(build.library).encode()
     for function in symbols.functions(str(build.library)):
         if function.name.partition("<")[0].rpartition(":")[2] in kernels:

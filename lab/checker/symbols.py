@@ -63,9 +63,17 @@ def functions(library: str) -> list[Function]:
     ]
 
 
+_CUDAS = {  # what the simulator's types are called in CUDA
+    "simulator::Half<SimulatorBFloat16>": "__nv_bfloat16",
+    "simulator::Half<SimulatorFloat16>": "__half",
+}
+
+
 def _without_parameters(name: str) -> str:
     """`k<float, 4>` of `void (anonymous namespace)::k<float, 4>(float*, int)`."""
     name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    for ours, cudas in _CUDAS.items():
+        name = name.replace(ours, cudas)
     depth = 0
     for place in range(len(name) - 1, -1, -1):
         depth += (name[place] == ")") - (name[place] == "(")

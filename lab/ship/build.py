@@ -10,7 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import jitload
 from lab.ship.package import Package
+from lab.ship.python_files import LIBRARY
 
 
 class BuildFailed(RuntimeError):
@@ -45,8 +47,19 @@ def clean(tree: Path, package: Package) -> None:
         path.unlink()
 
 
+def environment_without_ours(*more: Path) -> dict[str, str]:
+    """What a process finds that is to do without this project.
+
+    more: folders in which it looks for modules first.
+    """
+    ours = {LIBRARY, jitload.KERNELS.parent}
+    paths = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    kept = [p for p in paths if Path(p).resolve() not in ours]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, more), *kept])}
+
+
 def _run(words: list[str], tree: Path, architectures: str | None) -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    environment = environment_without_ours()
     scripts = str(Path(sys.executable).parent)  # where pip has put ninja
     environment["PATH"] = os.pathsep.join([scripts, environment.get("PATH", "")])
     if architectures == "cpu":

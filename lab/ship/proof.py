@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import jitload
 import reference
 from lab.bench import table
 from lab.checker.run import check
+from lab.ship.build import environment_without_ours
 from lab.ship.package import Package
 
 # Enough rows and columns for several blocks, warps and vectors.
@@ -104,9 +104,8 @@ def _errors(package: Package, tree: Path) -> list[dict[str, Any]]:
 
 def run_in(tree: Path, words: list[str]) -> subprocess.CompletedProcess:
     """Python in a process that finds the package in its tree, and nothing of ours."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment["PYTHONPATH"] = str(tree)
     words = [sys.executable, "-P", "-B", *words]
+    environment = environment_without_ours(tree)
     return subprocess.run(words, env=environment, cwd=tree, capture_output=True, text=True)
 
 

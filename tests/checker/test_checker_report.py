@@ -205,12 +205,19 @@ def test_a_backward_pass_knows_what_forward_kept():
 
 
 def test_a_kernel_has_its_name_where_it_is_launched_through_a_pointer(tmp_path):
-    """One of several instances; and accesses past the end of its array are found as ever."""
+    """One of several instances, whatever stands beside its name; and accesses past the end of its
+    array are found as ever.
+    """
     source = tmp_path / "pointer.cu"
     source.write_text(
+        "#define KERNEL(threads) __launch_bounds__(threads)\n"
         "namespace {\n"
-        "template <class T, int n> __global__ void other(T* y) { y[threadIdx.x] = 0; }\n"
-        "template <class T, int n> __global__ void fill(T* y) {\n"
+        "template <class T, int n>\n"
+        "__global__ void other(T* y) __launch_bounds__((n + 31) / 32 * 32, 1) {\n"
+        "    y[threadIdx.x] = 0;\n"
+        "}\n"
+        "template <class T, int n>\n"
+        "__global__ void KERNEL((n + 31) / 32 * 32) fill(T* y) {\n"
         "    __shared__ T tile[n];\n"
         "    tile[threadIdx.x] = 1;\n"
         "    y[threadIdx.x] = tile[threadIdx.x];\n"

@@ -1,5 +1,6 @@
 """linear_cross_entropy's own: its memory, chunks and their edges, options, targets out of range."""
 
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -279,6 +280,40 @@ def test_only_what_is_asked_for_is_computed(wanted: str):
     assert [t.numel() > 0 for t in results[4:]] == needs
 
 
+# ---- the first rows, whose logits lie where the gradient of w will be
+
+
+def drawn_without_bias(
+    rows: int, classes: int, cols: int, dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
+    return OP.inputs(rows, cols, dtype, DEVICE, without={"bias": None}, classes=classes)
+
+
+# All rows, and fewer than w has columns, with some left over; classes of three chunks, and of two.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("rows", "classes", "cols"), [(ROWS + 16, 300, ROWS + 16), (ROWS + 19, 131, ROWS + 40)]
+)
+def test_error_where_logits_lie_in_dw(rows: int, classes: int, cols: int, dtype: torch.dtype):
+    """dx and dw are one product each: their error is PyTorch's, and not that of sums of chunks."""
+    inputs = drawn_without_bias(rows, classes, cols, dtype)
+    assert_close_to_pytorch(case(reduction="mean", label_smoothing=0.1, bias=None), inputs)
+
+
+def test_rows_of_their_own_where_logits_lie_in_dw():
+    """Ignored, with a target out of range, with one logit far above the others, or with a NaN."""
+    inputs = drawn_without_bias(ROWS + 16, 200, ROWS + 16)
+    inputs["target"][:40] = -100
+    inputs["x"][50] = 1e4 * inputs["w"][199]
+    inputs["x"][51] = 1e4 * inputs["w"][0]
+    assert_close_to_pytorch(case(reduction="sum", bias=None), inputs)
+    inputs["x"][60, 3] = torch.nan
+    inputs["target"][61] = 200
+    unchecked = case(reduction="sum", bias=None, check=False)
+    bad = outcome(unchecked.ours, inputs)["dx"].isnan().all(dim=1)
+    assert bad.nonzero().flatten().tolist() == [60, 61]
+
+
 def test_small_gradients_of_float16_are_not_lost():
     """Where the loss is scaled before backward, as torch.amp.GradScaler does it.
 
@@ -358,6 +393,20 @@ def test_peak_memory_of_chunks_of_rows(dtype: torch.dtype):
     assert ours < rows * (classes // 4 * dtype.itemsize + 4 * 8) + 4096 + parts
 
 
+def test_peak_memory_where_logits_lie_in_dw():
+    """What a chunk of 16 of the classes has of them, and a few numbers for each row."""
+    rows, classes, cols = ROWS + 16, 16 * LEAST, ROWS + 16
+    inputs = drawn_without_bias(rows, classes, cols)
+
+    def peak_of(function: Callable[..., Tensor]) -> int:
+        return peak(lambda: outcome(functools.partial(function, bias=None), inputs))
+
+    peak_of(reference.linear_cross_entropy)
+    ours = peak_of(linear_cross_entropy)
+    assert ours < peak_of(reference.linear_cross_entropy) / 10
+    assert ours < rows * (LEAST * 4 + 4 * 8) + 4096
+
+
 # ---- the checker
 
 
@@ -375,6 +424,5 @@ def test_the_checker_finds_nothing_and_sees_the_kernels():
         launched = set(report.launches["kernel"])
         assert "column_sums" in launched
         assert ("row_losses" in launched) == (classes != LEAST)
-        # In 16 bits few rows begin while what is before ends: the checker calls such a launch so.
-        product = "matmul_" if dtype == torch.float32 else "kernel"
-        assert any(kernel.startswith(product) for kernel in launched)
+        product = "registers" if dtype == torch.float32 else "few_rows"
+        assert any(kernel.startswith(f"matmul_{product}") for kernel in launched)

@@ -395,36 +395,46 @@ def test_wrong_act():
 # ---- the checker
 
 
+def kernels_of(report: lab.Report) -> list[str]:
+    """What was launched, without template arguments."""
+    return [kernel.partition("<")[0] for kernel in report.launches["kernel"]]
+
+
 @pytest.mark.slow
 @each_type
 def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
     """In two orders of the threads, also where a cluster adds up and warpgroups take turns."""
     x, w = (torch.randn(n, 200).to(dtype) for n in (152, 264))
-    few, bias = torch.randn(20, 1032).to(dtype), torch.randn(264).to(dtype)
-    wide, deep = torch.randn(136, 1032).to(dtype), torch.randn(72, 4104).to(dtype)
+    bias = torch.randn(264).to(dtype)
+    deep = torch.randn(72, 4104).to(dtype)
     for order in (0, 1):
         for version in BY_TENSOR_CORES:
             for given in ((x, w), (x, w, bias), (transposed(x), transposed(w))):
                 report = lab.check(matmul, *given, version=version, thread_order=order)
                 assert report.findings.empty, report
-                (kernel,) = report.launches["kernel"]
-                wanted = "kernel" if version in VERSIONS[5:] else f"matmul_{version}"
-                assert kernel.partition("<")[0] == wanted
+                late = version in VERSIONS[5:]
+                assert kernels_of(report) == [f"matmul_{'specialized' if late else version}"]
         residual = torch.randn(152, 264).to(dtype)
         report = lab.check(matmul, x, w, bias, residual, act="gelu", thread_order=order)
         assert report.findings.empty, report
         odd = (x[:, :-1].contiguous(), transposed(w)[:, :-1])  # the one is copied
         report = lab.check(matmul, *odd, thread_order=order)
         assert report.findings.empty, report
-        assert list(report.launches["kernel"]) == ["kernel"]
-        for given in ((few[:8], wide), (few, wide), (deep, deep)):  # few rows have three kernels
-            report = lab.check(matmul, *given, thread_order=order)
+        assert kernels_of(report) == ["matmul_specialized"]
+        for rows, wanted in (
+            (8, "_mma<"),
+            (12, "<FewRows<"),
+            (20, "<FewRows<"),
+            (72, "<FewRowsOf"),
+        ):
+            report = lab.check(matmul, deep[:rows], deep, thread_order=order)
             assert report.findings.empty, report
-            assert len(report.launches) == 1
+            (kernel,) = report.launches["kernel"]
+            assert kernel.startswith(f"matmul_few_rows{wanted}")
         for given in ((transposed(deep), deep), (transposed(deep), transposed(deep), bias[:72])):
             report = lab.check(matmul, *given, thread_order=order)
             assert report.findings.empty, report
-            assert len(report.launches) == 2, "the second one adds up parts"
+            assert kernels_of(report) == ["matmul_specialized", "matmul_add_parts"]
         floats = x.float(), transposed(w.float())
         for version, launches in (("mma", 1), (VERSIONS[-1], 2)):  # w is copied by one of its own
             report = lab.check(matmul, *floats, tf32=True, version=version, thread_order=order)

@@ -191,11 +191,12 @@ def test_checker(version: str, groups: bool):
 
 
 def kernels_of(version: str, rows: int) -> list[str]:
-    """The kernels that are launched; "kernel" is one that is launched in clusters."""
     if version in ("naive", "mma"):
         return [f"matmul_w8a16_{version}"]
     if rows <= 16:
         return ["matmul_few_rows_mma"]
     if version == "few_rows":
         return ["matmul_w8a16_mma"]
-    return ["kernel"] if rows <= 128 else ["matmul_w8a16_widen", "kernel"]
+    if rows <= 128:
+        return ["matmul_few_rows"]
+    return ["matmul_w8a16_widen", "matmul_specialized"]

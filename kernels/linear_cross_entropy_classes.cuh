@@ -1,0 +1,140 @@
+// linear_cross_entropy: losses and gradients of logits that lie by class, [classes, rows]: those of
+// a row are `rows` elements apart, and rows are a multiple of a vector's elements.
+#pragma once
+
+// A thread has as many neighbouring rows as a vector holds, and a share of the classes. A warp has
+// neighbouring threads, and a block warps for several shares.
+constexpr int kSharesOfBlock = 8;
+constexpr int kBlocksAtOnce = 3;     // of a multiprocessor: 80 registers a thread
+constexpr int kCombiningWarps = 32;  // of a block
+
+struct ClassShares {
+    int64_t rows, classes, count;
+
+    // As many as run at once, of 32 classes or more.
+    ClassShares(int64_t rows, int64_t classes, int64_t rows_of_warp)
+        : rows(rows), classes(classes) {
+        const int64_t down = ceil_div(kBlocksAtOnce * multiprocessors() * rows_of_warp, rows);
+        count = smaller(down * kSharesOfBlock, ceil_div<int64_t>(classes, 32));
+    }
+    dim3 grid(int64_t rows_of_warp) const {
+        return dim3(ceil_div(rows, rows_of_warp), ceil_div<int64_t>(count, kSharesOfBlock));
+    }
+    __device__ int64_t first(int64_t share) const { return share * classes / count; }
+};
+
+template <class T>
+constexpr int kRowsOfWarp = kWarp * kVec<T>;
+
+// visit(c, n) for n classes from c on, of a share: four at a time as long as there are so many, and
+// then one.
+template <class Visit>
+__device__ void for_classes(const ClassShares& shares, int64_t share, Visit visit) {
+    const int64_t end = shares.first(share + 1);
+    int64_t c = shares.first(share);
+    for (; c + 4 <= end; c += 4) visit(c, std::integral_constant<int, 4>());
+    for (; c < end; ++c) visit(c, std::integral_constant<int, 1>());
+}
+
+// The logits of a thread's rows for N classes.
+template <int N, class T, int V>
+__device__ void load_classes(Acc<T> (&x)[N][V], const T* logits, int64_t rows) {
+    Vec<T, V> v[N];
+#pragma unroll
+    for (int n = 0; n < N; ++n) v[n] = load<V>(logits + n * rows);
+#pragma unroll
+    for (int n = 0; n < N; ++n) to_floats(v[n], x[n]);
+}
+
+// parts: for each share what it has of each row, as `known` has it of all classes.
+template <class T>
+__global__ __launch_bounds__(kWarp* kSharesOfBlock) void take_by_class(
+    const T* logits, Statistics<T> parts, ClassShares shares, bool smooths) {
+    constexpr int V = kVec<T>;
+    const int64_t row = int64_t(blockIdx.x) * kRowsOfWarp<T> + threadIdx.x * V;
+    const int64_t share = int64_t(blockIdx.y) * kSharesOfBlock + threadIdx.y;
+    if (row >= shares.rows || share >= shares.count) return;
+    Found<T> found[V];
+    for_classes(shares, share, [&](int64_t c, auto count) {
+        constexpr int N = decltype(count)::value;
+        Acc<T> x[N][V];
+        load_classes(x, logits + c * shares.rows + row, shares.rows);
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+            Acc<T> of_row[N];
+            for (int n = 0; n < N; ++n) of_row[n] = x[n][k];
+            found[k].take(of_row, smooths);
+        }
+    });
+    for (int k = 0; k < V; ++k) {
+        const int64_t i = share * shares.rows + row + k;
+        parts.max[i] = found[k].soft.max;
+        parts.sum[i] = found[k].soft.sum;
+        parts.below[i] = found[k].below;
+    }
+}
+
+// What the shares have, combined. A block has a warp of rows.
+template <class T>
+__global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
+    Statistics<T> parts, const T* logits, const int64_t* target, Statistics<T> known,
+    ClassShares shares) {
+    using A = Acc<T>;
+    struct OfThread {
+        A max, sum, below;
+        int64_t read;
+    };
+    __shared__ OfThread of_threads[kCombiningWarps][kWarp];
+    const int64_t rows = shares.rows, row = int64_t(blockIdx.x) * kWarp + threadIdx.x;
+    Found<T> found;
+    if (row < rows) {
+#pragma unroll 4
+        for (int64_t n = threadIdx.y; n < shares.count; n += kCombiningWarps) {
+            const int64_t i = n * rows + row, read = shares.first(n + 1) - shares.first(n);
+            found.combine({{parts.max[i], parts.sum[i]}, parts.below[i], read});
+        }
+    }
+    of_threads[threadIdx.y][threadIdx.x] = {
+        found.soft.max, found.soft.sum, found.below, found.read};
+    __syncthreads();
+    if (threadIdx.y > 0 || row >= rows) return;
+    for (int n = 1; n < kCombiningWarps; ++n) {
+        const OfThread& it = of_threads[n][threadIdx.x];
+        found.combine({{it.max, it.sum}, it.below, it.read});
+    }
+    const int64_t t = target[row];
+    known.max[row] = found.soft.max;
+    known.sum[row] = found.soft.sum;
+    known.below[row] = found.below;
+    known.hit[row] = t >= 0 && t < shares.classes ? A(logits[t * rows + row]) : A(NAN);
+}
+
+// The logits become their gradients for an arriving 1.
+template <class T>
+__global__ __launch_bounds__(kWarp* kSharesOfBlock) void gradient_by_class(
+    T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight,
+    ClassShares shares, int64_t ignore_index, Acc<T> smoothing) {
+    constexpr int V = kVec<T>;
+    const int64_t row = int64_t(blockIdx.x) * kRowsOfWarp<T> + threadIdx.x * V;
+    const int64_t share = int64_t(blockIdx.y) * kSharesOfBlock + threadIdx.y;
+    if (row >= shares.rows || share >= shares.count) return;
+    const Acc<T> arrives = weight != nullptr ? *weight : Acc<T>(1);
+    RowGradient<T> gradient[V];
+    for (int k = 0; k < V; ++k) {
+        const int64_t r = row + k;
+        gradient[k] = RowGradient<T>(
+            target[r], shares.classes, ignore_index, smoothing, max[r], sum[r], arrives);
+    }
+    for_classes(shares, share, [&](int64_t c, auto count) {
+        constexpr int N = decltype(count)::value;
+        T* const here = logits + c * shares.rows + row;
+        Acc<T> x[N][V];
+        load_classes(x, here, shares.rows);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+#pragma unroll
+            for (int k = 0; k < V; ++k) x[n][k] = gradient[k](x[n][k], c + n);
+            store(here + n * shares.rows, rounded<T>(x[n]));
+        }
+    });
+}
