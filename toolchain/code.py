@@ -105,13 +105,6 @@ class Code:
     def text(self, path: Path) -> str:
         return self.files[path].decode(errors="replace")
 
-    def written(self, path: Path) -> str:
-        """A file's text with the build's name in it, and of a part without what it leaves out."""
-        from toolchain import parts  # late: a warm load does without
-
-        text = self.registrations.text(path)
-        return parts.without_instantiations(text) if self.recipe.part else text
-
     def header(self, path: Path, quote: str, name: str) -> Path | None:
         """The header of the user's that a file includes by this name."""
         beside = [path.parent] if quote == '"' else []
