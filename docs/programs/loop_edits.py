@@ -172,7 +172,8 @@ def measure(say: Callable[[str], None], target: str, only: str) -> dict[str, dic
         folder = Path(temporary)
         shutil.copytree(ROOT / "kernels", folder, dirs_exist_ok=True)
         (folder / "three_lines.cu").write_text(THREE_LINES)
-        build_runtime(folder)
+        if target != "sm_90":
+            build_runtime(folder)
         for name, shown, session in sessions(target, only):
             steps = defaultdict(list)
             for step, clock, processor in play(session, folder):
