@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -193,7 +194,8 @@ def sessions(target: str, only: str) -> Iterator[tuple[str, str, str]]:
             yield name, each, session_of(name, targets()[each])
         if name == "three_lines" and ON_GPU and "sm_90" in shown:
             for rival, define in RIVALS.items():
-                yield rival, "sm_90", rivals_session(define)
+                if rival != "cupy.RawKernel" or find_spec("cupy"):
+                    yield rival, "sm_90", rivals_session(define)
 
 
 def targets() -> dict[str, str]:
