@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -172,7 +173,8 @@ def measure(say: Callable[[str], None], target: str, only: str) -> dict[str, dic
         folder = Path(temporary)
         shutil.copytree(ROOT / "kernels", folder, dirs_exist_ok=True)
         (folder / "three_lines.cu").write_text(THREE_LINES)
-        build_runtime(folder)
+        if target != "sm_90":
+            build_runtime(folder)
         for name, shown, session in sessions(target, only):
             steps = defaultdict(list)
             for step, clock, processor in play(session, folder):
@@ -192,7 +194,8 @@ def sessions(target: str, only: str) -> Iterator[tuple[str, str, str]]:
             yield name, each, session_of(name, targets()[each])
         if name == "three_lines" and ON_GPU and "sm_90" in shown:
             for rival, define in RIVALS.items():
-                yield rival, "sm_90", rivals_session(define)
+                if rival != "cupy.RawKernel" or find_spec("cupy"):
+                    yield rival, "sm_90", rivals_session(define)
 
 
 def targets() -> dict[str, str]:
