@@ -18,10 +18,11 @@ compiled, and linked with the objects of the others:
     kernel.sass(against=1)      # what the newest edit changed there
     kernel.resources()          # registers, spills, shared memory and occupancy of its kernels
 
-An edit of a .cu that leaves its binding alone is compiled for the CPU in the order in which it is
-needed: first what was called before the edit, then what is called, each launcher and type by
-itself; the whole follows in the background, on an idle processor. A part that does not compile
-raises when it is called, and until then warns.
+An edit of a .cu that leaves its binding alone is compiled in the order in which it is needed: first
+what was called before the edit, then what is called, each kernel and type by itself; the whole
+follows in the background, on an idle processor. A part that does not compile raises when it is
+called, and until then warns. What needs the whole, as kernel.sass() does, waits for it:
+kernel.whole() does so, too.
 
 `kernel.forward` is one long-lived callable: a name taken from the handle before an edit follows
 too, and so do copies of both, deep ones and pickled ones. A broken edit raises `CompileError` with

@@ -33,14 +33,19 @@ def begun(inputs: Inputs) -> Build | None:
     wanted = tuple(called_before(inputs))
     while (halves := by_kernel.halves(inputs, wanted)) and _follows_a_build(inputs):
         try:
-            return linked(inputs, halves)
+            build = linked(inputs, halves)
+            return build if build and (halves.wanted is not None or _has_all(build)) else None
         except CompileError as error:
-            said = error.log.read_text("utf-8", errors="replace") if error.log else ""
-            left = by_kernel.without_unknown(wanted, said)
+            left = by_kernel.without_unknown(wanted, _said(error))
             if halves.wanted is None or left == wanted:
                 return None
             wanted = left
     return None
+
+
+def _said(error: CompileError) -> str:
+    """The compilers' output."""
+    return error.log.read_text("utf-8", errors="replace") if error.log else ""
 
 
 def _follows_a_build(inputs: Inputs) -> bool:
@@ -51,6 +56,11 @@ def _follows_a_build(inputs: Inputs) -> bool:
     return all(
         number in known for number, path in enumerate(inputs.recipe.sources) if path.suffix != ".cu"
     )
+
+
+def _has_all(build: Build) -> bool:
+    held = by_kernel.compiled_in(build.image.read_bytes(), build.launchers)
+    return len(held) == len(build.launchers)
 
 
 class Kernels(Launchers):
@@ -94,9 +104,7 @@ class Kernels(Launchers):
         try:
             with self._finding:
                 if number not in self._images:
-                    self._compile(self._names[number])
-                if number not in self._images:
-                    raise RuntimeError(f"nvcc makes no kernel {self._names[number]} by itself")
+                    self._compile(number)
                 self._note(self._names[number])
                 return None
         except BaseException as error:  # which C++ is to throw in the launch's place
@@ -104,13 +112,26 @@ class Kernels(Launchers):
             self._raised.said = ctypes.create_string_buffer(str(error).encode())
             return ctypes.addressof(self._raised.said)
 
-    def _compile(self, name: str) -> None:
+    def _compile(self, number: int) -> None:
+        """Compile a kernel; all of them where its symbol does not say how it is written."""
+        name = self._names[number]
+        try:
+            self._add(self._compiled(name))
+        except CompileError as error:
+            if by_kernel.without_unknown([name], _said(error)):
+                raise
+        if number not in self._images:
+            self._add(self._compiled())
+
+    def _compiled(self, *names: str) -> Build:
         sources = tuple(path for path in self._inputs.recipe.sources if path.suffix == ".cu")
-        wanted = Part(self._build.name, ((name, ""),), (), (), "")
+        wanted = Part(self._build.name, tuple((name, "") for name in names), (), (), "")
         recipe = replace(self._inputs.recipe, sources=sources, part=wanted)
-        part = build_of(replace(self._inputs, recipe=recipe))
-        if part is None:
-            name = self._inputs.recipe.name
-            raise RuntimeError(f"what the compilers read for {name} has changed: load it again")
+        if part := build_of(replace(self._inputs, recipe=recipe)):
+            return part
+        name = self._inputs.recipe.name
+        raise RuntimeError(f"what the compilers read for {name} has changed: load it again")
+
+    def _add(self, part: Build) -> None:
         self.parts.append(part)
         self._give(part)

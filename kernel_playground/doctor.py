@@ -22,8 +22,8 @@ def doctor() -> int:
     """
     row("playground", f"{release()}, {place.LIBRARY}")
     hidden = namesakes(Path.cwd())
-    for path in hidden:
-        row(path.stem, None, f"{path} is imported from here in its place: rename it")
+    for name, path in hidden.items():
+        row(name, None, f"{path} is imported from here in its place: rename it")
     folder = place.marked()
     row(
         "folder",
@@ -38,13 +38,13 @@ def doctor() -> int:
     return jitload.doctor() or int(bool(hidden) or not all(versions.values()))
 
 
-def namesakes(folder: Path) -> list[Path]:
+def namesakes(folder: Path) -> dict[str, Path]:
     """What Python, started in a folder, would import instead of the library's modules."""
     if folder == place.LIBRARY:
-        return []
+        return {}
     names = [Path(part).stem for part in LIBRARY]
-    paths = [folder / each for name in names for each in (f"{name}.py", f"{name}/__init__.py")]
-    return [path for path in paths if path.is_file()]
+    places = {name: (folder / f"{name}.py", folder / name / "__init__.py") for name in names}
+    return {name: path for name, both in places.items() for path in both if path.is_file()}
 
 
 def _version(name: str) -> str | None:

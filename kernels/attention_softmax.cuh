@@ -40,14 +40,26 @@ struct RowsSoftmax {
 
     // The products s become 2^((s - largest) * scale). What was summed before is to be multiplied
     // by factor. scale: in powers of 2. Where nothing was seen yet, the largest is -infinity.
-    template <int N>
+    // chains: how many numbers are compared at a time, for each waits for the one before.
+    template <int chains = 1, int N>
     __device__ void take(float (&s)[N], float scale, float (&factor)[2]) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            float most = max[half];
+            float mosts[chains];
 #pragma unroll
-            for (int i = 2 * half; i < N; i += 4) most = larger(most, larger(s[i], s[i + 1]));
-            most = max_of_row(most);
+            for (float& most : mosts) most = -INFINITY;
+            mosts[0] = max[half];
+#pragma unroll
+            for (int i = 2 * half; i < N; i += 4) {
+                float& most = mosts[i / 4 % chains];
+                most = larger(most, larger(s[i], s[i + 1]));
+            }
+#pragma unroll
+            for (int n = chains / 2; n > 0; n /= 2) {
+#pragma unroll
+                for (int i = 0; i < n; ++i) mosts[i] = larger(mosts[i], mosts[i + n]);
+            }
+            const float most = max_of_row(mosts[0]);
             factor[half] = max[half] == -INFINITY ? 0 : exp2_of((max[half] - most) * scale);
             max[half] = most;
             float shift = most == -INFINITY ? 0 : most * scale;

@@ -33,7 +33,11 @@ struct WgmmaForward {
     static constexpr int kThreads = kWarpgroup * (kConsumers + 1);
     static constexpr int kRows = 64 * kConsumers, kKeys = kCols > 128 ? 64 : 128;
     static constexpr int kStages = kCols > 64 ? 2 : 3;
-    static constexpr int kTiles = kCols > 128 ? 1 : 2;  // of q, the second for what comes next
+    // Whether registers keep q: products then read a third less of shared memory for the scores,
+    // and q's place is free for what comes next. y has a place of its own.
+    static constexpr bool kKeepsQ = kCols == 128;
+    static constexpr int kTiles = kCols > 64 ? 1 : 2;  // of q, the second for what comes next
+    static constexpr int kReadersOfQ = kKeepsQ ? kConsumers * (kWarpgroup / kWarp) : kConsumers;
     // Whether a tile's last product with v is multiplied beside the next tile's first scores. Above
     // 64 columns that was slower.
     static constexpr bool kGoesOn = kCols <= 64;
@@ -41,13 +45,15 @@ struct WgmmaForward {
     static constexpr int kLeft = kConsumers == 2 ? 24 : 32;         // of one that does not
     static constexpr int kOfQ = tile_bytes(kRows, kCols), kOfK = tile_bytes(kKeys, kCols);
     struct Shared {
-        char q[kTiles][kOfQ];  // in the end y
+        char q[kTiles + kKeepsQ][kOfQ];  // in the end y; or the last place is y's
         char k[kStages][kOfK], v[kStages][kOfK];
         RowsTile tiles[kTiles];
         Mbarrier q_full[kTiles], q_empty[kTiles];
         Mbarrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
+        Mbarrier cleared;  // the tail of a tile
         __device__ void init() {
-            for (int i = 0; i < kTiles; ++i) q_full[i].init(), q_empty[i].init(kConsumers);
+            cleared.init(kConsumers * kWarpgroup);
+            for (int i = 0; i < kTiles; ++i) q_full[i].init(), q_empty[i].init(kReadersOfQ);
             for (int i = 0; i < kStages; ++i) {
                 k_full[i].init(), k_empty[i].init(kConsumers);
                 v_full[i].init(), v_empty[i].init(kConsumers);
@@ -143,6 +149,28 @@ __device__ void start_rows(float (&s)[N2], const char* x, const char* w) {
     wgmma_commit();
 }
 
+// A warpgroup's 64 rows of a tile, for registers to keep: words[4 * c ..] for columns 16 * c to
+// 16 * c + 15.
+template <int rows, int kCols>
+__device__ void keep_rows(uint32_t (&words)[kCols / 4], char* tile) {
+    const int lane = threadIdx.x % kWarp, row = threadIdx.x / kWarp * 16 + lane % 16;
+#pragma unroll
+    for (int c = 0; c < kCols / 16; ++c)
+        ldmatrix(reinterpret_cast<uint32_t (&)[4]>(words[4 * c]),
+                 at_chunk(tile, rows, row, 2 * c + lane / 16), false);
+}
+// s [64, N] = these times all N rows of w.
+template <class T, int kCols, int N2>
+__device__ void start_kept_rows(float (&s)[N2], const uint32_t (&words)[kCols / 4], const char* w) {
+    const uint64_t right = wgmma_descriptor(w);
+#pragma unroll
+    for (int c = 0; c < kCols / 16; ++c) {
+        const auto& left = reinterpret_cast<const uint32_t (&)[4]>(words[4 * c]);
+        wgmma<T, false>(s, left, right + c / 4 * (box_bytes(2 * N2) / 16) + c % 4 * 2, c > 0);
+    }
+    wgmma_commit();
+}
+
 // sums [64, N] += factor [64, w_rows] times w.
 template <class T, int w_rows, int N2>
 __device__ void start_columns(float (&sums)[N2], const uint32_t (&factor)[w_rows / 4],
@@ -179,15 +207,23 @@ __device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t col
 }
 
 // What a tile has past the last `there` rows of a sequence is the next one's, and 0 times it may be
-// NaN: so it becomes 0, for all warpgroups that multiply. Each of their threads takes part.
-template <int rows, int kCols, int groups>
-__device__ void clear_tail(char* tile, int64_t there) {
+// NaN: so it becomes 0, for all warpgroups that multiply. Each of their threads takes part, and
+// calls `meet` when it has done its share.
+template <int rows, int kCols, int groups, class F>
+__device__ void clear_tail(char* tile, int64_t there, F meet) {
     constexpr int kThreads = groups * kWarpgroup, kChunks = kCols / 8;
     if (there >= rows) return;
     for (int i = int(there) * kChunks + threadIdx.x; i < rows * kChunks; i += kThreads)
         *reinterpret_cast<uint4*>(at_chunk(tile, rows, i / kChunks, i % kChunks)) = uint4{};
     tma_writes_done();  // wgmma reads as TMA does
-    asm volatile("bar.sync 4, %0;" ::"n"(kThreads) : "memory");
+    meet();
+}
+// The same where all of them do so in the same place.
+template <int rows, int kCols, int groups>
+__device__ void clear_tail(char* tile, int64_t there) {
+    clear_tail<rows, kCols, groups>(tile, there, [] {
+        asm volatile("bar.sync 4, %0;" ::"n"(groups * kWarpgroup) : "memory");
+    });
 }
 
 // Writes those of a warpgroup's 64 rows that a sequence still has, the first one to y. TMA would
@@ -253,6 +289,7 @@ __device__ void fetch_forward(typename WgmmaForward<kCols>::Shared& shared, cons
     const auto fetch = [&](const auto& a, Place place, int begin, int end) {
         const int64_t head = place.head / a.group(), batch = place.batch % a.kv_batches;
         tell({int(place.batch), int(place.head), int(place.row), begin, end});
+        if constexpr (S::kKeepsQ) tma_writes_done();  // the threads' reads of q come first
         load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, a.row_coordinate(place.row),
                                    place.head, place.batch, shared.q_full[q_ring.stage]);
         q_ring.next();
@@ -290,8 +327,10 @@ class ForwardGroup {
     int first_, last_;                // all of them see the keys from first on and before last
     int own_end_, end_;  // none of them sees keys from own_end on; no row of the tile, from end
     float sums_[kCols / 2] = {}, scores_[kKeys / 2], factor_[2];
-    uint32_t weights_[kKeys / 4];
+    uint32_t weights_[kKeys / 4], q_[S::kKeepsQ ? kCols / 4 : 1];
+    RowsTile kept_;  // whose rows q_ are
     RowsSoftmax soft_;
+    int cleared_ = 0;  // phase
 
   public:
     __device__ ForwardGroup(typename S::Shared& shared, const ForwardMaps& maps, const Call& a,
@@ -314,6 +353,7 @@ class ForwardGroup {
             write_y(tile_.stage);
             leave_steps();
         }
+        wait_for_stores();
     }
 
     // While this warpgroup takes powers of a step's scores, those of the step before weigh v: with
@@ -343,9 +383,15 @@ class ForwardGroup {
             leave_steps();
         }
         if (goes_on) end_tile(stage);
+        wait_for_stores();
     }
 
   private:
+    // Until y's place, or at the end the block's shared memory, is free.
+    __device__ void wait_for_stores() const {
+        if (S::kKeepsQ && is_first_) tma_store_wait_read<0>();
+    }
+
     __device__ void release(Mbarrier& empty) const {
         if (is_first_) empty.arrive();
     }
@@ -357,7 +403,13 @@ class ForwardGroup {
         const RowsTile tile = shared_.tiles[tile_.stage];
         if (tile.is_none()) return false;
         if constexpr (Call::kPacked) {
-            clear_tail<S::kRows, kCols, S::kConsumers>(shared_.q[tile_.stage], a_.rows - tile.row);
+            clear_own_tail<S::kRows>(shared_.q[tile_.stage], a_.rows - tile.row);
+        }
+        if constexpr (S::kKeepsQ) {
+            keep_rows<S::kRows, kCols>(q_, shared_.q[tile_.stage]);
+            kept_ = tile;
+            __syncwarp();
+            if (threadIdx.x % kWarp == 0) shared_.q_empty[tile_.stage].arrive();
         }
         top_ = tile.row + group_ * 64, key_ = tile.begin, end_ = tile.end;
         first_ = int(a_.first_key(top_ + 63)), last_ = int(a_.end_key(top_));
@@ -429,7 +481,11 @@ class ForwardGroup {
         shared_.k_full[step_.stage].wait(step_.phase);
         turns_.wait();
         wgmma_fence();
-        start_rows<T, kCols, S::kRows>(scores_, rows_of(tile_.stage), shared_.k[step_.stage]);
+        if constexpr (S::kKeepsQ) {
+            start_kept_rows<T, kCols>(scores_, q_, shared_.k[step_.stage]);
+        } else {
+            start_rows<T, kCols, S::kRows>(scores_, rows_of(tile_.stage), shared_.k[step_.stage]);
+        }
     }
     // pending: later products, which may go on.
     template <int pending>
@@ -441,13 +497,21 @@ class ForwardGroup {
         const int row = top_ + row_of_sum(0);
         if (key_ < first_) hide_before(scores_, Limits(a_, row, key_).begin);
         if (key_ + kKeys > last_) hide_from(scores_, Limits(a_, row, key_).end);
-        soft_.take(scores_, float(a_.scale) * kLog2OfE, factor_);
+        soft_.template take<S::kKeepsQ ? 4 : 1>(scores_, float(a_.scale) * kLog2OfE, factor_);
     }
 
+    // Some warpgroups do so in their own steps, others leave the step to them.
+    template <int rows>
+    __device__ void clear_own_tail(char* tile, int64_t there) {
+        clear_tail<rows, kCols, S::kConsumers>(tile, there, [&] {
+            shared_.cleared.arrive();
+            shared_.cleared.wait(cleared_);
+            cleared_ ^= 1;
+        });
+    }
     __device__ void wait_for_v(const Ring<S::kStages>& step, int key) {
         shared_.v_full[step.stage].wait(step.phase);
-        if constexpr (Call::kPacked)
-            clear_tail<kKeys, kCols, S::kConsumers>(shared_.v[step.stage], a_.keys - key);
+        if constexpr (Call::kPacked) clear_own_tail<kKeys>(shared_.v[step.stage], a_.keys - key);
     }
     // Beside scores, so of no step with the last keys.
     __device__ void start_values() {
@@ -466,10 +530,15 @@ class ForwardGroup {
         end_values();
     }
 
-    // Writes y of the tile in that stage, from where its q was, and begins anew.
+    // Writes y of the tile in that stage, from where its q was, or from y's place, and begins anew.
     __device__ void write_y(int stage) {
-        const RowsTile tile = shared_.tiles[stage];
+        const RowsTile tile = S::kKeepsQ ? kept_ : shared_.tiles[stage];
+        char* const place = rows_of(S::kKeepsQ ? S::kTiles : stage);
         const int top = tile.row + group_ * 64;
+        if constexpr (S::kKeepsQ) {
+            wait_for_stores();
+            warpgroup_barrier(group_);
+        }
         float share[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -481,7 +550,7 @@ class ForwardGroup {
                        a_.y.row, a_.cols);
         } else {
             scale_rows(sums_, share);
-            put_rows<T, S::kRows>(rows_of(stage), sums_);
+            put_rows<T, S::kRows>(place, sums_);
             tma_writes_done();
         }
         soft_ = RowsSoftmax();
@@ -491,10 +560,12 @@ class ForwardGroup {
         if (!is_first_) return;
         if (top < a_.rows && !(Call::kPacked && top + 64 > a_.rows)) {
             store_rows<S::kRows, kCols>(
-                maps_.y, rows_of(stage), a_.cols, a_.row_coordinate(top), tile.head, tile.batch);
-            tma_store_wait_read<0>();
+                maps_.y, place, a_.cols, a_.row_coordinate(top), tile.head, tile.batch);
         }
-        shared_.q_empty[stage].arrive();
+        if constexpr (!S::kKeepsQ) {
+            tma_store_wait_read<0>();
+            shared_.q_empty[stage].arrive();
+        }
     }
 };
 

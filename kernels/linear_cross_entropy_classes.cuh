@@ -11,11 +11,12 @@ constexpr int kCombiningWarps = 32;  // of a block
 struct ClassShares {
     int64_t rows, classes, count;
 
-    // As many as run at once, of 32 classes or more.
+    // As many as run at once; of 96 classes or more, so that the three numbers that each leaves for
+    // a row take no more than what of G is copied.
     ClassShares(int64_t rows, int64_t classes, int64_t rows_of_warp)
         : rows(rows), classes(classes) {
         const int64_t down = ceil_div(kBlocksAtOnce * multiprocessors() * rows_of_warp, rows);
-        count = smaller(down * kSharesOfBlock, ceil_div<int64_t>(classes, 32));
+        count = smaller(down * kSharesOfBlock, ceil_div<int64_t>(classes, 96));
     }
     dim3 grid(int64_t rows_of_warp) const {
         return dim3(ceil_div(rows, rows_of_warp), ceil_div<int64_t>(count, kSharesOfBlock));

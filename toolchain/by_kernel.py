@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.scan import blank, closing, without_comments
-from toolchain.parts import _demangled, _symbols, without_instantiations
+from toolchain.parts import demangled_names, symbols_of, without_instantiations
 from toolchain.registrations import UNIQUE
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def for_gpu(text: str, wanted: Iterable[str] | None) -> str:
 def instantiations(wanted: Iterable[str]) -> str:
     """What has a source compile kernels, a line for each: an empty one for what is no template."""
     lines = [f'\n#line 1 "{WANTED}"']
-    for number, declaration in enumerate(_demangled(list(wanted))):
+    for number, declaration in enumerate(demangled_names(list(wanted))):
         instance = _INSTANCE.fullmatch(declaration)
         lines.append(
             f"static void (*const jitload_kernel_{number}){instance['parameters']}"
@@ -140,7 +140,7 @@ def kernels_of(host: Path) -> list[str] | None:
     None where it has what cannot be in parts: variables, kernels that no other file could name, or
     calls that take a kernel on another way than `by_kernel.h` knows.
     """
-    symbols = _symbols(host)
+    symbols = symbols_of(host)
     called = {name for kind, name in symbols if kind == "U"}
     found = [
         stub[: int(length)].removeprefix("__device_stub_")
@@ -148,7 +148,7 @@ def kernels_of(host: Path) -> list[str] | None:
         for length, stub in re.findall(r"^_ZL?(\d+)(__device_stub__\w+)$", name)
     ]
     others = {name for name in called if _OTHERS.fullmatch(name)} - set(_WRAPPED)
-    if others or any(map(_INTERNAL.search, found)):
+    if others or not found or any(map(_INTERNAL.search, found)):
         return None
     return sorted(found)
 

@@ -54,6 +54,10 @@ class Part(NamedTuple):
     jumps: tuple[str, ...]
     kept: str
 
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.held]
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -100,13 +104,6 @@ class Code:
 
     def text(self, path: Path) -> str:
         return self.files[path].decode(errors="replace")
-
-    def written(self, path: Path) -> str:
-        """A file's text with the build's name in it, and of a part without what it leaves out."""
-        from toolchain import parts  # late: a warm load does without
-
-        text = self.registrations.text(path)
-        return parts.without_instantiations(text) if self.recipe.part else text
 
     def header(self, path: Path, quote: str, name: str) -> Path | None:
         """The header of the user's that a file includes by this name."""
@@ -174,7 +171,7 @@ class Code:
         found: dict[str, Any] = {}
         if self.recipe.part:
             return {
-                "held": [name for name, _ in self.recipe.part.held],
+                "held": self.recipe.part.names,
                 "jumps": self.recipe.part.jumps,
             }
         if self.recipe.program:

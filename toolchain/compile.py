@@ -114,7 +114,7 @@ def compile_library(
             first, change = by_kernel.HEADER.read_text(), by_kernel.for_host
             image = _Image.write(code, work, apart.source, apart.wanted)
         elif recipe.part:
-            image = _Image.write(code, work, 0, [name for name, _ in recipe.part.held])
+            image = _Image.write(code, work, 0, recipe.part.names or None)
         to_compile = mirror.write_for_nvcc(code, change, first)
         include = [*map(mirror.place, include), *include]
     else:
@@ -255,7 +255,10 @@ class _Mirror:
         for folder in code.recipe.include:
             self._make(folder)
         # Those below SIMULATOR are written for a C++ compiler as they are.
-        texts = {p: code.written(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
+        text_of = code.registrations.text
+        texts = {p: text_of(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
+        if code.recipe.part:
+            texts = {p: parts.without_instantiations(text) for p, text in texts.items()}
         for path, written in for_the_cpu(code, texts, label).items():
             self._write(path, self._with_places(written, texts))
             self._make_ways(path, code)

@@ -56,7 +56,8 @@ def steps_of(said: str, target: str, depfile: str | None) -> Steps | None:
         else:
             commands.append(step)
     cudafe = [step for step in commands if re.match(r'"?[^" ]*\bcudafe\+\+"? ', step)]
-    if len(cudafe) != 1 or len(commands) < 5:
+    by_itself = any(step.startswith("-- ") for step in commands)  # nvcc does this without a command
+    if len(cudafe) != 1 or len(commands) < 5 or by_itself:
         return None
     made = re.search(
         r'--gen_module_id_file --module_id_file_name "([^"]+)" "([^"]+)" *$', cudafe[0]

@@ -116,18 +116,18 @@ def functions(
         None at all where the objects cannot be taken apart: where the source has variables that
         change, which the parts would not share, or a launcher has no name that can be written down.
     """
-    wanted = {name for binding in bindings for kind, name in _symbols(binding) if kind == "U"}
-    symbols = _symbols(source)
+    wanted = {name for binding in bindings for kind, name in symbols_of(binding) if kind == "U"}
+    symbols = symbols_of(source)
     variables = [name for kind, name in symbols if kind in "BbDdCGgSsVu"]
-    for name in _demangled(variables):
+    for name in demangled_names(variables):
         if not _SIMULATORS.fullmatch(name) and name.rpartition("::")[2] not in named.constants:
             return {}
     launchers = sorted({name for kind, name in symbols if kind in "TW"} & wanted)
-    statements = dict(zip(launchers, map(_instantiation, _demangled(launchers)), strict=True))
+    statements = dict(zip(launchers, map(_instantiation, demangled_names(launchers)), strict=True))
     if None in statements.values():
         return {}
     templates = sorted({name for kind, name in symbols if kind == "W"} - wanted)
-    declared = dict(zip(templates, _demangled(templates), strict=True))
+    declared = dict(zip(templates, demangled_names(templates), strict=True))
     launched = {name: _kernel(name, each, named.kernels) for name, each in declared.items()}
     launched = {name: found for name, found in launched.items() if found}
     symbol_of = {each: name for name, each in declared.items()}
@@ -284,7 +284,7 @@ def without_aliases(statements: Iterable[str], said: str) -> tuple[str, ...]:
     return tuple(each for each in statements if each not in set(map(_alias, gone)))
 
 
-def _symbols(path: Path) -> list[tuple[str, str]]:
+def symbols_of(path: Path) -> list[tuple[str, str]]:
     """The kind and the name of each symbol in an object; none where it cannot be read."""
     lines = (line.split() for line in _said_of("nm", "-P", str(path)))
     return [(words[1], words[0]) for words in lines if len(words) > 1]
@@ -298,7 +298,7 @@ def _said_of(*command: str) -> list[str]:
     return run.stdout.splitlines()
 
 
-def _demangled(names: list[str]) -> list[str]:
+def demangled_names(names: list[str]) -> list[str]:
     return demangled("\n".join(names)).split("\n") if names else []
 
 

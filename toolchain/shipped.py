@@ -205,6 +205,7 @@ class _Shipping:
             if path in code.recipe.sources:
                 compiled.append(self._with_launchers(code, path, place))
         cxx, nvcc = code.flags
+        nvcc = [flag for flag in nvcc if flag not in code.tuned]
         return Part(
             sources=compiled,
             include=self._include("cuda", code),

@@ -2,8 +2,6 @@
 
     .venv/bin/python -m docs.programs.loop         everything, in one run: some ten minutes
     .venv/bin/python -m docs.programs.loop NAME    play the scenarios with NAME in their name
-    .venv/bin/python -m docs.programs.loop edits [NAME]    from an edit to its result, kernel by
-                                                   kernel: those with NAME in their name, no page
 
 All that it writes is measured in one run on one machine.
 """
@@ -20,32 +18,24 @@ from statistics import median
 
 import torch
 
-from docs.programs.loop_edits import edits_table
-from docs.programs.loop_edits import measure as measure_edits
 from docs.programs.loop_seconds import BUILDS, STEPS, Seconds, Taken, measure, sides
 from docs.programs.loop_survival import Verdict, play_all
 from docs.programs.page import Part, cores, duration, table
 from toolchain import machine
 
 PART = Part("loop.md", "docs.programs.loop")
-EDITS = Part("loop.md", "docs.programs.loop edits")
 PLAIN = "plain, sm_90"
 
 FASTER = 15  # how many times a build of ours is to be faster than plain's
 RETURN, LIMIT = "return to an earlier source", 0.050
 
 
-def main(only: str = "", name: str | None = None) -> None:
+def main(only: str = "") -> None:
     started = time.perf_counter()
 
     def say(text: str) -> None:
         print(f"{time.perf_counter() - started:6.1f} s  {text}", flush=True)
 
-    if only == "edits":
-        load = os.getloadavg()[0]
-        found = edits_table(measure_edits(say, name or ""))
-        EDITS.write(f"{conditions(load)}\n\n{found}") if name is None else say(f"\n{found}")
-        return
     if only:
         play_all(say, only)
         return

@@ -1,4 +1,8 @@
-"""How long it takes from an edit of a kernel to its result, kernel by kernel.
+"""Print how long it takes from an edit of a kernel to its result, as a table in Markdown.
+
+    .venv/bin/python -m docs.programs.loop_edits               of all kernels, for the CPU and sm_90
+    .venv/bin/python -m docs.programs.loop_edits cpu           for one of the two
+    .venv/bin/python -m docs.programs.loop_edits sm_90 NAME    those with NAME in theirs
 
 Each plays in a process of its own: a cold build, edits of the .cu with a call
 of one version in float32 after each, the return to what it was, and a cell that is run again. On a
@@ -7,16 +11,21 @@ machine without a GPU `sm_90` ends with a library that could be launched.
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
 import textwrap
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from docs.programs.loop import conditions
 from docs.programs.loop_seconds import ON_GPU, build_runtime, play
 from docs.programs.page import ROOT, duration, table
 from toolchain import machine
@@ -143,15 +152,30 @@ class Taken(NamedTuple):
 Medians = dict[str, Taken]  # by step
 
 
-def measure(say: Callable[[str], None], only: str = "") -> dict[str, dict[str, Medians]]:
-    """Of each kernel with `only` in its name, by target; `say` is told each step's."""
+def main(target: str = "", name: str = "") -> None:
+    started = time.perf_counter()
+
+    def say(text: str) -> None:
+        print(f"{time.perf_counter() - started:6.1f} s  {text}", flush=True)
+
+    load = os.getloadavg()[0]
+    found = edits_table(measure(say, target, name))
+    print(f"\n{conditions(load)}\n\n{found}")
+
+
+def measure(say: Callable[[str], None], target: str, only: str) -> dict[str, dict[str, Medians]]:
+    """Of each kernel with `only` in its name, by target; `say` is told each step's.
+
+    target: of two only this one, unless it is "".
+    """
     found: dict[str, dict[str, Medians]] = defaultdict(dict)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         shutil.copytree(ROOT / "kernels", folder, dirs_exist_ok=True)
         (folder / "three_lines.cu").write_text(THREE_LINES)
-        build_runtime(folder)
-        for name, shown, session in sessions(only):
+        if target != "sm_90":
+            build_runtime(folder)
+        for name, shown, session in sessions(target, only):
             steps = defaultdict(list)
             for step, clock, processor in play(session, folder):
                 steps[step].append(Taken(clock, processor))
@@ -162,15 +186,16 @@ def measure(say: Callable[[str], None], only: str = "") -> dict[str, dict[str, M
     return found
 
 
-def sessions(only: str) -> Iterator[tuple[str, str, str]]:
+def sessions(target: str, only: str) -> Iterator[tuple[str, str, str]]:
     """What is measured, its target, and what the process does."""
-    names = [name for name in CASES if only in name]
-    for name in names:
-        for shown, target in targets().items():
-            yield name, shown, session_of(name, target)
-        if name == "three_lines" and ON_GPU:
+    shown = [each for each in targets() if target in each]
+    for name in filter(lambda name: only in name, CASES):
+        for each in shown:
+            yield name, each, session_of(name, targets()[each])
+        if name == "three_lines" and ON_GPU and "sm_90" in shown:
             for rival, define in RIVALS.items():
-                yield rival, "sm_90", rivals_session(define)
+                if rival != "cupy.RawKernel" or find_spec("cupy"):
+                    yield rival, "sm_90", rivals_session(define)
 
 
 def targets() -> dict[str, str]:
@@ -217,3 +242,7 @@ def wanted_of(name: str, shown: str) -> float | None:
 
 def verdict(seconds: float, wanted: float) -> str:
     return "reached" if seconds <= wanted else "**not reached**"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -38,6 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (jitload.CompileError, jitload.MissingTool, OSError, RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("shipping was interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     return 0
 
 
@@ -82,6 +86,8 @@ def _package(options: argparse.Namespace, for_hub: bool = False) -> Package:
         sources = [p for it in given for p in notebook_cells.files(it, options.to)]
         stem = re.sub(r"\W", "_", Path(sources[0]).stem, flags=re.ASCII)
         name = _name(options.package or stem)
+        if options.python and not options.python.is_file():
+            raise FileNotFoundError(f"--python {options.python}: there is no such file")
         python = options.python or _beside(sources[0])
         named = [(tuple(sources), stem, python)]
     else:
@@ -111,6 +117,10 @@ def _name(text: str) -> str:
         raise ValueError(
             f"a package cannot be called {text!r}: wanted are small letters, digits and _, as"
             " --package NAME says"
+        )
+    if text in sys.stdlib_module_names or text == "torch":
+        raise ValueError(
+            f"a package {text} would hide Python's or PyTorch's: choose --package NAME"
         )
     return text
 

@@ -54,7 +54,7 @@ readme = "README.md"
 license = "MIT"
 license-files = ["LICENSE"]
 requires-python = ">=3.11"
-dependencies = ["{wanted}", "numpy"]
+dependencies = ["{wanted}"]
 
 [project.optional-dependencies]
 test = ["pytest"]

@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 
-from lab.notebook.cu_magic import write
-
 
 def files(given: str, to: Path) -> list[str]:
     """The paths of sources: the one given, or those of a notebook's cell, written beside `to`.
@@ -22,6 +20,8 @@ def files(given: str, to: Path) -> list[str]:
     if name not in cells:
         has = ", ".join(sorted(cells)) or "none"
         raise ValueError(f"{path} has no cell %%cu {name}; it has: {has}. Wanted is {path}:NAME")
+    from lab.notebook.cu_magic import write  # late: only notebooks need IPython
+
     return list(map(str, write(to.absolute() / "cells" / name, cells[name])))
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -159,8 +160,16 @@ def test_an_edit_compiles_what_is_called(scene):
 
 
 @pytest.mark.slow
-def test_an_edit_may_take_out_a_function_that_launchers_called(scene):
-    value = scene.edit("third(T(kValue))", "T(kValue) / 3")
+@pytest.mark.parametrize(
+    ("replaced", "by"),
+    [
+        ("third(T(kValue))", "T(kValue) / 3"),
+        ("int64_t n) {\n    for", "int64_t n, int = 0) {\n    for"),
+    ],
+)
+def test_an_edit_may_take_out_what_launchers_called(scene, replaced, by):
+    """A function of the device, or a kernel, which has other parameters then."""
+    value = scene.edit(replaced, by)
     kernel = scene.load()
     background.stop()
     for kind in (torch.float, torch.double):
@@ -326,6 +335,47 @@ def test_an_edit_ends_the_background_of_the_one_before(scene):
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has an idle processor to give")
+def test_the_background_takes_nothing_from_a_call(scene):
+    """Its compilers are idle ones; beside a call that uses every core they come to a standstill."""
+    edit_slowly(scene)
+    scene.load()
+    wait_for(lambda: compilers_of(scene), "the background")
+    assert {os.sched_getscheduler(process) for process in compilers_of(scene)} == {os.SCHED_IDLE}
+    x = torch.rand(256, 256)
+    end = time.monotonic() + 1
+
+    def call() -> None:
+        while time.monotonic() < end:
+            x @ x
+
+    before = ticks(scene)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for _ in range(os.cpu_count()):
+            threads.submit(call)
+    assert ticks(scene) - before <= os.cpu_count() * os.sysconf("SC_CLK_TCK") / 10
+
+
+def compilers_of(scene: Scene) -> list[int]:
+    """The processes that compile for it, whatever is part of what."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(scene.cache) in (process / "cmdline").read_text():
+                found.append(int(process.name))
+    return found
+
+
+def ticks(scene: Scene) -> int:
+    """What those that compile now have used of processors."""
+    used = 0
+    for process in compilers_of(scene):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            used += int(words[11]) + int(words[12])
+    return used
+
+
 def test_what_is_idle_runs_last_and_ends_with_its_input():
     shown = (
         "import os, time; print(os.sched_getscheduler(0), os.nice(0), flush=True); time.sleep(60)"
@@ -343,10 +393,13 @@ def test_what_is_idle_runs_last_and_ends_with_its_input():
 
 @pytest.mark.slow
 def test_after_random_edits_every_function_is_that_of_its_files(scene):
-    """Some are broken, some are returned to; and the background comes as far as it does."""
+    """Some are broken, some are returned to; and the background comes as far as it does.
+
+    RANDOM_EDITS in the environment says how many.
+    """
     drawn = random.Random(28)
     kernel, texts = None, {}
-    for _ in range(40):
+    for _ in range(int(os.environ.get("RANDOM_EDITS", "40"))):
         if texts and drawn.random() < 0.2:
             value = drawn.choice(list(texts))
             scene.source.write_text(texts[value])

@@ -18,6 +18,7 @@ import pytest
 from packaging.version import Version
 
 from kernel_playground.contents import FOLDER, LIBRARY, files
+from kernel_playground.doctor import namesakes
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT_FROM = (
@@ -207,3 +208,5 @@ def test_a_namesake_of_the_librarys_modules_is_told(environment, tmp_path):
     told = environment.attempt("python", "-c", "import jitload", cwd=tmp_path).stderr
     assert f"{tmp_path}/simulator/__init__.py is found as `simulator`" in told
     assert "rename it, or start Python in another folder" in told
+    assert namesakes(tmp_path) == {"simulator": tmp_path / "simulator/__init__.py"}
+    assert not namesakes(ROOT)
