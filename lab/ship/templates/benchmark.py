@@ -8,6 +8,7 @@ import sys
 import time
 
 import torch
+import torch._functorch.config
 
 from PACKAGE import cases, timing
 from PACKAGE.reference import OPS
@@ -16,6 +17,7 @@ ROWS = {1024: 65536, 4096: 16384, 16384: 4096}
 
 
 def on_a_gpu(names: list[str]) -> None:
+    torch._functorch.config.donated_buffer = False  # a backward pass is timed many times
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, microseconds")
     print(f"{'':44} {'ours':>10} {'eager':>10} {'compile':>10}")
     for name in names:
