@@ -27,7 +27,7 @@ struct RowsTile {
     __device__ bool is_none() const { return row < 0; }
 };
 
-template <int kCols>
+template <int kCols, bool kOverlap>
 struct WgmmaForward {
     static constexpr int kConsumers = kCols > 64 ? 2 : 3;
     static constexpr int kThreads = kWarpgroup * (kConsumers + 1);
@@ -35,8 +35,11 @@ struct WgmmaForward {
     static constexpr int kStages = kCols > 64 ? 2 : 3;
     // Whether registers keep q: products then read a third less of shared memory for the scores,
     // and q's place is free for what comes next. y has a place of its own.
-    static constexpr bool kKeepsQ = kCols == 128;
-    static constexpr int kTiles = kCols > 64 ? 1 : 2;  // of q, the second for what comes next
+    // Only where the weights of one step are there beside the scores of the next: else ptxas (13.0)
+    // gives both the same registers in one of the kernels, although q is needed in the next step.
+    static constexpr bool kKeepsQ = kCols == 128 && kOverlap;
+    static constexpr int kTiles =
+        kCols > 128 || kKeepsQ ? 1 : 2;  // of q, the second for what comes next
     static constexpr int kReadersOfQ = kKeepsQ ? kConsumers * (kWarpgroup / kWarp) : kConsumers;
     // Whether a tile's last product with v is multiplied beside the next tile's first scores. Above
     // 64 columns that was slower.
@@ -276,10 +279,9 @@ __device__ void load_tile(char* to, const CUtensorMap& map, int row, int64_t hea
 }
 
 // Asks TMA for a block's tiles of rows, and for the keys that each of them sees.
-template <int kCols, class Call>
-__device__ void fetch_forward(typename WgmmaForward<kCols>::Shared& shared, const ForwardMaps& maps,
+template <class S, int kCols, class Call>
+__device__ void fetch_forward(typename S::Shared& shared, const ForwardMaps& maps,
                               const Call& whole, const Order& order) {
-    using S = WgmmaForward<kCols>;
     Ring<S::kTiles> q_ring;
     Ring<S::kStages> ring;
     const auto tell = [&](const RowsTile& tile) {
@@ -308,9 +310,9 @@ __device__ void fetch_forward(typename WgmmaForward<kCols>::Shared& shared, cons
 
 // A warpgroup that multiplies: of each tile 64 rows, in steps of kKeys keys. Steps whose keys none
 // of these rows sees it leaves to the other warpgroups.
-template <class T, int kCols, class Call>
+template <class T, int kCols, bool kOverlap, class Call>
 class ForwardGroup {
-    using S = WgmmaForward<kCols>;
+    using S = WgmmaForward<kCols, kOverlap>;
     static constexpr int kKeys = S::kKeys;
     typename S::Shared& shared_;
     const ForwardMaps& maps_;
@@ -572,22 +574,22 @@ class ForwardGroup {
 #endif
 
 template <class T, int kCols, bool kOverlap, class Call>
-__global__ WGMMA_KERNEL(WgmmaForward<kCols>::kThreads) void forward_wgmma(
+__global__ WGMMA_KERNEL((WgmmaForward<kCols, kOverlap>::kThreads)) void forward_wgmma(
     const __grid_constant__ ForwardMaps maps, const __grid_constant__ Call whole, Order order, T* y,
     float* stats) {
 #if HAS_WGMMA
-    using S = WgmmaForward<kCols>;
+    using S = WgmmaForward<kCols, kOverlap>;
     extern __shared__ char memory[];
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
         give_registers<S::kLeft>();
-        if (threadIdx.x % kWarpgroup == 0) fetch_forward<kCols>(shared, maps, whole, order);
+        if (threadIdx.x % kWarpgroup == 0) fetch_forward<S, kCols>(shared, maps, whole, order);
         return;
     }
     take_registers<S::kRegisters>();
     const auto multiply = [&](const Call& a, auto...) {
-        ForwardGroup<T, kCols, Call> rows(shared, maps, a, y, stats, group);
+        ForwardGroup<T, kCols, kOverlap, Call> rows(shared, maps, a, y, stats, group);
         if constexpr (kOverlap) {
             rows.run_overlapped();
         } else {
@@ -630,7 +632,7 @@ Order order_of(const Call& a, int64_t slices, int64_t tiles, int size, int64_t s
 template <class T, int kCols, bool kOverlap, class Call>
 bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* y, float* stats,
                           cudaStream_t stream) {
-    using S = WgmmaForward<kCols>;
+    using S = WgmmaForward<kCols, kOverlap>;
     const auto kernel = forward_wgmma<T, kCols, kOverlap, Call>;
     if (a.keys == 0 || !has_wgmma(kernel, S::kThreads) || S::kBytes > shared_bytes()) return false;
     ForwardMaps maps;
