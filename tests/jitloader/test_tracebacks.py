@@ -44,8 +44,8 @@ CALLS = [
     pytest.param(
         """
         import torch
-        from kernels.square import square
-        square(torch.ones(3, dtype=torch.int32))
+        from kernels.square import kernel, square
+        square(torch.ones(3, dtype=torch.int32, device=kernel.target))
         """,
         "RuntimeError: x is int32; wanted",
         id="an op",

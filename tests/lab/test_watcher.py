@@ -516,7 +516,8 @@ def test_what_a_launched_kernel_takes(monkeypatch):
     monkeypatch.setattr("lab.watcher.launched._launches", lambda call: events)
 
     class Kernel:
-        def resources(self):
+        def resources(self, *, whole):
+            assert not whole, "it would wait for kernels that nobody has launched"
             return [jitload.Use("forward<float, true>", "sm_90", 40, 8, 0)]
 
     (use,) = launched(lambda: None, [Kernel()])
