@@ -123,20 +123,22 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
     }
 }
 
-// Makes the rows of x zeros that a stage has and x does not. TMA could read them as zeros, too, but
-// takes longer for that than for rows that there are.
+// Makes the rows of x zeros that a stage has and x does not; each warpgroup those that it reads.
+// TMA could read them as zeros, too, but takes longer for that than for rows that there are.
 template <class Few>
 __device__ void clear_other_rows(FewRowsShared<Few>& shared, int rows) {
     constexpr int kVectors = kTileRow / kVecBytes;  // of a row
+    constexpr int kBox = Few::kRows * kVectors, kOfGroup = kBox / Few::kGroups;
+    const int group = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
+    const int first = rows * kVectors < group * kOfGroup ? group * kOfGroup : rows * kVectors;
     for (auto& stage : shared.stages) {
-        for (int box = 0; box < Few::Stage::kBoxesOfX; ++box) {
-            auto* const vectors =
-                reinterpret_cast<Vec<float, 4>*>(stage.x) + box * Few::kRows * kVectors;
-            for (int i = rows * kVectors + threadIdx.x; i < Few::kRows * kVectors; i += blockDim.x)
-                vectors[i] = {};
-        }
+        auto* const vectors = reinterpret_cast<Vec<float, 4>*>(stage.x);
+        for (int box = 0; box < Few::Stage::kBoxesOfX * kBox; box += kBox)
+            for (int i = first + thread; i < (group + 1) * kOfGroup; i += kWarpgroup)
+                vectors[box + i] = {};
     }
     tma_writes_done();
+    warpgroup_barrier(group);
 }
 
 // Calls f(c, owner, n) for each chunk c of a thread's sums: the part that finishes it, in turn, and
@@ -253,15 +255,16 @@ __global__ void WGMMA_KERNEL_IN_BLOCKS(kFewRowsThreads<Few>, Few::kAtOnce)
     auto& shared = tile_aligned<FewRowsShared<Few>>(dynamic);
     const FewRowsShare share(tiles, count, int(ceil_div<int64_t>(p.depth, Few::kDepth)), parts);
     launch_dependents();
-    if (threadIdx.x == kConsuming) ask_few_rows_ahead<Few>(maps, p, share);
-    if (threadIdx.x < Few::kStages) {
-        shared.full[threadIdx.x].init();
-        shared.empty[threadIdx.x].init(kWarps);
+    if (threadIdx.x == 0) {
+        for (Mbarrier& full : shared.full) full.init();
+        for (Mbarrier& empty : shared.empty) empty.init(kWarps);
+        for (Mbarrier& sent : shared.sent) sent.init();
     }
-    if (threadIdx.x < 2) shared.sent[threadIdx.x].init();
-    clear_other_rows(shared, int(p.rows));
     __syncthreads();
     if (parts > 1) cluster_arrive();
+    if (threadIdx.x < kConsuming) clear_other_rows(shared, int(p.rows));
+    if (threadIdx.x == kConsuming) ask_few_rows_ahead<Few>(maps, p, share);
+    __syncwarp();
     grid_dependency_wait();
     if (parts > 1) cluster_wait();  // all of its blocks have initialised their barriers
     if (threadIdx.x < kConsuming) {

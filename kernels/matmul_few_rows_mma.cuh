@@ -17,8 +17,13 @@
 // Flaw: each block reads all of x, from the caches: of more than 16 rows that is more than w.
 
 constexpr int kFewRowsMma = 16, kFewUnits = 16, kFewThreads = 256;
-constexpr int kFewBlocks = 2;    // of a multiprocessor, with weights of 16 bits
-constexpr int kFewAhead = 1024;  // of k, which these bring to the L2 cache
+constexpr int kFewBlocks = 2;    // of a multiprocessor, where one kernel follows the other early
+constexpr int kFewAhead = 1024;  // of k: weights of 16 bits that these bring to the L2 cache
+
+// Up to 8 rows of x and weights of one byte take longer if the next kernel begins meanwhile: where
+// three blocks of a multiprocessor hide each other's waits, its own lie unevenly.
+template <class W, int rows>
+constexpr bool kFewFollow = sizeof(W) == 2 || rows > 8;
 
 // A lane's 16 bytes of w, as those of two rows become fragments: for four of k each.
 template <class T, class W>
@@ -59,13 +64,13 @@ __device__ void load_weights(uint32_t* to, const E* from, bool there) {
 // W: what weights are in memory. by_block: whether they have scales that differ along k. at_once:
 // blocks that begin while the kernel before is still at work.
 template <class T, class W, int rows, bool by_block, class P>
-__global__ void __launch_bounds__(kFewThreads, sizeof(W) == 2 ? kFewBlocks : 3) matmul_few_rows_mma(
-    P p, int64_t tiles, int64_t at_once) {
+__global__ void __launch_bounds__(kFewThreads, kFewFollow<W, rows> ? kFewBlocks : 3)
+matmul_few_rows_mma(P p, int64_t tiles, int64_t at_once) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     constexpr int kTiles = rows / 8, kWarps = kFewThreads / kWarp;
     constexpr int kEach = kVec<W>, kDepth = 4 * kEach;  // of k, at a time: of a lane, of a warp
     // Times that a warp asks for at once: as many as registers allow.
-    constexpr int kAhead = (sizeof(W) == 1 ? 2 : 4) * (rows == 8 ? 2 : 1);
+    constexpr int kAhead = sizeof(W) == 2 && rows == 8 ? 8 : 4;
     __shared__ float parts[kWarps][rows][kFewUnits + 1];  // + 1: for columns' banks
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, of_row = lane / 4;
     const int units = kFewUnits / halves(p);
@@ -79,10 +84,10 @@ __global__ void __launch_bounds__(kFewThreads, sizeof(W) == 2 ? kFewBlocks : 3) 
     for (int n = 0; n < kTiles; ++n)
         x[n] = at(p.x, matrix, smaller<int64_t>(of_row + n * 8, p.rows - 1), 0);
 
-    if (sizeof(W) == 2) {
+    if (kFewFollow<W, rows>) {
         launch_dependents();
         const int row = threadIdx.x;
-        if (blockIdx.x < at_once && row < units * halves(p)) {
+        if (sizeof(W) == 2 && blockIdx.x < at_once && row < units * halves(p)) {
             const int64_t unit = smaller(first + row % units, p.units - 1) + row / units * p.units;
             const int64_t count = smaller<int64_t>(p.depth, kFewAhead);
             load_to_l2(at(p.w, matrix, unit, 0), int(count * sizeof(W)));
@@ -144,7 +149,7 @@ bool launch_few_rows_mma(const P& p, int64_t batch, cudaStream_t stream) {
         return false;
     const int64_t tiles = ceil_div<int64_t>(p.units, kFewUnits / halves(p));
     if (batch * tiles > 0x7fffffff || p.depth > 0x3fffffff) return false;  // counted in 32 bits
-    if (sizeof(W) == 2) {
+    if (kFewFollow<W, rows>) {
         launch_secondary(kernel, 1, unsigned(batch * tiles), dim3(kFewThreads), stream, p, tiles,
                          kFewBlocks * multiprocessors());
     } else {

@@ -102,11 +102,31 @@ def for_host(text: str) -> str:
             continue
         end = closing(plain, found.start())
         body = text[found.end() : end and end - 1]
-        if end is None or re.search(r"^[ \t]*#[ \t]*(?!pragma)", body, re.MULTILINE):
+        if end is None or not _is_complete(blank(body)):
             continue
         pieces += [text[done : found.end()], re.sub(r"[^\\\n]|\\(?!\n)", " ", body)]
         done = end - 1
     return "".join([*pieces, text[done:]])
+
+
+def _is_complete(body: str) -> bool:
+    """Whether a kernel's body means nothing to the code behind it, as a #define would, and ends
+    where its last brace does whatever branches the preprocessor takes."""
+    depth, outside = 0, []
+    for line in body.split("\n"):
+        directive = re.match(r"[ \t]*#[ \t]*(\w*)", line)
+        if directive is None:
+            depth += line.count("{") - line.count("}")
+        elif directive[1] in ("if", "ifdef", "ifndef"):
+            outside.append(depth)
+        elif directive[1] in ("else", "elif", "endif"):
+            if not outside or depth != outside[-1]:
+                return False
+            if directive[1] == "endif":
+                outside.pop()
+        elif directive[1] != "pragma":
+            return False
+    return not outside
 
 
 def for_gpu(text: str, wanted: Iterable[str] | None) -> str:

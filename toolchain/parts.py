@@ -214,8 +214,10 @@ class Named(NamedTuple):
     """What the text of a source and its headers says of names.
 
     Attributes:
-        kernels: those that may be kernels; none where kernels are launched by addresses, for then
-            a name may be asked for where the kernel is.
+        kernels: those that may be kernels which are found at their launch. That is none where
+            kernels are launched by addresses, for then a name may be asked for where the kernel is;
+            and what is called by its name at its launch, where that leaves out arguments or has
+            them say which of several kernels it is, has to be there.
         constants: those of variables of functions that are computed once, and do not change.
     """
 
@@ -226,10 +228,13 @@ class Named(NamedTuple):
     def of(cls, texts: Collection[str]) -> Named:
         text = "\n".join(texts)
         heads = [] if launches_by_address(text) else re.findall(r"\b__global__\b([^;{]*)", text)
-        kernels = frozenset(name for head in heads for name in re.findall(r"(\w+)\s*\(", head))
+        heads = [head for head in heads if "=" not in head]  # a parameter's default
+        kernels = {name for head in heads for name in re.findall(r"(\w+)\s*\(", head)}
+        kernels -= set(re.findall(r"(\w+)\s*<<\s*<", text))
         statics = re.findall(r"\bstatic\s+(const\b)?[^;=(){}]*?(\w+)\s*(?:[\[={]|;)", text)
         changing = {name for const, name in statics if not const}
-        return cls(kernels, frozenset(name for const, name in statics if const) - changing)
+        constants = {name for const, name in statics if const} - changing
+        return cls(frozenset(kernels), frozenset(constants))
 
 
 def _calls(source: Path) -> dict[str, set[str]]:

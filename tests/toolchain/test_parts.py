@@ -110,7 +110,10 @@ def test_a_source_with_variables_or_names_that_cannot_be_written_has_none(here):
 
 def test_a_text_names_kernels_and_the_variables_that_do_not_change():
     text = """
-    template <class T> __global__ __launch_bounds__(kMost) void scale(T* x, int n = size(3)) {}
+    template <class T> __global__ __launch_bounds__(kMost) void scale(T* x, int n) {}
+    template <class T> __global__ void with_default(T* x, int n = size(3)) {}
+    template <class T> __global__ void deduced(T* x) {}
+    void launch(float* x) { deduced<<<1, 32>>>(x), scale<float><<<1, 32>>>(x, 1); }
     static const auto once = [] { return 1; }();
     static const int both = 1;
     static int both = 2;
@@ -118,6 +121,7 @@ def test_a_text_names_kernels_and_the_variables_that_do_not_change():
     """
     named = parts.Named.of([text])
     assert "scale" in named.kernels
+    assert not named.kernels & {"with_default", "deduced"}
     assert named.constants == {"once"}
     assert not parts.Named.of([text, "cudaLaunchKernel(f, 1, 1, nullptr);"]).kernels
 
