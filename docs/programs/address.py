@@ -14,7 +14,7 @@ from pathlib import Path
 
 from docs.programs.page import ROOT
 
-NOTEBOOK = "notebooks/anywhere.ipynb"
+NOTEBOOK = "docs/anywhere.ipynb"
 BADGES = "<!-- python -m docs.programs.address writes the next line -->\n"
 UNKNOWN = "OWNER"  # in the place of whoever has published the repository
 
