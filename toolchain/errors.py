@@ -181,7 +181,7 @@ _CONSEQUENCE = r"variable or field .* declared void"
 
 
 # What g++ says of a launch on the simulator whose arguments are not the kernel's.
-_LAUNCH = r"no match for call to .\(simulator::Typed<(.*)>::Start<.*>\) \((.*)\)."
+_LAUNCH = r"no match for call to .\(simulator::Typed<.*::<lambda\([^()]*\)>(?:, )?(.*)>\) \((.*)\)."
 
 
 def _in_users_words(message: str) -> str:

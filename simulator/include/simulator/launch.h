@@ -208,43 +208,43 @@ Site held(void (*function)()) {
 }
 #endif
 
-// What a kernel's name stands for: one function, a pointer, or neither, that is several functions.
+// A kernel's name, or an expression for one, given to `which`. Is it a function or a pointer to
+// one?
 struct Meant {
     template <class... Parameters>
-    static Code<nullptr> of(void (&kernel)(Parameters...), int) {
-        return {};
-    }
-    template <class... Parameters>
-    static Pointer<Parameters...> of(void (*kernel)(Parameters...), long) {
+    static Pointer<Parameters...> of(void (*kernel)(Parameters...)) {
         return {kernel};
     }
 };
-// Which function that is: the one, or the one that has these parameters.
+// Which function it is: the one, or the one that has these parameters.
 struct One {
     template <class... Parameters>
-    constexpr auto operator()(void (*kernel)(Parameters...)) const {
+    static constexpr auto of(void (*kernel)(Parameters...)) {
         return kernel;
     }
 };
 template <class... Parameters>
 struct OneOf {
-    constexpr auto operator()(void (*kernel)(Parameters...)) const { return kernel; }
+    static constexpr auto of(void (*kernel)(Parameters...)) { return kernel; }
 };
+// No function that is known where it is launched.
+struct Unknown {};
 
 template <class Find, class Which>
 using Found = decltype(static_cast<Find*>(nullptr)->operator()(Which()));
-template <class Find, class Which, class = void>
-constexpr bool finds = false;
-template <class Find, class Which>
-constexpr bool finds<Find, Which, decltype(void(static_cast<Found<Find, Which>*>(nullptr)))> = true;
+template <class Mean, class Which, class = void>
+constexpr bool means = false;
+template <class Mean, class Which>
+constexpr bool means<Mean, Which, decltype(void(static_cast<Found<Mean, Which>*>(nullptr)))> = true;
 
-template <class Find>
+// One name for several functions: the arguments decide which it is.
+template <class Mean, class Find>
 struct Several {
     template <class Call>
     struct Start : Configured<Call> {
         template <class... Arguments>
         void operator()(Arguments... arguments) {
-            if constexpr (finds<Find, OneOf<Arguments...>>)
+            if constexpr (means<Mean, OneOf<Arguments...>>)
                 Found<Find, OneOf<Arguments...>>().start(this->call, this->launch)(arguments...);
             else
                 this->start_call(arguments...);
@@ -272,12 +272,12 @@ struct Kernel {
 
 template <class Mean, class Find, class Call>
 auto kernel(const char* name, Mean mean, Find, Call call, SIMULATOR_CALLER) {
-    if constexpr (!finds<Mean, Meant>)
-        return Kernel<Several<Find>, Call>{{}, call, name, file, line};
-    else if constexpr (__is_same(Found<Mean, Meant>, Code<nullptr>))
-        return Kernel<Found<Find, One>, Call>{{}, call, name, file, line};
-    else
+    if constexpr (!means<Mean, Meant>)
+        return Kernel<Several<Mean, Find>, Call>{{}, call, name, file, line};
+    else if constexpr (__is_same(Found<Find, One>, Unknown))
         return Kernel<Found<Mean, Meant>, Call>{mean(Meant()), call, name, file, line};
+    else
+        return Kernel<Found<Find, One>, Call>{{}, call, name, file, line};
 }
 
 // A kernel library has these two under CUDA's names, as one that is linked with NVIDIA's runtime
@@ -300,12 +300,17 @@ __attribute__((weak)) const char* error_string(cudaError_t error) {
 }  // namespace simulator
 
 // The name is written out where it stands, so the call is direct and can be inlined. Types depend
-// on `which` to make what the name does not stand for a failed substitution rather than an error.
-#define SIMULATOR_KERNEL(...)                                                                \
-    ::simulator::kernel(                                                                     \
-        #__VA_ARGS__,                                                                        \
-        [&](auto which) -> decltype(which.of(__VA_ARGS__, 0)) {                              \
-            return which.of(__VA_ARGS__, 0);                                                 \
-        },                                                                                   \
-        [&](auto which) -> ::simulator::Code<decltype(which)()(__VA_ARGS__)> { return {}; }, \
+// on `which` to make what the name does not stand for a failed substitution rather than an error,
+// and a variable one that is found when it is launched.
+#define SIMULATOR_KERNEL(...)                                                                 \
+    ::simulator::kernel(                                                                      \
+        #__VA_ARGS__,                                                                         \
+        [&](auto which) -> decltype(which.of(__VA_ARGS__)) { return which.of(__VA_ARGS__); }, \
+        [&](auto which) {                                                                     \
+            if constexpr (__builtin_constant_p(which.of(__VA_ARGS__) == nullptr)) {           \
+                constexpr auto simulator_kernel = which.of(__VA_ARGS__);                      \
+                return ::simulator::Code<simulator_kernel>();                                 \
+            } else                                                                            \
+                return ::simulator::Unknown();                                                \
+        },                                                                                    \
         [&](const auto&... arguments) { __VA_ARGS__(arguments...); })
