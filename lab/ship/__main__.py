@@ -30,7 +30,7 @@ examples:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    began = time.perf_counter()
+    began, announcing = time.perf_counter(), jitload.announce(False)
 
     def told(what: str) -> None:
         print(f"[{time.perf_counter() - began:5.1f} s] {what}", flush=True)
@@ -43,11 +43,12 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("shipping was interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+    finally:
+        jitload.announce(announcing)
     return 0
 
 
 def ship(options: argparse.Namespace, told: Callable[[str], None]) -> None:
-    jitload.announce(False)
     package = _package(options)
     to = options.to.absolute()
     tree = to / package.name
