@@ -71,8 +71,8 @@ class Environment:
         self.programs = folder / "bin"
         (self.packages,) = folder.glob("lib/python*/site-packages")
         self.packages.joinpath("zz_others.pth").write_text(sysconfig.get_path("purelib"))
-        quietly = ("--no-deps", "--no-index", "--force-reinstall")  # whatever is installed here
-        pip("--python", folder, "install", *quietly, wheel)
+        quietly = ("--no-deps", "--no-index", "--no-compile")
+        pip("--python", folder, "install", *quietly, "--force-reinstall", wheel)
 
     def run(self, *words: str | Path, cwd: Path, **more: str) -> str:
         """What one of its programs prints; it must not fail."""
