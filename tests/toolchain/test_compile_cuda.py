@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine"),
 ]
-ARCHITECTURES = "7.5;8.0;9.0"  # in one build, as for a machine with several GPUs
+ARCHITECTURES = "7.5;9.0"  # in one build, as for a machine with several GPUs
 
 
 def build(name: str, cache: Path) -> subprocess.CompletedProcess:
