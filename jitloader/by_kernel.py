@@ -9,7 +9,6 @@ The whole build follows in the background.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,9 +16,9 @@ from jitloader import objects
 from jitloader.building import build_of, linked
 from jitloader.builds import Build
 from jitloader.inputs import Inputs
-from jitloader.parts import Launchers, called_before
+from jitloader.parts import Launchers, called_before, output_of
 from toolchain import by_kernel
-from toolchain.code import Part, Recipe
+from toolchain.code import Part
 from toolchain.errors import CompileError
 
 _Find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)
@@ -36,16 +35,11 @@ def begun(inputs: Inputs) -> Build | None:
             build = linked(inputs, halves)
             return build if build and (halves.wanted is not None or _has_all(build)) else None
         except CompileError as error:
-            left = by_kernel.without_unknown(wanted, _said(error))
+            left = by_kernel.without_unknown(wanted, output_of(error))
             if halves.wanted is None or left == wanted:
                 return None
             wanted = left
     return None
-
-
-def _said(error: CompileError) -> str:
-    """The compilers' output."""
-    return error.log.read_text("utf-8", errors="replace") if error.log else ""
 
 
 def _follows_a_build(inputs: Inputs) -> bool:
@@ -66,23 +60,14 @@ def _has_all(build: Build) -> bool:
 class Kernels(Launchers):
     """Those of an open build by kernels."""
 
-    def __init__(self, build: Build, recipe: Recipe):
-        self.broken: CompileError | None = None
-        self.name = build.name
-        self._build = build
-        self._inputs = Inputs.kept(recipe, build)
-        self.parts: list[Build] = []
-        self._called: list[str] = []
-        self._finding = threading.RLock()
-        self._raised = threading.local()
-        self._warned = False
-        self._library = ctypes.CDLL(str(build.library))
+    def _open_library(self) -> None:
+        self._library = ctypes.CDLL(str(self._build.library))
         self._library.jitload_kernel.restype = ctypes.c_char_p
         self._names: list[str] = []  # in the order in which the library has registered them
         while name := self._library.jitload_kernel(len(self._names)):
             self._names.append(name.decode())
         self._images: dict[int, ctypes.Array] = {}  # by the kernels' numbers: CUDA reads them late
-        self._give(build)
+        self._give(self._build)
         self._find_for_c = _Find(self._have)
         address = ctypes.cast(self._find_for_c, ctypes.c_void_p).value
         ctypes.c_void_p.in_dll(self._library, "jitload_find").value = address
@@ -118,7 +103,7 @@ class Kernels(Launchers):
         try:
             self._add(self._compiled(name))
         except CompileError as error:
-            if by_kernel.without_unknown([name], _said(error)):
+            if by_kernel.without_unknown([name], output_of(error)):
                 raise
         if number not in self._images:
             self._add(self._compiled())

@@ -64,10 +64,14 @@ def _part(
     try:
         return build_of(part)
     except CompileError as error:
-        said = error.log.read_text("utf-8", errors="replace") if error.log else ""
-        if (left := objects.without_aliases(part, said)) is None:
+        if (left := objects.without_aliases(part, output_of(error))) is None:
             raise
         return build_of(left)
+
+
+def output_of(error: CompileError) -> str:
+    """The compilers' whole output."""
+    return error.log.read_text("utf-8", errors="replace") if error.log else ""
 
 
 def complete(inputs: Inputs) -> None:
@@ -118,13 +122,18 @@ class Launchers:
         self._build = build
         self._inputs = Inputs.kept(recipe, build)
         self.parts: list[Build] = []
-        self._functions = {name: Function(*each) for name, each in build.launchers.items()}
-        self._addresses: dict[str, int] = {}
-        self._finding_for_c: list[_Find] = []  # one for each library, which calls it
         self._called: list[str] = []
         self._finding = threading.RLock()
         self._raised = threading.local()  # .error: why a launcher could not be found
         self._warned = False
+        self._open_library()
+
+    def _open_library(self) -> None:
+        """Open the build's library, and have it ask here for what it lacks."""
+        build = self._build
+        self._functions = {name: Function(*each) for name, each in build.launchers.items()}
+        self._addresses: dict[str, int] = {}
+        self._finding_for_c: list[_Find] = []  # one for each library, which calls it
         first = Build.read(build.folder.with_name(build.first))
         if first and first.is_whole() and self._inputs.cache.trusts(first.folder):
             self._add(first)
