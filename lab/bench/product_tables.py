@@ -1,5 +1,6 @@
 """What docs/bench.md shows of products: a table for each op, from the lines of `make bench`."""
 
+import re
 import statistics
 
 import pandas
@@ -76,7 +77,15 @@ def shares_of(in_turns: DataFrame) -> list[float]:
 
 
 def _cells(lines: DataFrame) -> list[DataFrame]:
-    return [cell for _, cell in lines.groupby([*CELL], sort=False)]
+    """The lines of each cell: kind by kind, in it from small shapes to large ones."""
+    return sorted((cell for _, cell in lines.groupby([*CELL], sort=False)), key=_place)
+
+
+def _place(cell: DataFrame) -> tuple[object, ...]:
+    line = cell.iloc[0]
+    kind, _, sizes = line["options"].partition(": ")
+    numbers, words = [*map(int, re.findall(r"\d+", sizes))], re.sub(r"\d+", "", sizes)
+    return kind, line["dtype"], words, line["cols"], line["rows"], numbers
 
 
 def _line(cell: DataFrame, runs: list[str]) -> str:
