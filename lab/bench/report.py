@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from lab.bench.cell_lines import LEVEL, ours_and_best, row, runs_of, titled, untimed
+from lab.bench.product_picture import TITLE as PRODUCTS_TITLE
 from lab.bench.product_picture import product_picture
-from lab.bench.product_tables import product_score, product_tables
+from lab.bench.product_tables import product_score, product_tables, shares_of
 from lab.bench.table import CELL, CSV, MACHINE, in_order, read
 from lab.figure import drawing
 from lab.measure.timing import GPU_CLOCK, HOST_CLOCK, TURNS_CLOCK
@@ -114,6 +115,7 @@ def readme_part(table: DataFrame, folder: str) -> str:
             f"![Bandwidth against row width, {direction}]({folder}/bench_{direction}_{dtype}.svg)"
             for direction in directions_of(table, dtype)
         ),
+        *([f"![{PRODUCTS_TITLE}]({folder}/{PRODUCTS})"] if shares_of(in_turns) else []),
     ]
     return "\n".join(lines)
 
@@ -136,7 +138,7 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
     if not in_turns.empty:
         lines += ["", *product_tables(in_turns, runs_of(table))]
         if PRODUCTS in pictures:
-            lines += ["", f"![products beside the best rival]({PRODUCTS})"]
+            lines += ["", f"![{PRODUCTS_TITLE}]({PRODUCTS})"]
     host = of_clock(table, HOST_CLOCK)
     if not host.empty:
         rows, cols = host["rows"].iloc[0], host["cols"].iloc[0]
