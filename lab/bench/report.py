@@ -22,7 +22,7 @@ from lab.bench.product_tables import product_score, product_tables, shares_of
 from lab.bench.table import CELL, CSV, MACHINE, in_order, read
 from lab.figure import drawing
 from lab.measure.timing import GPU_CLOCK, HOST_CLOCK, TURNS_CLOCK
-from lab.rivals import LIBRARIES, RIVALS
+from lab.rivals import LIBRARIES, NEEDS, RIVALS, libraries_of
 
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
 SHAPE = ("rows", "cols", "dtype")
@@ -150,7 +150,20 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
         lines += ["", "## Rivals without a time", ""]
         for (op, label, failure), group in failures.groupby(["op", "implementation", "failure"]):
             lines.append(f"- {label}, {op}, {len(group)} cells: {failure}")
+    if absent := absent_libraries(table):
+        lines += ["", "## Rivals that were not installed", "", *absent]
     return "\n".join([*lines, ""])
+
+
+def absent_libraries(table: DataFrame) -> list[str]:
+    """A line for each library that no run had of an op for which it has a kernel."""
+    ops: dict[str, list[str]] = {}
+    for op, group in table.groupby("op", sort=False):
+        for name in libraries_of(op):
+            if (group[name] == "").all():
+                ops.setdefault(name, []).append(op)
+    needs = {name: f": {text}" for name, text in NEEDS.items()}
+    return [f"- {name}, {', '.join(of)}{needs.get(name, '')}" for name, of in ops.items()]
 
 
 def percent_table(timed: DataFrame, widths: list[int], runs: Sequence[str] = ()) -> list[str]:
