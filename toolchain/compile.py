@@ -201,16 +201,16 @@ def _rewritten(text: str, path: str, load: Load, of_library: bool) -> str:
 
 
 def for_the_cpu(
-    code: Code, texts: dict[Path, str], name_of: Callable[[Path], str]
+    code: Code, texts: dict[Path, str], load: Load, name_of: Callable[[Path], str]
 ) -> dict[Path, str]:
     """Texts of a code's files as a C++ compiler reads them, with the simulator's headers.
 
-    name_of: what compilers call a file.
+    load: what is known of all of them; name_of: what compilers call a file.
 
     Raises:
         CompileError: the simulator does not run what stands there.
     """
-    load, result = Load.of(texts.values(), several=code.several), {}
+    result = {}
     for path, text in texts.items():
         try:
             added, is_librarys = code.launchers.get(path, ""), path in code.of_library
@@ -257,9 +257,10 @@ class _Mirror:
         # Those below SIMULATOR are written for a C++ compiler as they are.
         text_of = code.registrations.text
         texts = {p: text_of(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
+        load = Load.of(texts.values(), several=code.several)  # of a part as of the whole
         if code.recipe.part:
             texts = {p: parts.without_instantiations(text) for p, text in texts.items()}
-        for path, written in for_the_cpu(code, texts, label).items():
+        for path, written in for_the_cpu(code, texts, load, label).items():
             self._write(path, self._with_places(written, texts))
             self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
