@@ -26,6 +26,7 @@ from jitloader.cache import Cache
 from jitloader.events import announce
 from jitloader.opening import open_build
 from toolchain import machine
+from toolchain.code import Recipe
 from toolchain.errors import CompileError, MissingTool
 from toolchain.machine import default_target
 from toolchain.sources import ROOT
@@ -33,22 +34,22 @@ from toolchain.sources import ROOT
 LEAST_FREE = 1e9  # bytes: a build of an op takes some megabytes, and all of them a few hundred
 
 
-def build(names: list[str], target: str | None = None) -> int:
-    """Build ops ahead of their first import, with a line for each; return the exit status.
-
-    So is what records their gradients.
-    """
-    target = machine.checked_target(target, "--target") if target else default_target()
+def recipes(names: list[str], target: str) -> list[Recipe]:
+    """Of these ops, or of all, and before and after them of what they need besides."""
     names = names or sorted(path.stem for path in arguments.KERNELS.glob("*.cu"))
-    recipes = [recipe_of([name], target=target) for name in names]
-    if target == "cpu":
-        recipes.insert(0, runtime.recipe())
-    recipes.append(derivatives.recipe())
+    first = [runtime.recipe()] if target == "cpu" else []
+    return [*first, *(recipe_of([name], target=target) for name in names), derivatives.recipe()]
+
+
+def build(names: list[str], target: str | None = None) -> int:
+    """Build ops ahead of their first import, with a line for each; return the exit status."""
+    target = machine.checked_target(target, "--target") if target else default_target()
+    wanted = recipes(names, target)
     announce(False)
     failed = 0
-    for number, recipe in enumerate(recipes, 1):
+    for number, recipe in enumerate(wanted, 1):
         started = time.perf_counter()
-        print(f"[{number}/{len(recipes)}] {recipe.name:20} {recipe.target:5}", end="", flush=True)
+        print(f"[{number}/{len(wanted)}] {recipe.name:20} {recipe.target:5}", end="", flush=True)
         try:
             made = ensure(recipe)
         except (CompileError, MissingTool) as error:
