@@ -20,7 +20,7 @@ VOCABULARIES = (
 LENGTHS = (512, 4096)  # of the sequences on average
 PACKED_TOKENS = 16384
 BYTE_WEIGHTS = ((28672, 4096), (4096, 14336))
-BYTE_ROWS = (1, 8, 512)
+BYTE_ROWS = (1, 16, 63, 512)
 
 
 def packed(dtype: torch.dtype) -> Iterator[Product]:

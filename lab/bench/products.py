@@ -36,6 +36,11 @@ MODELS = (  # rows, units and cols in Llama 3 8B: of a few tokens, of a prompt, 
     (16384, 4096, 4096, "output of attention"),
     (16384, 14336, 4096, "gate"),
 )
+BETWEEN = (  # rows of which a tile of 128 has too many or too few
+    (192, 6144, 4096, "q, k and v"),
+    (256, 4096, 14336, "down"),
+    (384, 4096, 4096, "output of attention"),
+)
 FEW_ROWS = (1, 16, 63)
 WEIGHTS = ((4096, 4096), (28672, 4096), (4096, 14336))
 FUSED = (  # what follows the product
@@ -99,7 +104,7 @@ def matmuls(dtype: torch.dtype) -> Iterator[Product]:
     for n in CUBES:
         yield matmul(dtype, "cube", n, n, n)
     yield matmul(torch.float16, "cube", CUBES[0], CUBES[0], CUBES[0])
-    for rows, units, cols, what in MODELS:
+    for rows, units, cols, what in (*MODELS, *BETWEEN):
         yield matmul(dtype, "model", rows, units, cols, what)
     for n in FUSED_CUBES:
         for ends in FUSED:
