@@ -1,7 +1,6 @@
 """A product, measured: a line for each implementation, all of which take turns."""
 
 import gc
-import importlib
 import itertools
 import math
 
@@ -12,11 +11,11 @@ from lab import rivals
 from lab.bench.agree import agree
 from lab.bench.compiling import in_short
 from lab.bench.product import Product
-from lab.measure import arguments, rows
+from lab.measure import rows
 from lab.measure.case import Case
 from lab.measure.timing import CPU_CLOCK, TURNS_CLOCK, bytes_moved
 from lab.measure.turns import ROUNDS, Player, Step, prepare, take_turns
-from lab.rivals.implementation import Implementation, ours
+from lab.rivals.implementation import Implementation
 
 # torch.compile has nothing to compile in a call of scaled_dot_product_attention, and of floats of
 # one byte it would multiply float32.
@@ -142,7 +141,7 @@ def peak_bytes(step: Step, device: torch.device) -> float:
 
 def _implementation(product: Product, label: str) -> Implementation:
     if label == "ours":
-        return ours(product.op, arguments.all_versions(product.op)[-1])
+        return product.ours()[0]
     return rivals.RIVALS[label](product.op)
 
 
@@ -152,8 +151,7 @@ def _common(product: Product, label: str, device: torch.device) -> dict[str, obj
         "implementation": label,
     }
     if label == "ours":
-        kernel = importlib.import_module(f"kernels.{product.name}").kernel
-        line["version"] = f"{arguments.all_versions(product.op)[-1]} {kernel.digest}"
+        line["version"] = product.ours()[1]
     return line
 
 

@@ -21,7 +21,7 @@ from lab.bench import prepared_products as prepared
 from lab.bench.in_turns import measure_product
 from lab.bench.product_tables import product_score
 from lab.bench.table import CELL, join, read
-from lab.measure import arguments, turns
+from lab.measure import turns
 from lab.measure.timing import HOST_CLOCK, TURNS_CLOCK, Timing
 from lab.rivals.implementation import Implementation
 
@@ -44,6 +44,8 @@ TINY = {
     "matmul_w8a16": prepared.w8a16(torch.bfloat16, 4, 16, 64),
     "matmul_fp8": prepared.matmul_fp8(torch.bfloat16, "blocks", 4, 8, 256),
     "linear_cross_entropy": prepared.loss(torch.float32, "both", 8, 16, 40),
+    "rms_norm_fp8": prepared.rms_norm_fp8(torch.bfloat16, "1x128", 4, 256),
+    "swiglu_fp8": prepared.swiglu_fp8(torch.bfloat16, "row", 4, 256),
 }
 each_op = pytest.mark.parametrize("name", TINY)
 
@@ -76,6 +78,11 @@ def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
         ("matmul_w8a16", "rows", "forward"): 2,
         ("linear_cross_entropy", "mean", "forward"): 5,
         ("linear_cross_entropy", "mean", "both"): 5,
+        **{
+            (name, f"scales of {scaling}", "forward"): 2
+            for name in ("rms_norm_fp8", "swiglu_fp8")
+            for scaling in ("row", "1x128")
+        },
     }
     keys = {tuple((it.columns() | {"clock": TURNS_CLOCK})[name] for name in CELL) for it in todo}
     assert len(keys) == len(todo) == len({str(it) for it in todo})
@@ -105,7 +112,7 @@ def test_both_directions_are_one_step(monkeypatch):
         return function(x, w, target)
 
     ours = Implementation("ours", counted, ours=True)
-    monkeypatch.setattr(in_turns, "ours", lambda op, version: ours)
+    monkeypatch.setattr(products.Product, "ours", lambda self: (ours, "counted"))
     measure_product(TINY["linear_cross_entropy"], CONDITIONS, rounds=3)
     assert len(forward) >= 4
     assert all(forward)
@@ -131,7 +138,7 @@ def test_everybody_gets_the_same_tensors_and_ours_agrees(name, monkeypatch):
         assert line["bytes"] > 0
         assert line["turn"] == ("graph" if DEVICE.type == "cuda" else "calls")
         assert line["device"] == "NVIDIA H200"
-    assert ours["version"].split()[0] == arguments.all_versions(TINY[name].op)[-1]
+    assert ours["version"] == TINY[name].ours()[1]
     assert ("plain_us" in ours) == (name == "matmul")  # where something is fused
 
 
@@ -149,6 +156,10 @@ def test_few_rows_and_caches_are_cold_and_large_products_are_not():
         ("rope", "halves"),
         ("attention_decode", "one query"),
         ("matmul_w8a16", "few rows"),
+        ("rms_norm_fp8", "scales of row"),
+        ("rms_norm_fp8", "scales of 1x128"),
+        ("swiglu_fp8", "scales of row"),
+        ("swiglu_fp8", "scales of 1x128"),
     }
 
 
@@ -248,10 +259,10 @@ def test_a_rival_that_fails_does_not_lose_the_others(monkeypatch):
 
 
 def test_what_ours_raises_is_no_rivals_failure(monkeypatch):
-    def broken(op, version):
+    def broken(self):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(in_turns, "ours", broken)
+    monkeypatch.setattr(products.Product, "ours", broken)
     with pytest.raises(ZeroDivisionError):
         measure_product(TINY["matmul"], CONDITIONS, rounds=1)
 
