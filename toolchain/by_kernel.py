@@ -170,7 +170,13 @@ def kernels_of(host: Path) -> list[str] | None:
     others = {name for name in called if _OTHERS.fullmatch(name)} - set(_WRAPPED)
     if others or not found or any(map(_INTERNAL.search, found)):
         return None
-    return sorted(found)
+    # What stands for an extern "C" kernel has a name of C++'s, and the kernel itself has not. A
+    # static one's name has an L more for the host.
+    defined = {name for kind, name in symbols if kind != "U"}
+    defined |= {re.sub(r"L(?=\d)", "", name) for name in defined}
+    in_c = [name for name in found if name not in defined]
+    plain = (re.sub(r"\(.*", "", name).rpartition("::")[2] for name in demangled_names(in_c))
+    return sorted({*found} - {*in_c} | {*plain})
 
 
 def compiled_in(image: bytes, kernels: Iterable[str]) -> list[int]:

@@ -553,7 +553,7 @@ def _run_ninja(directory: Path, watch: Callable[[str], None], lifeline: int | No
     `watch` is called four times a second with their output so far; lifeline: of `compile_library`.
     """
     process = subprocess.Popen(
-        ["ninja", "-v"] if lifeline is None else [*idle.COMMAND, "ninja", "-v"],
+        [*(_mortal() if lifeline is None else idle.COMMAND), "ninja", "-v"],
         cwd=directory,
         env={**os.environ, "PATH": _path(), "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
         stdin=lifeline,
@@ -585,6 +585,21 @@ def _run_ninja(directory: Path, watch: Callable[[str], None], lifeline: int | No
     if process.returncode:
         raise _Failed(said)
     return said
+
+
+@functools.cache
+def _mortal() -> list[str]:
+    """What a command begins with that is to be terminated when this process dies of a signal.
+
+    Linux does that for a process that asks for it, which setpriv does, of util-linux. ninja passes
+    it on.
+    """
+    command = ["setpriv", "--pdeathsig", "TERM"]
+    try:
+        asked = subprocess.run([*command, "true"], capture_output=True, timeout=machine.PATIENCE)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [] if asked.returncode else command
 
 
 def _is_users(path: Path, recipe: Recipe) -> bool:

@@ -61,16 +61,24 @@ extern "C" __global__ void scale(const float* x, float* y, int n) {
 """
 PRODUCT = "kernel.infer({0}, {0}, None, None, 1.0, 0, False, 7)"
 ATTENTION = "kernel.infer(*[{0}.view(1, 16, 64, 64)] * 3, 1 << 30, 1 << 30, 0.125, 4)"
+NORM = "forward_vector<float, true>"
+FEW_ROWS = "matmul_few_rows<FewRows<BFloat16, 64, 13, false>"
+OF_PRODUCTS = (1.5, 2.5, None)
 CASES = {
     "three_lines": Case("kernel.scale[256, 256](x, y, x.numel())", "", (0.15, 0.4, 0.5)),
-    "square": Case("kernel.forward(x, 1)", "X", (0.5, 0.6, 0.8)),
-    "softmax": Case("kernel.forward(x, 4)", "X", (1.0, 1.5, 2.0)),
-    "layer_norm": Case("kernel.infer(x, w, w, 1e-5, 4)", "X", (1.0, 1.5, 2.0)),
-    "rms_norm": Case("kernel.infer(x, w, 1e-5, 4)", "X", (1.0, 1.5, None)),
-    "matmul": Case(PRODUCT.format("x"), "X", (1.5, 2.5, None)),
-    "matmul, bfloat16": Case(PRODUCT.format("half"), "X", (1.5, 2.5, None), "matmul"),
-    "attention": Case(ATTENTION.format("x"), "X", (1.5, 2.5, None)),
-    "attention, bfloat16": Case(ATTENTION.format("half"), "X", (1.5, 2.5, None), "attention"),
+    "square": Case("kernel.forward(x, 1)", "forward_vector<float>", (0.5, 0.6, 0.8)),
+    "softmax": Case("kernel.forward(x, 4)", NORM, (1.0, 1.5, 2.0)),
+    "layer_norm": Case("kernel.infer(x, w, w, 1e-5, 4)", NORM, (1.0, 1.5, 2.0)),
+    "rms_norm": Case("kernel.infer(x, w, 1e-5, 4)", NORM, (1.0, 1.5, None)),
+    "matmul": Case(PRODUCT.format("x"), "matmul_registers<float>", OF_PRODUCTS),
+    "matmul, bfloat16": Case(PRODUCT.format("half"), FEW_ROWS, OF_PRODUCTS, "matmul"),
+    "attention": Case(ATTENTION.format("x"), "forward_online<float, 64, Attention>", OF_PRODUCTS),
+    "attention, bfloat16": Case(
+        ATTENTION.format("half"),
+        "forward_wgmma<BFloat16, 64, false, Attention>",
+        OF_PRODUCTS,
+        "attention",
+    ),
 }
 EDIT, IN_KERNEL = "edit to result", "edit in a kernel"
 STEPS = ("cold build", EDIT, IN_KERNEL, "return to an earlier version", "unchanged cell")
@@ -100,15 +108,18 @@ SESSION = """
         print(json.dumps([step, time.perf_counter() - begun, processor() - used]), flush=True)
 
     timed({steps[0]!r})
-    earlier = source.read_text()
+    files = {{path: path.read_text() for path in [source, *Path().glob("{name}_*.cuh")]}}
     for edit in range({edits} + 1):
-        source.write_text(earlier + f"constexpr int kEdited = {{edit}};\\n")
+        source.write_text(files[source] + f"constexpr int kEdited = {{edit}};\\n")
         timed({steps[1]!r} if edit else "the first")
+    source.write_text(files[source])
     for edit in range({edits} + 1):
         line = f"[[maybe_unused]] constexpr int kEdited = {{edit}};"
-        source.write_text(re.sub(r"(__global__[^;{{]*{{)", rf"\\1 {{line}}", earlier))
+        for path, text in files.items():
+            path.write_text(re.sub(r"(__global__[^;{{]*{{)", rf"\\1 {{line}}", text))
         timed({steps[2]!r} if edit else "the first in a kernel")
-    source.write_text(earlier)
+    for path, text in files.items():
+        path.write_text(text)
     timed({steps[3]!r})
     for _ in range(5):
         timed({steps[4]!r})

@@ -92,6 +92,23 @@ def test_which_lambdas_may_be_for_the_gpu(text, may):
 
 
 @pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
+def test_the_kernels_of_a_hosts_half_are_named_as_its_image_names_them(tmp_path):
+    source = tmp_path / "some.cu"
+    source.write_text(
+        'namespace n { extern "C" __global__ void plain(float* x) { x[0] = 1; } }\n'
+        "static __global__ void internal(float* x) { x[0] = 2; }\n"
+        "template <class T> __global__ void some(T* x) { x[0] = 3; }\n"
+        "void run(float* x) { some<<<1, 1>>>(x); internal<<<1, 1>>>(x); }\n"
+    )
+    nvcc = str(machine.cuda_home() / "bin/nvcc")
+    command = [*halves.COMMAND, nvcc, "-arch=sm_90", "-c", source, "-o", tmp_path / "some.o"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    kernels = by_kernel.kernels_of(tmp_path / "some.o")
+    assert sorted(kernels) == ["_Z4someIfEvPT_", "_Z8internalPf", "plain"]
+    assert by_kernel.compiled_in((tmp_path / "some.o").read_bytes(), kernels) == [0, 1, 2]
+
+
+@pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
 def test_nvccs_halves_side_by_side_make_what_nvcc_makes(tmp_path):
     source, broken = tmp_path / "some.cu", tmp_path / "broken.cu"
     source.write_text(
