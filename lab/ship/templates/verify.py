@@ -139,7 +139,8 @@ def main(arguments: list[str] | None = None) -> int:
         for agrees, said in lines:
             differing += not agrees
             print(f"  {'' if agrees else 'DIFFERS: '}{said}", flush=True)
-    print(f"{differing} differences" if differing else "nothing differs from what was recorded")
+    several = f"{differing} difference{'s' * (differing > 1)}"
+    print(several if differing else "nothing differs from what was recorded")
     return 1 if differing else 0
 
 
