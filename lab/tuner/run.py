@@ -123,6 +123,7 @@ def tune(
         "constants": list(space.values),
         "configurations": len(every),
         "calls": list(calls),
+        "shapes": measure.shapes,
         "unit": measure.unit,
         "disturbances": disturbances(measure.held),
     }

@@ -359,6 +359,24 @@ def test_a_table_is_read_back_and_others_stay():
     assert '"a \\"b\\"" = [2.00, 1.50]' in text
 
 
+def test_a_table_knows_classes_of_shapes():
+    few, many = (tables.ShapeClass.around(torch.bfloat16, cols) for cols in (1, 8191))
+    assert [str(few), str(many)] == ["bfloat16, 1 to 1 columns", "bfloat16, 4097 to 8192 columns"]
+    text = tables.with_section("", "NVIDIA H200", {"kEach": 2}, {"a": (2.0, 1.5)}, many)
+    assert tables.tuned_constants(text, "NVIDIA H200") == {}
+    text = tables.with_section(text, "NVIDIA H200", {"kEach": 8}, {"call": (1, 1)})
+    text = tables.with_section(text, "NVIDIA H200", {"kThreads": 64}, {"b": (3.0, 2.0)}, many)
+    assert tables.tuned_constants(text, "NVIDIA H200") == {"kEach": 8}
+    assert tables.tuned_by_shape(text, "NVIDIA H200") == {many: {"kEach": 2, "kThreads": 64}}
+    assert tables.tuned_by_shape(text, "NVIDIA A100") == {}
+    assert '["NVIDIA H200"."bfloat16, 4097 to 8192 columns".measured]' in text
+    assert '"a" = [2.00, 1.50]' in text
+    with pytest.raises(ValueError, match="has a section 'bfloat, 1 to 2 columns'; wanted is"):
+        tables.tuned_by_shape(
+            text.replace("bfloat16, 4097 to 8192", "bfloat, 1 to 2"), "NVIDIA H200"
+        )
+
+
 def test_builds_for_a_gpu_take_its_constants_from_the_table(tmp_path, monkeypatch):
     source = write(tmp_path / "twice.cu", TWICE)
     table = jitload.tuning_table(source)
@@ -380,7 +398,12 @@ def test_builds_for_a_gpu_take_its_constants_from_the_table(tmp_path, monkeypatc
     assert after.tuned[0] in after.flags[1]
     assert after.digest != before.digest
     assert flags("cpu").tuned == ()
-    assert flags("cuda", ["-DTUNE_kEach=TUNED(8)"]).tuned == ()  # what is being tried counts
+    tried = flags("cuda", ["-DTUNE_kEach=TUNED(8)"])  # what is being tried counts
+    assert (tried.tuned, tried.tuned_by_shape) == ((), [])
+    few = tables.ShapeClass(torch.float32, 1, 8)
+    text = tables.with_section(table.read_text(), "NVIDIA H200", {"kThreads": 64}, {}, few)
+    table.write_text(text, "utf-8")
+    assert flags("cuda").tuned_by_shape == [(few, {"kEach": 2, "kThreads": 64})]
     monkeypatch.setattr(tables, "this_gpu", lambda: "NVIDIA A100")
     assert flags("cuda").tuned == ()
 
@@ -394,6 +417,7 @@ def test_what_gains_is_kept(twice, tmp_path, monkeypatch):
     standing = Candidate({}, samples={"call": [2.0]}, ratios={"call": 1.0})
     best = Candidate({"kEach": 1}, samples={"call": [1.0]}, ratios={"call": 0.5})
     facts = {"constants": ["kEach"], "configurations": 1, "target": "cuda", "device": "a GPU"}
+    facts["shapes"] = {"call": [tables.ShapeClass(torch.float32, 1, 8)]}
     told = Tuning(kernel, standing, [best], ["call"], facts)
     assert told.gain == 0.5
     assert told.keep(least=0.6) is None
@@ -401,6 +425,31 @@ def test_what_gains_is_kept(twice, tmp_path, monkeypatch):
     assert kept == tmp_path / "kept.tuned.toml"
     assert tables.tuned_constants(kept.read_text(), "NVIDIA H200") == {"kEach": 1}
     assert '"call" = [2.00, 1.00]' in kept.read_text()
+
+
+def test_each_class_of_shapes_keeps_its_own_best(twice, tmp_path, monkeypatch):
+    kernel = jitload.load(write(tmp_path / "kept.cu", TWICE), target="cpu")
+    monkeypatch.setattr(type(kernel), "target", "cuda")
+    monkeypatch.setattr(type(kernel), "reload", lambda self: True)
+    monkeypatch.setattr(tables, "this_gpu", lambda: "NVIDIA H200")
+    few, many, same = (tables.ShapeClass.around(torch.float32, cols) for cols in (8, 4096, 1 << 20))
+    calls = {"a": few, "b": many, "c": many, "d": same}
+
+    def candidate(constants, ratios):
+        ratios = dict(zip(calls, ratios, strict=True))
+        return Candidate(constants, samples={it: [2 * ratios[it]] for it in calls}, ratios=ratios)
+
+    standing = candidate({}, [1, 1, 1, 1])
+    tried = [
+        candidate({"kEach": 1}, [0.5, 2, 2, 1]),
+        candidate({"kEach": 2}, [0.9, 0.8, 0.9, 0.99]),
+    ]
+    facts = {"constants": ["kEach"], "configurations": 2, "target": "cuda", "device": "a GPU"}
+    facts["shapes"] = {name: [shapes] for name, shapes in calls.items()}
+    kept = Tuning(kernel, standing, tried, list(calls), facts).keep(by_shape=True).read_text()
+    assert tables.tuned_constants(kept, "NVIDIA H200") == {}
+    assert tables.tuned_by_shape(kept, "NVIDIA H200") == {few: {"kEach": 1}, many: {"kEach": 2}}
+    assert '"b" = [2.00, 1.60]' in kept
 
 
 # ---- builds side by side
