@@ -34,6 +34,7 @@ _HALF_AS_NVCC_HAS_IT = [
     "-U__CUDA_NO_HALF2_OPERATORS__",
     "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
 ]
+_OF_TORCH = re.compile(r"torch|TORCH|c10|\bat::|\bPy[A-Z_]")
 
 
 class Part(NamedTuple):
@@ -302,6 +303,11 @@ class Code:
     @cached_property
     def _includes_torch(self) -> bool:
         return any(sources.includes_torch(self.text(path)) for path in self.files)
+
+    @cached_property
+    def speaks_of_torch(self) -> bool:
+        """Whether anything of PyTorch's, or of Python's, may be called by its name."""
+        return any(_OF_TORCH.search(self.text(path)) for path in self.files)
 
     @property
     def notes(self) -> list[str]:

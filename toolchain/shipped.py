@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 
 import simulator
+from simulator.device_code import Load
 from toolchain import machine, sources
 from toolchain.code import SIMULATOR, Code
 from toolchain.compile import for_the_cpu
@@ -221,7 +222,8 @@ class _Shipping:
     def _cpu_part(self, code: Code) -> Part:
         folder, compiled = f"cpu/{self.name}", []
         texts = self._texts("cpu", code)
-        for path, text in for_the_cpu(code, texts, self._place).items():
+        load = Load.of(texts.values(), several=code.several)
+        for path, text in for_the_cpu(code, texts, load, self._place).items():
             place = f"{folder}/{self._place(path)}"
             if path in code.recipe.sources:
                 place += ".cpp" if path.suffix == ".cu" else ""

@@ -127,6 +127,7 @@ def matmul(
     shapes |= {"residual": (rows, outputs)} if residual else {}
     texts = [f"units={units}", what, "bias" * bias, act * (act != "none"), "residual" * residual]
     few = kind == "few rows"
+    fused = bool(bias or residual or act != "none")
     return Product(
         "matmul",
         kind,
@@ -139,6 +140,7 @@ def matmul(
         {} if act == "none" else {"act": act},
         0 if few else 2 * rows * units * cols,
         cold=few,
+        plain=matmul(dtype, kind, rows, units, cols, what) if fused else None,
     )
 
 

@@ -32,10 +32,12 @@ class Measure:
     """Runs the configurations of one kernel.
 
     unit: of what a call costs.
+    prunes: whether a build tells of configurations that they need not be run.
     held: the GPU's clock in each timing.
     """
 
     unit = ""
+    prunes = False
 
     def __init__(self, kernel: jitload.Kernel, calls: Calls, declared: Configuration) -> None:
         self.kernel, self.calls, self.declared = kernel, calls, declared
@@ -97,6 +99,7 @@ class Times(Measure):
     """
 
     unit = "µs"
+    prunes = True
 
     def __init__(
         self,
