@@ -1,6 +1,8 @@
 """What tests share: the loader's fixtures, and which files of the book are a reader's by now."""
 
+import gc
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported
 import torch
 
 import jitload
+from jitloader import building, runtime
+from jitloader.cache import Cache
 from lab.measure import nvml
 from notebooks import publish
 
@@ -36,17 +40,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+def pytest_collection_finish() -> None:
+    """Tests by the ten thousand are no garbage: each collection of it took a second to see that."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
     """One cache for all of these tests, away from the user's, with the simulator's runtime.
 
-    Where tests run side by side, in several processes, these share it.
+    Where tests run side by side, in several processes, these share it. What stands in it first is
+    copied from the user's, for the runtime alone compiles for 20 seconds.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    builds = [jitload.ensure("square", target="cpu"), building.ensure(runtime.recipe())]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE", str(folder))
-        jitload.ensure("square", target="cpu")
+        own = Cache.here()
+    for build in builds:
+        with own.lock(build.name) as alone, own.workplace(build.name, alone) as work:
+            if not (folder / build.name).exists():
+                shutil.copytree(build.folder, work / "result")
+                own.place(work / "result", build.name)
     return folder
 
 

@@ -15,7 +15,9 @@ from lab.bench.prepared_products import (
     loss,
     losses,
     matmul_fp8,
+    norms_fp8,
     packed,
+    swiglus_fp8,
 )
 from lab.bench.product import OPS, Product
 
@@ -72,6 +74,8 @@ def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[
         "matmul_fp8": matmuls_fp8,
         "matmul_w8a16": few_rows_of_bytes,
         "linear_cross_entropy": losses,
+        "rms_norm_fp8": norms_fp8,
+        "swiglu_fp8": swiglus_fp8,
     }
     for name in NAMES:
         if name in names:
@@ -132,6 +136,7 @@ def matmul(
     shapes |= {"residual": (rows, outputs)} if residual else {}
     texts = [f"units={units}", what, "bias" * bias, act * (act != "none"), "residual" * residual]
     few = kind == "few rows"
+    fused = bool(bias or residual or act != "none")
     return Product(
         "matmul",
         kind,
@@ -144,6 +149,7 @@ def matmul(
         {} if act == "none" else {"act": act},
         0 if few else 2 * rows * units * cols,
         cold=few,
+        plain=matmul(dtype, kind, rows, units, cols, what) if fused else None,
     )
 
 

@@ -32,15 +32,19 @@ class Measure:
     """Runs the configurations of one kernel.
 
     unit: of what a call costs.
+    prunes: whether a build tells of configurations that they need not be run.
     held: the GPU's clock in each timing.
+    shapes: by the name of a call the classes of shapes that the kernel got, where times are taken.
     """
 
     unit = ""
+    prunes = False
 
     def __init__(self, kernel: jitload.Kernel, calls: Calls, declared: Configuration) -> None:
         self.kernel, self.calls, self.declared = kernel, calls, declared
         self.judges: dict[str, Judge] = {}
         self.held: list[Held | None] = []
+        self.shapes: dict[str, list[jitload.ShapeClass]] = {}
         self.standing = Candidate({})
 
     def recipe(self, constants: Configuration) -> Any:
@@ -97,6 +101,7 @@ class Times(Measure):
     """
 
     unit = "µs"
+    prunes = True
 
     def __init__(
         self,
@@ -116,6 +121,9 @@ class Times(Measure):
     def begin(self, truths: dict[str, Truth]) -> None:
         self._read_log(self.standing)
         super().begin(truths)
+        for name in self.calls:
+            with jitload.shapes_of_calls(self.kernel) as self.shapes[name]:
+                self._results(self.standing, name)
 
     def look_at(self, candidate: Candidate) -> None:
         uses = self._read_log(candidate)
