@@ -46,6 +46,14 @@ def test_for_the_host_kernels_are_empty_but_for_those_with_branches_of_the_prepr
     assert "".join(left.split()) == "".join(wanted.split())
 
 
+def test_unnamed_namespaces_get_a_name_where_they_stand():
+    text = "namespace {\nint a;\n} namespace\n{ }\nnamespace b { } // namespace {\n"
+    named = by_kernel.with_named_namespaces(text)
+    assert named == text.replace(
+        "namespace {\nint", f"inline namespace {by_kernel.NAMED} {{\nint"
+    ).replace("namespace\n{", f"inline namespace {by_kernel.NAMED}\n{{")
+
+
 @pytest.mark.parametrize(
     ("text", "is_one"),
     [
@@ -89,6 +97,23 @@ def test_kernels_that_an_edit_has_taken_out_are_told_from_errors_in_others():
 )
 def test_which_lambdas_may_be_for_the_gpu(text, may):
     assert sources.may_have_device_lambda(text) is may
+
+
+@pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
+def test_the_kernels_of_a_hosts_half_are_named_as_its_image_names_them(tmp_path):
+    source = tmp_path / "some.cu"
+    source.write_text(
+        'namespace n { extern "C" __global__ void plain(float* x) { x[0] = 1; } }\n'
+        "static __global__ void internal(float* x) { x[0] = 2; }\n"
+        "template <class T> __global__ void some(T* x) { x[0] = 3; }\n"
+        "void run(float* x) { some<<<1, 1>>>(x); internal<<<1, 1>>>(x); }\n"
+    )
+    nvcc = str(machine.cuda_home() / "bin/nvcc")
+    command = [*halves.COMMAND, nvcc, "-arch=sm_90", "-c", source, "-o", tmp_path / "some.o"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    kernels = by_kernel.kernels_of(tmp_path / "some.o")
+    assert sorted(kernels) == ["_Z4someIfEvPT_", "_Z8internalPf", "plain"]
+    assert by_kernel.compiled_in((tmp_path / "some.o").read_bytes(), kernels) == [0, 1, 2]
 
 
 @pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
