@@ -79,6 +79,11 @@ class Cache:
         return cls(_private_temporary(own, why), (own, *shared))
 
     @property
+    def is_temporary(self) -> bool:
+        """Whether the own folder stands in for the first of the shared ones, which is read-only."""
+        return self.own in _temporary.values()
+
+    @property
     def folders(self) -> tuple[Path, ...]:
         return (self.own, *self.shared)
 

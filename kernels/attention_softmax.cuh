@@ -98,28 +98,26 @@ __device__ void scale_rows(float (&sums)[N], const float (&factor)[2]) {
     for (int i = 0; i < N; ++i) sums[i] *= factor[i / 2 % 2];
 }
 
-// Hides the columns that a row does not see: all but those from begin on and before end.
-template <int N>
-__device__ void hide(float (&s)[N], const int (&begin)[2], const int (&end)[2]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const int column = column_of(i), half = i / 2 % 2;
-        if (column < begin[half] || column >= end[half]) s[i] = -INFINITY;
-    }
+// A bit for each of this thread's numbers of a row, two for every eight columns: whether they are
+// in columns from begin on and before end. Eight bits at a time become predicates in one
+// instruction, where a comparison for each number would be one for each.
+__device__ inline uint32_t bits_of_columns(int begin, int end) {
+    const auto before = [](int column) {
+        const int from = column - threadIdx.x % 4 * 2;  // this thread's first
+        const int count = from <= 0 ? 0 : from / 8 * 2 + smaller(from % 8, 2);
+        return count < 32 ? (1u << count) - 1 : 0xffffffff;
+    };
+    return before(end) & ~before(begin);
 }
 
-// Hides one side only, for half the instructions.
+// Sets what is in other columns than those from begin on and before end to `other`.
 template <int N>
-__device__ void hide_before(float (&s)[N], const int (&begin)[2]) {
+__device__ void keep_columns(float (&s)[N], const int (&begin)[2], const int (&end)[2],
+                             float other) {
+    static_assert(N <= 64, "a bit for each number of a row");
+    const uint32_t bits[2] = {bits_of_columns(begin[0], end[0]), bits_of_columns(begin[1], end[1])};
 #pragma unroll
-    for (int i = 0; i < N; ++i)
-        if (column_of(i) < begin[i / 2 % 2]) s[i] = -INFINITY;
-}
-template <int N>
-__device__ void hide_from(float (&s)[N], const int (&end)[2]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i)
-        if (column_of(i) >= end[i / 2 % 2]) s[i] = -INFINITY;
+    for (int i = 0; i < N; ++i) s[i] = bits[i / 2 % 2] & (1u << (i / 4 * 2 + i % 2)) ? s[i] : other;
 }
 
 // Numbers as the factor of a next product: words[4 * j ..] for columns 16 * j to 16 * j + 15.
@@ -127,16 +125,6 @@ template <class T, int N>
 __device__ void as_factor(uint32_t (&words)[N / 2], const float (&s)[N]) {
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) words[i] = rounded_pair<T>(s[2 * i], s[2 * i + 1]);
-}
-
-// Sets to 0 what hide hides.
-template <int N>
-__device__ void clear(float (&s)[N], const int (&begin)[2], const int (&end)[2]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const int column = column_of(i), half = i / 2 % 2;
-        if (column < begin[half] || column >= end[half]) s[i] = 0;
-    }
 }
 
 // ---- for backward

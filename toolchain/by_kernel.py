@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SUPPORTED = sys.platform == "linux"
 HEADER = Path(__file__).with_name("by_kernel.h")
+NAMED = "jitload_unnamed"  # in place of none
 WANTED = "jitload_kernels"  # what compilers call the lines that instantiate kernels
 
 # The linker has the host's half call by_kernel.h in the place of these, which take a kernel.
@@ -95,6 +96,7 @@ def has_variable(text: str) -> bool:
 
 def for_host(text: str) -> str:
     """A file's text with its kernels empty; lines stay."""
+    text = with_named_namespaces(text)
     if "__global__" not in text:
         return text
     plain, pieces, done = blank(text), [], 0
@@ -164,7 +166,18 @@ def _is_complete(body: str) -> bool:
 
 def for_gpu(text: str, wanted: Iterable[str] | None) -> str:
     """A file's text without its explicit instantiations, unless all kernels are wanted."""
+    text = with_named_namespaces(text)
     return text if wanted is None else without_instantiations(text)
+
+
+def with_named_namespaces(text: str) -> str:
+    """A file's text with a name for its unnamed namespaces: the symbol of a kernel there would be
+    another in every compilation. Names within are found as before."""
+    plain, pieces, done = blank(text), [], 0
+    for word in re.finditer(r"\bnamespace(?=\s*\{)", plain):
+        pieces += [text[done : word.start()], f"inline namespace {NAMED}"]
+        done = word.end()
+    return "".join([*pieces, text[done:]])
 
 
 def instantiations(wanted: Iterable[str]) -> str:

@@ -11,6 +11,8 @@ def agree(results: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...])
     """
     return len(results) == len(expected) and all(
         one.shape == other.shape
-        and bool((one - other).float().abs().mean() <= 0.25 * other.float().abs().mean() + 1e-6)
+        and bool(
+            (one.float() - other.float()).abs().mean() <= 0.25 * other.float().abs().mean() + 1e-6
+        )
         for one, other in zip(results, expected, strict=True)
     )

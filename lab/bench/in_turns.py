@@ -1,7 +1,6 @@
 """A product, measured: a line for each implementation, all of which take turns."""
 
 import gc
-import importlib
 import itertools
 import math
 
@@ -12,14 +11,15 @@ from lab import rivals
 from lab.bench.agree import agree
 from lab.bench.compiling import in_short
 from lab.bench.product import Product
-from lab.measure import arguments, rows
+from lab.measure import rows
 from lab.measure.case import Case
 from lab.measure.timing import CPU_CLOCK, TURNS_CLOCK, bytes_moved
 from lab.measure.turns import ROUNDS, Player, Step, prepare, take_turns
-from lab.rivals.implementation import Implementation, ours
+from lab.rivals.implementation import Implementation
 
 # torch.compile has nothing to compile in a call of scaled_dot_product_attention, and of floats of
 # one byte it would multiply float32.
+PLAIN = "plain"  # ours with nothing fused, beside those who fuse
 WITHOUT_COMPILE = ("attention", "attention_decode", "attention_varlen", "matmul_fp8")
 
 
@@ -29,13 +29,19 @@ def measure_product(
     """A line for everybody: time, operations or bytes in a second, and the clock that held.
 
     What a rival raises is noted in its line, and the others go on; what ours raises is raised.
+    Where something is fused, our line has the time of our plain product, too.
     """
     device, labels = jitload.device(), ["ours", *rivals_of(product)]
     cases = product.cases()
     players, results, peaks, failures = _prepared(product, labels, cases, device)
+    if product.plain:
+        implementation = _implementation(product, "ours")
+        alone = _Starting(product.plain.cases(), implementation, (), both=False)
+        players[PLAIN] = prepare(alone, device)
     timings, fallen = take_turns(players, device, rounds)
-    if "ours" in fallen:
-        raise fallen["ours"]
+    for label in ("ours", PLAIN):
+        if label in fallen:
+            raise fallen[label]
     failures |= {label: in_short(failure) for label, failure in fallen.items()}
     size = bytes_moved(product.reads(cases[0]), results)
     lines = []
@@ -50,6 +56,8 @@ def measure_product(
             line |= rows.operations(timing, product.operations)
             line["peak_bytes"] = peaks[label]
             line["turn"] = "graph" if players[label].captured else "calls"
+            if label == "ours" and product.plain:
+                line["plain_us"] = 1e6 * timings[PLAIN].median
         lines.append(line | conditions)
     players.clear()  # their graphs hold memory
     _free()
@@ -133,7 +141,7 @@ def peak_bytes(step: Step, device: torch.device) -> float:
 
 def _implementation(product: Product, label: str) -> Implementation:
     if label == "ours":
-        return ours(product.op, arguments.all_versions(product.op)[-1])
+        return product.ours()[0]
     return rivals.RIVALS[label](product.op)
 
 
@@ -143,8 +151,7 @@ def _common(product: Product, label: str, device: torch.device) -> dict[str, obj
         "implementation": label,
     }
     if label == "ours":
-        kernel = importlib.import_module(f"kernels.{product.name}").kernel
-        line["version"] = f"{arguments.all_versions(product.op)[-1]} {kernel.digest}"
+        line["version"] = product.ours()[1]
     return line
 
 

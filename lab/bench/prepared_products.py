@@ -20,7 +20,8 @@ VOCABULARIES = (
 LENGTHS = (512, 4096)  # of the sequences on average
 PACKED_TOKENS = 16384
 BYTE_WEIGHTS = ((28672, 4096), (4096, 14336))
-BYTE_ROWS = (1, 8, 512)
+BYTE_ROWS = (1, 16, 63, 512)
+QUANTIZED_ROWS = (512, 16384)
 
 
 def packed(dtype: torch.dtype) -> Iterator[Product]:
@@ -125,6 +126,44 @@ def _quantized(drawn: dict[str, Tensor], scales: str) -> dict[str, Tensor]:
         inputs[name], scale = reference.quantize(tensor, scaling)
         inputs[f"{name}_scale"] = scale.mT.contiguous().mT if scaling == "1x128" else scale
     return inputs
+
+
+def norms_fp8(dtype: torch.dtype) -> Iterator[Product]:
+    """The operand of a model's first product after a norm, with its scales."""
+    for scaling in ("row", "1x128"):
+        for rows in QUANTIZED_ROWS:
+            yield rms_norm_fp8(dtype, scaling, rows, 4096)
+
+
+def rms_norm_fp8(dtype: torch.dtype, scaling: str, rows: int, cols: int) -> Product:
+    shapes = {"x": (rows, cols), "weight": (cols,)}
+    return _quantizing("rms_norm_fp8", dtype, scaling, "before gate and up", shapes)
+
+
+def swiglus_fp8(dtype: torch.dtype) -> Iterator[Product]:
+    """The same of the last product of its MLP."""
+    for scaling in ("row", "1x128"):
+        for rows in QUANTIZED_ROWS:
+            yield swiglu_fp8(dtype, scaling, rows, 14336)
+
+
+def swiglu_fp8(dtype: torch.dtype, scaling: str, rows: int, cols: int) -> Product:
+    shapes = dict.fromkeys(("a", "b"), (rows, cols))
+    return _quantizing("swiglu_fp8", dtype, scaling, "before down", shapes)
+
+
+def _quantizing(
+    name: str,
+    dtype: torch.dtype,
+    scaling: str,
+    what: str,
+    shapes: dict[str, tuple[int, ...]],
+) -> Product:
+    rows, cols = next(iter(shapes.values()))
+    given = {"scaling": scaling}
+    return Product(
+        name, f"scales of {scaling}", "forward", dtype, rows, cols, what, shapes, given, cold=True
+    )
 
 
 def losses(dtype: torch.dtype) -> Iterator[Product]:

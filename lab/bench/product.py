@@ -1,5 +1,6 @@
 """A product: something that `make bench` measures of an op in a size of real models."""
 
+import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import reference
 from lab.measure import arguments
 from lab.measure.case import Case
 from lab.rivals.backends import CHOSEN
+from lab.rivals.implementation import Implementation, ours
 
 COLD = 200e6  # bytes that calls go through where traffic limits: several times an L2 cache
 
@@ -20,7 +22,8 @@ COLD = 200e6  # bytes that calls go through where traffic limits: several times 
 OPS = {name: reference.OPS[name] for name in ("matmul", "attention", "rope")}
 OPS["attention"] = replace(OPS["attention"], function=CHOSEN["attention"])
 _CALLED = ("attention_decode", "attention_varlen", "matmul_fp8", "matmul_w8a16")
-for _name in (*_CALLED, "linear_cross_entropy"):
+_QUANTIZED = {"rms_norm_fp8": "rms_norm", "swiglu_fp8": "swiglu"}  # of an op, by its file's name
+for _name in (*_CALLED, "linear_cross_entropy", *_QUANTIZED):
     OPS[_name] = reference.Op(_name, CHOSEN[_name], {})
 
 
@@ -37,6 +40,7 @@ class Product:
     cold: whether its tensors should be in no cache.
     made: makes the inputs of what was drawn in these shapes, such as integers with their scales.
     on_host: whether it is the host's time that is measured.
+    plain: the same product with nothing fused into it, which takes turns, too.
     """
 
     name: str
@@ -54,10 +58,21 @@ class Product:
     cold: bool = False
     made: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = field(default=None, hash=False)
     on_host: bool = False
+    plain: "Product | None" = field(default=None, hash=False)
 
     @property
     def op(self) -> reference.Op:
         return OPS[self.name]
+
+    def ours(self) -> tuple[Implementation, str]:
+        """Our best version, and its name with the digest of its kernel."""
+        module = importlib.import_module(f"kernels.{_QUANTIZED.get(self.name, self.name)}")
+        best = module.VERSIONS[-1]
+        if self.name in _QUANTIZED:  # which have no version but the best
+            each = Implementation("ours", getattr(module, self.name), ours=True)
+        else:
+            each = ours(self.op, best)
+        return each, f"{best} {module.kernel.digest}"
 
     def cases(self) -> list[Case]:
         """The product on random inputs; if they are to be cold, on several sets of them.

@@ -15,7 +15,9 @@ from lab.bench.prepared_products import (
     loss,
     losses,
     matmul_fp8,
+    norms_fp8,
     packed,
+    swiglus_fp8,
 )
 from lab.bench.product import OPS, Product
 
@@ -35,6 +37,11 @@ MODELS = (  # rows, units and cols in Llama 3 8B: of a few tokens, of a prompt, 
     (8192, 128256, 4096, "vocabulary"),
     (16384, 4096, 4096, "output of attention"),
     (16384, 14336, 4096, "gate"),
+)
+BETWEEN = (  # rows of which a tile of 128 has too many or too few
+    (192, 6144, 4096, "q, k and v"),
+    (256, 4096, 14336, "down"),
+    (384, 4096, 4096, "output of attention"),
 )
 FEW_ROWS = (1, 16, 63)
 WEIGHTS = ((4096, 4096), (28672, 4096), (4096, 14336))
@@ -67,6 +74,8 @@ def products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iterator[
         "matmul_fp8": matmuls_fp8,
         "matmul_w8a16": few_rows_of_bytes,
         "linear_cross_entropy": losses,
+        "rms_norm_fp8": norms_fp8,
+        "swiglu_fp8": swiglus_fp8,
     }
     for name in NAMES:
         if name in names:
@@ -99,7 +108,7 @@ def matmuls(dtype: torch.dtype) -> Iterator[Product]:
     for n in CUBES:
         yield matmul(dtype, "cube", n, n, n)
     yield matmul(torch.float16, "cube", CUBES[0], CUBES[0], CUBES[0])
-    for rows, units, cols, what in MODELS:
+    for rows, units, cols, what in (*MODELS, *BETWEEN):
         yield matmul(dtype, "model", rows, units, cols, what)
     for n in FUSED_CUBES:
         for ends in FUSED:
@@ -127,6 +136,7 @@ def matmul(
     shapes |= {"residual": (rows, outputs)} if residual else {}
     texts = [f"units={units}", what, "bias" * bias, act * (act != "none"), "residual" * residual]
     few = kind == "few rows"
+    fused = bool(bias or residual or act != "none")
     return Product(
         "matmul",
         kind,
@@ -139,6 +149,7 @@ def matmul(
         {} if act == "none" else {"act": act},
         0 if few else 2 * rows * units * cols,
         cold=few,
+        plain=matmul(dtype, kind, rows, units, cols, what) if fused else None,
     )
 
 

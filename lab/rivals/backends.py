@@ -164,6 +164,22 @@ def _scaled_mm(
     )
 
 
+def _quantized(y: Tensor, scaling: str) -> tuple[Tensor, Tensor]:
+    """y in floats of one byte, and a scale for each row or for 128 neighbours of one."""
+    groups = y.float().unflatten(-1, (-1, 128 if scaling == "1x128" else y.shape[-1]))
+    scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-12) / 448
+    q = (groups / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return q.flatten(-2), scale.squeeze(-1)
+
+
+def _rms_norm_fp8(x: Tensor, weight: Tensor, scaling: str) -> tuple[Tensor, Tensor]:
+    return _quantized(truth().rms_norm(x, weight), scaling)
+
+
+def _swiglu_fp8(a: Tensor, b: Tensor, scaling: str) -> tuple[Tensor, Tensor]:
+    return _quantized(truth().swiglu(a, b), scaling)
+
+
 def _each_sequence(
     q: Tensor,
     k: Tensor,
@@ -238,6 +254,8 @@ CHOSEN: dict[str, Callable[..., Tensor]] = {
     "linear_cross_entropy": _linear_cross_entropy,
     "matmul_fp8": _dequantized,
     "matmul_w8a16": _int8pack,
+    "rms_norm_fp8": _rms_norm_fp8,
+    "swiglu_fp8": _swiglu_fp8,
 }
 
 _SDPA = {

@@ -21,7 +21,7 @@ from lab.bench import prepared_products as prepared
 from lab.bench.in_turns import measure_product
 from lab.bench.product_tables import product_score
 from lab.bench.table import CELL, join, read
-from lab.measure import arguments, turns
+from lab.measure import turns
 from lab.measure.timing import HOST_CLOCK, TURNS_CLOCK, Timing
 from lab.rivals.implementation import Implementation
 
@@ -44,6 +44,8 @@ TINY = {
     "matmul_w8a16": prepared.w8a16(torch.bfloat16, 4, 16, 64),
     "matmul_fp8": prepared.matmul_fp8(torch.bfloat16, "blocks", 4, 8, 256),
     "linear_cross_entropy": prepared.loss(torch.float32, "both", 8, 16, 40),
+    "rms_norm_fp8": prepared.rms_norm_fp8(torch.bfloat16, "1x128", 4, 256),
+    "swiglu_fp8": prepared.swiglu_fp8(torch.bfloat16, "row", 4, 256),
 }
 each_op = pytest.mark.parametrize("name", TINY)
 
@@ -56,7 +58,7 @@ def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
     kinds = Counter((it.name, it.kind, it.direction) for it in todo)
     assert kinds == {
         ("matmul", "cube", "forward"): 4,
-        ("matmul", "model", "forward"): 12,
+        ("matmul", "model", "forward"): 15,
         ("matmul", "fused", "forward"): 14,
         ("matmul", "few rows", "forward"): 9,
         **{
@@ -72,10 +74,15 @@ def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
         ("matmul_fp8", "rows", "forward"): 15,
         ("matmul_fp8", "blocks", "forward"): 15,
         ("matmul_fp8", "rows, fast sums", "forward"): 15,
-        ("matmul_w8a16", "few rows", "forward"): 4,
+        ("matmul_w8a16", "few rows", "forward"): 6,
         ("matmul_w8a16", "rows", "forward"): 2,
         ("linear_cross_entropy", "mean", "forward"): 5,
         ("linear_cross_entropy", "mean", "both"): 5,
+        **{
+            (name, f"scales of {scaling}", "forward"): 2
+            for name in ("rms_norm_fp8", "swiglu_fp8")
+            for scaling in ("row", "1x128")
+        },
     }
     keys = {tuple((it.columns() | {"clock": TURNS_CLOCK})[name] for name in CELL) for it in todo}
     assert len(keys) == len(todo) == len({str(it) for it in todo})
@@ -105,7 +112,7 @@ def test_both_directions_are_one_step(monkeypatch):
         return function(x, w, target)
 
     ours = Implementation("ours", counted, ours=True)
-    monkeypatch.setattr(in_turns, "ours", lambda op, version: ours)
+    monkeypatch.setattr(products.Product, "ours", lambda self: (ours, "counted"))
     measure_product(TINY["linear_cross_entropy"], CONDITIONS, rounds=3)
     assert len(forward) >= 4
     assert all(forward)
@@ -131,7 +138,8 @@ def test_everybody_gets_the_same_tensors_and_ours_agrees(name, monkeypatch):
         assert line["bytes"] > 0
         assert line["turn"] == ("graph" if DEVICE.type == "cuda" else "calls")
         assert line["device"] == "NVIDIA H200"
-    assert ours["version"].split()[0] == arguments.all_versions(TINY[name].op)[-1]
+    assert ours["version"] == TINY[name].ours()[1]
+    assert ("plain_us" in ours) == (name == "matmul")  # where something is fused
 
 
 def test_bytes_of_rope_backward_leave_out_what_it_need_not_read():
@@ -148,6 +156,10 @@ def test_few_rows_and_caches_are_cold_and_large_products_are_not():
         ("rope", "halves"),
         ("attention_decode", "one query"),
         ("matmul_w8a16", "few rows"),
+        ("rms_norm_fp8", "scales of row"),
+        ("rms_norm_fp8", "scales of 1x128"),
+        ("swiglu_fp8", "scales of row"),
+        ("swiglu_fp8", "scales of 1x128"),
     }
 
 
@@ -202,7 +214,8 @@ def test_cold_calls_go_through_several_sets_of_tensors(monkeypatch):
     _, line = measure_product(few, CONDITIONS, rounds=5)
     assert "failure" not in line
     weights = [case.inputs["w"].data_ptr() for case in cases]
-    assert seen[-6:] == (weights * 4)[(len(seen) - 6 - 3) % 3 :][:6]
+    first = weights.index(seen[-6])
+    assert seen[-6:] == (weights * 3)[first : first + 6]
 
 
 # ---- rivals that fail
@@ -246,10 +259,10 @@ def test_a_rival_that_fails_does_not_lose_the_others(monkeypatch):
 
 
 def test_what_ours_raises_is_no_rivals_failure(monkeypatch):
-    def broken(op, version):
+    def broken(self):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(in_turns, "ours", broken)
+    monkeypatch.setattr(products.Product, "ours", broken)
     with pytest.raises(ZeroDivisionError):
         measure_product(TINY["matmul"], CONDITIONS, rounds=1)
 
@@ -448,6 +461,8 @@ def lines(names=products.NAMES, **changes) -> list[dict]:
             line |= {"mhz": 1410.0, "throttled": "the power cap"}
             line["turn"] = "calls" if label == "quack" else "graph"
             line["peak_bytes"] = 2 * 10**9
+            if label == "ours" and product.plain:
+                line["plain_us"] = 96.0
             found.append(line | CONDITIONS | changes)
     return found
 
@@ -472,12 +487,15 @@ def test_a_run_of_products_alone_has_its_page(csv):
         assert f"\n### {heading}\n" in page
     assert page.index("### attention, forward") < page.index("### attention_decode, forward")
     assert (
-        "| 4096 x 4096 | cube | units=4096 | 600 TFLOPS | **99.0% (eager)** |"
+        "| 4096 x 4096 | cube | units=4096 | 600 TFLOPS | **99.0% (eager)** |  |"
         " 1410 MHz, the power cap | eager 606, quack 400 by calls |"
     ) in page
+    assert "| units=4096, residual | 600 TFLOPS | **99.0% (eager)** | +4.2% | 1410" in page
+    assert page.count("| dearer than plain |") == 1  # of matmul alone
     assert "| 1 x 4096 | few rows | units=4096 | 25% of a copy | **99.0% (eager)** |" in page
+    assert "- deep_gemm, matmul, matmul_fp8: the one release on PyPI" in page
     readme = (csv.parent.parent / "README.md").read_text()
-    assert "matmul 99% (at the lowest 99%, 39 shapes); linear_cross_entropy 99%" in readme
+    assert "matmul 99% (at the lowest 99%, 42 shapes); linear_cross_entropy 99%" in readme
     assert "; attention 99%" in readme
 
 

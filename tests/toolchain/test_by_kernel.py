@@ -49,6 +49,14 @@ def test_for_the_host_kernels_are_empty_but_for_those_with_branches_of_the_prepr
     assert "".join(left.split()) == "".join(wanted.split())
 
 
+def test_unnamed_namespaces_get_a_name_where_they_stand():
+    text = "namespace {\nint a;\n} namespace\n{ }\nnamespace b { } // namespace {\n"
+    named = by_kernel.with_named_namespaces(text)
+    assert named == text.replace(
+        "namespace {\nint", f"inline namespace {by_kernel.NAMED} {{\nint"
+    ).replace("namespace\n{", f"inline namespace {by_kernel.NAMED}\n{{")
+
+
 @pytest.mark.parametrize(
     ("text", "is_one"),
     [
