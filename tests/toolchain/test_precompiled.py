@@ -29,12 +29,14 @@ class Scene:
     def __init__(self, folder: Path):
         self.kernel, self.kept = folder / "add.cu", folder / "precompiled"
         self.kernel.write_text(KERNEL)
+        self.shared: list[Path] = []
         self.works = 0
 
     def added(self, text: str = NINJA, **options: object) -> str:
         self.works += 1
+        work = self.kernel.with_name(f"{self.works}")
         code = Inputs.read(recipe_of([self.kernel], target="cpu", **options), Cache.here())
-        return precompiled.added_to(text, code, self.kept, self.kernel.with_name(f"{self.works}"))
+        return precompiled.added_to(text, code, [self.kept, *self.shared], work)
 
     @property
     def place(self) -> Path:
@@ -104,9 +106,18 @@ def test_they_are_parsed_again_when_one_has_changed_or_the_file_is_damaged(scene
     assert remade == [scene.place]
     monkeypatch.undo()
     parsed = scene.place / f"{precompiled.HEADER}.gch"
-    parsed.write_bytes(parsed.read_bytes()[:1000])
-    assert scene.added() == NINJA
+    whole = parsed.stat().st_size
+    parsed.write_bytes(parsed.read_bytes()[: whole // 2])
     assert scene.added() != NINJA
+    assert parsed.stat().st_size > whole // 2
+
+
+def test_those_of_a_shared_cache_are_used(made, tmp_path, monkeypatch):
+    scene, text = made
+    monkeypatch.setattr(scene, "shared", [scene.kept])
+    monkeypatch.setattr(scene, "kept", tmp_path)
+    assert scene.added() == text
+    assert not list(tmp_path.iterdir())
 
 
 def test_where_they_make_the_compiler_fail_they_are_not_used_again(scene):
