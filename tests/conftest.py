@@ -20,7 +20,6 @@ import jitload
 from jitloader import building, runtime
 from jitloader.cache import Cache
 from lab.measure import nvml
-from notebooks import publish
 
 # Processes that tests start, kernels of notebooks too, import the project without an install.
 _root = str(Path(__file__).resolve().parents[1])
@@ -38,6 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_long = is_product and case.op.weights and params.get("cols", 0) > 2000
         if is_long or (is_product and (case.is_between or "checker" in item.path.parts)):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One process more than there are cores: many tests wait, for a browser or for what is killed.
+
+    None leaves it to PYTEST_XDIST_AUTO_NUM_WORKERS.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_finish() -> None:
@@ -98,6 +107,8 @@ def published(request) -> Callable[..., None]:
 
     None is skipped in CI without a failure, for there `publish.py --check` wants all as published.
     """
+
+    from notebooks import publish  # late: to import nbformat takes a second
 
     def require(*paths: Path) -> None:
         edited = [publish.shown(path) for path in paths if publish.edited(path)]

@@ -24,9 +24,9 @@ from torch import Tensor
 
 import lab
 from docs.programs.page import ROOT, Part, table
+from kernels import scale_bias_relu
 from kernels.cross_entropy import cross_entropy
 from kernels.reduce_sum import reduce_sum
-from kernels.scale_bias_relu import scale_bias_relu
 from lab.tuner.model import search_among
 from lab.tuner.run import declared_values
 from lab.tuner.space import Configuration, Space
@@ -74,20 +74,15 @@ SHAPES = {
 
 
 def call_of(name: str, rows: int, cols: int) -> Callable[[], Tensor | tuple[Tensor, ...]]:
-    """What is timed of an op on random inputs: forward, and of scale_bias_relu backward."""
+    """What is timed of an op on random inputs: forward, and of scale_bias_relu backward alone."""
     x = torch.randn(rows, cols, device="cuda", dtype=DTYPE)
     if name == "reduce_sum":
         return partial(reduce_sum, x)
     if name == "cross_entropy":
         return partial(cross_entropy, x, torch.randint(0, cols, (rows,), device="cuda"))
     scale, bias = torch.randn(2, cols, device="cuda", dtype=DTYPE)
-    inputs = [tensor.requires_grad_() for tensor in (x, scale, bias)]
-    arriving = torch.randn_like(x)
-
-    def backward() -> tuple[Tensor, ...]:
-        return torch.autograd.grad(scale_bias_relu(*inputs), inputs, arriving)
-
-    return backward
+    best = len(scale_bias_relu.VERSIONS) - 1
+    return partial(scale_bias_relu.kernel.backward, torch.randn_like(x), x, scale, 1.0, bias, best)
 
 
 def measure() -> None:

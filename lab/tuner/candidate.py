@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from lab.tuner.space import Configuration
 
 
-@dataclass
+@dataclass(eq=False)  # each is itself alone
 class Candidate:
     """A configuration, and what became of it.
 

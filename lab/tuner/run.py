@@ -33,6 +33,7 @@ from lab.tuner.tuning import Tuning
 Say = Callable[[str], None]
 
 RUNS = 300  # and the most configurations that are all built, however few are run
+FINALISTS = 3  # of a search, which are timed once more, beside each other
 BATCHES = 10  # of a search, at least: of fewer it would learn too little
 
 
@@ -111,10 +112,12 @@ def tune(
 
         if len(every) > max(runs, RUNS):
             search(space, runs, batch, costs, seed, standing)
+            measure.cost(_best_of(tried), say)
         elif len(left := _worth_running(measure, every, tried, builders, say)) <= runs:
             costs(left)
         else:
             search_among(space, left, runs, 1 if measure.prunes else batch, costs, standing)
+            measure.cost(_best_of(tried), say)
     warn_if_disturbed(measure.held)
     device = torch.device(kernel.target)
     facts = {
@@ -128,6 +131,11 @@ def tune(
         "disturbances": disturbances(measure.held),
     }
     return Tuning(kernel, measure.standing, tried, list(calls), facts)
+
+
+def _best_of(candidates: list[Candidate]) -> list[Candidate]:
+    """The finalists: a search has timed each at another time, and of many one is best by luck."""
+    return [each for each in sorted(candidates, key=lambda it: it.rank) if each.ratios][:FINALISTS]
 
 
 def _worth_running(
