@@ -16,8 +16,8 @@
 //
 // The gradients of x and w are products, too: dx = scale * dz w, dw = scale * dz^T x.
 
-#include "matmul_few_rows.cuh"
 #include "matmul_few_rows_mma.cuh"
+#include "matmul_few_rows_tiles.cuh"
 #include "matmul_gradient_of_z.cuh"
 #include "matmul_mma.cuh"
 #include "matmul_registers.cuh"

@@ -2,7 +2,7 @@
 // the last round, which are too few for all multiprocessors, are multiplied in parts.
 #pragma once
 
-#include "matmul_few_rows.cuh"
+#include "matmul_few_rows_tiles.cuh"
 
 // ---- split: each of these tiles is the work of several blocks. A block has a part of the depth,
 // and leaves its sums in memory, as floats. A second kernel adds up the parts of a tile, always in
