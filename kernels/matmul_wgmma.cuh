@@ -204,6 +204,24 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
     }
 }
 
+// Of floats, each thread writes what it has.
+template <int N>
+__device__ void finish(const float (&sums)[N], const Product<float>& p, Boxes&, int64_t matrix,
+                       int row, int64_t unit, int) {
+    constexpr int kChunks = N / 16;
+    const auto& chunks = reinterpret_cast<const float (&)[kChunks][16]>(sums);
+    const int count = kChunks / halves(p);
+#pragma unroll 1
+    for (int n = 0; n < count; ++n, unit += kChunk) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            const int64_t r = row + row_of_sum(i), u = unit + column_of_sum(i);
+            if (r < p.rows && u < p.units)
+                put(p, matrix, r, u, taken(chunks, n, i), taken(chunks, (n + count) % kChunks, i));
+        }
+    }
+}
+
 // The same where y is nothing but scale * sums, or if `adds` they are added to it, rounded: by TMA,
 // 64 columns at a time, while the threads go on. turn: counts them.
 template <class T, int N>
@@ -343,6 +361,8 @@ struct Plan {
     };
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
+
+constexpr int kHigh = 16;  // tiles of a column that are taken before those of the next column
 
 // The order in which tiles are taken. A pair of blocks has two tiles, one below the other.
 struct TileOrder {
@@ -673,6 +693,7 @@ constexpr int kColumnsOfTiles[] = {64, 96, 128, 192, 256};
 
 template <class T>
 bool has_tiles(const Product<T>& p, int columns) {
+    if (sizeof(T) == 4) return columns % 128 == 0;
     if (columns == 64) return p.act != kSwiglu;  // its halves would be half a box each
     return columns % 128 == 0 || is_plain(p);
 }
@@ -735,14 +756,13 @@ template <class T>
 bool launch_wgmma(const Product<T>& p, int64_t version, cudaStream_t stream) {
     enum { kPlain, kSpecialized, kCluster, kStores };
     if (version >= kStores) {
-        const int order = 16;
         if (is_plain(p)) {
-            if (adds_in_turns(p) && launch_plan<Plan<T, 128, 1, true, 2>>(p, order, stream))
+            if (adds_in_turns(p) && launch_plan<Plan<T, 128, 1, true, 2>>(p, kHigh, stream))
                 return true;
-            if (launch_best_tiles<false>(p, order, stream)) return true;
+            if (launch_best_tiles<false>(p, kHigh, stream)) return true;
         } else {
-            if (launch_best_tiles<true>(p, order, stream)) return true;
-            if (launch_plan<Plan<T, 128, 1, false, 2>>(p, order, stream)) return true;
+            if (launch_best_tiles<true>(p, kHigh, stream)) return true;
+            if (launch_plan<Plan<T, 128, 1, false, 2>>(p, kHigh, stream)) return true;
         }
     }
     if (version >= kCluster && launch_plan<Plan<T, 256, 2, false>>(p, 1, stream)) return true;
