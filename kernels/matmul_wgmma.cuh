@@ -350,6 +350,8 @@ struct Plan {
     static constexpr bool kSplits = stores && !fused;  // and a tile may be several blocks' work
     static constexpr int kTurns = turns;  // tiles in work: one for all warpgroups, or one each
     static constexpr int kStages = columns > 128 ? 4 : columns > 64 ? 6 : 8;
+    // Steps at a tile's end that one warpgroup makes after the other.
+    static constexpr int kLast = stores && turns == 1 && columns == 256 ? 3 : 0;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
     struct Shared {
         Stage<T, columns> stages[kStages];
@@ -559,8 +561,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         // With turns, the stages of every second tile are the other warpgroup's. This one must not
         // wait for its own before those are there: a barrier tells one phase from the next one, but
         // not from the one after that.
-        int n = pair, of_tile = group * 64, turn = 1 - group;
-        if (kTurns > 1) n += group * pairs, of_tile = 0, ring.skip(group * steps);
+        int n = pair, of_tile = group * 64, turn = 0;
+        if (kTurns > 1) n += group * pairs, of_tile = 0, turn = 1 - group, ring.skip(group * steps);
         for (; n < count; n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
             const int of_share = steps_of(n);
             if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
@@ -569,12 +571,21 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             const int row = int(place.row) * kTileRows + of_tile;
             const int unit = int(place.column) * (kColumns / halves(p));
             const uint32_t bias = Plan::kFused ? bias_of_tile(p, unit, kColumns) : 0;
+            // The second warpgroup leaves the tensor cores to the first one's last steps, and then
+            // has them for its own, while the first one stores its sums. (Not where stages also
+            // bring a residual, which would come late; nor in shares so short that the first one
+            // could be two of them ahead.)
+            const bool in_turn = Plan::kLast > 0 && of_share >= kStages && !p.residual;
             float sums[kTurns][kColumns / 2];
             int before = 0;
             for (int step = 0; step < of_share; ++step, ring.next()) {
                 const auto& stage = shared.stages[ring.stage];
                 shared.full[ring.stage].wait(ring.round % 2);
+                if (in_turn && group == 1 && step == of_share - Plan::kLast)
+                    shared.turn[1].wait(turn++ % 2);
                 multiply(sums, p, stage.x + of_tile * kTileDepth, stage.w, step > 0);
+                if (in_turn && group == 0 && step == of_share - 1 && thread == 0)
+                    shared.turn[1].arrive();
                 wgmma_wait<1>();  // the products of the step before are done
                 if (step > 0) done(before);
                 before = ring.stage;
