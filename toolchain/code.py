@@ -351,8 +351,12 @@ class Code:
         return Registrations(self)
 
 
-def is_systems(path: Path) -> bool:
-    """Whether it is the system's, Python's, torch's, CUDA's or the simulator's, not the user's."""
+def systems_folders() -> tuple[Path | str, ...]:
+    """Where the system's files are, Python's, torch's, CUDA's and the simulator's."""
     torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or "/usr"
-    system = ("/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR)
-    return any(path.is_relative_to(folder) for folder in system)
+    return ("/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR)
+
+
+def is_systems(path: Path) -> bool:
+    """Whether it is one of theirs, and not the user's."""
+    return any(path.is_relative_to(folder) for folder in systems_folders())
