@@ -368,6 +368,7 @@ def test_a_table_knows_classes_of_shapes():
     assert [str(few), str(many)] == ["bfloat16, 1 to 1 columns", "bfloat16, 4097 to 8192 columns"]
     text = tables.with_section("", "NVIDIA H200", {"kEach": 2}, {"a": (2.0, 1.5)}, many)
     assert tables.tuned_constants(text, "NVIDIA H200") == {}
+    assert '["NVIDIA H200"]' not in text
     text = tables.with_section(text, "NVIDIA H200", {"kEach": 8}, {"call": (1, 1)})
     text = tables.with_section(text, "NVIDIA H200", {"kThreads": 64}, {"b": (3.0, 2.0)}, many)
     assert tables.tuned_constants(text, "NVIDIA H200") == {"kEach": 8}
