@@ -41,42 +41,56 @@ struct RowsSoftmax {
     // The products s become 2^((s - largest) * scale). What was summed before is to be multiplied
     // by factor. scale: in powers of 2. Where nothing was seen yet, the largest is -infinity.
     // chains: how many numbers are compared at a time, for each waits for the one before.
+    //
+    // The powers of both rows come together, after what both have to wait for.
     template <int chains = 1, int N>
     __device__ void take(float (&s)[N], float scale, float (&factor)[2]) {
+        float shift[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            float mosts[chains];
-#pragma unroll
-            for (float& most : mosts) most = -INFINITY;
-            mosts[0] = max[half];
-#pragma unroll
-            for (int i = 2 * half; i < N; i += 4) {
-                float& most = mosts[i / 4 % chains];
-                most = larger(most, larger(s[i], s[i + 1]));
-            }
-#pragma unroll
-            for (int n = chains / 2; n > 0; n /= 2) {
-#pragma unroll
-                for (int i = 0; i < n; ++i) mosts[i] = larger(mosts[i], mosts[i + n]);
-            }
-            const float most = max_of_row(mosts[0]);
+            const float most = max_of_row(largest_of<chains>(s, half));
             factor[half] = max[half] == -INFINITY ? 0 : exp2_of((max[half] - most) * scale);
             max[half] = most;
-            float shift = most == -INFINITY ? 0 : most * scale;
-            if (__any_sync(0xffffffff, fabsf(shift) >= kLargeShift)) {
+            shift[half] = most == -INFINITY ? 0 : most * scale;
+        }
+        const float larger_shift = larger(fabsf(shift[0]), fabsf(shift[1]));
+        if (__any_sync(0xffffffff, larger_shift >= kLargeShift)) {
 #pragma unroll
-                for (int i = 2 * half; i < N; i += 4) s[i] -= most, s[i + 1] -= most;
-                shift = 0;
-            }
+            for (int i = 0; i < N; ++i) s[i] -= shift[i / 2 % 2] == 0 ? 0 : max[i / 2 % 2];
+            shift[0] = shift[1] = 0;
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
             float total = sum[half] * factor[half];
 #pragma unroll
             for (int i = 2 * half; i < N; i += 4) {
-                s[i] = exp2_of(fmaf(s[i], scale, -shift));
-                s[i + 1] = exp2_of(fmaf(s[i + 1], scale, -shift));
+                s[i] = exp2_of(fmaf(s[i], scale, -shift[half]));
+                s[i + 1] = exp2_of(fmaf(s[i + 1], scale, -shift[half]));
                 total += s[i] + s[i + 1];
             }
             sum[half] = total;
         }
+    }
+
+  private:
+    // Of one of the rows, this thread's largest number so far.
+    template <int chains, int N>
+    __device__ float largest_of(const float (&s)[N], int half) const {
+        float mosts[chains];
+#pragma unroll
+        for (float& most : mosts) most = -INFINITY;
+        mosts[0] = max[half];
+#pragma unroll
+        for (int i = 2 * half; i < N; i += 4) {
+            float& most = mosts[i / 4 % chains];
+            most = larger(most, larger(s[i], s[i + 1]));
+        }
+#pragma unroll
+        for (int n = chains / 2; n > 0; n /= 2) {
+#pragma unroll
+            for (int i = 0; i < n; ++i) mosts[i] = larger(mosts[i], mosts[i + n]);
+        }
+        return mosts[0];
     }
 };
 

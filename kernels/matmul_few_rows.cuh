@@ -1,10 +1,10 @@
 // Products of few rows of x, as a model has them that writes one token after the other. All of w is
 // read for them, and nothing takes as long as that.
 //
-// A block has 64 or 96 rows of w for a tile of y, and a part of k; the blocks of a cluster have the
-// other parts, so that every multiprocessor reads w, and all of them as much. They stay, and take
-// tile after tile; the next one's weights arrive while one is finished. At its end each block sends
-// the others those of its sums that they finish, and adds up its own, always in the same order.
+// A block has 48 to 112 rows of w for a tile of y, and all of k, or a part of it; the blocks of a
+// cluster have the other parts. So every multiprocessor reads w, and all of them as much. They
+// stay, and take tile after tile; the next one's weights arrive while one is finished. At a tile's
+// end each block sends its sums to who finishes them, who adds them up, always in the same order.
 //
 // One product of these often follows the other. So each lets the next kernel of its kind begin
 // meanwhile (dependent_launch.cuh). That one makes itself ready, has its first weights brought to
@@ -14,10 +14,12 @@
 //
 //   kRows, kUnits, kGroups      the most rows of x; rows of w of a tile; warpgroups that multiply
 //   kDepth, kStages, kAtOnce    of k in a stage; stages of a block; blocks of a multiprocessor
+//   kMostParts, kInTurn         of k, of a cluster; warpgroups of a block that take steps in turn
+//   kPending                    products that may go on when multiply returns
 //   kGates                      where the gates of swiglu have chunks of their own: how far behind
 //   Stage                       tiles of w and x, which fetch_x and fetch_w ask TMA for; fetch_w
 //                               calls `load` with the place of each box in a stage and in w
-//   multiply(stage, p, step)    adds the products to `totals`; it has multiplied when it returns
+//   multiply(stage, p, step)    adds the products to `totals`
 //   finish(p, .., c, sums)      makes y of chunk c, four of the totals
 //
 // is_linear(p), z_of(p, ..), put(p, ..) and halves(p), as in matmul_product.cuh, are there for the
@@ -36,19 +38,18 @@ constexpr int kFewRowsConsumers = Few::kGroups * kWarpgroup;
 template <class Few>
 constexpr int kFewRowsThreads = kFewRowsConsumers<Few> + kWarp;
 template <class Few>
-constexpr int kFewOfPart = kFewRowsConsumers<Few> / Few::kInTurn;  // of which each step has as many
+constexpr int kFewOfPart = kFewRowsConsumers<Few> / Few::kInTurn;  // that multiply a step
 
 template <class Few>
 struct FewRowsShared {
     typename Few::Stage stages[Few::kStages];
-    // The chunks of a tile that this block finishes, of all parts of k: a part's behind the
-    // other's.
+    // The chunks that each part of k in this block finishes: of each, the sums of all parts.
     static constexpr int kMost = Few::kMostParts * Few::kInTurn, kChunks = kFewChunks<Few>;
     static constexpr int kSlots = kMost == 1 ? 1 : (kChunks + kMost - 1) / kMost * kMost;
     Vec<float, 4> sums[Few::kInTurn][kSlots][kFewOfPart<Few>];
     Mbarrier full[Few::kStages], empty[Few::kStages];
-    Mbarrier sent[Few::kInTurn];  // to these, of a tile
-    Mbarrier read[Few::kInTurn];  // by all, what these have sent
+    Mbarrier sent[Few::kInTurn];  // to such a part, of a tile
+    Mbarrier read[Few::kInTurn];  // by all parts, what this one has sent
     static constexpr int bytes() { return sizeof(FewRowsShared) + kTileAlign; }
 };
 
@@ -143,7 +144,7 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
     }
 }
 
-// Makes the rows of x zeros that a stage has and x does not; each warpgroup those that it reads.
+// Makes the rows of x zeros that a stage has and x does not.
 // TMA could read them as zeros, too, but takes longer for that than for rows that there are.
 template <class Few>
 __device__ void clear_other_rows(FewRowsShared<Few>& shared, int rows) {
@@ -501,7 +502,7 @@ struct FewRowsUpright : FewTotals<units / 2> {
     static constexpr int kRows = 64 * groups, kUnits = units, kGroups = groups;
     static constexpr int kGates = units / 16, kMostParts = most_parts, kInTurn = 1;
     static constexpr int kDepth = kTileDepth, kAtOnce = 1, kPending = 1;
-    // What 227 KB have room for beside the sums of a tile.
+    // What a multiprocessor's 227 KB have room for beside the sums of a tile.
     static constexpr int kBytesOfSums = (most_parts == 1 ? 1 : units / 8) * groups * 2048;
     static constexpr int kStages = (230000 - kBytesOfSums) / ((kRows + units) * kTileRow);
     static constexpr bool kByColumn = by_column;
@@ -576,7 +577,8 @@ struct FewRowsPlan {
 template <class T>
 FewRowsPlan few_rows_plan(const Product<T>& p) {
     FewRowsPlan best;
-    if (p.x.col != 1 || p.rows > 256 || (p.w.col != 1 && p.act == kSwiglu)) return best;
+    if (p.rows == 0 || p.rows > 256 || p.x.col != 1 || (p.w.col != 1 && p.act == kSwiglu))
+        return best;
     const int groups = p.rows > 192 ? 2 : int(ceil_div<int64_t>(p.rows, 64));
     const int64_t steps = ceil_div<int64_t>(p.depth, kTileDepth), count = multiprocessors();
     const int64_t high = ceil_div<int64_t>(p.rows, 64 * groups);

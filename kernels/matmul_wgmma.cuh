@@ -667,14 +667,14 @@ bool launch_plain(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
-// The columns that a tile may have. Those of 96 and 192 are for what has nothing fused, where the
-// others leave many multiprocessors without a tile.
+// The columns that a tile may have. Those of 96 and 192, which are not made of boxes of 64, are for
+// a w by row, and where nothing is fused.
 constexpr int kColumnsOfTiles[] = {64, 96, 128, 192, 256};
 
 template <class T>
 bool has_tiles(const Product<T>& p, int columns) {
     if (columns == 64) return p.act != kSwiglu;  // its halves would be half a box each
-    return columns % 128 == 0 || is_plain(p);
+    return columns % 128 == 0 || (is_plain(p) && p.w.col == 1);
 }
 
 // What a step of tiles of so many columns takes, beside one of 256: more than their share, for

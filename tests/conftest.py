@@ -60,7 +60,8 @@ def cache(tmp_path_factory):
     """One cache for all of these tests, away from the user's, with the simulator's runtime.
 
     Where tests run side by side, in several processes, these share it. What stands in it first is
-    copied from the user's, for the runtime alone compiles for 20 seconds.
+    copied from the user's, for the runtime alone compiles for 20 seconds; and the simulator's
+    headers are parsed for it.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
@@ -73,6 +74,10 @@ def cache(tmp_path_factory):
             if not (folder / build.name).exists():
                 shutil.copytree(build.folder, work / "result")
                 own.place(work / "result", build.name)
+    (base / "nothing.cu").write_text("__global__ void nothing() {}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE", str(folder))
+        jitload.ensure(base / "nothing.cu", target="cpu")
     return folder
 
 

@@ -112,7 +112,8 @@ def compile_library(
         mirror = _Mirror(work / "mirror")
         first, change = "", str
         if isinstance(apart, Halves):
-            first, change = by_kernel.HEADER.read_text(), by_kernel.for_host
+            first, alone = by_kernel.HEADER.read_text(), by_kernel.heads(code)
+            change = by_kernel.for_host if alone is None else lambda _: alone
             image = _Image.write(code, work, apart.source, apart.wanted)
         elif recipe.part:
             image = _Image.write(code, work, 0, recipe.part.names or None)

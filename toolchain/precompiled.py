@@ -17,7 +17,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,11 @@ _BLAMED = re.compile(r"\bPCH\b|precompiled header|internal compiler error")
 _FLAGS = re.compile(r"-I(\S+) -fpch-deps ")
 
 
-def added_to(text: str, code: Code, folder: Path, work: Path) -> str:
+def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
     """A file for ninja whose C++ compiler finds the headers parsed, where that can be.
 
     Args:
-        folder: where they are kept.
+        folders: where they may be kept; what is made is kept in the first.
         work: where they are made before they appear there.
     """
     recipe = code.recipe
@@ -59,15 +59,15 @@ def added_to(text: str, code: Code, folder: Path, work: Path) -> str:
     flags = [flag for flag in flags if not _OF_ONE_BUILD.match(flag)]
     flags[flags.index("-x") + 1] = "c++-header"
     command = [*cxx, *flags, f"-I{simulator.INCLUDE}"]
-    place = folder / digest_of(code.compilers, machine.cpu(), *command)[:16]
-    if not _is_current(note := read_note(place / _NOTE)):
+    key = digest_of(code.compilers, machine.cpu(), *command)[:16]
+    places = [folder / key for folder in folders]
+    place = next(filter(_is_whole, places), None)
+    if place is None:
+        place = places[0]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             _make(place, work / "precompiled", command)
-        note = read_note(place / _NOTE)
+    note = read_note(place / _NOTE)
     if not note or not note["sha256_of_file"] or any(_is_before(note, f) for f in recipe.include):
-        return text
-    if _digest(place, (place / f"{HEADER}.gch").stat().st_mtime_ns) != note["sha256_of_file"]:
-        discard(place)
         return text
     return text.replace("\ncflags = ", f"\ncflags = -I{for_ninja(str(place))} -fpch-deps ", 1)
 
@@ -141,9 +141,13 @@ def _state(path: str) -> list[int]:
     return [found.st_size, found.st_mtime_ns]
 
 
-def _is_current(note: dict[str, Any] | None) -> bool:
+def _is_whole(place: Path) -> bool:
+    """Whether the parsed headers are there, and are those of today; or whether they are refused."""
+    note = read_note(place / _NOTE)
     with contextlib.suppress(OSError):
-        return note is not None and all(_state(path) == was for path, *was in note["read"])
+        if note and all(_state(path) == was for path, *was in note["read"]):
+            said = note["sha256_of_file"]
+            return not said or said == _digest(place, _state(f"{place}/{HEADER}.gch")[1])
     return False
 
 

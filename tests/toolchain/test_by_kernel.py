@@ -4,6 +4,9 @@ import subprocess
 
 import pytest
 
+from jitloader.arguments import recipe_of
+from jitloader.cache import Cache
+from jitloader.inputs import Inputs
 from toolchain import by_kernel, halves, machine, sources
 
 SOURCE = """
@@ -146,3 +149,45 @@ def test_nvccs_halves_side_by_side_make_what_nvcc_makes(tmp_path):
     assert failed.returncode != 0
     assert failed.stdout.count('identifier "oops" is undefined') == 1
     assert not list(tmp_path.glob("nvcc_*"))
+
+
+ALONE = """
+#include <cuda_fp16.h>
+#define N 4
+constexpr float kHalf = 0.5f;
+__device__ float twice(float x) { return 2 * x; }
+extern "C" __global__ void scale(const float* __restrict__ x, __half* y, int n) {
+    y[N * threadIdx.x] = twice(kHalf * x[n]);
+}
+__global__ void __launch_bounds__(256, 2) fill(double* x) { *x = 1; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("double* x", "Row x"),
+        ("__global__ void __l", "template <class T> __global__ void __l"),
+        ("#define N 4", "#ifdef A\n#define N 4\n#endif"),
+        ("#define N 4", "#define fill other"),
+        ("#include <cuda_fp16.h>", '#include "types.h"'),
+        ("__device__ float", "namespace n {\n__device__ float"),
+        ("constexpr float", 'extern "C" int host() { return 1; }\nconstexpr float'),
+    ],
+)
+def test_of_kernels_that_python_alone_launches_the_host_sees_the_heads(old, new, tmp_path):
+    source = tmp_path / "alone.cu"
+    (tmp_path / "types.h").write_text("")
+    source.write_text(ALONE.replace(old, new, 1) + "}" * new.startswith("namespace"))
+    code = Inputs.read(recipe_of([source], target="cuda"), Cache.here())
+    heads = by_kernel.heads(code)
+    if new:
+        assert heads is None
+    else:
+        assert heads.split("\n") == [
+            "#include <cuda_fp16.h>",
+            'extern "C" __global__ void scale(const float* __restrict__ x, __half* y, int n) {}',
+            "__global__ void __launch_bounds__(256, 2) fill(double* x) {}",
+            "",
+        ]
