@@ -151,6 +151,8 @@ template <class T>
 int64_t matmul_parts(const Product<T>& p, int64_t version) {
     if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) return split_floats(p);
+    } else if constexpr (std::is_same_v<T, float>) {
+        if (p.tf32 && version == MatmulVersion::kStores) return tf32_split_floats(p);
     }
     return 0;
 }
