@@ -38,7 +38,7 @@ lab: $(READY)
 	-@$(BIN)/python -m jitload build
 	@exec $(BIN)/python -m kernel_playground lab
 
-# Side by side, in as many processes as there are cores; they share one cache of builds.
+# Side by side, in a process more than there are cores; they share one cache of builds.
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical --dist=worksteal
 
 test: $(READY)

@@ -176,6 +176,8 @@ _LATER = {  # and these, which a warm load does without
     "uses": "toolchain.resources",
     "ensure_variant": "jitloader.variants",
     "running_variant": "jitloader.variants",
+    "shapes_of_calls": "jitloader.shapes",
+    "ShapeClass": "toolchain.tuning",
     "variant_of": "jitloader.variants",
     "this_gpu": "toolchain.tuning",
     "tunables": "toolchain.tuning",

@@ -2,6 +2,8 @@
 
 A .pth file puts the library on Python's path, behind the other packages, whose files it so leaves
 alone. An editable install is setuptools' own: the clone on Python's path.
+
+Either puts the page's extension where JupyterLab finds it.
 """
 
 import shutil
@@ -53,4 +55,9 @@ class Build(build_py):
         }
 
 
-setup(cmdclass={"build_py": Build})
+# Where JupyterLab looks for extensions of its pages: any that is started in this environment, with
+# our command or without, then has CUDA's colours.
+COLOURS = "labextensions/kernel-playground"
+FILES = [f"lab/share/{COLOURS}/{name}" for name in ("package.json", "remoteEntry.js")]
+
+setup(cmdclass={"build_py": Build}, data_files=[(f"share/jupyter/{COLOURS}", FILES)])

@@ -4,6 +4,7 @@
     building/          what is being compiled; whatever a killed process left is swept
     objects/           the last object of each source of a kernel, which an edit of another leaves
     stand_ins/         what kernels are linked with in the place of PyTorch's libraries
+    precompiled/       the simulator's headers as g++ has parsed them
     locks/             one file for each build under way; its flock ends with the process
     in_use/            one file a process, flocked while it lives, naming the builds it has open
     headers/ compilers/ logs/    what depfiles and compilers said
@@ -76,6 +77,11 @@ class Cache:
                 return cls(own, tuple(shared))
             why = "it is read-only"
         return cls(_private_temporary(own, why), (own, *shared))
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the own folder stands in for the first of the shared ones, which is read-only."""
+        return self.own in _temporary.values()
 
     @property
     def folders(self) -> tuple[Path, ...]:

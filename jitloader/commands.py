@@ -23,32 +23,32 @@ from jitloader import arguments, derivatives, programs, runtime
 from jitloader.arguments import recipe_of
 from jitloader.building import ensure
 from jitloader.cache import Cache
+from jitloader.checkup import cache_rows
 from jitloader.events import announce
 from jitloader.opening import open_build
 from toolchain import machine
+from toolchain.code import Recipe
 from toolchain.errors import CompileError, MissingTool
 from toolchain.machine import default_target
 from toolchain.sources import ROOT
 
-LEAST_FREE = 1e9  # bytes: a build of an op takes some megabytes, and all of them a few hundred
+
+def recipes(names: list[str], target: str) -> list[Recipe]:
+    """Of these ops, or of all, and before and after them of what they need besides."""
+    names = names or sorted(path.stem for path in arguments.KERNELS.glob("*.cu"))
+    first = [runtime.recipe()] if target == "cpu" else []
+    return [*first, *(recipe_of([name], target=target) for name in names), derivatives.recipe()]
 
 
 def build(names: list[str], target: str | None = None) -> int:
-    """Build ops ahead of their first import, with a line for each; return the exit status.
-
-    So is what records their gradients.
-    """
+    """Build ops ahead of their first import, with a line for each; return the exit status."""
     target = machine.checked_target(target, "--target") if target else default_target()
-    names = names or sorted(path.stem for path in arguments.KERNELS.glob("*.cu"))
-    recipes = [recipe_of([name], target=target) for name in names]
-    if target == "cpu":
-        recipes.insert(0, runtime.recipe())
-    recipes.append(derivatives.recipe())
+    wanted = recipes(names, target)
     announce(False)
     failed = 0
-    for number, recipe in enumerate(recipes, 1):
+    for number, recipe in enumerate(wanted, 1):
         started = time.perf_counter()
-        print(f"[{number}/{len(recipes)}] {recipe.name:20} {recipe.target:5}", end="", flush=True)
+        print(f"[{number}/{len(wanted)}] {recipe.name:20} {recipe.target:5}", end="", flush=True)
         try:
             made = ensure(recipe)
         except (CompileError, MissingTool) as error:
@@ -149,14 +149,8 @@ def doctor() -> int:
         "wanted by pybind11 bindings alone; Debian: apt install python3-dev",
     )
     doctors_row("ninja", ninja, "pip install ninja")
-    try:
-        cache = Cache.here()
-        free = shutil.disk_usage(cache.own).free
-        said = f"{os.pathsep.join(map(str, cache.folders))} ({free / 1e9:.1f} GB are free)"
-        full = f"{said}: python -m jitload prune makes room, JITLOAD_CACHE names another folder"
-        doctors_row("cache", said if free >= LEAST_FREE else None, full)
-    except PermissionError as refused:
-        doctors_row("cache", None, str(refused))
+    for row in cache_rows():
+        doctors_row(*row)
     doctors_row("nvcc", home, "pip install nvidia-cuda-nvcc (see README.md), or set CUDA_HOME")
     headers = home and home / "include/cuda_runtime.h"
     doctors_row(

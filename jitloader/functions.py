@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from jitloader import tracebacks
 from jitloader.cfunctions import Launch
 from jitloader.opening import OpenBuild
+from jitloader.shapes import OfClass, by_shape
 
 if TYPE_CHECKING:
     from jitloader.handle import Kernel
@@ -76,6 +77,8 @@ class Functions:
         error: what they raise now; then nothing runs.
         instead: gives the build that runs in their place, at each call.
         instrumented: the build that `instead` leads to.
+        classes: the builds for single classes of shapes, beside the newest.
+        around: is given what each of them stands for, and returns what it shall be meanwhile.
 
     no_such: what an error says of a name that the newest build does not have.
     """
@@ -85,6 +88,8 @@ class Functions:
         self.error: Exception | None = None
         self.instead: Callable[[], OpenBuild] | None = None
         self.instrumented: OpenBuild | None = None
+        self.classes: list[OfClass] = []
+        self.around: Callable[[Callable], Callable] | None = None
         self._kernel, self._no_such = kernel, no_such
         self._known: dict[str, Function] = {}
         self._running: dict[int, OpenBuild] = {}  # by thread: whose formula it runs
@@ -107,6 +112,7 @@ class Functions:
             self._by_thread = any(b not in current for b in list(self._running.values()))
             for name, function in self._known.items():
                 call = self._now(name)
+                call = self.around(call) if self.around else call
                 function.point_at(self._for_each_thread(name, call) if self._by_thread else call)
 
     def run_with(self, build: OpenBuild, formula: Callable, *arguments: object) -> object:
@@ -152,7 +158,8 @@ class Functions:
             return _of(self.instead, name)
         if self.error:
             return _raiser(self.error)
-        return self.newest.functions.get(name, self._unknown(name))
+        newest = self.newest.functions.get(name, self._unknown(name))
+        return by_shape(self.classes, name, newest) if self.classes else newest
 
     def _for_each_thread(self, name: str, call: Callable) -> Callable:
         def by_thread(*args: object, **kwargs: object) -> object:

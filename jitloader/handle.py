@@ -26,6 +26,7 @@ from jitloader.functions import Functions
 from jitloader.inputs import Inputs
 from jitloader.opening import OpenBuild, open_build, opened
 from jitloader.renamed import renamed
+from jitloader.shapes import opened_for
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
@@ -67,6 +68,7 @@ class Kernel:
                         break
                 if build is not self._functions.newest:
                     self._formulas.register(build)
+                    self._functions.classes = opened_for(inputs, self._opened_with)
             except BaseException as error:
                 # Broken or interrupted: whatever runs next must not be the old kernel.
                 interrupted = RuntimeError(
@@ -87,6 +89,20 @@ class Kernel:
             if swapped:
                 _tell_dynamo()
             return changed
+
+    def _register_formulas(self) -> None:
+        """With the builds that run, after one more was given."""
+        for build in (self._functions.newest, *(it.build for it in self._functions.classes)):
+            self._formulas.register(build)
+
+    def _opened_with(self, flags: tuple[str, ...]) -> OpenBuild:
+        """The build of the same files with more flags."""
+        recipe = replace(self.recipe, flags=(*self.recipe.flags, *flags))
+        for inputs in readings(recipe):
+            if build := opened(inputs):
+                break
+        self._formulas.register(build)
+        return build
 
     def is_current(self) -> bool:
         """Whether the files are still those of the newest build, or of the error in its place.
@@ -282,7 +298,7 @@ class Kernel:
 
         def decorate(formula: Callable) -> Callable:
             self._formulas.add_fake(name, formula)
-            self._formulas.register(self._functions.newest)
+            self._register_formulas()
             return formula
 
         return decorate
@@ -321,7 +337,7 @@ class Kernel:
             self._formulas.add_gradient(name, backward, setup_context)
         if infer:
             self._formulas.infers[name] = infer
-        self._formulas.register(self._functions.newest)
+        self._register_formulas()
         self._functions.redirect()
         return getattr(self, infer or name)
 
@@ -333,7 +349,7 @@ class Kernel:
         keep: arguments that stay as they are and have no say, such as a buffer of sums.
         """
         self._formulas.autocast[name] = keep
-        self._formulas.register(self._functions.newest)
+        self._register_formulas()
 
     def _is_covered(self, code: CodeType | None) -> bool:
         """Whether the digest of the builds covers it: it stands in kernels/NAME.py."""

@@ -40,7 +40,8 @@ def earlier(inputs: Inputs, halves: Halves | None = None) -> Earlier:
         folders[halves.source] = f"{_folder(inputs, halves.source)}.host"
     found = {number: _read(_place(inputs, folder)) for number, folder in folders.items()}
     objects = {number: each for number, each in found.items() if each}
-    return Earlier(inputs.settings, objects, inputs.cache.own / "stand_ins")
+    precompiled = [folder / "precompiled" for folder in inputs.cache.folders]
+    return Earlier(inputs.settings, objects, inputs.cache.own / "stand_ins", precompiled)
 
 
 def keep(

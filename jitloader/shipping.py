@@ -10,7 +10,9 @@ from jitloader.arguments import recipe_of
 from jitloader.building import ensure, readings
 from jitloader.inputs import Inputs
 from toolchain.code import Recipe
+from toolchain.errors import CompileError
 from toolchain.shipped import Shipped, shipped
+from toolchain.shipped_bindings import why_not_shipped
 
 
 def shipped_sources(
@@ -31,6 +33,8 @@ def shipped_sources(
         CompileError, FileNotFoundError, MissingTool: as `load` does.
     """
     recipe = recipe_of(given, name, "cpu", flags, include, debug=False)
+    if why := why_not_shipped(_read(recipe)):
+        raise CompileError(f"{recipe.name} {why}")
     ensure(recipe)
     codes = (_read(recipe), _read(replace(recipe, target="cuda")))
     return shipped(*codes, namespace, for_hub)

@@ -20,13 +20,16 @@ struct GroupNumbers {
     uint32_t p[kBoxes][16], ds[kBoxes][16];
 };
 
-// And in shared memory: its 64 keys, and of the block's k the columns that its part of dq has; rows
-// of a step; and ds, [keys, rows], of all keys of the block.
-struct StepTiles {
+// And in shared memory: its 64 keys, and of the block's k the columns that its part of dq has.
+struct KeyTiles {
     const char *k, *v, *k_of_q;
-    char *q, *g;
-    const RowInfo* infos;
-    char* ds;
+};
+
+// Where it leaves its part of dq for the thread that adds it, once the one before has been read.
+struct DqPlace {
+    float* to;
+    Mbarrier &empty, &full;
+    int phase;
 };
 
 template <int N>
@@ -36,14 +39,17 @@ __device__ Floats<boxes * N>& all(float (&x)[boxes][N]) {
     return reinterpret_cast<Floats<boxes * N>&>(x);
 }
 
-// A step of S::kRows rows, from `row` on, of whose second 64 there may be none. The keys begin with
-// `key`; shift: a.keys - a.rows. full: that q, g and infos have come. When this returns dq is
-// there, and dk goes on.
-template <class T, class S, int kCols, class Call>
-__device__ void multiply_step(GroupNumbers<S, kCols>& its, const StepTiles& tiles, Mbarrier& full,
-                              int phase, const Call& a, int64_t shift, float scale, int key,
-                              int row, int group) {
+// A step of S::kRows rows, from `row` on, of whose second 64 there may be none. q, g and infos are
+// in the ring's stage. ds: [keys, rows], of all keys of the block. The keys begin with `key`;
+// shift: a.keys - a.rows. When this returns dq is there, and dk goes on.
+template <class T, class S, int kCols, class Shared, class Call>
+__device__ void multiply_step(GroupNumbers<S, kCols>& its, const KeyTiles& tiles, Shared& shared,
+                              const Ring<S::kStages>& ring, char* ds, const Call& a, int64_t shift,
+                              float scale, int key, int row, int group) {
     constexpr int kRows = S::kRows, kBlock = S::kBlock, kBoxes = kRows / 64;
+    char* const q = shared.w[ring.stage][0];
+    char* const g = q + S::kOfStep;
+    const RowInfo* const infos = shared.infos[ring.stage];
     // There may be no such key, or row, and p anything: but nothing times k must be 0 in dq.
     bool some[kBoxes];
 #pragma unroll
@@ -56,19 +62,19 @@ __device__ void multiply_step(GroupNumbers<S, kCols>& its, const StepTiles& tile
         clear_hidden(
             x, some[box], a, shift, key, row + box * 64, a.keys, kBoxes > 1 ? a.rows : kNoEnd);
     };
-    full.wait(phase);
+    shared.w_full[ring.stage].wait(ring.phase);
     if constexpr (Call::kPacked) {
-        clear_tail<kRows, kCols, S::kConsumers>(tiles.q, a.rows - row);
-        clear_tail<kRows, kCols, S::kConsumers>(tiles.g, a.rows - row);
+        clear_tail<kRows, kCols, S::kConsumers>(q, a.rows - row);
+        clear_tail<kRows, kCols, S::kConsumers>(g, a.rows - row);
     }
     wgmma_fence();
-    start_rows<T, kCols, kBlock>(all(its.scores), tiles.k, tiles.q);
+    start_rows<T, kCols, kBlock>(all(its.scores), tiles.k, q);
     wgmma_fence();
-    start_rows<T, kCols, kBlock>(all(its.slopes), tiles.v, tiles.g);
+    start_rows<T, kCols, kBlock>(all(its.slopes), tiles.v, g);
     wgmma_wait<1>();  // the scores are there
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box) {
-        take_powers(its.scores[box], its.scores[box], scale, tiles.infos + box * 64);
+        take_powers(its.scores[box], its.scores[box], scale, infos + box * 64);
         clear_some(its.scores[box], box);
     }
     wgmma_wait<0>();  // the slopes are there
@@ -76,39 +82,50 @@ __device__ void multiply_step(GroupNumbers<S, kCols>& its, const StepTiles& tile
     for (int box = 0; box < kBoxes; ++box) {  // dv goes on while ds is taken
         as_factor<T>(its.p[box], its.scores[box]);
         wgmma_fence();
-        start_columns<T, 64>(its.of_v, its.p[box], tiles.g + box * box_bytes(64));
-        take_slopes(its.slopes[box], its.scores[box], tiles.infos + box * 64);
+        start_columns<T, 64>(its.of_v, its.p[box], g + box * box_bytes(64));
+        take_slopes(its.slopes[box], its.scores[box], infos + box * 64);
         clear_some(its.slopes[box], box);
         as_factor<T>(its.ds[box], its.slopes[box]);
-        put_rows<T, kBlock>(
-            tiles.ds + box * box_bytes(kBlock) + group * box_bytes(64), its.slopes[box]);
+        put_rows<T, kBlock>(ds + box * box_bytes(kBlock) + group * box_bytes(64), its.slopes[box]);
     }
     tma_writes_done();
     consumers_barrier();
     wgmma_fence();
 #pragma unroll
     for (int r = 0; r < kBlock; r += 16)
-        wgmma<T, true, true>(its.of_q, wgmma_descriptor(tiles.ds + group * S::kDsOfGroup) + r * 8,
+        wgmma<T, true, true>(its.of_q, wgmma_descriptor(ds + group * S::kDsOfGroup) + r * 8,
                              wgmma_descriptor(tiles.k_of_q) + r * 8, r > 0);
     wgmma_commit();
 #pragma unroll
     for (int box = 0; box < kBoxes; ++box)
-        start_columns<T, 64>(its.of_k, its.ds[box], tiles.q + box * box_bytes(64));
+        start_columns<T, 64>(its.of_k, its.ds[box], q + box * box_bytes(64));
     wgmma_wait<kBoxes>();
 }
 
-// Leaves dq of a step, when the one before in its place has been read, to the thread that adds it.
 template <int N>
-__device__ void put_dq(float* to, const float (&of_q)[N], Mbarrier& empty, Mbarrier& full,
-                       int phase) {
-    empty.wait(phase ^ 1);
+__device__ void put_dq(const DqPlace& place, const float (&of_q)[N]) {
+    place.empty.wait(place.phase ^ 1);
 #pragma unroll
     for (int i = 0; i < N; i += 4)
-        store(to + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
+        store(place.to + i * kWarpgroup + threadIdx.x % kWarpgroup * 4,
               Vec<float, 4>{{of_q[i], of_q[i + 1], of_q[i + 2], of_q[i + 3]}});
     tma_writes_done();
     __syncwarp();
-    if (threadIdx.x % kWarp == 0) full.arrive();
+    if (threadIdx.x % kWarp == 0) place.full.arrive();
+}
+
+// All of a step: its products, dq to its place, and then q and g are no longer needed.
+template <class T, class S, int kCols, class Shared, class Call>
+__device__ void take_step(GroupNumbers<S, kCols>& its, const KeyTiles& tiles, Shared& shared,
+                          Ring<S::kStages>& ring, int& ds_stage, const DqPlace& dq, const Call& a,
+                          int64_t shift, float scale, int key, int row, int group) {
+    multiply_step<T>(
+        its, tiles, shared, ring, shared.ds[ds_stage], a, shift, scale, key, row, group);
+    put_dq(dq, its.of_q);
+    wgmma_wait<0>();
+    if (threadIdx.x % kWarpgroup == 0) shared.w_empty[ring.stage].arrive();
+    ring.next();
+    ds_stage ^= 1;
 }
 
 // Calls step(row) for each step of a tile of keys, as for_each_step has them. One loop: of two,

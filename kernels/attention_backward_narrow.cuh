@@ -144,25 +144,11 @@ __global__ WGMMA_KERNEL(NarrowBackward<kCols>::kThreads) void backward_narrow(
         char* const v_tile = k_tile + S::kOfBlock;
         GroupNumbers<S, kCols> its;
         const auto step = [&](int row) {
-            const int i = ring.stage;
-            char* const q_tile = shared.w[i][0];
-            const StepTiles tiles = {
-                k_tile,
-                v_tile,
-                x,
-                q_tile,
-                q_tile + S::kOfStep,
-                shared.infos[i],
-                shared.ds[ds_stage]};
-            multiply_step<T>(
-                its, tiles, shared.w_full[i], ring.phase, a, shift, scale, top, row, group);
-            put_dq(shared.dq[group], its.of_q, shared.dq_empty[group], shared.dq_full[group],
-                   dq_ring.phase);
-            wgmma_wait<0>();
-            if (is_first) shared.w_empty[i].arrive();
-            ring.next();
+            const DqPlace dq = {
+                shared.dq[group], shared.dq_empty[group], shared.dq_full[group], dq_ring.phase};
+            take_step<T>(its, KeyTiles{k_tile, v_tile, x}, shared, ring, ds_stage, dq, a, shift,
+                         scale, top, row, group);
             dq_ring.next();
-            ds_stage ^= 1;
         };
         shared.x_full[tiles.stage].wait(tiles.phase);
         if constexpr (Call::kPacked) clear_tail<S::kBlock, kCols, S::kConsumers>(x, a.keys - key);

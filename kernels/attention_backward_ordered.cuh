@@ -105,7 +105,6 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
     }
 
     take_registers<S::kRegisters>();
-    const bool is_first = threadIdx.x % kWarpgroup == 0;
     const float scale = float(whole.scale) * kLog2OfE;
     with_tile([&](const auto& a, int64_t slice, int key, Steps steps) {
         const int64_t shift = a.keys - a.rows;
@@ -120,23 +119,10 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
         int ds_stage = 0;
         const auto step = [&](int row) {
             const int i = ring.stage;
-            char* const q_tile = shared.w[i][0];
-            const StepTiles tiles = {
-                k_tile,
-                v_tile,
-                k_columns,
-                q_tile,
-                q_tile + S::kOfStep,
-                shared.infos[i],
-                shared.ds[ds_stage]};
-            multiply_step<T>(
-                its, tiles, shared.w_full[i], ring.phase, a, shift, scale, top, row, group);
-            put_dq(shared.dq[i][group], its.of_q, shared.dq_empty[i][group],
-                   shared.dq_full[i][group], ring.phase);
-            wgmma_wait<0>();
-            if (is_first) shared.w_empty[i].arrive();
-            ring.next();
-            ds_stage ^= 1;
+            const DqPlace dq = {shared.dq[i][group], shared.dq_empty[i][group],
+                                shared.dq_full[i][group], ring.phase};
+            take_step<T>(its, KeyTiles{k_tile, v_tile, k_columns}, shared, ring, ds_stage, dq, a,
+                         shift, scale, top, row, group);
         };
         shared.x_full.wait(0);
         if constexpr (Call::kPacked)

@@ -101,7 +101,7 @@ __device__ void clear_hidden(float (&x)[N], bool some, const Call& a, int64_t sh
         begin[half] = int(from - a.right - row);
         end[half] = there ? int(from + a.left + 1 - row) : 0;
     }
-    clear(x, begin, end);
+    keep_columns(x, begin, end, 0);
 }
 
 // For all threads that multiply.

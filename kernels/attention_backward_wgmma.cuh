@@ -136,7 +136,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
                 slopes[i] = p[i] * (slopes[i] - info[i / 2 % 2].delta);
             if (key + kKeys > last || key < first) {
                 const Limits limits(a, top + row_of_sum(0), key);
-                clear(slopes, limits.begin, limits.end);
+                keep_columns(slopes, limits.begin, limits.end, 0);
             }
             as_factor<T>(ds, slopes);
             wgmma_fence();

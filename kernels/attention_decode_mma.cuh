@@ -171,7 +171,7 @@ __device__ void hide_tokens(float (&scores)[N], const Decode& d, const DecodePar
         begin[half] = (first < part.begin ? part.begin : first) - token;
         end[half] = smaller(last, part.end) - token;
     }
-    hide(scores, begin, end);
+    keep_columns(scores, begin, end, -INFINITY);
 }
 
 #endif

@@ -185,7 +185,7 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Call whole, const T* 
         multiply_rows<T, kCols, kMmaRows>(scores, q_tile, warp * 16, k_tile(stage));
         if (key + S::kKeys > a.end_key(place.row) || key < a.first_key(place.row + rows - 1)) {
             const Limits limits(a, row, key);
-            hide(scores, limits.begin, limits.end);
+            keep_columns(scores, limits.begin, limits.end, -INFINITY);
         }
         soft.take(scores, scale, factor);
         scale_rows(sums, factor);

@@ -41,42 +41,56 @@ struct RowsSoftmax {
     // The products s become 2^((s - largest) * scale). What was summed before is to be multiplied
     // by factor. scale: in powers of 2. Where nothing was seen yet, the largest is -infinity.
     // chains: how many numbers are compared at a time, for each waits for the one before.
+    //
+    // The powers of both rows come together, after what both have to wait for.
     template <int chains = 1, int N>
     __device__ void take(float (&s)[N], float scale, float (&factor)[2]) {
+        float shift[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            float mosts[chains];
-#pragma unroll
-            for (float& most : mosts) most = -INFINITY;
-            mosts[0] = max[half];
-#pragma unroll
-            for (int i = 2 * half; i < N; i += 4) {
-                float& most = mosts[i / 4 % chains];
-                most = larger(most, larger(s[i], s[i + 1]));
-            }
-#pragma unroll
-            for (int n = chains / 2; n > 0; n /= 2) {
-#pragma unroll
-                for (int i = 0; i < n; ++i) mosts[i] = larger(mosts[i], mosts[i + n]);
-            }
-            const float most = max_of_row(mosts[0]);
+            const float most = max_of_row(largest_of<chains>(s, half));
             factor[half] = max[half] == -INFINITY ? 0 : exp2_of((max[half] - most) * scale);
             max[half] = most;
-            float shift = most == -INFINITY ? 0 : most * scale;
-            if (__any_sync(0xffffffff, fabsf(shift) >= kLargeShift)) {
+            shift[half] = most == -INFINITY ? 0 : most * scale;
+        }
+        const float larger_shift = larger(fabsf(shift[0]), fabsf(shift[1]));
+        if (__any_sync(0xffffffff, larger_shift >= kLargeShift)) {
 #pragma unroll
-                for (int i = 2 * half; i < N; i += 4) s[i] -= most, s[i + 1] -= most;
-                shift = 0;
-            }
+            for (int i = 0; i < N; ++i) s[i] -= shift[i / 2 % 2] == 0 ? 0 : max[i / 2 % 2];
+            shift[0] = shift[1] = 0;
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
             float total = sum[half] * factor[half];
 #pragma unroll
             for (int i = 2 * half; i < N; i += 4) {
-                s[i] = exp2_of(fmaf(s[i], scale, -shift));
-                s[i + 1] = exp2_of(fmaf(s[i + 1], scale, -shift));
+                s[i] = exp2_of(fmaf(s[i], scale, -shift[half]));
+                s[i + 1] = exp2_of(fmaf(s[i + 1], scale, -shift[half]));
                 total += s[i] + s[i + 1];
             }
             sum[half] = total;
         }
+    }
+
+  private:
+    // Of one of the rows, this thread's largest number so far.
+    template <int chains, int N>
+    __device__ float largest_of(const float (&s)[N], int half) const {
+        float mosts[chains];
+#pragma unroll
+        for (float& most : mosts) most = -INFINITY;
+        mosts[0] = max[half];
+#pragma unroll
+        for (int i = 2 * half; i < N; i += 4) {
+            float& most = mosts[i / 4 % chains];
+            most = larger(most, larger(s[i], s[i + 1]));
+        }
+#pragma unroll
+        for (int n = chains / 2; n > 0; n /= 2) {
+#pragma unroll
+            for (int i = 0; i < n; ++i) mosts[i] = larger(mosts[i], mosts[i + n]);
+        }
+        return mosts[0];
     }
 };
 
@@ -98,28 +112,26 @@ __device__ void scale_rows(float (&sums)[N], const float (&factor)[2]) {
     for (int i = 0; i < N; ++i) sums[i] *= factor[i / 2 % 2];
 }
 
-// Hides the columns that a row does not see: all but those from begin on and before end.
-template <int N>
-__device__ void hide(float (&s)[N], const int (&begin)[2], const int (&end)[2]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const int column = column_of(i), half = i / 2 % 2;
-        if (column < begin[half] || column >= end[half]) s[i] = -INFINITY;
-    }
+// A bit for each of this thread's numbers of a row, two for every eight columns: whether they are
+// in columns from begin on and before end. Eight bits at a time become predicates in one
+// instruction, where a comparison for each number would be one for each.
+__device__ inline uint32_t bits_of_columns(int begin, int end) {
+    const auto before = [](int column) {
+        const int from = column - threadIdx.x % 4 * 2;  // this thread's first
+        const int count = from <= 0 ? 0 : from / 8 * 2 + smaller(from % 8, 2);
+        return count < 32 ? (1u << count) - 1 : 0xffffffff;
+    };
+    return before(end) & ~before(begin);
 }
 
-// Hides one side only, for half the instructions.
+// Sets what is in other columns than those from begin on and before end to `other`.
 template <int N>
-__device__ void hide_before(float (&s)[N], const int (&begin)[2]) {
+__device__ void keep_columns(float (&s)[N], const int (&begin)[2], const int (&end)[2],
+                             float other) {
+    static_assert(N <= 64, "a bit for each number of a row");
+    const uint32_t bits[2] = {bits_of_columns(begin[0], end[0]), bits_of_columns(begin[1], end[1])};
 #pragma unroll
-    for (int i = 0; i < N; ++i)
-        if (column_of(i) < begin[i / 2 % 2]) s[i] = -INFINITY;
-}
-template <int N>
-__device__ void hide_from(float (&s)[N], const int (&end)[2]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i)
-        if (column_of(i) >= end[i / 2 % 2]) s[i] = -INFINITY;
+    for (int i = 0; i < N; ++i) s[i] = bits[i / 2 % 2] & (1u << (i / 4 * 2 + i % 2)) ? s[i] : other;
 }
 
 // Numbers as the factor of a next product: words[4 * j ..] for columns 16 * j to 16 * j + 15.
@@ -127,16 +139,6 @@ template <class T, int N>
 __device__ void as_factor(uint32_t (&words)[N / 2], const float (&s)[N]) {
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) words[i] = rounded_pair<T>(s[2 * i], s[2 * i + 1]);
-}
-
-// Sets to 0 what hide hides.
-template <int N>
-__device__ void clear(float (&s)[N], const int (&begin)[2], const int (&end)[2]) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-        const int column = column_of(i), half = i / 2 % 2;
-        if (column < begin[half] || column >= end[half]) s[i] = 0;
-    }
 }
 
 // ---- for backward

@@ -496,9 +496,10 @@ class ForwardGroup {
         release(shared_.k_empty[step_.stage]);
     }
     __device__ void take_powers() {
-        const int row = top_ + row_of_sum(0);
-        if (key_ < first_) hide_before(scores_, Limits(a_, row, key_).begin);
-        if (key_ + kKeys > last_) hide_from(scores_, Limits(a_, row, key_).end);
+        if (key_ < first_ || key_ + kKeys > last_) {
+            const Limits limits(a_, top_ + row_of_sum(0), key_);
+            keep_columns(scores_, limits.begin, limits.end, -INFINITY);
+        }
         soft_.template take<S::kKeepsQ ? 4 : 1>(scores_, float(a_.scale) * kLog2OfE, factor_);
     }
 

@@ -1,10 +1,10 @@
 // Products of few rows of x, as a model has them that writes one token after the other. All of w is
 // read for them, and nothing takes as long as that.
 //
-// A block has 64 or 96 rows of w for a tile of y, and a part of k; the blocks of a cluster have the
-// other parts, so that every multiprocessor reads w, and all of them as much. They stay, and take
-// tile after tile; the next one's weights arrive while one is finished. At its end each block sends
-// the others those of its sums that they finish, and adds up its own, always in the same order.
+// A block has 48 to 112 rows of w for a tile of y, and all of k, or a part of it; the blocks of a
+// cluster have the other parts. So every multiprocessor reads w, and all of them as much. They
+// stay, and take tile after tile; the next one's weights arrive while one is finished. At a tile's
+// end each block sends its sums to who finishes them, who adds them up, always in the same order.
 //
 // One product of these often follows the other. So each lets the next kernel of its kind begin
 // meanwhile (dependent_launch.cuh). That one makes itself ready, has its first weights brought to
@@ -14,10 +14,12 @@
 //
 //   kRows, kUnits, kGroups      the most rows of x; rows of w of a tile; warpgroups that multiply
 //   kDepth, kStages, kAtOnce    of k in a stage; stages of a block; blocks of a multiprocessor
+//   kMostParts, kInTurn         of k, of a cluster; warpgroups of a block that take steps in turn
+//   kPending                    products that may go on when multiply returns
 //   kGates                      where the gates of swiglu have chunks of their own: how far behind
 //   Stage                       tiles of w and x, which fetch_x and fetch_w ask TMA for; fetch_w
 //                               calls `load` with the place of each box in a stage and in w
-//   multiply(stage, p, step)    adds the products to `totals`; it has multiplied when it returns
+//   multiply(stage, p, step)    adds the products to `totals`
 //   finish(p, .., c, sums)      makes y of chunk c, four of the totals
 //
 // is_linear(p), z_of(p, ..), put(p, ..) and halves(p), as in matmul_product.cuh, are there for the
@@ -27,8 +29,6 @@
 #include "dependent_launch.cuh"
 #include "matmul_wgmma.cuh"
 
-constexpr int kMostFewParts = 4;  // of k, for a cluster
-
 template <class Few>
 constexpr int kFewChunks = sizeof(Few::totals) / sizeof(float) / 4;  // of a thread's sums
 
@@ -37,34 +37,53 @@ template <class Few>
 constexpr int kFewRowsConsumers = Few::kGroups * kWarpgroup;
 template <class Few>
 constexpr int kFewRowsThreads = kFewRowsConsumers<Few> + kWarp;
+template <class Few>
+constexpr int kFewOfPart = kFewRowsConsumers<Few> / Few::kInTurn;  // that multiply a step
 
 template <class Few>
 struct FewRowsShared {
     typename Few::Stage stages[Few::kStages];
-    // What other blocks have of this one's sums, for two tiles in turn: a pair has half of the
-    // chunks for each, and where a cluster is larger it has one tile.
-    static constexpr int kChunks = kFewChunks<Few>;
-    static constexpr int kSlots = kChunks > kMostFewParts ? kChunks : kMostFewParts;
-    Vec<float, 4> sums[kSlots][kFewRowsConsumers<Few>];
+    // The chunks that each part of k in this block finishes: of each, the sums of all parts.
+    static constexpr int kMost = Few::kMostParts * Few::kInTurn, kChunks = kFewChunks<Few>;
+    static constexpr int kSlots = kMost == 1 ? 1 : (kChunks + kMost - 1) / kMost * kMost;
+    Vec<float, 4> sums[Few::kInTurn][kSlots][kFewOfPart<Few>];
     Mbarrier full[Few::kStages], empty[Few::kStages];
-    Mbarrier sent[2];  // to this block, of a tile
+    Mbarrier sent[Few::kInTurn];  // to such a part, of a tile
+    Mbarrier read[Few::kInTurn];  // by all parts, what this one has sent
     static constexpr int bytes() { return sizeof(FewRowsShared) + kTileAlign; }
+};
+
+// The tiles of y: of a matrix, of all matrices, how many lie below one another, and the rows of x
+// that each of these has.
+struct FewRowsTiles {
+    int of_matrix, count, high, rows;
+};
+
+// Where a tile is: its rows of x, and its number among those of w.
+struct FewRowsTile {
+    int matrix, row, end, column;
 };
 
 // Which tiles, and which steps of k of each, are the work of a block.
 struct FewRowsShare {
-    int tiles, count, begin, clusters;  // of a matrix, of all; this cluster's first; clusters
-    int parts, part, first, end;        // of k; this block's; its steps
+    FewRowsTiles tiles;
+    int begin, clusters;          // the first tile of this block's cluster; how many of these
+    int parts, part, first, end;  // of k; this block's; its steps
 
-    __device__ FewRowsShare(int tiles, int count, int steps, int parts)
+    __device__ FewRowsShare(const FewRowsTiles& tiles, int steps, int parts)
         : tiles(tiles),
-          count(count),
           begin(blockIdx.x / parts),
           clusters(gridDim.x / parts),
           parts(parts),
           part(blockIdx.x % parts) {
-        first = int(int64_t(steps) * part / parts);
-        end = int(int64_t(steps) * (part + 1) / parts);
+        first = steps * part / parts;
+        end = steps * (part + 1) / parts;
+    }
+
+    __device__ FewRowsTile tile(int n, int64_t rows) const {
+        const int in_matrix = n % tiles.of_matrix, row = in_matrix % tiles.high * tiles.rows;
+        const int end = int(smaller<int64_t>(row + tiles.rows, rows));
+        return {n / tiles.of_matrix, row, end, in_matrix / tiles.high};
     }
 };
 
@@ -79,9 +98,9 @@ __device__ uint32_t pair_of_z(const P& p, int64_t unit, int64_t next, float sum,
         z_of(p, sum, smaller(unit, last)), z_of(p, next_sum, smaller(next, last)));
 }
 template <class P>
-__device__ void put_pair(const P& p, int64_t matrix, int64_t row, int64_t unit, uint32_t pair) {
-    if (row >= p.rows || unit >= p.units) return;
-    *reinterpret_cast<uint32_t*>(p.y + (matrix * p.rows + row) * p.units + unit) = pair;
+__device__ void put_pair(const P& p, const FewRowsTile& tile, int row, int unit, uint32_t pair) {
+    if (row >= tile.end || unit >= p.units) return;
+    *reinterpret_cast<uint32_t*>(p.y + (tile.matrix * p.rows + row) * p.units + unit) = pair;
 }
 
 // What one thread does: it has the first weights brought to the L2 cache, which changes nothing for
@@ -89,14 +108,15 @@ __device__ void put_pair(const P& p, int64_t matrix, int64_t row, int64_t unit, 
 // for more would take longer than to wait;
 template <class Few, class P>
 __device__ void ask_few_rows_ahead(const Maps& maps, const P& p, const FewRowsShare& share) {
-    const int64_t steps = share.end - share.first;
-    const int64_t all = steps * ceil_div(share.count - share.begin, share.clusters);
-    const int ahead = int(smaller<int64_t>(smaller<int64_t>(all / 4, 16), steps));
-    const int matrix = share.begin / share.tiles;
+    const int steps = share.end - share.first;
+    const int tiles = smaller(ceil_div(share.tiles.count - share.begin, share.clusters), 4);
+    const int ahead = smaller(steps * tiles / 4, 16);
+    const FewRowsTile tile = share.tile(share.begin, p.rows);
+#pragma unroll 1
     for (int n = 0; n < ahead; ++n)
-        Few::Stage::fetch_w(
-            p, share.begin % share.tiles, share.first + n,
-            [&](int, int column, int row) { tma_load_to_l2(maps.w, column, row, matrix); });
+        Few::Stage::fetch_w(p, tile.column, share.first + n, [&](int, int column, int row) {
+            tma_load_to_l2(maps.w, column, row, tile.matrix);
+        });
 }
 
 // and then it asks for all that the others multiply.
@@ -105,141 +125,183 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
                                const FewRowsShare& share) {
     using Stage = typename Few::Stage;
     constexpr int kBytesOfW = sizeof(Stage) - Stage::kBoxesOfX * Few::kRows * kTileRow;
-    const int bytes = kBytesOfW + Stage::kBoxesOfX * int(p.rows) * kTileRow;
+    const int bytes = kBytesOfW + Stage::kBoxesOfX * share.tiles.rows * kTileRow;
     Ring<Few::kStages> ring;
-    for (int n = share.begin; n < share.count; n += share.clusters) {
-        const int matrix = n / share.tiles, tile = n % share.tiles;
+    for (int n = share.begin; n < share.tiles.count; n += share.clusters) {
+        const FewRowsTile tile = share.tile(n, p.rows);
+#pragma unroll 1
         for (int step = share.first; step < share.end; ++step, ring.next()) {
             Stage& stage = shared.stages[ring.stage];
             Mbarrier& full = shared.full[ring.stage];
             shared.empty[ring.stage].wait((ring.round + 1) % 2);
             full.arrive_expect_tx(bytes);
-            stage.fetch_x(maps, step, matrix, full);
-            Stage::fetch_w(p, tile, step, [&](int at, int column, int row) {
+            stage.fetch_x(maps, step, tile, full);
+            Stage::fetch_w(p, tile.column, step, [&](int at, int column, int row) {
                 tma_load_once(
-                    reinterpret_cast<char*>(stage.w) + at, maps.w, column, row, matrix, full);
+                    reinterpret_cast<char*>(stage.w) + at, maps.w, column, row, tile.matrix, full);
             });
         }
     }
 }
 
-// Makes the rows of x zeros that a stage has and x does not; each warpgroup those that it reads.
+// Makes the rows of x zeros that a stage has and x does not.
 // TMA could read them as zeros, too, but takes longer for that than for rows that there are.
 template <class Few>
 __device__ void clear_other_rows(FewRowsShared<Few>& shared, int rows) {
     constexpr int kVectors = kTileRow / kVecBytes;  // of a row
-    constexpr int kBox = Few::kRows * kVectors, kOfGroup = kBox / Few::kGroups;
-    const int group = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
-    const int first = rows * kVectors < group * kOfGroup ? group * kOfGroup : rows * kVectors;
+    constexpr int kBox = Few::kRows * kVectors;
     for (auto& stage : shared.stages) {
         auto* const vectors = reinterpret_cast<Vec<float, 4>*>(stage.x);
         for (int box = 0; box < Few::Stage::kBoxesOfX * kBox; box += kBox)
-            for (int i = first + thread; i < (group + 1) * kOfGroup; i += kWarpgroup)
+            for (int i = rows * kVectors + threadIdx.x; i < kBox; i += kFewRowsConsumers<Few>)
                 vectors[box + i] = {};
     }
     tma_writes_done();
-    warpgroup_barrier(group);
+    asm volatile("bar.sync 1, %0;" ::"n"(kFewRowsConsumers<Few>) : "memory");
 }
 
-// Calls f(c, owner, n) for each chunk c of a thread's sums: the part that finishes it, in turn, and
-// how many chunks that one has before. (To divide by the parts takes longer than to count.)
-template <int chunks, class F>
-__device__ void for_each_chunk(int parts, F f) {
-    int owner = 0, n = 0;
-#pragma unroll
-    for (int c = 0; c < chunks; ++c) {
-        f(c, owner, n);
-        if (++owner == parts) owner = 0, ++n;
+// Who has which part of k: the blocks of a cluster, and in each of them the warpgroups that take
+// steps in turn.
+template <class Few>
+struct FewRowsPart {
+    int parts, part, group, thread;
+
+    __device__ explicit FewRowsPart(const FewRowsShare& share)
+        : parts(share.parts * Few::kInTurn),
+          group(__shfl_sync(0xffffffff, threadIdx.x / kFewOfPart<Few>, 0)),
+          thread(threadIdx.x % kFewOfPart<Few>) {
+        part = share.part * Few::kInTurn + group;
     }
-}
+};
 
-// The first of the slots of chunk n of a block: one for each other part. Only pairs have a second
-// tile, and half of the chunks each. turn: counts the tiles.
+// Sends each chunk of the sums to the part that finishes it, in turn, and waits for what the others
+// send. Chunk n of a part has a slot for each of the parts.
 template <class Few>
-__device__ int first_slot(const FewRowsShare& share, int turn, int n) {
-    return (turn % 2 * (kFewChunks<Few> / 2) + n) * (share.parts - 1);
-}
-
-// Sends the other blocks of a cluster what they finish, and waits for what they send.
-template <class Few>
-__device__ void exchange_sums(FewRowsShared<Few>& shared, const Few& few, const FewRowsShare& share,
-                              int turn) {
-    Mbarrier& sent = shared.sent[turn % 2];
-    int own = 0;
-    for_each_chunk<kFewChunks<Few>>(share.parts, [&](int c, int owner, int n) {
-        own += owner == share.part;
-        if (owner == share.part) return;
-        const int slot = first_slot<Few>(share, turn, n) + share.part - (share.part > owner);
-        sent.st_async(&shared.sums[slot][threadIdx.x], few.chunk(c), owner);
-    });
-    if (threadIdx.x == 0) sent.arrive_expect_tx(own * (share.parts - 1) * sizeof(shared.sums[0]));
-    sent.wait_for_cluster(turn / 2 % 2);
-}
-
-// Chunk n of this block with what the others have sent, in the order of the parts.
-template <class Few>
-__device__ Vec<float, 4> add_parts(const FewRowsShared<Few>& shared, const Vec<float, 4>& own,
-                                   const FewRowsShare& share, int turn, int n) {
-    if (share.parts == 1) return own;
-    const int first = first_slot<Few>(share, turn, n);
-    Vec<float, 4> all = {};
+__device__ void send_sums(FewRowsShared<Few>& shared, const Few& few, const FewRowsPart<Few>& who,
+                          int turn) {
+    constexpr int kChunks = kFewChunks<Few>;
+    if (who.parts == 1) {
 #pragma unroll
-    for (int part = 0; part < kMostFewParts; ++part) {
-        if (part >= share.parts) continue;
-        const int slot = first + part - (part > share.part);
-        const Vec<float, 4> sums = part == share.part ? own : shared.sums[slot][threadIdx.x];
+        for (int c = 0; c < kChunks; ++c) shared.sums[0][c][who.thread] = few.chunk(c);
+        return;
+    }
+    if (turn > 0) shared.read[who.group].wait_for_cluster((turn - 1) % 2);
+    int owner = 0, slot = who.part;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) all[i] += sums[i];
+    for (int c = 0; c < kChunks; ++c) {
+        const int group = owner % Few::kInTurn;
+        shared.sent[group].st_async(
+            &shared.sums[group][slot][who.thread], few.chunk(c), owner / Few::kInTurn);
+        if (++owner == who.parts) owner = 0, slot += who.parts;
+    }
+    if (who.thread == 0) {
+        const int own = (kChunks + who.parts - 1 - who.part) / who.parts;
+        shared.sent[who.group].arrive_expect_tx(own * who.parts * sizeof(shared.sums[0][0]));
+    }
+    shared.sent[who.group].wait_for_cluster(turn % 2);
+}
+
+// Chunk n of this part, the sum over all of them in their order.
+template <class Few>
+__device__ Vec<float, 4> add_parts(const FewRowsShared<Few>& shared, const FewRowsPart<Few>& who,
+                                   int n) {
+    const auto& sums = shared.sums[who.group];
+    Vec<float, 4> all = sums[n * who.parts][who.thread];
+#pragma unroll 1
+    for (int part = 1; part < who.parts; ++part) {
+        const Vec<float, 4> more = sums[n * who.parts + part][who.thread];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) all[i] += more[i];
     }
     return all;
 }
 
-// Makes y of the chunks that this block finishes.
+// Makes y of the chunks that this block finishes. That is a loop, though a short one: a block that
+// has one tile runs it once, and instructions come from memory as data does.
 template <class Few, class P>
-__device__ void finish_few_rows(FewRowsShared<Few>& shared, const P& p, int matrix, int tile,
-                                const Few& few, const FewRowsShare& share, int turn) {
-    constexpr int kChunks = kFewChunks<Few>;
-    if (share.parts > 1) exchange_sums(shared, few, share, turn);
+__device__ void finish_parts(FewRowsShared<Few>& shared, const P& p, const FewRowsTile& tile,
+                             const Few& few, const FewRowsShare& share, int turn, bool more) {
+    const FewRowsPart<Few> who(share);
+    send_sums(shared, few, who, turn);
     if (is_linear(p) && p.units % 2 == 0 && is_aligned(p.y)) {
-        for_each_chunk<kChunks>(share.parts, [&](int c, int owner, int n) {
-            if (owner == share.part)
-                few.finish_linear(
-                    p, matrix, tile, c, add_parts(shared, few.chunk(c), share, turn, n));
-        });
+#pragma unroll 2
+        for (int c = who.part, n = 0; c < kFewChunks<Few>; c += who.parts, ++n)
+            few.finish_linear(p, tile, c, add_parts(shared, who, n));
+    } else {
+        const bool gated = Few::kGates > 0 && halves(p) == 2;
+#pragma unroll 1
+        for (int c = who.part, n = 0; c < (gated ? Few::kGates : kFewChunks<Few>);
+             c += who.parts, ++n) {
+            Vec<float, 4> gates = {};
+            if (gated) gates = add_parts(shared, who, n + Few::kGates / who.parts);
+            few.finish(p, tile, c, add_parts(shared, who, n), gates);
+        }
+    }
+    if (who.parts == 1 || !more) return;
+    __syncwarp();
+    const int lane = threadIdx.x % kWarp;
+    if (lane < who.parts) shared.read[lane % Few::kInTurn].arrive_in(lane / Few::kInTurn);
+}
+
+// The same of sums over all of k, from a thread's registers.
+template <class Few, class P>
+__device__ void finish_whole(const P& p, const FewRowsTile& tile, const Few& few) {
+    if (is_linear(p) && p.units % 2 == 0 && is_aligned(p.y)) {
+#pragma unroll
+        for (int c = 0; c < kFewChunks<Few>; ++c) few.finish_linear(p, tile, c, few.chunk(c));
         return;
     }
-    const auto total = [&](int c, int n) {
-        Vec<float, 4> own;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) own[i] = taken(few.chunks(), c, i);
-        return add_parts(shared, own, share, turn, n);
-    };
     const bool gated = Few::kGates > 0 && halves(p) == 2;
 #pragma unroll 1
-    for (int c = share.part, n = 0; c < (gated ? Few::kGates : kChunks); c += share.parts, ++n) {
-        Vec<float, 4> gates = {};
-        if (gated) gates = total(c + Few::kGates, n + Few::kGates / share.parts);
-        few.finish(p, matrix, tile, c, total(c, n), gates);
+    for (int c = 0; c < (gated ? Few::kGates : kFewChunks<Few>); ++c) {
+        Vec<float, 4> gates = {}, sums;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            sums[i] = taken(few.chunks(), c, i);
+            if (gated) gates[i] = taken(few.chunks(), c + Few::kGates, i);
+        }
+        few.finish(p, tile, c, sums, gates);
     }
 }
 
-// What the warpgroups do.
+// What the warpgroups do. A stage is given back when the products of the next one have begun.
 template <class Few, class P>
 __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
                                   const FewRowsShare& share) {
     const int lane = threadIdx.x % kWarp;
+    const int group = __shfl_sync(0xffffffff, threadIdx.x / kFewOfPart<Few>, 0);
     Ring<Few::kStages> ring;
     int turn = 0;
-    for (int n = share.begin; n < share.count; n += share.clusters, ++turn) {
-        const int matrix = n / share.tiles, tile = n % share.tiles;
-        Few few(tile);
+    const auto done = [&](int stage) {
+        __syncwarp();
+        if (lane == 0) shared.empty[stage].arrive();
+    };
+    for (int n = share.begin; n < share.tiles.count; n += share.clusters, ++turn) {
+        const FewRowsTile tile = share.tile(n, p.rows);
+        Few few(tile.column);
+        int before = 0;
+#pragma unroll 1
         for (int step = share.first; step < share.end; ++step, ring.next()) {
+            if (Few::kInTurn > 1 && (step - share.first) % Few::kInTurn != group) continue;
             shared.full[ring.stage].wait(ring.round % 2);
             few.multiply(shared.stages[ring.stage], p, step);
-            __syncwarp();
-            if (lane == 0) shared.empty[ring.stage].arrive();
+            if (Few::kPending == 0) {
+                done(ring.stage);
+            } else {
+                wgmma_wait<Few::kPending>();
+                if (step > share.first) done(before);
+                before = ring.stage;
+            }
         }
-        finish_few_rows(shared, p, matrix, tile, few, share, turn);
+        if (Few::kPending > 0) {
+            wgmma_wait<0>();
+            done(before);
+        }
+        if constexpr (Few::kMostParts * Few::kInTurn > 1) {
+            finish_parts(shared, p, tile, few, share, turn, n + share.clusters < share.tiles.count);
+        } else {
+            finish_whole(p, tile, few);
+        }
     }
 }
 
@@ -248,28 +310,32 @@ __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
 // count: of the tiles of all matrices.
 template <class Few, class P>
 __global__ void WGMMA_KERNEL_IN_BLOCKS(kFewRowsThreads<Few>, Few::kAtOnce)
-    matmul_few_rows(const __grid_constant__ Maps maps, P p, int tiles, int count, int parts) {
+    matmul_few_rows(const __grid_constant__ Maps maps, P p, FewRowsTiles tiles, int parts) {
 #if HAS_WGMMA
     constexpr int kConsuming = kFewRowsConsumers<Few>, kWarps = kConsuming / kWarp;
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<FewRowsShared<Few>>(dynamic);
-    const FewRowsShare share(tiles, count, int(ceil_div<int64_t>(p.depth, Few::kDepth)), parts);
+    const FewRowsShare share(tiles, int(ceil_div<int64_t>(p.depth, Few::kDepth)), parts);
     launch_dependents();
     if (threadIdx.x == 0) {
         for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kWarps);
+        for (Mbarrier& empty : shared.empty) empty.init(kWarps / Few::kInTurn);
         for (Mbarrier& sent : shared.sent) sent.init();
+        for (Mbarrier& read : shared.read) read.init(kWarps * parts);
     }
     __syncthreads();
     if (parts > 1) cluster_arrive();
-    if (threadIdx.x < kConsuming) clear_other_rows(shared, int(p.rows));
-    if (threadIdx.x == kConsuming) ask_few_rows_ahead<Few>(maps, p, share);
+    // The shuffle tells the compiler that all threads of a warp do the same.
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / kWarp, 0);
+    const bool first = threadIdx.x % kWarp == 0;
+    if (warp < kWarps) clear_other_rows(shared, tiles.rows);
+    if (warp == kWarps && first) ask_few_rows_ahead<Few>(maps, p, share);
     __syncwarp();
     grid_dependency_wait();
     if (parts > 1) cluster_wait();  // all of its blocks have initialised their barriers
-    if (threadIdx.x < kConsuming) {
+    if (warp < kWarps) {
         multiply_few_rows(shared, p, share);
-    } else if (threadIdx.x == kConsuming) {
+    } else if (first) {
         fetch_few_rows(shared, maps, p, share);
     }
 #endif
@@ -282,13 +348,26 @@ bool can_few_rows() {
            FewRowsShared<Few>::bytes() <= shared_bytes();
 }
 
+// The blocks of a cluster that share k, at most, where a tile has so many warpgroups' rows.
+// Clusters of four leave multiprocessors idle, and with more rows they send more sums than they
+// save.
+constexpr int most_few_parts(int groups) { return groups == 1 ? 4 : 2; }
+
 // The blocks of a cluster that share k. Where there is a round of tiles, as many as there are
 // blocks for; where there are more tiles, two if their rounds of half the steps are done before.
-inline int parts_of_few_rows(int64_t tiles, int64_t steps, int64_t blocks) {
-    const int64_t most = smaller<int64_t>(steps / 4, kMostFewParts);
-    if (2 * tiles <= blocks) return int(most < 1 ? 1 : smaller(blocks / tiles, most));
+inline int parts_of_few_rows(int64_t tiles, int64_t steps, int64_t blocks, int most_parts) {
+    int parts = 1;
+    while (2 * parts * tiles <= blocks && 2 * parts <= most_parts && 8 * parts <= steps) parts *= 2;
+    if (parts > 1 || most_parts == 1 || steps < 8 || blocks < 2) return parts;
     const int64_t whole = ceil_div(tiles, blocks) * steps;
-    return most >= 2 && ceil_div(tiles, blocks / 2) * ceil_div<int64_t>(steps, 2) < whole ? 2 : 1;
+    return ceil_div(tiles, blocks / 2) * ceil_div<int64_t>(steps, 2) < whole ? 2 : 1;
+}
+
+// The rows of x that a tile has: those that lie below one another share them evenly, for TMA takes
+// its time for rows of a box that there are not.
+template <class Few>
+int rows_of_tile(int64_t rows) {
+    return int(ceil_div<int64_t>(rows, ceil_div<int64_t>(rows, Few::kRows)));
 }
 
 // wide: rows of w. False: there are more tiles than are counted in 32 bits.
@@ -297,15 +376,19 @@ bool launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
                      cudaStream_t stream) {
     const auto kernel = matmul_few_rows<Few, P>;
     constexpr int bytes = FewRowsShared<Few>::bytes();
-    const int64_t tiles = ceil_div<int64_t>(wide, Few::kUnits), count = batch * tiles;
+    const int64_t high = ceil_div<int64_t>(p.rows, Few::kRows);
+    const int64_t tiles = ceil_div<int64_t>(wide, Few::kUnits) * high, count = batch * tiles;
     if (count > 0x3fffffff) return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     const int64_t steps = ceil_div<int64_t>(p.depth, Few::kDepth);
     const int64_t most = multiprocessors() * Few::kAtOnce;
-    const int parts = parts_of_few_rows(count, steps, most);
+    int parts = parts_of_few_rows(count, steps, most, Few::kMostParts);
+    if (parts < Few::kInTurn) parts = Few::kInTurn;  // st.async takes a cluster to be there
+    if (most < parts) return false;
     const int64_t clusters = smaller(count, most / parts);
+    const FewRowsTiles of_y = {int(tiles), int(count), int(high), rows_of_tile<Few>(p.rows)};
     launch_secondary(kernel, parts, unsigned(clusters * parts), dim3(kFewRowsThreads<Few>), bytes,
-                     stream, maps, p, tiles, count, parts);
+                     stream, maps, p, of_y, parts);
     return true;
 }
 
@@ -331,38 +414,40 @@ struct FewTotals {
 template <int rows>
 struct FewRowsTransposed : FewTotals<rows / 2> {
     static constexpr int kRows = rows, kUnits = 64, kGroups = 1, kGates = 0;
+    static constexpr int kMostParts = 4, kInTurn = 1;
 
 #if HAS_WGMMA
     // The first of 16 rows of w, or of 8 units of swiglu, that this thread's warp has.
     template <class P>
     __device__ static int first_unit(const P& p, int tile) {
-        return tile * (kUnits / halves(p)) + threadIdx.x / kWarp * (16 / halves(p));
+        const int warp = threadIdx.x / kWarp % (kUnits / 16);
+        return tile * (kUnits / halves(p)) + warp * (16 / halves(p));
     }
     template <class P>
-    __device__ static void finish(const P& p, int matrix, int tile, int c,
+    __device__ static void finish(const P& p, const FewRowsTile& tile, int c,
                                   const Vec<float, 4>& sums, const Vec<float, 4>&) {
-        const int lane = threadIdx.x % kWarp, unit = first_unit(p, tile) + lane / 4;
+        const int lane = threadIdx.x % kWarp, unit = first_unit(p, tile.column) + lane / 4;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int row = c * 8 + lane % 4 * 2 + i;
-            if (row >= p.rows) continue;
-            if (unit < p.units) put(p, matrix, row, unit, sums[i], sums[i + 2]);
+            if (row >= tile.end) continue;
+            if (unit < p.units) put(p, tile.matrix, row, unit, sums[i], sums[i + 2]);
             if (halves(p) == 1 && unit + 8 < p.units)
-                put(p, matrix, row, unit + 8, sums[i + 2], 0.f);
+                put(p, tile.matrix, row, unit + 8, sums[i + 2], 0.f);
         }
     }
     // A warp has 8 x 8 elements at a time, and turns them, so that a thread has two of a row.
     template <class P>
-    __device__ static void finish_linear(const P& p, int matrix, int tile, int c,
+    __device__ static void finish_linear(const P& p, const FewRowsTile& tile, int c,
                                          const Vec<float, 4>& sums) {
         const int lane = threadIdx.x % kWarp, row = c * 8 + lane / 4;
-        const int of_warp = first_unit(p, tile);
+        const int of_warp = first_unit(p, tile.column);
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
             const int summed = of_warp + i * 4 + lane / 4;
             const uint32_t turned =
                 transposed_8x8(pair_of_z(p, summed, summed, sums[i], sums[i + 1]));
-            put_pair(p, matrix, row, of_warp + i * 4 + lane % 4 * 2, turned);
+            put_pair(p, tile, row, of_warp + i * 4 + lane % 4 * 2, turned);
         }
     }
 #endif
@@ -385,38 +470,41 @@ struct FewRowsStage {
             by_column ? load(0, first, k) : load(0, k, first);
         }
     }
-    __device__ void fetch_x(const Maps& maps, int step, int matrix, Mbarrier& full) {
-        tma_load(x, maps.x, step * kTileDepth, 0, matrix, full);
+    __device__ void fetch_x(const Maps& maps, int step, const FewRowsTile& tile, Mbarrier& full) {
+        tma_load(x, maps.x, step * kTileDepth, tile.row, tile.matrix, full);
     }
 #endif
 };
 
 template <class T, int rows, int stages, bool by_column>
 struct FewRows : FewRowsTransposed<rows> {
-    static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
+    static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1, kPending = 1;
     static constexpr bool kByColumn = by_column;
-    using Stage = FewRowsStage<T, rows, FewRowsTransposed<rows>::kUnits, by_column>;
+    static constexpr int kUnits = FewRowsTransposed<rows>::kUnits;
+    using Stage = FewRowsStage<T, rows, kUnits, by_column>;
 
     __device__ explicit FewRows(int) {}
-    static int units_of_box(const Product<T>& p) {
-        return halves(p) == 2 ? 8 : FewRowsTransposed<rows>::kUnits;
-    }
+    static int units_of_box(const Product<T>& p) { return halves(p) == 2 ? 8 : kUnits; }
 
 #if HAS_WGMMA
     __device__ void multiply(const Stage& stage, const Product<T>&, int) {
         ::multiply<by_column, false>(this->totals, stage.w, stage.x, true);
-        wgmma_wait<0>();
     }
 #endif
 };
 
-// ---- up to 128 rows: each of two warpgroups has 64 of them. The totals are y = x w^T. A chunk has
-// two rows of x, 8 apart, and two units; with swiglu the other half of a tile is that of w.
+// ---- x in its own place: each of the warpgroups has 64 of the rows. The totals are y = x w^T. A
+// chunk has two rows of x, 8 apart, and two units; with swiglu the other half of a tile is that of
+// w.
 
-template <class T, int units, int stages, bool by_column>
-struct FewRowsOfTwo : FewTotals<units / 2> {
-    static constexpr int kRows = 128, kUnits = units, kGroups = 2, kGates = units / 16;
-    static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1;
+template <class T, int groups, int units, int most_parts, bool by_column>
+struct FewRowsUpright : FewTotals<units / 2> {
+    static constexpr int kRows = 64 * groups, kUnits = units, kGroups = groups;
+    static constexpr int kGates = units / 16, kMostParts = most_parts, kInTurn = 1;
+    static constexpr int kDepth = kTileDepth, kAtOnce = 1, kPending = 1;
+    // What a multiprocessor's 227 KB have room for beside the sums of a tile.
+    static constexpr int kBytesOfSums = (most_parts == 1 ? 1 : units / 8) * groups * 2048;
+    static constexpr int kStages = (230000 - kBytesOfSums) / ((kRows + units) * kTileRow);
     static constexpr bool kByColumn = by_column;
     struct Stage : FewRowsStage<T, kRows, units, by_column> {
 #if HAS_WGMMA
@@ -431,30 +519,33 @@ struct FewRowsOfTwo : FewTotals<units / 2> {
 #endif
     };
 
-    __device__ explicit FewRowsOfTwo(int) {}
+    __device__ explicit FewRowsUpright(int) {}
     static int units_of_box(const Product<T>& p) { return units / halves(p); }
 
 #if HAS_WGMMA
-    __device__ static int row(int i) { return threadIdx.x / kWarpgroup * 64 + row_of_sum(i); }
+    __device__ static int row(const FewRowsTile& tile, int i) {
+        return tile.row + threadIdx.x / kWarpgroup * 64 + row_of_sum(i);
+    }
     __device__ void multiply(const Stage& stage, const Product<T>&, int) {
         const T* const x = stage.x + threadIdx.x / kWarpgroup * 64 * kTileDepth;
         ::multiply<false, by_column>(this->totals, x, stage.w, true);
-        wgmma_wait<0>();
     }
-    __device__ static void finish(const Product<T>& p, int matrix, int tile, int c,
+    __device__ static void finish(const Product<T>& p, const FewRowsTile& tile, int c,
                                   const Vec<float, 4>& sums, const Vec<float, 4>& gates) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int unit = tile * (units / halves(p)) + c * 8 + column_of_sum(i);
-            if (row(i) < p.rows && unit < p.units) put(p, matrix, row(i), unit, sums[i], gates[i]);
+            const int unit = tile.column * (units / halves(p)) + c * 8 + column_of_sum(i);
+            if (row(tile, i) < tile.end && unit < p.units)
+                put(p, tile.matrix, row(tile, i), unit, sums[i], gates[i]);
         }
     }
-    __device__ static void finish_linear(const Product<T>& p, int matrix, int tile, int c,
+    __device__ static void finish_linear(const Product<T>& p, const FewRowsTile& tile, int c,
                                          const Vec<float, 4>& sums) {
-        const int unit = tile * units + c * 8 + column_of_sum(0);
+        const int unit = tile.column * units + c * 8 + column_of_sum(0);
 #pragma unroll
         for (int i = 0; i < 4; i += 2)
-            put_pair(p, matrix, row(i), unit, pair_of_z(p, unit, unit + 1, sums[i], sums[i + 1]));
+            put_pair(
+                p, tile, row(tile, i), unit, pair_of_z(p, unit, unit + 1, sums[i], sums[i + 1]));
     }
 #endif
 };
@@ -465,42 +556,84 @@ constexpr auto kFewRowsPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 template <class Few, class T>
 bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
     Maps maps;
-    if (p.rows > Few::kRows || p.x.col != 1 || (Few::kByColumn && p.act == kSwiglu)) return false;
     if (!can_few_rows<Few, Product<T>>() || !fits_tma(p)) return false;
-    if (!make_map(maps.x, p, p.x, p.rows, int(p.rows)) ||
+    if (!make_map(maps.x, p, p.x, p.rows, rows_of_tile<Few>(p.rows)) ||
         !make_map(maps.w, p, p.w, p.units * halves(p), Few::units_of_box(p), kFewRowsPromotion))
         return false;
     return launch_few_rows<Few>(p, maps, p.batch, p.units * halves(p), stream);
 }
 
-// The units of a tile of FewRowsOfTwo, so that each tile has a pair of multiprocessors, and most
-// of these a tile; 0: none do that, or w by column is not for them. With larger clusters, which
-// fewer units would have, products took twice cuBLAS's time.
+// The tiles of a product of few rows. Their sizes are few, for each is a kernel: of 64 units, where
+// pairs of blocks or more may share k; and of 48 and 112, where a block has all of it, for those of
+// 64 leave many multiprocessors without a tile where there are, say, 6144 units or 28672.
+struct FewRowsPlan {
+    int groups = 0, units = 0;  // warpgroups, 64 rows each; 0: there is none
+    int64_t blocks = 0;         // that are at work in the first round
+    double reads = 0;           // rows of x and w that a multiprocessor reads in each step of k
+};
+
+// What takes the least time is what reads the fewest rows: so it was for products of 63 to 256 rows
+// of x on an H200.
 template <class T>
-int units_of_pairs(const Product<T>& p) {
-    const auto tiles = [&](int units) {
-        return p.batch * ceil_div<int64_t>(p.units * halves(p), units);
-    };
-    const int count = multiprocessors();
-    if (3 * tiles(64) <= count) return 0;
-    if (2 * tiles(64) <= count) return 64;
-    return 2 * tiles(96) <= count && p.w.col == 1 ? 96 : 0;
+FewRowsPlan few_rows_plan(const Product<T>& p) {
+    FewRowsPlan best;
+    if (p.rows == 0 || p.rows > 256 || p.x.col != 1 || (p.w.col != 1 && p.act == kSwiglu))
+        return best;
+    const int groups = p.rows > 192 ? 2 : int(ceil_div<int64_t>(p.rows, 64));
+    const int64_t steps = ceil_div<int64_t>(p.depth, kTileDepth), count = multiprocessors();
+    const int64_t high = ceil_div<int64_t>(p.rows, 64 * groups);
+    for (int units : {64, 48, 112}) {
+        if (units != 64 && p.w.col != 1) continue;
+        const int64_t tiles = p.batch * high * ceil_div<int64_t>(p.units * halves(p), units);
+        const int most = units == 64 ? most_few_parts(groups) : 1;
+        const int parts = parts_of_few_rows(tiles, steps, count, most);
+        const int64_t rounds = ceil_div<int64_t>(tiles, count / parts);
+        const double reads = double(rounds * (64 * groups + units)) / parts;
+        if (best.groups == 0 || reads < best.reads)
+            best = {groups, units, smaller(tiles * parts, count), reads};
+    }
+    return best;
 }
 
-// False: there are more rows, or this GPU, or how x and w lie in memory, is not for it; or so many
-// units that all multiprocessors have a tile of 128 columns of those that `specialized` fills,
-// which then read w as fast and more rows of x faster.
+// Whether a product has these tiles. Of more than 64 rows, not those that would leave a third of
+// the multiprocessors without work, nor those that read more than the tiles for many rows do.
+template <class T>
+bool is_for_few_rows(const Product<T>& p) {
+    const FewRowsPlan plan = few_rows_plan(p);
+    if (plan.groups <= 1) return plan.groups == 1;
+    if (3 * plan.blocks < 2 * multiprocessors()) return false;
+    for (int columns : kColumnsOfTiles) {
+        const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
+        const int64_t rounds = ceil_div<int64_t>(tiles, multiprocessors());
+        if (has_tiles(p, columns) && double(rounds * (kTileRows + columns)) < plan.reads)
+            return false;
+    }
+    return true;
+}
+
+template <int groups, bool by_column, class T>
+bool launch_few_rows_of(const Product<T>& p, int units, cudaStream_t stream) {
+    if constexpr (!by_column) {
+        if (units == 48) return launch_few_rows<FewRowsUpright<T, groups, 48, 1, false>>(p, stream);
+        if (units == 112)
+            return launch_few_rows<FewRowsUpright<T, groups, 112, 1, false>>(p, stream);
+    }
+    constexpr int most = most_few_parts(groups);
+    return launch_few_rows<FewRowsUpright<T, groups, 64, most, by_column>>(p, stream);
+}
 template <bool by_column, class T>
 bool launch_few_rows_of(const Product<T>& p, cudaStream_t stream) {
-    if (launch_few_rows<FewRows<T, 16, 21, by_column>>(p, stream)) return true;
-    if (TileGrid(p, kTileRows, 128).tiles() >= multiprocessors()) return false;
-    if (launch_few_rows<FewRows<T, 64, 13, by_column>>(p, stream)) return true;
-    const int units = units_of_pairs(p);
-    if (units == 64) return launch_few_rows<FewRowsOfTwo<T, 64, 8, by_column>>(p, stream);
-    return units == 96 && launch_few_rows<FewRowsOfTwo<T, 96, 6, false>>(p, stream);
+    if (p.rows <= 16) return launch_few_rows<FewRows<T, 16, 21, by_column>>(p, stream);
+    const FewRowsPlan plan = few_rows_plan(p);
+    if (plan.groups == 1) return launch_few_rows_of<1, by_column>(p, plan.units, stream);
+    return plan.groups == 2 ? launch_few_rows_of<2, by_column>(p, plan.units, stream)
+                            : launch_few_rows_of<3, by_column>(p, plan.units, stream);
 }
+
+// False: there are more rows, or this GPU, or how x and w lie in memory, is not for it.
 template <class T>
 bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
+    if (!is_for_few_rows(p)) return false;
     return p.w.col == 1 ? launch_few_rows_of<false>(p, stream)
                         : launch_few_rows_of<true>(p, stream);
 }

@@ -82,10 +82,11 @@ SplitPlan split_plan(const Product<T>& p) {
     const double bytes =
         double(sizeof(T)) * p.batch * (double(p.rows + wide) * p.depth + double(p.rows) * p.units);
     SplitPlan best;
-    for (int columns : {64, 128, 256}) {
+    for (int columns : kColumnsOfTiles) {
         if (!has_tiles(p, columns)) continue;
+        const int most_parts = columns == 96 || columns == 192 ? 1 : kMostParts;
         const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
-        for (int parts = 1; parts <= kMostParts && parts <= steps; ++parts) {
+        for (int parts = 1; parts <= most_parts && parts <= steps; ++parts) {
             const SplitPlan plan =
                 split_plan(tiles, columns, steps, parts, at_once, bytes / kBytesOfStep);
             if (!is_plain(p) && plan.split.whole > 0 && plan.parts > 0) continue;
@@ -100,9 +101,7 @@ SplitPlan split_plan(const Product<T>& p) {
 template <class T>
 int64_t split_floats(const Product<T>& p) {
     using Whole = Plan<T, 256, 1, true>;
-    const bool few_rows =  // for which there are others
-        p.x.col == 1 && (p.rows <= 64 || (p.rows <= 128 && units_of_pairs(p) > 0));
-    if (few_rows || p.depth < kLeastDepth || adds_to_y(p) || !fits_tma(p)) return 0;
+    if (is_for_few_rows(p) || p.depth < kLeastDepth || adds_to_y(p) || !fits_tma(p)) return 0;
     if (p.units % kVec<T> != 0) return 0;
     const int64_t floats = split_plan(p).floats();
     return floats > 0 && has_wgmma(matmul_specialized<T, Whole>, Whole::kThreads) ? floats : 0;

@@ -19,16 +19,20 @@ struct StageOfBytes {
     __device__ static void fetch_w(const Int8Product<T>&, int tile, int step, Load load) {
         load(0, step * kTileRow, tile * kUnits);
     }
-    __device__ void fetch_x(const Maps& maps, int step, int, Mbarrier& full) {
+    __device__ void fetch_x(const Maps& maps, int step, const FewRowsTile&, Mbarrier& full) {
         for (int half = 0; half < 2; ++half)
             tma_load(x[half], maps.x, step * kTileRow + half * kTileDepth, 0, 0, full);
     }
 #endif
 };
 
-template <class T, bool by_block, int rows, int stages, int at_once>
+// in_turn: warpgroups that take the steps of a tile in turn, so that one makes floats while the
+// other multiplies. Where two blocks of a multiprocessor hide each other's waits there is no need
+// of that.
+template <class T, bool by_block, int rows, int stages, int at_once, int in_turn>
 struct FewRowsOfBytes : FewRowsTransposed<rows> {
-    static constexpr int kDepth = kTileRow, kStages = stages, kAtOnce = at_once;
+    static constexpr int kDepth = kTileRow, kStages = stages, kAtOnce = at_once, kPending = 0;
+    static constexpr int kInTurn = in_turn, kGroups = in_turn;
     using Stage = StageOfBytes<T, rows>;
     int tile;
 
@@ -89,11 +93,11 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
 // the shared memory for stages.
 template <class T, bool by_block>
 bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
-    using Narrow = FewRowsOfBytes<T, by_block, 32, 6, 2>;
-    const bool many = ceil_div<int64_t>(p.units, Narrow::kUnits) >= multiprocessors();
-    if (many && (launch_few_rows_of_bytes<Narrow>(p, stream) ||
-                 launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2>>(p, stream)))
+    const bool many = ceil_div<int64_t>(p.units, 64) >= multiprocessors();
+    if (many && (launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2, 1>>(p, stream) ||
+                 launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2, 1>>(p, stream)))
         return true;
-    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 8, 1>>(p, stream) ||
-           launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 128, 4, 1>>(p, stream);
+    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 11, 1, 2>>(p, stream) ||
+           launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 8, 1, 2>>(p, stream) ||
+           launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 128, 4, 1, 1>>(p, stream);
 }

@@ -331,7 +331,7 @@ struct Plan {
     static constexpr bool kFused = fused;  // and more may be done with the sums than to scale them
     static constexpr bool kSplits = stores && !fused;  // and a tile may be several blocks' work
     static constexpr int kTurns = turns;  // tiles in work: one for all warpgroups, or one each
-    static constexpr int kStages = columns == 256 ? 4 : columns == 128 ? 6 : 8;
+    static constexpr int kStages = columns > 128 ? 4 : columns > 64 ? 6 : 8;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
     struct Shared {
         Stage<T, columns> stages[kStages];
@@ -667,10 +667,29 @@ bool launch_plain(const Product<T>& p, cudaStream_t stream) {
     return true;
 }
 
+// The columns that a tile may have. Those of 96 and 192, which are not made of boxes of 64, are for
+// a w by row, and where nothing is fused.
+constexpr int kColumnsOfTiles[] = {64, 96, 128, 192, 256};
+
+template <class T>
+bool has_tiles(const Product<T>& p, int columns) {
+    if (columns == 64) return p.act != kSwiglu;  // its halves would be half a box each
+    return columns % 128 == 0 || (is_plain(p) && p.w.col == 1);
+}
+
 // What a step of tiles of so many columns takes, beside one of 256: more than their share, for
 // fewer products are made of what shared memory gives. Measured on an H200.
 inline double cost_of_step(int columns) {
-    return columns == 256 ? 1 : columns == 128 ? 0.535 : 0.4;
+    switch (columns) {
+        case 64:
+            return 0.4;
+        case 96:
+            return 0.48;
+        case 128:
+            return 0.535;
+        default:
+            return columns == 192 ? 0.79 : 1;
+    }
 }
 
 // What a step of k takes with all tiles of so many columns. The fewer columns, the more
@@ -687,20 +706,20 @@ bool is_for_narrow_tiles(const Product<T>& p) {
     return cost_of_tiles(p, 128) < cost_of_tiles(p, 256);
 }
 
-// Whether a product has tiles of so many columns: of 64, swiglu's halves would be half a box each.
-template <class T>
-bool has_tiles(const Product<T>& p, int columns) {
-    return columns > 64 || p.act != kSwiglu;
-}
-
 // Whole tiles, of as many columns as are done first; of two that take as long, the wider ones.
 template <bool fused, class T>
 bool launch_best_tiles(const Product<T>& p, int high, cudaStream_t stream) {
-    const bool narrow = is_for_narrow_tiles(p);
-    if (has_tiles(p, 64) && cost_of_tiles(p, 64) < cost_of_tiles(p, narrow ? 128 : 256))
-        return launch_plan<Plan<T, 64, 1, true, 1, fused>>(p, high, stream);
-    return narrow ? launch_plan<Plan<T, 128, 1, true, 1, fused>>(p, high, stream)
-                  : launch_plan<Plan<T, 256, 1, true, 1, fused>>(p, high, stream);
+    int best = 256;
+    for (int columns : kColumnsOfTiles)
+        if (has_tiles(p, columns) && cost_of_tiles(p, columns) < cost_of_tiles(p, best))
+            best = columns;
+    if (best == 64) return launch_plan<Plan<T, 64, 1, true, 1, fused>>(p, high, stream);
+    if (best == 128) return launch_plan<Plan<T, 128, 1, true, 1, fused>>(p, high, stream);
+    if constexpr (!fused) {
+        if (best == 96) return launch_plan<Plan<T, 96, 1, false>>(p, high, stream);
+        if (best == 192) return launch_plan<Plan<T, 192, 1, true>>(p, high, stream);
+    }
+    return launch_plan<Plan<T, 256, 1, true, 1, fused>>(p, high, stream);
 }
 
 // Of so many tiles of so short a depth, additions take 4 to 8% less time in turns, and of 2048 of k

@@ -1,6 +1,8 @@
 """What tests share: the loader's fixtures, and which files of the book are a reader's by now."""
 
+import gc
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +17,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported
 import torch
 
 import jitload
+from jitloader import building, runtime
+from jitloader.cache import Cache
 from lab.measure import nvml
-from notebooks import publish
 
 # Processes that tests start, kernels of notebooks too, import the project without an install.
 _root = str(Path(__file__).resolve().parents[1])
@@ -36,17 +39,45 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One process more than there are cores: many tests wait, for a browser or for what is killed.
+
+    None leaves it to PYTEST_XDIST_AUTO_NUM_WORKERS.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_finish() -> None:
+    """Tests by the ten thousand are no garbage: each collection of it took a second to see that."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
     """One cache for all of these tests, away from the user's, with the simulator's runtime.
 
-    Where tests run side by side, in several processes, these share it.
+    Where tests run side by side, in several processes, these share it. What stands in it first is
+    copied from the user's, for the runtime alone compiles for 20 seconds; and the simulator's
+    headers are parsed for it.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    builds = [jitload.ensure("square", target="cpu"), building.ensure(runtime.recipe())]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE", str(folder))
-        jitload.ensure("square", target="cpu")
+        own = Cache.here()
+    for build in builds:
+        with own.lock(build.name) as alone, own.workplace(build.name, alone) as work:
+            if not (folder / build.name).exists():
+                shutil.copytree(build.folder, work / "result")
+                own.place(work / "result", build.name)
+    (base / "nothing.cu").write_text("__global__ void nothing() {}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JITLOAD_CACHE", str(folder))
+        jitload.ensure(base / "nothing.cu", target="cpu")
     return folder
 
 
@@ -81,6 +112,8 @@ def published(request) -> Callable[..., None]:
 
     None is skipped in CI without a failure, for there `publish.py --check` wants all as published.
     """
+
+    from notebooks import publish  # late: to import nbformat takes a second
 
     def require(*paths: Path) -> None:
         edited = [publish.shown(path) for path in paths if publish.edited(path)]

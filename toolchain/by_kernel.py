@@ -22,14 +22,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.scan import blank, closing, without_comments
+from toolchain.launchers import parameters
 from toolchain.parts import demangled_names, symbols_of, without_instantiations
 from toolchain.registrations import UNIQUE
+from toolchain.signatures import obstacle
 
 if TYPE_CHECKING:
     from toolchain.code import Code
 
 SUPPORTED = sys.platform == "linux"
 HEADER = Path(__file__).with_name("by_kernel.h")
+NAMED = "jitload_unnamed"  # in place of none
 WANTED = "jitload_kernels"  # what compilers call the lines that instantiate kernels
 
 # The linker has the host's half call by_kernel.h in the place of these, which take a kernel.
@@ -47,6 +50,10 @@ _OTHERS = re.compile(  # of CUDA's functions, those that take a kernel or a vari
     r"|cudaFunc\w+|cudaOccupancy\w+|cuda(?:_*|Get)Kernel\w*|cudaLaunch\w+"
 )
 _LINKED_LATER = re.compile(r"--?(rdc|relocatable-device-code|dc|device-c|dlto|lto)\b")
+_HEAD = re.compile(
+    r'(?:extern\s*"C"\s+)?__global__\s+void\s+(?:__launch_bounds__\s*\([\d\s,]*\)\s*)?'
+    r"\w+\s*\(([^(){};#]*)\)\s*\{"
+)
 _INSTANCE = re.compile(r"void (?P<name>.*[\w>])(?P<parameters>\(.*\))", re.DOTALL)
 _INTERNAL = re.compile(r"_GLOBAL__N_|_INTERNAL_|\{lambda|'lambda|\[abi:")
 
@@ -89,6 +96,7 @@ def has_variable(text: str) -> bool:
 
 def for_host(text: str) -> str:
     """A file's text with its kernels empty; lines stay."""
+    text = with_named_namespaces(text)
     if "__global__" not in text:
         return text
     plain, pieces, done = blank(text), [], 0
@@ -107,6 +115,33 @@ def for_host(text: str) -> str:
         pieces += [text[done : found.end()], re.sub(r"[^\\\n]|\\(?!\n)", " ", body)]
         done = end - 1
     return "".join([*pieces, text[done:]])
+
+
+def heads(code: Code) -> str | None:
+    """The kernels of a code without their bodies, where Python calls nothing else of it.
+
+    So the host's half stays what it is when anything behind the heads is edited. None where they
+    do not say all themselves: where a kernel takes what only the file knows, or is a template, or
+    where the preprocessor may choose between two.
+    """
+    exports = code.exports.values()
+    if code.binding != "c" or len(code.files) > 1 or not all("kernel" in e for e in exports):
+        return None
+    text = without_comments(code.text(code.recipe.sources[0]))
+    found, plain = list(_HEAD.finditer(text)), blank(text)
+    words = {word for head in found for word in re.findall(r"\w+", head[0])}
+    chosen = re.search(r'#[ \t]*if|#[ \t]*include[ \t]*[^< \t]|\bextern\s*"C"\s*\{', text)
+    if chosen or not words.isdisjoint(re.findall(r"#[ \t]*define[ \t]+(\w+)", text)):
+        return None
+    if len(found) != len(re.findall(r"\b__global__\b", plain)):
+        return None
+    for head in found:
+        before = re.sub(r"(?m)^[ \t]*#.*", "", plain[: head.start()]).rstrip()
+        outside = before.count("{") == before.count("}") and before[-1:] in ("", ";", "}")
+        if not outside or obstacle(parameters(head[1]), "void"):
+            return None
+    includes = re.findall(r"(?m)^[ \t]*#[ \t]*include\b.*", text)
+    return "\n".join([*includes, *(f"{head[0]}}}" for head in found), ""])
 
 
 def _is_complete(body: str) -> bool:
@@ -131,7 +166,18 @@ def _is_complete(body: str) -> bool:
 
 def for_gpu(text: str, wanted: Iterable[str] | None) -> str:
     """A file's text without its explicit instantiations, unless all kernels are wanted."""
+    text = with_named_namespaces(text)
     return text if wanted is None else without_instantiations(text)
+
+
+def with_named_namespaces(text: str) -> str:
+    """A file's text with a name for its unnamed namespaces: the symbol of a kernel there would be
+    another in every compilation. Names within are found as before."""
+    plain, pieces, done = blank(text), [], 0
+    for word in re.finditer(r"\bnamespace(?=\s*\{)", plain):
+        pieces += [text[done : word.start()], f"inline namespace {NAMED}"]
+        done = word.end()
+    return "".join([*pieces, text[done:]])
 
 
 def instantiations(wanted: Iterable[str]) -> str:
@@ -170,7 +216,13 @@ def kernels_of(host: Path) -> list[str] | None:
     others = {name for name in called if _OTHERS.fullmatch(name)} - set(_WRAPPED)
     if others or not found or any(map(_INTERNAL.search, found)):
         return None
-    return sorted(found)
+    # What stands for an extern "C" kernel has a name of C++'s, and the kernel itself has not. A
+    # static one's name has an L more for the host.
+    defined = {name for kind, name in symbols if kind != "U"}
+    defined |= {re.sub(r"L(?=\d)", "", name) for name in defined}
+    in_c = [name for name in found if name not in defined]
+    plain = (re.sub(r"\(.*", "", name).rpartition("::")[2] for name in demangled_names(in_c))
+    return sorted({*found} - {*in_c} | {*plain})
 
 
 def compiled_in(image: bytes, kernels: Iterable[str]) -> list[int]:

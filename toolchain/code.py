@@ -34,6 +34,7 @@ _HALF_AS_NVCC_HAS_IT = [
     "-U__CUDA_NO_HALF2_OPERATORS__",
     "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
 ]
+_OF_TORCH = re.compile(r"torch|TORCH|c10|\bat::|\bPy[A-Z_]")
 
 
 class Part(NamedTuple):
@@ -270,14 +271,30 @@ class Code:
     @cached_property
     def tuned(self) -> tuple[str, ...]:
         """The constants that were best on this GPU, where the recipe itself sets none."""
+        return tuning.tuning_flags(self._tuned_constants)
+
+    @cached_property
+    def tuned_by_shape(self) -> list[tuple[tuning.ShapeClass, dict[str, int]]]:
+        """The same for single classes of shapes: all constants that their builds have."""
+        found: dict[tuning.ShapeClass, dict[str, int]] = {}
+        for table in self._tables:
+            for shapes, constants in tuning.tuned_by_shape(table, tuning.this_gpu()).items():
+                found[shapes] = {**found.get(shapes, self._tuned_constants), **constants}
+        return list(found.items())
+
+    @cached_property
+    def _tuned_constants(self) -> dict[str, int]:
+        constants = (tuning.tuned_constants(table, tuning.this_gpu()) for table in self._tables)
+        return {name: it[name] for it in constants for name in it}
+
+    @cached_property
+    def _tables(self) -> list[str]:
+        """The tables that count: none where the recipe itself sets constants."""
+        if tuning.sets_constants(self.recipe.flags):
+            return []
         tables = [tuning.tuning_table(path) for path in self.recipe.sources]
         there = [self.text(table) for table in tables if table in self.files]
-        if not there or tuning.sets_constants(self.recipe.flags):
-            return ()
-        if (gpu := tuning.this_gpu()) is None:
-            return ()
-        constants = [tuning.tuned_constants(table, gpu) for table in there]
-        return tuning.tuning_flags({name: it[name] for it in constants for name in it})
+        return there if there and tuning.this_gpu() else []
 
     @property
     def link_flags(self) -> list[str]:
@@ -302,6 +319,11 @@ class Code:
     @cached_property
     def _includes_torch(self) -> bool:
         return any(sources.includes_torch(self.text(path)) for path in self.files)
+
+    @cached_property
+    def speaks_of_torch(self) -> bool:
+        """Whether anything of PyTorch's, or of Python's, may be called by its name."""
+        return any(_OF_TORCH.search(self.text(path)) for path in self.files)
 
     @property
     def notes(self) -> list[str]:

@@ -31,6 +31,7 @@ from toolchain import (
     libraries,
     machine,
     parts,
+    precompiled,
     sources,
     stand_ins,
 )
@@ -111,7 +112,8 @@ def compile_library(
         mirror = _Mirror(work / "mirror")
         first, change = "", str
         if isinstance(apart, Halves):
-            first, change = by_kernel.HEADER.read_text(), by_kernel.for_host
+            first, alone = by_kernel.HEADER.read_text(), by_kernel.heads(code)
+            change = by_kernel.for_host if alone is None else lambda _: alone
             image = _Image.write(code, work, apart.source, apart.wanted)
         elif recipe.part:
             image = _Image.write(code, work, 0, recipe.part.names or None)
@@ -139,10 +141,10 @@ def compile_library(
             return None
         to_compile[apart.source] = work / "launchers.cpp"
         to_compile[apart.source].write_text(parts.jumps(apart.functions))
-    _write_build(code, name, to_compile, include, work, objects.unchanged, earlier.stand_ins, image)
+    _write_build(code, name, to_compile, include, work, objects.unchanged, earlier, image)
     names = {n: p.name for n, p in enumerate(to_compile) if n not in objects.unchanged}
     try:
-        output = _run_ninja(work, lambda said: progress(stage_of(said, names)), lifeline)
+        output = _run_build(work, lambda said: progress(stage_of(said, names)), lifeline)
     except _Failed as failed:
         publish(log, str(failed))
         error = first_error(str(failed), set(code.files), log)
@@ -201,16 +203,16 @@ def _rewritten(text: str, path: str, load: Load, of_library: bool) -> str:
 
 
 def for_the_cpu(
-    code: Code, texts: dict[Path, str], name_of: Callable[[Path], str]
+    code: Code, texts: dict[Path, str], load: Load, name_of: Callable[[Path], str]
 ) -> dict[Path, str]:
     """Texts of a code's files as a C++ compiler reads them, with the simulator's headers.
 
-    name_of: what compilers call a file.
+    load: what is known of all of them; name_of: what compilers call a file.
 
     Raises:
         CompileError: the simulator does not run what stands there.
     """
-    load, result = Load.of(texts.values(), several=code.several), {}
+    result = {}
     for path, text in texts.items():
         try:
             added, is_librarys = code.launchers.get(path, ""), path in code.of_library
@@ -225,7 +227,7 @@ def for_the_cpu(
             ) from None
         if path.suffix == ".cu":
             by_nvcc = path in code.recipe.sources  # else whatever includes it says
-            first = "simulator/nvcc.h" if by_nvcc else "cuda_runtime.h"
+            first = precompiled.HEADER if by_nvcc else "cuda_runtime.h"
             written = f"#include <{first}>\n{written}"
         result[path] = written
     return result
@@ -257,9 +259,10 @@ class _Mirror:
         # Those below SIMULATOR are written for a C++ compiler as they are.
         text_of = code.registrations.text
         texts = {p: text_of(p) for p in code.files if not p.is_relative_to(SIMULATOR)}
+        load = Load.of(texts.values(), several=code.several)  # of a part as of the whole
         if code.recipe.part:
             texts = {p: parts.without_instantiations(text) for p, text in texts.items()}
-        for path, written in for_the_cpu(code, texts, label).items():
+        for path, written in for_the_cpu(code, texts, load, label).items():
             self._write(path, self._with_places(written, texts))
             self._make_ways(path, code)
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
@@ -369,7 +372,7 @@ def _write_build(
     include: list[Path],
     work: Path,
     compiled: Collection[int],
-    stand_ins_folder: Path,
+    earlier: Earlier,
     image: _Image | None,
 ) -> None:
     """torch.utils.cpp_extension.load with some of its inner steps taken over.
@@ -379,7 +382,6 @@ def _write_build(
     torch hands some to ninja as they are.
 
     compiled: the positions of sources whose objects lie in `work` already.
-    stand_ins_folder: as of Earlier.
     """
     from torch.utils import cpp_extension
 
@@ -388,6 +390,7 @@ def _write_build(
     def name_sources(directory: str, *_: object, **__: object) -> None:
         file = Path(directory, "build.ninja")
         text = _with_real_names(file.read_text(), to_compile, command, compiled)
+        text = precompiled.added_to(text, code, earlier.precompiled, work)
         file.write_text(image.added_to(text) if image else text)
 
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
@@ -406,8 +409,9 @@ def _write_build(
         link += simulator.CHECK_LINK_FLAGS
     if code.recipe.program:
         link += libraries.link_flags(code, home if for_cuda else None, work)
-    elif code.binding != "c":  # else a process without PyTorch may open it: simulator.RUNTIME
-        link += stand_ins.flags(stand_ins_folder, work, code.link_flags)
+    elif code.binding != "c" or not code.speaks_of_torch:
+        are_noted = code.binding != "c"
+        link += stand_ins.flags(earlier.stand_ins, work, code.link_flags, are_noted)
     taken_over = {
         "_run_ninja_build": name_sources,
         "_import_module_from_library": lambda *_: None,
@@ -525,6 +529,22 @@ def stage_of(output: str, names: dict[int, str]) -> str:
     return f"{len(ended) + 1} of {len(names) + 1}: {left or 'linking'}"
 
 
+def _run_build(directory: Path, watch: Callable[[str], None], lifeline: int | None) -> str:
+    """As `_run_ninja`; once more without the parsed headers where those may have made it fail."""
+    try:
+        return _run_ninja(directory, watch, lifeline)
+    except _Failed as failed:
+        file = directory / "build.ninja"
+        found = precompiled.without(file.read_text(), str(failed))
+        if found is None:
+            raise
+        text, place = found
+        file.write_text(text)
+        output = _run_ninja(directory, watch, lifeline)
+        precompiled.refuse(place)
+        return output
+
+
 def _run_ninja(directory: Path, watch: Callable[[str], None], lifeline: int | None) -> str:
     """Run the compilers; whatever ends us early ends them too.
 
@@ -534,7 +554,7 @@ def _run_ninja(directory: Path, watch: Callable[[str], None], lifeline: int | No
     `watch` is called four times a second with their output so far; lifeline: of `compile_library`.
     """
     process = subprocess.Popen(
-        ["ninja", "-v"] if lifeline is None else [*idle.COMMAND, "ninja", "-v"],
+        [*(_mortal() if lifeline is None else idle.COMMAND), "ninja", "-v"],
         cwd=directory,
         env={**os.environ, "PATH": _path(), "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
         stdin=lifeline,
@@ -566,6 +586,21 @@ def _run_ninja(directory: Path, watch: Callable[[str], None], lifeline: int | No
     if process.returncode:
         raise _Failed(said)
     return said
+
+
+@functools.cache
+def _mortal() -> list[str]:
+    """What a command begins with that is to be terminated when this process dies of a signal.
+
+    Linux does that for a process that asks for it, which setpriv does, of util-linux. ninja passes
+    it on.
+    """
+    command = ["setpriv", "--pdeathsig", "TERM"]
+    try:
+        asked = subprocess.run([*command, "true"], capture_output=True, timeout=machine.PATIENCE)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [] if asked.returncode else command
 
 
 def _is_users(path: Path, recipe: Recipe) -> bool:

@@ -66,12 +66,13 @@ class Earlier(NamedTuple):
     settings: the digest of all that decides an object besides the files, such as compilers and
         flags.
     objects: the last one of each source, by the source's position.
-    stand_ins: the folder of `toolchain.stand_ins`.
+    stand_ins: the folder of `toolchain.stand_ins`; precompiled: those of `toolchain.precompiled`.
     """
 
     settings: str
     objects: dict[int, Object]
     stand_ins: Path
+    precompiled: list[Path]
 
 
 class Objects:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -19,11 +20,12 @@ from functools import cached_property
 from pathlib import Path
 
 import simulator
+from simulator.device_code import Load
 from toolchain import machine, sources
 from toolchain.code import SIMULATOR, Code
 from toolchain.compile import for_the_cpu
 from toolchain.errors import CompileError
-from toolchain.shipped_bindings import Names, are_shared, bound, namespace_in
+from toolchain.shipped_bindings import Names, bound, namespace_in
 from toolchain.sources import LIBRARY, label
 
 # The sources of a checked launch are no part of a package.
@@ -56,10 +58,11 @@ class Shipped:
 
     files: texts by their paths in the package's folder of sources.
     originals: the user's files that they were made of, by the same paths.
-    binding: "ops" or "c"; exports: as of a build.
+    binding: "ops", "module" or "c"; exports: as of a build.
     is_stable: whether the sources keep to PyTorch's stable ABI, so that the package fits later
         releases and other Pythons.
-    namespace: of the operators, which both parts implement.
+    namespace: of the operators, which both parts implement; "" for a module of pybind11's, of which
+        each part is one.
     architectures: of GPUs, as TORCH_CUDA_ARCH_LIST has them.
     """
 
@@ -92,15 +95,7 @@ class _Shipping:
     def __init__(self, cpu: Code, cuda: Code, namespace: str, for_hub: bool):
         self.codes = {"cpu": cpu, "cuda": cuda}
         self.name, self.for_hub = cpu.recipe.name, for_hub
-        self.shared = are_shared(cpu)
-        self.namespace = (self.shared and namespace_in(cpu)) or namespace
-        if not self.shared and cpu.binding != "c":
-            raise CompileError(
-                f"{self.name} registers functions by their definitions, or by pybind11: a package"
-                " has one operator for the CPU and for GPUs, so the binding has to define schemas,"
-                ' m.def("f(Tensor x) -> Tensor"), and to implement them apart, in'
-                " STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CUDA, m) or TORCH_LIBRARY_IMPL"
-            )
+        self.namespace = "" if cpu.binding == "module" else namespace_in(cpu) or namespace
 
     def shipped(self) -> Shipped:
         cuda, cpu = self.codes["cuda"], self.codes["cpu"]
@@ -117,7 +112,7 @@ class _Shipping:
             cuda=cuda_part,
             binding=cpu.binding,
             exports=cpu.exports,
-            is_stable=cpu.binding == "c" or not self._includes_more_than_stable(cpu),
+            is_stable=cpu.binding == "c" or self._is_stable(cpu),
             namespace=self.namespace,
             architectures=[
                 "8.0",
@@ -193,6 +188,8 @@ class _Shipping:
     def _texts(self, part: str, code: Code) -> dict[Path, str]:
         if code.binding == "c":
             return {path: code.text(path) for path in self._users(code)}
+        if code.binding == "module":
+            return {path: code.registrations.text(path) for path in self._users(code)}
         space = "TORCH_EXTENSION_NAME" if self.for_hub else self.namespace
         names = Names(space, defines=self.for_hub or part == "cpu", expanded=self.for_hub)
         return {path: bound(code, path, part, names) for path in self._users(code)}
@@ -225,7 +222,8 @@ class _Shipping:
     def _cpu_part(self, code: Code) -> Part:
         folder, compiled = f"cpu/{self.name}", []
         texts = self._texts("cpu", code)
-        for path, text in for_the_cpu(code, texts, self._place).items():
+        load = Load.of(texts.values(), several=code.several)
+        for path, text in for_the_cpu(code, texts, load, self._place).items():
             place = f"{folder}/{self._place(path)}"
             if path in code.recipe.sources:
                 place += ".cpp" if path.suffix == ".cu" else ""
@@ -238,7 +236,9 @@ class _Shipping:
         compiled.append("simulator/runtime.cpp")
         compiled += self._simulators_files(compiled, include, flags)
         exported = ["simulator_take_error"]
-        if code.binding == "c":
+        if code.binding == "module":
+            exported.append("PyInit_*")
+        elif code.binding == "c":
             exported += [_symbol_of(name, export) for name, export in code.exports.items()]
         exports = f"{folder}/exports.map"
         self.files[exports] = "{\n    global: " + "; ".join(exported) + ";\n    local: *;\n};\n"
@@ -294,10 +294,10 @@ class _Shipping:
         self.originals[place] = original
 
     @staticmethod
-    def _includes_more_than_stable(code: Code) -> bool:
-        """Whether a file includes headers of PyTorch's that change from release to release."""
+    def _is_stable(code: Code) -> bool:
+        """Whether no file includes headers of PyTorch's that change from release to release."""
         own = (path for path in code.files if not path.is_relative_to(SIMULATOR))
-        return any(
+        return not any(
             _OF_ONE_RELEASE.match(name)
             for path in own
             for _, name in sources.included(code.text(path))
@@ -336,7 +336,8 @@ def _read_by(work: Path, source: str, include: list[str], flags: list[str]) -> l
 
     command, own = machine.cxx_command()
     folders = [f"-I{folder}" for folder in include]
-    systems = [word for f in cpp_extension.include_paths() for word in ("-isystem", f)]
+    found = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
+    systems = [word for f in found for word in ("-isystem", f)]
     done = subprocess.run(
         [*command, *own, "-M", "-fPIC", *folders, *systems, *flags, source],
         cwd=work,

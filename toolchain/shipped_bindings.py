@@ -15,14 +15,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simulator.scan import blank, closing
+from simulator.scan import blank, closing, without_comments
 from toolchain.code import Code
 from toolchain.registrations import UNIQUE, Edit, Registration
+from toolchain.sources import label
 
 KEYS = {"cpu": "CPU", "cuda": "CUDA"}
+_FRAGMENT = "TORCH_LIBRARY_FRAGMENT"
+_STATEMENT = re.compile(
+    r'\b(?P<library>\w+)\s*\.\s*(?P<kind>def|impl)\s*\(\s*(?:[\w:]+\s*\(\s*)*"(?:\w+::)?(?P<op>[\w.]+)'
+)
+_TAGS = re.compile(r"\{|std::vector\b|(?:\w+::)*Tag::")
+_KEY = re.compile(r"\bk(CUDA|CPU)\b|\bDispatchKey\s*::\s*(\w+)")
+_CLASS = re.compile(r"\b(?:class_|enum_)\s*<")
 _OF_ANY_DEVICE = ("CompositeExplicitAutograd", "CUDA")  # what is written for a GPU runs on the CPU
 
 
@@ -40,15 +48,54 @@ class Names:
     expanded: bool = False
 
 
-def are_shared(code: Code) -> bool:
-    """Whether both parts can implement one set of operators: they are defined by schemas alone."""
+def why_not_shipped(code: Code) -> str:
+    """Why no package can have both parts of a kernel with such a binding; "" where it can.
+
+    Operators are shared by the parts: schemas alone define them, and each part implements them. Of
+    a module of pybind11's each part is one, and nothing in it may be there once in a process.
+    """
     registrations = code.registrations.all
+    if code.binding == "module":
+        return _why_not_twice(code)
+    if code.binding != "ops":
+        return ""
     spaces = {r.name for r in registrations}
-    if code.binding != "ops" or len(spaces) != 1:
-        return False
+    if len(spaces) > 1:
+        return f"registers operators under several names, {', '.join(sorted(spaces))}: choose one"
     defined = {op for r in registrations if r.defines for op in r.ops}
     implemented = {op for r in registrations if _is_for_a_device(r) for op in r.ops}
-    return defined <= implemented and not any(map(_defines_a_function, _blocks(code)))
+    implemented |= {
+        call.op
+        for r in registrations
+        if r.defines
+        for call in _calls(code.text(r.path), r)
+        if call.function and call.key in ("", "CPU", "CUDA")
+    }
+    if missing := sorted(defined - implemented):
+        return (
+            f"has nothing that implements {', '.join(missing)} for CUDA or for every device, as"
+            " STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CUDA, m) or TORCH_LIBRARY_IMPL would"
+        )
+    return ""
+
+
+def _why_not_twice(code: Code) -> str:
+    if any(r.macro != "PYBIND11_MODULE" for r in code.registrations.all):
+        return (
+            "has PYBIND11_MODULE and TORCH_LIBRARY: a package takes its functions from one of them."
+            " Register all by one, and drop the other"
+        )
+    for path in code.own:
+        text = blank(code.text(path))
+        for match in _CLASS.finditer(text):
+            if "module_local" not in text[match.start() : text.find(";", match.end())]:
+                line = text.count("\n", 0, match.start()) + 1
+                return (
+                    f"registers a class of C++ with Python, at {label(path)}:{line}, and the parts"
+                    " for the CPU and for GPUs would register it twice: give it"
+                    " pybind11::module_local() as its last argument"
+                )
+    return ""
 
 
 def namespace_in(code: Code) -> str | None:
@@ -76,9 +123,16 @@ def _edits(code: Code, path: Path, text: str, part: str, names: Names) -> Iterat
         if registration.path != path:
             continue
         whole = registration.start, _end(text, registration)
-        if registration.defines and not names.defines:
-            yield *whole, "// The operators are defined by the part for the CPU."
-            continue
+        if registration.defines:
+            calls = list(_calls(text, registration))
+            if not names.defines and not any(call.function for call in calls):
+                yield *whole, "// The operators are defined by the part for the CPU."
+                continue
+            if not names.defines:
+                yield registration.start, registration.start + len(registration.macro), _FRAGMENT
+            for call in calls:
+                if (edit := _edit_of(call, part, names)) is not None:
+                    yield call.start, call.end, edit
         key = registration.key
         if key in _OF_ANY_DEVICE:
             if part == "cpu" and native.intersection(registration.ops):
@@ -103,23 +157,79 @@ def _is_for_a_device(registration: Registration) -> bool:
     return registration.is_implementation and registration.key in (*_OF_ANY_DEVICE, "CPU")
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A statement m.def(SCHEMA), m.def(SCHEMA, FUNCTION) or m.impl(NAME, KEY, FUNCTION) in a block
+    that defines operators.
+
+    defines: whether it is one of the first two.
+    key: for which the function is, "CPU" or "CUDA" or another; "" for any device.
+    is_native: whether there is one for the CPU among the others, too.
+    """
+
+    library: str
+    defines: bool
+    op: str
+    key: str
+    function: str
+    start: int
+    end: int
+    is_native: bool = False
+
+
+def _calls(text: str, registration: Registration) -> list[_Call]:
+    plain, code = blank(text), without_comments(text)
+    end, found = _end(text, registration), []
+    for match in _STATEMENT.finditer(code, registration.end, end):
+        opening = plain.index("(", match.start())
+        close = closing(plain, opening) or end
+        others = [it for it in _others(plain, code, opening + 1, close - 1) if not _TAGS.match(it)]
+        key = _KEY.search(" ".join(others))
+        found.append(
+            _Call(
+                library=match["library"],
+                defines=match["kind"] == "def",
+                op=match["op"],
+                key=(key[1] or key[2]) if key else "",
+                function=others[-1] if others else "",
+                start=match.start(),
+                end=re.compile(r"\s*;?").match(plain, close).end(),
+            )
+        )
+    natives = {call.op for call in found if call.key == "CPU"}
+    return [replace(call, is_native=call.op in natives) for call in found]
+
+
+def _others(plain: str, code: str, start: int, end: int) -> list[str]:
+    """The arguments of a call behind the first one."""
+    depth, found, begin = 0, [], start
+    for match in re.compile(r"->|[()\[\]{}<>,]").finditer(plain, start, end):
+        depth += (match[0] in "([{<") - (match[0] in ")]}>")
+        if match[0] == "," and depth == 0:
+            found.append(code[begin : match.start()].strip())
+            begin = match.end()
+    return [*found, code[begin:end].strip()][1:]
+
+
+def _edit_of(call: _Call, part: str, names: Names) -> str | None:
+    """What a part has in the place of a statement; None for the statement itself."""
+    if part == "cpu" or names.defines:
+        gives_way = part == "cpu" and call.key == "CUDA" and call.is_native
+        return "" if gives_way else None
+    if not call.function or call.key not in ("", "CUDA"):
+        return ""  # that of the part for the CPU serves both
+    if call.key:
+        implemented = f'{call.library}.impl("{call.op}", {call.function});'
+        return implemented if call.defines else None
+    # Of a function that is defined for all devices PyTorch differentiates what it calls.
+    return " ".join(
+        f'{call.library}.impl("{call.op}",'
+        f" torch::dispatch(c10::DispatchKey::{key}, {call.function}));"
+        for key in ("CUDA", "AutogradCUDA")
+    )
+
+
 def _end(text: str, registration: Registration) -> int:
     plain = blank(text)
     brace = plain.find("{", registration.end)
     return closing(plain, brace) or len(text)
-
-
-def _blocks(code: Code) -> Iterator[str]:
-    for registration in code.registrations.all:
-        if registration.defines:
-            text = code.text(registration.path)
-            yield blank(text)[registration.end : _end(text, registration)]
-
-
-def _defines_a_function(block: str) -> bool:
-    """Whether a block, whose strings are blank, has a definition with more than a schema."""
-    for call in re.finditer(r"\.\s*def\s*\(", block):
-        end = closing(block, call.end() - 1) or len(block)
-        if "," in block[call.end() : end]:
-            return True
-    return False

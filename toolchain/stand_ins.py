@@ -25,13 +25,14 @@ _LIBRARIES = ("c10", "c10_cuda", "torch", "torch_cpu", "torch_cuda", "torch_pyth
 _SYMBOLS_WANTED = re.compile(r"-z,?defs|--no-undefined")  # by a flag of the user's
 
 
-def flags(folder: Path, work: Path, link_flags: list[str]) -> list[str]:
+def flags(folder: Path, work: Path, link_flags: list[str], are_noted: bool = True) -> list[str]:
     """Flags by which the linker finds stand-ins before it finds PyTorch's libraries.
 
     Args:
         folder: where they are kept, once for each compiler and PyTorch.
         work: where they are made before they appear there.
         link_flags: the user's. Where they have the linker look for every symbol, nothing stands in.
+        are_noted: whether the kernel calls PyTorch. Else a process without it may open the kernel.
 
     Returns:
         None at all where no stand-in can be made.
@@ -46,8 +47,8 @@ def flags(folder: Path, work: Path, link_flags: list[str]) -> list[str]:
             _make(place, work / "stand_ins", command, names)
         if not _are_whole(place):
             return []
-    # Some linkers note a library only where it has a symbol that is needed.
-    return ["-Wl,--no-as-needed", f"-L{place}"]
+    # By themselves some linkers note a library only where it has a symbol that is needed.
+    return [f"-Wl,--{'no-' * are_noted}as-needed", f"-L{place}"]
 
 
 @cache

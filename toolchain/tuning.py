@@ -10,13 +10,18 @@ A table NAME.tuned.toml beside NAME.cu has a section for each GPU that was measu
     ["NVIDIA H200".measured]     # microseconds as it was, and with these constants
     "float32 8192 x 4096" = [91.4, 88.0]
 
+    ["NVIDIA H200"."bfloat16, 4097 to 8192 columns"]    # for calls on such tensors alone
+    kThreads = 512
+
 A build for that GPU takes its constants from there, and every other build those of the source.
+Calls of a class of shapes that has a section go to a build of their own.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -25,6 +30,40 @@ from simulator.scan import without_comments
 
 _DECLARED = re.compile(r"=\s*TUNABLE\s*\(\s*(\w+)\s*,\s*(.*?)\s*\)\s*;", re.DOTALL)
 _FLAG = "-DTUNE_"
+MEASURED = "measured"  # the section of what was
+
+
+@dataclass(frozen=True)
+class ShapeClass:
+    """Tensors of one type, whose last dimension has from `least` to `most` elements."""
+
+    dtype: torch.dtype
+    least: int
+    most: int
+
+    @classmethod
+    def around(cls, dtype: torch.dtype, columns: int) -> ShapeClass:
+        """The class of a tensor: up to the next power of two, from the one before."""
+        most = 1 << (columns - 1).bit_length() if columns > 1 else 1
+        return cls(dtype, most // 2 + 1 if columns else 0, most)
+
+    @classmethod
+    def read(cls, text: str) -> ShapeClass:
+        """Raises ValueError for what `str` does not write."""
+        found = _CLASS.fullmatch(text)
+        dtype = getattr(torch, found[1], None) if found else None
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError(
+                f"a table of tuned constants has a section {text!r};"
+                ' wanted is "measured", or a class such as "bfloat16, 4097 to 8192 columns"'
+            )
+        return cls(dtype, int(found[2]), int(found[3]))
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}, {self.least} to {self.most} columns"
+
+
+_CLASS = re.compile(r"(\w+), (\d+) to (\d+) columns")
 
 
 def tunables(texts: Iterable[str]) -> dict[str, str]:
@@ -55,33 +94,60 @@ def tuned_constants(table: str, gpu: str) -> dict[str, int]:
     return {name: value for name, value in section.items() if isinstance(value, int)}
 
 
+def tuned_by_shape(table: str, gpu: str) -> dict[ShapeClass, dict[str, int]]:
+    """What a table says for single classes of shapes on the GPU of this name."""
+    import tomllib
+
+    sections = tomllib.loads(table).get(gpu, {})
+    return {
+        ShapeClass.read(name): {it: value for it, value in section.items() if it != MEASURED}
+        for name, section in sections.items()
+        if isinstance(section, dict) and name != MEASURED
+    }
+
+
 def this_gpu() -> str | None:
     """The name of the current GPU, as tables have it; None without one."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 def with_section(
-    table: str, gpu: str, constants: dict[str, int], measured: dict[str, tuple[float, float]]
+    table: str,
+    gpu: str,
+    constants: dict[str, int],
+    measured: dict[str, tuple[float, float]],
+    shapes: ShapeClass | None = None,
 ) -> str:
     """The table with these constants for a GPU, beside those that it has for it.
 
     measured: by the name of a call, microseconds as it was before and with the constants.
+    shapes: the class that the constants are for; None for all.
     """
     import tomllib
 
     sections = tomllib.loads(table)
-    before = sections.get(gpu, {})
-    times = before.get("measured", {}) | {name: list(pair) for name, pair in measured.items()}
-    others = {name: value for name, value in before.items() if name != "measured"}
-    sections[gpu] = {**others, **constants, "measured": times}
+    section = sections.setdefault(gpu, {})
+    if shapes:
+        section = section.setdefault(str(shapes), {})
+    section |= constants
+    section[MEASURED] = section.get(MEASURED, {}) | {k: list(pair) for k, pair in measured.items()}
     lines = ["# Constants by GPU, measured by lab.tune (docs/tune.md)."]
-    for name, section in sorted(sections.items()):
-        times = section.pop("measured", {})
-        lines += ["", f"[{_quoted(name)}]"]
-        lines += [f"{constant} = {value}" for constant, value in section.items()]
-        lines += ["", f"[{_quoted(name)}.measured]  # microseconds before, and with these"]
-        lines += [f"{_quoted(call)} = [{a:.2f}, {b:.2f}]" for call, (a, b) in times.items()]
+    for name, of_gpu in sorted(sections.items()):
+        lines += _section(_quoted(name), of_gpu)
+        for shapes_of, of_class in of_gpu.items():
+            if isinstance(of_class, dict) and shapes_of != MEASURED:
+                lines += _section(f"{_quoted(name)}.{_quoted(shapes_of)}", of_class)
     return "\n".join(lines) + "\n"
+
+
+def _section(name: str, section: dict) -> list[str]:
+    """The lines of a section, those of its own classes left out."""
+    constants = {it: value for it, value in section.items() if not isinstance(value, dict)}
+    lines = ["", f"[{name}]", *(f"{it} = {value}" for it, value in constants.items())]
+    if times := section.get(MEASURED):
+        lines += ["", f"[{name}.{MEASURED}]  # microseconds before, and with these"]
+        lines += [f"{_quoted(call)} = [{a:.2f}, {b:.2f}]" for call, (a, b) in times.items()]
+    return lines
 
 
 def _quoted(text: str) -> str:

@@ -4,9 +4,10 @@
     .venv/bin/python -m docs.programs.loop_edits cpu           for one of the two
     .venv/bin/python -m docs.programs.loop_edits sm_90 NAME    those with NAME in theirs
 
-Each plays in a process of its own: a cold build, edits of the .cu with a call
-of one version in float32 after each, the return to what it was, and a cell that is run again. On a
-machine without a GPU `sm_90` ends with a library that could be launched.
+Each plays in a process of its own: a cold build, edits of the .cu with a call of one version after
+each, the return to what it was, and a cell that is run again. An edit is another constant at the
+end of the file, or another line in each kernel. On a machine without a GPU `sm_90` ends with a
+library in which the kernels that the call launches could be launched.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from docs.programs.loop_seconds import ON_GPU, build_runtime, play
 from docs.programs.page import ROOT, duration, table
 from toolchain import machine
 
-RUNS = 5  # edits of each kernel
+RUNS = 5  # edits of each kind
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,18 @@ class Case:
     """A kernel that is edited.
 
     Attributes:
-        call: of one version, as Python writes it; x is [64, 1024] and w [1024].
+        call: of one version, as Python writes it; x is [64, 1024] and w [1024], of float32;
+            half is x in bfloat16.
+        launched: what is in the names of the kernels that the call launches, and of no others.
         wanted: seconds from an edit to the result, for the CPU, for sm_90 on two cores, and on an
             H200's machine.
+        file: the .cu, without its suffix; "" for the case's name.
     """
 
     call: str
+    launched: str
     wanted: tuple[float, float, float | None]
+    file: str = ""
 
 
 THREE_LINES = """
@@ -53,22 +59,32 @@ extern "C" __global__ void scale(const float* x, float* y, int n) {
     if (i < n) y[i] = 3 * x[i];
 }
 """
+PRODUCT = "kernel.infer({0}, {0}, None, None, 1.0, 0, False, 7)"
+ATTENTION = "kernel.infer(*[{0}.view(1, 16, 64, 64)] * 3, 1 << 30, 1 << 30, 0.125, 4)"
+NORM = "forward_vector<float, true>"
+FEW_ROWS = "matmul_few_rows<FewRows<BFloat16, 64, 13, false>"
+OF_PRODUCTS = (1.5, 2.5, None)
 CASES = {
-    "three_lines": Case("kernel.scale[256, 256](x, y, x.numel())", (0.15, 0.4, 0.5)),
-    "square": Case("kernel.forward(x, 1)", (0.5, 0.6, 0.8)),
-    "softmax": Case("kernel.forward(x, 4)", (1.0, 1.5, 2.0)),
-    "layer_norm": Case("kernel.infer(x, w, w, 1e-5, 4)", (1.0, 1.5, 2.0)),
-    "rms_norm": Case("kernel.infer(x, w, 1e-5, 4)", (1.0, 1.5, None)),
-    "matmul": Case("kernel.infer(x, x, None, None, 1.0, 0, False, 7)", (1.5, 2.5, None)),
-    "attention": Case(
-        "kernel.infer(*[x.view(1, 16, 64, 64)] * 3, 1 << 30, 1 << 30, 0.125, 4)", (1.5, 2.5, None)
+    "three_lines": Case("kernel.scale[256, 256](x, y, x.numel())", "", (0.15, 0.4, 0.5)),
+    "square": Case("kernel.forward(x, 1)", "forward_vector<float>", (0.5, 0.6, 0.8)),
+    "softmax": Case("kernel.forward(x, 4)", NORM, (1.0, 1.5, 2.0)),
+    "layer_norm": Case("kernel.infer(x, w, w, 1e-5, 4)", NORM, (1.0, 1.5, 2.0)),
+    "rms_norm": Case("kernel.infer(x, w, 1e-5, 4)", NORM, (1.0, 1.5, None)),
+    "matmul": Case(PRODUCT.format("x"), "matmul_registers<float>", OF_PRODUCTS),
+    "matmul, bfloat16": Case(PRODUCT.format("half"), FEW_ROWS, OF_PRODUCTS, "matmul"),
+    "attention": Case(ATTENTION.format("x"), "forward_online<float, 64, Attention>", OF_PRODUCTS),
+    "attention, bfloat16": Case(
+        ATTENTION.format("half"),
+        "forward_wgmma<BFloat16, 64, false, Attention>",
+        OF_PRODUCTS,
+        "attention",
     ),
 }
-EDIT = "edit to result"
-STEPS = ("cold build", EDIT, "return to an earlier version", "unchanged cell")
+EDIT, IN_KERNEL = "edit to result", "edit in a kernel"
+STEPS = ("cold build", EDIT, IN_KERNEL, "return to an earlier version", "unchanged cell")
 
 SESSION = """
-    import json, resource, time
+    import json, re, resource, time
     from pathlib import Path
 
     import torch
@@ -79,16 +95,8 @@ SESSION = """
     source = Path("{name}.cu")
     sources = [path for path in (source, source.with_suffix(".cpp")) if path.exists()]
     x = torch.ones(64, 1024, device={device!r})
-    y, w = torch.empty_like(x), x[0]
-
-    def result():
-        if {runs}:
-            kernel = jitload.load(*sources, target={target!r}, include=["include"])
-            {call}
-            torch.accelerator.is_available() and torch.accelerator.synchronize()
-        else:
-            jitload.ensure(*sources, target={target!r}, include=["include"])
-
+    y, w, half = torch.empty_like(x), x[0], x.bfloat16()
+    {result}
     def processor():
         used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         return sum(each.ru_utime + each.ru_stime for each in used)
@@ -99,15 +107,48 @@ SESSION = """
         result()
         print(json.dumps([step, time.perf_counter() - begun, processor() - used]), flush=True)
 
-    timed("cold build")
-    earlier = source.read_text()
-    for edit in range({edits}):
-        source.write_text(earlier + f"constexpr int kEdited = {{edit}};\\n")
-        timed("edit to result")
-    source.write_text(earlier)
-    timed("return to an earlier version")
+    timed({steps[0]!r})
+    files = {{path: path.read_text() for path in [source, *Path().glob("{name}_*.cuh")]}}
+    for edit in range({edits} + 1):
+        source.write_text(files[source] + f"constexpr int kEdited = {{edit}};\\n")
+        timed({steps[1]!r} if edit else "the first")
+    source.write_text(files[source])
+    for edit in range({edits} + 1):
+        line = f"[[maybe_unused]] constexpr int kEdited = {{edit}};"
+        for path, text in files.items():
+            path.write_text(re.sub(r"(__global__[^;{{]*{{)", rf"\\1 {{line}}", text))
+        timed({steps[2]!r} if edit else "the first in a kernel")
+    for path, text in files.items():
+        path.write_text(text)
+    timed({steps[3]!r})
     for _ in range(5):
-        timed("unchanged cell")
+        timed({steps[4]!r})
+"""
+RUN = """
+    def result():
+        kernel = jitload.load(*sources, target={target!r}, include=["include"])
+        {call}
+        torch.accelerator.is_available() and torch.accelerator.synchronize()
+"""
+# For a GPU that is not here: what the call would launch is noted as if it had been launched.
+BUILD = """
+    from jitloader import by_kernel, parts
+    from jitloader.arguments import recipe_of
+    from jitloader.building import build_of, cached
+    from jitloader.cache import Cache
+    from jitloader.inputs import Inputs
+    from toolchain.notes import write_note
+    from toolchain.parts import demangled_names
+
+    recipe = recipe_of(sources, None, "cuda", (), ["include"], None)
+
+    def result():
+        inputs = Inputs.read(recipe, Cache.here())
+        build = cached(inputs, in_parts=True) or by_kernel.begun(inputs) or build_of(inputs)
+        named = zip(build.launchers, demangled_names(list(build.launchers)))
+        launched = [symbol for symbol, name in named if {launched!r} in name]
+        if launched:
+            write_note(parts._note_of(inputs), {{"launchers": launched}})
 """
 
 # Others' ways of compiling the three lines while the program runs, by NVRTC.
@@ -203,14 +244,14 @@ def targets() -> dict[str, str]:
 
 
 def session_of(name: str, target: str) -> str:
-    runs = ON_GPU or target == "cpu"
+    runs, case = ON_GPU or target == "cpu", CASES[name]
+    result = textwrap.dedent(RUN if runs else BUILD)
     return textwrap.dedent(SESSION).format(
-        name=name,
-        call=CASES[name].call,
-        target=target,
+        name=case.file or name,
         device=target if runs else "cpu",
-        runs=runs,
+        result=result.format(call=case.call, target=target, launched=case.launched),
         edits=RUNS,
+        steps=("there already" if case.file else STEPS[0], *STEPS[1:]),
     )
 
 

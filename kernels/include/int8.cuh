@@ -23,11 +23,10 @@ __device__ uint32_t pair_of_bytes(uint32_t word, bool upper) {
             : "r"(__byte_perm(word ^ 0x80808080, 0x64646464, spread)), "r"(0x3c003c00),
               "r"(0xe480e480));
     } else {
-        const uint32_t bytes = __byte_perm(word, 0, spread);
+        const uint32_t bytes = __byte_perm(word, 0x43434343, spread);
         asm("fma.rn.bf16x2 %0, %1, %2, %3;"
             : "=r"(pair)
-            : "r"((bytes & 0x00800080) | 0x43004300), "r"(0xbf80bf80),
-              "r"((bytes & 0x007f007f) | 0x43004300));
+            : "r"(bytes & 0xff80ff80), "r"(0xbf80bf80), "r"(bytes & 0xff7fff7f));
     }
     return pair;
 }

@@ -61,20 +61,29 @@ __device__ void wgmma_wait() {
     "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
         "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
 #define SUMS_16(i) SUMS_8(i), SUMS_8(i + 8)
+#define SUMS_24(i) SUMS_16(i), SUMS_8(i + 16)
 #define SUMS_32(i) SUMS_16(i), SUMS_16(i + 16)
 #define SUMS_48(i) SUMS_32(i), SUMS_16(i + 32)
+#define SUMS_56(i) SUMS_48(i), SUMS_8(i + 48)
 #define SUMS_64(i) SUMS_32(i), SUMS_32(i + 32)
+#define SUMS_96(i) SUMS_64(i), SUMS_32(i + 64)
 #define SUMS_128(i) SUMS_64(i), SUMS_64(i + 64)
 #define NAMES_8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define NAMES_16 NAMES_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define NAMES_24 NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define NAMES_32                                                                         \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22," \
     "%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define NAMES_48 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define NAMES_56 NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define NAMES_64                                                                            \
     NAMES_32                                                                                \
     ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52," \
     "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define NAMES_96                                                                            \
+    NAMES_64                                                                                \
+    ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84," \
+    "%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define NAMES_128                                                                               \
     NAMES_64                                                                                    \
     ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85," \
@@ -113,6 +122,14 @@ __device__ void wgmma(float (&sums)[16], uint64_t a, uint64_t b, bool adds) {
     }
 }
 template <class T, bool kTransA = false, bool kTransB = false>
+__device__ void wgmma(float (&sums)[24], uint64_t a, uint64_t b, bool adds) {
+    if constexpr (IsHalf<T>::value) {
+        WGMMA("48", "f16", NAMES_24, SUMS_24(0), "24", "25", "26", "27", "28");
+    } else {
+        WGMMA("48", "bf16", NAMES_24, SUMS_24(0), "24", "25", "26", "27", "28");
+    }
+}
+template <class T, bool kTransA = false, bool kTransB = false>
 __device__ void wgmma(float (&sums)[32], uint64_t a, uint64_t b, bool adds) {
     if constexpr (IsHalf<T>::value) {
         WGMMA("64", "f16", NAMES_32, SUMS_32(0), "32", "33", "34", "35", "36");
@@ -122,10 +139,18 @@ __device__ void wgmma(float (&sums)[32], uint64_t a, uint64_t b, bool adds) {
 }
 template <class T, bool kTransA = false, bool kTransB = false>
 __device__ void wgmma(float (&sums)[48], uint64_t a, uint64_t b, bool adds) {
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr (IsHalf<T>::value) {
         WGMMA("96", "f16", NAMES_48, SUMS_48(0), "48", "49", "50", "51", "52");
     } else {
         WGMMA("96", "bf16", NAMES_48, SUMS_48(0), "48", "49", "50", "51", "52");
+    }
+}
+template <class T, bool kTransA = false, bool kTransB = false>
+__device__ void wgmma(float (&sums)[56], uint64_t a, uint64_t b, bool adds) {
+    if constexpr (IsHalf<T>::value) {
+        WGMMA("112", "f16", NAMES_56, SUMS_56(0), "56", "57", "58", "59", "60");
+    } else {
+        WGMMA("112", "bf16", NAMES_56, SUMS_56(0), "56", "57", "58", "59", "60");
     }
 }
 template <class T, bool kTransA = false, bool kTransB = false>
@@ -134,6 +159,14 @@ __device__ void wgmma(float (&sums)[64], uint64_t a, uint64_t b, bool adds) {
         WGMMA("128", "f16", NAMES_64, SUMS_64(0), "64", "65", "66", "67", "68");
     } else {
         WGMMA("128", "bf16", NAMES_64, SUMS_64(0), "64", "65", "66", "67", "68");
+    }
+}
+template <class T, bool kTransA = false, bool kTransB = false>
+__device__ void wgmma(float (&sums)[96], uint64_t a, uint64_t b, bool adds) {
+    if constexpr (IsHalf<T>::value) {
+        WGMMA("192", "f16", NAMES_96, SUMS_96(0), "96", "97", "98", "99", "100");
+    } else {
+        WGMMA("192", "bf16", NAMES_96, SUMS_96(0), "96", "97", "98", "99", "100");
     }
 }
 template <class T, bool kTransA = false, bool kTransB = false>

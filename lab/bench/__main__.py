@@ -149,6 +149,8 @@ def _summary(lines: list[dict[str, object]]) -> str:
             figure = f"{line['percent_of_copy']:.1f}%"
         if line.get("operations", math.nan) > 0:
             figure = f"{line['tflops']:.0f} TFLOPS"
+        if "plain_us" in line:
+            figure += f", {line['time_us'] / line['plain_us'] - 1:+.1%} beside plain,"
         if line.get("throttled"):
             figure += f" at {line['mhz']:.0f} MHz by {line['throttled']}"
         shown.append(f"{line['implementation']} {figure}")

@@ -19,6 +19,7 @@ from lab.rivals.implementation import Implementation
 
 # torch.compile has nothing to compile in a call of scaled_dot_product_attention, and of floats of
 # one byte it would multiply float32.
+PLAIN = "plain"  # ours with nothing fused, beside those who fuse
 WITHOUT_COMPILE = ("attention", "attention_decode", "attention_varlen", "matmul_fp8")
 
 
@@ -28,13 +29,19 @@ def measure_product(
     """A line for everybody: time, operations or bytes in a second, and the clock that held.
 
     What a rival raises is noted in its line, and the others go on; what ours raises is raised.
+    Where something is fused, our line has the time of our plain product, too.
     """
     device, labels = jitload.device(), ["ours", *rivals_of(product)]
     cases = product.cases()
     players, results, peaks, failures = _prepared(product, labels, cases, device)
+    if product.plain:
+        implementation = _implementation(product, "ours")
+        alone = _Starting(product.plain.cases(), implementation, (), both=False)
+        players[PLAIN] = prepare(alone, device)
     timings, fallen = take_turns(players, device, rounds)
-    if "ours" in fallen:
-        raise fallen["ours"]
+    for label in ("ours", PLAIN):
+        if label in fallen:
+            raise fallen[label]
     failures |= {label: in_short(failure) for label, failure in fallen.items()}
     size = bytes_moved(product.reads(cases[0]), results)
     lines = []
@@ -49,6 +56,8 @@ def measure_product(
             line |= rows.operations(timing, product.operations)
             line["peak_bytes"] = peaks[label]
             line["turn"] = "graph" if players[label].captured else "calls"
+            if label == "ours" and product.plain:
+                line["plain_us"] = 1e6 * timings[PLAIN].median
         lines.append(line | conditions)
     players.clear()  # their graphs hold memory
     _free()

@@ -40,6 +40,7 @@ class Product:
     cold: whether its tensors should be in no cache.
     made: makes the inputs of what was drawn in these shapes, such as integers with their scales.
     on_host: whether it is the host's time that is measured.
+    plain: the same product with nothing fused into it, which takes turns, too.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Product:
     cold: bool = False
     made: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = field(default=None, hash=False)
     on_host: bool = False
+    plain: "Product | None" = field(default=None, hash=False)
 
     @property
     def op(self) -> reference.Op:

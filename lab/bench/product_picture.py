@@ -9,6 +9,7 @@ from lab.bench.cell_lines import runs_of
 from lab.bench.product_tables import shares_of
 from lab.figure import drawing
 
+TITLE = "Products beside the best rival"
 SIZE = (6.4, 0.28)  # inches: the width, and the height of a line of points
 HEAD = 1.2  # inches of the axis and its label
 
@@ -45,4 +46,4 @@ def product_picture(in_turns: DataFrame) -> Figure | None:
             f"{last['device']}, driver {last['driver']}, torch {last['torch']}\n"
             f"in turns, medians, {runs_of(in_turns)[-1]} UTC"
         )
-        return drawing.finish(figure, "Products beside the best rival", caption)
+        return drawing.finish(figure, TITLE, caption)

@@ -1,5 +1,6 @@
 """What docs/bench.md shows of products: a table for each op, from the lines of `make bench`."""
 
+import re
 import statistics
 
 import pandas
@@ -9,6 +10,7 @@ from lab.bench.cell_lines import LEVEL, ours_and_best, row, runs_of, untimed
 from lab.bench.table import CELL
 
 HEAD = ("rows x cols", "", "", "ours", "of the best rival", "clock", "rivals")
+DEARER = "dearer than plain"  # a column of the tables in which something is fused
 WITH_MEMORY = ("linear_cross_entropy",)  # the ops that are there for the memory's sake
 NOTE = (
     "Ours and its rivals take turns, in CUDA graphs, or `by calls` where no graph captures them and"
@@ -16,7 +18,8 @@ NOTE = (
     " where traffic counts, the figure is the percent of the bandwidth of a copy. The percent of"
     " the best rival is that of its speed, in the same turns; bold: ours is level with it, to 2%,"
     " or faster. The clock is the one that held in the turns of ours, and what held it down, if"
-    " anything did."
+    " anything did. What is fused takes turns with our plain product of the same x and w, too: it"
+    " takes so much more time."
 )
 
 
@@ -27,11 +30,13 @@ def product_tables(in_turns: DataFrame, runs: list[str]) -> list[str]:
     """
     lines = ["## Products, in turns", "", NOTE]
     for (op, direction), group in in_turns.groupby(["op", "direction"], sort=False):
-        head = [*HEAD, "run"] if len(runs) > 1 else [*HEAD]
-        sides = ["---", "---", "---", *["---:"] * 2, *["---"] * (len(head) - 5)]
+        fused = bool(group["plain_us"].notna().any())
+        head = [*HEAD[:5], *[DEARER] * fused, *HEAD[5:], *["run"] * (len(runs) > 1)]
+        numbers = 3 if fused else 2
+        sides = [*["---"] * 3, *["---:"] * numbers, *["---"] * (len(head) - 3 - numbers)]
         lines += ["", f"### {op}, {'both passes' if direction == 'both' else direction}"]
         lines += ["", row(head), f"|{'|'.join(sides)}|"]
-        lines += [_line(cell, runs) for cell in _cells(group)]
+        lines += [_line(cell, runs, fused) for cell in _cells(group)]
         if op in WITH_MEMORY:
             lines += ["", *_memory_table(group)]
     return lines
@@ -76,10 +81,18 @@ def shares_of(in_turns: DataFrame) -> list[float]:
 
 
 def _cells(lines: DataFrame) -> list[DataFrame]:
-    return [cell for _, cell in lines.groupby([*CELL], sort=False)]
+    """The lines of each cell: kind by kind, in it from small shapes to large ones."""
+    return sorted((cell for _, cell in lines.groupby([*CELL], sort=False)), key=_place)
 
 
-def _line(cell: DataFrame, runs: list[str]) -> str:
+def _place(cell: DataFrame) -> tuple[object, ...]:
+    line = cell.iloc[0]
+    kind, _, sizes = line["options"].partition(": ")
+    numbers, words = [*map(int, re.findall(r"\d+", sizes))], re.sub(r"\d+", "", sizes)
+    return kind, line["dtype"], words, line["cols"], line["rows"], numbers
+
+
+def _line(cell: DataFrame, runs: list[str], fused: bool) -> str:
     own, best = ours_and_best(cell)
     kind, _, sizes = own["options"].partition(": ")
     if own["dtype"] != "bfloat16":
@@ -90,7 +103,10 @@ def _line(cell: DataFrame, runs: list[str]) -> str:
         if own["time_us"] <= LEVEL * best["time_us"] and not untimed(cell):
             share = f"**{share}**"
     shape = f"{own['rows']} x {own['cols']}"
-    shown = [shape, kind, sizes, _speed(own), share, _clock(own), _rivals(cell)]
+    dearer = 100 * (own["time_us"] / own["plain_us"] - 1)
+    dearer_text = f"{dearer:+.1f}%" if pandas.notna(dearer) else ""
+    shown = [shape, kind, sizes, _speed(own), share, *[dearer_text] * fused]
+    shown += [_clock(own), _rivals(cell)]
     if len(runs) > 1:
         (run,) = runs_of(cell)
         shown.append(str(runs.index(run) + 1))

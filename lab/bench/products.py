@@ -38,6 +38,11 @@ MODELS = (  # rows, units and cols in Llama 3 8B: of a few tokens, of a prompt, 
     (16384, 4096, 4096, "output of attention"),
     (16384, 14336, 4096, "gate"),
 )
+BETWEEN = (  # rows of which a tile of 128 has too many or too few
+    (192, 6144, 4096, "q, k and v"),
+    (256, 4096, 14336, "down"),
+    (384, 4096, 4096, "output of attention"),
+)
 FEW_ROWS = (1, 16, 63)
 WEIGHTS = ((4096, 4096), (28672, 4096), (4096, 14336))
 FUSED = (  # what follows the product
@@ -103,7 +108,7 @@ def matmuls(dtype: torch.dtype) -> Iterator[Product]:
     for n in CUBES:
         yield matmul(dtype, "cube", n, n, n)
     yield matmul(torch.float16, "cube", CUBES[0], CUBES[0], CUBES[0])
-    for rows, units, cols, what in MODELS:
+    for rows, units, cols, what in (*MODELS, *BETWEEN):
         yield matmul(dtype, "model", rows, units, cols, what)
     for n in FUSED_CUBES:
         for ends in FUSED:
@@ -131,6 +136,7 @@ def matmul(
     shapes |= {"residual": (rows, outputs)} if residual else {}
     texts = [f"units={units}", what, "bias" * bias, act * (act != "none"), "residual" * residual]
     few = kind == "few rows"
+    fused = bool(bias or residual or act != "none")
     return Product(
         "matmul",
         kind,
@@ -143,6 +149,7 @@ def matmul(
         {} if act == "none" else {"act": act},
         0 if few else 2 * rows * units * cols,
         cold=few,
+        plain=matmul(dtype, kind, rows, units, cols, what) if fused else None,
     )
 
 

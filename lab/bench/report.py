@@ -4,23 +4,25 @@
 
 Only figures of one machine stand beside each other, that of the newest run: the same GPU, driver
 and releases of CUDA, PyTorch and Triton. A part of them may be of earlier runs. Then the runs are
-listed, each with its date, the rivals that were installed and its own score, and the tables say of
-each line which run it is of.
+listed in bench.md, each with its date, the rivals that were installed and its own score, and its
+tables say of each line which run it is of.
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from pandas import DataFrame
 
 from lab.bench.cell_lines import LEVEL, ours_and_best, row, runs_of, titled, untimed
+from lab.bench.product_picture import TITLE as PRODUCTS_TITLE
 from lab.bench.product_picture import product_picture
-from lab.bench.product_tables import product_score, product_tables
+from lab.bench.product_tables import product_score, product_tables, shares_of
 from lab.bench.table import CELL, CSV, MACHINE, in_order, read
 from lab.figure import drawing
 from lab.measure.timing import GPU_CLOCK, HOST_CLOCK, TURNS_CLOCK
-from lab.rivals import LIBRARIES, RIVALS
+from lab.rivals import LIBRARIES, NEEDS, RIVALS, libraries_of
 
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
 SHAPE = ("rows", "cols", "dtype")
@@ -92,7 +94,7 @@ def readme_part(table: DataFrame, folder: str) -> str:
     timed, in_turns = of_clock(table, GPU_CLOCK), of_clock(table, TURNS_CLOCK)
     if timed.empty:
         page = f"[{folder}/bench.md]({folder}/bench.md) has the figures of `make bench`."
-        return f"{product_score(in_turns)} {condition_text(table)}\n\n{page}"
+        return f"{product_score(in_turns)} {machine_text(table)}\n\n{page}"
     dtype = "bfloat16" if "bfloat16" in set(timed["dtype"]) else timed["dtype"].iloc[0]
     there = [cols for cols in README_COLS if cols in set(timed["cols"])] or sorted(
         set(timed["cols"])
@@ -101,9 +103,9 @@ def readme_part(table: DataFrame, folder: str) -> str:
         f"Percent of the bandwidth of a copy, {dtype}, by row width: ours (the best rival). Bold: "
         "ours is level with it, to 2%, or faster.",
         "",
-        *percent_table(timed[timed["dtype"] == dtype], there, runs_of(table)),
+        *percent_table(timed[timed["dtype"] == dtype], there),
         "",
-        f"{score(timed)} {condition_text(table)}",
+        f"{score(timed)} {machine_text(table)}",
         *([] if in_turns.empty else ["", product_score(in_turns)]),
         "",
         "`make bench` measures all of it and writes this table; "
@@ -113,6 +115,7 @@ def readme_part(table: DataFrame, folder: str) -> str:
             f"![Bandwidth against row width, {direction}]({folder}/bench_{direction}_{dtype}.svg)"
             for direction in directions_of(table, dtype)
         ),
+        *([f"![{PRODUCTS_TITLE}]({folder}/{PRODUCTS})"] if shares_of(in_turns) else []),
     ]
     return "\n".join(lines)
 
@@ -135,7 +138,7 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
     if not in_turns.empty:
         lines += ["", *product_tables(in_turns, runs_of(table))]
         if PRODUCTS in pictures:
-            lines += ["", f"![products beside the best rival]({PRODUCTS})"]
+            lines += ["", f"![{PRODUCTS_TITLE}]({PRODUCTS})"]
     host = of_clock(table, HOST_CLOCK)
     if not host.empty:
         rows, cols = host["rows"].iloc[0], host["cols"].iloc[0]
@@ -147,10 +150,23 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
         lines += ["", "## Rivals without a time", ""]
         for (op, label, failure), group in failures.groupby(["op", "implementation", "failure"]):
             lines.append(f"- {label}, {op}, {len(group)} cells: {failure}")
+    if absent := absent_libraries(table):
+        lines += ["", "## Rivals that were not installed", "", *absent]
     return "\n".join([*lines, ""])
 
 
-def percent_table(timed: DataFrame, widths: list[int], runs: list[str]) -> list[str]:
+def absent_libraries(table: DataFrame) -> list[str]:
+    """A line for each library that no run had of an op for which it has a kernel."""
+    ops: dict[str, list[str]] = {}
+    for op, group in table.groupby("op", sort=False):
+        for name in libraries_of(op):
+            if (group[name] == "").all():
+                ops.setdefault(name, []).append(op)
+    needs = {name: f": {text}" for name, text in NEEDS.items()}
+    return [f"- {name}, {', '.join(of)}{needs.get(name, '')}" for name, of in ops.items()]
+
+
+def percent_table(timed: DataFrame, widths: list[int], runs: Sequence[str] = ()) -> list[str]:
     """Markdown: a line for each op, options and direction, a column for each width.
 
     runs: those of the whole page; where there are several, a last column says which it was.
@@ -165,15 +181,15 @@ def percent_table(timed: DataFrame, widths: list[int], runs: list[str]) -> list[
     return lines
 
 
-def headed(columns: list[str], runs: list[str]) -> list[str]:
+def headed(columns: list[str], runs: Sequence[str]) -> list[str]:
     """The first two lines of a table in Markdown, whose first two columns need no name."""
     names = [*columns, "run"] if len(runs) > 1 else columns
     return [f"| | {row(names)}", "|---|---|" + "---|" * len(names)]
 
 
-def run_text(line: DataFrame, runs: list[str]) -> list[str]:
+def run_text(line: DataFrame, runs: Sequence[str]) -> list[str]:
     """Which run a line of a table is of: "2", or "2 (256, 1024: 1)"; [] where there is one run."""
-    if len(runs) == 1:
+    if len(runs) <= 1:
         return []
     cols = line.drop_duplicates("cols").groupby("run")["cols"].agg(list)
     most, *others = sorted(cols.index, key=lambda run: (-len(cols[run]), -runs.index(run)))
@@ -236,21 +252,29 @@ def host_table(host: DataFrame, runs: list[str]) -> list[str]:
     return lines
 
 
-def condition_text(table: DataFrame) -> str:
-    """With what the figures were measured, and when: one run in a sentence, several as a list."""
+def machine_text(table: DataFrame) -> str:
+    """With what the figures were measured, and when, in a sentence or two."""
     last = table.iloc[-1]
     machine = (
         f"{last['device']}, driver {last['driver']}, CUDA {last['cuda']}, torch {last['torch']},"
         f" triton {last['triton']}"
     )
+    first, *others = runs_of(table)
+    if not others:
+        return f"{machine}, {details(table)}. Medians, cold L2."
+    first, newest_run = first.replace("by ", ""), others[-1].replace("by ", "")
+    when = f"{len(others) + 1} runs, {first} to {newest_run} UTC"
+    return f"{machine}; {when}. Medians, cold L2."
+
+
+def condition_text(table: DataFrame) -> str:
+    """What `machine_text` says and, where there are several runs, the list of them."""
     runs = {run: table[table["run"] == run] for run in runs_of(table)}
     if len(runs) == 1:
-        return f"{machine}, {details(table)}. Medians, cold L2."
-    by = " (`by` a time: published then, and begun on that day)"
-    several = f"{len(runs)} runs" + by * any(" by " in run for run in runs)
+        return machine_text(table)
+    by = " (`by` a time: published then, and begun on that day)" * any(" by " in it for it in runs)
     lines = [
-        f"{machine}. Medians, cold L2. The figures are of {several}; in each cell ours and the"
-        " rivals' are of the same run:",
+        f"{machine_text(table)} In each cell ours and the rivals' are of the same run{by}:",
         "",
     ]
     for number, part in enumerate(runs.values(), 1):

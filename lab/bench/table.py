@@ -19,7 +19,7 @@ CELL = ("op", "options", "direction", "dtype", "cols", "rows", "clock")
 KEY = (*CELL, "implementation")
 FIGURES = (
     *("version", "time_us", "spread_us", "bytes", "gb_per_s", "percent_of_copy"),
-    *("operations", "tflops", "mhz", "throttled", "turn", "peak_bytes", "failure"),
+    *("operations", "tflops", "mhz", "throttled", "turn", "peak_bytes", "plain_us", "failure"),
 )
 COLUMNS = [*KEY, *FIGURES, "run", *CONDITIONS, "copy_gb_per_s"]
 _NUMBERS_OF_KEY = ("cols", "rows")
@@ -55,7 +55,7 @@ def join(path: Path, lines: list[dict[str, object]]) -> None:
     turn = {text: place for place, text in enumerate(dict.fromkeys(reversed(conditions.tolist())))}
     table = in_order(table.assign(options=texts["options"]), -conditions.map(turn))
     table = table.astype(dict.fromkeys(("bytes", "operations", "peak_bytes"), "Int64"))
-    for name, digits in {"time_us": 2, "spread_us": 2, "gb_per_s": 1}.items():
+    for name, digits in {"time_us": 2, "spread_us": 2, "plain_us": 2, "gb_per_s": 1}.items():
         table[name] = table[name].astype(float).round(digits)
     for name in ("percent_of_copy", "copy_gb_per_s", "tflops", "mhz"):
         table[name] = table[name].astype(float).round(1)

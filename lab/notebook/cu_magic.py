@@ -36,8 +36,8 @@ binding and no kernel is NAME.cpp alone. #include looks beside the notebook, too
 
 Tab completes CUDA's names in such a cell (`lab.notebook.completion`). JupyterLab has neither a
 setting nor a message of the kernel that colours one cell, or a .cu file, as C++: lab/share does it,
-an extension of the page itself, which `make lab` names in JUPYTER_PATH. Shift-Tab shows a kernel's
-parameters as C declares them.
+an extension of the page itself. `make lab` names it in JUPYTER_PATH, and a wheel puts it where any
+JupyterLab of its environment finds it. Shift-Tab shows a kernel's parameters as C declares them.
 """
 
 import codecs

@@ -8,12 +8,14 @@ several kernels, or PyTorch has a choice of them.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import importlib.util
 import inspect
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.rivals.backends import BACKENDS
@@ -31,6 +33,15 @@ LIBRARIES = {
     "flash_attn": ("flash_attn.flash_attn_interface", "flash-attn"),
     "flash_attn_3": ("flash_attn_interface", "flash-attn-3"),
     "flash_attn_4": ("flash_attn.cute", "flash-attn-4"),
+}
+
+# What it takes to have those that are more than one wheel.
+NEEDS = {
+    "quack": "it comes with nvidia-cutlass-dsl, one of whose wheels has 92 MB",
+    "deep_gemm": (
+        "the one release on PyPI, 1.0.0, is source that lacks the CUTLASS headers it compiles, and"
+        " knows no bfloat16; later ones are built from DeepGEMM's repository"
+    ),
 }
 
 
@@ -93,6 +104,16 @@ def _may_have(name: str, op: Op) -> bool:
         return op.name in _functions(name)
     except Exception:
         return True
+
+
+def libraries_of(op: str) -> list[str]:
+    """The libraries that have a kernel for the op, installed or not: what their files define."""
+    found = []
+    for name in LIBRARIES:
+        tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text())
+        if any(isinstance(node, ast.FunctionDef) and node.name == op for node in tree.body):
+            found.append(name)
+    return found
 
 
 def versions() -> dict[str, str | None]:

@@ -125,6 +125,12 @@ def _operators(kernel: Kernel) -> str:
             f" with a grid and a block, as in `{kernel.name}.NAME[grid, block](...)`:\n\n"
             f"```cpp\n{declared}\n```"
         )
+    elif shipped.binding == "module":
+        parts.append(
+            f"Its functions are a module's of pybind11: {', '.join(sorted(shipped.exports))}. Those"
+            " for the device of the first tensor among the arguments are called. They are no"
+            " operators of PyTorch's: `torch.compile` leaves its graph to call them."
+        )
     elif schemas := _schemas(kernel):
         listed = "\n".join(f"torch.ops.{shipped.namespace}::{it}" for it in schemas)
         parts.append(f"Its operators:\n\n```text\n{listed}\n```")

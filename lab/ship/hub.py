@@ -135,6 +135,9 @@ def build_toml(package: Package, repository: str | None) -> str:
         part: ["torch-ext", *dict.fromkeys(_folder(it, name) for it in plan.include)]
         for part, plan in {"cuda": shipped.cuda, "cpu": shipped.cpu}.items()
     }
+    wanted = [it.removesuffix("+PTX") for it in shipped.architectures]
+    # All that the builder knows, unless a kernel needs what just one of them has.
+    only = f"cuda-capabilities = {_list(wanted)}\n" if "9.0a" in wanted else ""
     cpu_flags = [flag for flag in shipped.cpu.flags if not flag.startswith("-march")]
     return f"""\
 [general]
@@ -155,7 +158,7 @@ cuda = "{TARGET}"
 backend = "cuda"
 depends = ["torch"]
 include = {_list(include["cuda"])}
-cuda-flags = {_list(shipped.cuda.nvcc_flags)}
+{only}cuda-flags = {_list(shipped.cuda.nvcc_flags)}
 cxx-flags = {_list(shipped.cuda.flags)}
 src = {_list(sources["cuda"])}
 

@@ -39,12 +39,21 @@ class Kernel:
         it = self.shipped
         if it.binding == "c":
             return f'Functions("{it.name}", "{it.namespace}", {_literal(it.exports)})'
+        if it.binding == "module":
+            return f'Module("{it.name}")'
         return f'Kernel("{it.name}", "{it.namespace}", {_literal(tuple(it.exports))})'
 
     @property
     def has_its_operator(self) -> bool:
-        """Whether an operator has the kernel's name, and stands for it where there is no Python."""
+        """Whether an operator, or a module's function, has the kernel's name: it stands for the
+        kernel where there is no Python."""
         return self.shipped.binding != "c" and self.name in self.shipped.exports
+
+    @property
+    def is_in_graphs(self) -> bool:
+        """Whether torch.compile can take a call of it: an operator, whose results' shapes its
+        Python tells, or a C function, which has none."""
+        return self.shipped.binding == "c" or (self.shipped.binding == "ops" and bool(self.python))
 
     @property
     def public(self) -> list[str]:
@@ -128,6 +137,7 @@ class Package:
                 {
                     "name": kernel.name,
                     "namespace": kernel.shipped.namespace,
+                    "in_graphs": kernel.is_in_graphs,
                     "cpu": vars(kernel.shipped.cpu),
                     "cuda": vars(kernel.shipped.cuda),
                 }
@@ -139,7 +149,10 @@ class Package:
         """By their paths in the package."""
         files = {it: template(it, self.name) for it in ("kernel.py", "libraries.py")}
         files |= {name: copy(source, self.name) for name, source in COPIES.items()}
-        if any(kernel.shipped.binding == "c" for kernel in self.kernels):
+        bindings = {kernel.shipped.binding for kernel in self.kernels}
+        if "module" in bindings:
+            files["modules.py"] = template("modules.py", self.name)
+        if "c" in bindings:
             files["functions.py"] = template("functions.py", self.name)
             files |= {name: copy(source, self.name) for name, source in COPIES_FOR_C.items()}
         files["ops/__init__.py"] = '"""The operators, a file for each kernel."""\n'
@@ -158,8 +171,7 @@ class Package:
     def _op_file(self, kernel: Kernel) -> str:
         if kernel.python:
             return python_files.op_file(kernel.python, kernel.handle)
-        made = kernel.handle.partition("(")[0]
-        home = {"Kernel": "kernel", "Functions": "functions"}[made]
+        made, home = python_files.home_of(kernel.handle)
         if kernel.has_its_operator:
             told, last = (
                 "its operators",
@@ -167,7 +179,7 @@ class Package:
             )
         else:
             told, last = "what its sources offer, as attributes", f"{kernel.name} = {kernel.handle}"
-        return f'"""{kernel.name}: {told}."""\n\nfrom ..{home} import {made}\n\n{last}\n'
+        return f'"""{kernel.name}: {told}."""\n\nfrom {home} import {made}\n\n{last}\n'
 
     def _init_file(self) -> str:
         lines = [f'"""{documents.summary(self)}"""', ""]

@@ -31,6 +31,9 @@ ROWS, COLS = 12, 264
 _MEASURE = """\
 import json, sys
 from {package} import cases
+for op in cases.OPS:
+    case = cases.first_case(op, "cpu", 3, 33)
+    case.ours(**case.inputs())  # which raises what is wrong, if no type is taken
 lines = []
 for device in cases.devices():
     for case in cases.cases(device):
@@ -48,6 +51,8 @@ def prove(package: Package, tree: Path) -> dict[str, Any]:
         RuntimeError: the package does not run, or an error is larger than PyTorch's own allows.
     """
     errors = _errors(package, tree)
+    if missing := [] if package.reference else _missing(errors):
+        raise RuntimeError(f"{package.name} refuses {', '.join(missing)}")
     if wrong := [line for line in errors if line["ours"] > line["allowed"]]:
         told = "\n".join(f"  {line}" for line in wrong[:5])
         raise RuntimeError(f"{len(wrong)} cases of {package.name} are off:\n{told}")
@@ -60,7 +65,7 @@ def prove(package: Package, tree: Path) -> dict[str, Any]:
         "files": package.digests(tree),
         "originals": _originals(package),
         "errors": errors,
-        "checks": _checks(package),
+        "checks": _checks(package, errors),
         "bench": lines,
         "conditions": conditions,
     }
@@ -102,6 +107,24 @@ def _errors(package: Package, tree: Path) -> list[dict[str, Any]]:
     return json.loads(done.stdout)
 
 
+def _missing(errors: list[dict[str, Any]]) -> list[str]:
+    """What the ops of kernels/ have without exception, and was not measured."""
+    there = {tuple(line["case"][key] for key in ("op", "direction", "dtype")) for line in errors}
+    names = {op for op, _, _ in there}
+    types = ("float64", "float32", "float16", "bfloat16")
+    wanted = (
+        (op, direction, dtype)
+        for op in sorted(names)
+        for dtype in types
+        for direction in ("forward", "backward")[: 1 + _takes_floats(reference.OPS[op])]
+    )
+    return [" ".join(each) for each in wanted if each not in there]
+
+
+def _takes_floats(op: reference.Op) -> bool:
+    return any(name not in op.limits for name in op.shapes)
+
+
 def run_in(tree: Path, words: list[str]) -> subprocess.CompletedProcess:
     """Python in a process that finds the package in its tree, and nothing of ours."""
     words = [sys.executable, "-P", "-B", *words]
@@ -112,8 +135,11 @@ def run_in(tree: Path, words: list[str]) -> subprocess.CompletedProcess:
 # ---- the checker
 
 
-def _checks(package: Package) -> list[dict[str, Any]]:
-    """Of every op that has a truth: with its inputs it is called under the checker."""
+def _checks(package: Package, errors: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of every op that has a truth: with its inputs it is called under the checker.
+
+    errors: as they were measured, which say what the ops take.
+    """
     if sys.platform != "linux":
         return []
     if package.reference:
@@ -123,7 +149,9 @@ def _checks(package: Package) -> list[dict[str, Any]]:
         for name in sorted(package.judged.intersection(kernel.public, reference.OPS)):
             if kernel.python:
                 function = getattr(_module_of(kernel.python), name)
-                found += _checks_of(reference.OPS[name], function)
+                cases = [line["case"] for line in errors if line["case"]["op"] == name]
+                taken = {(it["direction"], it["dtype"]) for it in cases}
+                found += _checks_of(reference.OPS[name], function, taken)
     return found
 
 
@@ -141,12 +169,16 @@ def _module_of(path: Path) -> ModuleType:
     return module
 
 
-def _checks_of(op: reference.Op, function: Callable) -> list[dict[str, Any]]:
-    """Forward and backward, in float32 and in 16 bits."""
+def _checks_of(
+    op: reference.Op, function: Callable, taken: set[tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """Forward and backward, in float32 and in 16 bits, as far as these are taken."""
     rows, cols = (ROWS, 64) if op.sizes else (ROWS, COLS)
     found = []
-    for dtype in (torch.float32, torch.bfloat16):
-        options = op.options[0]
+    for name in ("float32", "bfloat16"):
+        if ("forward", name) not in taken:
+            continue
+        dtype, options = getattr(torch, name), op.options[0]
         inputs = op.inputs(rows, cols, dtype, without=options)
         floats = [name for name, it in inputs.items() if it.is_floating_point()]
 
@@ -161,13 +193,15 @@ def _checks_of(op: reference.Op, function: Callable) -> list[dict[str, Any]]:
             arriving = [torch.ones_like(y) for y in ends]
             return torch.autograd.grad(ends, [given[n] for n in floats], arriving)
 
-        calls = {"forward": forward, **({"forward and backward": both} if floats else {})}
-        for name, call in calls.items():
+        calls = {"forward": forward}
+        if ("backward", name) in taken:
+            calls["forward and backward"] = both
+        for direction, call in calls.items():
             report = check(call, **inputs)
             found.append(
                 {
                     "op": op.name,
-                    "call": f"{name}, {str(dtype).removeprefix('torch.')}, {rows} x {cols}",
+                    "call": f"{direction}, {name}, {rows} x {cols}",
                     "findings": len(report.findings),
                     "launches": len(report.launches),
                     "bytes_moved": report.bytes_moved,

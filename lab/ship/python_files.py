@@ -75,10 +75,14 @@ def op_file(path: Path, handle: str) -> str:
                     f"{path}:{node.lineno}: a package has no jitload.{attribute}; of jitload its"
                     " Python may use load alone"
                 )
-    text = edited(text, edits)
-    made = re.match(r"[A-Za-z_]+", handle)[0]
-    home = {"Kernel": "..kernel", "Functions": "..functions"}[made]
-    return _with_import(text, f"from {home} import {made}")
+    made, home = home_of(handle)
+    return _with_import(edited(text, edits), f"from {home} import {made}")
+
+
+def home_of(handle: str) -> tuple[str, str]:
+    """The class of a handle, and the module that an op's own file imports it from."""
+    made = handle.partition("(")[0]
+    return made, {"Kernel": "..kernel", "Functions": "..functions", "Module": "..modules"}[made]
 
 
 def _import_of(names: list[ast.alias]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lab.tuner.space import Configuration
 
 
-@dataclass
+@dataclass(eq=False)  # each is itself alone
 class Candidate:
     """A configuration, and what became of it.
 
@@ -33,9 +34,12 @@ class Candidate:
     @property
     def cost(self) -> float:
         """The geometric mean of the ratios; infinity for one that cannot be used."""
-        if self.refused or not self.ratios:
-            return math.inf
-        return statistics.geometric_mean(self.ratios.values())
+        return self.cost_of(self.ratios)
+
+    def cost_of(self, calls: Iterable[str]) -> float:
+        """The same of some calls."""
+        ratios = [self.ratios[call] for call in calls if call in self.ratios]
+        return statistics.geometric_mean(ratios) if ratios and not self.refused else math.inf
 
     @property
     def rank(self) -> tuple[float, int]:

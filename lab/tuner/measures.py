@@ -6,7 +6,6 @@ import contextlib
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from operator import truediv
 from typing import Any
 
 import torch
@@ -21,7 +20,9 @@ from lab.tuner.judge import Judge, Truth
 from lab.tuner.space import Configuration, taken_by
 
 ROUNDS = 5
-NEAR = 1.1  # of the best: whoever takes longer after a round is not timed in the next
+TRIES = 2  # rounds in which everybody takes part
+NEAR = 1.1  # of the best: whoever took longer in all of these is not timed in the next
+STEADY = 1.03  # of its least time: where one took longer, something held the round up
 SECONDS = 0.02  # of calls of one configuration, in a round
 
 Calls = dict[str, Callable[..., Results]]
@@ -32,15 +33,19 @@ class Measure:
     """Runs the configurations of one kernel.
 
     unit: of what a call costs.
+    prunes: whether a build tells of configurations that they need not be run.
     held: the GPU's clock in each timing.
+    shapes: by the name of a call the classes of shapes that the kernel got, where times are taken.
     """
 
     unit = ""
+    prunes = False
 
     def __init__(self, kernel: jitload.Kernel, calls: Calls, declared: Configuration) -> None:
         self.kernel, self.calls, self.declared = kernel, calls, declared
         self.judges: dict[str, Judge] = {}
         self.held: list[Held | None] = []
+        self.shapes: dict[str, list[jitload.ShapeClass]] = {}
         self.standing = Candidate({})
 
     def recipe(self, constants: Configuration) -> Any:
@@ -78,13 +83,23 @@ class Measure:
         raise NotImplementedError
 
     def _compare(self, candidates: Iterable[Candidate]) -> None:
-        """The median of the ratios of each round: whatever drifts, drifts for both."""
         for candidate in candidates:
             candidate.ratios = {
-                name: statistics.median(map(truediv, taken, self.standing.samples[name]))
+                name: _ratio(taken, self.standing.samples[name])
                 for name, taken in candidate.samples.items()
                 if not candidate.refused
             }
+
+
+def _ratio(taken: list[float], standing: list[float]) -> float:
+    """The median of the ratios of each round: whatever drifts, drifts for both.
+
+    Rounds that something held up, as another process does a GPU's host, are left out: they would
+    make the one or the other slow by chance.
+    """
+    rounds = zip(taken, standing, strict=False)  # some leave early
+    steady = [a / b for a, b in rounds if max(a / min(taken), b / min(standing)) <= STEADY]
+    return statistics.median(steady) if steady else min(taken) / min(standing)
 
 
 class Times(Measure):
@@ -97,6 +112,7 @@ class Times(Measure):
     """
 
     unit = "µs"
+    prunes = True
 
     def __init__(
         self,
@@ -116,6 +132,9 @@ class Times(Measure):
     def begin(self, truths: dict[str, Truth]) -> None:
         self._read_log(self.standing)
         super().begin(truths)
+        for name in self.calls:
+            with jitload.shapes_of_calls(self.kernel) as self.shapes[name]:
+                self._results(self.standing, name)
 
     def look_at(self, candidate: Candidate) -> None:
         uses = self._read_log(candidate)
@@ -132,22 +151,24 @@ class Times(Measure):
 
     def cost(self, candidates: list[Candidate], say: Step) -> None:
         for name in self.calls:
-            self.standing.samples[name] = []
             taking_part = [self.standing, *candidates]
+            for candidate in taking_part:
+                candidate.samples[name] = []
             for number in range(ROUNDS):
                 for candidate in taking_part:
                     say(f"round {number + 1}, {candidate}")
                     self._time(candidate, name)
-                taking_part = self._near(taking_part, name)
+                if number + 1 >= TRIES:
+                    taking_part = self._near(taking_part, name)
         self._compare([self.standing, *candidates])
 
     def _near(self, candidates: list[Candidate], name: str) -> list[Candidate]:
         """Those that may still be the best; the kernel as it stands always."""
-        best = min(candidate.median(name) for candidate in candidates)
+        least = {candidate: min(candidate.samples[name]) for candidate in candidates}
         return [
             candidate
             for candidate in candidates
-            if candidate is self.standing or candidate.median(name) <= NEAR * best
+            if candidate is self.standing or least[candidate] <= NEAR * min(least.values())
         ]
 
     def _time(self, candidate: Candidate, name: str) -> None:
@@ -155,7 +176,7 @@ class Times(Measure):
         with self._running(candidate):
             timing = take_time(partial(self.calls[name], **taken), self.kernel.target, SECONDS)
         self.held.append(timing.held)
-        candidate.samples.setdefault(name, []).append(1e6 * timing.median)
+        candidate.samples[name].append(1e6 * timing.median)
 
     def _results(self, candidate: Candidate, name: str) -> Results:
         with self._running(candidate):

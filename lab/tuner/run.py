@@ -25,11 +25,16 @@ from lab.tuner.builds import Builders
 from lab.tuner.candidate import Candidate
 from lab.tuner.judge import Truth
 from lab.tuner.measures import Calls, Measure, Times, Traffic
+from lab.tuner.model import search_among
 from lab.tuner.search import all_of, search
 from lab.tuner.space import Configuration, Rule, Space
 from lab.tuner.tuning import Tuning
 
-RUNS = 300
+Say = Callable[[str], None]
+
+RUNS = 300  # and the most configurations that are all built, however few are run
+FINALISTS = 3  # of a search, which are timed once more, beside each other
+BATCHES = 10  # of a search, at least: of fewer it would learn too little
 
 
 def tune(
@@ -58,8 +63,9 @@ def tune(
                for several calls. Without it the results of the kernel as it stands are the truth.
     rule       a function of constants that says which go together, such as
                lambda kThreads, kRows: kThreads * kRows <= 1024. Others are not even built.
-    runs       how many configurations are built at most. Where there are more, Optuna's sampler
-               says which; None tries all of them.
+    runs       how many configurations are run at most; None runs all of them. Where there are more,
+               a model of their costs says which; of more than 300, Optuna's sampler says which are
+               built and run.
     spills     True also runs configurations that spill more registers to memory than the kernel as
                it stands, by what ptxas says of the build
     threads    of a block, as a number or the constant that it is: configurations none of whose
@@ -68,10 +74,10 @@ def tune(
     seed       of the search
     constants  values to try of each constant, whole numbers
 
-    What is built is built on all processors side by side. A configuration is then called once, and
-    one whose results are wrong, or that raises, is not timed. On a GPU the others are timed in
-    turns, with a cold L2, beside the kernel as it stands; those that are 10% slower than the best
-    after a round leave.
+    What is built is built on all processors side by side: on a GPU all configurations, up to 300,
+    since what ptxas says of them spares runs. A configuration is then called once, and one whose
+    results are wrong, or that raises, is not timed. The others are timed in turns, with a cold L2,
+    beside the kernel as it stands; those that are 10% slower than the best after a round leave.
 
     On a CPU nothing is timed, for the simulator's time says nothing of a GPU's: what counts there
     are the bytes that `lab.check` finds moved, and configurations in which it finds an error are
@@ -91,22 +97,27 @@ def tune(
     else:
         measure = Traffic(kernel, calls, declared)
     every = all_of(space)
-    exhaustive = runs is None or len(every) <= _positive("runs", runs)
+    runs = len(every) if runs is None else _positive("runs", runs)
+    standing = {name: declared.get(name) for name in space.values}
     tried: list[Candidate] = []
     with Builders() as builders, progress(None) as say:
+        batch = max(1, min(builders.count, runs // BATCHES))
         measure.begin(_truths(truth, calls))
 
         def costs(configurations: list[Configuration]) -> list[float]:
-            candidates = [Candidate(configuration) for configuration in configurations]
-            _try(measure, candidates, builders, say)
+            candidates = _built(measure, configurations, builders, say)
             tried.extend(candidates)
+            _run(measure, [each for each in candidates if not each.refused], say)
             return [candidate.cost for candidate in candidates]
 
-        if exhaustive:
-            costs(every)
+        if len(every) > max(runs, RUNS):
+            search(space, runs, batch, costs, seed, standing)
+            measure.cost(_best_of(tried), say)
+        elif len(left := _worth_running(measure, every, tried, builders, say)) <= runs:
+            costs(left)
         else:
-            standing = {name: declared.get(name) for name in space.values}
-            search(space, runs, builders.count, costs, seed, standing)
+            search_among(space, left, runs, 1 if measure.prunes else batch, costs, standing)
+            measure.cost(_best_of(tried), say)
     warn_if_disturbed(measure.held)
     device = torch.device(kernel.target)
     facts = {
@@ -115,26 +126,54 @@ def tune(
         "constants": list(space.values),
         "configurations": len(every),
         "calls": list(calls),
+        "shapes": measure.shapes,
         "unit": measure.unit,
         "disturbances": disturbances(measure.held),
     }
     return Tuning(kernel, measure.standing, tried, list(calls), facts)
 
 
-def _try(
-    measure: Measure, candidates: list[Candidate], builders: Builders, say: Callable[[str], None]
-) -> None:
-    """Build, look at, judge and cost candidates."""
-    recipes = [measure.recipe(candidate.constants) for candidate in candidates]
+def _best_of(candidates: list[Candidate]) -> list[Candidate]:
+    """The finalists: a search has timed each at another time, and of many one is best by luck."""
+    return [each for each in sorted(candidates, key=lambda it: it.rank) if each.ratios][:FINALISTS]
+
+
+def _worth_running(
+    measure: Measure,
+    configurations: list[Configuration],
+    refused: list[Candidate],
+    builders: Builders,
+    say: Say,
+) -> list[Configuration]:
+    """Those against which their builds do not speak; the others are added to `refused`."""
+    if not measure.prunes:
+        return configurations
+    candidates = _built(measure, configurations, builders, say)
+    refused += [candidate for candidate in candidates if candidate.refused]
+    return [candidate.constants for candidate in candidates if not candidate.refused]
+
+
+def _built(
+    measure: Measure, configurations: list[Configuration], builders: Builders, say: Say
+) -> list[Candidate]:
+    """Build configurations, and look at what came out."""
+    candidates = [Candidate(configuration) for configuration in configurations]
+    recipes = [measure.recipe(configuration) for configuration in configurations]
     said = builders.build(recipes, lambda: say("built"))
     for candidate, recipe in zip(candidates, recipes, strict=True):
         say(f"looking at {candidate}")
         if said[recipe]:
             candidate.refused = said[recipe].splitlines()[0]
-            continue
-        measure.look_at(candidate)
-        if not candidate.refused:
-            measure.judge(candidate)
+        else:
+            measure.look_at(candidate)
+    return candidates
+
+
+def _run(measure: Measure, candidates: list[Candidate], say: Say) -> None:
+    """Judge candidates, and cost those that are right."""
+    for candidate in candidates:
+        say(f"running {candidate}")
+        measure.judge(candidate)
     measure.cost([candidate for candidate in candidates if not candidate.refused], say)
 
 

@@ -1,4 +1,4 @@
-"""Which configurations are run: all of them, or those that Optuna's sampler asks for.
+"""Which of many configurations are built and run: those that Optuna's sampler asks for.
 
 The sampler is the tree-structured Parzen estimator (Bergstra et al., "Algorithms for
 Hyper-Parameter Optimization", 2011) in its multivariate form (Falkner et al., 2018): after some
@@ -16,7 +16,6 @@ from typing import Any
 from lab.tuner.space import Configuration, Space
 
 RANDOM = 10  # configurations, before the sampler has an opinion
-BATCHES = 10  # at least: of fewer it would learn too little
 ASKED = 50  # times for one that is new, before one is drawn that nobody asked for
 
 Costs = Callable[[list[Configuration]], list[float]]
@@ -47,7 +46,6 @@ def search(
     Raises ModuleNotFoundError where Optuna is not installed.
     """
     new = {_key(configuration): configuration for configuration in all_of(space)}
-    batch = max(1, min(batch, runs // BATCHES))
     study = _study(seed, batch)
     if standing and new.pop(_key(standing), None):
         _tell(study, space, None, standing, 1.0)

@@ -40,7 +40,8 @@ class Tuning:
         names: list[str],
         facts: dict[str, object],
     ) -> None:
-        self._kernel, self._standing = kernel, standing
+        self._kernel, self._standing, self._candidates = kernel, standing, candidates
+        self._shapes: dict[str, list[jitload.ShapeClass]] = facts["shapes"]
         self._best = min([standing, *candidates], key=lambda it: it.rank)
         self.best: Configuration = self._best.constants
         self.gain = 1 - self._best.cost / standing.cost
@@ -48,15 +49,17 @@ class Tuning:
         self.runs = sum(bool(it.ratios) for it in candidates)
         self.table = _table(sorted([standing, *candidates], key=lambda it: it.rank), names, facts)
 
-    def keep(self, least: float = LEAST_GAIN) -> Path | None:
+    def keep(self, least: float = LEAST_GAIN, by_shape: bool = False) -> Path | None:
         """Write the best configuration to NAME.tuned.toml beside the kernel's source.
 
         From then on a build for GPUs of this name has these constants; those of the file that were
         not tuned stay.
 
         least: the gain below which nothing is written.
+        by_shape: write the best for each class of shapes of the calls, for such calls alone: the
+            type of the kernel's first tensor, and its columns up to the next power of two.
 
-        Returns the file, or None if the gain is smaller.
+        Returns the file, or None if every gain is smaller.
 
         Raises RuntimeError where no GPU was measured.
         """
@@ -65,16 +68,35 @@ class Tuning:
                 "there is nothing to keep: on a CPU bytes were counted, and a table has the"
                 " constants that are the fastest on a GPU"
             )
-        if not self.best or self.gain < least:
-            return None
         path = jitload.tuning_table(self._kernel.sources[0])
-        table = path.read_text("utf-8") if path.is_file() else ""
-        before = {name: self._standing.median(name) for name in self._standing.samples}
-        measured = {name: (us, us * self._best.ratios[name]) for name, us in before.items()}
-        gpu = jitload.this_gpu()
-        path.write_text(jitload.with_section(table, gpu, self.best, measured), "utf-8")
+        before = path.read_text("utf-8") if path.is_file() else ""
+        table = before
+        for shapes, calls in self._classes(by_shape):
+            best = min([self._standing, *self._candidates], key=lambda it: it.cost_of(calls))
+            if (
+                not best.constants
+                or 1 - best.cost_of(calls) / self._standing.cost_of(calls) < least
+            ):
+                continue
+            us = {name: self._standing.median(name) for name in calls}
+            measured = {name: (us[name], us[name] * best.ratios[name]) for name in calls}
+            gpu = jitload.this_gpu()
+            table = jitload.with_section(table, gpu, best.constants, measured, shapes)
+        if table == before:
+            return None
+        path.write_text(table, "utf-8")
         self._kernel.reload()
         return path
+
+    def _classes(self, by_shape: bool) -> list[tuple[jitload.ShapeClass | None, list[str]]]:
+        """What constants are kept for, each with the calls that count: None for everything."""
+        if not by_shape:
+            return [(None, list(self._standing.samples))]
+        found: dict[jitload.ShapeClass, list[str]] = {}
+        for name, classes in self._shapes.items():
+            for shapes in classes:
+                found.setdefault(shapes, []).append(name)
+        return list(found.items())
 
     def plot(self, rows: str | None = None, columns: str | None = None) -> Figure:
         """A heat map of two constants, each cell the best over all others, and beside it a line for

@@ -31,12 +31,14 @@ class Panel:
         self._status, self._picture, self._details = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._back = widgets.Dropdown(options=[], layout=widgets.Layout(width="22em"))
         self._pin = widgets.Button(description="Pin", tooltip="keep this version in the picture")
-        go = widgets.Button(description="Go back to", tooltip="write that version's files")
+        self._go = widgets.Button(
+            description="Go back to", tooltip="write that version's files", disabled=True
+        )
         self._close = widgets.Button(description="Close")
         self._pin.on_click(lambda _: live.pin())
         self._close.on_click(lambda _: live.close())
-        go.on_click(self._go_back)
-        actions = widgets.HBox([self._pin, go, self._back, self._close])
+        self._go.on_click(self._go_back)
+        actions = widgets.HBox([self._pin, self._go, self._back, self._close])
         controls = [widgets.HBox(self._controls())] if settings else []
         parts = [*controls, self._status, self._picture, self._details, actions]
         self._box = widgets.VBox(parts)
@@ -73,6 +75,7 @@ class Panel:
             with self._back.hold_sync():  # a choice comes to the page with what it is out of
                 self._back.options = earlier
                 self._back.value = kept or next(iter(numbers), None)
+            self._go.disabled = not earlier
         wanted = [(name, name) for name in (BEST, *state.choices)]
         if self._settings and state.choices and wanted != list(self._version.options):
             self._version.unobserve(self._choose, names="value")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lab.watcher import text
 from lab.watcher.result import Result, Version
 
 BLUE, ORANGE, VERMILLION = "#0072B2", "#E69F00", "#D55E00"  # as lab.figure.drawing has them
@@ -116,12 +117,12 @@ def _errors(shown: Sequence[Result]) -> str:
     for row, it in measured:
         ours, theirs = (LEFT + scale.at(error.max_ulp) for error in (it.error, it.torch_error))
         color = BLUE if it.is_right else VERMILLION
-        said = _text(max(ours, theirs) + 9, _y(row) + 4, f"{it.error.max_ulp:.3g}")
+        said = _text(max(ours, theirs) + 9, _y(row) + 4, text.ulp(it.error.max_ulp))
         marks.append(
             f'<g opacity="{_opacity(row, len(shown)):.2f}">'
             f'<line x1="{theirs:.1f}" x2="{ours:.1f}" y1="{_y(row)}" y2="{_y(row)}"'
             f' stroke="{color}" stroke-width="2"/>'
-            f'<rect x="{theirs - 4.5:.1f}" y="{_y(row) - 4.5}" width="9" height="9"'
+            f'<rect x="{theirs - 2.5:.1f}" y="{_y(row) - 8}" width="5" height="16"'
             f' fill="{ORANGE}"/><circle cx="{ours:.1f}" cy="{_y(row)}" r="5" fill="{color}"/>'
             f"{said}</g>"
         )

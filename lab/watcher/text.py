@@ -24,7 +24,12 @@ def error(measured: Measured) -> str:
     if not (measured.error and measured.torch_error):
         return ""
     ours, theirs = measured.error.max_ulp, measured.torch_error.max_ulp
-    return f"error {ours:.3g} ULP (PyTorch's {theirs:.3g})"
+    return f"error {ulp(ours)} ULP (PyTorch's {ulp(theirs)})"
+
+
+def ulp(error: float) -> str:
+    """An error in three digits, a large one without an exponent: 0.5, 4,530."""
+    return f"{error:,.0f}" if 1000 <= error < 1e6 else f"{error:.3g}"
 
 
 def time(measured: Measured) -> str:

@@ -12,14 +12,20 @@ from hypothesis import strategies as st
 import jitload
 import lab
 import reference
-from kernels.square import kernel
 from lab.notebook.source import definition
 from notebooks import api, book, publish
 
 # ---------------------------------------------------------------------------- lab.source
 
 
-def test_source_is_a_function_with_the_comment_above_it():
+@pytest.fixture
+def kernel() -> jitload.Kernel:
+    from kernels.square import kernel  # late: importing it may build it
+
+    return kernel
+
+
+def test_source_is_a_function_with_the_comment_above_it(kernel):
     shown = str(lab.source(kernel, "forward_naive"))
     assert shown.startswith("// ---- naive: one thread per element.")
     assert "template <class T>\n__global__ void forward_naive(" in shown
@@ -28,7 +34,7 @@ def test_source_is_a_function_with_the_comment_above_it():
     assert shown in kernel.sources[0].read_text()
 
 
-def test_source_takes_several_names_and_python():
+def test_source_takes_several_names_and_python(kernel):
     shown = str(lab.source(kernel, "square", "forward_vector"))
     assert shown.count("__global__") == 1
     assert shown.startswith("template <class A>\n__device__ A square(A x) {")
@@ -176,38 +182,39 @@ LOOK = """() => {
         width: document.documentElement.scrollWidth,
     };
 }"""
+IS_IN = "scheme => document.documentElement.dataset.theme === scheme"
 
 
 @pytest.fixture
 def browse():
-    """Opens a page of a site, from its file, in the light or in the dark."""
+    """Opens a page of a site, from its file."""
     with browser() as started:
-        pages = {
-            scheme: started.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme=scheme)
-            for scheme in ("light", "dark")
-        }
+        page = started.new_page(viewport={"width": WIDTH, "height": 900})
 
-        def opened(path, scheme="light", query=""):
-            pages[scheme].goto(f"file://{path}{query}")
-            return pages[scheme]
+        def opened(path, query=""):
+            page.goto(f"file://{path}{query}")
+            return page
 
         yield opened
 
 
 @pytest.mark.browser
 @needs_browser
-@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
-def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse, scheme):
+def test_site_shows_all_code_and_no_bright_box_in_the_dark(site, browse):
     a_readers = {f"{path.stem}.html" for path in publish.chapters() if publish.edited(path)}
     paths = [path for path in site.rglob("*.html") if "_static" not in path.parts]
     assert len(paths) > 30
     for path in paths:
         if path.name in a_readers:
             continue
-        look = browse(path, scheme).evaluate(LOOK)
-        assert not look["scrolled"], path
-        assert look["width"] <= WIDTH, path
-        assert not look["bright"] or scheme == "light", path
+        page = browse(path)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_function(IS_IN, arg=scheme)
+            look = page.evaluate(LOOK)
+            assert not look["scrolled"], path
+            assert look["width"] <= WIDTH, path
+            assert not look["bright"] or scheme == "light", path
 
 
 @pytest.mark.browser

@@ -36,7 +36,7 @@ def chapters() -> list:
 
 
 @pytest.mark.parametrize("path", chapters())
-def test_runs(path, tmp_path, published):
+def test_runs(path, tmp_path, published, gpu_alone):
     number = path.stem.split("_")[0]
     published(path, *publish.EXERCISES.glob(f"{number}_*"))
     notebook = nbformat.read(path, as_version=4)

@@ -25,6 +25,22 @@ def build(folder: Path, *flags: str) -> Path:
     return library
 
 
+def _no_gpu(device: object = None) -> SimpleNamespace:
+    return SimpleNamespace()
+
+
+class _Renamed:
+    """What PyTorch knows of a GPU, under this UUID; torch.compile asks for the rest."""
+
+    uuid = UUID
+
+    def __init__(self, properties: object) -> None:
+        self._properties = properties
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._properties, name)
+
+
 class FakeNvml:
     """Makes the lab ask `library`, and PyTorch have a GPU of this UUID."""
 
@@ -34,8 +50,9 @@ class FakeNvml:
             if name.startswith("FAKE_"):
                 monkeypatch.delenv(name)
         monkeypatch.setattr(nvml, "LIBRARY", str(library))
+        known = torch.cuda.get_device_properties if torch.cuda.is_available() else _no_gpu
         monkeypatch.setattr(
-            torch.cuda, "get_device_properties", lambda device=None: SimpleNamespace(uuid=UUID)
+            torch.cuda, "get_device_properties", lambda device=None: _Renamed(known(device))
         )
         self.says(UUID=f"GPU-{UUID}", REASONS=POWER_CAP, **BUSY)
 

@@ -1,7 +1,9 @@
 """What the tests of the ops share: the ops by name, their versions, and the judgement of error."""
 
+import contextlib
 import importlib
 import math
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import jitload
 import reference
+from jitloader import building, commands
+from toolchain.errors import CompileError
 
 DEVICE = jitload.device()
 RESULTS = 30  # numbers of each kind that a judgement of error needs
@@ -119,6 +123,22 @@ def is_repeated(name: str, version: str) -> bool:
         return version == "whole"
     return version in ("vector", "cluster") and "stream" in module_of(name).VERSIONS
 
+
+def build_in_turn(worker: str) -> None:
+    """Build all ops, of the processes that share the tests each beginning with another one.
+
+    Importing them in one order all would wait for the one that builds.
+    """
+    recipes = commands.recipes([], jitload.default_target())
+    number, of = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    first = len(recipes) * number // of
+    for recipe in [*recipes[first:], *recipes[:first]]:
+        with contextlib.suppress(CompileError):  # which the import of that op raises
+            building.ensure(recipe)
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    build_in_turn(os.environ["PYTEST_XDIST_WORKER"])
 
 CASES = [
     Case(op, version, options)

@@ -28,10 +28,12 @@ __device__ __noinline__ T third(T x) {
     return x / 3;
 }
 
+namespace {
 template <class T>
 __global__ void fill(T* x, int64_t n) {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) x[i] = third(T(VALUE));
 }
+}  // namespace
 
 template <class T>
 void filled(T* x, int64_t n) {
@@ -62,7 +64,7 @@ STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("fill", TORCH_BOX(&fill));
 }
 """
-FLOAT, DOUBLE = "_Z4fillIfEvPT_l", "_Z4fillIdEvPT_l"
+FLOAT, DOUBLE = (f"_ZN{len(by_kernel.NAMED)}{by_kernel.NAMED}4fillI{it}EEvPT_l" for it in "fd")
 
 # A session without a GPU: the runtime that it launches by is tests/helpers/fake_cudart.cpp.
 SESSION = """

@@ -1,6 +1,7 @@
 """The cache: whose folders are used, what becomes of layers below one's own, locks, versions."""
 
 import errno
+import json
 import os
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+import torch
 from jit_cases import (
     LOAD,
     answer,
@@ -25,6 +27,7 @@ from jit_cases import (
 import jitload
 from jitloader import commands, handle, inputs
 from jitloader.cache import Cache
+from jitloader.checkup import cache_rows
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
 
@@ -173,10 +176,43 @@ def test_a_cache_folder_that_others_can_write_to_is_told_with_the_remedy(
     monkeypatch.setenv("JITLOAD_CACHE", str(folder))
     with pytest.raises(PermissionError, match=r"open can be written to by other users.*chmod go-w"):
         Cache.here()
-    assert commands.main(["doctor"]) == 1
-    assert "written to by other users" in capfd.readouterr().out
+    [(_, found, remedy)] = cache_rows()
+    assert not found
+    assert "written to by other users" in remedy
+    if mode == 0o777:
+        assert commands.main(["doctor"]) == 1
+        assert remedy in capfd.readouterr().out
     folder.chmod(mode & ~0o022)
     assert Cache.here().own == folder
+
+
+def test_doctor_tells_what_is_wrong_with_a_shared_cache(ordinary, monkeypatch):
+    def rows() -> list[str]:
+        return [found or f"missing: {remedy}" for _, found, remedy in cache_rows()]
+
+    shared = ordinary / "shared"
+    monkeypatch.setenv("JITLOAD_CACHE", f"{ordinary / 'own'}{os.pathsep}{shared}")
+    assert rows()[1] == f"missing: {shared} is no folder: correct JITLOAD_CACHE"
+    shared.mkdir()
+    none = f"missing: {shared} has no build for PyTorch {torch.__version__}"
+    assert rows()[1] == f"{none}: it is empty"
+    for name, text in {"a_1": '{"torch": "1.0"}', "b_2": "{"}.items():
+        (shared / name).mkdir()
+        (shared / name / "build.json").write_text(text)
+    assert rows()[1] == f"{none}: its 2 builds are for PyTorch 1.0, unknown"
+    (shared / "a_1/build.json").write_text(json.dumps({"torch": torch.__version__}))
+    assert rows()[1] == f"{shared} (1 of 2 builds are for this PyTorch)"
+    shared.chmod(0)
+    assert "cannot be read (Permission denied): whoever fills it says `umask 022`" in rows()[1]
+    shared.chmod(0o700)
+
+
+def test_doctor_tells_that_the_own_cache_is_read_only(tmp_path, monkeypatch):
+    monkeypatch.setenv("JITLOAD_CACHE", f"/proc/{os.getpid()}/nothing")
+    with pytest.warns(RuntimeWarning, match="cannot be used"):
+        [(_, found, remedy), *_] = cache_rows()
+    assert not found
+    assert "cannot be written to, so that every process builds anew" in remedy
 
 
 def test_a_cache_folder_of_another_user_is_refused(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ C++, and such a source compiles in a fraction of a second on any machine.
 import importlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -256,6 +257,17 @@ def test_an_interrupt_ends_the_compilers_and_the_next_load_works(tmp_path):
     write("slow.cpp", "int x;")
     process.communicate("\n", timeout=60)
     assert load("slow.cu", "slow.cpp").answer() == 3
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="util-linux's setpriv is not here")
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
+def test_a_process_that_dies_of_a_signal_takes_its_compilers_along(tmp_path, by):
+    write("slow.cpp", "#include <torch/extension.h>\nint x;")
+    process = in_process('jitload.load("slow.cpp", target="cpu")')
+    wait_for(lambda: compilers_in(tmp_path), "the compiler to start")
+    process.send_signal(by)
+    process.communicate(timeout=10)
+    wait_for(lambda: not compilers_in(tmp_path), "the compilers to end", seconds=2)
 
 
 # ---- edits

@@ -73,31 +73,46 @@ def test_killed_fifty_times_at_random_moments_then_loaded_again(own):
     left = files_in(own)
     shutil.rmtree(own)
     moments = random.Random(3)
-    told = "print(flush=True)\nsys.stdin.readline()\nprint(flush=True)\n" + load
-    ready = in_process(told, stdin=subprocess.PIPE)
+    # Each is a fork of one that has imported what a load needs.
+    parent = in_process(
+        f"""
+        import os
+        while sys.stdin.readline():
+            if child := os.fork():
+                print(child, flush=True)
+                os.waitpid(child, 0)
+                print(flush=True)
+            else:
+                try:
+                    {load}
+                finally:
+                    os._exit(0)
+        """,
+        stdin=subprocess.PIPE,
+    )
     for _ in range(50):
-        process, ready = ready, in_process(told, stdin=subprocess.PIPE)  # which starts meanwhile
-        process.stdout.readline()
-        process.stdin.write("\n")
-        process.stdin.flush()
-        process.stdout.readline()
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+        child = int(parent.stdout.readline())
         time.sleep(moments.uniform(0, whole))
-        kill_with_children(process)
+        kill_with_children(child)
+        parent.stdout.readline()
         if any(own.glob("killed_*/build.json")):
             shutil.rmtree(own)
-    ready.kill()
-    ready.communicate()
+    parent.communicate()
+    assert parent.returncode == 0
     wait_for(lambda: not compilers_in(own), "the last compilers to end")
     assert output_of(load + "\nprint(kernel.answer())") == "7"
     assert len(files_in(own)) == len(left), files_in(own)
 
 
-def kill_with_children(process: subprocess.Popen):
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    for number in (process.pid, *map(int, children)):
+def kill_with_children(process: int):
+    children: list[str] = []
+    with contextlib.suppress(OSError):  # it has ended already
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    for number in (process, *map(int, children)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
-    process.communicate()
 
 
 def test_what_a_killed_build_left_is_swept_by_the_next_build_of_anything(own):

@@ -246,6 +246,7 @@ def test_a_library_that_is_there_is_a_rival_of_what_it_has(library):
     library("flash_attn")
     assert "flash_attn" in rivals.rivals_of(OPS["attention"])
     assert "flash_attn" not in rivals.rivals_of(OPS["matmul"])
+    assert rivals.libraries_of("attention_varlen") == ["flash_attn", "flash_attn_4"]
     rival = rivals.RIVALS["flash_attn"](OPS["attention"])
     same(rival.function(Q, K, V), reference.attention(Q, K, V))
 

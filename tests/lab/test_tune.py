@@ -13,11 +13,13 @@ from jit_cases import write
 import jitload
 import lab
 from docs.programs import tuned
+from docs.programs.page import rows_of
 from lab.tuner import measures
 from lab.tuner.candidate import Candidate
 from lab.tuner.judge import Judge
 from lab.tuner.measures import Times
-from lab.tuner.run import _try, declared_values
+from lab.tuner.model import search_among
+from lab.tuner.run import _built, _run, _worth_running, declared_values
 from lab.tuner.search import search
 from lab.tuner.space import Space
 from lab.tuner.tuning import Tuning
@@ -185,6 +187,16 @@ class Inline:
         return dict.fromkeys(recipes, "")
 
 
+def quiet(text):
+    pass
+
+
+def tried(times, configurations):
+    candidates = _built(times, configurations, Inline(), quiet)
+    _run(times, candidates, quiet)
+    return candidates
+
+
 def test_configurations_take_turns_beside_the_kernel_as_it_stands(times, monkeypatch):
     """The clock says that kEach=1 takes half as long, and that of a round all drift alike."""
     order = []
@@ -192,15 +204,18 @@ def test_configurations_take_turns_beside_the_kernel_as_it_stands(times, monkeyp
     def taken(call, *_):
         kEach = call.keywords["kEach"]
         order.append(kEach)
-        return measures_timing(1e-6 * (1 + len(order)) * (1 if kEach == 1 else 2))
+        held_up = 3 if len(order) in (2, 5) else 1  # the fast one once, and the standing one once
+        return measures_timing(1e-6 * (1 + len(order) / 1000) * (1 if kEach == 1 else 2) * held_up)
 
     monkeypatch.setattr(measures, "take_time", taken)
     times.begin({"call": None})
-    fast, same, slow = (Candidate({"kEach": each}) for each in (1, 4, 2))
-    _try(times, [fast, same, slow], Inline(), lambda text: None)
+    fast, same, _ = tried(times, [{"kEach": each} for each in (1, 4, 2)])
     assert order[:4] == [4, 1, 4, 2]
-    assert order[4:] == [4, 1] * (measures.ROUNDS - 1)  # the others are out after a round
-    assert fast.cost < 0.6 < same.cost
+    assert order[4:8] == order[:4]
+    # the others are out after two rounds
+    assert order[8:] == [4, 1] * (measures.ROUNDS - measures.TRIES)
+    assert fast.cost == pytest.approx(0.5, rel=0.01)
+    assert same.cost == pytest.approx(1, rel=0.01)
     assert len(fast.samples["call"]) == measures.ROUNDS
 
 
@@ -213,8 +228,7 @@ def measures_timing(seconds):
 def test_what_is_wrong_or_raises_is_not_timed(times, monkeypatch):
     monkeypatch.setattr(measures, "take_time", lambda *_: measures_timing(1e-6))
     times.begin({"call": lambda: 2 * torch.arange(1, 1001).double()})
-    wrong, broken, right = (Candidate(it) for it in ({"kApart": 2}, {"kThreads": -1}, {"kEach": 1}))
-    _try(times, [wrong, broken, right], Inline(), lambda text: None)
+    wrong, broken, right = tried(times, [{"kApart": 2}, {"kThreads": -1}, {"kEach": 1}])
     assert wrong.refused.startswith("wrong: ")
     assert broken.refused
     assert not right.refused
@@ -242,6 +256,9 @@ def test_what_spills_or_cannot_be_launched_is_not_run(times, monkeypatch):
     times.look_at(sparse := Candidate({"kEach": 1}))
     assert sparse.refused == "its occupancy is 6% at most"
     assert sparse.registers == 64
+    refused = []
+    assert _worth_running(times, [{"kEach": 1}], refused, Inline(), quiet) == []
+    assert [each.refused for each in refused] == ["its occupancy is 6% at most"]
 
 
 # ---- right and wrong
@@ -271,22 +288,49 @@ def test_with_a_truth_the_error_may_be_twice_that_of_the_kernel():
 # ---- the search
 
 
-def test_a_search_finds_the_best_in_few_runs():
-    pytest.importorskip("optuna")
+@pytest.fixture
+def bowl():
+    """A space, and costs that are least, 1, at a=8, b=2, c=2; it knows what ran."""
     values = {"a": [1, 2, 4, 8, 16, 32], "b": [1, 2, 4, 8, 16, 32], "c": [0, 1, 2, 3, 4, 5]}
-    space, ran = Space.of(values, lambda a, b: a * b <= 512), []
 
     def costs(configurations):
-        ran.extend(configurations)
+        costs.ran += [tuple(it.values()) for it in configurations]
         return [
             1 + abs(math.log2(it["a"]) - 3) + abs(math.log2(it["b"]) - 1) + 0.5 * (it["c"] - 2) ** 2
             for it in configurations
         ]
 
+    costs.ran = []
+    return Space.of(values, lambda a, b: a * b <= 512), costs
+
+
+def test_a_search_finds_the_best_in_few_runs(bowl):
+    pytest.importorskip("optuna")
+    space, costs = bowl
     search(space, 60, 4, costs)
-    assert len(ran) == 60
-    assert len({tuple(it.values()) for it in ran}) == 60  # none twice
-    assert min(costs(ran[:60])) <= 2
+    assert len(costs.ran) == len(set(costs.ran)) == 60  # none twice
+    names = list(space.values)
+    assert min(costs([dict(zip(names, each, strict=True)) for each in costs.ran[:60]])) <= 2
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("standing", [{"a": 1, "b": 32, "c": 5}, {"a": None, "b": 1, "c": 9}, None])
+def test_a_model_finds_the_best_in_fewer(bowl, batch, standing):
+    space, costs = bowl
+    search_among(space, space.configurations(), 20 * batch, batch, costs, standing)
+    assert len(costs.ran) == len(set(costs.ran)) == 20 * batch
+    assert (8, 2, 2) in costs.ran
+
+
+def test_a_model_learns_nothing_of_what_cannot_be_used(bowl):
+    space, costs = bowl
+
+    def some(configurations):
+        every = zip(configurations, costs(configurations), strict=True)
+        return [cost if it["b"] < 8 else math.inf for it, cost in every]
+
+    search_among(space, space.configurations(), 25, 1, some, {"a": 32, "b": 1, "c": 0})
+    assert (8, 2, 2) in costs.ran
 
 
 def test_a_search_ends_when_all_have_run():
@@ -295,10 +339,13 @@ def test_a_search_ends_when_all_have_run():
     space = Space.of({"a": [1, 2], "b": [1, 2]}, None)
     search(space, 100, 3, lambda some: ran.extend(some) or [math.inf] * len(some))
     assert len(ran) == 4
+    search_among(space, ran[:4], 100, 3, lambda some: ran.extend(some) or [math.inf] * len(some))
+    assert len(ran) == 8
 
 
 def test_without_optuna_a_search_says_how_to_get_it(monkeypatch, twice, call):
     monkeypatch.setitem(sys.modules, "optuna", None)
+    monkeypatch.setattr("lab.tuner.run.RUNS", 3)
     with pytest.raises(ModuleNotFoundError, match="pip install optuna"):
         lab.tune(call, runs=2, kThreads=[32, 64], kEach=[1, 2])
 
@@ -314,6 +361,24 @@ def test_a_table_is_read_back_and_others_stay():
     assert tables.tuned_constants(text, "NVIDIA A100") == {"kEach": 8}
     assert tables.tuned_constants(text, "NVIDIA H100") == {}
     assert '"a \\"b\\"" = [2.00, 1.50]' in text
+
+
+def test_a_table_knows_classes_of_shapes():
+    few, many = (tables.ShapeClass.around(torch.bfloat16, cols) for cols in (1, 8191))
+    assert [str(few), str(many)] == ["bfloat16, 1 to 1 columns", "bfloat16, 4097 to 8192 columns"]
+    text = tables.with_section("", "NVIDIA H200", {"kEach": 2}, {"a": (2.0, 1.5)}, many)
+    assert tables.tuned_constants(text, "NVIDIA H200") == {}
+    text = tables.with_section(text, "NVIDIA H200", {"kEach": 8}, {"call": (1, 1)})
+    text = tables.with_section(text, "NVIDIA H200", {"kThreads": 64}, {"b": (3.0, 2.0)}, many)
+    assert tables.tuned_constants(text, "NVIDIA H200") == {"kEach": 8}
+    assert tables.tuned_by_shape(text, "NVIDIA H200") == {many: {"kEach": 2, "kThreads": 64}}
+    assert tables.tuned_by_shape(text, "NVIDIA A100") == {}
+    assert '["NVIDIA H200"."bfloat16, 4097 to 8192 columns".measured]' in text
+    assert '"a" = [2.00, 1.50]' in text
+    with pytest.raises(ValueError, match="has a section 'bfloat, 1 to 2 columns'; wanted is"):
+        tables.tuned_by_shape(
+            text.replace("bfloat16, 4097 to 8192", "bfloat, 1 to 2"), "NVIDIA H200"
+        )
 
 
 def test_builds_for_a_gpu_take_its_constants_from_the_table(tmp_path, monkeypatch):
@@ -337,7 +402,12 @@ def test_builds_for_a_gpu_take_its_constants_from_the_table(tmp_path, monkeypatc
     assert after.tuned[0] in after.flags[1]
     assert after.digest != before.digest
     assert flags("cpu").tuned == ()
-    assert flags("cuda", ["-DTUNE_kEach=TUNED(8)"]).tuned == ()  # what is being tried counts
+    tried = flags("cuda", ["-DTUNE_kEach=TUNED(8)"])  # what is being tried counts
+    assert (tried.tuned, tried.tuned_by_shape) == ((), [])
+    few = tables.ShapeClass(torch.float32, 1, 8)
+    text = tables.with_section(table.read_text(), "NVIDIA H200", {"kThreads": 64}, {}, few)
+    table.write_text(text, "utf-8")
+    assert flags("cuda").tuned_by_shape == [(few, {"kEach": 2, "kThreads": 64})]
     monkeypatch.setattr(tables, "this_gpu", lambda: "NVIDIA A100")
     assert flags("cuda").tuned == ()
 
@@ -351,6 +421,7 @@ def test_what_gains_is_kept(twice, tmp_path, monkeypatch):
     standing = Candidate({}, samples={"call": [2.0]}, ratios={"call": 1.0})
     best = Candidate({"kEach": 1}, samples={"call": [1.0]}, ratios={"call": 0.5})
     facts = {"constants": ["kEach"], "configurations": 1, "target": "cuda", "device": "a GPU"}
+    facts["shapes"] = {"call": [tables.ShapeClass(torch.float32, 1, 8)]}
     told = Tuning(kernel, standing, [best], ["call"], facts)
     assert told.gain == 0.5
     assert told.keep(least=0.6) is None
@@ -358,6 +429,31 @@ def test_what_gains_is_kept(twice, tmp_path, monkeypatch):
     assert kept == tmp_path / "kept.tuned.toml"
     assert tables.tuned_constants(kept.read_text(), "NVIDIA H200") == {"kEach": 1}
     assert '"call" = [2.00, 1.00]' in kept.read_text()
+
+
+def test_each_class_of_shapes_keeps_its_own_best(twice, tmp_path, monkeypatch):
+    kernel = jitload.load(write(tmp_path / "kept.cu", TWICE), target="cpu")
+    monkeypatch.setattr(type(kernel), "target", "cuda")
+    monkeypatch.setattr(type(kernel), "reload", lambda self: True)
+    monkeypatch.setattr(tables, "this_gpu", lambda: "NVIDIA H200")
+    few, many, same = (tables.ShapeClass.around(torch.float32, cols) for cols in (8, 4096, 1 << 20))
+    calls = {"a": few, "b": many, "c": many, "d": same}
+
+    def candidate(constants, ratios):
+        ratios = dict(zip(calls, ratios, strict=True))
+        return Candidate(constants, samples={it: [2 * ratios[it]] for it in calls}, ratios=ratios)
+
+    standing = candidate({}, [1, 1, 1, 1])
+    tried = [
+        candidate({"kEach": 1}, [0.5, 2, 2, 1]),
+        candidate({"kEach": 2}, [0.9, 0.8, 0.9, 0.99]),
+    ]
+    facts = {"constants": ["kEach"], "configurations": 2, "target": "cuda", "device": "a GPU"}
+    facts["shapes"] = {name: [shapes] for name, shapes in calls.items()}
+    kept = Tuning(kernel, standing, tried, list(calls), facts).keep(by_shape=True).read_text()
+    assert tables.tuned_constants(kept, "NVIDIA H200") == {}
+    assert tables.tuned_by_shape(kept, "NVIDIA H200") == {few: {"kEach": 1}, many: {"kEach": 2}}
+    assert '"b" = [2.00, 1.60]' in kept
 
 
 # ---- builds side by side
@@ -406,6 +502,5 @@ def _runs(pid):
 def test_of_each_configuration_the_page_knows_what_it_costs(name: str):
     every = tuned.SPACES[name].configurations()
     assert set(tuned.costs_of(name)) == {tuple(each.values()) for each in every}
-    gaps, runs = tuned.gaps(name)
-    assert runs <= len(every) / 10
-    assert f"{max(gaps):.1%}" in tuned.PART.read()
+    page = [cells for cells in rows_of(tuned.PART.read()) if cells[0] == name]
+    assert page == [list(map(str, row)) for row in tuned.rows(name)]

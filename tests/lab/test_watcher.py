@@ -356,11 +356,11 @@ def cpu_result(number, off=0.5, fetched=1000, settings=None, kinds=()):
 
 
 def test_a_picture_has_a_row_for_each_version():
-    ghosts = [cpu_result(1), cpu_result(2, 1e6, 3000), cpu_result(3, float("inf"))]
+    ghosts = [cpu_result(1), cpu_result(2, 4530, 3000), cpu_result(3, float("inf"))]
     svg = ElementTree.fromstring(picture(cpu_result(4, 0.0), ghosts, ghosts[0].version))
     texts = [text.text for text in svg.iter("text")]
     assert texts[:4] == ["4", "3", "2", "★ 1"]
-    assert {"0", "inf", "1e+06", "0.5", "1.00", "3.00"} <= {*texts}
+    assert {"0", "inf", "4,530", "0.5", "1.00", "3.00"} <= {*texts}
     widths = [float(bar.get("width")) for bar in svg.iter("rect") if bar.get("height") == "12"]
     assert widths[2] == pytest.approx(3 * widths[0], abs=0.2)
     assert widths[0] == widths[1] == widths[3]

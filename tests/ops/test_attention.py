@@ -261,6 +261,17 @@ def test_rising_scores(version: str):
     check(inputs, version)
 
 
+@each_with_tensor_cores
+def test_scores_past_whole_numbers_beside_none(version: str):
+    """Rows of a warp begin to see keys in different steps, and scores have no digits for less."""
+    inputs = drawn((1, 1, 300, 64), (1, 1, 300, 64), torch.bfloat16)
+    inputs["q"] *= 30000
+    inputs["k"] *= 30000
+    got = attention(**inputs, window=(4, 0), version=version)
+    want = attention(**inputs, window=(4, 0), version="naive")
+    torch.testing.assert_close(got, want, rtol=0, atol=0.05)
+
+
 @pytest.mark.parametrize("cols", [64, 128])
 @each_with_tensor_cores
 def test_the_same_bits_beside_other_batches(version: str, cols: int):

@@ -126,14 +126,28 @@ def multiprocessors() -> int:
     return os.cpu_count()
 
 
-# Two warpgroups share the rows of a tile, of which each pair of multiprocessors has one.
+# Two or three warpgroups share the rows of a tile. Each pair of multiprocessors has one of 64
+# units, in two parts of k, or two of 48, or two of 112.
 @pytest.mark.parametrize(
-    ("rows", "of_tile", "fewer", "act"),
-    [(65, 64, 56, "gelu"), (128, 96, 24, "relu"), (100, 96, 0, "swiglu")],
+    ("rows", "of_pair", "fewer", "act"),
+    [
+        (65, 64, 56, "gelu"),
+        (150, 64, 56, "none"),
+        (128, 96, 24, "relu"),
+        (180, 96, 24, "none"),
+        (100, 96, 0, "swiglu"),
+        (200, 48, 8, "none"),
+    ],
 )
-def test_few_rows_of_two_warpgroups(rows: int, of_tile: int, fewer: int, act: str):
-    units = multiprocessors() // 2 * of_tile - fewer
+def test_few_rows_of_several_warpgroups(rows: int, of_pair: int, fewer: int, act: str):
+    units = multiprocessors() // 2 * of_pair - fewer
     judge(case(VERSIONS[-1], act=act, residual=None), rows, units, 1032)
+
+
+@pytest.mark.parametrize("columns", [96, 192])
+def test_tiles_of_as_many_columns_as_fill_a_round(columns: int):
+    units = multiprocessors() // 2 * columns - 8
+    judge_by_column(case(VERSIONS[-1], scale=0.75, **PLAIN), 136, units, 136)
 
 
 # ---- a depth in parts, where there are fewer tiles than multiprocessors; x is by column, for few
@@ -424,8 +438,8 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
         for rows, wanted in (
             (8, "_mma<"),
             (12, "<FewRows<"),
-            (20, "<FewRows<"),
-            (72, "<FewRowsOf"),
+            (20, "<FewRowsUpright<"),
+            (72, "<FewRowsUpright<"),
         ):
             report = lab.check(matmul, deep[:rows], deep, thread_order=order)
             assert report.findings.empty, report

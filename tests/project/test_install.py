@@ -108,7 +108,10 @@ def environment(wheel, tmp_path_factory) -> Iterator[Environment]:
 
 def test_a_wheel_leaves_the_names_of_other_packages_alone(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    tops = {name.partition("/")[0] for name in names}
+    page = {name.partition(".data/data/")[2] for name in names if ".data/" in name}
+    for_jupyterlab = "share/jupyter/labextensions/kernel-playground"
+    assert page == {f"{for_jupyterlab}/{name}" for name in ("package.json", "remoteEntry.js")}
+    tops = {name.partition("/")[0] for name in names if ".data/" not in name}
     assert {top for top in tops if not top.endswith(".dist-info")} == {
         *("kernel_playground", "kernel_playground.pth")
     }

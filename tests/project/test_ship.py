@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 import jitload
+from jitloader.arguments import recipe_of
+from jitloader.building import readings
 from lab.ship import python_files
 from lab.ship.__main__ import main
+from toolchain.shipped_bindings import Names, bound, why_not_shipped
 
 OPS = sorted(path.stem for path in jitload.KERNELS.glob("*.cu"))
 
@@ -235,6 +238,114 @@ def test_a_cell_of_a_notebook_whose_kernel_has_no_binding(tmp_path: Path):
     done = ran(site, "-c", USE_SIGMOID)
     assert done.returncode == 0, done.stderr
     assert ran(site, "-m", "mine.verify").returncode == 0
+
+
+# What strangers write: functions for one device, for every device, and one for each.
+BINDING = """\
+TORCH_LIBRARY(theirs, m) {
+    m.def("clip(Tensor x, int n) -> (Tensor, Tensor)");
+    m.impl("clip", c10::kCUDA, &clip);
+    m.def("both(Tensor x) -> Tensor");
+    m.impl("both", c10::DispatchKey::CUDA, TORCH_FN(on_gpus));
+    m.impl("both", c10::DispatchKey::CPU, TORCH_FN(on_the_cpu));
+    m.def("any(Tensor x) -> Tensor", &any<float, 4>);
+}
+"""
+OF_THE_CPU = """\
+TORCH_LIBRARY(theirs, m) {
+    m.def("clip(Tensor x, int n) -> (Tensor, Tensor)");
+    m.impl("clip", c10::kCUDA, &clip);
+    m.def("both(Tensor x) -> Tensor");
+    m.impl("both", c10::DispatchKey::CPU, TORCH_FN(on_the_cpu));
+    m.def("any(Tensor x) -> Tensor", &any<float, 4>);
+}
+"""
+OF_GPUS = """\
+TORCH_LIBRARY_FRAGMENT(theirs, m) {
+    m.impl("clip", c10::kCUDA, &clip);
+    m.impl("both", c10::DispatchKey::CUDA, TORCH_FN(on_gpus));
+    m.impl("any", torch::dispatch(c10::DispatchKey::CUDA, &any<float, 4>));\
+ m.impl("any", torch::dispatch(c10::DispatchKey::AutogradCUDA, &any<float, 4>));
+}
+"""
+
+
+def test_each_part_has_its_share_of_a_binding(tmp_path: Path):
+    source = tmp_path / "theirs.cpp"
+    source.write_text(BINDING)
+    code = next(readings(recipe_of([source], None, "cpu", (), (), debug=False)))
+    assert why_not_shipped(code) == ""
+    for part, wanted in {"cpu": OF_THE_CPU, "cuda": OF_GPUS}.items():
+        text = bound(code, source, part, Names("theirs", defines=part == "cpu"))
+        assert [line for line in text.splitlines() if line.strip()] == wanted.splitlines()
+
+
+SCALE = """
+#include <torch/csrc/utils/pybind.h>
+#include <ATen/ops/empty_like.h>
+
+__global__ void scale_kernel(const float* x, float* y, float factor, int64_t n) {
+    int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * factor;
+}
+
+at::Tensor scale(const at::Tensor& x, double factor) {
+    TORCH_CHECK(x.is_cuda(), "x must be a CUDA tensor");
+    at::Tensor y = at::empty_like(x);
+    int64_t n = x.numel();
+    scale_kernel<<<(n + 255) / 256, 256>>>(x.const_data_ptr<float>(), y.mutable_data_ptr<float>(),
+                                           float(factor), n);
+    return y;
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    m.def("scale", &scale, pybind11::arg("x"), pybind11::arg("factor") = 2.0);
+}
+"""
+TRUTH = """
+from torch import Tensor
+
+from reference import op
+
+
+@op(x="rows cols")
+def scale(x: Tensor) -> Tensor:
+    return 2 * x
+"""
+
+
+@pytest.mark.slow
+def test_a_module_of_pybind11(tmp_path: Path):
+    (tmp_path / "scale.cu").write_text(SCALE)
+    (tmp_path / "truth.py").write_text(TRUTH)
+    words = [str(tmp_path / "scale.cu"), "--reference", str(tmp_path / "truth.py")]
+    site = shipped(tmp_path / "to", *words)
+    use = "import scale, torch; print(scale.scale(factor=3, x=torch.ones(2)).tolist())"
+    done = ran(site, "-c", use)
+    assert done.stdout == "[3.0, 3.0]\n", done.stderr
+    proof = json.loads((site / "scale/proof.json").read_text())
+    tried = {(line["case"]["dtype"], line["case"]["direction"]) for line in proof["errors"]}
+    assert tried == {("float32", "forward")}
+    assert ran(site, "-m", "scale.verify").returncode == 0
+
+
+CLASS = 'PYBIND11_MODULE(m, m) {\n    py::class_<Plan>(m, "Plan").def(py::init<>());\n}\n'
+TWO_KINDS = "PYBIND11_MODULE(m, m) {}\nTORCH_LIBRARY(theirs, m) {}\n"
+NOT_THERE = 'TORCH_LIBRARY(theirs, m) {\n    m.def("f(Tensor x) -> Tensor");\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (CLASS, r"registers a class of C\+\+ with Python, at \S+mine.cpp:2"),
+        (TWO_KINDS, "has PYBIND11_MODULE and TORCH_LIBRARY"),
+        (NOT_THERE, "has nothing that implements f for CUDA"),
+    ],
+)
+def test_a_binding_of_which_no_two_parts_can_be_is_told(text: str, told: str, tmp_path, capsys):
+    (tmp_path / "mine.cpp").write_text(text)
+    assert main([str(tmp_path / "mine.cpp"), "--to", str(tmp_path / "to"), "--no-wheel"]) == 1
+    assert re.search(told, capsys.readouterr().err)
 
 
 def test_what_cannot_be_shipped_is_told(tmp_path: Path, capsys):

@@ -4,6 +4,9 @@ import subprocess
 
 import pytest
 
+from jitloader.arguments import recipe_of
+from jitloader.cache import Cache
+from jitloader.inputs import Inputs
 from toolchain import by_kernel, halves, machine, sources
 
 SOURCE = """
@@ -44,6 +47,14 @@ def test_for_the_host_kernels_are_empty_but_for_those_with_branches_of_the_prepr
     for gone in ("#pragma unroll", "for (;;) { x; }", "x++;"):
         wanted = wanted.replace(gone, "")
     assert "".join(left.split()) == "".join(wanted.split())
+
+
+def test_unnamed_namespaces_get_a_name_where_they_stand():
+    text = "namespace {\nint a;\n} namespace\n{ }\nnamespace b { } // namespace {\n"
+    named = by_kernel.with_named_namespaces(text)
+    assert named == text.replace(
+        "namespace {\nint", f"inline namespace {by_kernel.NAMED} {{\nint"
+    ).replace("namespace\n{", f"inline namespace {by_kernel.NAMED}\n{{")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +103,23 @@ def test_which_lambdas_may_be_for_the_gpu(text, may):
 
 
 @pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
+def test_the_kernels_of_a_hosts_half_are_named_as_its_image_names_them(tmp_path):
+    source = tmp_path / "some.cu"
+    source.write_text(
+        'namespace n { extern "C" __global__ void plain(float* x) { x[0] = 1; } }\n'
+        "static __global__ void internal(float* x) { x[0] = 2; }\n"
+        "template <class T> __global__ void some(T* x) { x[0] = 3; }\n"
+        "void run(float* x) { some<<<1, 1>>>(x); internal<<<1, 1>>>(x); }\n"
+    )
+    nvcc = str(machine.cuda_home() / "bin/nvcc")
+    command = [*halves.COMMAND, nvcc, "-arch=sm_90", "-c", source, "-o", tmp_path / "some.o"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    kernels = by_kernel.kernels_of(tmp_path / "some.o")
+    assert sorted(kernels) == ["_Z4someIfEvPT_", "_Z8internalPf", "plain"]
+    assert by_kernel.compiled_in((tmp_path / "some.o").read_bytes(), kernels) == [0, 1, 2]
+
+
+@pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
 def test_nvccs_halves_side_by_side_make_what_nvcc_makes(tmp_path):
     source, broken = tmp_path / "some.cu", tmp_path / "broken.cu"
     source.write_text(
@@ -121,3 +149,45 @@ def test_nvccs_halves_side_by_side_make_what_nvcc_makes(tmp_path):
     assert failed.returncode != 0
     assert failed.stdout.count('identifier "oops" is undefined') == 1
     assert not list(tmp_path.glob("nvcc_*"))
+
+
+ALONE = """
+#include <cuda_fp16.h>
+#define N 4
+constexpr float kHalf = 0.5f;
+__device__ float twice(float x) { return 2 * x; }
+extern "C" __global__ void scale(const float* __restrict__ x, __half* y, int n) {
+    y[N * threadIdx.x] = twice(kHalf * x[n]);
+}
+__global__ void __launch_bounds__(256, 2) fill(double* x) { *x = 1; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("double* x", "Row x"),
+        ("__global__ void __l", "template <class T> __global__ void __l"),
+        ("#define N 4", "#ifdef A\n#define N 4\n#endif"),
+        ("#define N 4", "#define fill other"),
+        ("#include <cuda_fp16.h>", '#include "types.h"'),
+        ("__device__ float", "namespace n {\n__device__ float"),
+        ("constexpr float", 'extern "C" int host() { return 1; }\nconstexpr float'),
+    ],
+)
+def test_of_kernels_that_python_alone_launches_the_host_sees_the_heads(old, new, tmp_path):
+    source = tmp_path / "alone.cu"
+    (tmp_path / "types.h").write_text("")
+    source.write_text(ALONE.replace(old, new, 1) + "}" * new.startswith("namespace"))
+    code = Inputs.read(recipe_of([source], target="cuda"), Cache.here())
+    heads = by_kernel.heads(code)
+    if new:
+        assert heads is None
+    else:
+        assert heads.split("\n") == [
+            "#include <cuda_fp16.h>",
+            'extern "C" __global__ void scale(const float* __restrict__ x, __half* y, int n) {}',
+            "__global__ void __launch_bounds__(256, 2) fill(double* x) {}",
+            "",
+        ]

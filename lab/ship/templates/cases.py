@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -92,18 +92,45 @@ def devices() -> list[str]:
 
 
 def cases(device: str) -> Iterator[Case]:
-    """What is tried on a device."""
+    """What is tried on a device: types that an operator takes, backward if it has a gradient."""
     for op in OPS.values():
         shapes = PRODUCTS if op.sizes or op.weights else SHAPES
         if device == "cuda":
             shapes = (*shapes, *ON_GPUS) if shapes is SHAPES else (*shapes, (512, 128))
-        takes_floats = any(name not in op.limits for name in op.shapes)
         for options in op.options:
             for dtype in DTYPES:
+                least = Case(op.name, options, "", _name(dtype), *shapes[0], device)
+                directions = _directions(least)
                 for rows, cols in shapes:
-                    for direction in ("forward", "backward")[: 1 + takes_floats]:
-                        name = str(dtype).removeprefix("torch.")
-                        yield Case(op.name, options, direction, name, rows, cols, device)
+                    for direction in directions:
+                        yield replace(least, direction=direction, rows=rows, cols=cols)
+
+
+def first_case(op: str, device: str, rows: int, cols: int) -> Case:
+    """Forward, with the first of the options, in float32 or whatever else the operator takes."""
+    options = OPS[op].options[0]
+    tried = (torch.float32, *DTYPES)
+    every = [Case(op, options, "forward", _name(dtype), rows, cols, device) for dtype in tried]
+    return next((case for case in every if _directions(case)), every[0])
+
+
+def has_gradient(case: Case) -> bool:
+    return "backward" in _directions(case)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _directions(case: Case) -> tuple[str, ...]:
+    """What a call like this has: none where it refuses the type, no backward without a gradient."""
+    inputs = {name: it.requires_grad_(it.is_floating_point()) for name, it in case.inputs().items()}
+    try:
+        outputs = case.ours(**inputs)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError):
+        return ()
+    outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+    return ("forward", "backward")[: 1 + any(y.requires_grad for y in outputs)]
 
 
 def results(

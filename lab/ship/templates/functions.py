@@ -15,7 +15,7 @@ from torch import Tensor
 
 from PACKAGE.c_calls import CFunction, Configuration, KernelFunction, Launch
 from PACKAGE.c_declarations import ERROR, STREAM
-from PACKAGE.libraries import opened, why_no_gpu
+from PACKAGE.libraries import error_check, opened, why_no_gpu
 
 _SCHEMA_TYPES = {"bool": "bool", "float": "float", "double": "float"}
 
@@ -35,22 +35,11 @@ class Functions:
             make = KernelFunction if "kernel" in signature else CFunction
             calls = {}
             for part, library in parts.items():
-                check = _error_of(library) if part == "cpu" else None
+                check = error_check(library) if part == "cpu" else None
                 calls[part] = make(library, each, signature, part, check)
             function = _Function(name, calls)
             function.define(self._library, namespace, signature)
             setattr(self, each, function)
-
-
-def _error_of(library: ctypes.CDLL) -> Callable[[], None]:
-    take = library.simulator_take_error
-    take.restype = ctypes.c_char_p
-
-    def check() -> None:
-        if message := take():
-            raise RuntimeError(message.decode(errors="replace"))
-
-    return check
 
 
 class _Function:

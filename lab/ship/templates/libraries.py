@@ -7,6 +7,7 @@ torch.ops.NAMESPACE.NAME, which the first one defines.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -60,9 +61,21 @@ def opened(kernel: str, open_library: Callable[[str], Any]) -> dict[str, Any]:
     if path and torch.version.cuda:
         try:
             found["cuda"] = open_library(str(path))
-        except OSError as error:
+        except (OSError, ImportError) as error:
             _failures[kernel] = f"{path.name} cannot be opened: {error.__cause__ or error}"
     return found
+
+
+def error_check(library: ctypes.CDLL) -> Callable[[], None]:
+    """Of the library for the CPU: what raises an error of a kernel's that nobody has asked for."""
+    take = library.simulator_take_error
+    take.restype = ctypes.c_char_p
+
+    def check() -> None:
+        if message := take():
+            raise RuntimeError(message.decode(errors="replace"))
+
+    return check
 
 
 def _check_cpu(path: Path) -> None:

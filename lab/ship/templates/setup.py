@@ -1,8 +1,8 @@
 """Builds two libraries for each kernel: for the CPU, and with nvcc, where it is found, for GPUs.
 
 TORCH_CUDA_ARCH_LIST says for which GPUs, as in "9.0a", CUDA_HOME where nvcc is. With a PyTorch for
-the CPU alone the part for GPUs is compiled as well, for machines that have one; WITHOUT_CUDA=1
-leaves it out.
+the CPU alone the part for GPUs is compiled as well, for machines that have one, if the sources keep
+to PyTorch's stable ABI; WITHOUT_CUDA=1 leaves it out.
 """
 
 import importlib.util
@@ -11,6 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
+import torch
 from setuptools import setup
 from torch.utils import cpp_extension
 
@@ -58,6 +59,9 @@ def for_gpus() -> list:
     home = None if os.environ.get("WITHOUT_CUDA") else cuda_home()
     if home is None:
         print("no nvcc, or WITHOUT_CUDA is set: the package is built without its part for GPUs")
+        return []
+    if not PLAN["stable"] and torch.version.cuda is None:
+        print("PyTorch here lacks its headers for CUDA: the package is built without that part")
         return []
     cpp_extension.CUDA_HOME = str(home)  # a PyTorch for the CPU looks for none
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", ";".join(PLAN["architectures"]))

@@ -1,0 +1,107 @@
+"""Which build of a kernel a call takes, where tables have constants for single classes of shapes.
+
+A class (`toolchain.tuning.ShapeClass`) is told by the first tensor of a call. Each has a build of
+its own; a call of none takes the newest build, as all do where tables have no classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from toolchain.errors import CompileError
+from toolchain.tuning import ShapeClass, tuning_flags
+
+if TYPE_CHECKING:
+    from jitloader.functions import Functions
+    from jitloader.handle import Kernel
+    from jitloader.inputs import Inputs
+    from jitloader.opening import OpenBuild
+
+
+class OfClass(NamedTuple):
+    """A class of shapes, and the build for it."""
+
+    shapes: ShapeClass
+    build: OpenBuild
+
+
+def opened_for(inputs: Inputs, opened: Callable[..., OpenBuild]) -> list[OfClass]:
+    """The builds for the classes that the tables among the inputs have; most have none.
+
+    opened: opens the build of the same sources with more flags.
+
+    Raises:
+        CompileError: one does not compile; which, a note says.
+    """
+    found = []
+    for shapes, constants in inputs.tuned_by_shape:
+        try:
+            found.append(OfClass(shapes, opened(tuning_flags(constants))))
+        except CompileError as error:
+            said = ", ".join(f"{name} = {value}" for name, value in constants.items())
+            error.add_note(f"with {said}, which a table of tuned constants has for {shapes}")
+            raise
+    return found
+
+
+def by_shape(classes: Sequence[OfClass], name: str, otherwise: Callable) -> Callable:
+    """What calls the function of that name of the build for the call's class, or `otherwise`."""
+    known = [
+        (shapes.dtype, shapes.least, shapes.most, function)
+        for shapes, build in classes
+        if (function := build.functions.get(name))
+    ]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if (x := _first_tensor(args, kwargs)) is not None:
+            cols = _columns(x)
+            for dtype, least, most, function in known:
+                if x.dtype is dtype and least <= cols <= most:
+                    return function(*args, **kwargs)
+        return otherwise(*args, **kwargs)
+
+    if signature := getattr(otherwise, "__signature__", None):
+        call.__signature__ = signature
+    call.__doc__ = inspect.getdoc(otherwise)
+    return call if known else otherwise
+
+
+@contextmanager
+def shapes_of_calls(kernel: Kernel) -> Iterator[list[ShapeClass]]:
+    """Meanwhile the classes of all calls of the kernel's functions are noted."""
+    functions: Functions = kernel._functions
+    found: list[ShapeClass] = []
+
+    def noting(call: Callable) -> Callable:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            if (x := _first_tensor(args, kwargs)) is not None:
+                shapes = ShapeClass.around(x.dtype, _columns(x))
+                if shapes not in found:
+                    found.append(shapes)
+            return call(*args, **kwargs)
+
+        return noted
+
+    functions.around = noting
+    functions.redirect()
+    try:
+        yield found
+    finally:
+        functions.around = None
+        functions.redirect()
+
+
+def _first_tensor(args: tuple, kwargs: dict[str, Any]) -> torch.Tensor | None:
+    for given in (*args, *kwargs.values()):
+        if isinstance(given, torch.Tensor):
+            return given
+    return None
+
+
+def _columns(x: torch.Tensor) -> int:
+    return x.shape[-1] if x.ndim else 1
