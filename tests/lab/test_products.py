@@ -16,9 +16,10 @@ import jitload
 import lab.bench.__main__ as command
 from docs.programs import products as matmul_page
 from lab import rivals
-from lab.bench import in_turns, measuring, product_picture, products, report
+from lab.bench import compiling, in_turns, measuring, product_picture, products, report
 from lab.bench import prepared_products as prepared
 from lab.bench.in_turns import measure_product
+from lab.bench.product import module_of
 from lab.bench.product_tables import product_score
 from lab.bench.table import CELL, join, read
 from lab.measure import turns
@@ -88,6 +89,12 @@ def test_the_sizes_are_those_of_models_and_each_has_a_line_of_its_own():
     assert len(keys) == len(todo) == len({str(it) for it in todo})
     assert {it.rows for it in todo if it.name == "attention"} == {512 << i for i in range(6)}
     assert str(todo[0]) == "matmul, cube forward 4096 x 4096, units=4096"
+
+
+def test_kernels_are_built_before_anything_is_measured():
+    for name in ("matmul_fp8", "rms_norm_fp8", "swiglu_fp8"):
+        compiling._build(name)
+        assert hasattr(module_of(name), name)
 
 
 def test_operations_are_those_of_the_products_alone():
