@@ -8,7 +8,9 @@
     }
 
 becomes, in the part for the CPU, a definition and an implementation for tensors on the CPU, and in
-the part for GPUs an implementation for those, of the operator that the other part defines.
+the part for GPUs an implementation for those, of the operator that the other part defines. Where a
+definition has its function with it, m.def("f(Tensor x) -> Tensor", &f), the part for GPUs implements
+it by m.impl("f", ...).
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ class Names:
 def why_not_shipped(code: Code) -> str:
     """Why no package can have both parts of a kernel with such a binding; "" where it can.
 
-    Operators are shared by the parts: schemas alone define them, and each part implements them. Of
-    a module of pybind11's each part is one, and nothing in it may be there once in a process.
+    Operators are shared by the parts: one defines them, and each implements them. Of a module of
+    pybind11's each part is one, so that a class, which is registered once a process, has no place.
     """
     registrations = code.registrations.all
     if code.binding == "module":
@@ -143,11 +145,8 @@ def _edits(code: Code, path: Path, text: str, part: str, names: Names) -> Iterat
         elif key and part == "cuda" and (key == "CPU" or not names.defines):
             yield *whole, ""  # that of the part for the CPU serves both
             continue
-        yield (
-            registration.name_start,
-            registration.name_start + len(registration.name),
-            (names.namespace),
-        )
+        start = registration.name_start
+        yield start, start + len(registration.name), names.namespace
         if names.expanded:
             macro = registration.start + len(registration.macro)
             yield macro, macro, "_EXPAND"

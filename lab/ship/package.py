@@ -174,7 +174,7 @@ class Package:
         made, home = python_files.home_of(kernel.handle)
         if kernel.has_its_operator:
             told, last = (
-                "its operators",
+                "what its sources offer",
                 f"kernel = {kernel.handle}\n{kernel.name} = kernel.{kernel.name}",
             )
         else:
