@@ -348,16 +348,18 @@ bool can_few_rows() {
            FewRowsShared<Few>::bytes() <= shared_bytes();
 }
 
-// The blocks of a cluster that share k, at most, where a tile has so many warpgroups' rows.
-// Clusters of four leave multiprocessors idle, and with more rows they send more sums than they
-// save.
+// The blocks of a cluster that share k, at most, where a tile has so many warpgroups' rows: of more
+// rows, four would send more sums than they save.
 constexpr int most_few_parts(int groups) { return groups == 1 ? 4 : 2; }
 
 // The blocks of a cluster that share k. Where there is a round of tiles, as many as there are
 // blocks for; where there are more tiles, two if their rounds of half the steps are done before.
 inline int parts_of_few_rows(int64_t tiles, int64_t steps, int64_t blocks, int most_parts) {
     int parts = 1;
-    while (2 * parts * tiles <= blocks && 2 * parts <= most_parts && 8 * parts <= steps) parts *= 2;
+    const auto is_there_room = [&](int more) {  // clusters of four leave multiprocessors idle
+        return more * tiles <= (more > 2 ? blocks - blocks / 12 : blocks) && 4 * more <= steps;
+    };
+    while (2 * parts <= most_parts && is_there_room(2 * parts)) parts *= 2;
     if (parts > 1 || most_parts == 1 || steps < 8 || blocks < 2) return parts;
     const int64_t whole = ceil_div(tiles, blocks) * steps;
     return ceil_div(tiles, blocks / 2) * ceil_div<int64_t>(steps, 2) < whole ? 2 : 1;
@@ -582,13 +584,15 @@ FewRowsPlan few_rows_plan(const Product<T>& p) {
     const int groups = p.rows > 192 ? 2 : int(ceil_div<int64_t>(p.rows, 64));
     const int64_t steps = ceil_div<int64_t>(p.depth, kTileDepth), count = multiprocessors();
     const int64_t high = ceil_div<int64_t>(p.rows, 64 * groups);
+    const int64_t rows = ceil_div(p.rows, high);  // of a tile
     for (int units : {64, 48, 112}) {
         if (units != 64 && p.w.col != 1) continue;
         const int64_t tiles = p.batch * high * ceil_div<int64_t>(p.units * halves(p), units);
         const int most = units == 64 ? most_few_parts(groups) : 1;
         const int parts = parts_of_few_rows(tiles, steps, count, most);
         const int64_t rounds = ceil_div<int64_t>(tiles, count / parts);
-        const double reads = double(rounds * (64 * groups + units)) / parts;
+        double reads = double(rounds * (rows + units)) / parts;
+        if (units == 64 && p.rows <= 16) reads *= 0.85;  // more weights are on their way (FewRows)
         if (best.groups == 0 || reads < best.reads)
             best = {groups, units, smaller(tiles * parts, count), reads};
     }
@@ -602,10 +606,12 @@ bool is_for_few_rows(const Product<T>& p) {
     const FewRowsPlan plan = few_rows_plan(p);
     if (plan.groups <= 1) return plan.groups == 1;
     if (3 * plan.blocks < 2 * multiprocessors()) return false;
+    const int64_t beyond = ceil_div<int64_t>(p.rows, kTileRows) * kTileRows - p.rows;
+    const double slower = beyond > kTileRows / 4 ? 1.2 : 1;  // for boxes that lie outside of x
     for (int columns : kColumnsOfTiles) {
         const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
         const int64_t rounds = ceil_div<int64_t>(tiles, multiprocessors());
-        if (has_tiles(p, columns) && double(rounds * (kTileRows + columns)) < plan.reads)
+        if (has_tiles(p, columns) && slower * double(rounds * (kTileRows + columns)) < plan.reads)
             return false;
     }
     return true;
@@ -623,8 +629,9 @@ bool launch_few_rows_of(const Product<T>& p, int units, cudaStream_t stream) {
 }
 template <bool by_column, class T>
 bool launch_few_rows_of(const Product<T>& p, cudaStream_t stream) {
-    if (p.rows <= 16) return launch_few_rows<FewRows<T, 16, 21, by_column>>(p, stream);
     const FewRowsPlan plan = few_rows_plan(p);
+    if (p.rows <= 16 && plan.units == 64)
+        return launch_few_rows<FewRows<T, 16, 21, by_column>>(p, stream);
     if (plan.groups == 1) return launch_few_rows_of<1, by_column>(p, plan.units, stream);
     return plan.groups == 2 ? launch_few_rows_of<2, by_column>(p, plan.units, stream)
                             : launch_few_rows_of<3, by_column>(p, plan.units, stream);

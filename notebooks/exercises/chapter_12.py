@@ -5,6 +5,8 @@ import math
 import weakref
 
 import torch
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import parse_wheel_filename
 from torch.autograd import gradcheck, gradgradcheck
 
 import jitload
@@ -203,3 +205,29 @@ def squared_relu(given):
         torch.equal(y, given(strided)) and torch.allclose(dx, 2 * torch.relu(strided)),
         "compiled, it computes something else",
     )
+
+
+@answer
+def fits(given):
+    """Whether pip installs a wheel under a CPython: its tags are among those that Python takes."""
+    wheels = [
+        "cube-0.1.0-cp311-abi3-linux_x86_64.whl",
+        "cube-0.1.0-cp312-cp312-linux_x86_64.whl",
+        "cube-0.1.0-cp313-abi3-linux_x86_64.whl",
+        "my_ops-2.0-cp311-cp311-linux_x86_64.whl",
+        "truth-1.0-py3-none-any.whl",
+    ]
+    for python in [(3, 11), (3, 12), (3, 13), (3, 14)]:
+        platforms = ["linux_x86_64"]
+        taken = {
+            *cpython_tags(python, platforms=platforms),
+            *compatible_tags(python, f"cp{python[0]}{python[1]}", platforms),
+        }
+        for wheel in wheels:
+            wanted = bool(parse_wheel_filename(wheel)[-1] & taken)
+            got = given(wheel, python)
+            yield Claim(
+                got is wanted,
+                f"{wheel} under Python {'.'.join(map(str, python))}: got {got}, and pip"
+                f" {'installs' if wanted else 'refuses'} it",
+            )
