@@ -231,7 +231,8 @@ class Cache:
         """
         self.sweep()
         now, kept, freed = time.time(), 0, 0
-        manifests = [*self.own.glob("*_*/*.json"), *self.own.glob("objects/*/*.json")]
+        patterns = ("*_*/*.json", "objects/*/*.json", "precompiled/*/*.json")
+        manifests = [path for pattern in patterns for path in self.own.glob(pattern)]
         last = {path.parent: _changed(path) for path in manifests}
         live = self.used()  # after the list: whoever places a build has noted it before
         for folder in sorted(last, key=lambda f: (f.name in live, last[f]), reverse=True):

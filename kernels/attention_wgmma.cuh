@@ -73,14 +73,16 @@ struct WgmmaForward {
 template <int kCols, class Call>
 constexpr bool kHasSeveralTiles = !Call::kPacked && kCols <= 128;
 
-// Which tile of which slice comes when, and to which block: the last tile of all slices, then the
-// one before, and so on; but only of so many slices at a time as find room in L2 with what their
-// blocks share. Where it is causal the last tile of rows has the most to do, and comes first.
+// Which tile of which slice comes when, and to which block: the last tiles of all slices, `abreast`
+// of each, then those before, and so on; but only of so many slices at a time as find room in L2
+// with what their blocks share. Where it is causal the last tile of rows has the most to do, and
+// comes first.
 struct Order {
     int tiles, slices, at_once;
     int blocks;     // as many as there are tiles, each for one; or fewer
     bool pairs;     // whether a block takes the n-th tile with the n-th last one
     bool reverses;  // whether every second round begins with the last block
+    int abreast;    // tiles of a slice that come before the next slice's
 
     // Rows of a tile. Pairs of larger ones are so few that blocks would wait a tenth of the time
     // for the last of them.
@@ -101,7 +103,9 @@ struct Order {
                 const bool back = reverses && round % 2;
                 const int n = round * blocks + (back ? blocks - 1 - mine : mine);
                 if (n >= count) continue;
-                const int item = n / together, slice = first + n % together;
+                const int begin = n / (abreast * together) * abreast;
+                const int among = n - begin * together, width = smaller(abreast, items - begin);
+                const int item = begin + among % width, slice = first + among / width;
                 int tile = tiles - 1 - item;
 #pragma unroll 1
                 for (int left = in_pairs && tile != item ? 2 : 1; left > 0; --left, tile = item)
@@ -617,16 +621,23 @@ bool map_rows(CUtensorMap& map, const T* at, int64_t batches, int64_t heads, int
 // The order of so many slices, in so many tiles each, of `size` rows or keys. Of what their blocks
 // share a slice has `shared` rows twice, and `group` slices have the same. Half of the L2 cache is
 // for that; where blocks have several tiles of more than 64 columns a sixth was faster.
+// abreast: with several, the two multiprocessors of a TPC want the same at the same time, and L2 is
+// asked once for both.
 template <int kCols, class Call>
 Order order_of(const Call& a, int64_t slices, int64_t tiles, int size, int64_t shared,
-               int64_t group) {
+               int64_t group, int abreast = 1) {
     constexpr int64_t room = (kHasSeveralTiles<kCols, Call> && kCols > 64 ? 8 : 24) << 20;
     const int64_t at_once = (room / (4 * shared * a.cols + 1) + 1) * group, count = slices * tiles;
     const int64_t blocks = kHasSeveralTiles<kCols, Call> ? multiprocessors() : count;
     const bool differ = a.right < a.keys && count > 2 * blocks;
     const bool pairs = differ && size <= Order::kMostPaired;
-    return {int(tiles), int(slices),     int(smaller(slices, at_once)), int(smaller(count, blocks)),
-            pairs,      differ && !pairs};
+    return {int(tiles),
+            int(slices),
+            int(smaller(slices, at_once)),
+            int(smaller(count, blocks)),
+            pairs,
+            differ && !pairs,
+            abreast};
 }
 
 // False: not for this GPU, or not for TMA.
@@ -643,8 +654,10 @@ bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* 
         !map_rows(maps.y, y, a.batches, a.heads, a.all_rows(), a.cols, a.y))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
+    // At 64 columns causal tiles are not in pairs, and several abreast take longer.
+    const int abreast = kCols == 128 && !Call::kPacked ? 4 : 1;
     const Order order =
-        order_of<kCols>(a, a.slices(), a.row_tiles(S::kRows), S::kRows, a.keys, a.group());
+        order_of<kCols>(a, a.slices(), a.row_tiles(S::kRows), S::kRows, a.keys, a.group(), abreast);
     kernel<<<order.blocks, S::kThreads, S::kBytes, stream>>>(maps, a, order, y, stats);
     return true;
 }

@@ -47,6 +47,14 @@ cudaError_t linear_cross_entropy_gradient_by_class(
     int64_t rows, int64_t classes, int64_t reduction, int64_t ignore_index, double smoothing,
     cudaStream_t stream);
 template <class T>
+int64_t linear_cross_entropy_tile_numbers(const T* x, const T* w, int64_t w_row, int64_t rows,
+                                          int64_t classes, int64_t depth);
+template <class T>
+cudaError_t linear_cross_entropy_take_tiles(
+    const T* x, const T* w, int64_t w_row, const T* bias, const int64_t* target, Acc<T>* numbers,
+    Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t classes,
+    int64_t depth, bool smooths, cudaStream_t stream);
+template <class T>
 cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
                                      bool is_last, cudaStream_t stream);
 template <class T>
@@ -94,9 +102,9 @@ int64_t part_of(int64_t n, int64_t parts, int64_t multiple) {
 
 // But for those left over from a multiple of 8, which have a chunk of their own, a row's logits
 // begin on multiples of 16 bytes: matmul's kernels for tensor cores ask for that.
+Chunk whole_rows(int64_t classes) { return Chunk(classes, classes, 8); }
 Chunk chunks_of_classes(int64_t classes, int64_t version) {
     if (version == kWhole) return Chunk(classes, classes);
-    if (version == kRows) return Chunk(classes, classes, 8);
     return Chunk(classes, std::max<int64_t>(128, part_of(classes, 16, 8)), 8);
 }
 
@@ -236,6 +244,36 @@ void take(const Problem& p, const Tensor& logits, const Chunk& chunk, const Know
         p.rows(), chunk.width, chunk.first, p.smoothing > 0, stream));
 }
 
+// Of all classes, chunk by chunk.
+template <class T>
+void take_chunks(const Problem& p, const Known<T>& known, cudaStream_t stream) {
+    const Matmul matmul;
+    Chunk chunk = p.in_chunks();
+    do {
+        take<T>(p, p.logits(matmul, chunk), chunk, known, stream);
+    } while (chunk.next());
+}
+
+// The same of all classes, tile by tile, without any logits in memory. False: not here.
+template <class T>
+bool take_tiles(const Problem& given, const Known<T>& known, cudaStream_t stream) {
+    if (given.version != kRows || given.w.stride(1) != 1) return false;
+    const Problem p = given.flat();
+    const int64_t rows = p.rows(), classes = p.classes(), depth = p.w.size(1);
+    const int64_t w_row = classes > 1 ? p.w.stride(0) : depth;
+    const auto *x = in<T>(p.x), *w = in<T>(p.w);
+    if (rows == 0 || classes == 0) return false;
+    const int64_t each = linear_cross_entropy_tile_numbers<T>(x, w, w_row, rows, classes, depth);
+    if (each == 0) return false;
+    const Tensor numbers = new_sums(p.x, {each, rows});
+    const Tensor bias = p.bias ? packed(*p.bias) : Tensor();
+    check_launch(linear_cross_entropy_take_tiles<T>(
+        x, w, w_row, p.bias ? in<T>(bias) : nullptr, in<int64_t>(p.target), out<Acc<T>>(numbers),
+        known.max, known.sum, known.below, known.hit, rows, classes, depth, p.smoothing > 0,
+        stream));
+    return true;
+}
+
 // The loss of each row: in `loss`, or in what is known for their sum.
 template <class T>
 void find_losses(const Problem& p, const Known<T>& known, const Tensor& loss, cudaStream_t stream) {
@@ -275,15 +313,11 @@ Tensor run_forward(const Problem& p, const Tensor& max, const Tensor& sum, const
                    bool check) {
     const OnDeviceOf device(p.x);
     Check targets(p.target, p.classes(), p.ignore_index, check, device.stream);
-    const Matmul matmul;
     const Tensor others = room_for_others(p), loss = new_loss(p);
     for_type_of(p.x, [&](auto zero) {
         using T = decltype(zero);
         const Known<T> known(p, max, sum, others);
-        Chunk chunk = p.in_chunks();
-        do {
-            take<T>(p, p.logits(matmul, chunk), chunk, known, device.stream);
-        } while (chunk.next());
+        if (!take_tiles<T>(p, known, device.stream)) take_chunks<T>(p, known, device.stream);
         find_losses<T>(p, known, loss, device.stream);
         if (p.adds()) reduce<T>(p, known, loss, weight, device.stream);
     });
@@ -543,7 +577,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
             const Problem part = p.of(rows);
             const Known<T> here = known.of(rows);
             Logits logits;
-            Chunk classes = p.in_chunks();
+            Chunk classes = whole_rows(p.classes());
             do {
                 logits.emplace_back(classes, part.logits(matmul, classes));
             } while (classes.next());

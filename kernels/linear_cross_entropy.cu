@@ -226,6 +226,10 @@ __global__ __launch_bounds__(kRowThreads) void gradient_of_chunk(
 #include "linear_cross_entropy_classes.cuh"
 #include "linear_cross_entropy_rows.cuh"
 
+// ---- forward alone, where no logit is wanted
+
+#include "linear_cross_entropy_tiles.cuh"
+
 // ---- what becomes of the chunks' gradients
 
 // Adds what a chunk gives to dx to the sums of those before it, of which the first one has none.
@@ -412,6 +416,38 @@ cudaError_t linear_cross_entropy_gradient_by_class(
     return cudaErrorNotSupported;
 }
 
+// Of tiles: how many numbers they leave for each row. 0: they cannot be multiplied here.
+template <class T>
+int64_t linear_cross_entropy_tile_numbers(const T* x, const T* w, int64_t w_row, int64_t rows,
+                                          int64_t classes, int64_t depth) {
+    if constexpr (sizeof(T) == 2) {
+        CUtensorMap x_map, w_map;
+        const LogitProduct<T> p = {x, w, nullptr, w_row, rows, classes, depth};
+        if (make_logit_maps(x_map, w_map, p)) return 3 * ClassTiles(rows, classes).count;
+    }
+    return 0;
+}
+
+template <class T>
+cudaError_t linear_cross_entropy_take_tiles(
+    const T* x, const T* w, int64_t w_row, const T* bias, const int64_t* target, Acc<T>* numbers,
+    Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t classes,
+    int64_t depth, bool smooths, cudaStream_t stream) {
+    if constexpr (sizeof(T) == 2) {
+        const ClassTiles tiles(rows, classes);
+        const int64_t each = tiles.count * rows;
+        const Statistics<T> parts = {numbers, numbers + each, numbers + 2 * each, nullptr};
+        if (launch_tiles(
+                {x, w, bias, w_row, rows, classes, depth}, target, parts, hit, smooths, stream)) {
+            combine_shares<<<ceil_div<int64_t>(rows, kWarp), dim3(kWarp, kCombiningWarps), 0,
+                             stream>>>(parts, static_cast<const T*>(nullptr), target,
+                                       Statistics<T>{max, sum, below, hit}, tiles);
+            return cudaGetLastError();
+        }
+    }
+    return cudaErrorNotSupported;
+}
+
 template <class T>
 cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
                                      bool is_last, cudaStream_t stream) {
@@ -452,5 +488,7 @@ cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const T* g
     INSTANTIATE_ONE(by_class_numbers, T)  \
     INSTANTIATE_ONE(take_by_class, T)     \
     INSTANTIATE_ONE(gradient_by_class, T) \
+    INSTANTIATE_ONE(tile_numbers, T)      \
+    INSTANTIATE_ONE(take_tiles, T)        \
     INSTANTIATE_ONE(add, T)
 FOR_EACH_TYPE(INSTANTIATE)

@@ -75,11 +75,12 @@ __global__ __launch_bounds__(kWarp* kSharesOfBlock) void take_by_class(
     }
 }
 
-// What the shares have, combined. A block has a warp of rows.
-template <class T>
+// What the shares have, combined. A block has a warp of rows. logits: by class; or null, where the
+// hits are known already.
+template <class T, class Shares>
 __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
     Statistics<T> parts, const T* logits, const int64_t* target, Statistics<T> known,
-    ClassShares shares) {
+    Shares shares) {
     using A = Acc<T>;
     struct OfThread {
         A max, sum, below;
@@ -107,7 +108,11 @@ __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
     known.max[row] = found.soft.max;
     known.sum[row] = found.soft.sum;
     known.below[row] = found.below;
-    known.hit[row] = t >= 0 && t < shares.classes ? A(logits[t * rows + row]) : A(NAN);
+    if (t < 0 || t >= shares.classes) {
+        known.hit[row] = A(NAN);
+    } else if (logits != nullptr) {
+        known.hit[row] = A(logits[t * rows + row]);
+    }
 }
 
 // The logits become their gradients for an arriving 1.

@@ -16,8 +16,8 @@
 //
 // The gradients of x and w are products, too: dx = scale * dz w, dw = scale * dz^T x.
 
-#include "matmul_few_rows.cuh"
 #include "matmul_few_rows_mma.cuh"
+#include "matmul_few_rows_tiles.cuh"
 #include "matmul_gradient_of_z.cuh"
 #include "matmul_mma.cuh"
 #include "matmul_registers.cuh"
@@ -131,7 +131,9 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
         return p.tf32 && version >= MatmulVersion::kMma && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) {
-            if (p.rows <= 8 && launch_few_rows_mma<T, T, false>(p, p.batch, stream)) return true;
+            if (p.rows <= 8 && few_rows_plan(p).units == 64 &&
+                launch_few_rows_mma<T, T, false>(p, p.batch, stream))
+                return true;
             if (launch_few_rows(p, stream)) return true;
             if (launch_few_rows_mma<T, T, false>(p, p.batch, stream)) return true;
         }
@@ -149,6 +151,8 @@ template <class T>
 int64_t matmul_parts(const Product<T>& p, int64_t version) {
     if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) return split_floats(p);
+    } else if constexpr (std::is_same_v<T, float>) {
+        if (p.tf32 && version == MatmulVersion::kStores) return tf32_split_floats(p);
     }
     return 0;
 }

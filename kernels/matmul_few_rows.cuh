@@ -23,7 +23,7 @@
 //   finish(p, .., c, sums)      makes y of chunk c, four of the totals
 //
 // is_linear(p), z_of(p, ..), put(p, ..) and halves(p), as in matmul_product.cuh, are there for the
-// type of the product.
+// type of the product. Those of matmul are in matmul_few_rows_tiles.cuh.
 #pragma once
 
 #include "dependent_launch.cuh"
@@ -348,16 +348,18 @@ bool can_few_rows() {
            FewRowsShared<Few>::bytes() <= shared_bytes();
 }
 
-// The blocks of a cluster that share k, at most, where a tile has so many warpgroups' rows.
-// Clusters of four leave multiprocessors idle, and with more rows they send more sums than they
-// save.
+// The blocks of a cluster that share k, at most, where a tile has so many warpgroups' rows: of more
+// rows, four would send more sums than they save.
 constexpr int most_few_parts(int groups) { return groups == 1 ? 4 : 2; }
 
 // The blocks of a cluster that share k. Where there is a round of tiles, as many as there are
 // blocks for; where there are more tiles, two if their rounds of half the steps are done before.
 inline int parts_of_few_rows(int64_t tiles, int64_t steps, int64_t blocks, int most_parts) {
     int parts = 1;
-    while (2 * parts * tiles <= blocks && 2 * parts <= most_parts && 8 * parts <= steps) parts *= 2;
+    const auto is_there_room = [&](int more) {  // clusters of four leave multiprocessors idle
+        return more * tiles <= (more > 2 ? blocks - blocks / 12 : blocks) && 4 * more <= steps;
+    };
+    while (2 * parts <= most_parts && is_there_room(2 * parts)) parts *= 2;
     if (parts > 1 || most_parts == 1 || steps < 8 || blocks < 2) return parts;
     const int64_t whole = ceil_div(tiles, blocks) * steps;
     return ceil_div(tiles, blocks / 2) * ceil_div<int64_t>(steps, 2) < whole ? 2 : 1;
@@ -452,188 +454,3 @@ struct FewRowsTransposed : FewTotals<rows / 2> {
     }
 #endif
 };
-
-template <class T, int rows, int units, bool by_column>
-struct FewRowsStage {
-    static constexpr int kBoxesOfX = 1;
-    T w[units * kTileDepth], x[rows * kTileDepth];
-
-#if HAS_WGMMA
-    // Tiles of w by column are boxes of 64 units.
-    template <class Load>
-    __device__ static void fetch_w(const Product<T>& p, int tile, int step, Load load) {
-        const int first = tile * (units / halves(p)), k = step * kTileDepth;
-        if (!by_column && halves(p) == 2) {
-            for (int n = 0; n < units / 8; ++n)
-                load(n * 8 * kTileRow, k, first + n / 2 * 8 + n % 2 * int(p.units));
-        } else {
-            by_column ? load(0, first, k) : load(0, k, first);
-        }
-    }
-    __device__ void fetch_x(const Maps& maps, int step, const FewRowsTile& tile, Mbarrier& full) {
-        tma_load(x, maps.x, step * kTileDepth, tile.row, tile.matrix, full);
-    }
-#endif
-};
-
-template <class T, int rows, int stages, bool by_column>
-struct FewRows : FewRowsTransposed<rows> {
-    static constexpr int kDepth = kTileDepth, kStages = stages, kAtOnce = 1, kPending = 1;
-    static constexpr bool kByColumn = by_column;
-    static constexpr int kUnits = FewRowsTransposed<rows>::kUnits;
-    using Stage = FewRowsStage<T, rows, kUnits, by_column>;
-
-    __device__ explicit FewRows(int) {}
-    static int units_of_box(const Product<T>& p) { return halves(p) == 2 ? 8 : kUnits; }
-
-#if HAS_WGMMA
-    __device__ void multiply(const Stage& stage, const Product<T>&, int) {
-        ::multiply<by_column, false>(this->totals, stage.w, stage.x, true);
-    }
-#endif
-};
-
-// ---- x in its own place: each of the warpgroups has 64 of the rows. The totals are y = x w^T. A
-// chunk has two rows of x, 8 apart, and two units; with swiglu the other half of a tile is that of
-// w.
-
-template <class T, int groups, int units, int most_parts, bool by_column>
-struct FewRowsUpright : FewTotals<units / 2> {
-    static constexpr int kRows = 64 * groups, kUnits = units, kGroups = groups;
-    static constexpr int kGates = units / 16, kMostParts = most_parts, kInTurn = 1;
-    static constexpr int kDepth = kTileDepth, kAtOnce = 1, kPending = 1;
-    // What a multiprocessor's 227 KB have room for beside the sums of a tile.
-    static constexpr int kBytesOfSums = (most_parts == 1 ? 1 : units / 8) * groups * 2048;
-    static constexpr int kStages = (230000 - kBytesOfSums) / ((kRows + units) * kTileRow);
-    static constexpr bool kByColumn = by_column;
-    struct Stage : FewRowsStage<T, kRows, units, by_column> {
-#if HAS_WGMMA
-        template <class Load>
-        __device__ static void fetch_w(const Product<T>& p, int tile, int step, Load load) {
-            if (halves(p) == 1)
-                return FewRowsStage<T, kRows, units, by_column>::fetch_w(p, tile, step, load);
-            for (int half = 0; half < 2; ++half)
-                load(half * (units / 2) * kTileRow, step * kTileDepth,
-                     tile * (units / 2) + half * int(p.units));
-        }
-#endif
-    };
-
-    __device__ explicit FewRowsUpright(int) {}
-    static int units_of_box(const Product<T>& p) { return units / halves(p); }
-
-#if HAS_WGMMA
-    __device__ static int row(const FewRowsTile& tile, int i) {
-        return tile.row + threadIdx.x / kWarpgroup * 64 + row_of_sum(i);
-    }
-    __device__ void multiply(const Stage& stage, const Product<T>&, int) {
-        const T* const x = stage.x + threadIdx.x / kWarpgroup * 64 * kTileDepth;
-        ::multiply<false, by_column>(this->totals, x, stage.w, true);
-    }
-    __device__ static void finish(const Product<T>& p, const FewRowsTile& tile, int c,
-                                  const Vec<float, 4>& sums, const Vec<float, 4>& gates) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int unit = tile.column * (units / halves(p)) + c * 8 + column_of_sum(i);
-            if (row(tile, i) < tile.end && unit < p.units)
-                put(p, tile.matrix, row(tile, i), unit, sums[i], gates[i]);
-        }
-    }
-    __device__ static void finish_linear(const Product<T>& p, const FewRowsTile& tile, int c,
-                                         const Vec<float, 4>& sums) {
-        const int unit = tile.column * units + c * 8 + column_of_sum(0);
-#pragma unroll
-        for (int i = 0; i < 4; i += 2)
-            put_pair(
-                p, tile, row(tile, i), unit, pair_of_z(p, unit, unit + 1, sums[i], sums[i + 1]));
-    }
-#endif
-};
-
-// Of w, a step reads 128 bytes of a row; to bring the next step's with them took 5% longer.
-constexpr auto kFewRowsPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-
-template <class Few, class T>
-bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
-    Maps maps;
-    if (!can_few_rows<Few, Product<T>>() || !fits_tma(p)) return false;
-    if (!make_map(maps.x, p, p.x, p.rows, rows_of_tile<Few>(p.rows)) ||
-        !make_map(maps.w, p, p.w, p.units * halves(p), Few::units_of_box(p), kFewRowsPromotion))
-        return false;
-    return launch_few_rows<Few>(p, maps, p.batch, p.units * halves(p), stream);
-}
-
-// The tiles of a product of few rows. Their sizes are few, for each is a kernel: of 64 units, where
-// pairs of blocks or more may share k; and of 48 and 112, where a block has all of it, for those of
-// 64 leave many multiprocessors without a tile where there are, say, 6144 units or 28672.
-struct FewRowsPlan {
-    int groups = 0, units = 0;  // warpgroups, 64 rows each; 0: there is none
-    int64_t blocks = 0;         // that are at work in the first round
-    double reads = 0;           // rows of x and w that a multiprocessor reads in each step of k
-};
-
-// What takes the least time is what reads the fewest rows: so it was for products of 63 to 256 rows
-// of x on an H200.
-template <class T>
-FewRowsPlan few_rows_plan(const Product<T>& p) {
-    FewRowsPlan best;
-    if (p.rows == 0 || p.rows > 256 || p.x.col != 1 || (p.w.col != 1 && p.act == kSwiglu))
-        return best;
-    const int groups = p.rows > 192 ? 2 : int(ceil_div<int64_t>(p.rows, 64));
-    const int64_t steps = ceil_div<int64_t>(p.depth, kTileDepth), count = multiprocessors();
-    const int64_t high = ceil_div<int64_t>(p.rows, 64 * groups);
-    for (int units : {64, 48, 112}) {
-        if (units != 64 && p.w.col != 1) continue;
-        const int64_t tiles = p.batch * high * ceil_div<int64_t>(p.units * halves(p), units);
-        const int most = units == 64 ? most_few_parts(groups) : 1;
-        const int parts = parts_of_few_rows(tiles, steps, count, most);
-        const int64_t rounds = ceil_div<int64_t>(tiles, count / parts);
-        const double reads = double(rounds * (64 * groups + units)) / parts;
-        if (best.groups == 0 || reads < best.reads)
-            best = {groups, units, smaller(tiles * parts, count), reads};
-    }
-    return best;
-}
-
-// Whether a product has these tiles. Of more than 64 rows, not those that would leave a third of
-// the multiprocessors without work, nor those that read more than the tiles for many rows do.
-template <class T>
-bool is_for_few_rows(const Product<T>& p) {
-    const FewRowsPlan plan = few_rows_plan(p);
-    if (plan.groups <= 1) return plan.groups == 1;
-    if (3 * plan.blocks < 2 * multiprocessors()) return false;
-    for (int columns : kColumnsOfTiles) {
-        const int64_t tiles = TileGrid(p, kTileRows, columns).tiles();
-        const int64_t rounds = ceil_div<int64_t>(tiles, multiprocessors());
-        if (has_tiles(p, columns) && double(rounds * (kTileRows + columns)) < plan.reads)
-            return false;
-    }
-    return true;
-}
-
-template <int groups, bool by_column, class T>
-bool launch_few_rows_of(const Product<T>& p, int units, cudaStream_t stream) {
-    if constexpr (!by_column) {
-        if (units == 48) return launch_few_rows<FewRowsUpright<T, groups, 48, 1, false>>(p, stream);
-        if (units == 112)
-            return launch_few_rows<FewRowsUpright<T, groups, 112, 1, false>>(p, stream);
-    }
-    constexpr int most = most_few_parts(groups);
-    return launch_few_rows<FewRowsUpright<T, groups, 64, most, by_column>>(p, stream);
-}
-template <bool by_column, class T>
-bool launch_few_rows_of(const Product<T>& p, cudaStream_t stream) {
-    if (p.rows <= 16) return launch_few_rows<FewRows<T, 16, 21, by_column>>(p, stream);
-    const FewRowsPlan plan = few_rows_plan(p);
-    if (plan.groups == 1) return launch_few_rows_of<1, by_column>(p, plan.units, stream);
-    return plan.groups == 2 ? launch_few_rows_of<2, by_column>(p, plan.units, stream)
-                            : launch_few_rows_of<3, by_column>(p, plan.units, stream);
-}
-
-// False: there are more rows, or this GPU, or how x and w lie in memory, is not for it.
-template <class T>
-bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
-    if (!is_for_few_rows(p)) return false;
-    return p.w.col == 1 ? launch_few_rows_of<false>(p, stream)
-                        : launch_few_rows_of<true>(p, stream);
-}

@@ -12,7 +12,7 @@
 // have a scale of their own.
 
 #include "matmul_fp8_mma.cuh"
-#include "matmul_fp8_wgmma.cuh"
+#include "matmul_fp8_turns.cuh"
 
 enum Version : int64_t { kNaive, kMma, kWgmma };  // as in matmul_fp8.py
 

@@ -17,17 +17,16 @@ struct TileCorner {
     int row, column;
 };
 
-// by_block: scales differ along k. fast: tensor cores alone add up the sums, over all of k; then a
-// thread has registers for those of 256 columns, and else of 128.
+// by_block: scales differ along k. fast: tensor cores alone add up the sums, over all of k.
 template <int columns, bool by_block, bool fast>
 struct Float8Plan {
-    static_assert(fast ? !by_block : columns <= 128);
+    static_assert(columns <= 128 && !(fast && by_block));
     static constexpr bool kByBlock = by_block, kFast = fast;
     static constexpr int kColumns = columns;
-    static constexpr int kStages = columns == 256 ? 4 : columns == 128 ? 6 : 8;
+    static constexpr int kStages = columns == 128 ? 6 : 8;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-    static constexpr int kBox = columns < 128 ? columns : 128;  // rows of w that TMA loads at once
-    static constexpr int kBoxes = columns / kBox;
+    static constexpr int kBox = columns;  // rows of w that TMA loads at once
+    static constexpr int kParts = 1;      // of 64 rows, that a warpgroup has
     struct Stage {
         Float8 x[kTileRows * kScaleBlock], w[columns * kScaleBlock];
     };
@@ -39,15 +38,19 @@ struct Float8Plan {
 
 #if HAS_WGMMA
 
-// Begins the sums over a stage, of 64 rows of x; or if `adds`, adds them to others.
-template <int N>
-__device__ void multiply_stage(float (&sums)[N], const Float8* x, const Float8* w,
+// Begins the sums over a stage, of parts of 64 rows of x; or if `adds`, adds them to others.
+template <int parts, int N>
+__device__ void multiply_stage(float (&sums)[parts][N], const Float8* x, const Float8* w,
                                bool adds = false) {
+    constexpr int kPart = 64 * kScaleBlock >> 4;  // as descriptors count
     const uint64_t of_x = wgmma_descriptor(x), of_w = wgmma_descriptor(w);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < kScaleBlock / 32; ++k)
-        wgmma_float8(sums, of_x + k * 2, of_w + k * 2, adds || k > 0);
+    for (int k = 0; k < kScaleBlock / 32; ++k) {
+#pragma unroll
+        for (int i = 0; i < parts; ++i)
+            wgmma_float8(sums[i], of_x + i * kPart + k * 2, of_w + k * 2, adds || k > 0);
+    }
     wgmma_commit();
 }
 
@@ -123,16 +126,16 @@ template <class Plan, int N, class Meanwhile>
 __device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
                        const TileScales<Plan::kByBlock>& scales, int of_tile, int steps,
                        Meanwhile meanwhile) {
-    float even[N], odd[N];
+    float even[1][N], odd[1][N];
     StageScales of_even, of_odd;
-    const auto begin = [&](float (&sums)[N], StageScales& by, int step) {
+    const auto begin = [&](float (&sums)[1][N], StageScales& by, int step) {
         by = scales.of(step);
         const auto& stage = reader.next();
         multiply_stage(sums, stage.x + of_tile, stage.w);
     };
-    const auto add = [&](const float (&sums)[N], const StageScales& by) {
+    const auto add = [&](const float (&sums)[1][N], const StageScales& by) {
         reader.done();
-        by.add(totals, sums);
+        by.add(totals, sums[0]);
     };
     for (float& total : totals) total = 0;
     begin(even, of_even, 0);
@@ -165,7 +168,8 @@ __device__ void add_up_fast(float (&totals)[N], StageReader<Plan>& reader, int o
                             Meanwhile meanwhile) {
     for (int step = 0; step < steps; ++step) {
         const auto& stage = reader.next();
-        multiply_stage(totals, stage.x + of_tile, stage.w, step > 0);
+        multiply_stage(
+            reinterpret_cast<float (&)[1][N]>(totals), stage.x + of_tile, stage.w, step > 0);
         wgmma_wait<1>();  // the products of the step before are done
         if (step > 0) reader.done();
     }
@@ -175,27 +179,28 @@ __device__ void add_up_fast(float (&totals)[N], StageReader<Plan>& reader, int o
 }
 
 // What makes elements of y of the totals: bias, and scales unless they are in the totals already. A
-// thread asks for that of its two rows, and of a column in each box, before the sums, and shares it
-// while the last products go on.
+// thread asks for that of its rows, and of a column, before the sums, and shares it while the last
+// products go on.
 template <class Plan>
 struct TileEnd {
     struct OfColumns {
         float scales[Plan::kColumns], biases[Plan::kColumns];
     };
-    float of_row[2], scale[Plan::kBoxes], bias[Plan::kBoxes];
+    float of_row[Plan::kParts][2], scale, bias;
 
+    // first: part of the tile that the warpgroup has.
     template <class T>
-    __device__ void ask(const Float8Product<T>& p, TileCorner tile, int group) {
-        for (int i = 0; i < 2; ++i) {
-            of_row[i] =
-                Plan::kByBlock ? 1 : scale_at(p.x_scale, row_there(p, tile, group, 2 * i), 0);
+    __device__ void ask(const Float8Product<T>& p, TileCorner tile, int first) {
+        for (int n = 0; n < Plan::kParts; ++n) {
+            for (int i = 0; i < 2; ++i) {
+                const int64_t row = row_there(p, tile, first + n, 2 * i);
+                of_row[n][i] = Plan::kByBlock ? 1 : scale_at(p.x_scale, row, 0);
+            }
         }
-        for (int i = 0; i < Plan::kBoxes; ++i) {
-            const int64_t unit = tile.column + i * kWarpgroup + threadIdx.x % kWarpgroup;
-            const int64_t there = smaller(unit, p.units - 1);
-            scale[i] = Plan::kByBlock ? 1 : scale_at(p.w_scale, there, 0);
-            bias[i] = p.bias ? float(p.bias[there]) : 0;
-        }
+        const int64_t unit = tile.column + threadIdx.x % kWarpgroup;
+        const int64_t there = smaller(unit, p.units - 1);
+        scale = Plan::kByBlock ? 1 : scale_at(p.w_scale, there, 0);
+        bias = p.bias ? float(p.bias[there]) : 0;
     }
 
     // memory: of the warpgroup, which waits until all have come here.
@@ -204,21 +209,21 @@ struct TileEnd {
         if (thread == 0) tma_store_wait_read<0>();  // what the box held before is stored
         warpgroup_barrier(group);
         OfColumns& columns = of_columns(memory);
-        for (int i = 0; i < Plan::kBoxes && thread < Plan::kColumns; ++i) {
-            columns.scales[i * kWarpgroup + thread] = scale[i];
-            columns.biases[i * kWarpgroup + thread] = bias[i];
+        if (thread < Plan::kColumns) {
+            columns.scales[thread] = scale;
+            columns.biases[thread] = bias;
         }
         warpgroup_barrier(group);
     }
 
     template <int N>
-    __device__ void finish(float (&totals)[N], Boxes& memory, bool adds_bias) const {
+    __device__ void finish(float (&totals)[N], int part, Boxes& memory, bool adds_bias) const {
         const OfColumns& columns = of_columns(memory);
 #pragma unroll
         for (int i = 0; i < N; i += 2) {
             const auto two = load<2>(columns.scales + column_of_sum(i));
-            totals[i] = totals[i] * of_row[i / 2 % 2] * two[0];
-            totals[i + 1] = totals[i + 1] * of_row[i / 2 % 2] * two[1];
+            totals[i] = totals[i] * of_row[part][i / 2 % 2] * two[0];
+            totals[i + 1] = totals[i + 1] * of_row[part][i / 2 % 2] * two[1];
         }
         if (!adds_bias) return;
 #pragma unroll
@@ -285,8 +290,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 full.arrive_expect_tx(sizeof(stage));
                 const int k = step * kScaleBlock;
                 tma_load(stage.x, maps.x, k, corner.row, 0, full);
-                for (int c = 0; c < Plan::kColumns; c += Plan::kBox)
-                    tma_load(stage.w + c * kScaleBlock, maps.w, k, corner.column + c, 0, full);
+                tma_load(stage.w, maps.w, k, corner.column, 0, full);
             }
         }
         return;
@@ -315,76 +319,49 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             const TileScales<Plan::kByBlock> scales(p, corner, group);
             add_up(totals, reader, scales, of_tile, steps, meanwhile);
         }
-        if (!Plan::kByBlock || p.bias) end.finish(totals, boxes, p.bias);
+        if (!Plan::kByBlock || p.bias) end.finish(totals, 0, boxes, p.bias);
         const int row = corner.row + group * 64;
-        auto& of_boxes = reinterpret_cast<float (&)[Plan::kBoxes][Plan::kBox / 2]>(totals);
-#pragma unroll
-        for (int i = 0; i < Plan::kBoxes; ++i) {
-            const int unit = corner.column + i * Plan::kBox;
-            if (stores) {
-                store_scaled<T>(of_boxes[i], 1.f, boxes, maps.y, 0, row, unit, group, stored);
-            } else {
-                store_each(of_boxes[i], p, row, unit);
-            }
+        if (stores) {
+            store_scaled<T>(totals, 1.f, boxes, maps.y, 0, row, corner.column, group, stored);
+        } else {
+            store_each(totals, p, row, corner.column);
         }
     }
     if (stores && thread == 0) tma_store_wait();
 #endif
 }
 
-// False: this GPU, or how x and w lie in memory, is not for it.
+// False: how x and w lie in memory is not for TMA. stores: whether how y lies is.
 template <class Plan, class T>
-bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
-    const auto kernel = matmul_fp8_wgmma<T, Plan>;
+bool make_fp8_maps(Maps& maps, bool& stores, const Float8Product<T>& p) {
     const int64_t most = 0x7fffffff - Plan::kColumns;  // TMA counts in 32 bits
-    Maps maps;
     const auto map = [&](CUtensorMap& to, const auto* data, int64_t rows, int64_t cols,
                          int64_t stride, int high) {
         return make_tensor_map(to, data, 1, rows, cols, 0, stride, high);
     };
-    if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() || p.depth == 0 ||
-        p.rows > most || p.units > most || p.depth > most)
-        return false;
-    if (!reads_in_vectors(p.x) || !reads_in_vectors(p.w) ||
-        !map(maps.x, p.x.data, p.rows, p.depth, p.x.row, kTileRows) ||
-        !map(maps.w, p.w.data, p.units, p.depth, p.w.row, Plan::kBox))
+    if (p.depth == 0 || p.rows > most || p.units > most || p.depth > most) return false;
+    stores =
+        is_aligned(p.y) && p.units % kVec<T> == 0 && map(maps.y, p.y, p.rows, p.units, p.units, 64);
+    return reads_in_vectors(p.x) && reads_in_vectors(p.w) &&
+           map(maps.x, p.x.data, p.rows, p.depth, p.x.row, kTileRows) &&
+           map(maps.w, p.w.data, p.units, p.depth, p.w.row, Plan::kBox);
+}
+
+// False: this GPU, or how x and w lie in memory, is not for it.
+template <class Plan, class T>
+bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
+    const auto kernel = matmul_fp8_wgmma<T, Plan>;
+    Maps maps;
+    bool stores;
+    if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
+        !make_fp8_maps<Plan>(maps, stores, p))
         return false;
     const TileGrid grid(1, p.rows, p.units, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
-    const bool stores =
-        is_aligned(p.y) && p.units % kVec<T> == 0 && map(maps.y, p.y, p.rows, p.units, p.units, 64);
-    // Of wide tiles more lie below one another: what rows of x they read stays in L2 for longer.
-    const TileOrder order(grid, 1, Plan::kColumns == 256 ? 32 : 16);
+    const TileOrder order(grid, 1, 16);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
     const int blocks = smaller(order.places(), multiprocessors());
     matmul_fp8_wgmma<T, Plan>
         <<<blocks, Plan::kThreads, Plan::kBytes, stream>>>(maps, p, order, stores);
     return true;
-}
-
-// What a stage of tiles of so many columns takes, beside one of 128. Measured on an H200.
-inline double cost_of_stage(int columns) {
-    return columns == 256 ? 1.9 : columns == 128 ? 1 : 0.72;
-}
-
-// Tiles of as many columns as are done first; of two that take as long, the wider ones.
-template <bool by_block, bool fast, class T>
-bool launch_fp8_best_tiles(const Float8Product<T>& p, cudaStream_t stream) {
-    const auto cost = [&](int columns) {
-        const int64_t tiles = TileGrid(1, p.rows, p.units, kTileRows, columns).tiles();
-        return cost_of_stage(columns) * double(ceil_div<int64_t>(tiles, multiprocessors()));
-    };
-    if constexpr (fast) {
-        if (cost(256) <= smaller(cost(128), cost(64)))
-            return launch_fp8_tiles<Float8Plan<256, by_block, fast>>(p, stream);
-    }
-    return cost(128) <= cost(64) ? launch_fp8_tiles<Float8Plan<128, by_block, fast>>(p, stream)
-                                 : launch_fp8_tiles<Float8Plan<64, by_block, fast>>(p, stream);
-}
-
-template <class T>
-bool launch_fp8_wgmma(const Float8Product<T>& p, cudaStream_t stream) {
-    if (p.fast) return launch_fp8_best_tiles<false, true>(p, stream);
-    return p.by_block ? launch_fp8_best_tiles<true, false>(p, stream)
-                      : launch_fp8_best_tiles<false, false>(p, stream);
 }

@@ -4,15 +4,10 @@
 
 #include "matmul_product.cuh"
 
-// The GPU's own 2^x and 1 / x, right to 22 bits; they take what is below 2^-126 for 0.
+// The GPU's own 2^x, right to 22 bits; it takes what is below 2^-126 for 0.
 __device__ inline float quick_power_of_2(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-__device__ inline float quick_inverse(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
@@ -56,18 +51,26 @@ __device__ float quick_gelu(float z) {
     return larger_or_nan(z, 0) - x * quick_power_of_2(log2_beyond<T>(x));
 }
 
-// z / (1 + e^-z), and NaN for -infinity, as PyTorch has it. Two elements share an inverse, for a
-// multiprocessor takes 16 of those a clock, and 128 products: 1 / a is b / (a b), where that is a
-// float. With a z below -43 it need not be one.
-__device__ inline void quick_silu(float& left, float& right) {
-    const float a = 1 + quick_power_of_2(-1.442695041f * left);
-    const float b = 1 + quick_power_of_2(-1.442695041f * right);
-    if (a * b < 0x1p126f) {
-        const float inverse = quick_inverse(a * b);
-        left *= b * inverse, right *= a * inverse;
+// 1 / (1 + e) for 0 to 1, right to 2^-16 for float16 and to 2^-11 for bfloat16. A multiprocessor
+// takes 16 inverses a clock, and 128 products.
+template <class T>
+__device__ float inverse_of_1_plus(float e) {
+    if constexpr (IsHalf<T>::value) {
+        constexpr float fit[] = {0.0717068f,  -0.32268059f, 0.66776957f, -0.90305751f,
+                                 0.98540831f, -0.99913343f, 0.99999125f};
+        return polynomial(fit, e);
     } else {
-        left *= quick_inverse(a), right *= quick_inverse(b);
+        constexpr float fit[] = {0.15224501f, -0.53285755f, 0.86589354f, -0.98483497f, 0.99970265f};
+        return polynomial(fit, e);
     }
+}
+
+// z / (1 + e^-z), and NaN for -infinity, as PyTorch has it. Of e = e^-|z|, which is no larger than
+// 1, that is z / (1 + e) for a z above 0 and z e / (1 + e) below.
+template <class T>
+__device__ float quick_silu(float z) {
+    const float e = quick_power_of_2(-1.442695041f * fabsf(z));
+    return (z > 0 ? z : z * e) * inverse_of_1_plus<T>(e);
 }
 
 // z made to act(z), and with swiglu to silu(z). T: what it is rounded to.
@@ -80,7 +83,7 @@ __device__ void activate(float (&z)[N]) {
         } else if constexpr (act == kGelu) {
             z[i] = quick_gelu<T>(z[i]), z[i + 1] = quick_gelu<T>(z[i + 1]);
         } else if constexpr (act == kSilu || act == kSwiglu) {
-            quick_silu(z[i], z[i + 1]);
+            z[i] = quick_silu<T>(z[i]), z[i + 1] = quick_silu<T>(z[i + 1]);
         }
     }
 }

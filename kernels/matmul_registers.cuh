@@ -2,225 +2,241 @@
 // arithmetic units without tensor cores.
 #pragma once
 
+#include <cuda_pipeline_primitives.h>
+
 #include "matmul_product.cuh"
 
 // ---- registers: a block of 128 threads has 64 x 128 elements of y, and each thread 8 x 8 of them
 // in its registers (32 x 64 and 4 x 4 of doubles). For 64 products it reads 16 elements of shared
-// memory. While it multiplies 16 of k, the next 16 are on their way to its registers, from where
-// they go to a second pair of tiles.
+// memory. While it multiplies 32 of k, the next 32 are on their way to a second pair of tiles, by
+// asynchronous copies: no registers are left for them.
 //
 // A sum of thousands of floats loses digits. So there are three sums of each element: that of a
-// run, which is the 16 of k of a tile; that of 16 runs; and that of all, which keeps what it loses.
-// The first two are in registers, and leave room for two blocks on a multiprocessor.
+// run, which is 16 of k; that of 16 runs; and that of all. The first two are in registers, and
+// leave room for two blocks on a multiprocessor.
 // Flaw: the products are those of the arithmetic units, one for each lane; tensor cores do 16 times
 // as many of 16-bit floats.
 
 constexpr int kSquareThreads = 128, kAcross = 16, kDown = kSquareThreads / kAcross;
-constexpr int kSquareDepth = 16;  // of k, in a tile: a run
-constexpr int kGroup = 16;        // runs that are added up in registers
+constexpr int kSquareDepth = 32;  // of k, in a tile
+constexpr int kSquareStages = 2;  // pairs of tiles
+constexpr int kRunDepth = 16;     // of k, in a run
+constexpr int kGroup = 8;         // tiles whose runs are added up in registers
 template <class T>
 constexpr int kEach = sizeof(T) == 8 ? 4 : 8;  // of a thread, in both directions
-template <class T>
-constexpr int kSideX = kDown * kEach<T>;
-template <class T>
-constexpr int kSideW = kAcross * kEach<T>;
 
-// A tile has a line for each of k, longer by a vector than it has rows, and after each four lines
-// 24 elements are left free: so what a warp writes of neighbouring rows, four of k at a time, goes
-// to different banks.
-template <class T, int side>
-constexpr int kLine = side + kVec<Acc<T>>;
-template <class T, int side>
-__device__ constexpr int line_of(int k) {
-    return k * kLine<T, side> + k / 4 * 24;
-}
-template <class T, int side>
-using SquareTile = Acc<T>[line_of<T, side>(kSquareDepth)];
+// A tile of x or w. by_row: it has a line of k for each row, where the pieces of 16 bytes are
+// swapped, so that those of eight neighbouring lines are in different banks; or else a line of rows
+// for each of k. A thread, number i of `across`, has as many rows as of y.
+template <class T, int across, bool by_row_>
+struct SquareTile {
+    static constexpr bool by_row = by_row_;
+    static constexpr int kSide = across * kEach<T>;
+    static constexpr int V = kVec<T>, kSums = kVec<Acc<T>>;
+    alignas(kVecBytes) T at[kSide * kSquareDepth];
 
-// How a thread brings its share of each tile of x or w: vectors of neighbours in memory, which are
-// those of a row or those of a column.
-template <class T, int side>
-class SquareFill {
-    static constexpr int V = kVec<T>, kCount = side * kSquareDepth / V / kSquareThreads;
-    static constexpr int kOfRow = kSquareDepth / V, kOfColumn = side / V;  // vectors
-    static constexpr int kHalves = kCount > 1 ? 2 : 1;  // with swiglu, a tile of w has two
-    static constexpr int kOfHalf = kCount / kHalves;
-
-    bool by_row, vectors;    // whether neighbours are of one row; whether 16 bytes are read at once
-    int r, k;                // where the first vector is in a tile
-    unsigned there = 0;      // a bit for each vector: whether its first row is in the matrix
-    int of_column = V;       // rows that the matrix has of those of a vector
-    const T* from[kHalves];  // the first vectors of both halves, of the next tile
-    int64_t neighbour, apart, ahead;  // in memory, to the next element, vector and tile
-    Vec<T, V> next[kCount];
-
-    __device__ int row_of(int i) const { return by_row ? r + i * (kSquareThreads / kOfRow) : r; }
-    __device__ int k_of(int i) const { return by_row ? k : k + i * (kSquareThreads / kOfColumn); }
-
-  public:
-    __device__ SquareFill(const Operand<T>& of, int64_t matrix, const TileRows<side>& rows,
-                          bool vectors)
-        : by_row(of.col == 1), vectors(vectors) {
-        const int thread = threadIdx.x;
-        r = by_row ? thread / kOfRow : thread % kOfColumn * V;
-        k = by_row ? thread % kOfRow * V : thread / kOfColumn;
-        neighbour = by_row ? of.col : of.row;
-        apart = by_row ? kSquareThreads / kOfRow * of.row : kSquareThreads / kOfColumn * of.col;
-        ahead = kSquareDepth * of.col;
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) there |= unsigned(rows(row_of(i)) >= 0) << i;
-#pragma unroll
-        for (int half = 0; half < kHalves; ++half) {
-            const int i = half * kOfHalf;
-            from[half] = at(of, matrix, rows(row_of(i)), k_of(i));
-        }
-        for (int n = 1; n < V && !by_row; ++n)
-            if (rows(r + n) < 0 && of_column > n) of_column = n;
-        this->vectors = vectors && of_column == V;
+    __device__ static int place(int row, int k) {
+        if (!by_row) return k * kSide + row;
+        constexpr int kPieces = kSquareDepth / V, kLines = kPieces < 8 ? 8 / kPieces : 1;
+        const int piece = (k / V) ^ (row / kLines % smaller(kPieces, 8));
+        return row * kSquareDepth + piece * V + k % V;
     }
-
-    // Asks for the next tile, before which there are `done` of `depth` k. What is not there is 0.
-    __device__ void read(int64_t done, int64_t depth) {
-        if (vectors && done + kSquareDepth <= depth) {
+    // Half of the rows are in each half of the tile, so that with swiglu it has both halves of z.
+    __device__ static int row_of(int i, int m) {
+        return by_row ? m * across + i : m / kSums * (across * kSums) + i * kSums + m % kSums;
+    }
+    // What a thread's rows have of as many k as a vector has elements, from `first` on.
+    __device__ void take(Acc<T> (&to)[kSums][kEach<T>], int i, int first) const {
+        if constexpr (by_row) {
 #pragma unroll
-            for (int i = 0; i < kCount; ++i)
-                next[i] =
-                    there >> i & 1 ? load<V>(from[i / kOfHalf] + i % kOfHalf * apart) : Vec<T, V>{};
+            for (int m = 0; m < kEach<T>; ++m) {
+                const auto of_row = load<kSums>(at + place(row_of(i, m), first));
+#pragma unroll
+                for (int k = 0; k < kSums; ++k) to[k][m] = Acc<T>(of_row[k]);
+            }
         } else {
-            const int left = int(smaller<int64_t>(depth - done, kSquareDepth));
 #pragma unroll
-            for (int i = 0; i < kCount; ++i) {
-                const int of_vector = by_row ? left - k_of(i) : k_of(i) < left ? of_column : 0;
-                const int count = there >> i & 1 ? of_vector : 0;
-                const T* const first = from[i / kOfHalf] + i % kOfHalf * apart;
+            for (int k = 0; k < kSums; ++k)
 #pragma unroll
-                for (int n = 0; n < V; ++n) next[i][n] = n < count ? first[n * neighbour] : T(0.f);
-            }
-        }
+                for (int m = 0; m < kEach<T>; m += kSums) {
+                    const auto of_column = load<kSums>(at + place(row_of(i, m), first + k));
 #pragma unroll
-        for (int half = 0; half < kHalves; ++half) from[half] += ahead;
-    }
-    __device__ void write(SquareTile<T, side>& tile) const {
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-            Acc<T> numbers[V];
-#pragma unroll
-            for (int n = 0; n < V; ++n) numbers[n] = Acc<T>(next[i][n]);
-            Acc<T>* const to = tile + line_of<T, side>(k_of(i)) + row_of(i);
-            if (by_row) {
-#pragma unroll
-                for (int n = 0; n < V; ++n) to[line_of<T, side>(n)] = numbers[n];
-            } else {
-                store(to, numbers);
-            }
+                    for (int n = 0; n < kSums; ++n) to[k][m + n] = Acc<T>(of_column[n]);
+                }
         }
     }
 };
 
-// Where a thread's elements are in a tile of y: number i of `across` finds its rows, or its
-// columns, in vectors beside those of its neighbours. Half of the columns are in each half of the
-// tile, so that with swiglu it has both halves of z.
-template <class T, int across>
-__device__ int place_of(int i, int n) {
-    constexpr int V = kVec<Acc<T>>;
-    return n / V * (across * V) + i * V + n % V;
-}
-template <class T, int across>
-__device__ void take_line(Acc<T> (&to)[kEach<T>], const Acc<T>* line, int i) {
-    constexpr int V = kVec<Acc<T>>;
-#pragma unroll
-    for (int n = 0; n < kEach<T>; n += V) {
-        const auto vector = load<V>(line + place_of<T, across>(i, n));
-#pragma unroll
-        for (int k = 0; k < V; ++k) to[n + k] = vector[k];
-    }
-}
+// How a thread copies its share of each tile, N elements at a time, neighbours in memory: a piece;
+// or one element, where neighbouring threads have neighbours.
+template <class T, class Tile, int N>
+class SquareFill {
+    static constexpr int kCount = Tile::kSide * kSquareDepth / N / kSquareThreads;
+    static constexpr int kOfHalf = (kCount + 1) / 2;  // with swiglu, a tile of w has two halves
 
-// sums += those of a run.
-template <class T>
-__device__ void add_run(Acc<T> (&sums)[kEach<T>][kEach<T>], const Acc<T>* tile_x,
-                        const Acc<T>* tile_w, int down, int right) {
-    constexpr int each = kEach<T>;
+    bool by_row;            // whether neighbours in memory are of one row
+    int row, k;             // where the first copy is in a tile
+    unsigned there = 0;     // by row a bit for each copy, whether its row is in the matrix;
+    int rows_there = 0;     // by column, how many of its rows are
+    bool all_there;         // what a tile has of all copies' rows
+    const T* from[2] = {};  // the first copies of both halves, of the next tile
+    int64_t apart, ahead;   // in memory, to the next copy and to the next tile
+
+    __device__ int row_of(int i) const {
+        return by_row ? row + i * (kSquareThreads * N / kSquareDepth) : row;
+    }
+    __device__ int k_of(int i) const {
+        return by_row ? k : k + i * (kSquareThreads * N / Tile::kSide);
+    }
+    __device__ const T* source(int i) const {
+        return (i < kOfHalf ? from[0] : from[1]) + i % kOfHalf * apart;
+    }
+    __device__ void copy(Tile& tile, int i) const {
+        T* const to = tile.at + Tile::place(row_of(i), k_of(i));
+        if constexpr (N * sizeof(T) >= 4) {
+            __pipeline_memcpy_async(to, source(i), N * sizeof(T));
+        } else {
+            *to = *source(i);
+        }
+    }
+    // The same where some of it may be outside the matrix.
+    __device__ void copy(Tile& tile, int i, int depth) const {
+        const int left = depth - k_of(i);
+        const int count = !by_row ? (left > 0 ? rows_there : 0) : there >> i & 1 ? left : 0;
+        T* const to = tile.at + Tile::place(row_of(i), k_of(i));
+        for (int n = 0; n < N; ++n) to[n] = n < count ? source(i)[n] : T(0.f);
+    }
+
+  public:
+    __device__ SquareFill(const Operand<T>& of, int64_t matrix, const TileRows<Tile::kSide>& rows)
+        : by_row(N > 1 ? Tile::by_row : of.col == 1), ahead(kSquareDepth * of.col) {
+        const int element = threadIdx.x * N;
+        row = by_row ? element / kSquareDepth : element % Tile::kSide;
+        k = by_row ? element % kSquareDepth : element / Tile::kSide;
+        apart = (row_of(1) - row) * of.row + (k_of(1) - k) * of.col;
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+            const int64_t of_matrix = rows(row_of(i));
+            there |= unsigned(of_matrix >= 0) << i;
+            if (i % kOfHalf == 0) from[i / kOfHalf] = at(of, matrix, of_matrix, k_of(i));
+        }
+        while (rows_there < N && rows(row + rows_there) >= 0) ++rows_there;
+        all_there = by_row ? there == unsigned((uint64_t(1) << kCount) - 1) : rows_there == N;
+    }
+    // Asks for the next tile, of so much of k as the matrix has there. What it has not is 0.
+    __device__ void operator()(Tile& tile, int depth) {
+        if (all_there && depth == kSquareDepth) {
+#pragma unroll
+            for (int i = 0; i < kCount; ++i) copy(tile, i);
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < kCount; ++i) copy(tile, i, depth);
+        }
+        from[0] += ahead, from[1] += ahead;
+    }
+};
+
+// sums += those of a run, which begins with `first` of a tile's k. right and down say which rows of
+// w and of x this thread has; those of w are the first index of the sums.
+template <class T, class X, class W>
+__device__ void add_run(Acc<T> (&sums)[kEach<T>][kEach<T>], const X& tile_x, const W& tile_w,
+                        int down, int right, int first) {
+    constexpr int each = kEach<T>, V = kVec<Acc<T>>;
     Acc<T> run[each][each];
 #pragma unroll
-    for (int k = 0; k < kSquareDepth; ++k) {
-        Acc<T> x[each], w[each];
-        take_line<T, kDown>(x, tile_x + line_of<T, kSideX<T>>(k), down);
-        take_line<T, kAcross>(w, tile_w + line_of<T, kSideW<T>>(k), right);
+    for (int done = 0; done < kRunDepth; done += V) {
+        Acc<T> x[V][each], w[V][each];
+        tile_x.take(x, down, first + done);
+        tile_w.take(w, right, first + done);
 #pragma unroll
-        for (int m = 0; m < each; ++m)
+        for (int n = 0; n < each; ++n)
 #pragma unroll
-            for (int n = 0; n < each; ++n)
-                run[m][n] = k == 0 ? x[m] * w[n] : run[m][n] + x[m] * w[n];
+            for (int k = 0; k < V; ++k)
+#pragma unroll
+                for (int m = 0; m < each; ++m)
+                    run[n][m] = x[k][m] * w[k][n] + (done + k == 0 ? Acc<T>(0) : run[n][m]);
     }
 #pragma unroll
-    for (int m = 0; m < each; ++m)
+    for (int n = 0; n < each; ++n)
 #pragma unroll
-        for (int n = 0; n < each; ++n) sums[m][n] += run[m][n];
+        for (int m = 0; m < each; ++m) sums[n][m] += run[n][m];
 }
 
-// vectors: whether x and w may be read 16 bytes at a time.
-template <class T>
-__global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T> p, TileGrid grid,
-                                                                      bool vectors) {
+// N: the elements that are copied at once.
+template <class T, bool x_by_row, bool w_by_row, int N>
+__global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T> p, TileGrid grid) {
     using A = Acc<T>;
+    using X = SquareTile<T, kDown, x_by_row>;
+    using W = SquareTile<T, kAcross, w_by_row>;
     constexpr int each = kEach<T>;
-    __shared__ alignas(kVecBytes) SquareTile<T, kSideX<T>> tiles_x[2];
-    __shared__ alignas(kVecBytes) SquareTile<T, kSideW<T>> tiles_w[2];
+    __shared__ X tiles_x[kSquareStages];
+    __shared__ W tiles_w[kSquareStages];
     const TilePlace place = grid.place(blockIdx.x);
-    const auto rows = TileRows<kSideX<T>>::of(place.row, p.rows);
-    const auto columns = TileRows<kSideW<T>>::of_w(p, place.column);
-    SquareFill<T, kSideX<T>> fill_x(p.x, place.matrix, rows, vectors);
-    SquareFill<T, kSideW<T>> fill_w(p.w, place.matrix, columns, vectors);
-    // A warp has 4 x 8 threads: it reads 4 vectors of a line of x and 8 of one of w.
+    const auto rows = TileRows<X::kSide>::of(place.row, p.rows);
+    const auto columns = TileRows<W::kSide>::of_w(p, place.column);
+    SquareFill<T, X, N> fill_x(p.x, place.matrix, rows);
+    SquareFill<T, W, N> fill_w(p.w, place.matrix, columns);
+    // A warp has 4 x 8 threads. Lanes i and i ^ 1 read the same of w, i and i ^ 2 of x: then shared
+    // memory serves 16 lanes at once, which it does 8 at a time else.
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-    const int down = warp / 2 * 4 + lane / 8, right = warp % 2 * 8 + lane % 8;
+    const int down = warp / 2 * 4 + lane / 16 * 2 + lane % 2, right = warp % 2 * 8 + lane / 2 % 8;
     const int steps = int(ceil_div<int64_t>(p.depth, kSquareDepth));
-    const auto read = [&](int step) {
-        const int64_t done = int64_t(step) * kSquareDepth;
-        if (step < steps) fill_x.read(done, p.depth), fill_w.read(done, p.depth);
-    };
-    const auto write = [&](int step) {
-        if (step < steps) fill_x.write(tiles_x[step % 2]), fill_w.write(tiles_w[step % 2]);
-        __syncthreads();
+    const auto fetch = [&](int step) {
+        if (step < steps) {
+            const int64_t left = p.depth - int64_t(step) * kSquareDepth;
+            const int depth = int(smaller<int64_t>(left, kSquareDepth));
+            fill_x(tiles_x[step % kSquareStages], depth);
+            fill_w(tiles_w[step % kSquareStages], depth);
+        }
+        __pipeline_commit();
     };
 
-    KahanSum<A> totals[each][each];  // in memory, for registers have no room
+    A totals[each][each] = {};  // in memory, for registers have no room
     A sums[each][each] = {};
     const auto end_group = [&] {
-#pragma unroll 1
-        for (int m = 0; m < each; ++m)
-            for (int n = 0; n < each; ++n) totals[m][n] += taken(sums, m, n);
 #pragma unroll
-        for (int m = 0; m < each; ++m)
+        for (int n = 0; n < each; ++n)
 #pragma unroll
-            for (int n = 0; n < each; ++n) sums[m][n] = 0;
+            for (int m = 0; m < each; ++m) totals[n][m] += sums[n][m], sums[n][m] = 0;
     };
-    read(0);
-    write(0);
+#pragma unroll 1
+    for (int step = 0; step < kSquareStages - 1; ++step) fetch(step);
     for (int step = 0; step < steps; ++step) {
-        read(step + 1);
-        add_run<T>(sums, tiles_x[step % 2], tiles_w[step % 2], down, right);
+        __pipeline_wait_prior(kSquareStages - 2);
+        __syncthreads();  // this step's tiles are there, and those of the one before are read
+        fetch(step + kSquareStages - 1);
+#pragma unroll
+        for (int first = 0; first < kSquareDepth; first += kRunDepth)
+            add_run<T>(sums, tiles_x[step % kSquareStages], tiles_w[step % kSquareStages], down,
+                       right, first);
         if (step % kGroup == kGroup - 1) end_group();
-        write(step + 1);
     }
     end_group();
 #pragma unroll 1
-    for (int m = 0; m < each; ++m) {
-        const int64_t row = rows(place_of<T, kDown>(down, m));
-        for (int n = 0; n < each; ++n) {
-            const int64_t unit = columns(place_of<T, kAcross>(right, n));
-            if (row >= 0 && unit >= 0 && n < each / halves(p))
-                put(p, place.matrix, row, unit, totals[m][n].value,
-                    totals[m][(n + each / 2) % each].value);
+    for (int n = 0; n < each / halves(p); ++n) {
+        const int64_t unit = columns(W::row_of(right, n));
+        for (int m = 0; m < each; ++m) {
+            const int64_t row = rows(X::row_of(down, m));
+            if (row >= 0 && unit >= 0)
+                put(p, place.matrix, row, unit, totals[n][m], totals[(n + each / 2) % each][m]);
         }
     }
 }
 
 template <class T>
 void launch_registers(const Product<T>& p, cudaStream_t stream) {
-    const TileGrid grid(p, kSideX<T>, kSideW<T>);
+    const TileGrid grid(p, SquareTile<T, kDown, true>::kSide, SquareTile<T, kAcross, true>::kSide);
+    const auto launch = [&](auto kernel) {
+        kernel<<<grid.tiles(), kSquareThreads, 0, stream>>>(p, grid);
+    };
     const bool vectors = reads_in_vectors(p.x) && reads_in_vectors(p.w) &&
                          (p.act != kSwiglu || p.w.col == 1 || p.units % kVec<T> == 0);
-    matmul_registers<<<grid.tiles(), kSquareThreads, 0, stream>>>(p, grid, vectors);
+    constexpr int V = kVec<T>;
+    if (vectors && p.x.col == 1 && p.w.col == 1) return launch(matmul_registers<T, true, true, V>);
+    if constexpr (sizeof(T) > 2) {  // others have tensor cores
+        if (vectors && p.x.col == 1) return launch(matmul_registers<T, true, false, V>);
+        if (vectors && p.w.col == 1) return launch(matmul_registers<T, false, true, V>);
+        if (vectors) return launch(matmul_registers<T, false, false, V>);
+    }
+    launch(matmul_registers<T, true, true, 1>);
 }

@@ -2,7 +2,7 @@
 // the last round, which are too few for all multiprocessors, are multiplied in parts.
 #pragma once
 
-#include "matmul_few_rows.cuh"
+#include "matmul_few_rows_tiles.cuh"
 
 // ---- split: each of these tiles is the work of several blocks. A block has a part of the depth,
 // and leaves its sums in memory, as floats. A second kernel adds up the parts of a tile, always in
@@ -58,7 +58,7 @@ constexpr double kBytesOfStep = 2.5e6;   // that memory gives meanwhile
 constexpr double kWorthSplitting = 0.9;  // of what whole tiles cost
 constexpr int kMostParts = 16;           // of a tile
 constexpr int64_t kMostFloats = 16 << 20;
-constexpr int64_t kLeastDepth = 640;  // that is split
+constexpr int64_t kLeastSteps = 10;  // of a depth that is split
 
 // The tiles that fill rounds of all multiprocessors, at_once, are whole, the others in parts.
 inline SplitPlan split_plan(int64_t tiles, int columns, int64_t steps, int parts, int64_t at_once,
@@ -77,7 +77,8 @@ inline SplitPlan split_plan(int64_t tiles, int columns, int64_t steps, int parts
 // The cheapest one. Tiles beside those in parts are whole in plain products alone.
 template <class T>
 SplitPlan split_plan(const Product<T>& p) {
-    const int64_t steps = ceil_div<int64_t>(p.depth, kTileDepth), at_once = multiprocessors();
+    const int64_t steps = ceil_div<int64_t>(p.depth, kTileRow / sizeof(T));
+    const int64_t at_once = multiprocessors();
     const int64_t wide = p.units * halves(p);
     const double bytes =
         double(sizeof(T)) * p.batch * (double(p.rows + wide) * p.depth + double(p.rows) * p.units);
@@ -101,20 +102,31 @@ SplitPlan split_plan(const Product<T>& p) {
 template <class T>
 int64_t split_floats(const Product<T>& p) {
     using Whole = Plan<T, 256, 1, true>;
-    if (is_for_few_rows(p) || p.depth < kLeastDepth || adds_to_y(p) || !fits_tma(p)) return 0;
+    const bool is_deep = p.depth >= kLeastSteps * kTileDepth;
+    if (is_for_few_rows(p) || !is_deep || adds_to_y(p) || !fits_tma(p)) return 0;
     if (p.units % kVec<T> != 0) return 0;
     const int64_t floats = split_plan(p).floats();
     return floats > 0 && has_wgmma(matmul_specialized<T, Whole>, Whole::kThreads) ? floats : 0;
 }
 
-template <int columns, int halves, class T>
+// The second kernel.
+template <int columns, class T>
+void launch_add_parts(const Product<T>& p, const Split& split, cudaStream_t stream) {
+    const TileOrder order(TileGrid(p, kTileRows, columns), 1, kHigh);
+    const int64_t pieces = int64_t(split.others) * kConsumers * (columns / kChunk / halves(p));
+    const auto launch = [&](auto kernel) {
+        launch_secondary(kernel, 1, unsigned(pieces), dim3(kWarpgroup), stream, p, order, split);
+    };
+    if constexpr (columns > 64) {
+        if (p.act == kSwiglu) return launch(matmul_add_parts<T, columns, 2>);
+    }
+    launch(matmul_add_parts<T, columns, 1>);
+}
+
+template <int columns, class T>
 bool launch_split(const Product<T>& p, const SplitPlan& plan, cudaStream_t stream) {
-    const int high = 16;
-    if (!launch_plan<Plan<T, columns, 1, true>>(p, high, stream, plan.split)) return false;
-    const TileOrder order(TileGrid(p, kTileRows, columns), 1, high);
-    const int64_t pieces = int64_t(plan.split.others) * kConsumers * (columns / kChunk / halves);
-    launch_secondary(matmul_add_parts<T, columns, halves>, 1, unsigned(pieces), dim3(kWarpgroup),
-                     stream, p, order, plan.split);
+    if (!launch_plan<Plan<T, columns, 1, true>>(p, kHigh, stream, plan.split)) return false;
+    launch_add_parts<columns>(p, plan.split, stream);
     return true;
 }
 
@@ -122,10 +134,7 @@ bool launch_split(const Product<T>& p, const SplitPlan& plan, cudaStream_t strea
 template <class T>
 bool launch_split(const Product<T>& p, cudaStream_t stream) {
     const SplitPlan plan = split_plan(p);
-    const bool wide = plan.columns == 256;
-    if (p.act == kSwiglu) {
-        return wide ? launch_split<256, 2>(p, plan, stream) : launch_split<128, 2>(p, plan, stream);
-    }
-    if (plan.columns == 64) return launch_split<64, 1>(p, plan, stream);
-    return wide ? launch_split<256, 1>(p, plan, stream) : launch_split<128, 1>(p, plan, stream);
+    if (plan.columns == 64) return launch_split<64>(p, plan, stream);
+    return plan.columns == 128 ? launch_split<128>(p, plan, stream)
+                               : launch_split<256>(p, plan, stream);
 }

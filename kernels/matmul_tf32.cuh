@@ -2,7 +2,7 @@
 #pragma once
 
 #include "matmul_mma.cuh"
-#include "matmul_wgmma.cuh"
+#include "matmul_split.cuh"
 #include "wgmma_tf32.cuh"
 
 // wgmma takes floats as they lie in memory, but rounds them towards zero, and it takes them by row
@@ -130,29 +130,12 @@ __device__ void store_floats(const float (&sums)[N], float scale, Boxes& boxes,
     }
 }
 
-// Where more is to be done with the sums than to scale them, or where TMA takes no such y.
-template <int N>
-__device__ void put_floats(const float (&sums)[N], const Product<float>& p, int64_t matrix,
-                           int64_t row, int64_t unit) {
-    constexpr int kChunks = N / 16;
-    const auto& chunks = reinterpret_cast<const float (&)[kChunks][16]>(sums);
-    const int count = kChunks / halves(p);
-#pragma unroll 1
-    for (int n = 0; n < count; ++n, unit += kChunk) {
-#pragma unroll
-        for (int i = 0; i < 16; ++i) {
-            const int64_t r = row + row_of_sum(i), u = unit + column_of_sum(i);
-            if (r < p.rows && u < p.units)
-                put(p, matrix, r, u, taken(chunks, n, i), taken(chunks, (n + count) % kChunks, i));
-        }
-    }
-}
-
 #endif
 
 template <class Plan>
 __global__ void WGMMA_KERNEL(Plan::kThreads)
-    matmul_tf32(const __grid_constant__ Maps maps, Product<float> p, TileOrder order, bool stores) {
+    matmul_tf32(const __grid_constant__ Maps maps, Product<float> p, TileOrder order, Split split,
+                int shares, bool stores) {
 #if HAS_WGMMA
     constexpr int kColumns = Plan::kColumns, kWarps = kWarpgroup / kWarp;
     extern __shared__ char dynamic[];
@@ -165,14 +148,17 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     }
     __syncthreads();
 
+    const auto steps_of = [&](int n) { return n >= split.whole ? split.steps : steps; };
     Ring<Plan::kStages> ring;
     TilePlace place;
+    int first;  // step of a share
     if (group == kConsumers) {
         give_registers<40>();
-        for (int n = blockIdx.x; thread == 0 && order.at(n, 0, place); n += gridDim.x) {
+        for (int n = blockIdx.x; thread == 0 && n < shares; n += gridDim.x) {
+            order.at(split.tile(n, first), 0, place);
             const int row = int(place.row) * kTileRows, matrix = int(place.matrix);
             const auto columns = TileRows<kColumns>::of_w(p, place.column);
-            for (int step = 0; step < steps; ++step, ring.next()) {
+            for (int step = first; step < first + steps_of(n); ++step, ring.next()) {
                 auto& [x, w] = shared.stages[ring.stage];
                 Mbarrier& full = shared.full[ring.stage];
                 const int k = step * kTf32Depth;
@@ -189,7 +175,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     take_registers<232>();
     const int r = group * 64 + thread / kWarp * 16;
     int stored = 0;
-    for (int n = blockIdx.x; order.at(n, 0, place); n += gridDim.x) {
+    for (int n = blockIdx.x; n < shares; n += gridDim.x) {
+        const int of_share = steps_of(n);
         float sums[kColumns / 2];
         Tf32Fragments even, odd;  // one is loaded while the tensor cores have the other
         int before = 0;
@@ -205,19 +192,25 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             before = ring.stage;
             ring.next();
         };
-        for (int step = 0; step < steps; step += 2) {
+        for (int step = 0; step < of_share; step += 2) {
             multiply(even, step);
-            if (step + 1 < steps) multiply(odd, step + 1);
+            if (step + 1 < of_share) multiply(odd, step + 1);
         }
         wgmma_wait<0>();
         done(before);
+        if (n >= split.whole) {
+            put_part(p.parts + int64_t(n - split.whole) * (kTileRows * kColumns), sums, threadIdx.x,
+                     kConsumers * kWarpgroup);
+            continue;
+        }
+        order.at(split.tile(n, first), 0, place);
         const int row = int(place.row) * kTileRows + group * 64;
         const int unit = int(place.column) * (kColumns / halves(p));
         if (stores) {
             store_floats(sums, p.scale, shared.boxes[group], maps.y, int(place.matrix), row, unit,
                          group, stored);
         } else {
-            put_floats(sums, p, place.matrix, row, unit);
+            finish(sums, p, shared.boxes[group], place.matrix, row, unit, group);
         }
     }
     if (stores && thread == 0) tma_store_wait();
@@ -257,8 +250,14 @@ inline void copy_rounded(Operand<float>& of, float* to, const Product<float>& p,
     of = {to, rows * copied, copied, 1};
 }
 
+// Floats that a product leaves for a second kernel; 0 where its depth is not split.
+inline int64_t tf32_split_floats(const Product<float>& p) {
+    const bool has_steps = p.depth >= kLeastSteps * kTf32Depth;
+    return has_steps && !adds_to_y(p) && tf32_copies(p) > 0 ? split_plan(p).floats() : 0;
+}
+
 template <class Plan>
-bool launch_tf32_plan(const Product<float>& p, cudaStream_t stream) {
+bool launch_tf32_plan(const Product<float>& p, const Split& split, cudaStream_t stream) {
     const int64_t wide = p.units * halves(p);
     const auto map = [&](CUtensorMap& to, const Operand<float>& of, int64_t rows, int high) {
         return make_tensor_map(to, of.data, p.batch, rows, p.depth, of.matrix, of.row, high);
@@ -271,9 +270,10 @@ bool launch_tf32_plan(const Product<float>& p, cudaStream_t stream) {
         make_tensor_map(maps.y, p.y, p.batch, p.rows, p.units, p.rows * p.units, p.units, 64);
     const auto kernel = matmul_tf32<Plan>;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
-    const TileOrder order(TileGrid(p, kTileRows, Plan::kColumns), 1, 16);
-    const int blocks = smaller(order.places(), multiprocessors());
-    kernel<<<blocks, Plan::kThreads, Plan::kBytes, stream>>>(maps, p, order, stores);
+    const TileOrder order(TileGrid(p, kTileRows, Plan::kColumns), 1, kHigh);
+    const int shares = split.shares(order.places()), blocks = smaller(shares, multiprocessors());
+    kernel<<<blocks, Plan::kThreads, Plan::kBytes, stream>>>(maps, p, order, split, shares, stores);
+    if (split.others > 0) launch_add_parts<Plan::kColumns>(p, split, stream);
     return true;
 }
 
@@ -283,6 +283,7 @@ inline bool launch_tf32(Product<float> p, cudaStream_t stream) {
     copy_rounded(p.w, p.copies, p, wide, stream);
     if (p.x.col != 1)
         copy_rounded(p.x, p.copies + p.batch * wide * copied_depth(p.depth), p, p.rows, stream);
-    return is_for_narrow_tiles(p) ? launch_tf32_plan<Tf32Plan<128>>(p, stream)
-                                  : launch_tf32_plan<Tf32Plan<256>>(p, stream);
+    const SplitPlan plan = p.parts ? split_plan(p) : SplitPlan{is_for_narrow_tiles(p) ? 128 : 256};
+    return plan.columns == 128 ? launch_tf32_plan<Tf32Plan<128>>(p, plan.split, stream)
+                               : launch_tf32_plan<Tf32Plan<256>>(p, plan.split, stream);
 }

@@ -204,6 +204,24 @@ __device__ void finish(const float (&sums)[N], const Product<T>& p, Boxes& boxes
     }
 }
 
+// Of floats, each thread writes what it has.
+template <int N>
+__device__ void finish(const float (&sums)[N], const Product<float>& p, Boxes&, int64_t matrix,
+                       int row, int64_t unit, int) {
+    constexpr int kChunks = N / 16;
+    const auto& chunks = reinterpret_cast<const float (&)[kChunks][16]>(sums);
+    const int count = kChunks / halves(p);
+#pragma unroll 1
+    for (int n = 0; n < count; ++n, unit += kChunk) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+            const int64_t r = row + row_of_sum(i), u = unit + column_of_sum(i);
+            if (r < p.rows && u < p.units)
+                put(p, matrix, r, u, taken(chunks, n, i), taken(chunks, (n + count) % kChunks, i));
+        }
+    }
+}
+
 // The same where y is nothing but scale * sums, or if `adds` they are added to it, rounded: by TMA,
 // 64 columns at a time, while the threads go on. turn: counts them.
 template <class T, int N>
@@ -332,6 +350,8 @@ struct Plan {
     static constexpr bool kSplits = stores && !fused;  // and a tile may be several blocks' work
     static constexpr int kTurns = turns;  // tiles in work: one for all warpgroups, or one each
     static constexpr int kStages = columns > 128 ? 4 : columns > 64 ? 6 : 8;
+    // Steps at a tile's end that one warpgroup makes after the other.
+    static constexpr int kLast = stores && turns == 1 && columns == 256 ? 3 : 0;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
     struct Shared {
         Stage<T, columns> stages[kStages];
@@ -343,6 +363,8 @@ struct Plan {
     };
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
+
+constexpr int kHigh = 16;  // tiles of a column that are taken before those of the next column
 
 // The order in which tiles are taken. A pair of blocks has two tiles, one below the other.
 struct TileOrder {
@@ -539,8 +561,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         // With turns, the stages of every second tile are the other warpgroup's. This one must not
         // wait for its own before those are there: a barrier tells one phase from the next one, but
         // not from the one after that.
-        int n = pair, of_tile = group * 64, turn = 1 - group;
-        if (kTurns > 1) n += group * pairs, of_tile = 0, ring.skip(group * steps);
+        int n = pair, of_tile = group * 64, turn = 0;
+        if (kTurns > 1) n += group * pairs, of_tile = 0, turn = 1 - group, ring.skip(group * steps);
         for (; n < count; n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
             const int of_share = steps_of(n);
             if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
@@ -549,12 +571,21 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
             const int row = int(place.row) * kTileRows + of_tile;
             const int unit = int(place.column) * (kColumns / halves(p));
             const uint32_t bias = Plan::kFused ? bias_of_tile(p, unit, kColumns) : 0;
+            // The second warpgroup leaves the tensor cores to the first one's last steps, and then
+            // has them for its own, while the first one stores its sums. (Not where stages also
+            // bring a residual, which would come late; nor in shares so short that the first one
+            // could be two of them ahead.)
+            const bool in_turn = Plan::kLast > 0 && of_share >= kStages && !p.residual;
             float sums[kTurns][kColumns / 2];
             int before = 0;
             for (int step = 0; step < of_share; ++step, ring.next()) {
                 const auto& stage = shared.stages[ring.stage];
                 shared.full[ring.stage].wait(ring.round % 2);
+                if (in_turn && group == 1 && step == of_share - Plan::kLast)
+                    shared.turn[1].wait(turn++ % 2);
                 multiply(sums, p, stage.x + of_tile * kTileDepth, stage.w, step > 0);
+                if (in_turn && group == 0 && step == of_share - 1 && thread == 0)
+                    shared.turn[1].arrive();
                 wgmma_wait<1>();  // the products of the step before are done
                 if (step > 0) done(before);
                 before = ring.stage;
@@ -673,6 +704,7 @@ constexpr int kColumnsOfTiles[] = {64, 96, 128, 192, 256};
 
 template <class T>
 bool has_tiles(const Product<T>& p, int columns) {
+    if (sizeof(T) == 4) return columns % 128 == 0;
     if (columns == 64) return p.act != kSwiglu;  // its halves would be half a box each
     return columns % 128 == 0 || (is_plain(p) && p.w.col == 1);
 }
@@ -735,14 +767,13 @@ template <class T>
 bool launch_wgmma(const Product<T>& p, int64_t version, cudaStream_t stream) {
     enum { kPlain, kSpecialized, kCluster, kStores };
     if (version >= kStores) {
-        const int order = 16;
         if (is_plain(p)) {
-            if (adds_in_turns(p) && launch_plan<Plan<T, 128, 1, true, 2>>(p, order, stream))
+            if (adds_in_turns(p) && launch_plan<Plan<T, 128, 1, true, 2>>(p, kHigh, stream))
                 return true;
-            if (launch_best_tiles<false>(p, order, stream)) return true;
+            if (launch_best_tiles<false>(p, kHigh, stream)) return true;
         } else {
-            if (launch_best_tiles<true>(p, order, stream)) return true;
-            if (launch_plan<Plan<T, 128, 1, false, 2>>(p, order, stream)) return true;
+            if (launch_best_tiles<true>(p, kHigh, stream)) return true;
+            if (launch_plan<Plan<T, 128, 1, false, 2>>(p, kHigh, stream)) return true;
         }
     }
     if (version >= kCluster && launch_plan<Plan<T, 256, 2, false>>(p, 1, stream)) return true;

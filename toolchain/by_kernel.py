@@ -26,6 +26,7 @@ from toolchain.launchers import parameters
 from toolchain.parts import demangled_names, symbols_of, without_instantiations
 from toolchain.registrations import UNIQUE
 from toolchain.signatures import obstacle
+from toolchain.sources import includes_all_of_torch
 
 if TYPE_CHECKING:
     from toolchain.code import Code
@@ -83,6 +84,9 @@ def halves(code: Code, wanted: Iterable[str]) -> Halves | None:
         return None
     texts = [without_comments(code.text(path)) for path in code.files if path.suffix != ".cpp"]
     if any(UNIQUE in text or has_variable(text) for text in texts):
+        return None
+    # PyTorch's headers include those of CUDA's C++ library, whose constants are variables.
+    if any(map(includes_all_of_torch, texts)):
         return None
     # Without a binding there is no way to raise an error of a kernel's when it is launched.
     return Halves(kernels[0], None if code.binding == "c" else tuple(wanted))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -277,24 +278,32 @@ class Code:
     def tuned_by_shape(self) -> list[tuple[tuning.ShapeClass, dict[str, int]]]:
         """The same for single classes of shapes: all constants that their builds have."""
         found: dict[tuning.ShapeClass, dict[str, int]] = {}
-        for table in self._tables:
-            for shapes, constants in tuning.tuned_by_shape(table, tuning.this_gpu()).items():
+        for read in self._read_tables(tuning.tuned_by_shape):
+            for shapes, constants in read.items():
                 found[shapes] = {**found.get(shapes, self._tuned_constants), **constants}
         return list(found.items())
 
     @cached_property
     def _tuned_constants(self) -> dict[str, int]:
-        constants = (tuning.tuned_constants(table, tuning.this_gpu()) for table in self._tables)
-        return {name: it[name] for it in constants for name in it}
+        read = self._read_tables(tuning.tuned_constants)
+        return {name: constants[name] for constants in read for name in constants}
 
-    @cached_property
-    def _tables(self) -> list[str]:
-        """The tables that count: none where the recipe itself sets constants."""
-        if tuning.sets_constants(self.recipe.flags):
-            return []
+    def _read_tables(self, read: Callable[[str, str], dict]) -> list[dict]:
+        """What the tables say of this GPU; nothing where the recipe itself sets constants.
+
+        Raises ValueError that names the file, for one that cannot be read.
+        """
         tables = [tuning.tuning_table(path) for path in self.recipe.sources]
-        there = [self.text(table) for table in tables if table in self.files]
-        return there if there and tuning.this_gpu() else []
+        there = [table for table in tables if table in self.files]
+        if not there or tuning.sets_constants(self.recipe.flags):
+            return []
+        found = []
+        for table in there if tuning.this_gpu() else ():
+            try:
+                found.append(read(self.text(table), tuning.this_gpu()))
+            except ValueError as error:
+                raise ValueError(f"{table}: {error}") from None
+        return found
 
     @property
     def link_flags(self) -> list[str]:
@@ -351,8 +360,12 @@ class Code:
         return Registrations(self)
 
 
-def is_systems(path: Path) -> bool:
-    """Whether it is the system's, Python's, torch's, CUDA's or the simulator's, not the user's."""
+def systems_folders() -> tuple[Path | str, ...]:
+    """Where the system's files are, Python's, torch's, CUDA's and the simulator's."""
     torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or "/usr"
-    system = ("/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR)
-    return any(path.is_relative_to(folder) for folder in system)
+    return ("/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR)
+
+
+def is_systems(path: Path) -> bool:
+    """Whether it is one of theirs, and not the user's."""
+    return any(path.is_relative_to(folder) for folder in systems_folders())

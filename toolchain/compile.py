@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from toolchain import (
     stand_ins,
 )
 from toolchain.by_kernel import Halves
-from toolchain.code import SIMULATOR, Code, Recipe, is_systems
+from toolchain.code import SIMULATOR, Code, Recipe, systems_folders
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
 from toolchain.notes import publish
@@ -152,9 +152,11 @@ def compile_library(
             raise _refused(error, f"the simulator has no {library}", HINT) from None
         raise error from None
 
+    is_users = _users(recipe)
+
     def users(path: Path) -> Path | None:
         path = mirror.original(path) if mirror else path
-        return path if _is_users(path, recipe) and not path.is_relative_to(work) else None
+        return path if is_users(path) and not path.is_relative_to(work) else None
 
     if recipe.part and image:
         return Compiled(output, set(), [], {}, image=image.file)
@@ -603,16 +605,27 @@ def _mortal() -> list[str]:
     return [] if asked.returncode else command
 
 
-def _is_users(path: Path, recipe: Recipe) -> bool:
-    """Not the system's, a compiler's, Python's, torch's or CUDA's: the digest covers those."""
-    if path.is_relative_to(SIMULATOR):
-        return False  # though the project's folder may be one of the user's
-    users = [*(p.parent for p in recipe.sources), *recipe.include]
-    if any(path.is_relative_to(folder) for folder in users):
-        return True
-    if is_systems(path):
-        return False
-    command, flags = machine.cxx_command()
-    compilers = {(*command, *flags), ("g++",)}  # the latter is nvcc's; asked if nothing else knows
-    own = (folder for words in compilers for folder in machine.compilers_headers(*words))
-    return not any(path.is_relative_to(folder) for folder in own)
+def _users(recipe: Recipe) -> Callable[[Path], bool]:
+    """Says of a file whether it is not the system's, a compiler's, Python's, torch's or CUDA's: the
+    digest covers those. A depfile names hundreds of them."""
+
+    def beginnings(folders: Iterable[Path | str]) -> tuple[str, ...]:
+        return tuple(f"{folder}{os.sep}" for folder in folders)
+
+    simulators = beginnings([SIMULATOR])  # the project's folder may be one of the user's
+    users = beginnings([*(p.parent for p in recipe.sources), *recipe.include])
+    systems = beginnings(systems_folders())
+
+    @functools.cache
+    def compilers() -> tuple[str, ...]:
+        command, flags = machine.cxx_command()
+        commands = {(*command, *flags), ("g++",)}  # the latter is nvcc's; asked if no other knows
+        return beginnings(f for words in commands for f in machine.compilers_headers(*words))
+
+    def is_users(path: Path) -> bool:
+        name = str(path)
+        if name.startswith((*simulators, *users)):
+            return not name.startswith(simulators)
+        return not name.startswith(systems) and not name.startswith(compilers())
+
+    return is_users

@@ -85,7 +85,7 @@ def without(text: str, said: str) -> tuple[str, Path] | None:
 
 def refuse(place: Path) -> None:
     """Never use those again that are there."""
-    discard(place / HEADER)
+    discard(place / f"{HEADER}.gch")
     with contextlib.suppress(OSError):
         write_note(place / _NOTE, {"read": [], "names": [], "sha256_of_file": ""})
 

@@ -8,8 +8,9 @@
     }
 
 becomes, in the part for the CPU, a definition and an implementation for tensors on the CPU, and in
-the part for GPUs an implementation for those, of the operator that the other part defines. A
-definition with its function, m.def("f(Tensor x) -> Tensor", &f), becomes m.impl("f", ...) there.
+the part for GPUs an implementation for those, of the operator that the other part defines. Where a
+definition has its function with it, m.def("f(Tensor x) -> Tensor", &f), the part for GPUs
+implements it by m.impl("f", ...).
 """
 
 from __future__ import annotations

@@ -143,7 +143,8 @@ def with_section(
 def _section(name: str, section: dict) -> list[str]:
     """The lines of a section, those of its own classes left out."""
     constants = {it: value for it, value in section.items() if not isinstance(value, dict)}
-    lines = ["", f"[{name}]", *(f"{it} = {value}" for it, value in constants.items())]
+    lines = ["", f"[{name}]"] * bool(constants)
+    lines += [f"{it} = {value}" for it, value in constants.items()]
     if times := section.get(MEASURED):
         lines += ["", f"[{name}.{MEASURED}]  # microseconds before, and with these"]
         lines += [f"{_quoted(call)} = [{a:.2f}, {b:.2f}]" for call, (a, b) in times.items()]

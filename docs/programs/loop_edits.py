@@ -70,7 +70,7 @@ CASES = {
     "softmax": Case("kernel.forward(x, 4)", NORM, (1.0, 1.5, 2.0)),
     "layer_norm": Case("kernel.infer(x, w, w, 1e-5, 4)", NORM, (1.0, 1.5, 2.0)),
     "rms_norm": Case("kernel.infer(x, w, 1e-5, 4)", NORM, (1.0, 1.5, None)),
-    "matmul": Case(PRODUCT.format("x"), "matmul_registers<float>", OF_PRODUCTS),
+    "matmul": Case(PRODUCT.format("x"), "matmul_registers<float, true, true, 4>", OF_PRODUCTS),
     "matmul, bfloat16": Case(PRODUCT.format("half"), FEW_ROWS, OF_PRODUCTS, "matmul"),
     "attention": Case(ATTENTION.format("x"), "forward_online<float, 64, Attention>", OF_PRODUCTS),
     "attention, bfloat16": Case(

@@ -1,9 +1,8 @@
-"""How fast matmul is on a GPU beside its rivals, for docs/matmul.md: a part of `make bench`.
+"""How fast matmul's versions are on a GPU, and its last one in each type, for docs/matmul.md.
 
     python -m docs.programs.products
 
-The products, the rivals and the turns that they take are those of `lab.bench`; here are besides the
-versions of the op.
+The products of real models, and what is fused, are `make bench`'s, and stand in docs/bench.md.
 """
 
 from __future__ import annotations
@@ -16,27 +15,34 @@ import jitload
 from docs.programs.page import Part, table
 from kernels.matmul import VERSIONS
 from lab.bench import products
-from lab.bench.in_turns import measure_product
 from lab.bench.measuring import conditions_here
-from lab.bench.product_tables import product_tables
-from lab.bench.table import of_lines
 from lab.measure.timing import Timing
 from lab.measure.turns import prepare, take_turns
-from lab.rivals.implementation import ours
+from lab.rivals import RIVALS
+from lab.rivals.implementation import Implementation, ours
 
 PART = Part("matmul.md", "docs.programs.products")
-SIDE = 4096  # of the matrices that all versions multiply
+SIDE = 4096  # of all matrices
+TYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
 def versions(n: int = SIDE) -> dict[str, Timing]:
     """The time of each version of matmul, n cubed."""
-    product = products.matmul(torch.bfloat16, "cube", n, n, n)
-    (case,) = product.cases()
+    op = products.OPS["matmul"]
+    return _in_turns({name: ours(op, name) for name in VERSIONS}, torch.bfloat16, n)
+
+
+def types(n: int = SIDE) -> dict[torch.dtype, dict[str, Timing]]:
+    """The times of the last version and of PyTorch in each type, n cubed."""
+    op = products.OPS["matmul"]
+    both = {"ours": ours(op, VERSIONS[-1]), "eager": RIVALS["eager"](op)}
+    return {dtype: _in_turns(both, dtype, n) for dtype in TYPES}
+
+
+def _in_turns(who: dict[str, Implementation], dtype: torch.dtype, n: int) -> dict[str, Timing]:
+    (case,) = products.matmul(dtype, "cube", n, n, n).cases()
     device = jitload.device()
-    players = {
-        name: prepare(lambda name=name: case.step(ours(product.op, name)), device)
-        for name in VERSIONS
-    }
+    players = {name: prepare(lambda it=it: case.step(it), device) for name, it in who.items()}
     timings, failures = take_turns(players, device)
     for failure in failures.values():
         raise failure
@@ -44,17 +50,27 @@ def versions(n: int = SIDE) -> dict[str, Timing]:
 
 
 def text(
-    lines: list[dict[str, object]], conditions: dict[str, object], ladder: dict[str, Timing]
+    conditions: dict[str, object],
+    ladder: dict[str, Timing],
+    of_types: dict[torch.dtype, dict[str, Timing]],
 ) -> str:
     """What the page says, in Markdown."""
-    rates = [[name, f"{2e-12 * SIDE**3 / timing.median:.0f}"] for name, timing in ladder.items()]
+
+    def rate(timing: Timing) -> str:
+        return f"{2e-12 * SIDE**3 / timing.median:.{0 if timing.median < 0.01 else 1}f}"
+
+    rows = []
+    for dtype, both in of_types.items():
+        share = f"{100 * both['eager'].median / both['ours'].median:.1f}%"
+        name = str(dtype).removeprefix("torch.")
+        rows.append([name, rate(both["ours"]), rate(both["eager"]), share])
     return "\n\n".join(
         [
             f"{conditions['device']}, driver {conditions['driver']}, torch {conditions['torch']},"
-            f" copy {conditions['copy_gb_per_s']:.0f} GB/s.",
-            "\n".join(product_tables(of_lines(lines), [""])[2:]),
-            f"The versions, {SIDE} x {SIDE} x {SIDE}:",
-            table(["version", "TFLOPS"], rates, "lr"),
+            f" {SIDE} x {SIDE} x {SIDE}, in turns. The products of real models, and what is fused,"
+            " stand beside their rivals in [bench.md](bench.md).",
+            table(["version", "TFLOPS"], [[name, rate(t)] for name, t in ladder.items()], "lr"),
+            table(["type", "ours, TFLOPS", "PyTorch", "ours / PyTorch"], rows, "lrrr"),
         ]
     )
 
@@ -63,11 +79,7 @@ def main() -> None:
     """Write the tables."""
     if jitload.device().type != "cuda":
         sys.exit("this measures an NVIDIA GPU, and there is none here")
-    conditions, lines = conditions_here(), []
-    for product in products.products(["matmul"]):
-        print(product, flush=True)
-        lines += measure_product(product, conditions)
-    PART.write(text(lines, conditions, versions()))
+    PART.write(text(conditions_here(), versions(), types()))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,16 @@ class Mbarrier {
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
     }
 
+    // The same without a branch.
+    __device__ void arrive_if(bool arrives) {
+        asm volatile(
+            "{ .reg .pred arrives;\n"
+            "  setp.ne.b32 arrives, %1, 0;\n"
+            "  @arrives mbarrier.arrive.shared::cta.b64 _, [%0]; }" ::"r"(address()),
+            "r"(int(arrives))
+            : "memory");
+    }
+
     // At the same barrier of another block. It tells that this thread has read, not what it has
     // written: with .release.cluster it would take a product a quarter longer on an H200.
     __device__ void arrive_in(int rank) {
@@ -135,6 +145,7 @@ __device__ inline Vec<float, 4> load_four_from(int rank, const float* p) {
 struct Mbarrier {
     __device__ void init(int = 1) {}
     __device__ void arrive() {}
+    __device__ void arrive_if(bool) {}
     __device__ void arrive_in(int) {}
     __device__ void arrive_release_in(int) {}
     __device__ void arrive_expect_tx(int) {}

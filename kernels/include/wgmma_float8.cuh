@@ -28,9 +28,6 @@ __device__ inline void wgmma_float8(float (&sums)[32], uint64_t a, uint64_t b, b
 __device__ inline void wgmma_float8(float (&sums)[64], uint64_t a, uint64_t b, bool adds) {
     WGMMA_FLOAT8("128", NAMES_64, SUMS_64(0), "64", "65", "66");
 }
-__device__ inline void wgmma_float8(float (&sums)[128], uint64_t a, uint64_t b, bool adds) {
-    WGMMA_FLOAT8("256", NAMES_128, SUMS_128(0), "128", "129", "130");
-}
 
 #undef WGMMA_FLOAT8
 

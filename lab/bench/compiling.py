@@ -3,7 +3,6 @@ was compiled in the caches.
 """
 
 import contextlib
-import importlib
 import multiprocessing
 import os
 import re
@@ -15,7 +14,7 @@ import torch
 
 from lab import rivals
 from lab.bench.cells import Cell
-from lab.bench.product import Product
+from lab.bench.product import Product, module_of
 
 COMPILERS = 14  # processes for each GPU; each holds the tensors of one cell
 COMPILE_SECONDS = 150  # for torch.compile, all cells together
@@ -82,7 +81,7 @@ def compile_everything(todo: list[Cell | Product]) -> set[Cell]:
 
 
 def _build(name: str) -> None:
-    importlib.import_module(f"kernels.{name}")
+    module_of(name)
 
 
 def _compile(cell: Cell) -> None:

@@ -4,6 +4,7 @@ import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -25,6 +26,11 @@ _CALLED = ("attention_decode", "attention_varlen", "matmul_fp8", "matmul_w8a16")
 _QUANTIZED = {"rms_norm_fp8": "rms_norm", "swiglu_fp8": "swiglu"}  # of an op, by its file's name
 for _name in (*_CALLED, "linear_cross_entropy", *_QUANTIZED):
     OPS[_name] = reference.Op(_name, CHOSEN[_name], {})
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of kernels/ with our function for a product of that name."""
+    return importlib.import_module(f"kernels.{_QUANTIZED.get(name, name)}")
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Product:
 
     def ours(self) -> tuple[Implementation, str]:
         """Our best version, and its name with the digest of its kernel."""
-        module = importlib.import_module(f"kernels.{_QUANTIZED.get(self.name, self.name)}")
+        module = module_of(self.name)
         best = module.VERSIONS[-1]
         if self.name in _QUANTIZED:  # which have no version but the best
             each = Implementation("ours", getattr(module, self.name), ours=True)

@@ -24,7 +24,8 @@ def error(measured: Measured) -> str:
     if not (measured.error and measured.torch_error):
         return ""
     ours, theirs = measured.error.max_ulp, measured.torch_error.max_ulp
-    return f"error {ulp(ours)} ULP (PyTorch's {ulp(theirs)})"
+    verdict = "" if measured.is_right else "wrong: "
+    return f"{verdict}error {ulp(ours)} ULP (PyTorch's {ulp(theirs)})"
 
 
 def ulp(error: float) -> str:

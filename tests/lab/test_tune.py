@@ -368,6 +368,7 @@ def test_a_table_knows_classes_of_shapes():
     assert [str(few), str(many)] == ["bfloat16, 1 to 1 columns", "bfloat16, 4097 to 8192 columns"]
     text = tables.with_section("", "NVIDIA H200", {"kEach": 2}, {"a": (2.0, 1.5)}, many)
     assert tables.tuned_constants(text, "NVIDIA H200") == {}
+    assert '["NVIDIA H200"]' not in text
     text = tables.with_section(text, "NVIDIA H200", {"kEach": 8}, {"call": (1, 1)})
     text = tables.with_section(text, "NVIDIA H200", {"kThreads": 64}, {"b": (3.0, 2.0)}, many)
     assert tables.tuned_constants(text, "NVIDIA H200") == {"kEach": 8}
@@ -408,6 +409,10 @@ def test_builds_for_a_gpu_take_its_constants_from_the_table(tmp_path, monkeypatc
     text = tables.with_section(table.read_text(), "NVIDIA H200", {"kThreads": 64}, {}, few)
     table.write_text(text, "utf-8")
     assert flags("cuda").tuned_by_shape == [(few, {"kEach": 2, "kThreads": 64})]
+    table.write_text(text.replace("1 to 8 columns", "8 columns"), "utf-8")
+    with pytest.raises(ValueError, match=r"twice\.tuned\.toml: .* 'float32, 8 columns'; wanted is"):
+        flags("cuda").tuned_by_shape  # noqa: B018
+    table.write_text(text, "utf-8")
     monkeypatch.setattr(tables, "this_gpu", lambda: "NVIDIA A100")
     assert flags("cuda").tuned == ()
 

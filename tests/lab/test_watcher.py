@@ -174,6 +174,8 @@ def test_a_summary_says_what_is_known():
         "k.cu +1 −1; built in 2.0 s; error 0.5 ULP (PyTorch's 0.5); 12 µs (CPU simulator);"
         " 1.50 times the floor of 20 bytes; 1 finding"
     )
+    off = Measured(error(4530), error(0.5), 12.0, "CPU simulator", NAN)
+    assert text.error(off) == "wrong: error 4,530 ULP (PyTorch's 0.5)"
     assert text.finding(wrong) == "k.cu:7: race: write after write\n    x[0] = i;"
     on_gpu = Measured(None, None, 2500.0, "GPU, cold L2", 91.23, "throttled")
     failed = Failure("hung", "did not return")

@@ -243,6 +243,60 @@ def test_gradients_twice_through_one_graph(version: str, how: str):
         torch.autograd.grad(loss, leaves)
 
 
+# ---- forward alone, of floats of 16 bits: tiles of 128 rows and 256 classes, of which no logit
+# gets to memory
+
+TILE = 256  # classes
+
+
+@pytest.mark.parametrize("classes", [TILE - 1, TILE + 1, 2 * TILE + 8])
+def test_edges_of_tiles(classes: int):
+    """Where targets are the first and the last class of a tile, and of all."""
+    inputs = drawn(130, classes, 40, torch.bfloat16)
+    edges = torch.tensor([0, TILE - 1, TILE, 2 * TILE - 1, 2 * TILE, classes - 1]).clamp(
+        max=classes - 1
+    )
+    inputs["target"][: len(edges)] = inputs["target"][-len(edges) :] = edges
+    for smoothing in (0.0, 0.1):
+        each = case(reduction="none", label_smoothing=smoothing)
+        assert_close_to_pytorch(each, inputs)
+
+
+@pytest.mark.parametrize("hidden", [slice(TILE), slice(TILE, None), slice(None)], ids=str)
+def test_tiles_with_logits_of_minus_infinity(hidden: slice):
+    """And with a NaN: the same as of logits that are in memory."""
+    inputs = drawn(20, TILE + 40, 16, torch.bfloat16)
+    inputs["bias"][hidden] = -torch.inf
+    inputs["x"][3, 5] = torch.nan
+    for smoothing in (0.0, 0.25):
+        got, want = (
+            linear_cross_entropy(
+                **inputs, reduction="none", label_smoothing=smoothing, version=version
+            )
+            for version in ("rows", "chunks")
+        )
+        torch.testing.assert_close(got, want, equal_nan=True)
+
+
+@pytest.mark.skipif(
+    DEVICE.type == "cuda" and torch.cuda.get_device_capability() != (9, 0), reason="needs wgmma"
+)
+def test_peak_memory_of_tiles():
+    """Three floats for each row of a tile, and a few for each row, with which no product is asked
+    for; where rows of w have gaps, too."""
+    rows, classes, cols = 256, 9 * TILE, 32
+    inputs = drawn(rows, classes, cols, torch.bfloat16)
+    want = linear_cross_entropy(**inputs, version="chunks")
+    gaps = torch.zeros(classes, 2 * cols, dtype=torch.bfloat16, device=DEVICE)
+    gaps[:, :cols] = inputs["w"]
+    for w in (inputs["w"], gaps[:, :cols]):
+        given = inputs | {"w": w}
+        torch.testing.assert_close(linear_cross_entropy(**given), want)
+        assert (
+            peak(lambda given=given: linear_cross_entropy(**given)) < rows * (9 * 12 + 4 * 8) + 4096
+        )
+
+
 # ---- chunks of rows, whose gradients are there before one arrives
 
 ROWS = 512  # of a chunk, see linear_cross_entropy.cpp

@@ -237,6 +237,17 @@ def test_tf32(version: str, shape: tuple[int, int, int], x_by_row: bool, w_by_ro
         assert_product_of_rounded(dw, grad.mT.contiguous(), x.mT.contiguous())
 
 
+@pytest.mark.parametrize("x_by_row", [True, False])
+def test_tf32_depth_in_parts(x_by_row: bool):
+    x, w = (torch.randn(n, 2056, device=DEVICE) for n in (136, 112))
+    y = matmul(x if x_by_row else transposed(x), w, tf32=True)
+    assert_product_of_rounded(y, x, w)
+    assert torch.equal(y, matmul(x, transposed(w), tf32=True))
+    swiglu = matmul(x, w, act="swiglu", tf32=True).double()
+    exact = reference.matmul(rounded(x).double(), rounded(w).double(), act="swiglu")
+    assert ((swiglu - exact).abs() <= 1e-4 * exact.abs().max()).all()
+
+
 def test_tf32_with_all_that_follows():
     given = inputs(case("mma"), 130, 136, 40, torch.float32)
     y = matmul(**given, act="gelu", scale=0.5, tf32=True)

@@ -49,6 +49,18 @@ def test_for_the_host_kernels_are_empty_but_for_those_with_branches_of_the_prepr
     assert "".join(left.split()) == "".join(wanted.split())
 
 
+@pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")
+@pytest.mark.parametrize(("header", "apart"), [("cstdint", True), ("torch/extension.h", False)])
+def test_with_pytorchs_headers_kernels_are_not_compiled_one_by_one(tmp_path, header, apart):
+    source = tmp_path / "k.cu"
+    source.write_text(f"#include <{header}>\n__global__ void k(int* x) {{ *x = 1; }}\n")
+    binding = tmp_path / "k.cpp"
+    binding.write_text("#include <torch/extension.h>\n")
+    recipe = recipe_of([source, binding], target="cuda")
+    found = by_kernel.halves(Inputs.read(recipe, Cache(tmp_path)), ())
+    assert (found is not None) == apart
+
+
 def test_unnamed_namespaces_get_a_name_where_they_stand():
     text = "namespace {\nint a;\n} namespace\n{ }\nnamespace b { } // namespace {\n"
     named = by_kernel.with_named_namespaces(text)

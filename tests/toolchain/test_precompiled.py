@@ -126,3 +126,4 @@ def test_where_they_make_the_compiler_fail_they_are_not_used_again(scene):
     assert precompiled.without(text, "fatal error: had to relocate PCH") == (NINJA, scene.place)
     precompiled.refuse(scene.place)
     assert scene.added() == NINJA
+    assert not list(scene.place.glob("**/*.gch"))

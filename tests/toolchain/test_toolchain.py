@@ -399,9 +399,11 @@ def test_headers_of_a_compiler_installed_anywhere_are_no_users(monkeypatch, tmp_
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("CPATH", str(tmp_path / "home"))
     recipe = Recipe("op", (users / "op.cu",), (), (), "cuda", debug=False)
-    assert compiling._is_users(users / "op.cu", recipe)
-    assert compiling._is_users(tmp_path / "home/others.h", recipe)
-    assert not compiling._is_users(own / "vector", recipe)
+    is_users = compiling._users(recipe)
+    assert is_users(users / "op.cu")
+    assert is_users(tmp_path / "home/others.h")
+    assert not is_users(own / "vector")
+    assert not is_users(compiling.SIMULATOR / "include/cuda.h")
 
 
 @pytest.mark.parametrize("target", machine.TARGETS)
