@@ -130,7 +130,12 @@ def _directions(case: Case) -> tuple[str, ...]:
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         return ()
     outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
-    return ("forward", "backward")[: 1 + any(y.requires_grad for y in outputs)]
+    return ("forward", "backward")[: 1 + any(map(_is_differentiable, outputs))]
+
+
+def _is_differentiable(y: Tensor) -> bool:
+    """Whether a gradient is known: PyTorch marks what lacks one by a node that only warns."""
+    return y.grad_fn is not None and not y.grad_fn.name().endswith("WarnNotImplemented")
 
 
 def results(
