@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
         __pipeline_commit();
     };
 
-    A totals[each][each] = {};  // in memory, for registers have no room
+    KahanSum<A> totals[each][each];  // in memory, for registers have no room
     A sums[each][each] = {};
     const auto end_group = [&] {
 #pragma unroll
@@ -218,7 +218,8 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
         for (int m = 0; m < each; ++m) {
             const int64_t row = rows(X::row_of(down, m));
             if (row >= 0 && unit >= 0)
-                put(p, place.matrix, row, unit, totals[n][m], totals[(n + each / 2) % each][m]);
+                put(p, place.matrix, row, unit, totals[n][m].value,
+                    totals[(n + each / 2) % each][m].value);
         }
     }
 }
