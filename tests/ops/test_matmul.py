@@ -446,13 +446,13 @@ def test_the_checker_finds_nothing_and_sees_the_kernels(dtype: torch.dtype):
         report = lab.check(matmul, *odd, thread_order=order)
         assert report.findings.empty, report
         assert kernels_of(report) == ["matmul_specialized"]
-        for rows, wanted in (
-            (8, "_mma<"),
-            (12, "<FewRows<"),
-            (20, "<FewRowsUpright<"),
-            (72, "<FewRowsUpright<"),
+        for rows, units, wanted in (
+            (8, 64, "_mma<"),
+            (12, 64, "<FewRows<"),
+            (20, 64, "<FewRowsUpright<"),
+            (72, 72, "<FewRowsUpright<"),
         ):
-            report = lab.check(matmul, deep[:rows], deep, thread_order=order)
+            report = lab.check(matmul, deep[:rows], deep[:units], thread_order=order)
             assert report.findings.empty, report
             (kernel,) = report.launches["kernel"]
             assert kernel.startswith(f"matmul_few_rows{wanted}")
