@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,12 @@ from lab.measure import nvml
 # Processes that tests start, kernels of notebooks too, import the project without an install.
 _root = str(Path(__file__).resolve().parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_root, os.environ.get("PYTHONPATH")]))
+
+
+# A shell ignores SIGINT for what it starts in the background, and so do all that this starts: tests
+# that interrupt a kernel would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
