@@ -101,7 +101,8 @@ def test_nothing_in_a_comment_or_a_literal_is_code_and_all_else_is(parts):
 
 def test_code_of_the_project_keeps_its_brackets():
     """Each of its files has as many opening brackets as closing ones, where only code counts."""
-    files = [*ROOT.glob("kernels/**/*.c*"), *ROOT.glob("simulator/**/*.h")]
+    patterns = ("kernels/**/*.cu", "kernels/**/*.cuh", "kernels/**/*.cpp", "simulator/**/*.h")
+    files = [file for pattern in patterns for file in ROOT.glob(pattern)]
     assert len(files) > 50
     for file in files:
         code = blank(file.read_text())
