@@ -151,7 +151,7 @@ def test_everybody_gets_the_same_tensors_and_ours_agrees(name, monkeypatch):
 
 def test_bytes_of_rope_backward_leave_out_what_it_need_not_read():
     rope = TINY["rope"]
-    (case,) = rope.cases()
+    case, *_ = rope.cases()  # on a GPU as many as its cache cannot hold
     gradients, tables = 1 * 8 * 4 * 8, 2 * 8 * 4
     assert sum(t.numel() for t in rope.reads(case)) == gradients + tables
 
