@@ -1,6 +1,5 @@
 """A reader's session in a real browser: run a chapter, see its plot, edit a .cu, run a cell."""
 
-import contextlib
 import os
 import re
 import secrets
@@ -308,7 +307,7 @@ def test_cuda_has_the_colours_of_c_plus_plus_and_completion(project, address, pa
     completer = page.locator(".jp-Completer")
     for _ in range(10):  # JupyterLab waits a second for a busy kernel, and then shows nothing
         page.keyboard.press("Tab")
-        with contextlib.suppress(AssertionError):
+        with suppress(AssertionError):
             expect(completer).to_contain_text("__syncthreads_count", timeout=5000)
             break
     expect(completer).to_contain_text("__syncthreads_count")
