@@ -110,11 +110,11 @@ SESSION = """
     timed({steps[0]!r})
     files = {{path: path.read_text() for path in [source, *Path().glob("{name}_*.cuh")]}}
     for edit in range({edits} + 1):
-        source.write_text(files[source] + f"constexpr int kEdited = {{edit}};\\n")
+        source.write_text(files[source] + f"constexpr int {edited} = {{edit}};\\n")
         timed({steps[1]!r} if edit else "the first")
     source.write_text(files[source])
     for edit in range({edits} + 1):
-        line = f"[[maybe_unused]] constexpr int kEdited = {{edit}};"
+        line = f"[[maybe_unused]] constexpr int {edited} = {{edit}};"
         for path, text in files.items():
             path.write_text(re.sub(r"(__global__[^;{{]*{{)", rf"\\1 {{line}}", text))
         timed({steps[2]!r} if edit else "the first in a kernel")
@@ -246,11 +246,13 @@ def targets() -> dict[str, str]:
 def session_of(name: str, target: str) -> str:
     runs, case = ON_GPU or target == "cpu", CASES[name]
     result = textwrap.dedent(RUN if runs else BUILD)
+    edited = "kEditedToo" if case.file else "kEdited"  # the cache has the other case's edits
     return textwrap.dedent(SESSION).format(
         name=case.file or name,
         device=target if runs else "cpu",
         result=result.format(call=case.call, target=target, launched=case.launched),
         edits=RUNS,
+        edited=edited,
         steps=("there already" if case.file else STEPS[0], *STEPS[1:]),
     )
 
