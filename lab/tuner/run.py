@@ -212,7 +212,7 @@ def _kernel(kernel: jitload.Kernel | None, names: list[str]) -> jitload.Kernel:
     if len(found) == 1:
         return found[0]
     if found:
-        listed = ", ".join(each.name for each in found)
+        listed = ", ".join(f"{each.name} ({each.recipe.sources[0]})" for each in found)
         raise ValueError(
             f"kernel: {listed} all declare {', '.join(names)}; give the one that is meant"
         )

@@ -19,7 +19,7 @@ from lab.tuner.candidate import Candidate
 from lab.tuner.judge import Judge
 from lab.tuner.measures import Times
 from lab.tuner.model import search_among
-from lab.tuner.run import _built, _run, _worth_running, declared_values
+from lab.tuner.run import _built, _kernel, _run, _worth_running, declared_values
 from lab.tuner.search import search
 from lab.tuner.space import Space
 from lab.tuner.tuning import Tuning
@@ -105,13 +105,14 @@ def test_a_variant_has_the_formulas_of_the_kernel():
 
 
 @pytest.fixture(scope="module")
-def told(call):
+def told(twice, call):
     """With what a rule allows, a result that is wrong, and one that does not compile."""
 
     def rule(kThreads, kEach):
         return kThreads * kEach <= 256
 
-    return lab.tune(call, rule=rule, kThreads=[64, 128], kEach=[-1, 1, 4], kApart=[0, 1, 2])
+    values = {"kThreads": [64, 128], "kEach": [-1, 1, 4], "kApart": [0, 1, 2]}
+    return lab.tune(call, kernel=twice, rule=rule, **values)
 
 
 @pytest.mark.slow
@@ -162,6 +163,19 @@ def test_a_wrong_argument_is_named(twice, call, given, message):
     given = {"kernel": twice, **given} if "kNone" not in given else given
     with pytest.raises((TypeError, ValueError), match=message.split(";")[0]):
         lab.tune(call, **given)
+
+
+def test_the_kernel_is_the_only_one_that_declares_the_constants(
+    twice, cache, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("JITLOAD_CACHE", str(cache))
+    copy = jitload.load(write(tmp_path / "twice.cu", TWICE), target="cpu")
+    monkeypatch.setattr(jitload, "loaded", lambda: [twice])
+    assert _kernel(None, ["kEach", "kApart"]) is twice
+    monkeypatch.setattr(jitload, "loaded", lambda: [twice, copy])
+    with pytest.raises(ValueError, match=r"twice \(.*tune.*twice\.cu\), twice \(.*; give the one"):
+        _kernel(None, ["kEach", "kApart"])
+    assert _kernel(copy, ["kEach"]) is copy
 
 
 def test_a_call_has_to_be_one():
@@ -347,7 +361,7 @@ def test_without_optuna_a_search_says_how_to_get_it(monkeypatch, twice, call):
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.setattr("lab.tuner.run.RUNS", 3)
     with pytest.raises(ModuleNotFoundError, match="pip install optuna"):
-        lab.tune(call, runs=2, kThreads=[32, 64], kEach=[1, 2])
+        lab.tune(call, kernel=twice, runs=2, kThreads=[32, 64], kEach=[1, 2])
 
 
 # ---- tables
