@@ -18,7 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported
 import torch
 
 import jitload
-from jitloader import building, runtime
+from jitloader import building, derivatives, runtime
 from jitloader.cache import Cache
 from lab.measure import nvml
 
@@ -64,15 +64,17 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """One cache for all of these tests, away from the user's, with the simulator's runtime.
+    """One cache for all of these tests, away from the user's, with the simulator's runtime and with
+    what records gradients.
 
     Where tests run side by side, in several processes, these share it. What stands in it first is
-    copied from the user's, for the runtime alone compiles for 20 seconds; and the simulator's
+    copied from the user's, for these two compile for 20 and for 14 seconds; and the simulator's
     headers are parsed for it.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
-    builds = [jitload.ensure("square", target="cpu"), building.ensure(runtime.recipe())]
+    recipes = jitload.recipe_of(["square"], target="cpu"), runtime.recipe(), derivatives.recipe()
+    builds = list(map(building.ensure, recipes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE", str(folder))
         own = Cache.here()
