@@ -36,7 +36,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Left to make test-all are products in the versions between the first and the last, products
-    under the checker, and wide rows of an op that multiplies several times."""
+    under the checker, and wide rows of an op that multiplies several times. The longest begin."""
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         case = params.get("case")
@@ -44,6 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_long = is_product and case.op.weights and params.get("cols", 0) > 2000
         if is_long or (is_product and (case.is_between or "checker" in item.path.parts)):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
 
 
 def pytest_xdist_auto_num_workers() -> int | None:

@@ -229,6 +229,7 @@ TESTS = (
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 @pytest.mark.parametrize("by_git", [True, False], ids=["cloned", "downloaded"])
 def test_a_readers_work_breaks_no_test(checkout, by_git):
     if by_git and not shutil.which("git"):
@@ -280,6 +281,7 @@ def test_tidying_notes_the_exercises(checkout):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_a_readers_work_breaks_no_page(checkout, tmp_path):
     pytest.importorskip("sphinx", reason="sphinx is not installed")
     work(checkout)

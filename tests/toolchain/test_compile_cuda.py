@@ -28,6 +28,7 @@ def build(name: str, *caches: Path) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("name", reference.OPS)
 def test_compiles_for_the_gpu(name: str, tmp_path: Path, cache: Path):
     run = build(name, tmp_path, cache)
