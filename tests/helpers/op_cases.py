@@ -396,7 +396,7 @@ def assert_as_good_as_pytorch(
     """The largest error is at most k times PyTorch's own in the same type.
 
     draw: makes inputs from a seed. The largest of a few errors is luck, so there are draws until
-    every result and gradient has given as many numbers as `results` says. Where a row has a sum, its errors hang
+    every result and gradient has given `results` numbers. Where a row has a sum, its errors hang
     together: so there are more, up to RESULTS_TO_FAIL rows, before a failure is believed.
 
     Truth is reference.py in float64. k is 2, and 3 for gradients that sum over all rows, as those
