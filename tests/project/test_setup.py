@@ -27,7 +27,7 @@ PROJECT = PYPROJECT["project"]
 MAKE = shutil.which("make")
 
 # Used where they are found: triton comes with torch's CUDA build, the others are rivals.
-OPTIONAL = {"triton", "liger_kernel", "quack", "flash_attn_interface"}
+OPTIONAL = {"triton", "liger_kernel", "quack", "flash_attn_interface", "fa3_fwd_interface"}
 
 needs_make = pytest.mark.skipif(MAKE is None, reason="make is not on the PATH")
 
