@@ -266,8 +266,8 @@ def test_a_process_that_dies_of_a_signal_takes_its_compilers_along(tmp_path, by)
     process = in_process('jitload.load("slow.cpp", target="cpu")')
     wait_for(lambda: compilers_in(tmp_path), "the compiler to start")
     process.send_signal(by)
-    process.communicate(timeout=10)
-    wait_for(lambda: not compilers_in(tmp_path), "the compilers to end", seconds=2)
+    process.communicate(timeout=60)
+    wait_for(lambda: not compilers_in(tmp_path), "the compilers to end", seconds=5)
 
 
 # ---- edits
