@@ -11,7 +11,10 @@ FOLDER = Path(__file__).parents[1] / "checker" / "kernels"
 
 
 def kernels(file: str) -> jitload.Kernel:
-    return jitload.load(FOLDER / file, name=f"checker_{Path(file).stem}", target="cpu")
+    # A check compiles it once more, with flags of its own after these.
+    return jitload.load(
+        FOLDER / file, name=f"checker_{Path(file).stem}", target="cpu", flags=["-O0"]
+    )
 
 
 def checked(function, n: int = 1000, **options) -> lab.Report:
