@@ -61,12 +61,14 @@ except RuntimeError as error:
 """
 
 
+@pytest.mark.longest  # these three share what takes half a minute to make
 def test_a_package_needs_nothing_of_this_project(square: Path):
     done = ran(square, "-c", USE)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "x is int32; wanted is float64, float32, float16 or bfloat16\n"
 
 
+@pytest.mark.longest
 def test_its_wheel_fits_later_releases_and_lacks_other_peoples_libraries(square: Path):
     (wheel,) = square.parent.glob("*.whl")
     assert "-cp311-abi3-" in wheel.name
@@ -77,6 +79,7 @@ def test_its_wheel_fits_later_releases_and_lacks_other_peoples_libraries(square:
     assert not re.search(r"-march=native|/home|/tmp|/root", text)
 
 
+@pytest.mark.longest
 def test_verify_repeats_the_proof_and_sees_a_changed_file(square: Path):
     same = ran(square, "-m", "square.verify")
     assert same.returncode == 0, same.stdout + same.stderr

@@ -10,7 +10,7 @@ import jitload
 SOURCES = Path(__file__).parent / "kernels"
 TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
 
-pytestmark = pytest.mark.slow  # PyTorch's headers take most of a minute
+pytestmark = [pytest.mark.slow, pytest.mark.longest]  # PyTorch's headers take most of a minute
 
 
 @pytest.fixture(scope="module", params=TARGETS)
