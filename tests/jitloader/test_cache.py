@@ -28,7 +28,6 @@ import jitload
 from jitloader import commands, handle, inputs
 from jitloader.cache import Cache
 from jitloader.checkup import cache_rows
-from tests.helpers.forks import fresh
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
 
@@ -159,7 +158,7 @@ def test_a_relative_cache_folder_stays_where_it_was_named(tmp_path, cache, monke
         monkeypatch.setenv("JITLOAD_CACHE", named)
         code = code.replace('os.environ["JITLOAD_CACHE"] =', "_ =")
         code = code.replace('jitload.load("related.cu", target="cpu")\n', "\n", 1)
-    [(out, err)] = results_of([in_process(code, fresh)])
+    [(out, err)] = results_of([in_process(code)])
     first, second = out.split()
     assert first == second
     assert Path(first).is_relative_to(tmp_path / "own")
