@@ -34,16 +34,16 @@ def test_a_second_process_opens_the_cached_library_and_builds_nothing(capfd):
     assert "building answer for cpu" in capfd.readouterr().err
     code = """
         import time
-        started = time.perf_counter()
+        started = time.process_time()
         kernel = jitload.load("answer.cu", target="cpu")
-        print(kernel.answer(), time.perf_counter() - started)
+        print(kernel.answer(), time.process_time() - started)
         print(*sorted({"ninja", "filelock", "torch.utils.cpp_extension"} & sys.modules.keys()))
     """
     result, *modules = output_of(code).splitlines()
     value, seconds = result.split()
     assert int(value) == 7
     assert modules in ([], [""]), "a warm load imports nothing of the build's"
-    assert float(seconds) < 0.1  # the figure is 3 ms; the bound leaves room for a busy machine
+    assert float(seconds) < 0.1  # of a processor, which others may use; the figure is 3 ms
 
 
 def test_the_same_sources_give_the_same_handle():
