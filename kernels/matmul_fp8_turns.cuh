@@ -143,7 +143,7 @@ bool is_for_wide_tiles(const Float8Product<T>& p) {
 template <class T>
 bool is_for_pairs(const Float8Product<T>& p) {
     const int64_t high = ceil_div<int64_t>(p.rows, kTileRows);
-    return high % 2 == 0 || high > 16;
+    return multiprocessors() > 1 && (high % 2 == 0 || high > 16);
 }
 
 template <class T>

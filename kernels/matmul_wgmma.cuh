@@ -659,6 +659,7 @@ bool launch_plan(const Product<T>& p, int high, cudaStream_t stream, Split split
     const auto kernel = matmul_specialized<T, Plan>;
     Maps maps;
     if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
+        multiprocessors() < Plan::kPair ||
         !make_maps(maps, p, Plan::kColumns, Plan::kStores, Plan::kFused))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
