@@ -113,8 +113,7 @@ __global__ void WGMMA_KERNEL(LogitTiles<T>::kThreads)
     const int group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
     const int thread = threadIdx.x % kWarpgroup;
     if (threadIdx.x == 0) {
-        for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kConsumers);
+        init_stages(shared, kConsumers);
         shared.ahead.init();
     }
     __syncthreads();

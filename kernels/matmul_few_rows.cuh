@@ -318,8 +318,7 @@ __global__ void WGMMA_KERNEL_IN_BLOCKS(kFewRowsThreads<Few>, Few::kAtOnce)
     const FewRowsShare share(tiles, int(ceil_div<int64_t>(p.depth, Few::kDepth)), parts);
     launch_dependents();
     if (threadIdx.x == 0) {
-        for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kWarps / Few::kInTurn);
+        init_stages(shared, kWarps / Few::kInTurn);
         for (Mbarrier& sent : shared.sent) sent.init();
         for (Mbarrier& read : shared.read) read.init(kWarps * parts);
     }

@@ -30,35 +30,28 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     matmul_fp8_turns(const __grid_constant__ Maps maps, Float8Product<T> p, TileOrder order,
                      bool stores) {
 #if HAS_WGMMA
-    constexpr int kPair = Plan::kPair;
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
-    const int rank = blockIdx.x % kPair, pair = blockIdx.x / kPair, pairs = gridDim.x / kPair;
+    const Pair<Plan::kPair> pair;
     const int steps = int(ceil_div<int64_t>(p.depth, kScaleBlock));
     // The shuffle tells the compiler that it is the same in a warp.
     const int group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
     const int thread = threadIdx.x % kWarpgroup;
     if (threadIdx.x == 0) {
-        for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kPair);
+        init_stages(shared, Plan::kPair);
         for (Mbarrier& turn : shared.turn) turn.init();
     }
-    if constexpr (kPair > 1) {
-        cluster_arrive();
-        cluster_wait();
-    } else {
-        __syncthreads();
-    }
+    pair.begin();
 
     const auto corner_of = [&](int n) {
         TilePlace place;
-        order.at(n, rank, place);
+        order.at(n, pair.rank, place);
         return TileCorner{int(place.row) * kTileRows, int(place.column) * Plan::kColumns};
     };
     Ring<Plan::kStages> ring;
     if (group == kConsumers) {
         give_registers<40>();
-        for (int n = pair; thread == 0 && n < order.places(); n += pairs) {
+        for (int n = pair.index; thread == 0 && n < order.places(); n += pair.count) {
             const TileCorner corner = corner_of(n);
             for (int step = 0; step < steps; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
@@ -67,29 +60,17 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 full.arrive_expect_tx(sizeof(stage));
                 const int k = step * kScaleBlock;
                 tma_load(stage.x, maps.x, k, corner.row, 0, full);
-                if constexpr (kPair > 1) {
-                    const int first = rank * Plan::kBox;
-                    tma_load_multicast(stage.w + first * kScaleBlock, maps.w, k,
-                                       corner.column + first, 0, full, (1 << kPair) - 1);
-                } else {
-                    tma_load(stage.w, maps.w, k, corner.column, 0, full);
-                }
+                pair.template fetch<Plan::kColumns>(stage.w, maps.w, k, corner.column, full);
             }
         }
     } else {
         take_registers<232>();
         Boxes& boxes = shared.boxes[group];
-        const auto done = [&](int stage) {
-            if constexpr (kPair > 1) {
-                if (thread < kPair) shared.empty[stage].arrive_in(thread);
-            } else {
-                if (thread == 0) shared.empty[stage].arrive();
-            }
-        };
+        const auto done = [&](int stage) { pair.is_read(shared.empty[stage], thread); };
         int stored = 0, turn = 1 - group;
         ring.skip(group * steps);
-        for (int n = pair + group * pairs; n < order.places();
-             n += kConsumers * pairs, ring.skip(steps)) {
+        for (int n = pair.index + group * pair.count; n < order.places();
+             n += kConsumers * pair.count, ring.skip(steps)) {
             const TileCorner corner = corner_of(n);
             TileEnd<Plan> end;
             end.ask(p, corner, 0);
@@ -123,10 +104,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         }
         if (stores && thread == 0) tma_store_wait();
     }
-    if constexpr (kPair > 1) {  // the other block's copies and arrivals must find this one's memory
-        cluster_arrive();
-        cluster_wait();
-    }
+    pair.end();
 #endif
 }
 
@@ -160,15 +138,21 @@ bool is_for_wide_tiles(const Float8Product<T>& p) {
     return rounds(128) <= kCostOfNarrow * rounds(64);
 }
 
+// Whether blocks come in pairs, one tile below the other: of an odd number of rows of tiles, one
+// block of the last pairs has nothing to multiply.
+template <class T>
+bool is_for_pairs(const Float8Product<T>& p) {
+    const int64_t high = ceil_div<int64_t>(p.rows, kTileRows);
+    return multiprocessors() > 1 && (high % 2 == 0 || high > 16);
+}
+
 template <class T>
 bool launch_fp8_wgmma(const Float8Product<T>& p, cudaStream_t stream) {
     const bool wide = is_for_wide_tiles(p);
     if (p.fast) {
         if (!wide) return launch_fp8_tiles<Float8Plan<64, false, true>>(p, stream);
-        // Of an odd number of rows of tiles, one block of the last pairs has nothing to multiply.
-        const int64_t high = ceil_div<int64_t>(p.rows, kTileRows);
-        return high % 2 == 0 || high > 16 ? launch_fp8_turns<Float8Turns<2>>(p, stream)
-                                          : launch_fp8_turns<Float8Turns<1>>(p, stream);
+        return is_for_pairs(p) ? launch_fp8_turns<Float8Turns<2>>(p, stream)
+                               : launch_fp8_turns<Float8Turns<1>>(p, stream);
     }
     if (p.by_block) {
         return wide ? launch_fp8_tiles<Float8Plan<128, true, false>>(p, stream)

@@ -266,10 +266,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     // each thread's registers, and moves them from there between products.
     const int group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
     const int thread = threadIdx.x % kWarpgroup;
-    if (threadIdx.x == 0) {
-        for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kConsumers);
-    }
+    if (threadIdx.x == 0) init_stages(shared, kConsumers);
     __syncthreads();
 
     const auto corner_of = [&](int n) {

@@ -142,10 +142,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
     const int steps = int(ceil_div<int64_t>(p.depth, kTf32Depth));
     const int group = threadIdx.x / kWarpgroup, thread = threadIdx.x % kWarpgroup;
-    if (threadIdx.x == 0) {
-        for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kConsumers * kWarps);
-    }
+    if (threadIdx.x == 0) init_stages(shared, kConsumers * kWarps);
     __syncthreads();
 
     const auto steps_of = [&](int n) { return n >= split.whole ? split.steps : steps; };

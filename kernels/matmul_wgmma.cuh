@@ -3,6 +3,7 @@
 #pragma once
 
 #include "matmul_fused.cuh"
+#include "stages.cuh"
 
 constexpr int kTileRows = 128;  // of x, in two warpgroups of 64
 constexpr int kTileDepth = 64;  // of k: 128 bytes
@@ -490,30 +491,24 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     constexpr int kTurns = Plan::kTurns;
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
-    const int rank = blockIdx.x % kPair, pair = blockIdx.x / kPair, pairs = gridDim.x / kPair;
+    const Pair<kPair> pair;
     const int steps = int(ceil_div<int64_t>(p.depth, kTileDepth));
     // The shuffle tells the compiler that all threads of a warp count alike: else it keeps what
     // they count by in each one's registers, and moves it from there for every wgmma.
     const int group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
     const int thread = threadIdx.x % kWarpgroup;
     if (threadIdx.x == 0) {
-        for (Mbarrier& full : shared.full) full.init();
-        for (Mbarrier& empty : shared.empty) empty.init(kConsumers / kTurns * kPair);
+        init_stages(shared, kConsumers / kTurns * kPair);
         for (Mbarrier& turn : shared.turn) turn.init();
     }
-    if constexpr (kPair > 1) {
-        cluster_arrive();
-        cluster_wait();
-    } else {
-        __syncthreads();
-    }
+    pair.begin();
 
     const int count = Plan::kSplits ? shares : order.places();
     // Where share n is, and with which step it begins. That takes divisions, one after the other:
     // those who multiply would make them between two tiles, so they are told by who fetches.
     const auto find = [&](int n, TilePlace& place, int& first) {
         first = 0;
-        order.at(Plan::kSplits ? split.tile(n, first) : n, rank, place);
+        order.at(Plan::kSplits ? split.tile(n, first) : n, pair.rank, place);
     };
     const auto steps_of = [&](int n) {
         return Plan::kSplits && n >= split.whole ? split.steps : steps;
@@ -521,7 +516,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
     Ring<kStages> ring;
     if (group == kConsumers) {
         give_registers<40>();
-        for (int n = pair; thread == 0 && n < count; n += pairs) {
+        for (int n = pair.index; thread == 0 && n < count; n += pair.count) {
             TilePlace place;
             int first;
             find(n, place, first);
@@ -538,10 +533,10 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                     fetch_half<kTileRows>(stage.x, half, maps.x, p.x.col == 1, rows.first[half],
                                           step, place.matrix, full, 0);
                     // A block of a pair asks for its half, for both.
-                    if (kPair == 1 || half == rank)
+                    if (kPair == 1 || half == pair.rank)
                         fetch_half<kColumns>(
                             stage.w, half, maps.w, p.w.col == 1, columns.first[half], step,
-                            place.matrix, full, kPair == 1 ? 0 : (1 << kPair) - 1);
+                            place.matrix, full, pair.kAll);
                 }
             }
             if (Plan::kFused && p.residual)
@@ -551,19 +546,14 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         take_registers<232>();
         Boxes& boxes = shared.boxes[group];
         int stored = 0;
-        const auto done = [&](int stage) {  // this warpgroup has read it
-            if constexpr (kPair > 1) {
-                if (thread < kPair) shared.empty[stage].arrive_in(thread);
-            } else {
-                if (thread == 0) shared.empty[stage].arrive();
-            }
-        };
+        const auto done = [&](int stage) { pair.is_read(shared.empty[stage], thread); };
         // With turns, the stages of every second tile are the other warpgroup's. This one must not
         // wait for its own before those are there: a barrier tells one phase from the next one, but
         // not from the one after that.
-        int n = pair, of_tile = group * 64, turn = 0;
-        if (kTurns > 1) n += group * pairs, of_tile = 0, turn = 1 - group, ring.skip(group * steps);
-        for (; n < count; n += kTurns * pairs, ring.skip((kTurns - 1) * steps)) {
+        int n = pair.index, of_tile = group * 64, turn = 0;
+        if (kTurns > 1)
+            n += group * pair.count, of_tile = 0, turn = 1 - group, ring.skip(group * steps);
+        for (; n < count; n += kTurns * pair.count, ring.skip((kTurns - 1) * steps)) {
             const int of_share = steps_of(n);
             if (kTurns > 1) shared.turn[group].wait(turn++ % 2);
             shared.full[ring.stage].wait(ring.round % 2);
@@ -621,10 +611,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         }
         if (Plan::kStores) wait_for_stores();
     }
-    if constexpr (kPair > 1) {  // the other block's copies and arrivals must find this one's memory
-        cluster_arrive();
-        cluster_wait();
-    }
+    pair.end();
 #endif
 }
 
@@ -672,6 +659,7 @@ bool launch_plan(const Product<T>& p, int high, cudaStream_t stream, Split split
     const auto kernel = matmul_specialized<T, Plan>;
     Maps maps;
     if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
+        multiprocessors() < Plan::kPair ||
         !make_maps(maps, p, Plan::kColumns, Plan::kStores, Plan::kFused))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from jit_cases import output_of
 from op_cases import DEVICE, Case, assert_close_to_pytorch, outcome
 from torch import Tensor
 
@@ -97,6 +98,22 @@ def test_more_tiles_than_multiprocessors(version: str):
     judge(case(version, act="relu"), 1500, 1400, 136)
     judge(case(version, bias=None, residual=None), 1500, 2400, 136)
     judge(case(version, bias=None, residual=None), 1500, 1400, 136)
+
+
+def test_on_one_core():
+    """On the simulator that is one multiprocessor, on which blocks cannot come in pairs."""
+    code = """
+        import torch
+        from kernels import matmul, matmul_fp8
+        x, w = torch.ones(250, 128), torch.ones(140, 128)
+        for version in matmul.VERSIONS[4:]:
+            print((matmul.matmul(x.bfloat16(), w.bfloat16(), version=version) == 128).all().item())
+        one, bytes_of = torch.ones(()), lambda t: t.to(torch.float8_e4m3fn)
+        y = matmul_fp8.matmul_fp8(bytes_of(x), bytes_of(w), one, one, use_fast_accum=True)
+        print((y == 128).all().item())
+    """
+    said = output_of(code, env=os.environ | {"SIMULATOR_THREADS": "1"})
+    assert said.split() == ["True"] * (len(VERSIONS) - 3)
 
 
 @pytest.mark.parametrize("act", ACTS)
