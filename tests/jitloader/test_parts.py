@@ -19,9 +19,12 @@ import torch
 from jit_cases import compilers_in, in_process, load, output_of, wait_for
 
 import jitload
-from jitloader import background
+from jitloader import background, building
+from jitloader import parts as loader_parts
 from jitloader.arguments import KERNELS
 from jitloader.builds import Build
+from jitloader.cache import Cache
+from jitloader.inputs import Inputs
 from toolchain import idle, parts
 from toolchain.errors import CompileError
 
@@ -157,6 +160,64 @@ def test_an_edit_compiles_what_is_called(scene):
     assert torch.equal(filled(kernel, torch.double), right(value, torch.double))
     assert kernel.value_of(torch.zeros(1)) == value
     assert len(scene.parts()) == known + 1
+
+
+def test_an_edit_of_a_kernel_leaves_its_launchers(scene):
+    """They are compiled by themselves in the background; and each build has them for itself."""
+    value = scene.edit()
+    kernel = scene.load()
+    assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+    background.stop()
+    kernel.reload()
+    _complete_launchers(kernel)
+    before, older = len(scene.parts()), kernel.at()
+    text = scene.source.read_text()
+    scene.source.write_text(text.replace("third(T(kValue));", "third(T(kValue) + 3);"))
+    kernel.reload()
+    assert len(kernel.build.first.split()) == 2
+    assert len(scene.parts()) == before + 1
+    for _ in range(2):
+        assert torch.equal(filled(kernel, torch.float), right(value + 3, torch.float))
+        assert torch.equal(filled(older, torch.float), right(value, torch.float))
+    scene.source.write_text(text.replace("fill<<<1, 32>>>", "fill<<<2, 32>>>"))
+    kernel.reload()
+    assert len(kernel.build.first.split()) == 1, "a launcher has changed"
+    assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+
+
+def _complete_launchers(kernel: jitload.Kernel) -> None:
+    """As the background does, but not when all others are idle."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(idle, "COMMAND", [])
+        completed = building.completed
+        patch.setattr(
+            "jitloader.parts.completed", lambda i, end: i.recipe.part and completed(i, end)
+        )
+        reading, writing = os.pipe()
+        loader_parts._completed(Inputs.read(kernel.recipe, Cache.here()), reading)
+        os.close(writing)
+        os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by"),
+    [
+        ("fill<<<1, 32>>>(x, n)", "fill<<<1, 32>>>(x, int(n))"),  # the launch calls its name
+        ("template <class T>\n__global__", "template <class T, int = 0>\n__global__"),
+    ],
+)
+def test_a_kernel_that_cannot_be_apart_any_more_is_compiled_with_its_launcher(scene, replaced, by):
+    """And a person is told of one build, which does not fail."""
+    value = scene.edit(replaced, by)
+    told: list[jitload.BuildEvent] = []
+    jitload.listen(told.append)
+    try:
+        kernel = scene.load()
+        background.stop()
+        assert torch.equal(filled(kernel, torch.double), right(value, torch.double))
+    finally:
+        jitload.unlisten(told.append)
+    assert {event.state for event in told} == {"building", "done"}
 
 
 @pytest.mark.slow
