@@ -1,8 +1,6 @@
 """What the loader survives: the scenarios of docs/loop.md, and kills, crowds, forks and prunes."""
 
 import concurrent.futures
-import contextlib
-import os
 import random
 import shutil
 import signal
@@ -19,6 +17,7 @@ from jit_cases import (
     hiding,
     in_process,
     in_script,
+    kill_with_children,
     load,
     output_of,
     results_of,
@@ -104,15 +103,6 @@ def test_killed_fifty_times_at_random_moments_then_loaded_again(own):
     wait_for(lambda: not compilers_in(own), "the last compilers to end")
     assert output_of(load + "\nprint(kernel.answer())") == "7"
     assert len(files_in(own)) == len(left), files_in(own)
-
-
-def kill_with_children(process: int):
-    children: list[str] = []
-    with contextlib.suppress(OSError):  # it has ended already
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    for number in (process, *map(int, children)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
 
 
 def test_what_a_killed_build_left_is_swept_by_the_next_build_of_anything(own):
