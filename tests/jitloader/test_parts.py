@@ -459,20 +459,27 @@ def test_after_random_edits_every_function_is_that_of_its_files(scene):
     RANDOM_EDITS in the environment says how many.
     """
     drawn = random.Random(28)
-    kernel, texts = None, {}
+    kernel, texts, constant = None, {}, 0
     for _ in range(int(os.environ.get("RANDOM_EDITS", "40"))):
         if texts and drawn.random() < 0.2:
             value = drawn.choice(list(texts))
             scene.source.write_text(texts[value])
+        elif texts and drawn.random() < 0.5:  # of the kernel alone
+            more = drawn.randrange(1 << 20)
+            value, text = constant + more, texts[constant]
+            scene.source.write_text(text.replace("T(kValue)", f"T(kValue + {more})"))
         else:
-            value = scene.edit()
+            value = constant = scene.edit()
             texts[value] = scene.source.read_text()
         kernel = scene.load()
         for kind in drawn.sample([torch.float, torch.double], drawn.randrange(3)):
             assert torch.equal(filled(kernel, kind), right(value, kind))
+        if drawn.random() < 0.3:
+            background.stop()
+            _complete_launchers(kernel)
         if drawn.random() < 0.2:
             text = scene.source.read_text()
-            scene.source.write_text(text.replace("T(kValue)", "T(oops)"))
+            scene.source.write_text(text.replace("T(kValue", "T(oops"))
             with contextlib.suppress(
                 CompileError
             ):  # where nothing was called, it may be a later one
