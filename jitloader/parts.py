@@ -2,9 +2,10 @@
 
 A build in parts (`toolchain.parts`) takes the place of a whole one where an edit has left the
 bindings alone. `load` compiles what was called of the build before, so that an error there is
-raised at once; what else is called is compiled then, and the call waits for that alone. The whole
-build follows in the background. It is what the cache keeps, and what later processes open. If it
-does not compile, the next call warns of it.
+raised at once; what else is called is compiled then, and the call waits for that alone. The
+launchers that were called follow in the background, by themselves: an edit of a kernel leaves them
+as they are, and compiles that alone. Then the whole build does. It is what the cache keeps, and
+what later processes open. If it does not compile, the next call warns of it.
 """
 
 from __future__ import annotations

@@ -79,6 +79,13 @@ def without_bodies(text: str) -> str:
     return "".join([*pieces, text[done:]])
 
 
+@lru_cache(maxsize=512)
+def kernels_of(text: str) -> frozenset[str]:
+    """What may be the names of kernels in a text."""
+    heads = re.findall(r"\b__global__\b([^;{]*)", blank(text)) if "__global__" in text else []
+    return frozenset(name for head in heads for name in names_in(head))
+
+
 def names_in(head: str) -> list[str]:
     """What may be the name of a kernel in its head."""
     return re.findall(r"(\w+)\s*\(", head)

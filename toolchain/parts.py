@@ -13,6 +13,9 @@ So it is with the kernels of a launcher, of which a call launches few: the libra
 declares them `extern template`, and has jumps in their places. The simulator asks where a kernel is
 when it is launched (simulator/include/simulator/launch.h).
 
+Launchers alone are compiled from texts in which kernels are empty (`toolchain.host_half`). That is
+the same library after an edit of a kernel, which then jumps to others.
+
 The jumps are written in assembly, for they keep all arguments as they are, of whatever types. Here
 it is that of x86-64 on Linux; elsewhere a build is whole from the start.
 """
@@ -138,16 +141,17 @@ def functions(
     found = {name: Function(statement or "", [], []) for name, statement in statements.items()}
     for name, (statement, site, inlined) in launched.items():
         found[name] = Function(statement, [], [], site, symbol_of.get(inlined, ""))
-    called = {
+    named_alone = {
         name for name in launched if _name_of(_expression(declared[name])) in named.named_alone
     }
     for name, function in found.items():
-        reached = _reached(name, calls, launched)
-        if any(_CALL in each for each in reached):
-            reached = _reached(name, calls, launched.keys() - called)
-        own = called if any(_CALL in each for each in reached) else ()
-        function.calls.extend(each for each in reached if each not in launched or each in own)
-        function.launches.extend(each for each in reached if each in launched and each not in own)
+        apart = launched.keys()
+        reached = _reached(name, calls, apart)
+        if any(_CALL in each for each in reached):  # it may call one of these
+            apart = apart - named_alone
+            reached = _reached(name, calls, apart)
+        function.calls.extend(each for each in reached if each not in apart)
+        function.launches.extend(each for each in reached if each in apart)
     of_launchers = {each for name in launchers for each in found[name].launches}
     return {
         name: each for name, each in found.items() if name in statements or name in of_launchers
@@ -230,13 +234,13 @@ def lacks_kernels(path: Path, jumps: Iterable[str], texts: Iterable[str]) -> boo
     return bool(_kernels_in(sorted(lacked), texts))
 
 
-def _kernels_in(symbols: list[str], texts: Iterable[str]) -> list[str]:
+def _kernels_in(symbols: Iterable[str], texts: Iterable[str]) -> list[str]:
     """Those of kernels, and of what runs one, by the heads of kernels in texts."""
-    heads = (head for t in texts for head in re.findall(r"\b__global__\b([^;{]*)", blank(t)))
-    kernels = {name for head in heads for name in host_half.names_in(head)}
+    kernels = frozenset().union(*map(host_half.kernels_of, texts))
+    likely = [s for s in symbols if "run_thread" in s or any(name in s for name in kernels)]
     return [
         each
-        for each in demangled_names(symbols)
+        for each in demangled_names(likely)
         if (_RUNS_THREADS.match(each) and not _RUNS_POINTER.match(each))
         or _name_of(_expression(each) if each.endswith(")") else each) in kernels
     ]

@@ -96,7 +96,17 @@ def wait_for(condition, what: str, seconds: float = 60):
         time.sleep(0.02)
 
 
-def kill_with_children(process: int):
+def killed_after(seconds: float, parent: subprocess.Popen, line: str = "") -> None:
+    """Have a process that forks for each line do so, and kill what it forks."""
+    parent.stdin.write(f"{line}\n")
+    parent.stdin.flush()
+    child = int(parent.stdout.readline())
+    time.sleep(seconds)
+    _kill_with_children(child)
+    parent.stdout.readline()
+
+
+def _kill_with_children(process: int) -> None:
     children: list[str] = []
     with contextlib.suppress(OSError):  # it has ended already
         children = Path(f"/proc/{process}/task/{process}/children").read_text().split()

@@ -4,12 +4,11 @@ import json
 import os
 import random
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from jit_cases import compilers_in, in_process, kill_with_children, output_of, wait_for
+from jit_cases import compilers_in, in_process, killed_after, output_of, wait_for
 
 import jitload
 from jitloader import background
@@ -195,12 +194,7 @@ def test_killed_at_random_moments_then_loaded_again(files, runtime, own):
     source.write_text(SOURCE.replace("VALUE", "0"))
     parent = in_process(begin(files, runtime) + KILLED, stdin=subprocess.PIPE)
     for value in range(1, 1 + int(os.environ.get("KILLS", "12"))):
-        parent.stdin.write(f"{value}\n")
-        parent.stdin.flush()
-        child = int(parent.stdout.readline())
-        time.sleep(drawn.uniform(0, 2.5))
-        kill_with_children(child)
-        parent.stdout.readline()
+        killed_after(drawn.uniform(0, 2.5), parent, str(value))
     parent.communicate()
     assert parent.returncode == 0
     wait_for(lambda: not compilers_in(own), "the last compilers to end")

@@ -168,7 +168,6 @@ def test_an_edit_of_a_kernel_leaves_its_launchers(scene):
     kernel = scene.load()
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
     background.stop()
-    kernel.reload()
     _complete_launchers(kernel)
     before, older = len(scene.parts()), kernel.at()
     text = scene.source.read_text()

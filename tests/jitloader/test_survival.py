@@ -17,7 +17,7 @@ from jit_cases import (
     hiding,
     in_process,
     in_script,
-    kill_with_children,
+    killed_after,
     load,
     output_of,
     results_of,
@@ -90,12 +90,7 @@ def test_killed_fifty_times_at_random_moments_then_loaded_again(own):
         stdin=subprocess.PIPE,
     )
     for _ in range(50):
-        parent.stdin.write("\n")
-        parent.stdin.flush()
-        child = int(parent.stdout.readline())
-        time.sleep(moments.uniform(0, whole))
-        kill_with_children(child)
-        parent.stdout.readline()
+        killed_after(moments.uniform(0, whole), parent)
         if any(own.glob("killed_*/build.json")):
             shutil.rmtree(own)
     parent.communicate()
