@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported
 import torch
 
 import jitload
-from jitloader import building, runtime
+from jitloader import building, derivatives, runtime
 from jitloader.cache import Cache
 from lab.measure import nvml
 
@@ -36,7 +36,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Left to make test-all are products in the versions between the first and the last, products
-    under the checker, and wide rows of an op that multiplies several times."""
+    under the checker, and wide rows of an op that multiplies several times. The longest begin."""
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         case = params.get("case")
@@ -44,6 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_long = is_product and case.op.weights and params.get("cols", 0) > 2000
         if is_long or (is_product and (case.is_between or "checker" in item.path.parts)):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
@@ -56,23 +57,31 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return (os.cpu_count() or 1) + 1
 
 
-def pytest_collection_finish() -> None:
-    """Tests by the ten thousand are no garbage: each collection of it took a second to see that."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Tests by the ten thousand are no garbage: to see that took a third of collecting them, and
+    later a second each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """One cache for all of these tests, away from the user's, with the simulator's runtime.
+    """One cache for all of these tests, away from the user's, with the simulator's runtime and with
+    what records gradients.
 
     Where tests run side by side, in several processes, these share it. What stands in it first is
-    copied from the user's, for the runtime alone compiles for 20 seconds; and the simulator's
+    copied from the user's, for these two compile for 20 and for 14 seconds; and the simulator's
     headers are parsed for it.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
-    builds = [jitload.ensure("square", target="cpu"), building.ensure(runtime.recipe())]
+    recipes = jitload.recipe_of(["square"], target="cpu"), runtime.recipe(), derivatives.recipe()
+    builds = list(map(building.ensure, recipes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE", str(folder))
         own = Cache.here()

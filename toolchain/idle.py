@@ -19,7 +19,7 @@ COMMAND = (sys.executable, "-I", "-S", __file__)
 
 def run(command: list[str]) -> int:
     """Run it; its exit status."""
-    os.nice(19)
+    os.setpriority(os.PRIO_PROCESS, 0, 19)
     with contextlib.suppress(AttributeError, OSError):  # only Linux has it
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)

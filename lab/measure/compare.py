@@ -47,8 +47,8 @@ def compare(
     rivals    out of "eager" (the reference in the same type), "compile" (torch.compile of it),
               other kernels of PyTorch's that have the op ("cudnn", "flash", "efficient" and "flex"
               for attention, "cublaslt" for matmul), and "liger", "quack", "deep_gemm",
-              "flash_attn", "flash_attn_3" and "flash_attn_4", where installed; None is the first
-              two on a GPU, and eager alone on the simulator, where no rival is timed
+              "flash_attn", "flash_attn_3", "fa3_fwd" and "flash_attn_4", where installed; None is
+              the first two on a GPU, and eager alone on the simulator, where no rival is timed
     options   the op's keywords, such as {"dim": None}; None is all that reference.py lists
     backward  the backward pass as well, alone: the gradients of all differentiable inputs
     seed      of the random inputs

@@ -32,6 +32,7 @@ LIBRARIES = {
     "deep_gemm": ("deep_gemm", "deep-gemm"),
     "flash_attn": ("flash_attn.flash_attn_interface", "flash-attn"),
     "flash_attn_3": ("flash_attn_interface", "flash-attn-3"),
+    "fa3_fwd": ("fa3_fwd_interface", "fa3-fwd"),
     "flash_attn_4": ("flash_attn.cute", "flash-attn-4"),
 }
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 from browsers import browser, needs_browser
@@ -150,6 +151,21 @@ def test_site_builds_without_a_warning(site):
     assert not remote, "the pages need a network"
     layer_norm = (site / "notebooks/07_layer_norm_backward.html").read_text()
     assert "<math" in layer_norm
+
+
+@pytest.mark.slow
+def test_a_page_that_links_nowhere_stops_the_site(tmp_path, monkeypatch, capfd):
+    pytest.importorskip("sphinx", reason="sphinx is not installed")
+
+    def write_sources(source: Path) -> None:
+        source.mkdir()
+        (source / "index.md").write_text("# When not\n\n[nowhere](nowhere.md)\n")
+
+    monkeypatch.setattr(book, "write_sources", write_sources)
+    with pytest.raises(SystemExit, match="book: Sphinx warned 1 times"):
+        book.build(tmp_path / "html")
+    assert re.search(r"index\.md:\d+: WARNING: .*nowhere\.md", capfd.readouterr().err)
+    assert not (tmp_path / "html").exists()
 
 
 def test_site_describes_every_function(site):

@@ -28,7 +28,7 @@ def tags(cell) -> list[str]:
 
 def chapters() -> list:
     """All; those that build or train for half a minute and more are left to make test-all."""
-    long = {"12_bind_it": pytest.mark.slow, "13_train": pytest.mark.slow}
+    long = dict.fromkeys(("12_bind_it", "13_train"), (pytest.mark.slow, pytest.mark.longest))
     return [
         pytest.param(path, marks=long.get(path.stem, ()), id=path.stem)
         for path in publish.chapters()

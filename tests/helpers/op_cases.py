@@ -390,11 +390,13 @@ class Errors:
         )
 
 
-def assert_as_good_as_pytorch(case: Case, draw: Callable[[int], dict[str, Tensor]]) -> None:
+def assert_as_good_as_pytorch(
+    case: Case, draw: Callable[[int], dict[str, Tensor]], results: int = RESULTS
+) -> None:
     """The largest error is at most k times PyTorch's own in the same type.
 
     draw: makes inputs from a seed. The largest of a few errors is luck, so there are draws until
-    every result and gradient has given RESULTS numbers. Where a row has a sum, its errors hang
+    every result and gradient has given `results` numbers. Where a row has a sum, its errors hang
     together: so there are more, up to RESULTS_TO_FAIL rows, before a failure is believed.
 
     Truth is reference.py in float64. k is 2, and 3 for gradients that sum over all rows, as those
@@ -411,7 +413,7 @@ def assert_as_good_as_pytorch(case: Case, draw: Callable[[int], dict[str, Tensor
     def too_large() -> list[str]:
         return [name for name in errors if errors[name].too_large()]
 
-    while numbers < RESULTS or (min(rows, numbers) < RESULTS_TO_FAIL and too_large()):
+    while numbers < results or (min(rows, numbers) < RESULTS_TO_FAIL and too_large()):
         inputs = draw(seed)
         dtype = inputs[case.first].dtype
         bar_dtype = torch.float32 if dtype == torch.float64 else dtype

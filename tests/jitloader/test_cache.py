@@ -223,16 +223,22 @@ def test_a_cache_folder_of_another_user_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_versions_and_notes_of_a_layer_are_found_and_prune_leaves_it(tmp_path, monkeypatch, capfd):
+def test_versions_and_notes_of_a_layer_are_found_and_prune_leaves_it(
+    tmp_path, cache, monkeypatch, capfd
+):
     teacher, student = tmp_path / "teacher", tmp_path / "student"
+
+    def use(*layers: Path) -> None:
+        monkeypatch.setenv("JITLOAD_CACHE", os.pathsep.join(map(str, [*layers, cache])))
+
     answer(1, "lesson")
     hiding("macro")
-    monkeypatch.setenv("JITLOAD_CACHE", str(teacher))
+    use(teacher)
     assert output_of(LOAD.format("lesson.cu")) == "1"
     assert output_of(LOAD.format("macro.cu")) == "3"
     before = files_in(teacher)
     teacher.chmod(0o777)  # named on purpose, it may be anybody's
-    monkeypatch.setenv("JITLOAD_CACHE", os.pathsep.join([str(student), str(teacher)]))
+    use(student, teacher)
     capfd.readouterr()
     assert load("lesson.cu").answer() == 1
     assert load("macro.cu").answer() == 3

@@ -231,6 +231,7 @@ def test_a_name_is_exchanged_for_one_of_the_same_length():
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_after_200_random_edits_every_function_is_that_of_its_files(own):
     """Of sources and headers, some of which come and go."""
     drawn = random.Random(28)

@@ -62,6 +62,7 @@ def test_our_loader_survives(scenario, tmp_path, cache):
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_killed_fifty_times_at_random_moments_then_loaded_again(own):
     """The process and ninja, while the compilers run on: they lead groups of their own."""
     write("killed.cpp", "#include <torch/csrc/stable/library.h>\nint x;")

@@ -58,6 +58,10 @@ def flash_varlen(q, k, v, cu_q, cu_k, max_q, max_k, softmax_scale, causal, windo
     )
 
 
+def fa3_varlen(q, k, v, cu_q, cu_k, max_q, max_k, causal=False, softmax_scale=None):
+    return flash_varlen(q, k, v, cu_q, cu_k, max_q, max_k, softmax_scale, causal, (-1, -1))
+
+
 def flash_4(q, k, v, causal=False, window_size=(None, None), softmax_scale=None):
     assert window_size == (None, None)
     return attention(q, k, v, causal, softmax_scale), None
@@ -127,6 +131,12 @@ MODULES = {
             "flash_attn_with_kvcache": with_cache,
         }
     },
+    "fa3_fwd": {
+        "fa3_fwd_interface": {
+            "flash_attn_func": flash,
+            "flash_attn_varlen_func": fa3_varlen,
+        }
+    },
     "flash_attn_4": {
         "flash_attn": {},
         "flash_attn.cute": {
@@ -175,7 +185,7 @@ def same(result: Tensor, expected: Tensor) -> None:
 # ---- libraries
 
 
-@pytest.mark.parametrize("name", ["flash_attn", "flash_attn_3", "flash_attn_4"])
+@pytest.mark.parametrize("name", ["flash_attn", "flash_attn_3", "fa3_fwd", "flash_attn_4"])
 @pytest.mark.parametrize("options", MASKS, ids=str)
 def test_flash_attn_gets_its_own_layout(library, name, options):
     same(library(name).attention(Q, K, V, **options), reference.attention(Q, K, V, **options))
@@ -195,10 +205,21 @@ def test_deep_gemm_multiplies_and_fuses_nothing(library):
             module.matmul(X, W, **fused)
 
 
-@pytest.mark.parametrize("name", ["flash_attn", "flash_attn_4"])
+@pytest.mark.parametrize("name", ["flash_attn", "fa3_fwd", "flash_attn_4"])
 def test_flash_attn_takes_packed_sequences(library, name):
     given = {**PACKED, "max_seqlen_q": 8, "max_seqlen_k": 8, "causal": True}
     same(library(name).attention_varlen(**given), reference.attention_varlen(**given))
+
+
+def test_a_build_of_the_forward_pass_alone_says_so(library):
+    attention = library("fa3_fwd").attention
+    for q, options in (
+        (Q.clone().requires_grad_(), {}),
+        (Q, {"window": (4, 0)}),
+        (Q.half(), {}),
+    ):
+        with pytest.raises(NotImplementedError, match="fa3-fwd has no backward pass, no windows"):
+            attention(q, K, V, **options)
 
 
 def test_deep_gemm_multiplies_eight_bits_with_scales_of_blocks_alone(library):
@@ -246,7 +267,7 @@ def test_a_library_that_is_there_is_a_rival_of_what_it_has(library):
     library("flash_attn")
     assert "flash_attn" in rivals.rivals_of(OPS["attention"])
     assert "flash_attn" not in rivals.rivals_of(OPS["matmul"])
-    assert rivals.libraries_of("attention_varlen") == ["flash_attn", "flash_attn_4"]
+    assert rivals.libraries_of("attention_varlen") == ["flash_attn", "fa3_fwd", "flash_attn_4"]
     rival = rivals.RIVALS["flash_attn"](OPS["attention"])
     same(rival.function(Q, K, V), reference.attention(Q, K, V))
 
@@ -292,6 +313,7 @@ def _has(name: str, op: str) -> bool:
         "deep_gemm": ("matmul", "matmul_fp8"),
         "flash_attn": ("attention", "attention_decode", "attention_varlen"),
         "flash_attn_3": ("attention", "attention_decode"),
+        "fa3_fwd": ("attention", "attention_varlen"),
         "flash_attn_4": ("attention", "attention_varlen"),
     } | {backend: tuple(ops) for backend, ops in backends.BACKENDS.items()}
     return op in known.get(name, (op,))

@@ -51,6 +51,7 @@ def run(cache: Path, compiler: str, *arguments: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_the_simulators_tests_pass(cache):
     said = run(cache, CLANGS[0], "-m", "pytest", "-q", "tests/simulator/test_simulator.py")
     assert re.search(r"\d{2,} passed", said)
@@ -82,6 +83,7 @@ except jitload.MissingTool as error:
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_an_op_is_right_and_the_checker_asks_for_another_compiler(cache):
     said = run(cache, CLANGS[-1], "-c", OP)
     assert "lab.check instruments kernels with g++, not clang: set CXX=g++" in said

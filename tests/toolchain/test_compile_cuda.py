@@ -17,8 +17,9 @@ pytestmark = [
 ARCHITECTURES = "7.5;9.0"  # in one build, as for a machine with several GPUs
 
 
-def build(name: str, cache: Path) -> subprocess.CompletedProcess:
-    settings = {"JITLOAD_CACHE": str(cache), "TORCH_CUDA_ARCH_LIST": ARCHITECTURES}
+def build(name: str, *caches: Path) -> subprocess.CompletedProcess:
+    folders = os.pathsep.join(map(str, caches))
+    settings = {"JITLOAD_CACHE": folders, "TORCH_CUDA_ARCH_LIST": ARCHITECTURES}
     return subprocess.run(
         [sys.executable, "-m", "jitload", "build", name, "--target", "cuda"],
         env=os.environ | settings,
@@ -27,9 +28,10 @@ def build(name: str, cache: Path) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.longest
 @pytest.mark.parametrize("name", reference.OPS)
-def test_compiles_for_the_gpu(name: str, tmp_path: Path):
-    run = build(name, tmp_path)
+def test_compiles_for_the_gpu(name: str, tmp_path: Path, cache: Path):
+    run = build(name, tmp_path, cache)
     assert run.returncode == 0, run.stdout + run.stderr
     assert list(tmp_path.rglob(f"{name}*.so"))
 
