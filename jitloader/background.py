@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import select
 import threading
 from collections.abc import Callable
 
@@ -84,6 +85,11 @@ def stop() -> None:
     with _changing:
         if _work:
             _work.stop()
+
+
+def is_over(lifeline: int) -> bool:
+    """Whether what was given this end of a pipe is to stop."""
+    return bool(select.select([lifeline], [], [], 0)[0])
 
 
 def wait(seconds: float) -> bool:

@@ -197,6 +197,9 @@ def _build_in(
     for path in made:
         if path.exists():
             shutil.move(path, result / path.name)
+    for part in filter(None, (Build.read(inputs.cache.own / name) for name in first.split())):
+        if part.exports["of_host"]:  # a library of several builds, with other kernels in each
+            shutil.copy(part.library, result)
     (result / "log").write_text(compiled.output, "utf-8")
     kept = {path: f"{n}_{path.name[-50:]}" for n, path in enumerate(inputs.in_order())}
     for path, file in kept.items():

@@ -45,7 +45,7 @@ class Build:
         library_sha256: the digest of its library.
         launchers: of a build in parts, `toolchain.parts.Apart.functions`; for a GPU the kernels
             that it launches. Else none.
-        first: of a build in parts, the name of the part that was compiled first.
+        first: of a build in parts, the names of those that are opened with it, with spaces between.
     """
 
     digest: str

@@ -15,6 +15,7 @@ from dataclasses import replace
 from jitloader import objects
 from jitloader.building import build_of, linked
 from jitloader.builds import Build
+from jitloader.events import told_as_one
 from jitloader.inputs import Inputs
 from jitloader.parts import Launchers, called_before, output_of
 from toolchain import by_kernel
@@ -100,13 +101,14 @@ class Kernels(Launchers):
     def _compile(self, number: int) -> None:
         """Compile a kernel; all of them where its symbol does not say how it is written."""
         name = self._names[number]
-        try:
-            self._add(self._compiled(name))
-        except CompileError as error:
-            if by_kernel.without_unknown([name], output_of(error)):
-                raise
-        if number not in self._images:
-            self._add(self._compiled())
+        with told_as_one():
+            try:
+                self._add(self._compiled(name))
+            except CompileError as error:
+                if by_kernel.without_unknown([name], output_of(error)):
+                    raise
+            if number not in self._images:
+                self._add(self._compiled())
 
     def _compiled(self, *names: str) -> Build:
         sources = tuple(path for path in self._inputs.recipe.sources if path.suffix == ".cu")

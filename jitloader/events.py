@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -60,6 +61,51 @@ def announce(wanted: bool) -> bool:
     return before
 
 
+class _Told:
+    """How a build goes, or several of them that are told as one."""
+
+    def __init__(self) -> None:
+        self._started, self._last = time.perf_counter(), ""
+        self._of: tuple[str, str, str, tuple[str, ...]] | None = None
+
+    def begin(self, name: str, target: str, notes: Iterable[str], expected: str) -> None:
+        """Tell that a build begins, unless another has begun before it."""
+        is_first, self._of = self._of is None, (name, target, expected, tuple(notes))
+        if is_first:
+            self.tell("starting")
+
+    def tell(self, stage: str, state: str = "building") -> None:
+        self._last = stage
+        name, target, expected, notes = self._of
+        because = f" ({expected})" if expected else ""
+        seconds = time.perf_counter() - self._started
+        event = BuildEvent(name, target, f"{stage}{because}", seconds, state, notes)
+        for listener in list(listeners) or ([_print_line] if _prints else []):
+            listener(event)
+
+    def end(self, outcome: str) -> None:
+        if self._of:
+            self.tell(self._last, outcome)
+
+
+_here = threading.local()  # .told: what the builds of this thread are told with
+
+
+@contextlib.contextmanager
+def told_as_one() -> Iterator[None]:
+    """The builds in here are told as one, which has failed if an error comes out of here."""
+    if getattr(_here, "told", None):
+        yield
+        return
+    _here.told, outcome = _Told(), "failed"
+    try:
+        yield
+        outcome = "done"
+    finally:
+        told, _here.told = _here.told, None
+        told.end(outcome)
+
+
 @contextlib.contextmanager
 def announced(
     name: str, target: str, notes: Iterable[str] = (), expected: str = ""
@@ -68,24 +114,9 @@ def announced(
 
     expected: what makes it take long, said with every stage.
     """
-    started, last = time.perf_counter(), "starting"
-    because = f" ({expected})" if expected else ""
-
-    def tell(stage: str, state: str = "building") -> None:
-        nonlocal last
-        last = stage
-        seconds = time.perf_counter() - started
-        event = BuildEvent(name, target, f"{stage}{because}", seconds, state, tuple(notes))
-        for listener in list(listeners) or ([_print_line] if _prints else []):
-            listener(event)
-
-    tell(last)
-    outcome = "failed"
-    try:
-        yield tell
-        outcome = "done"
-    finally:
-        tell(last, outcome)
+    with told_as_one():
+        _here.told.begin(name, target, notes, expected)
+        yield _here.told.tell
 
 
 def _print_line(event: BuildEvent) -> None:

@@ -113,6 +113,20 @@ def part_of(
     return replace(inputs, recipe=recipe)
 
 
+def host_part_of(
+    inputs: Inputs, functions: Mapping[str, Function], launchers: Iterable[str]
+) -> Inputs:
+    """The inputs of a library with launchers alone, which stays what it is where an edit changes
+    nothing but what kernels know."""
+    part = parts.part("", functions, sorted(launchers), "")._replace(of_host=True)
+    source = next(path for path in inputs.recipe.sources if path.suffix == ".cu")
+    texts = {path: inputs.text(path) for path in inputs.files}
+    left = parts.for_host(texts, " ".join(inputs.recipe.flags))
+    files = {path: text.encode() for path, text in left.items()}
+    recipe = replace(inputs.recipe, sources=(source,), part=part)
+    return replace(inputs, recipe=recipe, files=files, stats={})
+
+
 def without_aliases(inputs: Inputs, said: str) -> Inputs | None:
     """The inputs of a part without the aliases that the compiler refused; None where it has none.
 

@@ -19,6 +19,7 @@ from jitloader.building import build_of, cached
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.cfunctions import CFunction, KernelFunction
+from jitloader.events import told_as_one
 from jitloader.inputs import Inputs
 from jitloader.renamed import renamed
 from toolchain.code import Recipe
@@ -100,7 +101,8 @@ def opened(inputs: Inputs) -> OpenBuild | None:
         from jitloader import by_kernel, parts
 
         kind = by_kernel if inputs.recipe.target == "cuda" else parts
-        build = kind.begun(inputs) or build_of(inputs)
+        with told_as_one():  # what could not be in parts is nothing that a person has to know
+            build = kind.begun(inputs) or build_of(inputs)
     if build is None:
         return None
     try:

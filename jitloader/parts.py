@@ -2,9 +2,10 @@
 
 A build in parts (`toolchain.parts`) takes the place of a whole one where an edit has left the
 bindings alone. `load` compiles what was called of the build before, so that an error there is
-raised at once; what else is called is compiled then, and the call waits for that alone. The whole
-build follows in the background. It is what the cache keeps, and what later processes open. If it
-does not compile, the next call warns of it.
+raised at once; what else is called is compiled then, and the call waits for that alone. The
+launchers that were called follow in the background, by themselves: an edit of a kernel leaves them
+as they are, and compiles that alone. Then the whole build does. It is what the cache keeps, and
+what later processes open. If it does not compile, the next call warns of it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from pathlib import Path
 import torch
 
 from jitloader import background, objects, runtime
-from jitloader.building import build_of, completed, linked
+from jitloader.building import build_of, cached, completed, linked
 from jitloader.builds import Build
 from jitloader.cache import Cache
+from jitloader.events import told_as_one
 from jitloader.inputs import Inputs
 from toolchain import parts
 from toolchain.code import Recipe
@@ -45,12 +47,30 @@ def begun(inputs: Inputs) -> Build | None:
     for functions in (apart.functions, parts.with_kernels(apart.functions)):
         called = [name for name in called_before(inputs) if name in functions]
         try:
-            first = _part(inputs, inputs.name, functions, called)
-            found = apart._replace(functions=functions)
-            return linked(inputs, found, first.name) if first else None
+            first = _first_parts(inputs, functions, called)
+            if first is not None:
+                found = apart._replace(functions=functions)
+                return linked(inputs, found, " ".join(part.name for part in first))
         except CompileError:
             continue  # the edit may have taken a kernel out
     return None
+
+
+def _first_parts(
+    inputs: Inputs, functions: Mapping[str, Function], called: Sequence[str]
+) -> list[Build] | None:
+    """The libraries with functions that were called before: the launchers by themselves, if what
+    kernels alone know is all that an edit has changed since those were compiled.
+
+    None where the inputs are no longer what the compiler reads.
+    """
+    launchers = parts.without_kernels(functions, called)
+    host = cached(objects.host_part_of(inputs, functions, launchers)) if launchers else None
+    left = [name for name in called if host is None or name not in launchers]
+    rest = _part(inputs, inputs.name, functions, left) if left or host is None else None
+    if rest is None and (left or host is None):
+        return None
+    return [part for part in (host, rest) if part]
 
 
 def _part(
@@ -78,7 +98,19 @@ def complete(inputs: Inputs) -> None:
     """Have the whole build made in the background of one that is open in parts."""
     launchers = _open.get(inputs.name)
     if launchers and launchers.broken is None:
-        background.start(inputs.name, partial(completed, inputs), launchers.fail)
+        background.start(inputs.name, partial(_completed, inputs), launchers.fail)
+
+
+def _completed(inputs: Inputs, lifeline: int) -> None:
+    """Compile the launchers that were called by themselves, and then the whole."""
+    apart = objects.apart(inputs)
+    if apart:
+        launchers = parts.without_kernels(apart.functions, called_before(inputs))
+        with contextlib.suppress(CompileError):  # the whole says so
+            if launchers:
+                completed(objects.host_part_of(inputs, apart.functions, launchers), lifeline)
+    if not background.is_over(lifeline):
+        completed(inputs, lifeline)
 
 
 def opened(launchers: Launchers) -> Launchers:
@@ -134,9 +166,10 @@ class Launchers:
         self._functions = {name: Function(*each) for name, each in build.launchers.items()}
         self._addresses: dict[str, int] = {}
         self._finding_for_c: list[_Find] = []  # one for each library, which calls it
-        first = Build.read(build.folder.with_name(build.first))
-        if first and first.is_whole() and self._inputs.cache.trusts(first.folder):
-            self._add(first)
+        for name in build.first.split():
+            first = Build.read(build.folder.with_name(name))
+            if first and first.is_whole() and self._inputs.cache.trusts(first.folder):
+                self._add(first)
         self._answer(ctypes.CDLL(str(build.library)), list(build.launchers))
 
     def calling(self, functions: dict[str, Callable]) -> dict[str, Callable]:
@@ -199,19 +232,32 @@ class Launchers:
             return self._addresses[name]
 
     def _compile(self, name: str) -> None:
-        build = _part(self._inputs, self._build.name, self._functions, [name])
-        if build is None:
-            name = self._inputs.recipe.name
-            raise RuntimeError(f"what the compilers read for {name} has changed: load it again")
-        self._add(build)
+        """Compile a function; a launcher with its kernels, where it cannot be without them."""
+        choices = [self._functions]
+        if not self._functions[name].site:
+            choices.append(parts.with_kernels(self._functions))
+        with told_as_one():
+            for functions in choices:
+                try:
+                    part = _part(self._inputs, self._build.name, functions, [name])
+                except CompileError:
+                    if functions is choices[-1]:
+                        raise
+                    continue
+                if part:
+                    return self._add(part)
+        raise RuntimeError(
+            f"what the compilers read for {self._inputs.recipe.name} has changed: load it again"
+        )
 
     def _add(self, part: Build) -> None:
         """Open a part, and note where its functions are."""
         self.parts.append(part)
         runtime.open_libraries(part)
         Cache.here().use(part.folder)
+        own = self._build.folder / part.library.name
         try:
-            library = ctypes.CDLL(str(part.library))
+            library = ctypes.CDLL(str(own if own.exists() else part.library))
         except OSError as error:
             said = str(error)
             raise CompileError(

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from simulator.scan import blank, closing, without_comments
+from simulator.scan import blank, without_comments
+from toolchain import host_half
 from toolchain.launchers import parameters
 from toolchain.parts import demangled_names, symbols_of, without_instantiations
 from toolchain.registrations import UNIQUE
@@ -98,27 +99,15 @@ def has_variable(text: str) -> bool:
     return _VARIABLE.search(blank(text)) is not None
 
 
-def for_host(text: str) -> str:
-    """A file's text with its kernels empty; lines stay."""
-    text = with_named_namespaces(text)
-    if "__global__" not in text:
-        return text
-    plain, pieces, done = blank(text), [], 0
-    for word in re.finditer(r"\b__global__\b", plain):
-        opening = word.end()
-        while opening is not None and (found := re.compile(r"[({;]").search(plain, opening)):
-            if found[0] != "(":
-                break
-            opening = closing(plain, found.start())
-        if opening is None or found is None or found[0] == ";" or found.start() < done:
-            continue
-        end = closing(plain, found.start())
-        body = text[found.end() : end and end - 1]
-        if end is None or not _is_complete(blank(body)):
-            continue
-        pieces += [text[done : found.end()], re.sub(r"[^\\\n]|\\(?!\n)", " ", body)]
-        done = end - 1
-    return "".join([*pieces, text[done:]])
+def for_host(code: Code, texts: Mapping[Path, str]) -> dict[Path, str]:
+    """A code's texts as they are compiled for the host: its kernels have no bodies."""
+    alone = heads(code)
+    if alone is not None:
+        return dict.fromkeys(texts, alone)
+    flags = " ".join(code.recipe.flags)
+    return host_half.texts_of(
+        texts, flags, lambda text: host_half.without_bodies(with_named_namespaces(text))
+    )
 
 
 def heads(code: Code) -> str | None:
@@ -148,30 +137,12 @@ def heads(code: Code) -> str | None:
     return "\n".join([*includes, *(f"{head[0]}}}" for head in found), ""])
 
 
-def _is_complete(body: str) -> bool:
-    """Whether a kernel's body means nothing to the code behind it, as a #define would, and ends
-    where its last brace does whatever branches the preprocessor takes."""
-    depth, outside = 0, []
-    for line in body.split("\n"):
-        directive = re.match(r"[ \t]*#[ \t]*(\w*)", line)
-        if directive is None:
-            depth += line.count("{") - line.count("}")
-        elif directive[1] in ("if", "ifdef", "ifndef"):
-            outside.append(depth)
-        elif directive[1] in ("else", "elif", "endif"):
-            if not outside or depth != outside[-1]:
-                return False
-            if directive[1] == "endif":
-                outside.pop()
-        elif directive[1] != "pragma":
-            return False
-    return not outside
-
-
-def for_gpu(text: str, wanted: Iterable[str] | None) -> str:
-    """A file's text without its explicit instantiations, unless all kernels are wanted."""
-    text = with_named_namespaces(text)
-    return text if wanted is None else without_instantiations(text)
+def for_gpu(texts: Mapping[Path, str], wanted: Iterable[str] | None) -> dict[Path, str]:
+    """Texts without their explicit instantiations, unless all kernels are wanted."""
+    named = {path: with_named_namespaces(text) for path, text in texts.items()}
+    if wanted is None:
+        return named
+    return {path: without_instantiations(text) for path, text in named.items()}
 
 
 def with_named_namespaces(text: str) -> str:

@@ -48,6 +48,7 @@ class Part(NamedTuple):
         jumps: the symbols of kernels that the library finds when they are launched.
         kept: where the cache keeps the object of its .cu, once it is compiled whole; "" where that
             would not do.
+        of_host: whether it is to have no kernels: those of its source are empty.
     """
 
     build: str
@@ -55,6 +56,7 @@ class Part(NamedTuple):
     statements: tuple[str, ...]
     jumps: tuple[str, ...]
     kept: str
+    of_host: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -175,6 +177,7 @@ class Code:
             return {
                 "held": self.recipe.part.names,
                 "jumps": self.recipe.part.jumps,
+                "of_host": self.recipe.part.of_host,
             }
         if self.recipe.program:
             return found

@@ -13,7 +13,15 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +44,7 @@ from toolchain import (
     stand_ins,
 )
 from toolchain.by_kernel import Halves
-from toolchain.code import SIMULATOR, Code, Recipe, systems_folders
+from toolchain.code import SIMULATOR, Code, Part, Recipe, systems_folders
 from toolchain.command_line import for_ninja, for_nvcc
 from toolchain.errors import CompileError, first_error
 from toolchain.notes import publish
@@ -110,10 +118,10 @@ def compile_library(
         include.append(simulator.INCLUDE)
     elif code.registrations.fixed or recipe.part or isinstance(apart, Halves):
         mirror = _Mirror(work / "mirror")
-        first, change = "", str
+        first, change = "", dict
         if isinstance(apart, Halves):
-            first, alone = by_kernel.HEADER.read_text(), by_kernel.heads(code)
-            change = by_kernel.for_host if alone is None else lambda _: alone
+            first = by_kernel.HEADER.read_text()
+            change = functools.partial(by_kernel.for_host, code)
             image = _Image.write(code, work, apart.source, apart.wanted)
         elif recipe.part:
             image = _Image.write(code, work, 0, recipe.part.names or None)
@@ -160,6 +168,8 @@ def compile_library(
 
     if recipe.part and image:
         return Compiled(output, set(), [], {}, image=image.file)
+    if recipe.part and not objects.unchanged and not _is_apart(recipe.part, work / "0.o", code):
+        return None
     compiled = {} if isinstance(apart, Apart) else objects.compiled(output, users)
     kernels: Sequence[str] | None = ()
     if isinstance(apart, Halves):
@@ -174,6 +184,14 @@ def compile_library(
     in_order = [header for header in simulator.LIBRARIES if header in called]
     output += "".join(each.said for each in objects.unchanged.values())
     return Compiled(output, read, in_order, for_later, kernels, image.file if image else None)
+
+
+def _is_apart(part: Part, compiled: Path, code: Code) -> bool:
+    """Whether a part needs no kernel that it does not have, and has none that it must not have."""
+    texts = list(map(code.text, code.files))
+    if parts.calls_one_of(compiled, part.jumps) or parts.lacks_kernels(compiled, part.jumps, texts):
+        return False
+    return not (part.of_host and parts.has_kernels(compiled, texts))
 
 
 def _refused(error: CompileError, message: str, hint: str) -> CompileError:
@@ -270,17 +288,20 @@ class _Mirror:
         return [p if p.is_relative_to(SIMULATOR) else self.place(p) for p in code.recipe.sources]
 
     def write_for_nvcc(
-        self, code: Code, change: Callable[[str], str] = str, first: str = ""
+        self,
+        code: Code,
+        change: Callable[[Mapping[Path, str]], dict[Path, str]] = dict,
+        first: str = "",
     ) -> list[Path]:
-        """The inputs with the build's name in them, and with one more change.
+        """The inputs with the build's name in them, and with one more change of their texts.
 
         first: the text before that of a .cu.
         """
         for folder in code.recipe.include:
             self._make(folder)
-        texts = {path: code.registrations.text(path) for path in code.files}
-        for path, text in texts.items():
-            written = self._with_places(change(text.removeprefix("\ufeff")), texts)
+        texts = {p: code.registrations.text(p).removeprefix("\ufeff") for p in code.files}
+        for path, text in change(texts).items():
+            written = self._with_places(text, texts)
             written += code.launchers.get(path, "")
             before = first if path.suffix == ".cu" else ""
             self._write(path, before + line_one(label(path)) + written)

@@ -13,6 +13,9 @@ So it is with the kernels of a launcher, of which a call launches few: the libra
 declares them `extern template`, and has jumps in their places. The simulator asks where a kernel is
 when it is launched (simulator/include/simulator/launch.h).
 
+Launchers alone are compiled from texts in which kernels are empty (`toolchain.host_half`). That is
+the same library after an edit of a kernel, which then jumps to others.
+
 The jumps are written in assembly, for they keep all arguments as they are, of whatever types. Here
 it is that of x86-64 on Linux; elsewhere a build is whole from the start.
 """
@@ -30,7 +33,7 @@ from typing import NamedTuple
 
 from simulator.needs import launches_by_address
 from simulator.scan import blank
-from toolchain import machine
+from toolchain import host_half, machine
 from toolchain.code import Part
 from toolchain.errors import demangled
 
@@ -54,6 +57,9 @@ _INLINING = re.compile(
     r"void simulator::run_threads<simulator::Code<&\(?(.+?)\)?>::bind\(.*\)::\{lambda\(\)#1\}>"
     r"\(simulator::Block&\)"
 )
+_RUNS_THREADS = re.compile(r"void simulator::run_threads?<")
+_RUNS_POINTER = re.compile(r"void simulator::run_threads?<simulator::Pointer<")
+_CALL = "start_call"  # launch.h
 _EXTERN = 'extern "C" __attribute__((visibility("hidden")))'
 _INTERNAL = re.compile(r"anonymous namespace|\{lambda|\[abi:|\[clone|'lambda")
 
@@ -135,10 +141,17 @@ def functions(
     found = {name: Function(statement or "", [], []) for name, statement in statements.items()}
     for name, (statement, site, inlined) in launched.items():
         found[name] = Function(statement, [], [], site, symbol_of.get(inlined, ""))
+    named_alone = {
+        name for name in launched if _name_of(_expression(declared[name])) in named.named_alone
+    }
     for name, function in found.items():
-        reached = _reached(name, calls, launched)
-        function.calls.extend(each for each in reached if each not in launched)
-        function.launches.extend(each for each in reached if each in launched)
+        apart = launched.keys()
+        reached = _reached(name, calls, apart)
+        if any(_CALL in each for each in reached):  # it may call one of these
+            apart = apart - named_alone
+            reached = _reached(name, calls, apart)
+        function.calls.extend(each for each in reached if each not in apart)
+        function.launches.extend(each for each in reached if each in apart)
     of_launchers = {each for name in launchers for each in found[name].launches}
     return {
         name: each for name, each in found.items() if name in statements or name in of_launchers
@@ -159,7 +172,7 @@ def _kernel(name: str, declaration: str, kernels: frozenset[str]) -> tuple[str, 
         statement = f"template void simulator::run_threads<{body}::Body>(simulator::Block&);"
         return statement, f"simulator::held<{body}>({_alias_of(name)})", inlined
     kernel = _expression(declaration)
-    if re.sub(r".*::|<.*", "", re.sub(r"<.*", "", kernel)) not in kernels:
+    if _name_of(kernel) not in kernels:
         return None
     statement = _instantiation(declaration)
     return statement and (
@@ -179,13 +192,19 @@ def _expression(declaration: str) -> str:
     return declaration[:end].removeprefix("void ")
 
 
+def _name_of(kernel: str) -> str:
+    """Without namespaces and arguments."""
+    return re.sub(r".*::|<.*", "", re.sub(r"<.*", "", kernel))
+
+
 def part(build: str, functions: Mapping[str, Function], wanted: Iterable[str], kept: str) -> Part:
     """The library with some of a build's functions."""
     chosen = {name: functions[name] for name in wanted}
     kernels = [name for name, each in chosen.items() if each.site]
     inlined = {each.inlines for each in chosen.values()}
-    launched = {name for each in chosen.values() for name in each.launches} - inlined
-    called = {name for each in chosen.values() for name in each.calls}.union(kernels)
+    called = {name for each in chosen.values() for name in each.calls}
+    launched = {name for each in chosen.values() for name in each.launches} - inlined - called
+    called.update(kernels)
     statements = [
         *(each.statement for each in chosen.values() if each.statement),
         *(f"extern {functions[name].statement}" for name in sorted(launched - chosen.keys())),
@@ -195,6 +214,56 @@ def part(build: str, functions: Mapping[str, Function], wanted: Iterable[str], k
     held = ((name, _site_of(name) if each.site else name) for name, each in chosen.items())
     kept = "" if kernels else kept  # the object of the whole tells nobody where its kernels are
     return Part(build, tuple(held), tuple(statements), tuple(sorted(launched)), kept)
+
+
+def for_host(texts: Mapping[Path, str], flags: str) -> dict[Path, str]:
+    """Texts as launchers are compiled from them whose library has no kernels."""
+    return host_half.texts_of(texts, flags, host_half.without_bodies)
+
+
+def has_kernels(path: Path, texts: Iterable[str]) -> bool:
+    """Whether an object that is to have no kernels has one that would be run."""
+    defined = [name for kind, name in symbols_of(path) if kind not in "Uwv"]
+    return not defined or bool(_kernels_in(defined, texts))
+
+
+def lacks_kernels(path: Path, jumps: Iterable[str], texts: Iterable[str]) -> bool:
+    """Whether an object needs kernels that it has not, besides those of which there are jumps: an
+    edit may have given kernels other names."""
+    lacked = {name for kind, name in symbols_of(path) if kind == "U"}.difference(jumps)
+    return bool(_kernels_in(sorted(lacked), texts))
+
+
+def _kernels_in(symbols: Iterable[str], texts: Iterable[str]) -> list[str]:
+    """Those of kernels, and of what runs one, by the heads of kernels in texts."""
+    kernels = frozenset().union(*map(host_half.kernels_of, texts))
+    likely = [s for s in symbols if "run_thread" in s or any(name in s for name in kernels)]
+    return [
+        each
+        for each in demangled_names(likely)
+        if (_RUNS_THREADS.match(each) and not _RUNS_POINTER.match(each))
+        or _name_of(_expression(each) if each.endswith(")") else each) in kernels
+    ]
+
+
+def without_kernels(functions: Mapping[str, Function], called: Iterable[str]) -> list[str]:
+    """Of functions that were called, the launchers whose library can be without kernels.
+
+    A launcher may call a kernel by its name where it launches it, for the arguments decide which
+    one that is. Then it has to have it.
+    """
+    launchers = [name for name in called if name in functions and not functions[name].site]
+    return [n for n in launchers if not any(_CALL in each for each in functions[n].calls)]
+
+
+def calls_one_of(path: Path, kernels: Collection[str]) -> bool:
+    """Whether an object that lacks these kernels calls one where it launches it."""
+    calling = {(kind, name) for kind, name in symbols_of(path) if _CALL in name}
+    if not calling or not kernels:
+        return False
+    by_section, _ = _named_in(path)
+    of_calls = [names for section, names in by_section.items() if _CALL in section]
+    return ("t" in dict(calling)) or any(not names.isdisjoint(kernels) for names in of_calls)
 
 
 def with_kernels(functions: Mapping[str, Function]) -> dict[str, Function]:
@@ -215,13 +284,13 @@ class Named(NamedTuple):
 
     Attributes:
         kernels: those that may be kernels which are found at their launch. That is none where
-            kernels are launched by addresses, for then a name may be asked for where the kernel is;
-            and what is called by its name at its launch, where that leaves out arguments or has
-            them say which of several kernels it is, has to be there.
+            kernels are launched by addresses, for then a name may be asked for where the kernel is.
+        named_alone: those of them that stand at a launch without the arguments of a template.
         constants: those of variables of functions that are computed once, and do not change.
     """
 
     kernels: frozenset[str]
+    named_alone: frozenset[str]
     constants: frozenset[str]
 
     @classmethod
@@ -229,16 +298,22 @@ class Named(NamedTuple):
         text = "\n".join(texts)
         heads = [] if launches_by_address(text) else re.findall(r"\b__global__\b([^;{]*)", text)
         heads = [head for head in heads if "=" not in head]  # a parameter's default
-        kernels = {name for head in heads for name in re.findall(r"(\w+)\s*\(", head)}
-        kernels -= set(re.findall(r"(\w+)\s*<<\s*<", text))
+        kernels = {name for head in heads for name in host_half.names_in(head)}
+        named_alone = kernels.intersection(re.findall(r"(\w+)\s*<<\s*<", text))
         statics = re.findall(r"\bstatic\s+(const\b)?[^;=(){}]*?(\w+)\s*(?:[\[={]|;)", text)
         changing = {name for const, name in statics if not const}
         constants = {name for const, name in statics if const} - changing
-        return cls(frozenset(kernels), frozenset(constants))
+        return cls(frozenset(kernels), frozenset(named_alone), frozenset(constants))
 
 
 def _calls(source: Path) -> dict[str, set[str]]:
     """The functions of an object that each part of it names that has a section of its own."""
+    found, functions = _named_in(source)
+    return {name: called & functions for name, called in found.items()}
+
+
+def _named_in(source: Path) -> tuple[dict[str, set[str]], set[str]]:
+    """What each section of an object names; and the functions that the object has."""
     found: dict[str, set[str]] = {}
     names: set[str] = set()
     functions: set[str] = set()
@@ -250,7 +325,7 @@ def _calls(source: Path) -> dict[str, set[str]]:
             functions |= {words[7]} if words[7].isidentifier() else set()
         elif len(words) > 4:
             names.add(words[4])
-    return {name: called & functions for name, called in found.items()}
+    return found, functions
 
 
 def _reached(name: str, calls: dict[str, set[str]], kernels: Collection[str]) -> list[str]:

@@ -6,8 +6,10 @@
 
 Each plays in a process of its own: a cold build, edits of the .cu with a call of one version after
 each, the return to what it was, and a cell that is run again. An edit is another constant at the
-end of the file, or another line in each kernel. On a machine without a GPU `sm_90` ends with a
-library in which the kernels that the call launches could be launched.
+end of the file, which nothing but kernels may name; one that is named beside them, too; or another
+line in each kernel. After the first edit of each kind five seconds pass, in which the background
+may compile the launchers by themselves. On a machine without a GPU `sm_90` ends with a library in
+which the kernels that the call launches could be launched.
 """
 
 from __future__ import annotations
@@ -80,8 +82,8 @@ CASES = {
         "attention",
     ),
 }
-EDIT, IN_KERNEL = "edit to result", "edit in a kernel"
-STEPS = ("cold build", EDIT, IN_KERNEL, "return to an earlier version", "unchanged cell")
+EDIT, IN_KERNEL, BESIDE = "edit to result", "edit in a kernel", "edit beside kernels"
+STEPS = ("cold build", EDIT, IN_KERNEL, BESIDE, "return to an earlier version", "unchanged cell")
 
 SESSION = """
     import json, re, resource, time
@@ -109,20 +111,25 @@ SESSION = """
 
     timed({steps[0]!r})
     files = {{path: path.read_text() for path in [source, *Path().glob("{name}_*.cuh")]}}
-    for edit in range({edits} + 1):
-        source.write_text(files[source] + f"constexpr int {edited} = {{edit}};\\n")
-        timed({steps[1]!r} if edit else "the first")
-    source.write_text(files[source])
-    for edit in range({edits} + 1):
-        line = f"[[maybe_unused]] constexpr int {edited} = {{edit}};"
-        for path, text in files.items():
-            path.write_text(re.sub(r"(__global__[^;{{]*{{)", rf"\\1 {{line}}", text))
-        timed({steps[2]!r} if edit else "the first in a kernel")
+    named = "static_assert({edited} >= 0);"
+
+    def edit_all(step, change):
+        for edit in range({edits} + 1):
+            constant = f"constexpr int {edited} = {{edit}};"
+            for path, text in files.items():
+                path.write_text(change(path, text, constant))
+            timed(step if edit else "the first: " + step)
+            edit or background.wait(5)
+
+    edit_all({steps[1]!r}, lambda path, text, it: text + f"{{it}}\\n" * (path == source))
+    edit_all({steps[2]!r}, lambda path, text, it: re.sub(
+        r"(__global__[^;{{]*{{)", rf"\\1 [[maybe_unused]] {{it}}", text))
+    edit_all({steps[3]!r}, lambda path, text, it: text + f"{{it}} {{named}}\\n" * (path == source))
     for path, text in files.items():
         path.write_text(text)
-    timed({steps[3]!r})
+    timed({steps[4]!r})
     for _ in range(5):
-        timed({steps[4]!r})
+        timed({steps[5]!r})
 """
 RUN = """
     def result():

@@ -1,5 +1,8 @@
 """Small sources and processes for the loader's tests."""
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -80,7 +83,8 @@ def compilers_in(folder: Path) -> list[str]:
             command = line.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if "cc1plus" in command and str(folder) in command:
+        by_compiler = any(name in command for name in ("cc1plus", "cudafe++", "cicc", "nvcc"))
+        if by_compiler and str(folder) in command:
             found.append(command)
     return found
 
@@ -90,3 +94,22 @@ def wait_for(condition, what: str, seconds: float = 60):
     while not condition():
         assert time.monotonic() < end, f"waited {seconds} s for {what}"
         time.sleep(0.02)
+
+
+def killed_after(seconds: float, parent: subprocess.Popen, line: str = "") -> None:
+    """Have a process that forks for each line do so, and kill what it forks."""
+    parent.stdin.write(f"{line}\n")
+    parent.stdin.flush()
+    child = int(parent.stdout.readline())
+    time.sleep(seconds)
+    _kill_with_children(child)
+    parent.stdout.readline()
+
+
+def _kill_with_children(process: int) -> None:
+    children: list[str] = []
+    with contextlib.suppress(OSError):  # it has ended already
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    for number in (process, *map(int, children)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)

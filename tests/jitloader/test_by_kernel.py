@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from jit_cases import output_of
+from jit_cases import compilers_in, in_process, killed_after, output_of, wait_for
 
 import jitload
 from jitloader import background
@@ -67,8 +67,8 @@ STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
 FLOAT, DOUBLE = (f"_ZN{len(by_kernel.NAMED)}{by_kernel.NAMED}4fillI{it}EEvPT_l" for it in "fd")
 
 # A session without a GPU: the runtime that it launches by is tests/helpers/fake_cudart.cpp.
-SESSION = """
-import ctypes, json, pathlib, torch
+BEGIN = """
+import ctypes, json, os, pathlib, sys, torch
 from jitloader import background, building, opening, parts
 from jitloader.arguments import recipe_of
 from jitloader.cache import Cache
@@ -92,6 +92,8 @@ def call(kernel, *kinds):
     compiled = len(parts._open[kernel.build.name].parts)
     told.append([runtime.fake_launched()[before:].decode().split(), compiled])
 
+"""
+SESSION = """
 edit("1")
 building.build_of(Inputs.read(recipe, Cache.here()))
 edit("2")
@@ -118,6 +120,27 @@ except jitload.CompileError as error:
 background.stop()
 print(json.dumps(told))
 """
+# Each edit in a fork, which goes on with what is left for the background.
+KILLED = """
+building.build_of(Inputs.read(recipe, Cache.here()))
+while value := sys.stdin.readline().strip():
+    if child := os.fork():
+        print(child, flush=True)
+        os.waitpid(child, 0)
+        print(flush=True)
+    else:
+        try:
+            edit(value)
+            call(load(), torch.float)
+            background.wait(60)
+        finally:
+            os._exit(0)
+"""
+AFTERWARDS = """
+call(load(), torch.float, torch.double)
+whole = background.wait(60)
+print(json.dumps([told[0][0], whole, bool(building.cached(Inputs.read(recipe, Cache.here())))]))
+"""
 
 
 @pytest.fixture
@@ -129,16 +152,28 @@ def files(own, monkeypatch, tmp_path) -> tuple[Path, Path]:
     return source, binding
 
 
-@pytest.mark.skipif(ON_GPU, reason="here the runtime is CUDA's")
-def test_an_edit_compiles_the_kernels_that_are_launched(files, tmp_path):
-    source, binding = files
-    fake, runtime = Path(__file__).parent.parent / "helpers/fake_cudart.cpp", tmp_path / "cudart.so"
-    major, _ = machine.nvcc_release(machine.compiler_versions("cuda", tmp_path))
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory) -> Path:
+    """The stand-in for CUDA's."""
+    if ON_GPU:
+        pytest.skip("here the runtime is CUDA's")
+    folder = tmp_path_factory.mktemp("runtime")
+    fake, runtime = Path(__file__).parent.parent / "helpers/fake_cudart.cpp", folder / "cudart.so"
+    major, _ = machine.nvcc_release(machine.compiler_versions("cuda", folder))
     command = [*machine.found_cxx(), "-shared", "-fPIC", "-o", runtime, fake]
     subprocess.run([*command, f"-Wl,-soname,libcudart.so.{major}"], check=True)
-    code = SESSION.format(
-        runtime=str(runtime), source=str(source), binding=str(binding), text=SOURCE
-    )
+    return runtime
+
+
+def begin(files: tuple[Path, Path], runtime: Path) -> str:
+    """What each session begins with."""
+    source, binding = map(str, files)
+    return BEGIN.format(runtime=str(runtime), source=source, binding=binding, text=SOURCE)
+
+
+def test_an_edit_compiles_the_kernels_that_are_launched(files, runtime):
+    source, _ = files
+    code = begin(files, runtime) + SESSION
     line = 1 + SOURCE[: SOURCE.index("T(VALUE)")].count("\n")
     assert json.loads(output_of(code)) == [
         [[FLOAT], 1],
@@ -150,6 +185,23 @@ def test_an_edit_compiles_the_kernels_that_are_launched(files, tmp_path):
         [[FLOAT], 0],
         [str(source), line],
     ]
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_then_loaded_again(files, runtime, own):
+    """The process and ninja, while it is nvcc that compiles; KILLS says how often."""
+    drawn, source = random.Random(30), files[0]
+    source.write_text(SOURCE.replace("VALUE", "0"))
+    parent = in_process(begin(files, runtime) + KILLED, stdin=subprocess.PIPE)
+    for value in range(1, 1 + int(os.environ.get("KILLS", "12"))):
+        killed_after(drawn.uniform(0, 2.5), parent, str(value))
+    parent.communicate()
+    assert parent.returncode == 0
+    wait_for(lambda: not compilers_in(own), "the last compilers to end")
+    assert f"T({value})" in source.read_text(), "the last one was killed later than at its edit"
+    left = json.loads(output_of(begin(files, runtime) + AFTERWARDS))
+    assert left == [[FLOAT, DOUBLE], True, True]
+    assert not list(own.glob("building/*"))
 
 
 @pytest.mark.skipif(not ON_GPU, reason="no GPU here")

@@ -19,9 +19,12 @@ import torch
 from jit_cases import compilers_in, in_process, load, output_of, wait_for
 
 import jitload
-from jitloader import background
+from jitloader import background, building
+from jitloader import parts as loader_parts
 from jitloader.arguments import KERNELS
 from jitloader.builds import Build
+from jitloader.cache import Cache
+from jitloader.inputs import Inputs
 from toolchain import idle, parts
 from toolchain.errors import CompileError
 
@@ -157,6 +160,63 @@ def test_an_edit_compiles_what_is_called(scene):
     assert torch.equal(filled(kernel, torch.double), right(value, torch.double))
     assert kernel.value_of(torch.zeros(1)) == value
     assert len(scene.parts()) == known + 1
+
+
+def test_an_edit_of_a_kernel_leaves_its_launchers(scene):
+    """They are compiled by themselves in the background; and each build has them for itself."""
+    value = scene.edit()
+    kernel = scene.load()
+    assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+    background.stop()
+    _complete_launchers(kernel)
+    before, older = len(scene.parts()), kernel.at()
+    text = scene.source.read_text()
+    scene.source.write_text(text.replace("third(T(kValue));", "third(T(kValue) + 3);"))
+    kernel.reload()
+    assert len(kernel.build.first.split()) == 2
+    assert len(scene.parts()) == before + 1
+    for _ in range(2):
+        assert torch.equal(filled(kernel, torch.float), right(value + 3, torch.float))
+        assert torch.equal(filled(older, torch.float), right(value, torch.float))
+    scene.source.write_text(text.replace("fill<<<1, 32>>>", "fill<<<2, 32>>>"))
+    kernel.reload()
+    assert len(kernel.build.first.split()) == 1, "a launcher has changed"
+    assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+
+
+def _complete_launchers(kernel: jitload.Kernel) -> None:
+    """As the background does, but not when all others are idle."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(idle, "COMMAND", [])
+        completed = building.completed
+        patch.setattr(
+            "jitloader.parts.completed", lambda i, end: i.recipe.part and completed(i, end)
+        )
+        reading, writing = os.pipe()
+        loader_parts._completed(Inputs.read(kernel.recipe, Cache.here()), reading)
+        os.close(writing)
+        os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by"),
+    [
+        ("fill<<<1, 32>>>(x, n)", "fill<<<1, 32>>>(x, int(n))"),  # the launch calls its name
+        ("template <class T>\n__global__", "template <class T, int = 0>\n__global__"),
+    ],
+)
+def test_a_kernel_that_cannot_be_apart_any_more_is_compiled_with_its_launcher(scene, replaced, by):
+    """And a person is told of one build, which does not fail."""
+    value = scene.edit(replaced, by)
+    told: list[jitload.BuildEvent] = []
+    jitload.listen(told.append)
+    try:
+        kernel = scene.load()
+        background.stop()
+        assert torch.equal(filled(kernel, torch.double), right(value, torch.double))
+    finally:
+        jitload.unlisten(told.append)
+    assert {event.state for event in told} == {"building", "done"}
 
 
 @pytest.mark.slow
@@ -398,20 +458,27 @@ def test_after_random_edits_every_function_is_that_of_its_files(scene):
     RANDOM_EDITS in the environment says how many.
     """
     drawn = random.Random(28)
-    kernel, texts = None, {}
+    kernel, texts, constant = None, {}, 0
     for _ in range(int(os.environ.get("RANDOM_EDITS", "40"))):
         if texts and drawn.random() < 0.2:
             value = drawn.choice(list(texts))
             scene.source.write_text(texts[value])
+        elif texts and drawn.random() < 0.5:  # of the kernel alone
+            more = drawn.randrange(1 << 20)
+            value, text = constant + more, texts[constant]
+            scene.source.write_text(text.replace("T(kValue)", f"T(kValue + {more})"))
         else:
-            value = scene.edit()
+            value = constant = scene.edit()
             texts[value] = scene.source.read_text()
         kernel = scene.load()
         for kind in drawn.sample([torch.float, torch.double], drawn.randrange(3)):
             assert torch.equal(filled(kernel, kind), right(value, kind))
+        if drawn.random() < 0.3:
+            background.stop()
+            _complete_launchers(kernel)
         if drawn.random() < 0.2:
             text = scene.source.read_text()
-            scene.source.write_text(text.replace("T(kValue)", "T(oops)"))
+            scene.source.write_text(text.replace("T(kValue", "T(oops"))
             with contextlib.suppress(
                 CompileError
             ):  # where nothing was called, it may be a later one

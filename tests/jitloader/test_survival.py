@@ -1,8 +1,6 @@
 """What the loader survives: the scenarios of docs/loop.md, and kills, crowds, forks and prunes."""
 
 import concurrent.futures
-import contextlib
-import os
 import random
 import shutil
 import signal
@@ -19,6 +17,7 @@ from jit_cases import (
     hiding,
     in_process,
     in_script,
+    killed_after,
     load,
     output_of,
     results_of,
@@ -92,12 +91,7 @@ def test_killed_fifty_times_at_random_moments_then_loaded_again(own):
         stdin=subprocess.PIPE,
     )
     for _ in range(50):
-        parent.stdin.write("\n")
-        parent.stdin.flush()
-        child = int(parent.stdout.readline())
-        time.sleep(moments.uniform(0, whole))
-        kill_with_children(child)
-        parent.stdout.readline()
+        killed_after(moments.uniform(0, whole), parent)
         if any(own.glob("killed_*/build.json")):
             shutil.rmtree(own)
     parent.communicate()
@@ -105,15 +99,6 @@ def test_killed_fifty_times_at_random_moments_then_loaded_again(own):
     wait_for(lambda: not compilers_in(own), "the last compilers to end")
     assert output_of(load + "\nprint(kernel.answer())") == "7"
     assert len(files_in(own)) == len(left), files_in(own)
-
-
-def kill_with_children(process: int):
-    children: list[str] = []
-    with contextlib.suppress(OSError):  # it has ended already
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    for number in (process, *map(int, children)):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
 
 
 def test_what_a_killed_build_left_is_swept_by_the_next_build_of_anything(own):

@@ -1,13 +1,14 @@
 """What is compiled for the host, and what for the GPU, where kernels are compiled one by one."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from jitloader.arguments import recipe_of
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
-from toolchain import by_kernel, halves, machine, sources
+from toolchain import by_kernel, halves, host_half, machine, sources
 
 SOURCE = """
 template <class T>
@@ -38,7 +39,7 @@ void host() { fill<<<1, 2>>>(1); }
 
 
 def test_for_the_host_kernels_are_empty_but_for_those_with_branches_of_the_preprocessor():
-    left = by_kernel.for_host(SOURCE)
+    left = host_half.without_bodies(SOURCE)
     assert left.count("\n") == SOURCE.count("\n")
     assert "for (;;)" not in left
     assert "x++" not in left
@@ -47,6 +48,29 @@ def test_for_the_host_kernels_are_empty_but_for_those_with_branches_of_the_prepr
     for gone in ("#pragma unroll", "for (;;) { x; }", "x++;"):
         wanted = wanted.replace(gone, "")
     assert "".join(left.split()) == "".join(wanted.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "is_left"),
+    [
+        ("constexpr int kSize = 3;", False),
+        ("static constexpr const float kSize = 3 * (1 + 2);  // of a tile", False),
+        ("ENDS(T)\nconstexpr int kSize = TUNABLE(kSize, 2);", False),
+        ("__global__ void k() { use(kSize); }\nconstexpr int kSize = 3;  // kSize", False),
+        ("constexpr int kSize = 3;\nint host() { return kSize; }", True),
+        ("constexpr int kSize = 3;\n#define SIZE kSize", True),
+        ("__global__ void __launch_bounds__(kSize) k() {}\nconstexpr int kSize = 3;", True),
+        ("#define NAMED(x) k##x\nconstexpr int kSize = 3;", True),
+        ("#define NAMED(x) a##x\nconstexpr int kNoSize = 3;", False),
+        ("template <class T>\nconstexpr int kSize = sizeof(T);", True),
+        ("#define HAS \\\nconstexpr int kSize = 3;", True),
+    ],
+)
+def test_the_host_sees_no_constant_that_kernels_alone_name(text, is_left):
+    texts = {Path("k.cu"): f"{text}\nint end;\n"}
+    (left,) = host_half.texts_of(texts, "", host_half.without_bodies).values()
+    assert ("Size =" in left) == is_left
+    assert left.split("\n").index("int end;") == text.count("\n") + 1
 
 
 @pytest.mark.skipif(machine.cuda_home() is None, reason="nvcc is not found on this machine")

@@ -82,7 +82,7 @@ void call() {
 FLOAT, DOUBLE = "_ZN3row3addIfEEvNS_4PairIT_EEPS2_", "_ZN3row3addIdEEvNS_4PairIT_EEPS2_"
 
 
-NAMED = parts.Named(frozenset(), frozenset())
+NAMED = parts.Named(frozenset(), frozenset(), frozenset())
 
 
 def test_launchers_are_what_the_binding_calls_and_the_source_has(here):
@@ -104,7 +104,7 @@ def test_a_source_with_variables_or_names_that_cannot_be_written_has_none(here):
     assert not parts.functions(compiled("source", f"{SOURCE}\nint count;"), (binding,), NAMED, "3")
     counting = SOURCE.replace("{ return 1; }", "{ static int n = 0; return ++n; }")
     assert not parts.functions(compiled("source", counting), (binding,), NAMED, "4")
-    named = parts.Named(frozenset(), frozenset({"n"}))
+    named = NAMED._replace(constants=frozenset({"n"}))
     assert parts.functions(compiled("source", counting), (binding,), named, "5")
 
 
@@ -120,8 +120,9 @@ def test_a_text_names_kernels_and_the_variables_that_do_not_change():
     static int counts[3] = {};
     """
     named = parts.Named.of([text])
-    assert "scale" in named.kernels
-    assert not named.kernels & {"with_default", "deduced"}
+    assert named.kernels >= {"scale", "deduced"}
+    assert "with_default" not in named.kernels
+    assert named.named_alone == {"deduced"}
     assert named.constants == {"once"}
     assert not parts.Named.of([text, "cudaLaunchKernel(f, 1, 1, nullptr);"]).kernels
 
