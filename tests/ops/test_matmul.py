@@ -105,10 +105,11 @@ def test_on_one_core():
     code = """
         import torch
         from kernels import matmul, matmul_fp8
-        x, w = torch.ones(250, 128), torch.ones(140, 128)
+        device = jitload.device()
+        x, w = torch.ones(250, 128, device=device), torch.ones(140, 128, device=device)
         for version in matmul.VERSIONS[4:]:
             print((matmul.matmul(x.bfloat16(), w.bfloat16(), version=version) == 128).all().item())
-        one, bytes_of = torch.ones(()), lambda t: t.to(torch.float8_e4m3fn)
+        one, bytes_of = torch.ones((), device=device), lambda t: t.to(torch.float8_e4m3fn)
         y = matmul_fp8.matmul_fp8(bytes_of(x), bytes_of(w), one, one, use_fast_accum=True)
         print((y == 128).all().item())
     """
@@ -120,7 +121,7 @@ def test_on_one_core():
 @pytest.mark.parametrize("depth", [pytest.param(40, marks=pytest.mark.slow), 264])
 def test_several_wide_tiles_of_a_block(act: str, depth: int):
     """Of 256 columns, with all that is fused: nothing of one tile may reach the next one."""
-    rows, units = (3000, 2816) if DEVICE == "cuda" else (260, 512)
+    rows, units = (3000, 2816) if DEVICE.type == "cuda" else (260, 512)
     of_act = case(VERSIONS[-1], act=act)
     given = inputs(of_act, rows, units, depth, torch.bfloat16)
     if act == "swiglu":
