@@ -96,8 +96,24 @@ def wait_for(condition, what: str, seconds: float = 60):
         time.sleep(0.02)
 
 
+# What makes a process call its function in_fork with each line that it reads, in a fork.
+FORKS = """
+import os
+for line in sys.stdin:
+    if child := os.fork():
+        print(child, flush=True)
+        os.waitpid(child, 0)
+        print(flush=True)
+    else:
+        try:
+            in_fork(line.strip())
+        finally:
+            os._exit(0)
+"""
+
+
 def killed_after(seconds: float, parent: subprocess.Popen, line: str = "") -> None:
-    """Have a process that forks for each line do so, and kill what it forks."""
+    """Have a process that runs FORKS fork for a line, and kill the fork."""
     parent.stdin.write(f"{line}\n")
     parent.stdin.flush()
     child = int(parent.stdout.readline())

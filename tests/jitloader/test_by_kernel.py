@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from jit_cases import compilers_in, in_process, killed_after, output_of, wait_for
+from jit_cases import FORKS, compilers_in, in_process, killed_after, output_of, wait_for
 
 import jitload
 from jitloader import background
@@ -121,20 +121,14 @@ background.stop()
 print(json.dumps(told))
 """
 # Each edit in a fork, which goes on with what is left for the background.
-KILLED = """
+KILLED = f"""
 building.build_of(Inputs.read(recipe, Cache.here()))
-while value := sys.stdin.readline().strip():
-    if child := os.fork():
-        print(child, flush=True)
-        os.waitpid(child, 0)
-        print(flush=True)
-    else:
-        try:
-            edit(value)
-            call(load(), torch.float)
-            background.wait(60)
-        finally:
-            os._exit(0)
+
+def in_fork(value):
+    edit(value)
+    call(load(), torch.float)
+    background.wait(60)
+{FORKS}
 """
 AFTERWARDS = """
 call(load(), torch.float, torch.double)

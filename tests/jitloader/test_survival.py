@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from jit_cases import (
+    FORKS,
     LOAD,
     answer,
     compilers_in,
@@ -74,22 +75,7 @@ def test_killed_fifty_times_at_random_moments_then_loaded_again(own):
     shutil.rmtree(own)
     moments = random.Random(3)
     # Each is a fork of one that has imported what a load needs.
-    parent = in_process(
-        f"""
-        import os
-        while sys.stdin.readline():
-            if child := os.fork():
-                print(child, flush=True)
-                os.waitpid(child, 0)
-                print(flush=True)
-            else:
-                try:
-                    {load}
-                finally:
-                    os._exit(0)
-        """,
-        stdin=subprocess.PIPE,
-    )
+    parent = in_process(f"def in_fork(line):\n    {load}\n{FORKS}", stdin=subprocess.PIPE)
     for _ in range(50):
         killed_after(moments.uniform(0, whole), parent)
         if any(own.glob("killed_*/build.json")):
