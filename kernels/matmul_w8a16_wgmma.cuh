@@ -33,6 +33,7 @@ template <class T, bool by_block, int rows, int stages, int at_once, int in_turn
 struct FewRowsOfBytes : FewRowsTransposed<rows> {
     static constexpr int kDepth = kTileRow, kStages = stages, kAtOnce = at_once, kPending = 0;
     static constexpr int kInTurn = in_turn, kGroups = in_turn;
+    static constexpr bool kThreadsRead = true;
     using Stage = StageOfBytes<T, rows>;
     int tile;
 
