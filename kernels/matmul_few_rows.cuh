@@ -16,6 +16,7 @@
 //   kDepth, kStages, kAtOnce    of k in a stage; stages of a block; blocks of a multiprocessor
 //   kMostParts, kInTurn         of k, of a cluster; warpgroups of a block that take steps in turn
 //   kPending                    products that may go on when multiply returns
+//   kThreadsRead                whether threads read a stage, too, and not wgmma alone
 //   kGates                      where the gates of swiglu have chunks of their own: how far behind
 //   Stage                       tiles of w and x, which fetch_x and fetch_w ask TMA for; fetch_w
 //                               calls `load` with the place of each box in a stage and in w
@@ -134,6 +135,7 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
             Stage& stage = shared.stages[ring.stage];
             Mbarrier& full = shared.full[ring.stage];
             shared.empty[ring.stage].wait((ring.round + 1) % 2);
+            if constexpr (Few::kThreadsRead) tma_writes_done();  // the threads' reads come first
             full.arrive_expect_tx(bytes);
             stage.fetch_x(maps, step, tile, full);
             Stage::fetch_w(p, tile.column, step, [&](int at, int column, int row) {
@@ -268,6 +270,9 @@ __device__ void finish_whole(const P& p, const FewRowsTile& tile, const Few& few
 template <class Few, class P>
 __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
                                   const FewRowsShare& share) {
+    // Who waits for a stage waits in each of its rounds: after one that it left out, the parity
+    // that it waits for is that of the round before the last one, which is over already.
+    static_assert(Few::kStages % Few::kInTurn == 0);
     const int lane = threadIdx.x % kWarp;
     const int group = __shfl_sync(0xffffffff, threadIdx.x / kFewOfPart<Few>, 0);
     Ring<Few::kStages> ring;
@@ -396,6 +401,7 @@ bool launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
 // What each Few has: the totals of a thread, in chunks of four.
 template <int N>
 struct FewTotals {
+    static constexpr bool kThreadsRead = false;
     float totals[1][N] = {};
 #if HAS_WGMMA
     __device__ auto& chunks() const { return reinterpret_cast<const float (&)[N / 4][4]>(totals); }

@@ -33,6 +33,7 @@ template <class T, bool by_block, int rows, int stages, int at_once, int in_turn
 struct FewRowsOfBytes : FewRowsTransposed<rows> {
     static constexpr int kDepth = kTileRow, kStages = stages, kAtOnce = at_once, kPending = 0;
     static constexpr int kInTurn = in_turn, kGroups = in_turn;
+    static constexpr bool kThreadsRead = true;
     using Stage = StageOfBytes<T, rows>;
     int tile;
 
@@ -97,7 +98,7 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
     if (many && (launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2, 1>>(p, stream) ||
                  launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2, 1>>(p, stream)))
         return true;
-    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 11, 1, 2>>(p, stream) ||
+    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 10, 1, 2>>(p, stream) ||
            launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 8, 1, 2>>(p, stream) ||
            launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 128, 4, 1, 2>>(p, stream);
 }
