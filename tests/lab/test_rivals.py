@@ -364,6 +364,7 @@ def test_what_people_call_for_weights_of_bytes(bias):
     expected = reference.matmul_w8a16(x, w, scale, bias).float()
     for function in (
         backends.CHOSEN["matmul_w8a16"],
+        backends.BACKENDS["int8pack"]["matmul_w8a16"],
         backends.BACKENDS["unpacked"]["matmul_w8a16"],
     ):
         result = function(x, w, scale, bias).float()
