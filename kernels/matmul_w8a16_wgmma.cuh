@@ -98,7 +98,7 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
     if (many && (launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2, 1>>(p, stream) ||
                  launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2, 1>>(p, stream)))
         return true;
-    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 11, 1, 2>>(p, stream) ||
+    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 10, 1, 2>>(p, stream) ||
            launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 8, 1, 2>>(p, stream) ||
            launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 128, 4, 1, 2>>(p, stream);
 }

@@ -78,10 +78,11 @@ def test_other_ranks_and_no_bias(version: str, leading: tuple[int, ...]):
     check(inputs, version)
 
 
+@by_group
 @each_version
 @pytest.mark.parametrize("shape", [(0, 5, 16), (5, 0, 16), (5, 3, 0)], ids=str)
-def test_empty(version: str, shape: tuple[int, int, int]):
-    assert check(drawn(*shape), version).shape == shape[:2]
+def test_empty(version: str, groups: bool, shape: tuple[int, int, int]):
+    assert check(drawn(*shape, groups), version).shape == shape[:2]
 
 
 @settings(max_examples=15, deadline=None)
