@@ -10,7 +10,9 @@
 // sums of such products keep some 14 bits: so the sums over a stage are multiplied by their scales
 // and added up in float, while the tensor cores have the products of the next one.
 // (The idea is DeepGEMM's: DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 3.3.2.)
-// Flaw: of few rows most of a tile is empty, and few blocks read w.
+// Where scales differ along k, blocks may come in pairs, one below the other, that share w: a
+// fourth fewer bytes come from the L2 cache. Flaw: of few rows most of a tile is empty, and few
+// blocks read w.
 
 // The first row and column of a tile.
 struct TileCorner {
@@ -18,15 +20,16 @@ struct TileCorner {
 };
 
 // by_block: scales differ along k. fast: tensor cores alone add up the sums, over all of k.
-template <int columns, bool by_block, bool fast>
+// pair: blocks of a cluster.
+template <int columns, bool by_block, bool fast, int pair = 1>
 struct Float8Plan {
     static_assert(columns <= 128 && !(fast && by_block));
     static constexpr bool kByBlock = by_block, kFast = fast;
-    static constexpr int kColumns = columns;
+    static constexpr int kColumns = columns, kPair = pair;
     static constexpr int kStages = columns == 128 ? 6 : 8;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-    static constexpr int kBox = columns;  // rows of w that TMA loads at once
-    static constexpr int kParts = 1;      // of 64 rows, that a warpgroup has
+    static constexpr int kBox = columns / pair;  // rows of w that TMA loads at once
+    static constexpr int kParts = 1;             // of 64 rows, that a warpgroup has
     struct Stage {
         Float8 x[kTileRows * kScaleBlock], w[columns * kScaleBlock];
     };
@@ -101,6 +104,7 @@ struct TileScales<false> {
 template <class Plan>
 struct StageReader {
     typename Plan::Shared& shared;
+    Pair<Plan::kPair> pair;
     Ring<Plan::kStages> ring, read;  // the stage that comes next; that is read next
 
     // Where the tile is that begins with the next stage.
@@ -115,7 +119,7 @@ struct StageReader {
         return stage;
     }
     __device__ void done() {
-        if (threadIdx.x % kWarpgroup == 0) shared.empty[read.stage].arrive();
+        pair.is_read(shared.empty[read.stage], threadIdx.x % kWarpgroup);
         read.next();
     }
 };
@@ -261,23 +265,24 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 #if HAS_WGMMA
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
+    const Pair<Plan::kPair> pair;
     const int steps = int(ceil_div<int64_t>(p.depth, kScaleBlock));
     // The shuffle tells the compiler that it is the same in a warp: else it keeps descriptors in
     // each thread's registers, and moves them from there between products.
     const int group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
     const int thread = threadIdx.x % kWarpgroup;
-    if (threadIdx.x == 0) init_stages(shared, kConsumers);
-    __syncthreads();
+    if (threadIdx.x == 0) init_stages(shared, kConsumers * Plan::kPair);
+    pair.begin();
 
     const auto corner_of = [&](int n) {
         TilePlace place;
-        order.at(n, 0, place);
+        order.at(n, pair.rank, place);
         return TileCorner{int(place.row) * kTileRows, int(place.column) * Plan::kColumns};
     };
     if (group == kConsumers) {
         give_registers<40>();
         Ring<Plan::kStages> ring;
-        for (int n = blockIdx.x; thread == 0 && n < order.places(); n += gridDim.x) {
+        for (int n = pair.index; thread == 0 && n < order.places(); n += pair.count) {
             const TileCorner corner = corner_of(n);
             for (int step = 0; step < steps; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
@@ -287,44 +292,45 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 full.arrive_expect_tx(sizeof(stage));
                 const int k = step * kScaleBlock;
                 tma_load(stage.x, maps.x, k, corner.row, 0, full);
-                tma_load(stage.w, maps.w, k, corner.column, 0, full);
+                pair.template fetch<Plan::kColumns>(stage.w, maps.w, k, corner.column, full);
             }
         }
-        return;
-    }
-    take_registers<232>();
-    StageReader<Plan> reader = {shared};
-    const int of_tile = group * 64 * kScaleBlock;
-    Boxes& boxes = shared.boxes[group];
-    int stored = 0, left = ceil_div<int>(order.places() - int(blockIdx.x), gridDim.x);
-    TileCorner corner, next_corner = corner_of(blockIdx.x);  // before its first stage is there
-    TileEnd<Plan> end, next_end;
-    next_end.ask(p, next_corner, group);
-    for (; left > 0; --left) {
-        corner = next_corner;
-        end = next_end;
-        const auto meanwhile = [&] {
-            if (!Plan::kByBlock || p.bias) end.share(boxes, group);
-            if (left == 1) return;
-            next_corner = reader.corner();
-            next_end.ask(p, next_corner, group);
-        };
-        float totals[Plan::kColumns / 2];
-        if constexpr (Plan::kFast) {
-            add_up_fast(totals, reader, of_tile, steps, meanwhile);
-        } else {
-            const TileScales<Plan::kByBlock> scales(p, corner, group);
-            add_up(totals, reader, scales, of_tile, steps, meanwhile);
+    } else {
+        take_registers<232>();
+        StageReader<Plan> reader = {shared, pair};
+        const int of_tile = group * 64 * kScaleBlock;
+        Boxes& boxes = shared.boxes[group];
+        int stored = 0, left = ceil_div(order.places() - pair.index, pair.count);
+        TileCorner corner, next_corner = corner_of(pair.index);  // before its first stage is there
+        TileEnd<Plan> end, next_end;
+        next_end.ask(p, next_corner, group);
+        for (; left > 0; --left) {
+            corner = next_corner;
+            end = next_end;
+            const auto meanwhile = [&] {
+                if (!Plan::kByBlock || p.bias) end.share(boxes, group);
+                if (left == 1) return;
+                next_corner = reader.corner();
+                next_end.ask(p, next_corner, group);
+            };
+            float totals[Plan::kColumns / 2];
+            if constexpr (Plan::kFast) {
+                add_up_fast(totals, reader, of_tile, steps, meanwhile);
+            } else {
+                const TileScales<Plan::kByBlock> scales(p, corner, group);
+                add_up(totals, reader, scales, of_tile, steps, meanwhile);
+            }
+            if (!Plan::kByBlock || p.bias) end.finish(totals, 0, boxes, p.bias);
+            const int row = corner.row + group * 64;
+            if (stores) {
+                store_scaled<T>(totals, 1.f, boxes, maps.y, 0, row, corner.column, group, stored);
+            } else {
+                store_each(totals, p, row, corner.column);
+            }
         }
-        if (!Plan::kByBlock || p.bias) end.finish(totals, 0, boxes, p.bias);
-        const int row = corner.row + group * 64;
-        if (stores) {
-            store_scaled<T>(totals, 1.f, boxes, maps.y, 0, row, corner.column, group, stored);
-        } else {
-            store_each(totals, p, row, corner.column);
-        }
+        if (stores && thread == 0) tma_store_wait();
     }
-    if (stores && thread == 0) tma_store_wait();
+    pair.end();
 #endif
 }
 
@@ -344,10 +350,10 @@ bool make_fp8_maps(Maps& maps, bool& stores, const Float8Product<T>& p) {
            map(maps.w, p.w.data, p.units, p.depth, p.w.row, Plan::kBox);
 }
 
-// False: this GPU, or how x and w lie in memory, is not for it.
+// A kernel of tiles of that plan. False: this GPU, or how x and w lie in memory, is not for it.
 template <class Plan, class T>
-bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
-    const auto kernel = matmul_fp8_wgmma<T, Plan>;
+bool launch_fp8_plan(void (*kernel)(Maps, Float8Product<T>, TileOrder, bool),
+                     const Float8Product<T>& p, cudaStream_t stream) {
     Maps maps;
     bool stores;
     if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
@@ -355,10 +361,15 @@ bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
         return false;
     const TileGrid grid(1, p.rows, p.units, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
-    const TileOrder order(grid, 1, 16);
+    const TileOrder order(grid, Plan::kPair, 16);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
-    const int blocks = smaller(order.places(), multiprocessors());
-    matmul_fp8_wgmma<T, Plan>
-        <<<blocks, Plan::kThreads, Plan::kBytes, stream>>>(maps, p, order, stores);
+    const int pairs = smaller(order.places(), multiprocessors() / Plan::kPair);
+    launch_clusters(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), Plan::kThreads,
+                    Plan::kBytes, stream, maps, p, order, stores);
     return true;
+}
+
+template <class Plan, class T>
+bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
+    return launch_fp8_plan<Plan>(matmul_fp8_wgmma<T, Plan>, p, stream);
 }
