@@ -138,15 +138,15 @@ template <class T>
 bool launch_fp8_wgmma(const Float8Product<T>& p, cudaStream_t stream) {
     const bool wide = is_for_wide_tiles(p), pairs = is_for_pairs(p);
     if (p.fast) {
-        if (!wide) return launch_fp8_tiles<Float8Plan<64, false, true>>(p, stream);
+        if (!wide) return launch_fp8_tiles<Float8Plan<64, false, true, 1>>(p, stream);
         return pairs ? launch_fp8_turns<Float8Turns<2>>(p, stream)
                      : launch_fp8_turns<Float8Turns<1>>(p, stream);
     }
     if (p.by_block) {
-        if (!wide) return launch_fp8_tiles<Float8Plan<64, true, false>>(p, stream);
+        if (!wide) return launch_fp8_tiles<Float8Plan<64, true, false, 1>>(p, stream);
         return pairs ? launch_fp8_tiles<Float8Plan<128, true, false, 2>>(p, stream)
-                     : launch_fp8_tiles<Float8Plan<128, true, false>>(p, stream);
+                     : launch_fp8_tiles<Float8Plan<128, true, false, 1>>(p, stream);
     }
-    return wide ? launch_fp8_tiles<Float8Plan<128, false, false>>(p, stream)
-                : launch_fp8_tiles<Float8Plan<64, false, false>>(p, stream);
+    return wide ? launch_fp8_tiles<Float8Plan<128, false, false, 1>>(p, stream)
+                : launch_fp8_tiles<Float8Plan<64, false, false, 1>>(p, stream);
 }

@@ -21,7 +21,7 @@ struct TileCorner {
 
 // by_block: scales differ along k. fast: tensor cores alone add up the sums, over all of k.
 // pair: blocks of a cluster.
-template <int columns, bool by_block, bool fast, int pair = 1>
+template <int columns, bool by_block, bool fast, int pair>
 struct Float8Plan {
     static_assert(columns <= 128 && !(fast && by_block));
     static constexpr bool kByBlock = by_block, kFast = fast;
@@ -57,47 +57,70 @@ __device__ void multiply_stage(float (&sums)[parts][N], const Float8* x, const F
     wgmma_commit();
 }
 
-// What the sums over a stage are multiplied by: in a thread's two rows of x, and in all columns.
-struct StageScales {
-    float x[2], w;
-
-    template <int N>
-    __device__ void add(float (&totals)[N], const float (&sums)[N]) const {
-        const float both[2] = {x[0] * w, x[1] * w};
-#pragma unroll
-        for (int i = 0; i < N; ++i) totals[i] += sums[i] * both[i / 2 % 2];
-    }
-};
-
 // The row of x of a warpgroup's sum i, or the last one there is.
 template <class T>
 __device__ int64_t row_there(const Float8Product<T>& p, TileCorner tile, int group, int i) {
     return smaller<int64_t>(tile.row + group * 64 + row_of_sum(i), p.rows - 1);
 }
 
-// Where those of a tile are, if they differ along k.
+// What the sums over each step of a tile are multiplied by, if that differs along k: a thread's two
+// scales of x, times that of w, which all have in common. A step's scales of x are asked for two
+// steps before they are needed. Of w a lane has the scale of one of 32 steps, and all get it by a
+// shuffle: if they read it, the compiler would have it in a register of the warp, and wait for it
+// before the next products begin.
 template <bool by_block>
-struct TileScales {
-    const float *x[2], *w;
-    int64_t x_step, w_step;
+class TileScales {
+    const float *x_[2], *w_;
+    int64_t x_step_, w_step_;
+    int steps_;
+    float asked_[2][2];  // of x: for the next even step, and for the next odd one
+    float here_, next_;  // of w: for these 32 steps, and for those that follow
 
-    template <class T>
-    __device__ TileScales(const Float8Product<T>& p, TileCorner tile, int group)
-        : w(&scale_at(p.w_scale, tile.column, 0)),
-          x_step(p.x_scale.block),
-          w_step(p.w_scale.block) {
-        for (int i = 0; i < 2; ++i)
-            x[i] = &scale_at(p.x_scale, row_there(p, tile, group, 2 * i), 0);
+    __device__ void ask(float (&of_x)[2], int step) const {
+        const int64_t at = smaller(step, steps_ - 1) * x_step_;
+        for (int i = 0; i < 2; ++i) of_x[i] = x_[i][at];
     }
-    __device__ StageScales of(int step) const {
-        return {{x[0][step * x_step], x[1][step * x_step]}, w[step * w_step]};
+    __device__ void ask_for_w(int first) {
+        next_ = w_[smaller(first + int(threadIdx.x % kWarp), steps_ - 1) * w_step_];
+    }
+
+  public:
+    TileScales() = default;
+    template <class T>
+    __device__ TileScales(const Float8Product<T>& p, TileCorner tile, int group, int steps)
+        : w_(&scale_at(p.w_scale, tile.column, 0)),
+          x_step_(p.x_scale.block),
+          w_step_(p.w_scale.block),
+          steps_(steps) {
+        for (int i = 0; i < 2; ++i)
+            x_[i] = &scale_at(p.x_scale, row_there(p, tile, group, 2 * i), 0);
+        ask(asked_[0], 0);
+        ask(asked_[1], 1);
+        ask_for_w(0);
+    }
+
+    // Of one step after the other. odd: whether the step is.
+    template <bool odd>
+    __device__ void take(float (&by)[2], int step) {
+        const unsigned of_warp = unsigned(step) % kWarp;
+        if (!odd && of_warp == 0) {
+            here_ = next_;
+            ask_for_w(step + kWarp);
+        }
+        const float of_w = __shfl_sync(0xffffffff, here_, of_warp);
+        for (int i = 0; i < 2; ++i) by[i] = asked_[odd][i] * of_w;
+        ask(asked_[odd], step + 2);
     }
 };
 template <>
 struct TileScales<false> {
+    TileScales() = default;
     template <class T>
-    __device__ TileScales(const Float8Product<T>&, TileCorner, int) {}
-    __device__ StageScales of(int) const { return {{1, 1}, 1}; }
+    __device__ TileScales(const Float8Product<T>&, TileCorner, int, int) {}
+    template <bool>
+    __device__ void take(float (&by)[2], int) const {
+        by[0] = by[1] = 1;
+    }
 };
 
 // The stages that a warpgroup multiplies, one after the other.
@@ -128,41 +151,45 @@ struct StageReader {
 // before are added up. meanwhile(): called while the last products go on.
 template <class Plan, int N, class Meanwhile>
 __device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
-                       const TileScales<Plan::kByBlock>& scales, int of_tile, int steps,
+                       TileScales<Plan::kByBlock>& scales, int of_tile, int steps,
                        Meanwhile meanwhile) {
-    float even[1][N], odd[1][N];
-    StageScales of_even, of_odd;
-    const auto begin = [&](float (&sums)[1][N], StageScales& by, int step) {
-        by = scales.of(step);
+    float even[1][N], odd[1][N], by[2];
+    const auto begin = [&](float (&sums)[1][N]) {
         const auto& stage = reader.next();
         multiply_stage(sums, stage.x + of_tile, stage.w);
     };
-    const auto add = [&](const float (&sums)[1][N], const StageScales& by) {
+    const auto add = [&](const float (&sums)[1][N]) {
         reader.done();
-        by.add(totals, sums[0]);
+#pragma unroll
+        for (int i = 0; i < N; ++i) totals[i] += sums[0][i] * by[i / 2 % 2];
     };
     for (float& total : totals) total = 0;
-    begin(even, of_even, 0);
+    begin(even);
     int step = 1;
     for (; step + 1 < steps; step += 2) {
-        begin(odd, of_odd, step);
+        begin(odd);
+        scales.template take<false>(by, step - 1);
         wgmma_wait<1>();
-        add(even, of_even);
-        begin(even, of_even, step + 1);
+        add(even);
+        begin(even);
+        scales.template take<true>(by, step);
         wgmma_wait<1>();
-        add(odd, of_odd);
+        add(odd);
     }
     if (step < steps) {
-        begin(odd, of_odd, step);
+        begin(odd);
+        scales.template take<false>(by, step - 1);
         wgmma_wait<1>();
-        add(even, of_even);
+        add(even);
+        scales.template take<true>(by, step);
         meanwhile();
         wgmma_wait<0>();
-        add(odd, of_odd);
+        add(odd);
     } else {
+        scales.template take<false>(by, step - 1);
         meanwhile();
         wgmma_wait<0>();
-        add(even, of_even);
+        add(even);
     }
 }
 
@@ -304,20 +331,22 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         TileCorner corner, next_corner = corner_of(pair.index);  // before its first stage is there
         TileEnd<Plan> end, next_end;
         next_end.ask(p, next_corner, group);
+        TileScales<Plan::kByBlock> scales, next_scales(p, next_corner, group, steps);
         for (; left > 0; --left) {
             corner = next_corner;
             end = next_end;
+            scales = next_scales;
             const auto meanwhile = [&] {
                 if (!Plan::kByBlock || p.bias) end.share(boxes, group);
                 if (left == 1) return;
                 next_corner = reader.corner();
                 next_end.ask(p, next_corner, group);
+                next_scales = {p, next_corner, group, steps};
             };
             float totals[Plan::kColumns / 2];
             if constexpr (Plan::kFast) {
                 add_up_fast(totals, reader, of_tile, steps, meanwhile);
             } else {
-                const TileScales<Plan::kByBlock> scales(p, corner, group);
                 add_up(totals, reader, scales, of_tile, steps, meanwhile);
             }
             if (!Plan::kByBlock || p.bias) end.finish(totals, 0, boxes, p.bias);

@@ -77,6 +77,11 @@ def test_more_k_than_stages(version: str, scalings: tuple[str, str]):
     check(drawn(65, 264, 1040, scalings), version)
 
 
+def test_more_blocks_of_k_than_lanes():
+    """With wgmma a lane has the scale of w of one step in 32."""
+    check(drawn(40, 130, 4240, SCALINGS[3]), "wgmma")
+
+
 @each_type
 @each_scaling
 @each_version
