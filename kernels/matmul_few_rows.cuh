@@ -19,6 +19,7 @@
 //   kGates                      where the gates of swiglu have chunks of their own: how far behind
 //   Stage                       tiles of w and x, which fetch_x and fetch_w ask TMA for; fetch_w
 //                               calls `load` with the place of each box in a stage and in w
+//   begin(p)                    asks for what the end will take, before the products
 //   multiply(stage, p, step)    adds the products to `totals`
 //   finish(p, .., c, sums)      makes y of chunk c, four of the totals
 //
@@ -279,6 +280,7 @@ __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
     for (int n = share.begin; n < share.tiles.count; n += share.clusters, ++turn) {
         const FewRowsTile tile = share.tile(n, p.rows);
         Few few(tile.column);
+        few.begin(p);
         int before = 0;
 #pragma unroll 1
         for (int step = share.first; step < share.end; ++step, ring.next()) {
@@ -398,6 +400,8 @@ template <int N>
 struct FewTotals {
     float totals[1][N] = {};
 #if HAS_WGMMA
+    template <class P>
+    __device__ void begin(const P&) {}
     __device__ auto& chunks() const { return reinterpret_cast<const float (&)[N / 4][4]>(totals); }
     __device__ Vec<float, 4> chunk(int c) const {
         Vec<float, 4> four;

@@ -35,10 +35,34 @@ struct FewRowsOfBytes : FewRowsTransposed<rows> {
     static constexpr int kInTurn = in_turn, kGroups = in_turn;
     using Stage = StageOfBytes<T, rows>;
     int tile;
+    // Of the two rows of w that a thread has sums for, as y takes them: y = scale * sum + bias. Asked
+    // for at the end, chunk by chunk, they would come from memory when nobody multiplies.
+    float scales[2], biases[2];
 
     __device__ explicit FewRowsOfBytes(int tile) : tile(tile) {}
 
 #if HAS_WGMMA
+    __device__ void begin(const Int8Product<T>& p) {
+        for (int i = 0; i < 2; ++i) {
+            const int64_t unit = this->first_unit(p, tile) + threadIdx.x % kWarp / 4 + i * 8;
+            const int64_t there = smaller(unit, p.units - 1);
+            scales[i] = by_block ? 1.f : scale_at(p.w_scale, there, 0);
+            biases[i] = p.bias ? float(p.bias[there]) : 0.f;
+        }
+    }
+    // A warp has 8 x 8 elements at a time, and turns them, so that a thread has two of a row.
+    __device__ void finish_linear(const Int8Product<T>& p, const FewRowsTile& place, int c,
+                                  const Vec<float, 4>& sums) const {
+        const int lane = threadIdx.x % kWarp, row = c * 8 + lane / 4;
+        const int unit = this->first_unit(p, tile) + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const auto y = [&](float sum) { return scales[i] * sum + biases[i]; };
+            const uint32_t pair = rounded_pair<T>(y(sums[2 * i]), y(sums[2 * i + 1]));
+            put_pair(p, place, row, unit + i * 8, transposed_8x8(pair));
+        }
+    }
+
     // 16 rows of a warp and 16 of k, from byte k of the rows on.
     __device__ static void load_fragment(uint32_t (&a)[4], const char* w, int k) {
         const int row = row_of_sum(0), column = k + threadIdx.x % 4 * 2;
