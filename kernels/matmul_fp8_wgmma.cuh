@@ -390,7 +390,7 @@ bool launch_fp8_plan(void (*kernel)(Maps, Float8Product<T>, TileOrder, bool),
         return false;
     const TileGrid grid(1, p.rows, p.units, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
-    const TileOrder order(grid, Plan::kPair, 16);
+    const TileOrder order(grid, Plan::kPair, 16 / Plan::kPair);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
     const int pairs = smaller(order.places(), multiprocessors() / Plan::kPair);
     launch_clusters(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), Plan::kThreads,
