@@ -272,6 +272,9 @@ __device__ void finish_whole(const P& p, const FewRowsTile& tile, const Few& few
 template <class Few, class P>
 __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
                                   const FewRowsShare& share) {
+    // Who waits for a stage waits in each of its rounds: after one that it left out, the parity
+    // that it waits for is that of the round before the last one, which is over already.
+    static_assert(Few::kStages % Few::kInTurn == 0);
     const int lane = threadIdx.x % kWarp;
     const int group = __shfl_sync(0xffffffff, threadIdx.x / kFewOfPart<Few>, 0);
     Ring<Few::kStages> ring;

@@ -158,7 +158,7 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
     if (p.rows <= 32) {
         return (many && launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2, 1, 64>>(
                             p, stream)) ||
-               launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 11, 1, 2, 64>>(p, stream);
+               launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 10, 1, 2, 64>>(p, stream);
     }
     if (p.rows <= 64) {
         return (many && launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2, 1, 64>>(
