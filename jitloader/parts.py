@@ -226,9 +226,12 @@ class Launchers:
     def _find(self, name: str) -> int:
         """Where a function is; asked when it is first called, by a library that lacks it."""
         with self._finding:
-            if name not in self._addresses:
+            is_new = name not in self._addresses
+            if is_new:
                 self._compile(name)
             self._note(name)
+            if is_new and not self._functions[name].site:
+                background.start_again(self.name)  # for it does not know of this launcher
             return self._addresses[name]
 
     def _compile(self, name: str) -> None:

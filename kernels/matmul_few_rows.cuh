@@ -17,6 +17,7 @@
 //   kMostParts, kInTurn         of k, of a cluster; warpgroups of a block that take steps in turn
 //   kPending                    products that may go on when multiply returns
 //   kTakesRegisters             whether those who fetch give them to those who multiply
+//   kThreadsRead                whether threads read a stage, too, and not wgmma alone
 //   kGates                      where the gates of swiglu have chunks of their own: how far behind
 //   Stage                       tiles of w and x, which fetch_x and fetch_w ask TMA for; fetch_w
 //                               calls `load` with the place of each box in a stage and in w
@@ -138,6 +139,7 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
             Stage& stage = shared.stages[ring.stage];
             Mbarrier& full = shared.full[ring.stage];
             shared.empty[ring.stage].wait((ring.round + 1) % 2);
+            if constexpr (Few::kThreadsRead) tma_writes_done();  // the threads' reads come first
             full.arrive_expect_tx(bytes);
             stage.fetch_x(maps, step, tile, full);
             Stage::fetch_w(p, tile.column, step, [&](int at, int column, int row) {
@@ -408,6 +410,7 @@ bool launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
 template <int N>
 struct FewTotals {
     static constexpr bool kTakesRegisters = N > 96;
+    static constexpr bool kThreadsRead = false;
     float totals[1][N] = {};
 #if HAS_WGMMA
     template <class P>

@@ -47,7 +47,7 @@ Int8Product<T> product_of(const Tensor& x, const Tensor& w, const Tensor& w_scal
     return {{in<T>(x), 0, of_x.cols, 1},
             {in<int8_t>(w), 0, of_x.cols, 1},
             {in<float>(w_scale), blocks, 1, 0},
-            blocks > 1,
+            blocks != 1,  // 0 where k is 0
             bias ? in<T>(*bias) : nullptr,
             nullptr,
             of_x.rows,

@@ -35,6 +35,7 @@ template <class T, bool by_block, int rows, int stages, int at_once, int in_turn
 struct FewRowsOfBytes : FewRowsTransposed<rows, units> {
     static constexpr int kDepth = kTileRow, kStages = stages, kAtOnce = at_once, kPending = 0;
     static constexpr int kInTurn = in_turn, kGroups = in_turn * (units / 64);
+    static constexpr bool kThreadsRead = true;
     using Stage = StageOfBytes<T, rows, units>;
     int tile;
     // Of the two rows of w that a thread has sums for, as y takes them: y = scale * sum + bias.

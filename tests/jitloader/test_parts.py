@@ -184,6 +184,29 @@ def test_an_edit_of_a_kernel_leaves_its_launchers(scene):
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
 
 
+def test_what_is_first_called_is_known_in_the_background_at_once(scene, monkeypatch):
+    """Also of the first edit in a cache, when nothing was called before that was loaded."""
+    made: list[tuple | None] = []
+    monkeypatch.setattr(
+        "jitloader.parts.completed", lambda inputs, _: made.append(inputs.recipe.part)
+    )
+    shutil.rmtree(scene.cache / "called", ignore_errors=True)
+    value = scene.edit()
+    kernel = scene.load()
+    assert background.wait(60)
+    assert made == [None], "the whole build, and no launchers by themselves"
+    for kind in (torch.float, torch.double):
+        for _ in range(2):  # what is called again changes nothing
+            assert torch.equal(filled(kernel, kind), right(value, kind))
+        assert background.wait(60)
+    one, whole, two, again = made[1:]
+    assert (len(one.held), len(two.held)) == (1, 2)
+    assert whole is again is None
+    background.stop()
+    assert kernel.value_of(torch.zeros(1)) == value
+    assert len(made) == 5, "what was stopped does not begin again"
+
+
 def _complete_launchers(kernel: jitload.Kernel) -> None:
     """As the background does, but not when all others are idle."""
     with pytest.MonkeyPatch.context() as patch:

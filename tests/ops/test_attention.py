@@ -358,11 +358,11 @@ def test_shapes_that_do_not_fit(changes: dict, message: str):
 
 
 @pytest.mark.parametrize(
-    "window", [(-2, 3), (3, -5), 3, (1, 2, 3), ("x", 1), (2.5, 1), "11"], ids=str
+    "window", [(-2, 3), (3, -5), 3, (1, 2, 3), ("x", 1), (2.5, 1), "11", (0, 2**63)], ids=str
 )
 def test_a_window_that_is_none(window: object):
     inputs = drawn((5, 16), (9, 16), torch.float32)
-    with pytest.raises(ValueError, match=r"^window is .*; wanted are two ints, -1 for no limit"):
+    with pytest.raises(ValueError, match=r"^window is .*; wanted are two ints of 64 bits, -1"):
         attention(**inputs, window=window)
 
 

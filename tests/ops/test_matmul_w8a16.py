@@ -102,10 +102,11 @@ def test_other_ranks_and_no_bias(version: str, leading: tuple[int, ...]):
     check(inputs, version)
 
 
+@by_group
 @each_version
 @pytest.mark.parametrize("shape", [(0, 5, 16), (5, 0, 16), (5, 3, 0)], ids=str)
-def test_empty(version: str, shape: tuple[int, int, int]):
-    assert check(drawn(*shape), version).shape == shape[:2]
+def test_empty(version: str, groups: bool, shape: tuple[int, int, int]):
+    assert check(drawn(*shape, groups), version).shape == shape[:2]
 
 
 @settings(max_examples=15, deadline=None)
@@ -202,10 +203,10 @@ def test_refused(changes: dict[str, Tensor], message: str):
 @by_group
 @each_version
 def test_checker(version: str, groups: bool):
-    """In two orders of the threads."""
+    """In two orders of the threads; k takes every stage of shared memory twice and more."""
     for order in (0, 1):
-        for rows in (264, 60, 5):  # many, and few of either kernel
-            inputs = drawn(rows, 136, 272, groups)
+        for rows, cols in ((264, 272), (100, 1168), (60, 1168), (5, 272)):  # many, and few of each
+            inputs = drawn(rows, 136, cols, groups)
             report = lab.check(
                 matmul_w8a16, **inputs, version=version, traffic=False, thread_order=order
             )
