@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import jitload
 import reference
 from jitloader import building, commands
+from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
 DEVICE = jitload.device()
@@ -125,14 +126,20 @@ def is_repeated(name: str, version: str) -> bool:
 
 
 def build_in_turn(worker: str) -> None:
-    """Build all ops, of the processes that share the tests each beginning with another one.
+    """Build all ops, of the processes that share the tests each its own share, the largest first.
 
-    Importing them in one order all would wait for the one that builds.
+    Whoever is ready goes on with what others would build last. Importing the ops in one order all
+    would wait for the one that builds.
     """
-    recipes = commands.recipes([], jitload.default_target())
+
+    def length(recipe: Recipe) -> int:
+        code = next(building.readings(recipe))
+        return sum(len(code.text(path)) for path in code.files)
+
+    recipes = sorted(commands.recipes([], jitload.default_target()), key=length, reverse=True)
     number, of = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    first = len(recipes) * number // of
-    for recipe in [*recipes[first:], *recipes[:first]]:
+    own = recipes[number::of]
+    for recipe in [*own, *(each for each in reversed(recipes) if each not in own)]:
         with contextlib.suppress(CompileError):  # which the import of that op raises
             building.ensure(recipe)
 
