@@ -52,6 +52,8 @@ class Asynchronous final : public WorkWatcher {
     void look_at_register(uintptr_t address, unsigned size, Kind kind, const Site& site);
     // Whether shared memory is the running block's, and not another's of its cluster.
     bool is_own(const Region& region) const;
+    // The running thread has seen that a phase of a barrier has ended.
+    void passed(const uint64_t* barrier);
     // Whether a race is one with asynchronous work; then it gets words of its own.
     bool is_race_of(const Site& site, const Site& other, Finding& finding);
     void cross_proxies(const Site& site, Region& region, size_t spot, Touch touch,
@@ -162,7 +164,7 @@ class Asynchronous final : public WorkWatcher {
         struct Visit {
             uint32_t time;
             unsigned thread;
-            const Site* site;
+            const Site* site;  // or null
         };
         std::vector<Visit> visits[2];
     };
@@ -187,7 +189,7 @@ class Asynchronous final : public WorkWatcher {
     void done_reading(const BulkCopy& copy);
     void done_writing(const BulkCopy& copy);
     void visible(const uint64_t* barrier, const Site& user);
-    void visit(Mbarrier& barrier, const Site& site);
+    void visit(Mbarrier& barrier, const Site* site);
     void may_be_early(const Mbarrier& barrier, const Site& wait);
     bool explain(const Error& error);
     void look_at_other_block(uintptr_t address, unsigned size, Kind kind, const Site& site);

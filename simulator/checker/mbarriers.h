@@ -64,16 +64,23 @@ void Asynchronous::mbarrier_change(const uint64_t* barrier, int64_t bytes, uint3
     if (bytes < 0) return;  // of a copy
     const Site& user = site_of(what, file, line);
     visible(barrier, user);
-    if (arriving) visit(it, user);
+    if (arriving) visit(it, &user);
     if (bytes > 0) {
         it.expect = &user;
         it.announced += bytes;
     }
 }
 
-void Asynchronous::visit(Mbarrier& barrier, const Site& site) {
+void Asynchronous::visit(Mbarrier& barrier, const Site* site) {
     recorder.inspect_rest(recorder.block->rank, 0);
-    barrier.visits[barrier.ended % 2].push_back({recorder.order.now, recorder.block->rank, &site});
+    barrier.visits[barrier.ended % 2].push_back({recorder.order.now, recorder.block->rank, site});
+}
+
+void Asynchronous::passed(const uint64_t* barrier) {
+    const auto found = mbarriers.find(barrier);
+    if (found == mbarriers.end()) return;
+    const Mine& it = mine();
+    visit(found->second, it.waited_at == barrier ? it.wait : nullptr);
 }
 
 // Phases have two parities: while the phase before the one that is waited for may still go on, a
@@ -86,7 +93,7 @@ void Asynchronous::may_be_early(const Mbarrier& barrier, const Site& wait) {
         for (const Mbarrier::Visit& it : visits) {
             if (recorder.order.is_ordered(Touch(it.time, it.thread, 0, Strength::Plain), thread))
                 return;
-            if (!other || it.site == &wait) other = &it;
+            if (it.site && (!other || it.site == &wait)) other = &it;
         }
     const unsigned long long awaited = barrier.ended - 1;
     say("wrong parity",
@@ -110,7 +117,6 @@ void Asynchronous::mbarrier_wait(const uint64_t* barrier, bool had_to_wait, cons
         it.was_stale = !had_to_wait && (ended == 0 || (!is_first && seen->second == ended));
         if (ended > 1 && (is_first || seen->second + 1 < ended)) may_be_early(found->second, at);
         seen->second = ended;
-        visit(found->second, at);
     }
     it.works_before = first_work + works.size();
     it.wait = &at;
