@@ -142,6 +142,12 @@ class Asynchronous final : public WorkWatcher {
         const Site* wait = nullptr;
         const uint64_t* awaited = nullptr;
         std::map<const uint64_t*, uint64_t> seen;  // how many phases of a barrier had ended then
+        // What those knew, when they asked, whose copies it has waited for. That orders no memory
+        // but what was copied, but it had happened. And since when.
+        ClockPointer heard;
+        uint32_t heard_at = 0;
+        ClockPointer clock;  // all that it knows, at `clock_at`
+        uint32_t clock_at = 0;
     };
     struct OfBlock {
         const Block* block = nullptr;
@@ -167,6 +173,7 @@ class Asynchronous final : public WorkWatcher {
             const Site* site;  // or null
         };
         std::vector<Visit> visits[2];
+        ClockPointer given, given_ended;  // by who asked for what has told it, as Order::Phase has
     };
     // A tile that was copied into shared memory by a tensor map, and how.
     struct Tile {
@@ -191,6 +198,8 @@ class Asynchronous final : public WorkWatcher {
     void visible(const uint64_t* barrier, const Site& user);
     void visit(Mbarrier& barrier, const Site* site);
     void may_be_early(const Mbarrier& barrier, const Site& wait);
+    ClockPointer clock();
+    bool has_happened(uint32_t time, unsigned by);
     bool explain(const Error& error);
     void look_at_other_block(uintptr_t address, unsigned size, Kind kind, const Site& site);
     void read_matrix(uint64_t descriptor, bool is_transposed, uint32_t first, uint32_t lines,

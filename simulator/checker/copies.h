@@ -295,7 +295,10 @@ void Asynchronous::bulk_copy(const Block& of, BulkCopy& copy) {
     }
     if (copy.barrier) {
         auto found = mbarriers.find(copy.barrier);
-        if (found != mbarriers.end() && copy.transaction) found->second.coming[copy.id] = &to;
+        if (found != mbarriers.end() && copy.transaction) {
+            found->second.coming[copy.id] = &to;
+            found->second.given = Clock::join(found->second.given, clock());
+        }
         if (copy.arrivals) recorder.arrived(uintptr_t(copy.barrier), false);
     } else {
         Mine& it = mine();
