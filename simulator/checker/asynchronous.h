@@ -52,6 +52,8 @@ class Asynchronous final : public WorkWatcher {
     void look_at_register(uintptr_t address, unsigned size, Kind kind, const Site& site);
     // Whether shared memory is the running block's, and not another's of its cluster.
     bool is_own(const Region& region) const;
+    // The running thread has seen that a phase of a barrier has ended.
+    void passed(const uint64_t* barrier);
     // Whether a race is one with asynchronous work; then it gets words of its own.
     bool is_race_of(const Site& site, const Site& other, Finding& finding);
     void cross_proxies(const Site& site, Region& region, size_t spot, Touch touch,
@@ -140,6 +142,12 @@ class Asynchronous final : public WorkWatcher {
         const Site* wait = nullptr;
         const uint64_t* awaited = nullptr;
         std::map<const uint64_t*, uint64_t> seen;  // how many phases of a barrier had ended then
+        // What those knew, when they asked, whose copies it has waited for. That orders no memory
+        // but what was copied, but it had happened. And since when.
+        ClockPointer heard;
+        uint32_t heard_at = 0;
+        ClockPointer clock;  // all that it knows, at `clock_at`
+        uint32_t clock_at = 0;
     };
     struct OfBlock {
         const Block* block = nullptr;
@@ -162,9 +170,10 @@ class Asynchronous final : public WorkWatcher {
         struct Visit {
             uint32_t time;
             unsigned thread;
-            const Site* site;
+            const Site* site;  // or null
         };
         std::vector<Visit> visits[2];
+        ClockPointer given, given_ended;  // by who asked for what has told it, as Order::Phase has
     };
     // A tile that was copied into shared memory by a tensor map, and how.
     struct Tile {
@@ -187,8 +196,10 @@ class Asynchronous final : public WorkWatcher {
     void done_reading(const BulkCopy& copy);
     void done_writing(const BulkCopy& copy);
     void visible(const uint64_t* barrier, const Site& user);
-    void visit(Mbarrier& barrier, const Site& site);
+    void visit(Mbarrier& barrier, const Site* site);
     void may_be_early(const Mbarrier& barrier, const Site& wait);
+    ClockPointer clock();
+    bool has_happened(uint32_t time, unsigned by);
     bool explain(const Error& error);
     void look_at_other_block(uintptr_t address, unsigned size, Kind kind, const Site& site);
     void read_matrix(uint64_t descriptor, bool is_transposed, uint32_t first, uint32_t lines,

@@ -187,6 +187,13 @@ class Order {
             is_own ? here.serial : block_at(before.time), before.thread, before.time);
     }
 
+    // All that a thread has done and knows of now; and whether that covers a touch.
+    ClockPointer clock_of(unsigned thread) { return known_to(thread); }
+    bool covers(const Clock& clock, uint32_t time, unsigned thread) const {
+        const bool is_own = is_of_running_block(time);
+        return clock.knows(is_own ? here.serial : block_at(time), thread, time);
+    }
+
     // What is_ordered says without clocks, for what touches memory from `begin` on.
     Known known_to_warp(unsigned warp, uint32_t begin) const {
         return {begin, block_begin, here.last_barrier, here.last_meeting[warp]};

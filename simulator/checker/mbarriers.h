@@ -59,34 +59,69 @@ void Asynchronous::mbarrier_change(const uint64_t* barrier, int64_t bytes, uint3
         it.announced = 0;
         it.ended++;
         it.visits[it.ended % 2].clear();
+        it.given_ended = it.given;
         return;
     }
     if (bytes < 0) return;  // of a copy
     const Site& user = site_of(what, file, line);
     visible(barrier, user);
-    if (arriving) visit(it, user);
+    if (arriving) visit(it, &user);
     if (bytes > 0) {
         it.expect = &user;
         it.announced += bytes;
     }
 }
 
-void Asynchronous::visit(Mbarrier& barrier, const Site& site) {
+void Asynchronous::visit(Mbarrier& barrier, const Site* site) {
     recorder.inspect_rest(recorder.block->rank, 0);
-    barrier.visits[barrier.ended % 2].push_back({recorder.order.now, recorder.block->rank, &site});
+    barrier.visits[barrier.ended % 2].push_back({recorder.order.now, recorder.block->rank, site});
+}
+
+void Asynchronous::passed(const uint64_t* barrier) {
+    const auto found = mbarriers.find(barrier);
+    if (found == mbarriers.end()) return;
+    Mine& it = mine();
+    visit(found->second, it.waited_at == barrier ? it.wait : nullptr);
+    if (!found->second.given_ended) return;
+    it.heard = Clock::join(it.heard, found->second.given_ended);
+    it.heard_at = recorder.order.now;
+}
+
+// All that the running thread knows to have happened.
+ClockPointer Asynchronous::clock() {
+    Mine& it = mine();
+    if (!it.clock || it.clock_at != recorder.order.now) {
+        recorder.inspect_rest(recorder.block->rank, 0);
+        it.clock = Clock::join(recorder.order.clock_of(recorder.block->rank), it.heard);
+        it.clock_at = recorder.order.now;
+    }
+    return it.clock;
+}
+
+// Whether that is so of what a thread has done, as far as the running thread knows: by itself, or
+// by what it or a thread before it has heard with copies.
+bool Asynchronous::has_happened(uint32_t time, unsigned by) {
+    const unsigned thread = recorder.block->rank;
+    const auto is_ordered = [&](uint32_t time, unsigned by) {
+        return recorder.order.is_ordered(Touch(time, by, 0, Strength::Plain), thread);
+    };
+    if (is_ordered(time, by)) return true;
+    for (const auto& [rank, it] : of_block().threads)
+        if (it.heard && recorder.order.covers(*it.heard, time, by) &&
+            (rank == thread || is_ordered(it.heard_at, rank)))
+            return true;
+    return false;
 }
 
 // Phases have two parities: while the phase before the one that is waited for may still go on, a
 // wait may find that the one before that has ended. The thread has to know better, by what it has
 // done itself or by what comes before it: an arrival or a wait since that phase.
 void Asynchronous::may_be_early(const Mbarrier& barrier, const Site& wait) {
-    const unsigned thread = recorder.block->rank;
     const Mbarrier::Visit* other = nullptr;
     for (const auto& visits : barrier.visits)
         for (const Mbarrier::Visit& it : visits) {
-            if (recorder.order.is_ordered(Touch(it.time, it.thread, 0, Strength::Plain), thread))
-                return;
-            if (!other || it.site == &wait) other = &it;
+            if (has_happened(it.time, it.thread)) return;
+            if (it.site && (!other || it.site == &wait)) other = &it;
         }
     const unsigned long long awaited = barrier.ended - 1;
     say("wrong parity",
@@ -110,7 +145,6 @@ void Asynchronous::mbarrier_wait(const uint64_t* barrier, bool had_to_wait, cons
         it.was_stale = !had_to_wait && (ended == 0 || (!is_first && seen->second == ended));
         if (ended > 1 && (is_first || seen->second + 1 < ended)) may_be_early(found->second, at);
         seen->second = ended;
-        visit(found->second, at);
     }
     it.works_before = first_work + works.size();
     it.wait = &at;

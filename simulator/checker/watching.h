@@ -309,6 +309,7 @@ void Recorder::arrived(uintptr_t barrier, bool is_last) {
 void Recorder::passed(uintptr_t barrier) {
     if (mode != Mode::Full) return;
     inspect_rest(block->rank, 0);
+    asynchronous.passed(reinterpret_cast<const uint64_t*>(barrier));
     order.pass(barrier, block->rank);
 }
 
