@@ -412,7 +412,7 @@ __device__ void fetch_found(typename S::Shared& shared, const ForwardMaps& maps,
     const int group = int(whole.group());
     while (true) {
         shared.helpers.told[told.stage].wait(told.phase);
-        const RowsTile<PackedAttention>& tile = shared.tiles[told.stage];
+        const RowsTile<PackedAttention> tile = shared.tiles[told.stage];
         if (tile.is_none()) break;
         if constexpr (S::kKeepsQ) tma_writes_done();  // the threads' reads of q come first
         load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, tile.row_begin + tile.row,
