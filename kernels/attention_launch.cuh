@@ -42,7 +42,8 @@ auto for_columns(int64_t cols, F f) {
     return f(std::integral_constant<int, 256>());
 }
 
-// The version whose kernels run backward.
+// The version whose kernels run backward: where q has no slices, as of no heads, dk and dv are
+// zeros, and only naive divides by no number of them.
 template <class T, class Call>
 int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q, const T* k,
                          const T* v, const T* y) {
@@ -50,7 +51,7 @@ int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q,
         const auto mma = [&](auto cols) { return can_backward_mma<T, cols.value, Call>(); };
         const auto wgmma = [&](auto cols) { return can_backward_wgmma<T, cols.value, Call>(); };
         const auto ordered = [&](auto cols) { return can_backward_ordered<T, cols.value, Call>(); };
-        if (can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, mma)) {
+        if (a.slices() > 0 && can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, mma)) {
             if (version >= kOverlap && for_columns(a.cols, ordered)) return kOverlap;
             return version >= kWgmma && for_columns(a.cols, wgmma) ? kWgmma : kMma;
         }

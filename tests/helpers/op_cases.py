@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import jitload
 import reference
 from jitloader import building, commands
+from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
 DEVICE = jitload.device()
@@ -125,14 +126,20 @@ def is_repeated(name: str, version: str) -> bool:
 
 
 def build_in_turn(worker: str) -> None:
-    """Build all ops, of the processes that share the tests each beginning with another one.
+    """Build all ops, of the processes that share the tests each its own share, the largest first.
 
-    Importing them in one order all would wait for the one that builds.
+    Whoever is ready goes on with what others would build last. Importing the ops in one order all
+    would wait for the one that builds.
     """
-    recipes = commands.recipes([], jitload.default_target())
+
+    def length(recipe: Recipe) -> int:
+        code = next(building.readings(recipe))
+        return sum(len(code.text(path)) for path in code.files)
+
+    recipes = sorted(commands.recipes([], jitload.default_target()), key=length, reverse=True)
     number, of = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    first = len(recipes) * number // of
-    for recipe in [*recipes[first:], *recipes[:first]]:
+    own = recipes[number::of]
+    for recipe in [*own, *(each for each in reversed(recipes) if each not in own)]:
         with contextlib.suppress(CompileError):  # which the import of that op raises
             building.ensure(recipe)
 
@@ -422,8 +429,9 @@ def assert_as_good_as_pytorch(
         got = outcome(case.ours, inputs, grad)
         truth = outcome(case.theirs, converted(inputs, torch.float64), doubled(grad))
         rough, rough_grad = converted(inputs, bar_dtype), tuple(g.to(bar_dtype) for g in grad)
-        bar = outcome(case.theirs, rough, rough_grad)
-        bar_truth = outcome(case.theirs, converted(rough, torch.float64), doubled(rough_grad))
+        bar, bar_truth = outcome(case.theirs, rough, rough_grad), truth
+        if bar_dtype != dtype:
+            bar_truth = outcome(case.theirs, converted(rough, torch.float64), doubled(rough_grad))
         missing = f"outputs are {outputs_in(got)}; wanted are {outputs_in(truth)}"
         assert got.keys() == truth.keys(), missing
         for name in truth:
@@ -431,9 +439,10 @@ def assert_as_good_as_pytorch(
             over_rows = "rows" not in case.shapes.get(name.removeprefix("d"), "rows")
             allowed = (3 if over_rows else 2) + (dtype == torch.float64)
             found = errors.setdefault(name, Errors(dtype, allowed))
-            if error(got[name], truth[name]) > max(found.ours, default=-1):
+            off = error(got[name], truth[name])
+            if off > max(found.ours, default=-1):
                 found.shown = partial(worst, name, got[name], truth[name], inputs)
-            found.ours.append(error(got[name], truth[name]))
+            found.ours.append(off)
             found.theirs.append(scale * error(bar[name], bar_truth[name]))
             found.truth.append(largest(truth[name]))
         numbers += min(tensor.numel() for tensor in truth.values())

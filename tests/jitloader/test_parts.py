@@ -19,6 +19,7 @@ import torch
 from jit_cases import compilers_in, in_process, load, output_of, wait_for
 
 import jitload
+import lab
 from jitloader import background, building
 from jitloader import parts as loader_parts
 from jitloader.arguments import KERNELS
@@ -205,6 +206,29 @@ def test_what_is_first_called_is_known_in_the_background_at_once(scene, monkeypa
     background.stop()
     assert kernel.value_of(torch.zeros(1)) == value
     assert len(made) == 5, "what was stopped does not begin again"
+
+
+def test_a_check_compiles_what_it_calls(scene):
+    """Of what is instrumented, too; and lines and kernels are told of parts as of the whole."""
+    shutil.rmtree(scene.cache / "called", ignore_errors=True)
+    scene.edit("i < n; i", "i <= n; i")
+    kernel = scene.load()
+    background.stop()
+    x = torch.zeros(100, dtype=torch.double)
+    for _ in range(2):
+        report = lab.check(kernel.fill, x)
+        (finding,) = report.findings.to_dict("records")
+        assert finding["kind"] == "out of bounds"
+        line = 1 + SOURCE[: SOURCE.index("x[i] =")].count("\n")
+        assert (Path(finding["file"]).name, finding["line"]) == ("filled.cu", line)
+        assert list(report.launches["kernel"]) == ["fill"]
+    told: list[Build] = []
+    kernel.instrumented().tell_libraries(told.append)
+    checks, *parts_of_it = told
+    assert checks.launchers.keys() == kernel.build.launchers.keys()
+    held = [name for part in parts_of_it for name in part.exports["held"]]
+    assert len(held) == 2, "the launcher of a type, and its kernel"
+    assert background.wait(0), "nobody needs the whole"
 
 
 def _complete_launchers(kernel: jitload.Kernel) -> None:

@@ -95,17 +95,23 @@ def gemm_act(A, B, bias=None, activation=None, alpha=1.0, store_preact=True):
 
 
 class LigerRopeFunction:
-    """Rotates q and k [batch, heads, tokens, cols], by tables of [1, tokens, ..]."""
+    """Rotates q and k [batch, heads, tokens, cols], by tables of [1, tokens, ..].
+
+    Of a head the first rotary_dim numbers, or as many as the tables have columns.
+    """
 
     @staticmethod
-    def apply(q, k, cos, sin):
+    def apply(q, k, cos, sin, position_ids=None, unsqueeze_dim=1, rotary_dim=None):
         assert cos.shape[0] == 1
+        turning = rotary_dim or min(cos.shape[-1], q.shape[-1])
+        cos, sin = (t[0, :, : turning // 2] for t in (cos, sin))
 
         def rotated(x: Tensor) -> Tensor:
-            a, b = x.chunk(2, -1)
-            return torch.cat((a * cos[0] - b * sin[0], b * cos[0] + a * sin[0]), -1)
+            a, b = x[..., :turning].chunk(2, -1)
+            turned = (a * cos - b * sin, b * cos + a * sin)
+            return torch.cat((*turned, x[..., turning:]), -1)
 
-        return rotated(q), rotated(k), cos, sin
+        return rotated(q), rotated(k)
 
 
 MODULES = {
@@ -358,6 +364,7 @@ def test_what_people_call_for_weights_of_bytes(bias):
     expected = reference.matmul_w8a16(x, w, scale, bias).float()
     for function in (
         backends.CHOSEN["matmul_w8a16"],
+        backends.BACKENDS["int8pack"]["matmul_w8a16"],
         backends.BACKENDS["unpacked"]["matmul_w8a16"],
     ):
         result = function(x, w, scale, bias).float()
