@@ -8,7 +8,7 @@
 //
 // The kernels, the formulas and the versions are attention's, for a PackedAttention. The lengths
 // stay on the device, so nobody knows on the host which tiles have rows: there are blocks for all
-// that may, and each looks for its sequence (PackedAttention::find).
+// that may, or tickets that blocks take, and each looks for its sequence (PackedAttention::find).
 //
 // Tokens of no sequence, before the first and after the last one, have y = 0 and no gradient. Where
 // lengths are wrong, all of that is NaN, and nothing else is read or written.
