@@ -9,8 +9,8 @@
 // one needs is on its way. The thread that asks for it says in shared memory which tile it is.
 //
 // Of packed sequences nobody can tell beforehand which blocks will have as much to do: so each
-// takes tickets. A second warp of the fourth warpgroup does so, and finds the sequence, one tile
-// ahead; and a third one clears what a sequence's last keys have behind them.
+// takes tickets. A second warp of the fourth warpgroup does so, and finds the sequence, a few
+// steps ahead; and a third one clears what a sequence's last keys have behind them.
 //
 // What is missing to 64, 128 or 256 columns, TMA fills up with zeros.
 #pragma once
@@ -41,10 +41,12 @@ struct ForwardHelpers {
 };
 template <>
 struct ForwardHelpers<true> {
-    Mbarrier told[2];  // of a tile of rows
+    Mbarrier told[2], wanted;  // a tile of rows, and the next one
     int tail_stage, tail_begin;
     Mbarrier tail_full, tail_empty;
-    __device__ void init() { told[0].init(), told[1].init(), tail_full.init(), tail_empty.init(); }
+    __device__ void init() {
+        told[0].init(), told[1].init(), wanted.init(), tail_full.init(), tail_empty.init();
+    }
     __device__ void tell_of_tail(int stage, int begin, int& phase) {
         tail_empty.wait(phase ^ 1);
         phase ^= 1, tail_stage = stage, tail_begin = begin;
@@ -100,8 +102,9 @@ using ForwardOrder = std::conditional_t<Call::kPacked, TicketOrder, Order>;
 
 #if HAS_WGMMA
 
-// Takes tickets, and tells of the tiles that they stand for, if those have rows. The next ticket is
-// on its way while a tile is looked for.
+// Takes tickets, and tells of the tiles that they stand for, if those have rows. Each but the first
+// one only when all of the tile before is asked for: by then a few steps of that are left, which is
+// enough to find a tile, and no block keeps one that another could begin with.
 template <class S>
 __device__ void find_tiles(typename S::Shared& shared, const PackedAttention& whole,
                            const TicketOrder& order) {
@@ -114,8 +117,8 @@ __device__ void find_tiles(typename S::Shared& shared, const PackedAttention& wh
         q_ring.next(), told.next();
     };
     grid_dependency_wait();
+    int wanted = 0;  // phase
     for (int ticket = blockIdx.x; ticket < order.count();) {
-        const int next = S::kHasSeveral ? gridDim.x + atomicAdd(whole.tickets, 1) : order.count();
         int64_t tile, slice;
         order.find(ticket, tile, slice);
         tile = order.tiles - 1 - tile;  // the last ones have the most to do where it is causal
@@ -125,8 +128,11 @@ __device__ void find_tiles(typename S::Shared& shared, const PackedAttention& wh
             const int begin = int(a.first_key(row)) / S::kKeys * S::kKeys;
             const int end = int(a.end_key(smaller<int64_t>(row + S::kRows, a.rows) - 1));
             tell({a.part(), 0, int(slice), row, begin, end});
+            shared.helpers.wanted.wait(wanted);
+            wanted ^= 1;
         }
-        ticket = next;
+        if (!S::kHasSeveral) break;
+        ticket = gridDim.x + atomicAdd(whole.tickets, 1);
     }
     tell(RowsTile<PackedAttention>::none());
 }
@@ -207,6 +213,7 @@ __device__ void fetch_found(typename S::Shared& shared, const ForwardMaps& maps,
             }
             load_tile<S::kKeys, kCols>(shared.v[i], maps.v, key, head, 0, *full);
         }
+        shared.helpers.wanted.arrive();
         told.next(), q_ring.next();
     }
     shared.helpers.tell_of_tail(-1, 0, tails);
@@ -526,18 +533,17 @@ bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* 
         !map_rows(maps.y, y, a.batches, a.heads, a.all_rows(), a.cols, a.y))
         return false;
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
-    const int64_t slices = a.slices(), tiles = a.row_tiles(S::kRows);
+    // At 64 columns causal tiles are not in pairs, and several abreast take longer.
+    const int abreast = kCols == 128 && !Call::kPacked ? 4 : 1;
+    const Order order =
+        order_of<kCols>(a, a.slices(), a.row_tiles(S::kRows), S::kRows, a.keys, a.group(), abreast);
     if constexpr (Call::kPacked) {
-        const int64_t at_once = slices_in_l2<kCols, S::kHasSeveral>(a.cols, a.keys, a.group());
-        const TicketOrder order = {int(tiles), int(slices), int(smaller(slices, at_once))};
+        const TicketOrder tickets = {order.tiles, order.slices, order.at_once};
         const int blocks =
-            S::kHasSeveral ? smaller(order.count(), int(multiprocessors())) : order.count();
+            S::kHasSeveral ? smaller(tickets.count(), multiprocessors()) : tickets.count();
         launch_secondary(
-            kernel, 1, blocks, S::kThreads, S::kBytes, stream, maps, a, order, y, stats);
+            kernel, 1, blocks, S::kThreads, S::kBytes, stream, maps, a, tickets, y, stats);
     } else {
-        // At 64 columns causal tiles are not in pairs, and several abreast take longer.
-        const int abreast = kCols == 128 ? 4 : 1;
-        const Order order = order_of<kCols>(a, slices, tiles, S::kRows, a.keys, a.group(), abreast);
         kernel<<<order.blocks, S::kThreads, S::kBytes, stream>>>(maps, a, order, y, stats);
     }
     return true;

@@ -6,8 +6,8 @@
 #include "tma_heads.cuh"
 #include "wgmma_registers.cuh"
 
-// Whether a block of backward has several tiles, one after the other, so that the next one's begin
-// does not have to wait for the end of this one. Each has a block of its own where nobody can tell
+// Whether a block has several tiles, one after the other, in an order made beforehand, so that the
+// next one's begin does not have to wait for the end of this one. Not where nobody can tell
 // beforehand which blocks have as much to do, of packed sequences; and where shared memory has no
 // room for two.
 template <int kCols, class Call>
@@ -243,24 +243,16 @@ bool map_rows(CUtensorMap& map, const T* at, int64_t batches, int64_t heads, int
     return make_tensor_map(map, at, batches, heads, rows, cols, s.batch, s.head, s.row, box_rows);
 }
 
-// How many slices come at once. Of what their blocks share a slice has `shared` rows twice, and
-// `group` slices have the same. Half of the L2 cache is for that; where blocks have several tiles
-// of more than 64 columns a sixth was faster.
-template <int kCols, bool kSeveral>
-int64_t slices_in_l2(int64_t cols, int64_t shared, int64_t group) {
-    constexpr int64_t room = (kSeveral && kCols > 64 ? 8 : 24) << 20;
-    return (room / (4 * shared * cols + 1) + 1) * group;
-}
-
-// The order of so many slices, in so many tiles each, of `size` rows or keys. abreast: with
-// several, the two multiprocessors of a TPC want the same at the same time, and L2 is asked once
-// for both.
+// The order of so many slices, in so many tiles each, of `size` rows or keys. Of what their blocks
+// share a slice has `shared` rows twice, and `group` slices have the same. Half of the L2 cache is
+// for that; where blocks have several tiles of more than 64 columns a sixth was faster.
+// abreast: with several, the two multiprocessors of a TPC want the same at the same time, and L2 is
+// asked once for both.
 template <int kCols, class Call>
 Order order_of(const Call& a, int64_t slices, int64_t tiles, int size, int64_t shared,
                int64_t group, int abreast = 1) {
-    const int64_t count = slices * tiles;
-    const int64_t at_once =
-        slices_in_l2<kCols, kHasSeveralTiles<kCols, Call>>(a.cols, shared, group);
+    constexpr int64_t room = (kHasSeveralTiles<kCols, Call> && kCols > 64 ? 8 : 24) << 20;
+    const int64_t at_once = (room / (4 * shared * a.cols + 1) + 1) * group, count = slices * tiles;
     const int64_t blocks = kHasSeveralTiles<kCols, Call> ? multiprocessors() : count;
     const bool differ = a.right < a.keys && count > 2 * blocks;
     const bool pairs = differ && size <= Order::kMostPaired;
