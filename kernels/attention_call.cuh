@@ -44,12 +44,9 @@ struct Attention {
     __device__ const Attention& of_rows(int64_t&, int) const { return *this; }
     __device__ const Attention& of_keys(int64_t&, int) const { return *this; }
 
-    // Heads of q that share a head of k and v: those of one batch, and slices of all batches. Where q
-    // has no slices there may be nothing to divide by.
+    // Heads of q that share a head of k and v: those of one batch, and slices of all batches.
     __host__ __device__ int64_t group() const { return heads / kv_heads; }
-    __host__ __device__ int64_t sharing() const {
-        return slices() == 0 ? 0 : batches / kv_batches * group();
-    }
+    __host__ __device__ int64_t sharing() const { return batches / kv_batches * group(); }
 
     // The keys that a row sees: from first_key, and before end_key. None if that is not larger.
     __host__ __device__ int64_t first_key(int64_t row) const {

@@ -43,8 +43,7 @@ auto for_columns(int64_t cols, F f) {
     return f(std::integral_constant<int, 256>());
 }
 
-// The version whose kernels run backward: where q has no slices, as of no heads, dk and dv are
-// zeros, and only naive divides by no number of them.
+// The version whose kernels run backward.
 template <class T, class Call>
 int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q, const T* k,
                          const T* v, const T* y) {
@@ -52,7 +51,7 @@ int64_t backward_version(const Call& a, int64_t version, const T* g, const T* q,
         const auto mma = [&](auto cols) { return can_backward_mma<T, cols.value, Call>(); };
         const auto wgmma = [&](auto cols) { return can_backward_wgmma<T, cols.value, Call>(); };
         const auto ordered = [&](auto cols) { return can_backward_ordered<T, cols.value, Call>(); };
-        if (a.slices() > 0 && can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, mma)) {
+        if (can_take_mma(a, version, g, q, k, v, y) && for_columns(a.cols, mma)) {
             if (version >= kOverlap && for_columns(a.cols, ordered)) return kOverlap;
             return version >= kWgmma && for_columns(a.cols, wgmma) ? kWgmma : kMma;
         }
@@ -74,7 +73,8 @@ int64_t attention_backward_scratch(const Call& a, const T* g, const T* q, const 
         const int64_t more = its == kOverlap ? for_columns(a.cols, sums) : 0;
         return 2 * a.slices() * infos_of_slice(a) + more;
     }
-    return backward_at_once(a) * scratch_naive(a);
+    const int64_t at_once = backward_at_once(a);
+    return at_once ? at_once * scratch_naive(a) : 0;  // of no slices of k there are no sharers
 }
 
 template <class T, class Call>
