@@ -114,6 +114,16 @@ def in_scratch(tmp_path, cache, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture
+def forked_kernels(monkeypatch):
+    """Kernels of notebooks are forks of a process that has imported PyTorch and ipykernel."""
+    from jupyter_client.provisioning import local_provisioner  # late, as few tests need it
+
+    from tests.helpers import forks
+
+    monkeypatch.setattr(local_provisioner, "launch_kernel", forks.kernel)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--edited",
