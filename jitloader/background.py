@@ -21,10 +21,17 @@ class _Work:
 
     do: gets the end of a pipe, which comes to its end when the work is to stop.
     failed: is told of what `do` raises, unless it was to stop.
+    before: what it waits for, which is to stop.
     """
 
-    def __init__(self, key: str, do: Callable[[int], None], failed: Callable[[Exception], None]):
-        self.key, self._do, self._failed = key, do, failed
+    def __init__(
+        self,
+        key: str,
+        do: Callable[[int], None],
+        failed: Callable[[Exception], None],
+        before: _Work | None,
+    ):
+        self.key, self._do, self._failed, self._before = key, do, failed, before
         self._read, self._write = os.pipe()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"jitload {key}", daemon=True)
@@ -34,6 +41,13 @@ class _Work:
 
     def is_alive(self) -> bool:
         return self._thread.is_alive()
+
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def again(self) -> _Work:
+        """The same from its beginning, when this has stopped."""
+        return _Work(self.key, self._do, self._failed, self)
 
     def stop(self) -> None:
         """Have it stop, and wait until it has."""
@@ -52,6 +66,9 @@ class _Work:
 
     def _run(self) -> None:
         try:
+            if self._before:
+                self._before._thread.join()
+                self._before = None
             if not self._stopped.wait(_PATIENCE):
                 self._do(self._read)
         except Exception as error:
@@ -70,14 +87,24 @@ def start(key: str, do: Callable[[int], None], failed: Callable[[Exception], Non
 
     Nothing happens while the one of this key goes on.
     """
-    global _work
     with _changing:
-        if _work and _work.is_alive() and _work.key == key:
-            return
-        if _work:
-            _work.let_go()
-        _work = _Work(key, do, failed)
-        _work.start()
+        if not (_work and _work.is_alive() and _work.key == key):
+            _begin(_Work(key, do, failed, _work))
+
+
+def start_again(key: str) -> None:
+    """Begin anew with the thing of this key, which has come to know more, unless it was stopped."""
+    with _changing:
+        if _work and _work.key == key and not _work.is_stopped():
+            _begin(_work.again())
+
+
+def _begin(work: _Work) -> None:
+    global _work
+    if _work:
+        _work.let_go()
+    _work = work
+    work.start()
 
 
 def stop() -> None:

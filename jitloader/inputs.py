@@ -9,7 +9,7 @@ import platform
 import stat
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -108,6 +108,10 @@ class Inputs(Code):
         kept = {sources.labelled(name): folder / file for name, file in build.kept.items()}
         files = {path: file.read_bytes() for path, file in kept.items()}
         return cls(recipe, files, _compilers(recipe.target, cache), cache, {}, _environment())
+
+    def plain(self) -> Inputs:
+        """The same without what is for lab.check."""
+        return replace(self, recipe=replace(self.recipe, check=False))
 
     def are_current(self) -> bool:
         """Whether all files, and the places where there were none, are still as they were read.

@@ -71,11 +71,16 @@ def keep(
 def apart(inputs: Inputs) -> Apart | None:
     """The launchers of a kernel, as its .cu had them when it was last compiled whole.
 
+    What is instrumented for lab.check has those of the whole that is not.
+
     None where it cannot be compiled in parts.
     """
+    if inputs.recipe.check:
+        found = apart(inputs.plain())
+        return found and parts.without_calls(found)
     recipe = inputs.recipe
     kernels = [n for n, path in enumerate(recipe.sources) if path.suffix == ".cu"]
-    plain = recipe.target == "cpu" and not (recipe.program or recipe.check or recipe.debug)
+    plain = recipe.target == "cpu" and not (recipe.program or recipe.debug)
     supported = parts.SUPPORTED and not machine.is_clang(inputs.compilers)
     if not (supported and plain and len(kernels) == 1 and len(recipe.sources) > 1):
         return None

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -25,19 +26,32 @@ from jitloader.renamed import renamed
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 
+if TYPE_CHECKING:
+    from jitloader.parts import Launchers
+
 Check = Callable[[], None]
 
 
 class OpenBuild:
     """One opened build: its functions are attributes, as in `kernel.at(1).forward(x)`."""
 
-    def __init__(self, build: Build, functions: dict[str, Callable]):
+    def __init__(
+        self, build: Build, functions: dict[str, Callable], launchers: Launchers | None = None
+    ):
         self.build = build
         self.functions = functions
+        self._launchers = launchers
         vars(self).update(functions)
 
     def replace(self, name: str, function: Callable) -> None:
         self.functions[name] = vars(self)[name] = function
+
+    def tell_libraries(self, told: Callable[[Build], None]) -> None:
+        """Tell of the builds whose libraries it has: of those there are, and then of each that is
+        opened when a function is first called, before it is."""
+        told(self.build)
+        if self._launchers:
+            self._launchers.tell_parts(told)
 
     @property
     def version(self) -> Build:
@@ -79,14 +93,15 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
                 runtime.start()
                 runtime.open_libraries(build)
             Cache.here().use(build.folder)
-            functions = dict(functions_of(build, check))
+            functions, launchers = dict(functions_of(build, check)), None
             if build.launchers:
                 # Late, as below: a warm load does without.
                 from jitloader import by_kernel, parts
 
                 kind = by_kernel.Kernels if build.target == "cuda" else parts.Launchers
-                functions = parts.opened(kind(build, recipe)).calling(functions)
-            _opened[build.name] = OpenBuild(build, functions)
+                launchers = parts.opened(kind(build, recipe))
+                functions = launchers.calling(functions)
+            _opened[build.name] = OpenBuild(build, functions, launchers)
         return _opened[build.name]
 
 
@@ -107,7 +122,7 @@ def opened(inputs: Inputs) -> OpenBuild | None:
         return None
     try:
         result = open_build(build, inputs.recipe)
-        if build.launchers:
+        if build.launchers and not inputs.recipe.check:
             from jitloader.parts import complete
 
             complete(inputs)

@@ -157,6 +157,7 @@ class Launchers:
         self._called: list[str] = []
         self._finding = threading.RLock()
         self._raised = threading.local()  # .error: why a launcher could not be found
+        self._told: Callable[[Build], None] = lambda part: None
         self._warned = False
         self._open_library()
 
@@ -200,6 +201,13 @@ class Launchers:
 
         return call
 
+    def tell_parts(self, told: Callable[[Build], None]) -> None:
+        """Tell of the parts that there are, and then of each new one, before it runs."""
+        with self._finding:
+            self._told = told
+            for part in self.parts:
+                told(part)
+
     def fail(self, error: Exception) -> None:
         """Take note of an error of the whole build."""
         if isinstance(error, CompileError) and not error.of_machine:
@@ -226,9 +234,12 @@ class Launchers:
     def _find(self, name: str) -> int:
         """Where a function is; asked when it is first called, by a library that lacks it."""
         with self._finding:
-            if name not in self._addresses:
+            is_new = name not in self._addresses
+            if is_new:
                 self._compile(name)
             self._note(name)
+            if is_new and not self._functions[name].site:
+                background.start_again(self.name)  # for it does not know of this launcher
             return self._addresses[name]
 
     def _compile(self, name: str) -> None:
@@ -268,6 +279,7 @@ class Launchers:
         self._addresses |= zip(held, table, strict=True)
         with contextlib.suppress(ValueError):  # linked from the whole's object, it has no jumps
             self._answer(library, jumps)
+        self._told(part)
 
     def _note(self, name: str) -> None:
         """Note that a function was called: after the next edit it is compiled at once."""
@@ -292,8 +304,10 @@ def _note_of(inputs: Inputs) -> Path:
 
 
 def called_before(inputs: Inputs) -> list[str]:
-    note = read_note(_note_of(inputs))
-    return note["launchers"] if note else []
+    """Of the build before; of what lab.check has not built yet, those of what it instruments."""
+    if note := read_note(_note_of(inputs)):
+        return note["launchers"]
+    return called_before(inputs.plain()) if inputs.recipe.check else []
 
 
 def _renew_locks() -> None:

@@ -95,8 +95,8 @@ def attention_limits(causal: bool, window: tuple[int, int] | None) -> tuple[int,
     if window is not None:
         is_pair = isinstance(window, Sequence) and len(window) == 2
         left, right = window if is_pair else (None, None)
-    if not all(isinstance(side, Integral) and side >= -1 for side in (left, right)):
-        raise ValueError(f"window is {window!r}; wanted are two ints, -1 for no limit")
+    if not all(isinstance(side, Integral) and -1 <= side < 2**63 for side in (left, right)):
+        raise ValueError(f"window is {window!r}; wanted are two ints of 64 bits, -1 for no limit")
     return int(left), 0 if causal else int(right)
 
 

@@ -32,8 +32,9 @@ def attention(
     key gives 0, and has no gradient. There are no other masks, and no dropout. For sequences of
     different lengths: attention_varlen.
 
-    All tensors are of one type: float64, float32, float16 or bfloat16. Sums are floats (doubles for
-    double). Any strides between batches, heads and rows are taken as they are: a transposed view of
+    All tensors are of one type: float64, float32, float16 or bfloat16; several, in torch.autocast,
+    are cast to the widest, and never to autocast's own. Sums are floats (doubles for double). Any
+    strides between batches, heads and rows are taken as they are: a transposed view of
     [batch, tokens, heads, cols] is not copied. The result y has q's shape and type and lies in
     memory as q does: dense, its dimensions in the order of q's strides, the last innermost. So do
     the gradients, dq as q, dk as k and dv as v. (Of more than four dimensions they are contiguous.)

@@ -72,7 +72,8 @@ int64_t attention_backward_scratch(const Call& a, const T* g, const T* q, const 
         const int64_t more = its == kOverlap ? for_columns(a.cols, sums) : 0;
         return 2 * a.slices() * infos_of_slice(a) + more;
     }
-    return backward_at_once(a) * scratch_naive(a);
+    const int64_t at_once = backward_at_once(a);
+    return at_once ? at_once * scratch_naive(a) : 0;  // of no slices of k there are no sharers
 }
 
 template <class T, class Call>

@@ -387,9 +387,9 @@ inline bool is_whole(const Strides& s) {
 template <class Call>
 bool takes_tensor_cores(const Call& a) {
     constexpr int64_t most = 1 << 30;
-    return a.cols > 0 && a.cols <= 256 && a.cols % 8 == 0 && a.all_rows() < most &&
-           a.all_keys() < most && a.scale > 0 && is_whole(a.q) && is_whole(a.k) && is_whole(a.v) &&
-           is_whole(a.y) && is_whole(a.g);
+    return a.slices() > 0 && a.cols > 0 && a.cols <= 256 && a.cols % 8 == 0 &&
+           a.all_rows() < most && a.all_keys() < most && a.scale > 0 && is_whole(a.q) &&
+           is_whole(a.k) && is_whole(a.v) && is_whole(a.y) && is_whole(a.g);
 }
 
 template <class T, int kCols, class Call>

@@ -30,7 +30,8 @@ def linear_cross_entropy(
 ) -> Tensor:
     """cross_entropy of the logits x w^T + bias, for x [..., cols] and w [classes, cols].
 
-    x, w, bias  float64, float32, float16 or bfloat16, all of one type; bias is [classes]
+    x, w, bias  float64, float32, float16 or bfloat16, all of one type; bias is [classes]. Inside
+                torch.autocast several are cast to the widest, and never to autocast's own
     target      int64 [...]: for each row of x a class from 0 to classes - 1, or ignore_index
 
     reduction, ignore_index, label_smoothing and check are those of cross_entropy, and so are the

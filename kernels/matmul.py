@@ -52,6 +52,9 @@ def matmul(
     free again after the call. Products of other types, and where tensor cores cannot read x and w,
     are as they are without.
 
+    Inside torch.autocast, tensors of several types are cast to the widest of them, and those of one
+    type are left alone: float32 stays float32, where torch.matmul multiplies in autocast's type.
+
     Gradients have the same bits on every run. Those of act "none" have gradients of every order;
     of the others a second derivative raises RuntimeError.
 

@@ -16,9 +16,12 @@
 //   kDepth, kStages, kAtOnce    of k in a stage; stages of a block; blocks of a multiprocessor
 //   kMostParts, kInTurn         of k, of a cluster; warpgroups of a block that take steps in turn
 //   kPending                    products that may go on when multiply returns
+//   kTakesRegisters             whether those who fetch give them to those who multiply
+//   kThreadsRead                whether threads read a stage, too, and not wgmma alone
 //   kGates                      where the gates of swiglu have chunks of their own: how far behind
 //   Stage                       tiles of w and x, which fetch_x and fetch_w ask TMA for; fetch_w
 //                               calls `load` with the place of each box in a stage and in w
+//   begin(p)                    asks for what the end will take, before the products
 //   multiply(stage, p, step)    adds the products to `totals`
 //   finish(p, .., c, sums)      makes y of chunk c, four of the totals
 //
@@ -32,11 +35,13 @@
 template <class Few>
 constexpr int kFewChunks = sizeof(Few::totals) / sizeof(float) / 4;  // of a thread's sums
 
-// The threads of a block that multiply, before those of the warp that fetches.
+// The threads of a block that multiply, before those of the warp that fetches, or of its warpgroup
+// where that gives registers away.
 template <class Few>
 constexpr int kFewRowsConsumers = Few::kGroups * kWarpgroup;
 template <class Few>
-constexpr int kFewRowsThreads = kFewRowsConsumers<Few> + kWarp;
+constexpr int kFewRowsThreads =
+    kFewRowsConsumers<Few> + (Few::kTakesRegisters ? kWarpgroup : kWarp);
 template <class Few>
 constexpr int kFewOfPart = kFewRowsConsumers<Few> / Few::kInTurn;  // that multiply a step
 
@@ -134,6 +139,7 @@ __device__ void fetch_few_rows(FewRowsShared<Few>& shared, const Maps& maps, con
             Stage& stage = shared.stages[ring.stage];
             Mbarrier& full = shared.full[ring.stage];
             shared.empty[ring.stage].wait((ring.round + 1) % 2);
+            if constexpr (Few::kThreadsRead) tma_writes_done();  // the threads' reads come first
             full.arrive_expect_tx(bytes);
             stage.fetch_x(maps, step, tile, full);
             Stage::fetch_w(p, tile.column, step, [&](int at, int column, int row) {
@@ -268,6 +274,9 @@ __device__ void finish_whole(const P& p, const FewRowsTile& tile, const Few& few
 template <class Few, class P>
 __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
                                   const FewRowsShare& share) {
+    // Who waits for a stage waits in each of its rounds: after one that it left out, the parity
+    // that it waits for is that of the round before the last one, which is over already.
+    static_assert(Few::kStages % Few::kInTurn == 0);
     const int lane = threadIdx.x % kWarp;
     const int group = __shfl_sync(0xffffffff, threadIdx.x / kFewOfPart<Few>, 0);
     Ring<Few::kStages> ring;
@@ -279,6 +288,7 @@ __device__ void multiply_few_rows(FewRowsShared<Few>& shared, const P& p,
     for (int n = share.begin; n < share.tiles.count; n += share.clusters, ++turn) {
         const FewRowsTile tile = share.tile(n, p.rows);
         Few few(tile.column);
+        few.begin(p);
         int before = 0;
 #pragma unroll 1
         for (int step = share.first; step < share.end; ++step, ring.next()) {
@@ -333,9 +343,12 @@ __global__ void WGMMA_KERNEL_IN_BLOCKS(kFewRowsThreads<Few>, Few::kAtOnce)
     grid_dependency_wait();
     if (parts > 1) cluster_wait();  // all of its blocks have initialised their barriers
     if (warp < kWarps) {
+        if constexpr (Few::kTakesRegisters) take_registers<232>();
         multiply_few_rows(shared, p, share);
-    } else if (first) {
-        fetch_few_rows(shared, maps, p, share);
+    } else {
+        if constexpr (Few::kTakesRegisters) give_registers<40>();
+        const bool fetches = first && (!Few::kTakesRegisters || warp == kWarps);
+        if (fetches) fetch_few_rows(shared, maps, p, share);
     }
 #endif
 }
@@ -396,8 +409,12 @@ bool launch_few_rows(const P& p, const Maps& maps, int64_t batch, int64_t wide,
 // What each Few has: the totals of a thread, in chunks of four.
 template <int N>
 struct FewTotals {
+    static constexpr bool kTakesRegisters = N > 96;
+    static constexpr bool kThreadsRead = false;
     float totals[1][N] = {};
 #if HAS_WGMMA
+    template <class P>
+    __device__ void begin(const P&) {}
     __device__ auto& chunks() const { return reinterpret_cast<const float (&)[N / 4][4]>(totals); }
     __device__ Vec<float, 4> chunk(int c) const {
         Vec<float, 4> four;
@@ -409,13 +426,14 @@ struct FewTotals {
 };
 
 // ---- up to 64 rows: w takes the place of the 64 rows of wgmma, and x, of which there are no 64,
-// that of the columns. The totals are y^T = w x^T. A chunk has two rows of x, and two of w, 8
-// apart: with swiglu these are one unit's, for of each 16 rows of a tile 8 are of either half of w.
+// that of the columns. Where a tile has 128 rows of w, each of two warpgroups has half of them. The
+// totals are y^T = w x^T. A chunk has two rows of x, and two of w, 8 apart: with swiglu these are
+// one unit's, for of each 16 rows of a tile 8 are of either half of w.
 
-template <int rows>
+template <int rows, int units = 64>
 struct FewRowsTransposed : FewTotals<rows / 2> {
-    static constexpr int kRows = rows, kUnits = 64, kGroups = 1, kGates = 0;
-    static constexpr int kMostParts = 4, kInTurn = 1;
+    static constexpr int kRows = rows, kUnits = units, kGroups = units / 64, kGates = 0;
+    static constexpr int kMostParts = units == 64 ? 4 : 1, kInTurn = 1;
 
 #if HAS_WGMMA
     // The first of 16 rows of w, or of 8 units of swiglu, that this thread's warp has.

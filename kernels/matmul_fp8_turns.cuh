@@ -110,19 +110,7 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 
 template <class Plan, class T>
 bool launch_fp8_turns(const Float8Product<T>& p, cudaStream_t stream) {
-    Maps maps;
-    bool stores;
-    if (!make_fp8_maps<Plan>(maps, stores, p)) return false;
-    const auto kernel = matmul_fp8_turns<T, Plan>;
-    if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes()) return false;
-    const TileGrid grid(1, p.rows, p.units, kTileRows, Plan::kColumns);
-    if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
-    const TileOrder order(grid, Plan::kPair, 16);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
-    const int pairs = smaller(order.places(), multiprocessors() / Plan::kPair);
-    launch_clusters(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), Plan::kThreads,
-                    Plan::kBytes, stream, maps, p, order, stores);
-    return true;
+    return launch_fp8_plan<Plan>(matmul_fp8_turns<T, Plan>, p, stream);
 }
 
 // What a stage of tiles of 64 columns takes, beside one of 128. Measured on an H200.
@@ -139,25 +127,28 @@ bool is_for_wide_tiles(const Float8Product<T>& p) {
 }
 
 // Whether blocks come in pairs, one tile below the other: of an odd number of rows of tiles, one
-// block of the last pairs has nothing to multiply.
+// block of the last pairs has nothing to multiply; and with scales of blocks, of up to eight, pairs
+// cost more than they spare (measured on an H100).
 template <class T>
 bool is_for_pairs(const Float8Product<T>& p) {
     const int64_t high = ceil_div<int64_t>(p.rows, kTileRows);
+    if (p.by_block && high <= 8) return false;
     return multiprocessors() > 1 && (high % 2 == 0 || high > 16);
 }
 
 template <class T>
 bool launch_fp8_wgmma(const Float8Product<T>& p, cudaStream_t stream) {
-    const bool wide = is_for_wide_tiles(p);
+    const bool wide = is_for_wide_tiles(p), pairs = is_for_pairs(p);
     if (p.fast) {
-        if (!wide) return launch_fp8_tiles<Float8Plan<64, false, true>>(p, stream);
-        return is_for_pairs(p) ? launch_fp8_turns<Float8Turns<2>>(p, stream)
-                               : launch_fp8_turns<Float8Turns<1>>(p, stream);
+        if (!wide) return launch_fp8_tiles<Float8Plan<64, false, true, 1>>(p, stream);
+        return pairs ? launch_fp8_turns<Float8Turns<2>>(p, stream)
+                     : launch_fp8_turns<Float8Turns<1>>(p, stream);
     }
     if (p.by_block) {
-        return wide ? launch_fp8_tiles<Float8Plan<128, true, false>>(p, stream)
-                    : launch_fp8_tiles<Float8Plan<64, true, false>>(p, stream);
+        if (!wide) return launch_fp8_tiles<Float8Plan<64, true, false, 1>>(p, stream);
+        return pairs ? launch_fp8_tiles<Float8Plan<128, true, false, 2>>(p, stream)
+                     : launch_fp8_tiles<Float8Plan<128, true, false, 1>>(p, stream);
     }
-    return wide ? launch_fp8_tiles<Float8Plan<128, false, false>>(p, stream)
-                : launch_fp8_tiles<Float8Plan<64, false, false>>(p, stream);
+    return wide ? launch_fp8_tiles<Float8Plan<128, false, false, 1>>(p, stream)
+                : launch_fp8_tiles<Float8Plan<64, false, false, 1>>(p, stream);
 }

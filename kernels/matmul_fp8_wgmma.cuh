@@ -10,7 +10,9 @@
 // sums of such products keep some 14 bits: so the sums over a stage are multiplied by their scales
 // and added up in float, while the tensor cores have the products of the next one.
 // (The idea is DeepGEMM's: DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 3.3.2.)
-// Flaw: of few rows most of a tile is empty, and few blocks read w.
+// Where scales differ along k, blocks may come in pairs, one below the other, that share w: a
+// fourth fewer bytes come from the L2 cache. Flaw: of few rows most of a tile is empty, and few
+// blocks read w.
 
 // The first row and column of a tile.
 struct TileCorner {
@@ -18,15 +20,16 @@ struct TileCorner {
 };
 
 // by_block: scales differ along k. fast: tensor cores alone add up the sums, over all of k.
-template <int columns, bool by_block, bool fast>
+// pair: blocks of a cluster.
+template <int columns, bool by_block, bool fast, int pair>
 struct Float8Plan {
     static_assert(columns <= 128 && !(fast && by_block));
     static constexpr bool kByBlock = by_block, kFast = fast;
-    static constexpr int kColumns = columns;
+    static constexpr int kColumns = columns, kPair = pair;
     static constexpr int kStages = columns == 128 ? 6 : 8;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-    static constexpr int kBox = columns;  // rows of w that TMA loads at once
-    static constexpr int kParts = 1;      // of 64 rows, that a warpgroup has
+    static constexpr int kBox = columns / pair;  // rows of w that TMA loads at once
+    static constexpr int kParts = 1;             // of 64 rows, that a warpgroup has
     struct Stage {
         Float8 x[kTileRows * kScaleBlock], w[columns * kScaleBlock];
     };
@@ -54,53 +57,77 @@ __device__ void multiply_stage(float (&sums)[parts][N], const Float8* x, const F
     wgmma_commit();
 }
 
-// What the sums over a stage are multiplied by: in a thread's two rows of x, and in all columns.
-struct StageScales {
-    float x[2], w;
-
-    template <int N>
-    __device__ void add(float (&totals)[N], const float (&sums)[N]) const {
-        const float both[2] = {x[0] * w, x[1] * w};
-#pragma unroll
-        for (int i = 0; i < N; ++i) totals[i] += sums[i] * both[i / 2 % 2];
-    }
-};
-
 // The row of x of a warpgroup's sum i, or the last one there is.
 template <class T>
 __device__ int64_t row_there(const Float8Product<T>& p, TileCorner tile, int group, int i) {
     return smaller<int64_t>(tile.row + group * 64 + row_of_sum(i), p.rows - 1);
 }
 
-// Where those of a tile are, if they differ along k.
+// What the sums over each step of a tile are multiplied by, if that differs along k: a thread's two
+// scales of x, times that of w, which all have in common. A step's scales of x are asked for two
+// steps before they are needed. Of w a lane has the scale of one of 32 steps, and all get it by a
+// shuffle: if they read it, the compiler would have it in a register of the warp, and wait for it
+// before the next products begin.
 template <bool by_block>
-struct TileScales {
-    const float *x[2], *w;
-    int64_t x_step, w_step;
+class TileScales {
+    const float *x_[2], *w_;
+    int64_t x_step_, w_step_;
+    int steps_;
+    float asked_[2][2];  // of x: for the next even step, and for the next odd one
+    float here_, next_;  // of w: for these 32 steps, and for those that follow
 
-    template <class T>
-    __device__ TileScales(const Float8Product<T>& p, TileCorner tile, int group)
-        : w(&scale_at(p.w_scale, tile.column, 0)),
-          x_step(p.x_scale.block),
-          w_step(p.w_scale.block) {
-        for (int i = 0; i < 2; ++i)
-            x[i] = &scale_at(p.x_scale, row_there(p, tile, group, 2 * i), 0);
+    __device__ void ask(float (&of_x)[2], int step) const {
+        const int64_t at = smaller(step, steps_ - 1) * x_step_;
+        for (int i = 0; i < 2; ++i) of_x[i] = x_[i][at];
     }
-    __device__ StageScales of(int step) const {
-        return {{x[0][step * x_step], x[1][step * x_step]}, w[step * w_step]};
+    __device__ void ask_for_w(int first) {
+        next_ = w_[smaller(first + int(threadIdx.x % kWarp), steps_ - 1) * w_step_];
+    }
+
+  public:
+    TileScales() = default;
+    template <class T>
+    __device__ TileScales(const Float8Product<T>& p, TileCorner tile, int group, int steps)
+        : w_(&scale_at(p.w_scale, tile.column, 0)),
+          x_step_(p.x_scale.block),
+          w_step_(p.w_scale.block),
+          steps_(steps) {
+        for (int i = 0; i < 2; ++i)
+            x_[i] = &scale_at(p.x_scale, row_there(p, tile, group, 2 * i), 0);
+        ask(asked_[0], 0);
+        ask(asked_[1], 1);
+        ask_for_w(0);
+    }
+
+    // Of one step after the other. odd: whether the step is.
+    template <bool odd>
+    __device__ void take(float (&by)[2], int step) {
+        const unsigned of_warp = unsigned(step) % kWarp;
+        if (!odd && of_warp == 0) {
+            here_ = next_;
+            ask_for_w(step + kWarp);
+        }
+        const float of_w = __shfl_sync(0xffffffff, here_, of_warp);
+        for (int i = 0; i < 2; ++i) by[i] = asked_[odd][i] * of_w;
+        ask(asked_[odd], step + 2);
     }
 };
 template <>
 struct TileScales<false> {
+    TileScales() = default;
     template <class T>
-    __device__ TileScales(const Float8Product<T>&, TileCorner, int) {}
-    __device__ StageScales of(int) const { return {{1, 1}, 1}; }
+    __device__ TileScales(const Float8Product<T>&, TileCorner, int, int) {}
+    template <bool>
+    __device__ void take(float (&by)[2], int) const {
+        by[0] = by[1] = 1;
+    }
 };
 
 // The stages that a warpgroup multiplies, one after the other.
 template <class Plan>
 struct StageReader {
     typename Plan::Shared& shared;
+    Pair<Plan::kPair> pair;
     Ring<Plan::kStages> ring, read;  // the stage that comes next; that is read next
 
     // Where the tile is that begins with the next stage.
@@ -115,7 +142,7 @@ struct StageReader {
         return stage;
     }
     __device__ void done() {
-        if (threadIdx.x % kWarpgroup == 0) shared.empty[read.stage].arrive();
+        pair.is_read(shared.empty[read.stage], threadIdx.x % kWarpgroup);
         read.next();
     }
 };
@@ -124,41 +151,45 @@ struct StageReader {
 // before are added up. meanwhile(): called while the last products go on.
 template <class Plan, int N, class Meanwhile>
 __device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
-                       const TileScales<Plan::kByBlock>& scales, int of_tile, int steps,
+                       TileScales<Plan::kByBlock>& scales, int of_tile, int steps,
                        Meanwhile meanwhile) {
-    float even[1][N], odd[1][N];
-    StageScales of_even, of_odd;
-    const auto begin = [&](float (&sums)[1][N], StageScales& by, int step) {
-        by = scales.of(step);
+    float even[1][N], odd[1][N], by[2];
+    const auto begin = [&](float (&sums)[1][N]) {
         const auto& stage = reader.next();
         multiply_stage(sums, stage.x + of_tile, stage.w);
     };
-    const auto add = [&](const float (&sums)[1][N], const StageScales& by) {
+    const auto add = [&](const float (&sums)[1][N]) {
         reader.done();
-        by.add(totals, sums[0]);
+#pragma unroll
+        for (int i = 0; i < N; ++i) totals[i] += sums[0][i] * by[i / 2 % 2];
     };
     for (float& total : totals) total = 0;
-    begin(even, of_even, 0);
+    begin(even);
     int step = 1;
     for (; step + 1 < steps; step += 2) {
-        begin(odd, of_odd, step);
+        begin(odd);
+        scales.template take<false>(by, step - 1);
         wgmma_wait<1>();
-        add(even, of_even);
-        begin(even, of_even, step + 1);
+        add(even);
+        begin(even);
+        scales.template take<true>(by, step);
         wgmma_wait<1>();
-        add(odd, of_odd);
+        add(odd);
     }
     if (step < steps) {
-        begin(odd, of_odd, step);
+        begin(odd);
+        scales.template take<false>(by, step - 1);
         wgmma_wait<1>();
-        add(even, of_even);
+        add(even);
+        scales.template take<true>(by, step);
         meanwhile();
         wgmma_wait<0>();
-        add(odd, of_odd);
+        add(odd);
     } else {
+        scales.template take<false>(by, step - 1);
         meanwhile();
         wgmma_wait<0>();
-        add(even, of_even);
+        add(even);
     }
 }
 
@@ -261,23 +292,24 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 #if HAS_WGMMA
     extern __shared__ char dynamic[];
     auto& shared = tile_aligned<typename Plan::Shared>(dynamic);
+    const Pair<Plan::kPair> pair;
     const int steps = int(ceil_div<int64_t>(p.depth, kScaleBlock));
     // The shuffle tells the compiler that it is the same in a warp: else it keeps descriptors in
     // each thread's registers, and moves them from there between products.
     const int group = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
     const int thread = threadIdx.x % kWarpgroup;
-    if (threadIdx.x == 0) init_stages(shared, kConsumers);
-    __syncthreads();
+    if (threadIdx.x == 0) init_stages(shared, kConsumers * Plan::kPair);
+    pair.begin();
 
     const auto corner_of = [&](int n) {
         TilePlace place;
-        order.at(n, 0, place);
+        order.at(n, pair.rank, place);
         return TileCorner{int(place.row) * kTileRows, int(place.column) * Plan::kColumns};
     };
     if (group == kConsumers) {
         give_registers<40>();
         Ring<Plan::kStages> ring;
-        for (int n = blockIdx.x; thread == 0 && n < order.places(); n += gridDim.x) {
+        for (int n = pair.index; thread == 0 && n < order.places(); n += pair.count) {
             const TileCorner corner = corner_of(n);
             for (int step = 0; step < steps; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
@@ -287,44 +319,47 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
                 full.arrive_expect_tx(sizeof(stage));
                 const int k = step * kScaleBlock;
                 tma_load(stage.x, maps.x, k, corner.row, 0, full);
-                tma_load(stage.w, maps.w, k, corner.column, 0, full);
+                pair.template fetch<Plan::kColumns>(stage.w, maps.w, k, corner.column, full);
             }
         }
-        return;
-    }
-    take_registers<232>();
-    StageReader<Plan> reader = {shared};
-    const int of_tile = group * 64 * kScaleBlock;
-    Boxes& boxes = shared.boxes[group];
-    int stored = 0, left = ceil_div<int>(order.places() - int(blockIdx.x), gridDim.x);
-    TileCorner corner, next_corner = corner_of(blockIdx.x);  // before its first stage is there
-    TileEnd<Plan> end, next_end;
-    next_end.ask(p, next_corner, group);
-    for (; left > 0; --left) {
-        corner = next_corner;
-        end = next_end;
-        const auto meanwhile = [&] {
-            if (!Plan::kByBlock || p.bias) end.share(boxes, group);
-            if (left == 1) return;
-            next_corner = reader.corner();
-            next_end.ask(p, next_corner, group);
-        };
-        float totals[Plan::kColumns / 2];
-        if constexpr (Plan::kFast) {
-            add_up_fast(totals, reader, of_tile, steps, meanwhile);
-        } else {
-            const TileScales<Plan::kByBlock> scales(p, corner, group);
-            add_up(totals, reader, scales, of_tile, steps, meanwhile);
+    } else {
+        take_registers<232>();
+        StageReader<Plan> reader = {shared, pair};
+        const int of_tile = group * 64 * kScaleBlock;
+        Boxes& boxes = shared.boxes[group];
+        int stored = 0, left = ceil_div(order.places() - pair.index, pair.count);
+        TileCorner corner, next_corner = corner_of(pair.index);  // before its first stage is there
+        TileEnd<Plan> end, next_end;
+        next_end.ask(p, next_corner, group);
+        TileScales<Plan::kByBlock> scales, next_scales(p, next_corner, group, steps);
+        for (; left > 0; --left) {
+            corner = next_corner;
+            end = next_end;
+            scales = next_scales;
+            const auto meanwhile = [&] {
+                if (!Plan::kByBlock || p.bias) end.share(boxes, group);
+                if (left == 1) return;
+                next_corner = reader.corner();
+                next_end.ask(p, next_corner, group);
+                next_scales = {p, next_corner, group, steps};
+            };
+            float totals[Plan::kColumns / 2];
+            if constexpr (Plan::kFast) {
+                add_up_fast(totals, reader, of_tile, steps, meanwhile);
+            } else {
+                add_up(totals, reader, scales, of_tile, steps, meanwhile);
+            }
+            if (!Plan::kByBlock || p.bias) end.finish(totals, 0, boxes, p.bias);
+            const int row = corner.row + group * 64;
+            if (stores) {
+                store_scaled<T>(totals, 1.f, boxes, maps.y, 0, row, corner.column, group, stored);
+            } else {
+                store_each(totals, p, row, corner.column);
+            }
         }
-        if (!Plan::kByBlock || p.bias) end.finish(totals, 0, boxes, p.bias);
-        const int row = corner.row + group * 64;
-        if (stores) {
-            store_scaled<T>(totals, 1.f, boxes, maps.y, 0, row, corner.column, group, stored);
-        } else {
-            store_each(totals, p, row, corner.column);
-        }
+        if (stores && thread == 0) tma_store_wait();
     }
-    if (stores && thread == 0) tma_store_wait();
+    pair.end();
 #endif
 }
 
@@ -344,10 +379,10 @@ bool make_fp8_maps(Maps& maps, bool& stores, const Float8Product<T>& p) {
            map(maps.w, p.w.data, p.units, p.depth, p.w.row, Plan::kBox);
 }
 
-// False: this GPU, or how x and w lie in memory, is not for it.
+// A kernel of tiles of that plan. False: this GPU, or how x and w lie in memory, is not for it.
 template <class Plan, class T>
-bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
-    const auto kernel = matmul_fp8_wgmma<T, Plan>;
+bool launch_fp8_plan(void (*kernel)(Maps, Float8Product<T>, TileOrder, bool),
+                     const Float8Product<T>& p, cudaStream_t stream) {
     Maps maps;
     bool stores;
     if (!has_wgmma(kernel, Plan::kThreads) || Plan::kBytes > shared_bytes() ||
@@ -355,10 +390,15 @@ bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
         return false;
     const TileGrid grid(1, p.rows, p.units, kTileRows, Plan::kColumns);
     if (grid.tiles() > 0x3fffffff) return false;  // which are counted in 32 bits
-    const TileOrder order(grid, 1, 16);
+    const TileOrder order(grid, Plan::kPair, 16 / Plan::kPair);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes);
-    const int blocks = smaller(order.places(), multiprocessors());
-    matmul_fp8_wgmma<T, Plan>
-        <<<blocks, Plan::kThreads, Plan::kBytes, stream>>>(maps, p, order, stores);
+    const int pairs = smaller(order.places(), multiprocessors() / Plan::kPair);
+    launch_clusters(kernel, Plan::kPair, unsigned(pairs * Plan::kPair), Plan::kThreads,
+                    Plan::kBytes, stream, maps, p, order, stores);
     return true;
+}
+
+template <class Plan, class T>
+bool launch_fp8_tiles(const Float8Product<T>& p, cudaStream_t stream) {
+    return launch_fp8_plan<Plan>(matmul_fp8_wgmma<T, Plan>, p, stream);
 }

@@ -3,11 +3,10 @@
 #include "calls.h"
 #include "quantize_binding.h"
 
-// Of more rows the weights are made 16-bit floats first.
-constexpr int64_t kMostFewRows = 128;
-
 template <class T>
 cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t stream);
+template <class T>
+bool multiplies_bytes(const Int8Product<T>& p);
 template <class T>
 cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, cudaStream_t stream);
 
@@ -42,15 +41,15 @@ void check_inputs(const Tensor& x, const Tensor& w, const Tensor& w_scale,
 
 template <class T>
 Int8Product<T> product_of(const Tensor& x, const Tensor& w, const Tensor& w_scale,
-                          const std::optional<Tensor>& bias, const Tensor* y) {
+                          const std::optional<Tensor>& bias) {
     const Rows of_x(x);
     const int64_t blocks = w_scale.size(1);
     return {{in<T>(x), 0, of_x.cols, 1},
             {in<int8_t>(w), 0, of_x.cols, 1},
             {in<float>(w_scale), blocks, 1, 0},
-            blocks > 1,
+            blocks != 1,  // 0 where k is 0
             bias ? in<T>(*bias) : nullptr,
-            out<T>(y),
+            nullptr,
             of_x.rows,
             w.size(0),
             of_x.cols};
@@ -63,12 +62,13 @@ void for_type_of_16_bits(const Tensor& x, F f) {
     f(BFloat16());
 }
 
-// Whether the kernels for few rows can read it.
-bool is_for_few_rows(const Tensor& x, const Tensor& w) {
+// Whether the kernels that multiply bytes can read it.
+template <class T>
+bool multiplies_bytes(const Tensor& x, const Tensor& w, const Int8Product<T>& product) {
     const auto begins = [](const Tensor& t) {
         return reinterpret_cast<uintptr_t>(t.data_ptr()) % 16 == 0;
     };
-    return Rows(x).rows <= kMostFewRows && w.size(1) % 16 == 0 && begins(x) && begins(w);
+    return w.size(1) % 16 == 0 && begins(x) && begins(w) && multiplies_bytes(product);
 }
 
 Tensor forward(Tensor x, Tensor w, Tensor w_scale, std::optional<Tensor> bias, int64_t version) {
@@ -79,25 +79,23 @@ Tensor forward(Tensor x, Tensor w, Tensor w_scale, std::optional<Tensor> bias, i
     w = packed(w);
     w_scale = packed(w_scale);
     if (bias) bias = packed(*bias);
-    if (version >= Int8Version::kWgmma && x.numel() > 0 && w.numel() > 0 &&
-        !is_for_few_rows(x, w)) {
-        Tensor wide = new_of_shape(x, shape_of(w));
-        for_type_of_16_bits(x, [&](auto zero) {
-            using T = decltype(zero);
-            const auto product = product_of<T>(x, w, w_scale, bias, nullptr);
-            check_launch(matmul_w8a16_widened<T>(product, out<T>(wide), device.stream));
-        });
-        return call<1>("matmul_w8a16::product", x, wide, bias)[0];
-    }
     Shape shape = shape_of(x);
     shape.back() = w.size(0);
-    Tensor y = new_of_shape(x, shape);
+    std::optional<Tensor> y, wide;
     for_type_of_16_bits(x, [&](auto zero) {
         using T = decltype(zero);
-        const auto product = product_of<T>(x, w, w_scale, bias, &y);
-        check_launch(matmul_w8a16<T>(product, version, device.stream));
+        auto product = product_of<T>(x, w, w_scale, bias);
+        if (version >= Int8Version::kWgmma && x.numel() > 0 && w.numel() > 0 &&
+            !multiplies_bytes(x, w, product)) {
+            wide = new_of_shape(x, shape_of(w));
+            check_launch(matmul_w8a16_widened<T>(product, out<T>(*wide), device.stream));
+        } else {
+            y = new_of_shape(x, shape);
+            product.y = out<T>(*y);
+            check_launch(matmul_w8a16<T>(product, version, device.stream));
+        }
     });
-    return y;
+    return wide ? call<1>("matmul_w8a16::product", x, *wide, bias)[0] : *y;
 }
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {

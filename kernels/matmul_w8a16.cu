@@ -135,10 +135,10 @@ __global__ void
 #endif
 }
 
-// ---- many rows: the weights are made 16-bit floats, with their scales, and are multiplied as
-// such, by matmul. That moves each weight three times more, as bytes and twice as floats, but then
-// a weight is converted once and not for each 64 rows of x. Flaw: memory for them; and a rounding
-// of each weight.
+// ---- many rows, and fewer whose tiles of bytes are not enough for all multiprocessors: the
+// weights are made 16-bit floats, with their scales, and are multiplied as such, by matmul. That
+// moves each weight three times more, as bytes and twice as floats, but then a weight is converted
+// once and not for each 64 rows of x. Flaw: memory for them; and a rounding of each weight.
 
 // A thread has N neighbours, which have one scale.
 template <int N, class T>
@@ -190,6 +190,13 @@ cudaError_t matmul_w8a16(const Int8Product<T>& p, int64_t version, cudaStream_t 
     return cudaGetLastError();
 }
 
+// Whether the best version multiplies bytes; else floats are made of them first. Rows that begin
+// and end on 16 bytes are taken for granted.
+template <class T>
+bool multiplies_bytes(const Int8Product<T>& p) {
+    return p.rows <= kMostFewRows || is_for_tall_tiles(p);
+}
+
 // wide: [units, depth]
 template <class T>
 cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, cudaStream_t stream) {
@@ -203,8 +210,9 @@ cudaError_t matmul_w8a16_widened(const Int8Product<T>& p, T* wide, cudaStream_t 
     return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                  \
-    template decltype(matmul_w8a16<T>) matmul_w8a16<T>; \
+#define INSTANTIATE(T)                                          \
+    template decltype(matmul_w8a16<T>) matmul_w8a16<T>;         \
+    template decltype(multiplies_bytes<T>) multiplies_bytes<T>; \
     template decltype(matmul_w8a16_widened<T>) matmul_w8a16_widened<T>;
 INSTANTIATE(Half)
 INSTANTIATE(BFloat16)

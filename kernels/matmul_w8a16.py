@@ -37,9 +37,10 @@ def matmul_w8a16(
     is contiguous, rounded once, and has the same bits on every run.
 
     Up to 128 rows of x are multiplied as the weights are read, with their values exact, if x and w
-    begin, and cols is, on a multiple of 16 elements. Of more rows, and of others, each weight is
-    multiplied by its scale first and rounded to x's type, as matmul takes it: into memory of 2
-    bytes for each, which is free again after the call.
+    begin, and cols is, on a multiple of 16 elements; so are up to 2048 rows where scales are of
+    rows and units are enough for the GPU. Of more rows, and of others, each weight is multiplied by
+    its scale first and rounded to x's type, as matmul takes it: into memory of 2 bytes for each,
+    which is free again after the call.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, or if
     the result is differentiated, and ValueError if the version is unknown.

@@ -1,4 +1,4 @@
-// The version of matmul_w8a16 by wgmma: few rows of x, whose product is that of
+// The version of matmul_w8a16 by wgmma: few rows of x, or some hundred, whose product is that of
 // matmul_few_rows.cuh. TMA brings the weights to shared memory as bytes, and there each thread
 // makes 16-bit floats of those that a product takes from its registers.
 #pragma once
@@ -8,20 +8,22 @@
 #include "matmul_w8a16_product.cuh"
 #include "wgmma_registers.cuh"
 
-template <class T, int rows>
+constexpr int kMostFewRows = 128;
+
+template <class T, int rows, int units>
 struct StageOfBytes {
-    static constexpr int kUnits = FewRowsTransposed<rows>::kUnits, kBoxesOfX = 2;
-    char w[kUnits * kTileRow];
+    static constexpr int kUnits = units, kBoxesOfX = 2;
+    char w[units * kTileRow];
     T x[2][rows * kTileDepth];
 
 #if HAS_WGMMA
     template <class Load>
     __device__ static void fetch_w(const Int8Product<T>&, int tile, int step, Load load) {
-        load(0, step * kTileRow, tile * kUnits);
+        load(0, step * kTileRow, tile * units);
     }
-    __device__ void fetch_x(const Maps& maps, int step, const FewRowsTile&, Mbarrier& full) {
+    __device__ void fetch_x(const Maps& maps, int step, const FewRowsTile& tile, Mbarrier& full) {
         for (int half = 0; half < 2; ++half)
-            tma_load(x[half], maps.x, step * kTileRow + half * kTileDepth, 0, 0, full);
+            tma_load(x[half], maps.x, step * kTileRow + half * kTileDepth, tile.row, 0, full);
     }
 #endif
 };
@@ -29,19 +31,45 @@ struct StageOfBytes {
 // in_turn: warpgroups that take the steps of a tile in turn, so that one makes floats while the
 // other multiplies. Where two blocks of a multiprocessor hide each other's waits there is no need
 // of that.
-template <class T, bool by_block, int rows, int stages, int at_once, int in_turn>
-struct FewRowsOfBytes : FewRowsTransposed<rows> {
+template <class T, bool by_block, int rows, int stages, int at_once, int in_turn, int units>
+struct FewRowsOfBytes : FewRowsTransposed<rows, units> {
     static constexpr int kDepth = kTileRow, kStages = stages, kAtOnce = at_once, kPending = 0;
-    static constexpr int kInTurn = in_turn, kGroups = in_turn;
-    using Stage = StageOfBytes<T, rows>;
+    static constexpr int kInTurn = in_turn, kGroups = in_turn * (units / 64);
+    static constexpr bool kThreadsRead = true;
+    using Stage = StageOfBytes<T, rows, units>;
     int tile;
+    // Of the two rows of w that a thread has sums for, as y takes them: y = scale * sum + bias.
+    // Asked for at the end, chunk by chunk, they would come from memory when nobody multiplies.
+    float scales[2], biases[2];
 
     __device__ explicit FewRowsOfBytes(int tile) : tile(tile) {}
 
 #if HAS_WGMMA
+    __device__ void begin(const Int8Product<T>& p) {
+        for (int i = 0; i < 2; ++i) {
+            const int64_t unit = this->first_unit(p, tile) + threadIdx.x % kWarp / 4 + i * 8;
+            const int64_t there = smaller(unit, p.units - 1);
+            scales[i] = by_block ? 1.f : scale_at(p.w_scale, there, 0);
+            biases[i] = p.bias ? float(p.bias[there]) : 0.f;
+        }
+    }
+    // A warp has 8 x 8 elements at a time, and turns them, so that a thread has two of a row.
+    __device__ void finish_linear(const Int8Product<T>& p, const FewRowsTile& place, int c,
+                                  const Vec<float, 4>& sums) const {
+        const int lane = threadIdx.x % kWarp, row = place.row + c * 8 + lane / 4;
+        const int unit = this->first_unit(p, tile) + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const auto y = [&](float sum) { return scales[i] * sum + biases[i]; };
+            const uint32_t pair = rounded_pair<T>(y(sums[2 * i]), y(sums[2 * i + 1]));
+            put_pair(p, place, row, unit + i * 8, transposed_8x8(pair));
+        }
+    }
+
     // 16 rows of a warp and 16 of k, from byte k of the rows on.
     __device__ static void load_fragment(uint32_t (&a)[4], const char* w, int k) {
-        const int row = row_of_sum(0), column = k + threadIdx.x % 4 * 2;
+        const int group = threadIdx.x / kWarpgroup % (units / 64);
+        const int row = group * 64 + row_of_sum(0), column = k + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const char* const two = w + swizzled(row + i % 2 * 8, column + i / 2 * 8);
@@ -49,7 +77,15 @@ struct FewRowsOfBytes : FewRowsTransposed<rows> {
         }
     }
 
+    // Of two warpgroups with units of their own, the second one begins a tile when the first one
+    // has begun to multiply: then one makes floats while the other multiplies, all along.
+    static constexpr bool kApart = units > 64;
+    static constexpr int kBegun = 8;  // the number of a barrier
+
     __device__ void multiply(const Stage& stage, const Int8Product<T>& p, int step) {
+        const bool waits = kApart && step == 0;
+        if (waits && threadIdx.x >= kWarpgroup)
+            asm volatile("bar.sync %0, 256;" ::"n"(kBegun) : "memory");
         uint32_t a[kDepth / 16][4];
 #pragma unroll
         for (int k = 0; k < kDepth; k += 16) load_fragment(a[k / 16], stage.w, k);
@@ -63,9 +99,11 @@ struct FewRowsOfBytes : FewRowsTransposed<rows> {
             wgmma<T, false>(sums, a[k / 16], of_x + k % kTileDepth / 8, !by_block || k > 0);
         }
         wgmma_commit();
+        if (waits && threadIdx.x < kWarpgroup)
+            asm volatile("bar.arrive %0, 256;" ::"n"(kBegun) : "memory");
         wgmma_wait<0>();
         if constexpr (by_block) {
-            const int64_t unit = tile * Stage::kUnits + row_of_sum(0);
+            const int64_t unit = this->first_unit(p, tile) + threadIdx.x % kWarp / 4;
             const float scales[] = {
                 block_scale(p, unit, step * kDepth), block_scale(p, unit + 8, step * kDepth)};
 #pragma unroll
@@ -80,12 +118,32 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
     using P = Int8Product<T>;
     Maps maps;
     const int64_t most = 0x7fffffff;  // TMA counts in 32 bits
-    if (p.rows > Few::kRows || p.depth == 0 || p.depth > most || p.units > most) return false;
+    if (p.rows > most || p.depth == 0 || p.depth > most || p.units > most) return false;
     if (!can_few_rows<Few, P>()) return false;
-    if (!make_tensor_map(maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, int(p.rows)) ||
+    if (!make_tensor_map(
+            maps.x, p.x.data, 1, p.rows, p.depth, 0, p.x.row, rows_of_tile<Few>(p.rows)) ||
         !make_tensor_map(maps.w, p.w.data, 1, p.units, p.depth, 0, p.w.row, Few::kUnits))
         return false;
     return launch_few_rows<Few>(p, maps, 1, p.units, stream);
+}
+
+// ---- some hundred rows: tiles of 256 rows of x by 128 of w, so that a weight is made a float once
+// for each 256 rows. Each of two warpgroups has half of the units. There are no registers for sums
+// of blocks of k beside the totals.
+template <class T>
+using TallTile = FewRowsOfBytes<T, false, 256, 2, 1, 1, 128>;
+constexpr int64_t kMostTallRows = 2048;  // of more, the weights are made floats first
+
+// Whether three of four rows of the tiles, at least, are rows of x, and in the rounds of tiles
+// three of four multiprocessors have one.
+template <class T>
+bool is_for_tall_tiles(const Int8Product<T>& p) {
+    constexpr int64_t kRows = TallTile<T>::kRows, kUnits = TallTile<T>::kUnits;
+    if (p.by_block || p.rows > kMostTallRows || !can_few_rows<TallTile<T>, Int8Product<T>>())
+        return false;
+    const int64_t high = ceil_div(p.rows, kRows), tiles = high * ceil_div(p.units, kUnits);
+    const int64_t rounds = ceil_div<int64_t>(tiles, multiprocessors());
+    return 4 * p.rows >= 3 * high * kRows && 4 * tiles >= 3 * rounds * multiprocessors();
 }
 
 // False: there are more rows, or this GPU, or how x and w lie in memory, is not for it. Where every
@@ -93,11 +151,20 @@ bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
 // the shared memory for stages.
 template <class T, bool by_block>
 bool launch_few_rows_of_bytes(const Int8Product<T>& p, cudaStream_t stream) {
+    if constexpr (!by_block) {
+        if (is_for_tall_tiles(p)) return launch_few_rows_of_bytes<TallTile<T>>(p, stream);
+    }
+    if (p.rows > kMostFewRows) return false;
     const bool many = ceil_div<int64_t>(p.units, 64) >= multiprocessors();
-    if (many && (launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2, 1>>(p, stream) ||
-                 launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2, 1>>(p, stream)))
-        return true;
-    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 11, 1, 2>>(p, stream) ||
-           launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 8, 1, 2>>(p, stream) ||
-           launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 128, 4, 1, 2>>(p, stream);
+    if (p.rows <= 32) {
+        return (many && launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 6, 2, 1, 64>>(
+                            p, stream)) ||
+               launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 32, 10, 1, 2, 64>>(p, stream);
+    }
+    if (p.rows <= 64) {
+        return (many && launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 3, 2, 1, 64>>(
+                            p, stream)) ||
+               launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 64, 8, 1, 2, 64>>(p, stream);
+    }
+    return launch_few_rows_of_bytes<FewRowsOfBytes<T, by_block, 128, 4, 1, 2, 64>>(p, stream);
 }

@@ -100,7 +100,8 @@ def compile_library(
     lifeline: the end of a pipe, for a build that only takes what others leave of the processor and
         ends when the other end is closed.
     apart: what the library lacks. None is returned where anything else would have to be compiled,
-        or where what it lacks cannot be compiled by itself.
+        but for bindings that are instrumented for lab.check, which are small beside kernels; or
+        where what it lacks cannot be compiled by itself, or is there.
 
     Raises:
         CompileError: a source does not compile; the compilers' output is in `log`.
@@ -145,7 +146,10 @@ def compile_library(
         if not objects.unchanged.keys() >= set(range(len(to_compile))) - {apart.source}:
             return None
     elif apart:
-        if objects.unchanged.keys() != set(range(len(to_compile))) - {apart.source}:
+        bindings = set(range(len(to_compile))) - {apart.source}
+        if apart.source in objects.unchanged or not (
+            recipe.check or objects.unchanged.keys() == bindings
+        ):
             return None
         to_compile[apart.source] = work / "launchers.cpp"
         to_compile[apart.source].write_text(parts.jumps(apart.functions))
@@ -170,7 +174,9 @@ def compile_library(
         return Compiled(output, set(), [], {}, image=image.file)
     if recipe.part and not objects.unchanged and not _is_apart(recipe.part, work / "0.o", code):
         return None
-    compiled = {} if isinstance(apart, Apart) else objects.compiled(output, users)
+    compiled = objects.compiled(output, users)
+    if isinstance(apart, Apart):
+        compiled.pop(apart.source, None)
     kernels: Sequence[str] | None = ()
     if isinstance(apart, Halves):
         (host,) = work.glob(f"{apart.source}.*o")

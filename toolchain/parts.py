@@ -197,6 +197,12 @@ def _name_of(kernel: str) -> str:
     return re.sub(r".*::|<.*", "", re.sub(r"<.*", "", kernel))
 
 
+def without_calls(apart: Apart) -> Apart:
+    """Functions that need not round as in the whole: nothing of theirs is called from elsewhere."""
+    functions = {name: each._replace(calls=[]) for name, each in apart.functions.items()}
+    return apart._replace(functions=functions)
+
+
 def part(build: str, functions: Mapping[str, Function], wanted: Iterable[str], kept: str) -> Part:
     """The library with some of a build's functions."""
     chosen = {name: functions[name] for name in wanted}
@@ -420,6 +426,7 @@ def jumps(names: Iterable[str]) -> str:
             ".balign 16",
             *(f".globl {name}", f".hidden {name}", f".type {name}, @function"),
             f"{name}: jmp *jitload_own_slots+{8 * number}(%rip)",
+            f".size {name}, .-{name}",
             f".Lfirst_{number}: pushq ${number}",
             "jmp .Lfind",
         )

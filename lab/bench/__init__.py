@@ -17,7 +17,8 @@ all rivals take turns (`lab.measure.turns`). What counts is operations a second,
 limits percent of a copy, and the percent of the best rival in the same turns. Beside each time
 stands the clock that held, and what throttled the GPU, as NVIDIA's management library says.
 torch.compile chooses its kernels for each of those sizes by timing them, alone on its GPU: where
-the time does not suffice for all products, --ops and --match divide them among several runs.
+the time does not suffice for all cells, --ops and --match divide them among several runs. Each run
+begins with cells that have no figures, and goes on with those whose figures are the oldest.
 
 docs/bench.csv gets one line for each op, direction, options, type, width and implementation, and in
 each line the conditions and the run: when it began, in UTC, or "2026-11-22 by 11:28" for lines of

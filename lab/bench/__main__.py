@@ -18,7 +18,7 @@ from lab.bench.cells import COLS, NAMES, TWO_DIMENSIONAL, Cell, cells, host_cell
 from lab.bench.compiling import compile_everything, in_short, processes, say, since_start
 from lab.bench.measuring import measure_until
 from lab.bench.product import Product
-from lab.bench.table import CSV, join
+from lab.bench.table import CSV, join, longest_ago
 from lab.measure import arguments
 
 SECONDS = 540  # a cell that has not begun by then is left for another run
@@ -53,7 +53,7 @@ def main(given: list[str] | None = None) -> int:
 
 
 def run(asked: argparse.Namespace) -> int:
-    todo = chosen(asked)
+    todo = longest_ago(chosen(asked), asked.csv)
     say(f"{len(todo)} cells; compiling first")
     began = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
     late = compile_everything(todo)
@@ -76,7 +76,7 @@ def run(asked: argparse.Namespace) -> int:
     if not lines and not failed:
         sys.exit(f"no cell was measured within {asked.seconds} s: choose fewer")
     if left:
-        say(f"{left} cells are left: run again with --ops, --cols or --match, and the CSV joins")
+        say(f"{left} cells are left: run again, which begins with them, and the CSV joins")
     if lines and asked.csv == CSV:
         for path in report.write(CSV):
             say(f"wrote {path}")

@@ -17,9 +17,9 @@ from lab.measure.timing import CPU_CLOCK, TURNS_CLOCK, bytes_moved
 from lab.measure.turns import ROUNDS, Player, Step, prepare, take_turns
 from lab.rivals.implementation import Implementation
 
+PLAIN = "plain"  # ours with nothing fused, beside those who fuse
 # torch.compile has nothing to compile in a call of scaled_dot_product_attention, and of floats of
 # one byte it would multiply float32.
-PLAIN = "plain"  # ours with nothing fused, beside those who fuse
 WITHOUT_COMPILE = ("attention", "attention_decode", "attention_varlen", "matmul_fp8")
 
 

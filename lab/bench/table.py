@@ -12,6 +12,9 @@ from lab.measure.timing import GPU_CLOCK, HOST_CLOCK, TURNS_CLOCK
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+    from lab.bench.cells import Cell
+    from lab.bench.product import Product
+
 CSV = jitload.KERNELS.parent / "docs" / "bench.csv"
 MACHINE = ("device", "driver", "cuda", "torch", "triton")
 CONDITIONS = (*MACHINE, *rivals.LIBRARIES)
@@ -75,6 +78,20 @@ def in_order(table: "DataFrame", turn: "Series | int" = 0) -> "DataFrame":
     for name, values in orders.items():
         order[name] = order[name].map({value: place for place, value in enumerate(values)})
     return table.loc[order.sort_values(["turn", "clock", *KEY], kind="stable").index]
+
+
+def longest_ago(todo: "list[Cell | Product]", path: Path) -> "list[Cell | Product]":
+    """The cells in the order of their last runs in the CSV, and first those that it has no line of.
+
+    So runs that are too short for all of them measure all of them in time.
+    """
+    if not path.exists():
+        return todo
+    table = read(path)
+    names = [name for name in CELL if name != "clock"]
+    runs = table["run"].str.replace("by ", "").groupby([table[name] for name in names]).max()
+    last = runs.to_dict()
+    return sorted(todo, key=lambda cell: last.get(tuple(cell.columns()[it] for it in names), ""))
 
 
 def read(path: Path) -> "DataFrame":

@@ -117,9 +117,7 @@ def checked(
         said, builds, raised, layouts = _run(*call, options, watching)
     finally:
         _checking.release()
-    report = Report(
-        what, json.loads(said), [opened.build for opened in builds], raised, thread_order, layouts
-    )
+    report = Report(what, json.loads(said), builds, raised, thread_order, layouts)
     if raised is not None and list(report.findings["kind"]) == ["raised"]:
         raise raised  # not of the kernels' making
     if not builds:
@@ -143,13 +141,13 @@ def _run(
     kwargs: dict,
     options: tuple[int, int, bool, float],
     watching: Watching,
-) -> tuple[bytes, list[jitload.OpenBuild], Exception | None, dict[str, Layout]]:
+) -> tuple[bytes, list[jitload.Build], Exception | None, dict[str, Layout]]:
     """The recorder's report, the builds that ran, what the call raised, and its tensors' layouts.
 
     options: as of simulator_check_begin.
     """
     runtime, memory = _runtime(), _memory()
-    builds: list[jitload.OpenBuild] = []
+    builds: list[jitload.Build] = []
     layouts: dict[str, Layout] = {}
 
     def told(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -158,9 +156,12 @@ def _run(
             yield name, tensor
 
     def used(opened: jitload.OpenBuild) -> None:
-        if opened not in builds:
-            builds.append(opened)
-            _tell_symbols(runtime, opened.build)
+        if opened.build not in builds:
+            opened.tell_libraries(opened_library)
+
+    def opened_library(build: jitload.Build) -> None:
+        builds.append(build)
+        _tell_symbols(runtime, build)
 
     result = raised = None
     memory.watch()

@@ -220,10 +220,21 @@ def _varlen(
     return varlen_attn(q, k, v, *lengths, scale=scale, window_size=sees)
 
 
-def _int8pack(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
+def _scales_of_rows(w_scale: Tensor, dtype: torch.dtype) -> Tensor:
     if w_scale.shape[-1] != 1:
-        raise NotImplementedError("PyTorch's int8 weights have a scale for each row alone")
-    y = torch._weight_int8pack_mm(x, w, w_scale.flatten().to(x.dtype))
+        raise NotImplementedError("weights have a scale for each row alone here")
+    return w_scale.flatten().to(dtype)
+
+
+def _converted(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """A product with weights that are converted as they are read, if torch.compile fuses that."""
+    y = functional.linear(x, w.to(x.dtype)) * _scales_of_rows(w_scale, x.dtype)
+    return y if bias is None else y + bias
+
+
+def _int8pack(x: Tensor, w: Tensor, w_scale: Tensor, bias: Tensor | None = None) -> Tensor:
+    """PyTorch's own kernel for weights of int8."""
+    y = torch._weight_int8pack_mm(x, w, _scales_of_rows(w_scale, x.dtype))
     return y if bias is None else y + bias
 
 
@@ -253,7 +264,7 @@ CHOSEN: dict[str, Callable[..., Tensor]] = {
     "attention_varlen": _each_sequence,
     "linear_cross_entropy": _linear_cross_entropy,
     "matmul_fp8": _dequantized,
-    "matmul_w8a16": _int8pack,
+    "matmul_w8a16": _converted,
     "rms_norm_fp8": _rms_norm_fp8,
     "swiglu_fp8": _swiglu_fp8,
 }
@@ -276,5 +287,6 @@ BACKENDS: dict[str, dict[str, Callable[..., Tensor]]] = {
     },
     "flex": {"attention": _flex},
     "varlen": {"attention_varlen": _varlen},
+    "int8pack": {"matmul_w8a16": _int8pack},
     "unpacked": {"matmul_w8a16": _of_unpacked},
 }

@@ -16,22 +16,10 @@ def attention(q, k, v, causal=False, window=None, scale=None):
     return tokens_first(fa3_fwd_interface.flash_attn_func(q, k, v, **sees))
 
 
-def attention_varlen(
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q=None,
-    max_seqlen_k=None,
-    causal=False,
-    window=None,
-    scale=None,
-):
+def attention_varlen(q, k, v, causal=False, window=None, scale=None, **lengths):
     _refuse(q, window)
-    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     sees = {"causal": causal, "softmax_scale": scale}
-    return fa3_fwd_interface.flash_attn_varlen_func(q, k, v, *lengths, **sees)
+    return fa3_fwd_interface.flash_attn_varlen_func(q, k, v, **lengths, **sees)
 
 
 def _refuse(q, window):

@@ -17,18 +17,6 @@ def attention_decode(q, k, v, scale=None):
     return tokens_first(y)
 
 
-def attention_varlen(
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q=None,
-    max_seqlen_k=None,
-    causal=False,
-    window=None,
-    scale=None,
-):
-    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+def attention_varlen(q, k, v, causal=False, window=None, scale=None, **lengths):
     sees = {"causal": causal, "window_size": window or (-1, -1), "softmax_scale": scale}
-    return flash_attn_interface.flash_attn_varlen_func(q, k, v, *lengths, **sees)
+    return flash_attn_interface.flash_attn_varlen_func(q, k, v, **lengths, **sees)

@@ -11,19 +11,6 @@ def attention(q, k, v, causal=False, window=None, scale=None):
     return tokens_first(cute.flash_attn_func(q, k, v, **sees)[0])  # and statistics
 
 
-def attention_varlen(
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q=None,
-    max_seqlen_k=None,
-    causal=False,
-    window=None,
-    scale=None,
-):
-    lengths = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
-    lengths |= {"max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k}
+def attention_varlen(q, k, v, causal=False, window=None, scale=None, **lengths):
     sees = {"causal": causal, "window_size": window or (None, None), "softmax_scale": scale}
     return cute.flash_attn_varlen_func(q, k, v, **lengths, **sees)[0]

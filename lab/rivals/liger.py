@@ -47,6 +47,7 @@ def rope(qkv, cos, sin, heads=2, kv_heads=1, interleaved=False):
         raise NotImplementedError("Liger-Kernel's rope has the pairs of Llama alone")
     x = qkv.unflatten(-1, (heads + 2 * kv_heads, -1)).transpose(1, 2)
     q, k, v = x.split((heads, kv_heads, kv_heads), 1)
-    # Without the first dimension of the tables it would take the tokens for sequences.
-    q, k = liger.LigerRopeFunction.apply(q, k, cos[None], sin[None])[:2]
+    # Without the first dimension of the tables it would take the tokens for sequences; and it would
+    # turn as many numbers of a head as they have columns, for its own have each angle twice.
+    q, k = liger.LigerRopeFunction.apply(q, k, cos[None], sin[None], None, 1, q.shape[-1])[:2]
     return q, k, v

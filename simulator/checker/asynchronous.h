@@ -158,6 +158,13 @@ class Asynchronous final : public WorkWatcher {
         const Site *init, *expect;
         uint64_t announced = 0, ended = 0;
         std::map<uint32_t, const Site*> coming;  // copies that are to tell it
+        // Who has arrived or waited when as many phases had ended as now, and when one less had.
+        struct Visit {
+            uint32_t time;
+            unsigned thread;
+            const Site* site;
+        };
+        std::vector<Visit> visits[2];
     };
     // A tile that was copied into shared memory by a tensor map, and how.
     struct Tile {
@@ -180,6 +187,8 @@ class Asynchronous final : public WorkWatcher {
     void done_reading(const BulkCopy& copy);
     void done_writing(const BulkCopy& copy);
     void visible(const uint64_t* barrier, const Site& user);
+    void visit(Mbarrier& barrier, const Site& site);
+    void may_be_early(const Mbarrier& barrier, const Site& wait);
     bool explain(const Error& error);
     void look_at_other_block(uintptr_t address, unsigned size, Kind kind, const Site& site);
     void read_matrix(uint64_t descriptor, bool is_transposed, uint32_t first, uint32_t lines,

@@ -58,15 +58,45 @@ void Asynchronous::mbarrier_change(const uint64_t* barrier, int64_t bytes, uint3
                 it.coming.begin()->second->issuer);
         it.announced = 0;
         it.ended++;
+        it.visits[it.ended % 2].clear();
         return;
     }
     if (bytes < 0) return;  // of a copy
     const Site& user = site_of(what, file, line);
     visible(barrier, user);
+    if (arriving) visit(it, user);
     if (bytes > 0) {
         it.expect = &user;
         it.announced += bytes;
     }
+}
+
+void Asynchronous::visit(Mbarrier& barrier, const Site& site) {
+    recorder.inspect_rest(recorder.block->rank, 0);
+    barrier.visits[barrier.ended % 2].push_back({recorder.order.now, recorder.block->rank, &site});
+}
+
+// Phases have two parities: while the phase before the one that is waited for may still go on, a
+// wait may find that the one before that has ended. The thread has to know better, by what it has
+// done itself or by what comes before it: an arrival or a wait since that phase.
+void Asynchronous::may_be_early(const Mbarrier& barrier, const Site& wait) {
+    const unsigned thread = recorder.block->rank;
+    const Mbarrier::Visit* other = nullptr;
+    for (const auto& visits : barrier.visits)
+        for (const Mbarrier::Visit& it : visits) {
+            if (recorder.order.is_ordered(Touch(it.time, it.thread, 0, Strength::Plain), thread))
+                return;
+            if (!other || it.site == &wait) other = &it;
+        }
+    const unsigned long long awaited = barrier.ended - 1;
+    say("wrong parity",
+        text("it waits for phase %llu of this mbarrier by parity %llu, and nothing before it says "
+             "that phase %llu has ended: until then it returns at once, for %s. Wait for every "
+             "phase, or after a thread that has",
+             awaited, awaited % 2, awaited - 1,
+             awaited == 1 ? "a new mbarrier is past that parity"
+                          : text("phase %llu has that parity, too", awaited - 2).c_str()),
+        wait, other ? other->site : nullptr, "arrival or wait", other ? other->thread : 0);
 }
 
 void Asynchronous::mbarrier_wait(const uint64_t* barrier, bool had_to_wait, const char* file,
@@ -78,7 +108,9 @@ void Asynchronous::mbarrier_wait(const uint64_t* barrier, bool had_to_wait, cons
         const uint64_t ended = found->second.ended;
         const auto [seen, is_first] = it.seen.insert({barrier, ended});
         it.was_stale = !had_to_wait && (ended == 0 || (!is_first && seen->second == ended));
+        if (ended > 1 && (is_first || seen->second + 1 < ended)) may_be_early(found->second, at);
         seen->second = ended;
+        visit(found->second, at);
     }
     it.works_before = first_work + works.size();
     it.wait = &at;

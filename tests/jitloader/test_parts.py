@@ -19,6 +19,7 @@ import torch
 from jit_cases import compilers_in, in_process, load, output_of, wait_for
 
 import jitload
+import lab
 from jitloader import background, building
 from jitloader import parts as loader_parts
 from jitloader.arguments import KERNELS
@@ -182,6 +183,52 @@ def test_an_edit_of_a_kernel_leaves_its_launchers(scene):
     kernel.reload()
     assert len(kernel.build.first.split()) == 1, "a launcher has changed"
     assert torch.equal(filled(kernel, torch.float), right(value, torch.float))
+
+
+def test_what_is_first_called_is_known_in_the_background_at_once(scene, monkeypatch):
+    """Also of the first edit in a cache, when nothing was called before that was loaded."""
+    made: list[tuple | None] = []
+    monkeypatch.setattr(
+        "jitloader.parts.completed", lambda inputs, _: made.append(inputs.recipe.part)
+    )
+    shutil.rmtree(scene.cache / "called", ignore_errors=True)
+    value = scene.edit()
+    kernel = scene.load()
+    assert background.wait(60)
+    assert made == [None], "the whole build, and no launchers by themselves"
+    for kind in (torch.float, torch.double):
+        for _ in range(2):  # what is called again changes nothing
+            assert torch.equal(filled(kernel, kind), right(value, kind))
+        assert background.wait(60)
+    one, whole, two, again = made[1:]
+    assert (len(one.held), len(two.held)) == (1, 2)
+    assert whole is again is None
+    background.stop()
+    assert kernel.value_of(torch.zeros(1)) == value
+    assert len(made) == 5, "what was stopped does not begin again"
+
+
+def test_a_check_compiles_what_it_calls(scene):
+    """Of what is instrumented, too; and lines and kernels are told of parts as of the whole."""
+    shutil.rmtree(scene.cache / "called", ignore_errors=True)
+    scene.edit("i < n; i", "i <= n; i")
+    kernel = scene.load()
+    background.stop()
+    x = torch.zeros(100, dtype=torch.double)
+    for _ in range(2):
+        report = lab.check(kernel.fill, x)
+        (finding,) = report.findings.to_dict("records")
+        assert finding["kind"] == "out of bounds"
+        line = 1 + SOURCE[: SOURCE.index("x[i] =")].count("\n")
+        assert (Path(finding["file"]).name, finding["line"]) == ("filled.cu", line)
+        assert list(report.launches["kernel"]) == ["fill"]
+    told: list[Build] = []
+    kernel.instrumented().tell_libraries(told.append)
+    checks, *parts_of_it = told
+    assert checks.launchers.keys() == kernel.build.launchers.keys()
+    held = [name for part in parts_of_it for name in part.exports["held"]]
+    assert len(held) == 2, "the launcher of a type, and its kernel"
+    assert background.wait(0), "nobody needs the whole"
 
 
 def _complete_launchers(kernel: jitload.Kernel) -> None:

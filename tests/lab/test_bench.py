@@ -18,7 +18,7 @@ import lab.bench.__main__ as command
 import reference
 from lab import rivals
 from lab.bench import cells, compiling, measuring, report
-from lab.bench.table import CELL, CSV, join, read
+from lab.bench.table import CELL, CSV, join, longest_ago, read
 from lab.bench.table import CONDITIONS as KEPT_CONDITIONS
 from lab.measure.timing import GPU_CLOCK, HOST_CLOCK
 
@@ -286,6 +286,16 @@ def test_what_some_cells_break_the_others_do_not_lose(
     said = capsys.readouterr().out
     for number, op in ((2, "square"), (3, "swiglu")):
         assert f"[{number}/3] {op} forward float32 131072 x 1024 failed: RuntimeError: CUDA" in said
+
+
+def test_cells_without_figures_come_first_and_then_those_with_the_oldest(csv: Path):
+    join(csv, lines_of(["square"], (1024,), run="2030-01-01 by 09:09"))
+    asked = {"ops": ["layer_norm", "square"], "dtypes": ["float32"], "cols": [4096, 1024, 256]}
+    todo = command.chosen(Namespace(**asked, no_host=True, match="forward"))
+    assert longest_ago(todo, csv.with_name("none.csv")) == todo
+    ordered = [f"{cell.name} {cell.shape[1]}" for cell in longest_ago(todo, csv)]
+    assert ordered[:3] == ["layer_norm 256", "square 256", "square 1024"]
+    assert ordered[3:] == ["layer_norm 4096", "layer_norm 1024", "square 4096"]
 
 
 def test_a_table_of_before_runs_were_noted_is_read(csv: Path):

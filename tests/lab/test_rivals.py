@@ -51,27 +51,20 @@ def with_cache(q, k_cache, v_cache, k=None, v=None, softmax_scale=None, causal=F
     return attention(q, k_cache, v_cache, causal, softmax_scale)
 
 
-def flash_varlen(q, k, v, cu_q, cu_k, max_q, max_k, softmax_scale, causal, window_size):
-    assert (max_q, max_k, window_size) == (8, 8, (-1, -1))
-    return reference.attention_varlen(
-        q, k, v, cu_q, cu_k, max_q, max_k, causal, None, softmax_scale
-    )
+def flash_varlen(q, k, v, *, softmax_scale, causal, window_size=(-1, -1), **lengths):
+    assert window_size == (-1, -1)
+    assert (lengths["max_seqlen_q"], lengths["max_seqlen_k"]) == (8, 8)
+    return reference.attention_varlen(q, k, v, causal=causal, scale=softmax_scale, **lengths)
 
 
-def fa3_varlen(q, k, v, cu_q, cu_k, max_q, max_k, causal=False, softmax_scale=None):
-    return flash_varlen(q, k, v, cu_q, cu_k, max_q, max_k, softmax_scale, causal, (-1, -1))
+def flash_4_varlen(*tensors, window_size, **given):
+    assert window_size == (None, None)
+    return flash_varlen(*tensors, **given), None
 
 
 def flash_4(q, k, v, causal=False, window_size=(None, None), softmax_scale=None):
     assert window_size == (None, None)
     return attention(q, k, v, causal, softmax_scale), None
-
-
-def flash_4_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, **sees):
-    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    scale, causal, window = (sees[it] for it in ("softmax_scale", "causal", "window_size"))
-    assert window == (None, None)
-    return reference.attention_varlen(q, k, v, *lengths, causal, None, scale), None
 
 
 def with_statistics(function):
@@ -102,17 +95,23 @@ def gemm_act(A, B, bias=None, activation=None, alpha=1.0, store_preact=True):
 
 
 class LigerRopeFunction:
-    """Rotates q and k [batch, heads, tokens, cols], by tables of [1, tokens, ..]."""
+    """Rotates q and k [batch, heads, tokens, cols], by tables of [1, tokens, ..].
+
+    Of a head the first rotary_dim numbers, or as many as the tables have columns.
+    """
 
     @staticmethod
-    def apply(q, k, cos, sin):
+    def apply(q, k, cos, sin, position_ids=None, unsqueeze_dim=1, rotary_dim=None):
         assert cos.shape[0] == 1
+        turning = rotary_dim or min(cos.shape[-1], q.shape[-1])
+        cos, sin = (t[0, :, : turning // 2] for t in (cos, sin))
 
         def rotated(x: Tensor) -> Tensor:
-            a, b = x.chunk(2, -1)
-            return torch.cat((a * cos[0] - b * sin[0], b * cos[0] + a * sin[0]), -1)
+            a, b = x[..., :turning].chunk(2, -1)
+            turned = (a * cos - b * sin, b * cos + a * sin)
+            return torch.cat((*turned, x[..., turning:]), -1)
 
-        return rotated(q), rotated(k), cos, sin
+        return rotated(q), rotated(k)
 
 
 MODULES = {
@@ -134,7 +133,7 @@ MODULES = {
     "fa3_fwd": {
         "fa3_fwd_interface": {
             "flash_attn_func": flash,
-            "flash_attn_varlen_func": fa3_varlen,
+            "flash_attn_varlen_func": flash_varlen,
         }
     },
     "flash_attn_4": {
@@ -365,6 +364,7 @@ def test_what_people_call_for_weights_of_bytes(bias):
     expected = reference.matmul_w8a16(x, w, scale, bias).float()
     for function in (
         backends.CHOSEN["matmul_w8a16"],
+        backends.BACKENDS["int8pack"]["matmul_w8a16"],
         backends.BACKENDS["unpacked"]["matmul_w8a16"],
     ):
         result = function(x, w, scale, bias).float()

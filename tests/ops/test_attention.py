@@ -219,6 +219,26 @@ def test_heads_of_one_product(version: str):
     assert torch.equal(got, want)
 
 
+@each_version
+def test_no_heads_and_no_batches(version: str):
+    """No number of heads or batches is divided by that is 0, as a GPU would do without a word."""
+    for q_shape, k_shape in (
+        ((0, 9, 64), (40, 64)),
+        ((0, 9, 64), (2, 40, 64)),
+        ((0, 9, 64), (0, 40, 64)),
+        ((2, 0, 9, 64), (2, 1, 40, 64)),
+        ((2, 0, 9, 64), (40, 64)),
+        ((0, 2, 9, 64), (0, 1, 40, 64)),
+        ((0, 2, 9, 64), (2, 40, 64)),
+    ):
+        inputs = drawn(q_shape, k_shape, torch.bfloat16)
+        got = outcome(lambda **given: attention(**given, version=version), inputs)
+        assert got["y"].shape == got["dq"].shape == q_shape
+        for name in ("dk", "dv"):
+            assert got[name].shape == k_shape
+            assert not got[name].any()
+
+
 # ---- tensor cores, over several tiles of rows and of keys, with tails
 
 
@@ -358,11 +378,11 @@ def test_shapes_that_do_not_fit(changes: dict, message: str):
 
 
 @pytest.mark.parametrize(
-    "window", [(-2, 3), (3, -5), 3, (1, 2, 3), ("x", 1), (2.5, 1), "11"], ids=str
+    "window", [(-2, 3), (3, -5), 3, (1, 2, 3), ("x", 1), (2.5, 1), "11", (0, 2**63)], ids=str
 )
 def test_a_window_that_is_none(window: object):
     inputs = drawn((5, 16), (9, 16), torch.float32)
-    with pytest.raises(ValueError, match=r"^window is .*; wanted are two ints, -1 for no limit"):
+    with pytest.raises(ValueError, match=r"^window is .*; wanted are two ints of 64 bits, -1"):
         attention(**inputs, window=window)
 
 
@@ -388,5 +408,6 @@ def test_the_checker_finds_nothing(version: str, cols: int):
         torch.autograd.grad(y, leaves, torch.ones_like(y))
 
     q, k, v = (torch.randn(rows, 2, cols).bfloat16().transpose(0, 1) for rows in (150, 170, 170))
-    report = lab.check(both, q, k, v, traffic=False)
-    assert report.findings.empty, str(report)
+    for inputs in ((q, k, v), (q[:0], k[0], v[0])):  # of no heads there are gradients, too: 0
+        report = lab.check(both, *inputs, traffic=False)
+        assert report.findings.empty, str(report)

@@ -210,6 +210,13 @@ def test_empty(version: str, shape: tuple):
         q = torch.zeros(nothing, device=DEVICE, dtype=torch.bfloat16)
         y = attention_varlen(q, q, q, begins((0,)), begins((0,)), version=version)
         assert y.shape == nothing
+    none = {
+        "q": torch.zeros(4, 0, 64, device=DEVICE, dtype=torch.bfloat16),
+        "k": torch.ones(5, 2, 64, device=DEVICE, dtype=torch.bfloat16),
+    }
+    none |= {"v": none["k"], "cu_seqlens_q": begins((1, 3)), "cu_seqlens_k": begins((2, 3))}
+    got = both_ways(lambda **given: attention_varlen(**given, version=version), none, none["q"])
+    assert not any(t.any() for t in got.values())
 
 
 # ---- nothing leaks

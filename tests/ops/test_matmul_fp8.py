@@ -77,6 +77,11 @@ def test_more_k_than_stages(version: str, scalings: tuple[str, str]):
     check(drawn(65, 264, 1040, scalings), version)
 
 
+def test_more_blocks_of_k_than_lanes():
+    """With wgmma a lane has the scale of w of one step in 32."""
+    check(drawn(40, 130, 4240, SCALINGS[3]), "wgmma")
+
+
 @each_type
 @each_scaling
 @each_version
@@ -93,10 +98,17 @@ def test_rows_that_are_no_multiple_of_16_bytes(
     check(drawn(*shape, scalings, bias=torch.bfloat16), version)
 
 
-@pytest.mark.parametrize("scalings", SCALINGS[1::2], ids="-".join)
-def test_tiles_of_128_columns(scalings: tuple[str, str]):
-    """wgmma has them where all fit on the multiprocessors of an H100, and narrower ones do not."""
-    check(drawn(1100, 1000, 144, scalings), "wgmma")
+@pytest.mark.parametrize(
+    ("rows", "units", "scalings"),
+    [(1100, 1000, SCALINGS[1]), (1100, 1000, SCALINGS[3]), (2100, 500, SCALINGS[3])],
+    ids=str,
+)
+def test_tiles_of_128_columns(rows: int, units: int, scalings: tuple[str, str]):
+    """wgmma has them where all fit on the multiprocessors of an H100, and narrower ones do not.
+
+    Of 2100 rows and scales of blocks, blocks come in pairs, one of them with nothing to multiply.
+    """
+    check(drawn(rows, units, 144, scalings), "wgmma")
 
 
 @pytest.mark.slow
@@ -347,9 +359,10 @@ def test_refused_options():
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="the checker runs on the simulator")
 @each_version
 def test_checker(version: str):
-    """In two orders of the threads, by TMA and where rows are not multiples of 16 bytes."""
+    """In two orders of the threads, by TMA, which fills every stage of shared memory twice, and
+    where rows are not multiples of 16 bytes."""
     for order in (0, 1):
-        for cols in (272, 135):
+        for cols in (1040, 135):
             inputs = drawn(150, 136, cols, ("1x128", "128x128"), bias=torch.bfloat16)
             report = lab.check(
                 matmul_fp8, **inputs, version=version, traffic=False, thread_order=order

@@ -61,6 +61,30 @@ def test_shapes(version: str, groups: bool, dtype: torch.dtype, shape: tuple[int
     check(drawn(*shape, groups, dtype), version)
 
 
+@pytest.mark.parametrize(
+    ("rows", "units", "cols", "dtype"),
+    [(500, 6404, 272, torch.bfloat16), (400, 12700, 144, torch.float16)],
+    ids=str,
+)
+def test_tiles_of_256_rows(rows: int, units: int, cols: int, dtype: torch.dtype):
+    """wgmma has them where they are enough for the multiprocessors; on an H100 each has one of the
+    first shape, and most have two of the second."""
+    check(drawn(rows, units, cols, dtype=dtype), "wgmma")
+
+
+def test_tiles_of_256_rows_have_exact_weights():
+    """With scales of groups each weight is rounded first: what is left of 127 / 3 - 126 / 3 is then
+    wrong."""
+    inputs = drawn(500, 6404, 144)
+    inputs["x"] = (torch.arange(500, device=DEVICE) % 7 + 1).bfloat16()[:, None].repeat(1, 144)
+    inputs["w"] = torch.tensor([127, -126], dtype=torch.int8, device=DEVICE).repeat(6404, 72)
+    inputs["w_scale"] = (torch.arange(6404, device=DEVICE) % 11 + 1)[:, None] / 3
+    check(inputs, "wgmma")
+    inputs["w_scale"] = inputs["w_scale"].repeat(1, 2)
+    with pytest.raises(AssertionError, match="off by"):
+        check(inputs, "wgmma")
+
+
 @by_group
 @each_version
 @pytest.mark.parametrize("shape", [(30, 77, 65), (3, 5, 135), (1, 1, 1)], ids=str)
@@ -78,10 +102,11 @@ def test_other_ranks_and_no_bias(version: str, leading: tuple[int, ...]):
     check(inputs, version)
 
 
+@by_group
 @each_version
 @pytest.mark.parametrize("shape", [(0, 5, 16), (5, 0, 16), (5, 3, 0)], ids=str)
-def test_empty(version: str, shape: tuple[int, int, int]):
-    assert check(drawn(*shape), version).shape == shape[:2]
+def test_empty(version: str, groups: bool, shape: tuple[int, int, int]):
+    assert check(drawn(*shape, groups), version).shape == shape[:2]
 
 
 @settings(max_examples=15, deadline=None)
@@ -178,10 +203,11 @@ def test_refused(changes: dict[str, Tensor], message: str):
 @by_group
 @each_version
 def test_checker(version: str, groups: bool):
-    """In two orders of the threads."""
+    """In two orders of the threads, with steps of k for every stage of shared memory, and more."""
+    deep = 272 if version == "naive" else 1168
     for order in (0, 1):
-        for rows in (264, 60, 5):  # many, and few of either kernel
-            inputs = drawn(rows, 136, 272, groups)
+        for rows, cols in ((264, 272), (100, deep), (60, deep), (5, 272)):  # many, and few of each
+            inputs = drawn(rows, 136, cols, groups)
             report = lab.check(
                 matmul_w8a16, **inputs, version=version, traffic=False, thread_order=order
             )

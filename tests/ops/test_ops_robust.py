@@ -17,6 +17,7 @@ from op_calls import CALLS, DRAWN
 from op_cases import BEST, CASES, DEVICE, Case, by_name, converted, on_cpu, outcome
 from torch import Tensor
 
+import lab
 import reference
 
 each_best = pytest.mark.parametrize("case", BEST, ids=str)
@@ -241,7 +242,21 @@ def test_threads_do_not_disturb_each_other(case: Case):
     assert not wrong
 
 
-# ---- compute-sanitizer
+# ---- the checker, and compute-sanitizer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in CASES if case.is_product], ids=str)
+def test_the_checker_finds_nothing(case: Case):
+    """Forward and backward, in several tiles with tails."""
+
+    def both(**inputs: Tensor) -> None:
+        outcome(case.ours, inputs)
+
+    inputs = case.op.inputs(70, 72, torch.bfloat16, without=case.options)
+    report = lab.check(both, **inputs, traffic=False)
+    assert report.findings.empty, str(report)
+
 
 SANITIZER = shutil.which("compute-sanitizer") or shutil.which(
     "compute-sanitizer", path="/usr/local/cuda/bin"

@@ -571,3 +571,48 @@ __global__ void attention(const float* x, float* y) {
     y[t] = sum;
 }
 extern "C" void attention_by_a_warp(const float* x, float* y, int) { attention<<<1, 32>>>(x, y); }
+
+// ---- Two warps take the steps of a ring in turn. Each meets a stage in every round, or waits for
+// those of the other, too, or comes after them.
+
+enum class Turns { Even, AllWaited, Ordered };
+
+template <int stages, Turns turns>
+__global__ void in_turn(const float* x, float* y) {
+    __shared__ alignas(128) float s[stages][32];
+    __shared__ uint64_t full[stages], empty[stages];
+    const int t = threadIdx.x, warp = t / 32;
+    if (t == 0) {
+        for (int i = 0; i < stages; i++) init(&full[i], 1), init(&empty[i], 32);
+        fence_init();
+    }
+    __syncthreads();
+    float sum = 0;
+    for (int step = 0; step < 12; step++) {
+        const int i = step % stages, round = step / stages;
+        const bool is_mine = warp == step % 2;
+        if (t == 64) {
+            wait_phase(&empty[i], (round + 1) % 2);
+            fence_proxy();
+            expect(&full[i], sizeof s[i]);
+            load_bulk(s[i], x + 32 * step, sizeof s[i], &full[i]);
+        } else if (warp < 2) {
+            if (turns == Turns::AllWaited || is_mine) wait_phase(&full[i], round % 2);
+            if (is_mine) {
+                sum += s[i][t % 32];
+                arrive(&empty[i]);
+            }
+            if (turns == Turns::Ordered) sync_some(1, 64);
+        }
+    }
+    if (t < 64) y[t] = sum;
+}
+extern "C" void stages_of_two_in_turn(const float* x, float* y, int) {
+    in_turn<4, Turns::Even><<<1, 96>>>(x, y);
+}
+extern "C" void both_wait_for_each_step(const float* x, float* y, int) {
+    in_turn<3, Turns::AllWaited><<<1, 96>>>(x, y);
+}
+extern "C" void steps_come_one_after_the_other(const float* x, float* y, int) {
+    in_turn<3, Turns::Ordered><<<1, 96>>>(x, y);
+}
