@@ -117,11 +117,10 @@ def in_scratch(tmp_path, cache, monkeypatch):
 @pytest.fixture
 def forked_kernels(monkeypatch):
     """Kernels of notebooks are forks of a process that has imported PyTorch and ipykernel."""
-    from jupyter_client.provisioning import local_provisioner  # late, as few tests need it
+    from tests.helpers import forks  # late, as few tests need it
 
-    from tests.helpers import forks
-
-    monkeypatch.setattr(local_provisioner, "launch_kernel", forks.kernel)
+    launch = "jupyter_client.provisioning.local_provisioner.launch_kernel"
+    monkeypatch.setattr(launch, forks.kernel)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
