@@ -168,10 +168,12 @@ void Asynchronous::copy(const AsyncCopy& copy, const char* what, const char* fil
         const uintptr_t at = uintptr_t(copy.to) + i * copy.stride;
         look(at, copy.piece, Kind::Write, to);
         trace(to, at, copy.piece);
-        writes.set(at, copy.piece, id);
     }
     const uintptr_t end = uintptr_t(copy.to) + copy.count * copy.piece;
     for (unsigned i = 0; i < copy.zeros; i++) trace(to, end + i, 1);
+    // After all of them, for zeros may begin in the word in which what is copied ends.
+    for (size_t i = 0; i < copy.count; i++)
+        writes.set(uintptr_t(copy.to) + i * copy.stride, copy.piece, id);
     if (copy.zeros) writes.set(end, copy.zeros, id);
 }
 

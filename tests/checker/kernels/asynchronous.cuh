@@ -13,6 +13,11 @@ DEVICE uint32_t at(const void* p) { return uint32_t(__cvta_generic_to_shared(p))
 DEVICE void copy16(float* to, const float* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at(to)), "l"(from) : "memory");
 }
+DEVICE void copy_some(void* to, const void* from, int bytes) {  // of 16, the others are zeros
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at(to)), "l"(from), "r"(bytes)
+        : "memory");
+}
 DEVICE void copy4(float* to, const float* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at(to)), "l"(from) : "memory");
 }

@@ -47,6 +47,19 @@ __global__ void words(const float* x, float* y, int n) {
 }
 extern "C" void words_one_by_one(const float* x, float* y, int n) { words<<<1, 128>>>(x, y, n); }
 
+__global__ void halves(const float* x, float* y) {
+    __shared__ alignas(16) __half s[2][copiers][8];
+    const int t = threadIdx.x;
+    for (int k = 0; k < 4; k++) {
+        copy_some(s[k % 2][t], x + stage * k + 4 * t, 2 * (t % 9));
+        commit();
+        wait_for<0>();
+        __syncthreads();
+        y[t] = float(s[k % 2][copiers - 1 - t][k]);
+    }
+}
+extern "C" void tails_of_halves(const float* x, float* y, int) { halves<<<1, copiers>>>(x, y); }
+
 __global__ void of_group(const float* x, float* y, int n) {
     __shared__ alignas(16) float s[2][256];
     const auto block = cg::this_thread_block();
