@@ -2,7 +2,7 @@
 // after step, what it is multiplied with.
 #pragma once
 
-#include "attention_wgmma.cuh"
+#include "attention_wgmma_tiles.cuh"
 
 struct BackwardMaps {
     CUtensorMap q, g, k, v;  // in boxes of a block, or of a step

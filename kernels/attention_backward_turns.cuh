@@ -23,18 +23,6 @@ struct DqSums {
     static int64_t counts(int64_t tiles, int cols) { return tiles * (cols / kPart) + 1; }
 };
 
-// Which tile of keys a ticket stands for: the first one of all slices, then the next one, and so
-// on; but only of so many slices at a time as find room in L2.
-struct TicketOrder {
-    int tiles, slices, at_once;
-    __host__ __device__ int count() const { return tiles * slices; }
-    __device__ void find(int ticket, int64_t& tile, int64_t& slice) const {
-        const int first = ticket / (at_once * tiles) * at_once;
-        const int together = smaller(at_once, slices - first), n = ticket - first * tiles;
-        tile = n / together, slice = first + n % together;
-    }
-};
-
 #if HAS_WGMMA
 
 // Orders copies by TMA to global memory with the loads and stores of a thread, which order those

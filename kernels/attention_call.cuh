@@ -61,6 +61,10 @@ struct Attention {
         return key >= first_key(row) && key < end_key(row);
     }
 
+    // Of all that a tile of rows or keys needs to know, what is not the same for the whole call.
+    struct Part {};
+    __device__ const Attention& with(const Part&) const { return *this; }
+
     // The first row of a slice of q.
     __host__ __device__ Place place(int64_t slice) const {
         return {slice / heads, slice % heads, 0};
@@ -108,6 +112,7 @@ struct PackedAttention : Attention {
     static constexpr bool kPacked = true;
     int64_t sequences, tokens, kv_tokens;
     const int32_t *row_begins, *key_begins;  // [sequences + 1], none decreases, up to the tokens
+    int32_t* tickets;  // how many tiles of rows blocks have asked for beside their first ones
     int64_t row_begin, key_begin, padded_begin;  // of a sequence
 
     __host__ __device__ int64_t all_rows() const { return tokens; }
@@ -121,6 +126,17 @@ struct PackedAttention : Attention {
     }
     __device__ PackedAttention of_keys(int64_t& tile, int size) const {
         return find(key_begins, tile, size);
+    }
+
+    struct Part {
+        int row_begin, rows, key_begin, keys;  // of a sequence
+    };
+    __device__ Part part() const { return {int(row_begin), int(rows), int(key_begin), int(keys)}; }
+    __device__ PackedAttention with(const Part& part) const {
+        PackedAttention its = *this;
+        its.row_begin = part.row_begin, its.rows = part.rows;
+        its.key_begin = part.key_begin, its.keys = part.keys;
+        return its;
     }
 
     __host__ __device__ int64_t row_of_sharers(int64_t which, int64_t row) const {

@@ -4,6 +4,7 @@
 #include "attention_backward_ordered.cuh"
 #include "attention_backward_wgmma.cuh"
 #include "attention_tiles.cuh"
+#include "attention_wgmma.cuh"
 
 enum Version : int64_t { kNaive, kOnline, kMma, kWgmma, kOverlap };  // as in attention.py
 

@@ -84,23 +84,25 @@ PackedAttention describe(Tensor& q, Tensor& k, Tensor& v, const Options& options
     return a;
 }
 
-// Completes `a` with begins that are checked, in the memory that is returned; and writes what
-// belongs to no sequence (attention_varlen.cu). Each of the last four may be null.
+// Completes `a` with begins that are checked, and a counter of tickets, in the memory that is
+// returned; and writes what belongs to no sequence (attention_varlen.cu). Each of the last four may
+// be null.
 Tensor set_up(PackedAttention& a, const Tensor& q, const Tensor& cu_seqlens_q,
               const Tensor& cu_seqlens_k, const Tensor* of_rows, const Tensor* of_k,
               const Tensor* of_v, const Tensor* stats, cudaStream_t stream) {
     const Tensor rows = packed(cu_seqlens_q), keys = packed(cu_seqlens_k);
     const int64_t count = rows.size(0);
-    const Tensor checked = new_tensor(q, {2, count}, ScalarType::Int);
+    const Tensor checked = new_tensor(q, {2 * count + 1}, ScalarType::Int);
     a.sequences = count - 1;
-    a.row_begins = out<int32_t>(checked), a.key_begins = a.row_begins + count;
+    int32_t* const at = out<int32_t>(checked);
+    a.row_begins = at, a.key_begins = at + count, a.tickets = at + 2 * count;
     for_type_of(q, [&](auto zero) {
         using T = decltype(zero);
         const auto launch = [&](auto index) {
             using Index = decltype(index);
             check_launch(attention_set_up<T, Index>(
-                a, in<Index>(rows), in<Index>(keys), out<int32_t>(checked), out<T>(of_rows),
-                out<T>(of_k), out<T>(of_v), out<Acc<T>>(stats), stream));
+                a, in<Index>(rows), in<Index>(keys), at, out<T>(of_rows), out<T>(of_k),
+                out<T>(of_v), out<Acc<T>>(stats), stream));
         };
         type_of(rows) == ScalarType::Long ? launch(int64_t()) : launch(int32_t());
     });

@@ -8,7 +8,7 @@
 //
 // The kernels, the formulas and the versions are attention's, for a PackedAttention. The lengths
 // stay on the device, so nobody knows on the host which tiles have rows: there are blocks for all
-// that may, and each looks for its sequence (PackedAttention::find).
+// that may, or tickets that blocks take, and each looks for its sequence (PackedAttention::find).
 //
 // Tokens of no sequence, before the first and after the last one, have y = 0 and no gradient. Where
 // lengths are wrong, all of that is NaN, and nothing else is read or written.
@@ -47,15 +47,17 @@ __device__ void fill_outside(X* x, int64_t tokens, int64_t width, int64_t begin,
         x[i < before ? i : i + (end - begin) * width] = value;
 }
 
-// Checks begins, and writes what belongs to no sequence: of_rows is y or dq, of_k and of_v are dk
-// and dv. Each of these, and stats, may be null.
+// Checks begins, makes tickets begin with 0, and writes what belongs to no sequence: of_rows is y
+// or dq, of_k and of_v are dk and dv. Each of these, and stats, may be null.
 template <class T, class Index>
 __global__ __launch_bounds__(kSetUpThreads) void set_up(
     PackedAttention a, Begins<Index> begins, T* of_rows, T* of_k, T* of_v, Acc<T>* stats) {
+    launch_dependents();
     const int64_t last = a.sequences;
     const bool rows_right = are_right(begins.rows, last, a.tokens, a.rows);
     const bool right = are_right(begins.keys, last, a.kv_tokens, a.keys) && rows_right;
     if (blockIdx.x == 0) {
+        if (threadIdx.x == 0) *a.tickets = 0;
         for (int64_t i = threadIdx.x; i <= last; i += blockDim.x) {
             begins.checked[i] = right ? int32_t(begins.rows[i]) : 0;
             begins.checked[last + 1 + i] = right ? int32_t(begins.keys[i]) : 0;

@@ -8,12 +8,17 @@
 // Blocks may be persistent: such a one has several tiles of rows, and while one ends, what the next
 // one needs is on its way. The thread that asks for it says in shared memory which tile it is.
 //
+// Of packed sequences nobody can tell beforehand which blocks will have as much to do: so each
+// takes tickets. A second warp of the fourth warpgroup does so, and finds the sequence, a few
+// steps ahead; and a third one clears what a sequence's last keys have behind them.
+//
 // What is missing to 64, 128 or 256 columns, TMA fills up with zeros.
 #pragma once
 
-#include "attention_mma.cuh"
-#include "tma_heads.cuh"
-#include "wgmma_registers.cuh"
+#include <type_traits>
+
+#include "attention_wgmma_tiles.cuh"
+#include "dependent_launch.cuh"
 
 struct ForwardMaps {
     CUtensorMap q, k, v, y;
@@ -21,13 +26,34 @@ struct ForwardMaps {
 
 // A tile of rows, as the thread that fetches it tells those that multiply. They see keys from
 // `begin` on, with which a tile of keys begins, and before `end`.
-struct RowsTile {
+template <class Call>
+struct RowsTile : Call::Part {
     int batch, head, row, begin, end;
-    __device__ static RowsTile none() { return {0, 0, -1, 0, 0}; }
+    __device__ static RowsTile none() { return {{}, 0, 0, -1, 0, 0}; }
     __device__ bool is_none() const { return row < 0; }
 };
 
-template <int kCols, bool kOverlap>
+// What warps of the fourth warpgroup tell each other about packed sequences: which tile of rows is
+// next, and where v has rows behind a sequence's last key.
+template <bool kPacked>
+struct ForwardHelpers {
+    __device__ void init() {}
+};
+template <>
+struct ForwardHelpers<true> {
+    Mbarrier told[2], wanted;  // a tile of rows, and the next one
+    int tail_stage, tail_begin;
+    Mbarrier tail_full, tail_empty;
+    __device__ void init() {
+        told[0].init(), told[1].init(), wanted.init(), tail_full.init(), tail_empty.init();
+    }
+    __device__ void tell_of_tail(int stage, int begin, int& phase) {
+        tail_empty.wait(phase ^ 1);
+        phase ^= 1, tail_stage = stage, tail_begin = begin;
+    }
+};
+
+template <int kCols, bool kOverlap, class Call>
 struct WgmmaForward {
     static constexpr int kConsumers = kCols > 64 ? 2 : 3;
     static constexpr int kThreads = kWarpgroup * (kConsumers + 1);
@@ -44,18 +70,23 @@ struct WgmmaForward {
     // Whether a tile's last product with v is multiplied beside the next tile's first scores. Above
     // 64 columns that was slower.
     static constexpr bool kGoesOn = kCols <= 64;
+    // Whether a block has several tiles. Above 128 columns shared memory has no room for two.
+    static constexpr bool kHasSeveral = kCols <= 128;
+    // Of so many tiles shared memory says what they are. Where registers keep q, the place of the
+    // next one's q is free before a tile ends, but not what is said of the tile.
+    static constexpr int kTold = Call::kPacked && kKeepsQ ? 2 : kTiles;
     static constexpr int kRegisters = kConsumers == 2 ? 240 : 160;  // of a thread that multiplies
     static constexpr int kLeft = kConsumers == 2 ? 24 : 32;         // of one that does not
     static constexpr int kOfQ = tile_bytes(kRows, kCols), kOfK = tile_bytes(kKeys, kCols);
     struct Shared {
         char q[kTiles + kKeepsQ][kOfQ];  // in the end y; or the last place is y's
         char k[kStages][kOfK], v[kStages][kOfK];
-        RowsTile tiles[kTiles];
+        RowsTile<Call> tiles[kTold];
         Mbarrier q_full[kTiles], q_empty[kTiles];
         Mbarrier k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
-        Mbarrier cleared;  // the tail of a tile
+        ForwardHelpers<Call::kPacked> helpers;
         __device__ void init() {
-            cleared.init(kConsumers * kWarpgroup);
+            helpers.init();
             for (int i = 0; i < kTiles; ++i) q_full[i].init(), q_empty[i].init(kReadersOfQ);
             for (int i = 0; i < kStages; ++i) {
                 k_full[i].init(), k_empty[i].init(kConsumers);
@@ -66,235 +97,74 @@ struct WgmmaForward {
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
 
-// Whether a block has several tiles, one after the other, so that the next one's begin does not
-// have to wait for the end of this one. Each has a block of its own where nobody can tell
-// beforehand which blocks have as much to do, of packed sequences; and where shared memory has no
-// room for two.
-template <int kCols, class Call>
-constexpr bool kHasSeveralTiles = !Call::kPacked && kCols <= 128;
-
-// Which tile of which slice comes when, and to which block: the last tiles of all slices, `abreast`
-// of each, then those before, and so on; but only of so many slices at a time as find room in L2
-// with what their blocks share. Where it is causal the last tile of rows has the most to do, and
-// comes first.
-struct Order {
-    int tiles, slices, at_once;
-    int blocks;     // as many as there are tiles, each for one; or fewer
-    bool pairs;     // whether a block takes the n-th tile with the n-th last one
-    bool reverses;  // whether every second round begins with the last block
-    int abreast;    // tiles of a slice that come before the next slice's
-
-    // Rows of a tile. Pairs of larger ones are so few that blocks would wait a tenth of the time
-    // for the last of them.
-    static constexpr int kMostPaired = 128;
-
-    // Calls f(tile, slice) for each that this block has. Blocks with several shall have as much to
-    // do as each other. Where it is causal, all pairs take as long. Larger tiles come in rounds
-    // back and forth: who has more to do in one has less in the next. That fits less well, but
-    // leaves less over in the end than pairs, of which there are half as many.
-    template <bool kMayPair, class F>
-    __device__ void for_each(F f) const {
-        const bool in_pairs = kMayPair && pairs;
-        const int items = in_pairs ? (tiles + 1) / 2 : tiles;
-        int mine = blockIdx.x;  // of the blocks, in the order in which they have the next round
-        for (int first = 0; first < slices; first += at_once) {
-            const int together = smaller(at_once, slices - first), count = together * items;
-            for (int round = 0; round * blocks < count; ++round) {
-                const bool back = reverses && round % 2;
-                const int n = round * blocks + (back ? blocks - 1 - mine : mine);
-                if (n >= count) continue;
-                const int begin = n / (abreast * together) * abreast;
-                const int among = n - begin * together, width = smaller(abreast, items - begin);
-                const int item = begin + among % width, slice = first + among / width;
-                int tile = tiles - 1 - item;
-#pragma unroll 1
-                for (int left = in_pairs && tile != item ? 2 : 1; left > 0; --left, tile = item)
-                    f(tile, slice);
-            }
-            mine = (mine + blocks - count % blocks) % blocks;
-        }
-    }
-};
+template <class Call>
+using ForwardOrder = std::conditional_t<Call::kPacked, TicketOrder, Order>;
 
 #if HAS_WGMMA
 
-// Which stage of a ring is next, and which of its phases.
-template <int kStages>
-struct Ring {
-    int stage = 0, phase = 0;
-    __device__ void next() {
-        if (++stage == kStages) stage = 0, phase ^= 1;
+// Takes tickets, and tells of the tiles that they stand for, if those have rows. Each but the first
+// one only when all of the tile before is asked for: by then a few steps of that are left, which is
+// enough to find a tile, and no block keeps one that another could begin with.
+template <class S>
+__device__ void find_tiles(typename S::Shared& shared, const PackedAttention& whole,
+                           const TicketOrder& order) {
+    Ring<S::kTiles> q_ring;
+    Ring<S::kTold> told;
+    const auto tell = [&](const RowsTile<PackedAttention>& tile) {
+        shared.q_empty[q_ring.stage].wait(q_ring.phase ^ 1);
+        shared.tiles[told.stage] = tile;
+        shared.helpers.told[told.stage].arrive();
+        q_ring.next(), told.next();
+    };
+    grid_dependency_wait();
+    int wanted = 0;  // phase
+    for (int ticket = blockIdx.x; ticket < order.count();) {
+        int64_t tile, slice;
+        order.find(ticket, tile, slice);
+        tile = order.tiles - 1 - tile;  // the last ones have the most to do where it is causal
+        const PackedAttention a = whole.of_rows(tile, S::kRows);
+        const int row = int(tile) * S::kRows;
+        if (row < a.rows) {
+            const int begin = int(a.first_key(row)) / S::kKeys * S::kKeys;
+            const int end = int(a.end_key(smaller<int64_t>(row + S::kRows, a.rows) - 1));
+            tell({a.part(), 0, int(slice), row, begin, end});
+            shared.helpers.wanted.wait(wanted);
+            wanted ^= 1;
+        }
+        if (!S::kHasSeveral) break;
+        ticket = gridDim.x + atomicAdd(whole.tickets, 1);
     }
-};
-
-// Of this thread. A shuffle tells the compiler that it is the same for a warp: so addresses that
-// depend on it, those of tiles in descriptors, are computed once for a warp, in uniform registers.
-__device__ inline int warpgroup_number() {
-    return __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+    tell(RowsTile<PackedAttention>::none());
 }
 
-// A kernel's shared memory, with barriers that all threads of the block may use.
-template <class Shared>
-__device__ Shared& begin_block(char* memory) {
-    auto& shared = tile_aligned<Shared>(memory);
-    if (threadIdx.x == 0) shared.init();
-    __syncthreads();
-    return shared;
-}
-
-// s [64, N] = 64 rows of x, in boxes of x_rows, times N rows of w: all, or some of a tile of
-// w_rows.
-template <class T, int kCols, int x_rows, int w_rows = 0, int N2>
-__device__ void start_rows(float (&s)[N2], const char* x, const char* w) {
-    constexpr int N = w_rows ? w_rows : 2 * N2;
-    const uint64_t left = wgmma_descriptor(x), right = wgmma_descriptor(w);
-#pragma unroll
-    for (int c = 0; c < kCols / 16; ++c) {
-        wgmma<T>(s, left + c / 4 * (box_bytes(x_rows) / 16) + c % 4 * 2,
-                 right + c / 4 * (box_bytes(N) / 16) + c % 4 * 2, c > 0);
+// A warp that clears what tiles of v have behind a sequence's last key, before those that multiply
+// hear of them.
+template <class S, int kCols>
+__device__ void clear_tails(typename S::Shared& shared) {
+    auto& helpers = shared.helpers;
+    for (int phase = 0;; phase ^= 1) {
+        helpers.tail_full.wait(phase);
+        const int stage = helpers.tail_stage, lane = threadIdx.x % kWarp;
+        if (stage < 0) return;
+        clear_share<S::kKeys, kCols, kWarp>(shared.v[stage], helpers.tail_begin, lane);
+        __syncwarp();
+        if (lane == 0) shared.v_full[stage].arrive(), helpers.tail_empty.arrive();
     }
-    wgmma_commit();
-}
-
-// A warpgroup's 64 rows of a tile, for registers to keep: words[4 * c ..] for columns 16 * c to
-// 16 * c + 15.
-template <int rows, int kCols>
-__device__ void keep_rows(uint32_t (&words)[kCols / 4], char* tile) {
-    const int lane = threadIdx.x % kWarp, row = threadIdx.x / kWarp * 16 + lane % 16;
-#pragma unroll
-    for (int c = 0; c < kCols / 16; ++c)
-        ldmatrix(reinterpret_cast<uint32_t (&)[4]>(words[4 * c]),
-                 at_chunk(tile, rows, row, 2 * c + lane / 16), false);
-}
-// s [64, N] = these times all N rows of w.
-template <class T, int kCols, int N2>
-__device__ void start_kept_rows(float (&s)[N2], const uint32_t (&words)[kCols / 4], const char* w) {
-    const uint64_t right = wgmma_descriptor(w);
-#pragma unroll
-    for (int c = 0; c < kCols / 16; ++c) {
-        const auto& left = reinterpret_cast<const uint32_t (&)[4]>(words[4 * c]);
-        wgmma<T, false>(s, left, right + c / 4 * (box_bytes(2 * N2) / 16) + c % 4 * 2, c > 0);
-    }
-    wgmma_commit();
-}
-
-// sums [64, N] += factor [64, w_rows] times w.
-template <class T, int w_rows, int N2>
-__device__ void start_columns(float (&sums)[N2], const uint32_t (&factor)[w_rows / 4],
-                              const char* w) {
-#pragma unroll
-    for (int r = 0; r < w_rows; r += 16) {
-        const auto& left = reinterpret_cast<const uint32_t (&)[4]>(factor[r / 4]);
-        wgmma<T, true>(sums, left, wgmma_descriptor(w, box_bytes(w_rows)) + r * 8, true);
-    }
-    wgmma_commit();
-}
-
-// Writes 64 rows of a warpgroup's sums to where TMA takes them from, in boxes of so many rows; the
-// first of their columns to `column`, a multiple of 16.
-template <class T, int rows, int N2>
-__device__ void put_rows(char* tile, const float (&sums)[N2], int column = 0) {
-#pragma unroll
-    for (int c = 0; c < 2 * N2; c += 16) {
-        uint32_t words[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            words[i] = rounded_pair<T>(sums[c / 2 + 2 * i], sums[c / 2 + 2 * i + 1]);
-        store_sums(tile + (column + c) / 64 * box_bytes(rows), (column + c) % 64, words);
-    }
-}
-// From `column` on.
-template <int rows, int kCols>
-__device__ void store_rows(const CUtensorMap& map, const char* tile, int64_t cols, int row,
-                           int64_t head, int64_t batch, int column = 0) {
-    for (int box = 0; box < kCols / 64; ++box, column += 64) {
-        if (column < cols)
-            tma_store(map, tile + box * box_bytes(rows), column, row, int(head), int(batch));
-    }
-}
-
-// What a tile has past the last `there` rows of a sequence is the next one's, and 0 times it may be
-// NaN: so it becomes 0, for all warpgroups that multiply. Each of their threads takes part, and
-// calls `meet` when it has done its share.
-template <int rows, int kCols, int groups, class F>
-__device__ void clear_tail(char* tile, int64_t there, F meet) {
-    constexpr int kThreads = groups * kWarpgroup, kChunks = kCols / 8;
-    if (there >= rows) return;
-    for (int i = int(there) * kChunks + threadIdx.x; i < rows * kChunks; i += kThreads)
-        *reinterpret_cast<uint4*>(at_chunk(tile, rows, i / kChunks, i % kChunks)) = uint4{};
-    tma_writes_done();  // wgmma reads as TMA does
-    meet();
-}
-// The same where all of them do so in the same place.
-template <int rows, int kCols, int groups>
-__device__ void clear_tail(char* tile, int64_t there) {
-    clear_tail<rows, kCols, groups>(tile, there, [] {
-        asm volatile("bar.sync 4, %0;" ::"n"(groups * kWarpgroup) : "memory");
-    });
-}
-
-// Writes those of a warpgroup's 64 rows that a sequence still has, the first one to y. TMA would
-// write to the next sequence.
-template <class T, int N2>
-__device__ void write_tail(T* y, const float (&sums)[N2], const float (&factor)[2], int64_t rows,
-                           int64_t stride, int64_t cols) {
-    const int first = threadIdx.x % kWarpgroup / kWarp * 16;  // of this warp
-    write_rows(y + first * stride, sums, factor, rows - first, stride, int(cols));
-}
-
-// The turns of warpgroups, one after the other; the first has the first turn.
-template <int kGroups>
-struct Turns {
-    int group;
-    __device__ explicit Turns(int group) : group(group) {
-        if (group == 0) arrive(0);
-    }
-    __device__ void wait() const { asm volatile("bar.sync %0, 256;" ::"r"(8 + group) : "memory"); }
-    __device__ void pass() const { arrive(group + 1 < kGroups ? group + 1 : 0); }
-
-  private:
-    __device__ static void arrive(int to) {
-        asm volatile("bar.arrive %0, 256;" ::"r"(8 + to) : "memory");
-    }
-};
-
-// Calls f(attention, first row, begin, end) for each tile of rows of a block. They see keys from
-// `begin` on, with which a tile of keys begins, and before `end`.
-template <int kRows, int kKeys, class Call, class F>
-__device__ void for_each_tile_of_rows(const Call& whole, const Order& order, F f) {
-    order.for_each<kRows <= Order::kMostPaired>([&](int64_t tile, int64_t slice) {
-        const auto& a = whole.of_rows(tile, kRows);
-        Place place = a.place(slice);
-        place.row = tile * kRows;
-        if (Call::kPacked && place.row >= a.rows) return;
-        const int begin = int(a.first_key(place.row)) / kKeys * kKeys;
-        const int end = int(a.end_key(smaller<int64_t>(place.row + kRows, a.rows) - 1));
-        f(a, place, begin, end);
-    });
-}
-
-// Asks for a tile: rows from `row` on.
-template <int rows, int kCols>
-__device__ void load_tile(char* to, const CUtensorMap& map, int row, int64_t head, int64_t batch,
-                          Mbarrier& full) {
-    full.arrive_expect_tx(tile_bytes(rows, kCols));
-    for (int box = 0; box < kCols / 64; ++box)
-        tma_load(to + box * box_bytes(rows), map, box * 64, row, int(head), int(batch), full);
 }
 
 // Asks TMA for a block's tiles of rows, and for the keys that each of them sees.
-template <class S, int kCols, class Call>
+template <class S, int kCols>
 __device__ void fetch_forward(typename S::Shared& shared, const ForwardMaps& maps,
-                              const Call& whole, const Order& order) {
+                              const Attention& whole, const Order& order) {
     Ring<S::kTiles> q_ring;
     Ring<S::kStages> ring;
-    const auto tell = [&](const RowsTile& tile) {
+    const auto tell = [&](const RowsTile<Attention>& tile) {
         shared.q_empty[q_ring.stage].wait(q_ring.phase ^ 1);
         shared.tiles[q_ring.stage] = tile;
     };
     const auto fetch = [&](const auto& a, Place place, int begin, int end) {
         const int64_t head = place.head / a.group(), batch = place.batch % a.kv_batches;
-        tell({int(place.batch), int(place.head), int(place.row), begin, end});
+        tell({{}, int(place.batch), int(place.head), int(place.row), begin, end});
         if constexpr (S::kKeepsQ) tma_writes_done();  // the threads' reads of q come first
         load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, a.row_coordinate(place.row),
                                    place.head, place.batch, shared.q_full[q_ring.stage]);
@@ -308,7 +178,46 @@ __device__ void fetch_forward(typename S::Shared& shared, const ForwardMaps& map
         }
     };
     for_each_tile_of_rows<S::kRows, S::kKeys>(whole, order, fetch);
-    tell(RowsTile::none());
+    tell(RowsTile<Attention>::none());
+    shared.q_full[q_ring.stage].arrive();
+}
+
+// The same of packed sequences, for tiles that were found.
+template <class S, int kCols>
+__device__ void fetch_found(typename S::Shared& shared, const ForwardMaps& maps,
+                            const PackedAttention& whole) {
+    Ring<S::kTold> told;
+    Ring<S::kTiles> q_ring;
+    Ring<S::kStages> ring;
+    int tails = 0;  // phase
+    const int group = int(whole.group());
+    while (true) {
+        shared.helpers.told[told.stage].wait(told.phase);
+        const RowsTile<PackedAttention> tile = shared.tiles[told.stage];
+        if (tile.is_none()) break;
+        if constexpr (S::kKeepsQ) tma_writes_done();  // the threads' reads of q come first
+        load_tile<S::kRows, kCols>(shared.q[q_ring.stage], maps.q, tile.row_begin + tile.row,
+                                   tile.head, 0, shared.q_full[q_ring.stage]);
+        const int head = tile.head / group, begin = tile.key_begin;
+        const int end = begin + tile.end, keys_end = begin + tile.keys;
+#pragma unroll 1
+        for (int key = begin + tile.begin; key < end; key += S::kKeys, ring.next()) {
+            const int i = ring.stage;
+            shared.k_empty[i].wait(ring.phase ^ 1);
+            load_tile<S::kKeys, kCols>(shared.k[i], maps.k, key, head, 0, shared.k_full[i]);
+            shared.v_empty[i].wait(ring.phase ^ 1);
+            Mbarrier* full = &shared.v_full[i];
+            if (key + S::kKeys > keys_end) {
+                shared.helpers.tell_of_tail(i, keys_end - key, tails);
+                full = &shared.helpers.tail_full;
+            }
+            load_tile<S::kKeys, kCols>(shared.v[i], maps.v, key, head, 0, *full);
+        }
+        shared.helpers.wanted.arrive();
+        told.next(), q_ring.next();
+    }
+    shared.helpers.tell_of_tail(-1, 0, tails);
+    shared.helpers.tail_full.arrive();
     shared.q_full[q_ring.stage].arrive();
 }
 
@@ -316,11 +225,11 @@ __device__ void fetch_forward(typename S::Shared& shared, const ForwardMaps& map
 // of these rows sees it leaves to the other warpgroups.
 template <class T, int kCols, bool kOverlap, class Call>
 class ForwardGroup {
-    using S = WgmmaForward<kCols, kOverlap>;
+    using S = WgmmaForward<kCols, kOverlap, Call>;
     static constexpr int kKeys = S::kKeys;
     typename S::Shared& shared_;
     const ForwardMaps& maps_;
-    const Call& a_;
+    const Call& whole_;
     T* const y_;
     float* const stats_;
     const int group_;
@@ -328,20 +237,26 @@ class ForwardGroup {
     const Turns<S::kConsumers> turns_;
     Ring<S::kTiles> tile_;
     Ring<S::kStages> step_, before_;  // this step's k and v, and those of the step before
-    int key_, key_before_;            // with which their keys begin
+    int key_;                         // with which its keys begin
     int top_;                         // the first of these rows
     int first_, last_;                // all of them see the keys from first on and before last
     int own_end_, end_;  // none of them sees keys from own_end on; no row of the tile, from end
     float sums_[kCols / 2] = {}, scores_[kKeys / 2], factor_[2];
     uint32_t weights_[kKeys / 4], q_[S::kKeepsQ ? kCols / 4 : 1];
-    RowsTile kept_;  // whose rows q_ are
+    RowsTile<Call> kept_;  // whose rows q_ are
+    int told_ = 0;         // where shared memory says so, if sequences are packed
     RowsSoftmax soft_;
-    int cleared_ = 0;  // phase
 
   public:
-    __device__ ForwardGroup(typename S::Shared& shared, const ForwardMaps& maps, const Call& a,
+    __device__ ForwardGroup(typename S::Shared& shared, const ForwardMaps& maps, const Call& whole,
                             T* y, float* stats, int group)
-        : shared_(shared), maps_(maps), a_(a), y_(y), stats_(stats), group_(group), turns_(group) {}
+        : shared_(shared),
+          maps_(maps),
+          whole_(whole),
+          y_(y),
+          stats_(stats),
+          group_(group),
+          turns_(group) {}
 
     // Scores, powers and what they weigh, one after the other.
     __device__ void run_in_turn() {
@@ -403,14 +318,17 @@ class ForwardGroup {
     }
     __device__ char* rows_of(int stage) const { return shared_.q[stage] + group_ * box_bytes(64); }
 
+    // What shared memory says of the tile in that stage.
+    __device__ const RowsTile<Call>& told(int stage) const {
+        return shared_.tiles[S::kTold == S::kTiles ? stage : told_];
+    }
+
     // Waits for a tile of rows. False: there is none.
     __device__ bool take_tile() {
         shared_.q_full[tile_.stage].wait(tile_.phase);
-        const RowsTile tile = shared_.tiles[tile_.stage];
+        const RowsTile<Call> tile = told(tile_.stage);
         if (tile.is_none()) return false;
-        if constexpr (Call::kPacked) {
-            clear_own_tail<S::kRows>(shared_.q[tile_.stage], a_.rows - tile.row);
-        }
+        const auto& a = whole_.with(tile);
         if constexpr (S::kKeepsQ) {
             keep_rows<S::kRows, kCols>(q_, shared_.q[tile_.stage]);
             kept_ = tile;
@@ -418,13 +336,16 @@ class ForwardGroup {
             if (threadIdx.x % kWarp == 0) shared_.q_empty[tile_.stage].arrive();
         }
         top_ = tile.row + group_ * 64, key_ = tile.begin, end_ = tile.end;
-        first_ = int(a_.first_key(top_ + 63)), last_ = int(a_.end_key(top_));
-        own_end_ = top_ < a_.rows ? smaller(end_, int(a_.end_key(top_ + 63))) : 0;
+        first_ = int(a.first_key(top_ + 63)), last_ = int(a.end_key(top_));
+        own_end_ = top_ < a.rows ? smaller(end_, int(a.end_key(top_ + 63))) : 0;
+        // Rows of the next sequence see nothing: what they hold must not decide how a warp rounds.
+        if (Call::kPacked && top_ + 64 > a.rows) last_ = 0;
         return true;
     }
     __device__ bool next_tile() {
-        if (!kHasSeveralTiles<kCols, Call>) return false;
+        if (!S::kHasSeveral) return false;
         tile_.next();
+        told_ ^= 1;
         return take_tile();
     }
 
@@ -465,7 +386,7 @@ class ForwardGroup {
     }
 
     __device__ void next_step() {
-        before_ = step_, key_before_ = key_;
+        before_ = step_;
         step_.next();
         key_ += kKeys;
     }
@@ -478,7 +399,7 @@ class ForwardGroup {
             release(shared_.k_empty[step_.stage]);
             turns_.wait();
             turns_.pass();
-            wait_for_v(step_, key_);
+            shared_.v_full[step_.stage].wait(step_.phase);
             release(shared_.v_empty[step_.stage]);
         }
     }
@@ -501,26 +422,12 @@ class ForwardGroup {
     }
     __device__ void take_powers() {
         if (key_ < first_ || key_ + kKeys > last_) {
-            const Limits limits(a_, top_ + row_of_sum(0), key_);
+            const Limits limits(whole_.with(told(tile_.stage)), top_ + row_of_sum(0), key_);
             keep_columns(scores_, limits.begin, limits.end, -INFINITY);
         }
-        soft_.template take<S::kKeepsQ ? 4 : 1>(scores_, float(a_.scale) * kLog2OfE, factor_);
+        soft_.template take<S::kKeepsQ ? 4 : 1>(scores_, float(whole_.scale) * kLog2OfE, factor_);
     }
 
-    // Some warpgroups do so in their own steps, others leave the step to them.
-    template <int rows>
-    __device__ void clear_own_tail(char* tile, int64_t there) {
-        clear_tail<rows, kCols, S::kConsumers>(tile, there, [&] {
-            shared_.cleared.arrive();
-            shared_.cleared.wait(cleared_);
-            cleared_ ^= 1;
-        });
-    }
-    __device__ void wait_for_v(const Ring<S::kStages>& step, int key) {
-        shared_.v_full[step.stage].wait(step.phase);
-        if constexpr (Call::kPacked) clear_own_tail<kKeys>(shared_.v[step.stage], a_.keys - key);
-    }
-    // Beside scores, so of no step with the last keys.
     __device__ void start_values() {
         shared_.v_full[before_.stage].wait(before_.phase);
         start_columns<T, kKeys>(sums_, weights_, shared_.v[before_.stage]);
@@ -531,7 +438,7 @@ class ForwardGroup {
     }
 
     __device__ void multiply_last_values() {
-        wait_for_v(before_, key_before_);
+        shared_.v_full[before_.stage].wait(before_.phase);
         wgmma_fence();
         start_columns<T, kKeys>(sums_, weights_, shared_.v[before_.stage]);
         end_values();
@@ -539,7 +446,8 @@ class ForwardGroup {
 
     // Writes y of the tile in that stage, from where its q was, or from y's place, and begins anew.
     __device__ void write_y(int stage) {
-        const RowsTile tile = S::kKeepsQ ? kept_ : shared_.tiles[stage];
+        const RowsTile<Call> tile = S::kKeepsQ && !Call::kPacked ? kept_ : told(stage);
+        const auto& a = whole_.with(tile);
         char* const place = rows_of(S::kKeepsQ ? S::kTiles : stage);
         const int top = tile.row + group_ * 64;
         if constexpr (S::kKeepsQ) {
@@ -550,11 +458,11 @@ class ForwardGroup {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const Place place = {tile.batch, tile.head, top + row_of_sum(2 * half)};
-            share[half] = finish(a_, soft_, half, place, stats_);
+            share[half] = finish(a, soft_, half, place, stats_);
         }
-        if (Call::kPacked && top + 64 > a_.rows) {
-            write_tail(y_ + a_.at(a_.y, {tile.batch, tile.head, top}), sums_, share, a_.rows - top,
-                       a_.y.row, a_.cols);
+        if (Call::kPacked && top + 64 > a.rows) {
+            write_tail(y_ + a.at(a.y, {tile.batch, tile.head, top}), sums_, share, a.rows - top,
+                       a.y.row, a.cols);
         } else {
             scale_rows(sums_, share);
             put_rows<T, S::kRows>(place, sums_);
@@ -565,9 +473,9 @@ class ForwardGroup {
         for (int i = 0; i < kCols / 2; ++i) sums_[i] = 0;
         warpgroup_barrier(group_);
         if (!is_first_) return;
-        if (top < a_.rows && !(Call::kPacked && top + 64 > a_.rows)) {
+        if (top < a.rows && !(Call::kPacked && top + 64 > a.rows)) {
             store_rows<S::kRows, kCols>(
-                maps_.y, place, a_.cols, a_.row_coordinate(top), tile.head, tile.batch);
+                maps_.y, place, a.cols, a.row_coordinate(top), tile.head, tile.batch);
         }
         if constexpr (!S::kKeepsQ) {
             tma_store_wait_read<0>();
@@ -579,72 +487,43 @@ class ForwardGroup {
 #endif
 
 template <class T, int kCols, bool kOverlap, class Call>
-__global__ WGMMA_KERNEL((WgmmaForward<kCols, kOverlap>::kThreads)) void forward_wgmma(
-    const __grid_constant__ ForwardMaps maps, const __grid_constant__ Call whole, Order order, T* y,
-    float* stats) {
+__global__ WGMMA_KERNEL((WgmmaForward<kCols, kOverlap, Call>::kThreads)) void forward_wgmma(
+    const __grid_constant__ ForwardMaps maps, const __grid_constant__ Call whole,
+    ForwardOrder<Call> order, T* y, float* stats) {
 #if HAS_WGMMA
-    using S = WgmmaForward<kCols, kOverlap>;
+    using S = WgmmaForward<kCols, kOverlap, Call>;
     extern __shared__ char memory[];
     auto& shared = begin_block<typename S::Shared>(memory);
     const int group = warpgroup_number();
     if (group == S::kConsumers) {
         give_registers<S::kLeft>();
-        if (threadIdx.x % kWarpgroup == 0) fetch_forward<S, kCols>(shared, maps, whole, order);
+        const int thread = threadIdx.x % kWarpgroup;
+        if constexpr (Call::kPacked) {
+            if (thread == 0) fetch_found<S, kCols>(shared, maps, whole);
+            if (thread == kWarp) find_tiles<S>(shared, whole, order);
+            if (thread / kWarp == 2) clear_tails<S, kCols>(shared);
+        } else {
+            if (thread == 0) fetch_forward<S, kCols>(shared, maps, whole, order);
+        }
         return;
     }
     take_registers<S::kRegisters>();
-    const auto multiply = [&](const Call& a, auto...) {
-        ForwardGroup<T, kCols, kOverlap, Call> rows(shared, maps, a, y, stats, group);
-        if constexpr (kOverlap) {
-            rows.run_overlapped();
-        } else {
-            rows.run_in_turn();
-        }
-    };
-    if constexpr (Call::kPacked) {
-        for_each_tile_of_rows<S::kRows, S::kKeys>(whole, order, multiply);  // one, or none
+    ForwardGroup<T, kCols, kOverlap, Call> rows(shared, maps, whole, y, stats, group);
+    if constexpr (kOverlap) {
+        rows.run_overlapped();
     } else {
-        multiply(whole);
+        rows.run_in_turn();
     }
 #endif
 }
 
 // ---- on the host
 
-// A map of q, k, v or what has their shape.
-template <class T>
-bool map_rows(CUtensorMap& map, const T* at, int64_t batches, int64_t heads, int64_t rows,
-              int64_t cols, const Strides& s, int box_rows = 64) {
-    return make_tensor_map(map, at, batches, heads, rows, cols, s.batch, s.head, s.row, box_rows);
-}
-
-// The order of so many slices, in so many tiles each, of `size` rows or keys. Of what their blocks
-// share a slice has `shared` rows twice, and `group` slices have the same. Half of the L2 cache is
-// for that; where blocks have several tiles of more than 64 columns a sixth was faster.
-// abreast: with several, the two multiprocessors of a TPC want the same at the same time, and L2 is
-// asked once for both.
-template <int kCols, class Call>
-Order order_of(const Call& a, int64_t slices, int64_t tiles, int size, int64_t shared,
-               int64_t group, int abreast = 1) {
-    constexpr int64_t room = (kHasSeveralTiles<kCols, Call> && kCols > 64 ? 8 : 24) << 20;
-    const int64_t at_once = (room / (4 * shared * a.cols + 1) + 1) * group, count = slices * tiles;
-    const int64_t blocks = kHasSeveralTiles<kCols, Call> ? multiprocessors() : count;
-    const bool differ = a.right < a.keys && count > 2 * blocks;
-    const bool pairs = differ && size <= Order::kMostPaired;
-    return {int(tiles),
-            int(slices),
-            int(smaller(slices, at_once)),
-            int(smaller(count, blocks)),
-            pairs,
-            differ && !pairs,
-            abreast};
-}
-
 // False: not for this GPU, or not for TMA.
 template <class T, int kCols, bool kOverlap, class Call>
 bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* y, float* stats,
                           cudaStream_t stream) {
-    using S = WgmmaForward<kCols, kOverlap>;
+    using S = WgmmaForward<kCols, kOverlap, Call>;
     const auto kernel = forward_wgmma<T, kCols, kOverlap, Call>;
     if (a.keys == 0 || !has_wgmma(kernel, S::kThreads) || S::kBytes > shared_bytes()) return false;
     ForwardMaps maps;
@@ -658,6 +537,14 @@ bool launch_forward_wgmma(const Call& a, const T* q, const T* k, const T* v, T* 
     const int abreast = kCols == 128 && !Call::kPacked ? 4 : 1;
     const Order order =
         order_of<kCols>(a, a.slices(), a.row_tiles(S::kRows), S::kRows, a.keys, a.group(), abreast);
-    kernel<<<order.blocks, S::kThreads, S::kBytes, stream>>>(maps, a, order, y, stats);
+    if constexpr (Call::kPacked) {
+        const TicketOrder tickets = {order.tiles, order.slices, order.at_once};
+        const int blocks =
+            S::kHasSeveral ? smaller(tickets.count(), multiprocessors()) : tickets.count();
+        launch_secondary(
+            kernel, 1, blocks, S::kThreads, S::kBytes, stream, maps, a, tickets, y, stats);
+    } else {
+        kernel<<<order.blocks, S::kThreads, S::kBytes, stream>>>(maps, a, order, y, stats);
+    }
     return true;
 }

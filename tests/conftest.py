@@ -114,6 +114,15 @@ def in_scratch(tmp_path, cache, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.fixture
+def forked_kernels(monkeypatch):
+    """Kernels of notebooks are forks of a process that has imported PyTorch and ipykernel."""
+    from tests.helpers import forks  # late, as few tests need it
+
+    launch = "jupyter_client.provisioning.local_provisioner.launch_kernel"
+    monkeypatch.setattr(launch, forks.kernel)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--edited",

@@ -162,10 +162,16 @@ class Code:
 
     @cached_property
     def units(self) -> dict[Path, tuple[Unit, ...]]:
-        """The code of each source, as the preprocessor leaves it."""
-        from toolchain.preprocess import preprocessed  # late: a warm load does without
+        """The code of each source, as the preprocessor leaves it.
 
-        return {path: preprocessed(self, path) for path in self.recipe.sources}
+        The simulator's own have none for Python, and it would be seconds until that was seen.
+        """
+        from toolchain.preprocess import Unit, preprocessed  # late: a warm load does without
+
+        return {
+            path: (Unit("", ()),) if path.is_relative_to(SIMULATOR) else preprocessed(self, path)
+            for path in self.recipe.sources
+        }
 
     @cached_property
     def exports(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import jitload
 import lab.bench
 from lab.bench import products, report
-from lab.bench.cells import COLS, NAMES, TWO_DIMENSIONAL, Cell, cells, host_cells
+from lab.bench.cells import COLS, NAMES, Cell, cells, host_cells
 from lab.bench.compiling import compile_everything, in_short, processes, say, since_start
 from lab.bench.measuring import measure_until
 from lab.bench.product import Product
@@ -86,8 +86,7 @@ def run(asked: argparse.Namespace) -> int:
 def chosen(asked: argparse.Namespace) -> list[Cell | Product]:
     """What a run measures; products last, for each of which torch.compile takes its time."""
     ops = [name for name in asked.ops if name in NAMES]
-    on_host = [] if asked.no_host else [name for name in asked.ops if name in TWO_DIMENSIONAL]
-    todo: list[Cell | Product] = [*host_cells(on_host)]
+    todo: list[Cell | Product] = [*host_cells([] if asked.no_host else ops)]
     if not asked.no_host:
         todo += products.host_products(asked.ops)
     todo += cells(ops, arguments.dtypes(asked.dtypes), asked.cols)

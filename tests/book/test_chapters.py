@@ -9,6 +9,7 @@ from nbclient.exceptions import CellExecutionError
 
 import jitload
 from notebooks import publish
+from tests.helpers import forks
 
 # Of processor time, for a chapter and the compilers that it starts; the clock would also count what
 # runs beside it. The longest takes some 100, and a third more where others use the cores.
@@ -19,7 +20,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 def processor_seconds() -> float:
     """What the processes took that this one has started, and that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return used.ru_utime + used.ru_stime + forks.processor_seconds()
 
 
 def tags(cell) -> list[str]:
@@ -36,6 +37,7 @@ def chapters() -> list:
 
 
 @pytest.mark.parametrize("path", chapters())
+@pytest.mark.usefixtures("forked_kernels")
 def test_runs(path, tmp_path, published, gpu_alone):
     number = path.stem.split("_")[0]
     published(path, *publish.EXERCISES.glob(f"{number}_*"))

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import jitload
+from tests.helpers.forks import Fork, Process
 
 LOAD = 'print(jitload.load("{}", target="cpu").answer())'
 
@@ -37,27 +38,22 @@ def load(*sources, **options):
     return jitload.load(*sources, target="cpu", **options)
 
 
-def in_process(code: str, **options) -> subprocess.Popen:
-    """A fresh Python that has the loader imported, runs in this folder and hears interrupts, which
-    a job in the background leaves to nobody."""
+def in_process(code: str, **options) -> Fork:
+    """A Python that imports the loader, runs in this folder and hears interrupts, which a job in
+    the background leaves to nobody."""
     begin = (
         "import signal, sys, jitload\nfrom toolchain import compile as compiling\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     )
-    return _python("-c", begin + textwrap.dedent(code), **options)
+    return Fork([sys.executable, "-c", begin + textwrap.dedent(code)], **options)
 
 
-def in_script(path: Path) -> subprocess.Popen:
-    """A fresh Python that runs a file: what it spawns imports that file again."""
-    return _python(str(path))
+def in_script(path: Path) -> Fork:
+    """A Python that runs a file: what it spawns imports that file again."""
+    return Fork([sys.executable, str(path)])
 
 
-def _python(*arguments: str, **options) -> subprocess.Popen:
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-    return subprocess.Popen([sys.executable, *arguments], **options)
-
-
-def results_of(processes: list[subprocess.Popen]) -> list[tuple[str, str]]:
+def results_of(processes: list[Process]) -> list[tuple[str, str]]:
     """What each printed, and what it said of its builds."""
     results = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), results

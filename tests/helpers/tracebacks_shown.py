@@ -1,11 +1,12 @@
 """What a person sees of an error, in plain Python and in a notebook."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from jit_cases import in_script, write
+
+from tests.helpers.forks import Fork
 
 
 def shown_by_python(code: str) -> list[str]:
@@ -22,10 +23,8 @@ def shown_by_ipython(code: str) -> list[str]:
         "shell = InteractiveShell.instance(colors='nocolor')\n"
         "shell.run_cell(open(sys.argv[1]).read())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, path], capture_output=True, text=True, timeout=120
-    )
-    return re.sub(r"\x1b\[[\d;]*m", "", done.stdout).splitlines()
+    said, _ = Fork([sys.executable, "-c", program, str(path)]).communicate(timeout=120)
+    return re.sub(r"\x1b\[[\d;]*m", "", said).splitlines()
 
 
 def files_shown(lines: list[str]) -> set[str]:

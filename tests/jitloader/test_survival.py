@@ -28,6 +28,7 @@ from jit_cases import (
 
 from jitloader import commands
 from jitloader.cache import Cache
+from tests.helpers.forks import Fork
 from tests.helpers.scenarios import SCENARIOS, caches, edits, processes
 from tests.helpers.scenarios.loaders import ours
 from tests.helpers.scenarios.scene import Scene
@@ -52,7 +53,7 @@ SLOW = (
 )
 def test_our_loader_survives(scenario, tmp_path, cache):
     """What docs/loop.md tells; and nothing of a build under way is left, nor of its lock."""
-    scene = Scene(ours(cache), tmp_path, patience=120)
+    scene = Scene(ours(cache), tmp_path, patience=120, popen=Fork)
     scenario(scene)
     assert not list(scene.cache.glob("building/*"))
     if scenario is not caches.no_locks:

@@ -693,6 +693,7 @@ def test_under_colabs_ipython_nothing_is_completed_and_the_rest_works(notebook, 
 # ---- in a notebook
 
 
+@pytest.mark.usefixtures("forked_kernels")
 def test_a_notebook_sees_the_build_live_and_then_its_report_in_one_output(in_scratch):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
@@ -741,6 +742,7 @@ SLOW = """
 """
 
 
+@pytest.mark.usefixtures("forked_kernels")
 def test_the_stop_button_ends_a_build_and_its_cell(in_scratch, tmp_path):
     """In a kernel of its own, which is interrupted as Jupyter interrupts it."""
     manager = pytest.importorskip("jupyter_client.manager")

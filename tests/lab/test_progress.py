@@ -63,6 +63,7 @@ def test_a_file_gets_nothing(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("fail", [False, True])
+@pytest.mark.usefixtures("forked_kernels")
 def test_a_notebook_shows_a_widget_and_loses_it(fail):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

@@ -29,6 +29,7 @@ lab.explore(lambda width: lab.plot_access(reads(width), threads=4, steps=2), wid
 
 
 @pytest.mark.parametrize("source", [PYPLOT, OURS], ids=["pyplot", "lab"])
+@pytest.mark.usefixtures("forked_kernels")
 def test_a_figure_is_shown_once(source, tmp_path):
     cells = [nbformat.v4.new_code_cell(source), nbformat.v4.new_code_cell("x = 5")]
     notebook = nbformat.v4.new_notebook(cells=cells)

@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from tests.helpers.forks import Process, fresh
 from tests.helpers.scenarios.loaders import Loader
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,11 +26,20 @@ class Fails(AssertionError):
 
 
 class Scene:
-    """What a scenario plays with: a loader, a folder, and a cache in it."""
+    """What a scenario plays with: a loader, a folder, and a cache in it.
 
-    def __init__(self, loader: Loader, folder: Path, patience: int = PATIENCE) -> None:
+    popen: starts its processes; Fork is quicker, which has PyTorch imported by then.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        folder: Path,
+        patience: int = PATIENCE,
+        popen: Callable[..., Process] = fresh,
+    ) -> None:
         self.loader, self.folder, self.cache = loader, folder, folder / "cache"
-        self.patience = patience
+        self.patience, self.popen = patience, popen
         self.environment = loader.caches(self.cache)
         self.privileged = True  # root may write anywhere, and ordinary users may not
 
@@ -86,35 +97,33 @@ class Scene:
 
     # ---- processes
 
-    def start(self, code: str, file: str = "main.py") -> subprocess.Popen:
-        """A fresh Python that knows `load` and runs `code` in this folder.
+    def start(self, code: str, file: str = "main.py") -> Process:
+        """A Python that knows `load` and runs `code` in this folder.
 
         It hears interrupts, which a job in the background leaves to nobody.
         """
         hear = "signal.signal(signal.SIGINT, signal.default_int_handler)"
         parts = ("import os, signal, sys, time", hear, self.loader.code, code)
         self.write(file, "\n\n".join(map(textwrap.dedent, parts)))
-        drop = []
+        command, popen = [sys.executable, file], self.popen
         if not self.privileged and os.geteuid() == 0:
             drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
-        return subprocess.Popen(
-            [*drop, sys.executable, file],
+            command, popen = [*drop, *command], fresh
+        return popen(
+            command,
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT), **self.environment},
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
             start_new_session=True,
         )
 
-    def line(self, process: subprocess.Popen) -> str:
+    def line(self, process: Process) -> str:
         """The next line that a process prints."""
         if not select.select([process.stdout], [], [], self.patience)[0]:
             self._end(process, self.patience)
         return process.stdout.readline().strip()
 
-    def finish(self, process: subprocess.Popen, patience: int = 0) -> tuple[str, str]:
+    def finish(self, process: Process, patience: int = 0) -> tuple[str, str]:
         """What a process printed, and what it said on stderr; Fails where it does not succeed."""
         patience = patience or self.patience
         try:
@@ -128,7 +137,7 @@ class Scene:
         return out.strip(), err
 
     @staticmethod
-    def _end(process: subprocess.Popen, patience: int) -> NoReturn:
+    def _end(process: Process, patience: int) -> NoReturn:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise Fails(f"waits for ever (ended after {patience} s)") from None
@@ -140,7 +149,7 @@ class Scene:
         line = line.replace(f"{self.folder}/", "").replace(str(self.folder), "")
         return textwrap.shorten(line, 100, placeholder=" ...")
 
-    def go_on(self, process: subprocess.Popen) -> str:
+    def go_on(self, process: Process) -> str:
         """What a process prints after a line that it waits for."""
         process.stdin.write("\n")
         return self.finish(process)[0]
