@@ -164,11 +164,9 @@ void Asynchronous::copy(const AsyncCopy& copy, const char* what, const char* fil
     it.copies.push_back({copy, it.batches, id});
     for (size_t i = 0; i < copy.count && !is_outside; i++)
         trace(from, uintptr_t(copy.from) + i * copy.stride, copy.piece);
-    // All before any is set: pieces share words with each other.
-    for (size_t i = 0; i < copy.count; i++)
-        look(uintptr_t(copy.to) + i * copy.stride, copy.piece, Kind::Write, to);
     for (size_t i = 0; i < copy.count; i++) {
         const uintptr_t at = uintptr_t(copy.to) + i * copy.stride;
+        look(at, copy.piece, Kind::Write, to);
         trace(to, at, copy.piece);
     }
     const uintptr_t end = uintptr_t(copy.to) + copy.count * copy.piece;

@@ -37,32 +37,6 @@ extern "C" void ring_of_3(const float* x, float* y, int) { ring<3, true><<<1, co
 extern "C" void ring_of_4(const float* x, float* y, int) { ring<4, true><<<1, copiers>>>(x, y); }
 extern "C" void ring_of_5(const float* x, float* y, int) { ring<5, true><<<1, copiers>>>(x, y); }
 
-// The last of each row's pieces are zeros from some byte on.
-__global__ void rows(const float* x, float* y) {
-    __shared__ alignas(16) float s[2][stage];
-    const int t = threadIdx.x;
-    float sum = 0;
-    const auto copy_row = [&](int k) {
-        const int left = 4 * (stage - 4 * t - k) - 2, bytes = left < 0 ? 0 : left < 16 ? left : 16;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at(&s[k % 2][4 * t])),
-                     "l"(x + stage * k + 4 * t), "r"(bytes)
-                     : "memory");
-        commit();
-    };
-    copy_row(0);
-    for (int k = 0; k < 8; k++) {
-        copy_row(k + 1);
-        wait_for<1>();
-        __syncthreads();
-        sum += s[k % 2][stage - 1 - t];
-        __syncthreads();
-    }
-    y[t] = sum;
-}
-extern "C" void rows_that_end_within_a_piece(const float* x, float* y, int) {
-    rows<<<1, copiers>>>(x, y);
-}
-
 __global__ void words(const float* x, float* y, int n) {
     __shared__ float s[1024];
     for (int i = threadIdx.x; i < n; i += 128) __pipeline_memcpy_async(&s[i], &x[i], 4);
