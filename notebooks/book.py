@@ -57,7 +57,7 @@ def warnings_of_the_book(said: str) -> int:
 
 def write_sources(source: Path) -> None:
     """What Sphinx reads: the pages at the places that their links expect, and the front page."""
-    notes = sorted((ROOT / "docs").glob("*.md"))
+    notes = sorted((ROOT / "docs").rglob("*.md"))
     shown = {*publish.chapters(), *publish.pages(), *notes}
 
     def unwanted(folder: str, names: list[str]) -> list[str]:

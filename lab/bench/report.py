@@ -125,7 +125,7 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
     summary = condition_text(table)
     if not timed.empty:
         summary = f"{score(timed)} {summary}"
-    lines = ["# What `make bench` measured", "", summary]
+    lines = [f"# What `make bench` measured on an {table['device'].iloc[-1]}", "", summary]
     for dtype in dict.fromkeys(timed["dtype"]):
         of_type = timed[timed["dtype"] == dtype]
         elements = (of_type["rows"] * of_type["cols"]).max()
