@@ -135,11 +135,10 @@ constexpr int64_t kStepsForPairs = TUNABLE(kStepsForPairs, 2500);
 // block of the last pairs has nothing to multiply.
 template <class T>
 bool is_for_pairs(const Float8Product<T>& p) {
-    const int64_t high = ceil_div<int64_t>(p.rows, kTileRows);
-    if (multiprocessors() < 2 || (high % 2 && high <= 16)) return false;
-    const int64_t tiles = high * ceil_div<int64_t>(p.units, 128);
+    const TileGrid grid(1, p.rows, p.units, kTileRows, 128);
+    if (multiprocessors() < 2 || (grid.rows % 2 && grid.rows <= 16)) return false;
     const int64_t steps = ceil_div<int64_t>(p.depth, kScaleBlock);
-    return !p.by_block || tiles * steps > kStepsForPairs * multiprocessors();
+    return !p.by_block || grid.tiles() * steps > kStepsForPairs * multiprocessors();
 }
 
 template <class T>
