@@ -110,26 +110,19 @@ LAUNCH(never_flips_the_parity, same_parity, x, y)
 // in every other round, and waits for the same parity again.
 __global__ void odd_ring(const float* x, float* y) {
     constexpr int stages = 3;
-    __shared__ alignas(128) float s[stages][32];
-    __shared__ uint64_t full[stages], empty[stages];
+    __shared__ Stages<stages> ring;
     const int t = threadIdx.x, warp = t / 32;
-    if (t == 0) {
-        for (int i = 0; i < stages; i++) init(&full[i], 1), init(&empty[i], 32);
-        fence_init();
-    }
-    __syncthreads();
+    ring.begin();
     float sum = 0;
     for (int step = 0; step < 12; step++) {
         const int i = step % stages, round = step / stages;
         if (t == 64) {
-            wait_phase(&empty[i], (round + 1) % 2);
-            fence_proxy();
-            expect(&full[i], sizeof s[i]);
-            load_bulk(s[i], x + 32 * step, sizeof s[i], &full[i]);
+            ring.fetch(x, step);
         } else if (warp == step % 2) {
-            wait_phase(&full[i], round % 2);  // BUG stages_of_two_in_turn_are_odd: wrong parity
-            sum += s[i][t % 32];
-            arrive(&empty[i]);
+            uint64_t* const full = &ring.full[i];
+            wait_phase(full, round % 2);  // BUG stages_of_two_in_turn_are_odd: wrong parity
+            sum += ring.s[i][t % 32];
+            arrive(&ring.empty[i]);
         }
     }
     if (t < 64) y[t] = sum;

@@ -74,6 +74,28 @@ DEVICE void load_bulk(float* to, const float* from, int bytes, uint64_t* barrier
         "l"(from), "r"(bytes), "r"(at(barrier))
         : "memory");
 }
+// A ring of stages, each of 32 floats, which one thread asks for and a warp reads.
+template <int stages>
+struct Stages {
+    alignas(128) float s[stages][32];
+    uint64_t full[stages], empty[stages];
+
+    DEVICE void begin() {
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < stages; i++) init(&full[i], 1), init(&empty[i], 32);
+            fence_init();
+        }
+        __syncthreads();
+    }
+    DEVICE void fetch(const float* x, int step) {
+        const int i = step % stages, round = step / stages;
+        wait_phase(&empty[i], (round + 1) % 2);
+        fence_proxy();
+        expect(&full[i], sizeof s[i]);
+        load_bulk(s[i], x + 32 * step, sizeof s[i], &full[i]);
+    }
+};
+
 DEVICE void store_bulk(float* to, const float* from, int bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
                  "r"(at(from)), "r"(bytes)

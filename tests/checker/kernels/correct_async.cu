@@ -592,28 +592,20 @@ enum class Turns { Even, AllWaited, Ordered };
 
 template <int stages, Turns turns>
 __global__ void in_turn(const float* x, float* y) {
-    __shared__ alignas(128) float s[stages][32];
-    __shared__ uint64_t full[stages], empty[stages];
+    __shared__ Stages<stages> ring;
     const int t = threadIdx.x, warp = t / 32;
-    if (t == 0) {
-        for (int i = 0; i < stages; i++) init(&full[i], 1), init(&empty[i], 32);
-        fence_init();
-    }
-    __syncthreads();
+    ring.begin();
     float sum = 0;
     for (int step = 0; step < 12; step++) {
         const int i = step % stages, round = step / stages;
         const bool is_mine = warp == step % 2;
         if (t == 64) {
-            wait_phase(&empty[i], (round + 1) % 2);
-            fence_proxy();
-            expect(&full[i], sizeof s[i]);
-            load_bulk(s[i], x + 32 * step, sizeof s[i], &full[i]);
+            ring.fetch(x, step);
         } else if (warp < 2) {
-            if (turns == Turns::AllWaited || is_mine) wait_phase(&full[i], round % 2);
+            if (turns == Turns::AllWaited || is_mine) wait_phase(&ring.full[i], round % 2);
             if (is_mine) {
-                sum += s[i][t % 32];
-                arrive(&empty[i]);
+                sum += ring.s[i][t % 32];
+                arrive(&ring.empty[i]);
             }
             if (turns == Turns::Ordered) sync_some(1, 64);
         }
