@@ -33,11 +33,12 @@ def attention(
     different lengths: attention_varlen.
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Inside torch.autocast they
-    are cast to autocast's type, unless they are float64, as for scaled_dot_product_attention. Sums
-    are floats (doubles for double). Any strides between batches, heads and rows are taken as they
-    are: a transposed view of [batch, tokens, heads, cols] is not copied. The result y has q's shape and type and lies in
-    memory as q does: dense, its dimensions in the order of q's strides, the last innermost. So do
-    the gradients, dq as q, dk as k and dv as v. (Of more than four dimensions they are contiguous.)
+    are cast to autocast's, unless they are float64, as for scaled_dot_product_attention. Sums are
+    floats (doubles for double). Any strides between batches, heads and rows are taken as they are:
+    a transposed view of [batch, tokens, heads, cols] is not copied. The result y has q's shape and
+    type and lies in memory as q does: dense, its dimensions in the order of q's strides, the last
+    innermost. So do the gradients, dq as q, dk as k and dv as v. (Of more than four dimensions they
+    are contiguous.)
     What arrives as y's gradient is read as it lies, too, if neighbours in a row lie side by side.
     Results and gradients have the same bits on every run: what is an option elsewhere
     (deterministic=True in flash-attn) always holds. There is no second derivative: asking for one

@@ -63,8 +63,8 @@ def linear_cross_entropy(
     forward pass has no logits in memory on GPUs of compute capability 9.0: three floats for each
     row and each 256 classes.
 
-    Inside torch.autocast x, w and bias are cast to autocast's type, unless they are float64, and the
-    loss is float32, as with torch.nn.functional.linear and cross_entropy.
+    Inside torch.autocast x, w and bias are cast to autocast's type, unless they are float64, and
+    the loss is float32, as with torch.nn.functional.linear and cross_entropy.
 
     Logits are rounded once. Gradients have the same bits on every run, and only those that are
     asked for are computed. There is no second derivative: asking for one raises RuntimeError.
