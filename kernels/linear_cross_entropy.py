@@ -76,13 +76,11 @@ def linear_cross_entropy(
     """
     how = reduction_number(reduction, ignore_index, label_smoothing)
     number = version_number(version, VERSIONS)
-    float_loss = isinstance(x, Tensor) and is_in_autocast(x)
-    options = (how, ignore_index, label_smoothing, check, float_loss)
-    tensors = [t if isinstance(t, Tensor) else None for t in (x, w, bias)]
-    types = {product_dtype(t) for t in tensors if t is not None}
-    if number == ROWS and how and types - {torch.float16}:
+    is_tensor = isinstance(x, Tensor)
+    options = (how, ignore_index, label_smoothing, check, is_tensor and is_in_autocast(x))
+    if number == ROWS and how and is_tensor and product_dtype(x) != torch.float16:
         records = torch.is_grad_enabled()
-        needs = [records and t is not None and t.requires_grad for t in tensors]
+        needs = [records and isinstance(t, Tensor) and t.requires_grad for t in (x, w, bias)]
         if any(needs):
             return kernel.forward_backward(x, w, target, bias, *options, *needs)[0]
     return _forward(x, w, target, bias, *options, number)
