@@ -70,8 +70,9 @@ in it; what does is compiled once for a version of PyTorch. A graph keeps the bu
 that it began with: in its backward pass `kernel.backward` is that build's, whatever was edited
 meanwhile. A torch.autograd.Function of your own has to keep its build itself: `ctx.build =
 kernel.at()` in its forward pass, then `ctx.build.backward(...)` in backward.
-`kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast. Register them
-before the op is first used.
+`kernel.register_autocast(name)` lets an op take mixed types inside torch.autocast: they are cast
+to the widest, or with policy="lower_precision_fp" to autocast's own, as PyTorch casts those of its
+products. Register them before the op is first used.
 
 What decides a build. The digest in its name covers the sources, every header they include or ask
 for, flags, target and architecture, the compilers and what they read from the environment (CPATH

@@ -32,7 +32,7 @@ class Formulas:
         self.kernel, self.is_covered, self.run = kernel, is_covered, run
         self.fakes: dict[str, Callable] = {}
         self.gradients: dict[str, tuple[Callable, Callable | None] | str] = {}
-        self.autocast: dict[str, tuple[str, ...]] = {}
+        self.autocast: dict[str, tuple[str, tuple[str, ...]]] = {}  # policy, and what is kept
         self.infers: dict[str, str] = {}  # by an op with a gradient: one for where none is wanted
         self._registered: set[tuple[str, ...]] = set()
         self._derivatives: dict[tuple[str, str, str], Derivative] = {}  # by build, op and text
@@ -81,7 +81,7 @@ class Formulas:
             call = gradients.with_or_without(opened.functions[name], _op(opened, infer))
             opened.replace(infer, self._quick(call, opened, name, infer))
         for name in self._new("autocast", self.autocast, opened):
-            autocast.register(_op(opened, name), opened.functions[name], self.autocast[name])
+            autocast.register(_op(opened, name), opened.functions[name], *self.autocast[name])
 
     def _new(self, kind: str, formulas: dict[str, object], opened: OpenBuild) -> Iterator[str]:
         """The ops of a build that have no formula of this kind yet, and are given one now."""

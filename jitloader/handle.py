@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitloader import aliases, arguments, derivatives, tracebacks
+from jitloader import aliases, arguments, autocast, derivatives, tracebacks
 from jitloader.arguments import arguments_for, recipe_of
 from jitloader.building import builds_of, readings
 from jitloader.builds import Build, Builds, Diff
@@ -341,14 +341,24 @@ class Kernel:
         self._functions.redirect()
         return getattr(self, infer or name)
 
-    def register_autocast(self, name: str, keep: tuple[str, ...] = ()) -> None:
+    def register_autocast(
+        self, name: str, keep: tuple[str, ...] = (), policy: str = "promote"
+    ) -> None:
         """Let op `name` take tensors of several floating types inside torch.autocast.
 
-        It then runs in the widest of them, as PyTorch's own ops do.
-
         keep: arguments that stay as they are and have no say, such as a buffer of sums.
+        policy: what the others are cast to, by the names of PyTorch's lists: with "promote" to the
+            widest of their types, as are those of PyTorch's pointwise ops; with
+            "lower_precision_fp" to autocast's own type, unless they are float64, as are those of
+            its products.
+
+        Raises:
+            ValueError: there is no such policy.
         """
-        self._formulas.autocast[name] = keep
+        if policy not in autocast.POLICIES:
+            wanted = ", ".join(map(repr, autocast.POLICIES))
+            raise ValueError(f"policy is {policy!r}; wanted is one of {wanted}")
+        self._formulas.autocast[name] = policy, tuple(keep)
         self._register_formulas()
 
     def _is_covered(self, code: CodeType | None) -> bool:

@@ -41,6 +41,21 @@ def new_quantized(x: Tensor, scaling: int) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape, dtype=torch.float8_e4m3fn), scales
 
 
+def is_in_autocast(t: Tensor) -> bool:
+    """Whether torch.autocast is enabled for the device of t."""
+    if not torch._C._is_any_autocast_enabled():  # asked in each call, this is quick
+        return False
+    device = t.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def product_dtype(t: Tensor) -> torch.dtype:
+    """The type in which a product takes t: inside torch.autocast its own, unless t is float64."""
+    if t.dtype == torch.float64 or not is_in_autocast(t):
+        return t.dtype
+    return torch.get_autocast_dtype(t.device.type)
+
+
 def no_gradient(op: str) -> None:
     """Raises RuntimeError where somebody differentiates what has no gradient."""
     raise RuntimeError(
@@ -71,12 +86,18 @@ def reduction_number(reduction: str, ignore_index: int, label_smoothing: float) 
     return REDUCTIONS.index(reduction)
 
 
-def new_losses(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, ...]:
+def new_losses(
+    x: Tensor, target: Tensor, reduction: int, float_loss: bool = False
+) -> tuple[Tensor, ...]:
     """What the forward pass of a loss returns, for its fake implementation: the loss, the max and
-    the sum of each row, and for a mean its weight."""
+    the sum of each row, and for a mean its weight.
+
+    float_loss: the loss has the type of the sums, not x's.
+    """
     sums = torch.promote_types(x.dtype, torch.float32)
+    of_loss = sums if float_loss else x.dtype
     return (
-        x.new_empty(target.shape if reduction == 0 else ()),
+        x.new_empty(target.shape if reduction == 0 else (), dtype=of_loss),
         x.new_empty(target.shape, dtype=sums),
         x.new_empty(target.shape, dtype=sums),
         x.new_empty(int(reduction == 1), dtype=sums),

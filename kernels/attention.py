@@ -32,12 +32,13 @@ def attention(
     key gives 0, and has no gradient. There are no other masks, and no dropout. For sequences of
     different lengths: attention_varlen.
 
-    All tensors are of one type: float64, float32, float16 or bfloat16; several, in torch.autocast,
-    are cast to the widest, and never to autocast's own. Sums are floats (doubles for double). Any
-    strides between batches, heads and rows are taken as they are: a transposed view of
-    [batch, tokens, heads, cols] is not copied. The result y has q's shape and type and lies in
-    memory as q does: dense, its dimensions in the order of q's strides, the last innermost. So do
-    the gradients, dq as q, dk as k and dv as v. (Of more than four dimensions they are contiguous.)
+    All tensors are of one type: float64, float32, float16 or bfloat16. Inside torch.autocast they
+    are cast to autocast's, unless they are float64, as for scaled_dot_product_attention. Sums are
+    floats (doubles for double). Any strides between batches, heads and rows are taken as they are:
+    a transposed view of [batch, tokens, heads, cols] is not copied. The result y has q's shape and
+    type and lies in memory as q does: dense, its dimensions in the order of q's strides, the last
+    innermost. So do the gradients, dq as q, dk as k and dv as v. (Of more than four dimensions they
+    are contiguous.)
     What arrives as y's gradient is read as it lies, too, if neighbours in a row lie side by side.
     Results and gradients have the same bits on every run: what is an option elsewhere
     (deterministic=True in flash-attn) always holds. There is no second derivative: asking for one
@@ -92,8 +93,8 @@ def _double_backward(ctx, *grads):
     )
 
 
-kernel.register_autocast("infer")
-kernel.register_autocast("forward")
+kernel.register_autocast("infer", policy="lower_precision_fp")
+kernel.register_autocast("forward", policy="lower_precision_fp")
 _forward = kernel.register_autograd(
     "forward",
     "q, k, v = backward(grad, q, k, v, y, stats, left, right, scale, version)",

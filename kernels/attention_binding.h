@@ -66,10 +66,9 @@ void launch_forward(const Call& a, const Tensor& q, const Tensor& k, const Tenso
                     const Tensor& y, const Tensor* stats, int64_t version, cudaStream_t stream) {
     for_type_of(q, [&](auto zero) {
         using T = decltype(zero);
-        const Tensor scratch = new_sums(q, {attention_forward_scratch<T>(a, version)});
-        check_launch(attention_forward<T>(
-            a, in<T>(q), in<T>(k), in<T>(v), out<T>(y), out<Acc<T>>(stats), out<Acc<T>>(scratch),
-            version, stream));
+        const Scratch scratch(q, attention_forward_scratch<T>(a, version));
+        check_launch(attention_forward<T>(a, in<T>(q), in<T>(k), in<T>(v), out<T>(y),
+                                          out<Acc<T>>(stats), scratch.of<T>(), version, stream));
     });
 }
 
@@ -79,11 +78,10 @@ void launch_backward(const Call& a, const Tensor& grad, const Tensor& q, const T
                      const Tensor& dk, const Tensor& dv, int64_t version, cudaStream_t stream) {
     for_type_of(q, [&](auto zero) {
         using T = decltype(zero);
-        const Tensor scratch =
-            new_sums(q, {attention_backward_scratch<T>(
-                            a, in<T>(grad), in<T>(q), in<T>(k), in<T>(v), in<T>(y), version)});
+        const Scratch scratch(q, attention_backward_scratch<T>(a, in<T>(grad), in<T>(q), in<T>(k),
+                                                               in<T>(v), in<T>(y), version));
         check_launch(attention_backward<T>(
             a, in<T>(grad), in<T>(q), in<T>(k), in<T>(v), in<T>(y), in<Acc<T>>(stats), out<T>(dq),
-            out<T>(dk), out<T>(dv), out<Acc<T>>(scratch), version, stream));
+            out<T>(dk), out<T>(dv), scratch.of<T>(), version, stream));
     });
 }

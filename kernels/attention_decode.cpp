@@ -107,11 +107,10 @@ Tensor forward(Tensor q, Tensor k, Tensor v, std::optional<Tensor> lengths,
     const Decode d = describe(q, k, v, lengths, block_table, left, scale);
     for_type_of(q, [&](auto zero) {
         using T = decltype(zero);
-        const int64_t numbers =
-            attention_decode_scratch<T>(d, in<T>(q), in<T>(k), in<T>(v), version);
-        Tensor parts = new_sums(q, {numbers});
-        check_launch(attention_decode<T>(d, in<T>(q), in<T>(k), in<T>(v), out<T>(y),
-                                         out<Acc<T>>(parts), version, device.stream));
+        const Scratch parts(
+            q, attention_decode_scratch<T>(d, in<T>(q), in<T>(k), in<T>(v), version));
+        check_launch(attention_decode<T>(
+            d, in<T>(q), in<T>(k), in<T>(v), out<T>(y), parts.of<T>(), version, device.stream));
     });
     return y;
 }

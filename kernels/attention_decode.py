@@ -34,9 +34,11 @@ def attention_decode(
     that entry n // page_size of its row names. Entries that no length reaches are not read.
     window: how many tokens before its own a query sees; None for all.
 
-    The result is contiguous and has q's shape and type. It has the same bits on every run. Lengths
-    and pages stay on the device: where a length is not from 0 to the number of tokens, or a page
-    does not exist, nothing is read there, and the results that it concerns are NaN.
+    q, k and v are of one type. Inside torch.autocast they are cast to autocast's, unless they are
+    float64, as for scaled_dot_product_attention: a cache of another type is cast whole, call by
+    call. The result is contiguous and has q's shape and type. It has the same bits on every run.
+    Lengths and pages stay on the device: where a length is not from 0 to the number of tokens, or a
+    page does not exist, nothing is read there, and the results that it concerns are NaN.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, or if
     the result is differentiated, and ValueError if the version is unknown or the window is not one.
@@ -66,4 +68,5 @@ def _backward(ctx, grad):
     )
 
 
+kernel.register_autocast("forward", policy="lower_precision_fp")
 kernel.register_autograd("forward", _backward)

@@ -106,8 +106,8 @@ def _double_backward(ctx, *grads):
     )
 
 
-kernel.register_autocast("infer")
-kernel.register_autocast("forward")
+kernel.register_autocast("infer", policy="lower_precision_fp")
+kernel.register_autocast("forward", policy="lower_precision_fp")
 _forward = kernel.register_autograd(
     "forward",
     """

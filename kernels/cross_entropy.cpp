@@ -35,9 +35,9 @@ Tensor run_forward(Tensor x, Tensor target, const Tensor* max, const Tensor* sum
             reduction == kUnreduced
                 ? 0
                 : cross_entropy_partials<T>(in<T>(x), shape.rows, shape.cols, version);
-        Tensor partial = new_sums(x, {count, 2});
+        const Scratch partial(x, 2 * count);
         check_launch(cross_entropy_forward<T>(
-            in<T>(x), in<int64_t>(target), out<T>(loss), out<Acc<T>>(partial), out<Acc<T>>(max),
+            in<T>(x), in<int64_t>(target), out<T>(loss), partial.of<T>(), out<Acc<T>>(max),
             out<Acc<T>>(sum), out<Acc<T>>(weight), shape.rows, shape.cols, reduction, ignore_index,
             label_smoothing, version, device.stream));
     });

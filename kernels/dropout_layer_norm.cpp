@@ -127,13 +127,13 @@ std::tuple<Tensor, Tensor> run_backward(Tensor grad, std::optional<Tensor> grad_
         const T* gs = grad_sum ? in<T>(*grad_sum) : nullptr;
         const int64_t count = dropout_layer_norm_partials<T>(
             in<T>(grad), gs, in<T>(s), in<T>(weight), shape.rows, shape.cols, version);
-        Tensor partial_dweight = new_sums(s, {count, shape.cols});
-        Tensor partial_dbias = new_sums(s, {count, shape.cols});
+        const Scratch partials(s, 2 * count * shape.cols);  // of dweight, and of dbias
+        Acc<T>* const partial = partials.of<T>();
         check_launch(dropout_layer_norm_backward<T>(
             in<T>(grad), gs, in<T>(s), in<T>(weight), in<Acc<T>>(mean), in<Acc<T>>(rstd),
-            out<T>(dresidual), out<T>(dx), into<T>(dweight, adds), into<T>(dbias, adds),
-            out<Acc<T>>(partial_dweight), out<Acc<T>>(partial_dbias), shape.rows, shape.cols,
-            in<int64_t>(seed), offset, p, version, device.stream));
+            out<T>(dresidual), out<T>(dx), into<T>(dweight, adds), into<T>(dbias, adds), partial,
+            partial + count * shape.cols, shape.rows, shape.cols, in<int64_t>(seed), offset, p,
+            version, device.stream));
     });
     return {dx, dresidual};
 }

@@ -87,8 +87,8 @@ Tensor run_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor rs
         using T = decltype(zero);
         const int64_t count = layer_norm_partials<T>(
             in<T>(grad), in<T>(x), in<T>(weight), shape.rows, shape.cols, version);
-        Tensor partials = new_sums(x, {2, count, shape.cols});  // of dweight, and of dbias
-        Acc<T>* const partial = out<Acc<T>>(partials);
+        const Scratch partials(x, 2 * count * shape.cols);  // of dweight, and of dbias
+        Acc<T>* const partial = partials.of<T>();
         check_launch(layer_norm_backward<T>(
             in<T>(grad), in<T>(x), in<T>(weight), in<Acc<T>>(mean), in<Acc<T>>(rstd), out<T>(dx),
             into<T>(dweight, adds), into<T>(dbias, adds), partial, partial + count * shape.cols,

@@ -27,7 +27,7 @@ cudaError_t linear_cross_entropy_count(const int64_t* target, Acc<T>* weight, in
                                        int64_t ignore_index, cudaStream_t stream);
 template <class T>
 cudaError_t linear_cross_entropy_gradient(
-    const T* g, T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum,
+    const Arriving<T>& g, T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum,
     const Acc<T>* weight, int64_t rows, int64_t width, int64_t first, int64_t classes,
     int64_t reduction, int64_t ignore_index, double smoothing, cudaStream_t stream);
 template <class T>
@@ -58,7 +58,7 @@ template <class T>
 cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool is_first,
                                      bool is_last, cudaStream_t stream);
 template <class T>
-cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const T* g,
+cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const Arriving<T>& g,
                                        cudaStream_t stream);
 
 // ---- chunks
@@ -170,6 +170,7 @@ struct Problem {
     int64_t reduction, ignore_index;
     double smoothing;
     int64_t version;
+    bool float_loss = false;  // of the sums' type, not of x's
 
     void check() {
         check_first(x, "x");
@@ -274,38 +275,63 @@ bool take_tiles(const Problem& given, const Known<T>& known, cudaStream_t stream
     return true;
 }
 
+// Calls f(T()) for a loss of that type, or f(Acc<T>()).
+template <class T, class F>
+void for_type_of_loss(const Problem& p, F f) {
+    p.float_loss ? f(Acc<T>()) : f(T());
+}
+
 // The loss of each row: in `loss`, or in what is known for their sum.
 template <class T>
 void find_losses(const Problem& p, const Known<T>& known, const Tensor& loss, cudaStream_t stream) {
-    check_launch(linear_cross_entropy_losses<T>(
-        known.max, known.sum, known.below, known.hit, in<int64_t>(p.target), out<T>(loss),
-        known.partial, p.rows(), p.classes(), p.ignore_index, p.smoothing, stream));
+    for_type_of_loss<T>(p, [&](auto zero) {
+        using L = decltype(zero);
+        check_launch(linear_cross_entropy_losses<L>(
+            known.max, known.sum, known.below, known.hit, in<int64_t>(p.target), out<L>(loss),
+            known.partial, p.rows(), p.classes(), p.ignore_index, p.smoothing, stream));
+    });
 }
 
 // weight: null, or for a mean 1 / (rows that count).
 template <class T>
 void reduce(const Problem& p, const Known<T>& known, const Tensor& loss, const Tensor* weight,
             cudaStream_t stream) {
-    check_launch(linear_cross_entropy_reduce<T>(
-        known.partial, out<T>(loss), out<Acc<T>>(weight), p.rows(), p.reduction == kMean, stream));
+    for_type_of_loss<T>(p, [&](auto zero) {
+        using L = decltype(zero);
+        check_launch(linear_cross_entropy_reduce<L>(
+            known.partial, out<L>(loss), out<Acc<T>>(weight), p.rows(), p.reduction == kMean,
+            stream));
+    });
 }
 
-// Of the logits of a chunk, in their place. grad: null for 1.
+// Of the logits of a chunk, in their place.
 template <class T>
 void find_gradient(const Problem& p, const Tensor& logits, const Chunk& chunk, const Acc<T>* max,
-                   const Acc<T>* sum, const Tensor& weight, const Tensor* grad,
+                   const Acc<T>* sum, const Tensor& weight, const Arriving<T>& arriving,
                    cudaStream_t stream) {
     check_launch(linear_cross_entropy_gradient<T>(
-        grad ? in<T>(*grad) : nullptr, out<T>(logits), in<int64_t>(p.target), max, sum,
-        in<Acc<T>>(weight), p.rows(), chunk.width, chunk.first, p.classes(), p.reduction,
-        p.ignore_index, p.smoothing, stream));
+        arriving, out<T>(logits), in<int64_t>(p.target), max, sum, in<Acc<T>>(weight), p.rows(),
+        chunk.width, chunk.first, p.classes(), p.reduction, p.ignore_index, p.smoothing, stream));
+}
+
+// What arrives at the loss has its type: that of t, or of its sums.
+void check_grad(const Tensor& grad, const Tensor& t, const char* name) {
+    check_device(grad, "grad", t, name);
+    if (type_of(grad) != sums_type(t)) check_like(grad, "grad", t, name);
+}
+
+// Of T, the type of t.
+template <class T>
+Arriving<T> arriving(const Tensor& grad, const Tensor& t) {
+    if (type_of(grad) == type_of(t)) return {in<T>(grad), nullptr};
+    return {nullptr, in<Acc<T>>(grad)};
 }
 
 // ---- forward
 
 Tensor new_loss(const Problem& p) {
-    return new_tensor(
-        p.x, p.adds() ? IntHeaderOnlyArrayRef{} : p.target.sizes(), p.x.scalar_type());
+    return new_tensor(p.x, p.adds() ? IntHeaderOnlyArrayRef{} : p.target.sizes(),
+                      p.float_loss ? sums_type(p.x) : p.x.scalar_type());
 }
 
 // The loss; in max and sum, [rows], and in weight, if there is one, what backward needs.
@@ -327,8 +353,9 @@ Tensor run_forward(const Problem& p, const Tensor& max, const Tensor& sum, const
 
 // The loss alone, for where no gradient is wanted.
 Tensor infer(Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, int64_t reduction,
-             int64_t ignore_index, double label_smoothing, bool check, int64_t version) {
-    Problem p = {x, w, target, bias, reduction, ignore_index, label_smoothing, version};
+             int64_t ignore_index, double label_smoothing, bool check, bool float_loss,
+             int64_t version) {
+    Problem p = {x, w, target, bias, reduction, ignore_index, label_smoothing, version, float_loss};
     p.check();
     return run_forward(p, new_sums(x, target.sizes()), new_sums(x, target.sizes()), nullptr, check);
 }
@@ -337,8 +364,8 @@ Tensor infer(Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, int6
 // for a mean 1 / (rows that count), [1], else [0].
 std::tuple<Tensor, Tensor, Tensor, Tensor> forward(
     Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, int64_t reduction,
-    int64_t ignore_index, double label_smoothing, bool check, int64_t version) {
-    Problem p = {x, w, target, bias, reduction, ignore_index, label_smoothing, version};
+    int64_t ignore_index, double label_smoothing, bool check, bool float_loss, int64_t version) {
+    Problem p = {x, w, target, bias, reduction, ignore_index, label_smoothing, version, float_loss};
     p.check();
     const Tensor max = new_sums(x, target.sizes()), sum = new_sums(x, target.sizes());
     const Tensor weight = new_sums(x, {weights(reduction)});
@@ -389,7 +416,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(
     bool needs_x, bool needs_w, bool needs_bias, int64_t version) {
     Problem p = {x, w, target, bias, reduction, ignore_index, label_smoothing, version};
     p.check();
-    check_like(grad, "grad", x, "x");
+    check_grad(grad, x, "x");
     if (reduction == kUnreduced) check_same_shape(grad, "grad", target, "target");
     if (reduction != kUnreduced && grad.dim() != 0) {
         fail("grad has shape ", shape_name(grad), "; wanted is (), as the loss has");
@@ -409,8 +436,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(
         const Tensor logits = p.logits(matmul, chunk);
         for_type_of(x, [&](auto zero) {
             using T = decltype(zero);
-            find_gradient<T>(
-                p, logits, chunk, in<Acc<T>>(max), in<Acc<T>>(sum), weight, &grad, device.stream);
+            find_gradient<T>(p, logits, chunk, in<Acc<T>>(max), in<Acc<T>>(sum), weight,
+                             arriving<T>(grad, x), device.stream);
         });
         const auto [of_x, of_w, of_bias] =
             matmul.gradients(logits, x, chunk.of(w), needs_x, needs_w, needs_bias);
@@ -440,7 +467,7 @@ void turn_into_gradients(const Problem& p, const Logits& logits, const Known<T>&
     for (const auto& [chunk, part] : logits) take<T>(p, part, chunk, known, stream);
     find_losses<T>(p, known, loss, stream);
     for (const auto& [chunk, part] : logits) {
-        find_gradient<T>(p, part, chunk, known.max, known.sum, weight, nullptr, stream);
+        find_gradient<T>(p, part, chunk, known.max, known.sum, weight, {}, stream);
     }
 }
 
@@ -534,9 +561,10 @@ void turn_by_class(const Problem& p, const Tensor& logits, const Known<T>& known
 // are in memory at once, so that they need not be computed again.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backward(
     Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, int64_t reduction,
-    int64_t ignore_index, double label_smoothing, bool check, bool needs_x, bool needs_w,
-    bool needs_bias) {
-    Problem given = {x, w, target, bias, reduction, ignore_index, label_smoothing, kRows};
+    int64_t ignore_index, double label_smoothing, bool check, bool float_loss, bool needs_x,
+    bool needs_w, bool needs_bias) {
+    Problem given = {
+        x, w, target, bias, reduction, ignore_index, label_smoothing, kRows, float_loss};
     given.check();
     if (reduction == kUnreduced) {
         fail(
@@ -620,10 +648,11 @@ void check_gradients(const Tensor& dx, const Tensor& dw, const Tensor& db) {
 
 // The gradients of forward_backward, for the gradient that has arrived.
 void scale_(Tensor dx, Tensor dw, Tensor db, Tensor grad) {
-    check_first(grad, "grad");
+    check_first(dx, "dx");
+    check_grad(grad, dx, "dx");
     if (grad.dim() != 0) fail("grad has shape ", shape_name(grad), "; wanted is ()");
     const auto check = [&](const Tensor& t, const char* name) {
-        check_like(t, name, grad, "grad");
+        check_like(t, name, dx, "dx");
         if (!t.is_contiguous()) {
             fail(name, " is not contiguous; wanted is a gradient of forward_backward");
         }
@@ -632,22 +661,23 @@ void scale_(Tensor dx, Tensor dw, Tensor db, Tensor grad) {
     check(dw, "dw");
     check(db, "db");
     check_gradients(dx, dw, db);
-    const OnDeviceOf device(grad);
-    for_type_of(grad, [&](auto zero) {
+    const OnDeviceOf device(dx);
+    for_type_of(dx, [&](auto zero) {
         using T = decltype(zero);
         const Gradients<T> gradients = {
             {out<T>(dx), out<T>(dw), out<T>(db)}, {dx.numel(), dw.numel(), db.numel()}};
-        check_launch(linear_cross_entropy_scale<T>(gradients, in<T>(grad), device.stream));
+        check_launch(
+            linear_cross_entropy_scale<T>(gradients, arriving<T>(grad, dx), device.stream));
     });
 }
 
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "infer(Tensor x, Tensor w, Tensor target, Tensor? bias, int reduction, int ignore_index,"
-        " float label_smoothing, bool check, int version) -> Tensor");
+        " float label_smoothing, bool check, bool float_loss, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor w, Tensor target, Tensor? bias, int reduction, int ignore_index,"
-        " float label_smoothing, bool check, int version)"
+        " float label_smoothing, bool check, bool float_loss, int version)"
         " -> (Tensor loss, Tensor max, Tensor sum, Tensor weight)");
     m.def(
         "backward(Tensor grad, Tensor x, Tensor w, Tensor target, Tensor? bias, Tensor max,"
@@ -655,8 +685,8 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         " bool needs_x, bool needs_w, bool needs_bias, int version) -> (Tensor, Tensor, Tensor)");
     m.def(
         "forward_backward(Tensor x, Tensor w, Tensor target, Tensor? bias, int reduction,"
-        " int ignore_index, float label_smoothing, bool check, bool needs_x, bool needs_w,"
-        " bool needs_bias)"
+        " int ignore_index, float label_smoothing, bool check, bool float_loss, bool needs_x,"
+        " bool needs_w, bool needs_bias)"
         " -> (Tensor loss, Tensor max, Tensor sum, Tensor weight, Tensor dx, Tensor dw, Tensor "
         "db)");
     m.def("scale_(Tensor(a!) dx, Tensor(b!) dw, Tensor(c!) db, Tensor grad) -> ()");

@@ -4,7 +4,7 @@
 //   logits [rows, width] T: those of a chunk of the classes, `first` and the next width - 1
 //   max, sum, below, hit [rows] float, partial [rows] of two floats, weight [1] float
 //                                                          (double for double)
-//   g [rows] or [] T: the gradient that arrives, or null for 1
+//   loss, g [rows] or [] T or float: g is the gradient that arrives, or 1
 //
 // The products are matmul's: the binding asks for the logits of a chunk, and with their gradient
 // for what the chunk gives to dx and to dw. Here is what lies between those products:
@@ -173,6 +173,12 @@ __global__ void row_losses(Statistics<T> known, const int64_t* target, T* loss, 
 
 // ---- backward
 
+template <class T>
+__device__ Acc<T> at(const Arriving<T>& g, int64_t i) {
+    if (g.of_sums != nullptr) return g.of_sums[i];
+    return g.of_t != nullptr ? Acc<T>(g.of_t[i]) : Acc<T>(1);
+}
+
 // From the logits of a row to their gradients. arrives: the gradient that does, with the weight of
 // a mean.
 template <class T>
@@ -203,13 +209,12 @@ struct RowGradient {
 
 template <class T, int V>
 __global__ __launch_bounds__(kRowThreads) void gradient_of_chunk(
-    const T* g, int64_t g_step, T* logits, const int64_t* target, const Acc<T>* max,
+    Arriving<T> g, int64_t g_step, T* logits, const int64_t* target, const Acc<T>* max,
     const Acc<T>* sum, const Acc<T>* weight, int64_t rows, int64_t width, int64_t first,
     int64_t classes, int64_t ignore_index, Acc<T> smoothing) {
     const int64_t stride = int64_t(gridDim.x) * blockDim.y;
     for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; row < rows; row += stride) {
-        const Acc<T> arrives = (g != nullptr ? Acc<T>(g[row * g_step]) : Acc<T>(1)) *
-                               (weight != nullptr ? *weight : Acc<T>(1));
+        const Acc<T> arrives = at(g, row * g_step) * (weight != nullptr ? *weight : Acc<T>(1));
         const RowGradient<T> gradient(
             target[row], classes, ignore_index, smoothing, max[row], sum[row], arrives);
         T* x = logits + row * width;
@@ -256,9 +261,9 @@ __global__ void add_chunk(T* dx, Acc<T>* sums, int64_t elements, bool is_first, 
 // Multiplies the gradients that were computed for an arriving 1, dx, dw and db, with the one that
 // arrives. One launch for all: each takes the host some microseconds.
 template <class T, int V>
-__global__ void scale(Gradients<T> gradients, const T* g) {
+__global__ void scale(Gradients<T> gradients, Arriving<T> g) {
     using A = Acc<T>;
-    const A by = A(*g);
+    const A by = at(g, 0);
     if (by == 1) return;
     const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     const int64_t stride = int64_t(gridDim.x) * blockDim.x;
@@ -342,7 +347,7 @@ cudaError_t linear_cross_entropy_count(const int64_t* target, Acc<T>* weight, in
 
 template <class T>
 cudaError_t linear_cross_entropy_gradient(
-    const T* g, T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum,
+    const Arriving<T>& g, T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum,
     const Acc<T>* weight, int64_t rows, int64_t width, int64_t first, int64_t classes,
     int64_t reduction, int64_t ignore_index, double smoothing, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
@@ -373,9 +378,8 @@ cudaError_t linear_cross_entropy_rows(
         logits, target, max, sum, below, hit, rows, classes, 0, smoothing > 0, stream);
     linear_cross_entropy_losses<T>(max, sum, below, hit, target, nullptr, partial, rows, classes,
                                    ignore_index, smoothing, stream);
-    return linear_cross_entropy_gradient<T>(
-        nullptr, logits, target, max, sum, weight, rows, classes, 0, classes, reduction,
-        ignore_index, smoothing, stream);
+    return linear_cross_entropy_gradient<T>({}, logits, target, max, sum, weight, rows, classes, 0,
+                                            classes, reduction, ignore_index, smoothing, stream);
 }
 
 // Of logits that lie by class: how many numbers `take_by_class` leaves for each row.
@@ -462,7 +466,7 @@ cudaError_t linear_cross_entropy_add(T* dx, Acc<T>* sums, int64_t elements, bool
 }
 
 template <class T>
-cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const T* g,
+cudaError_t linear_cross_entropy_scale(const Gradients<T>& gradients, const Arriving<T>& g,
                                        cudaStream_t stream) {
     const auto& [of, elements] = gradients;
     const int64_t most = std::max({elements[0], elements[1], elements[2]});

@@ -4,7 +4,14 @@ import torch
 from torch import Tensor
 
 import jitload
-from kernels import matmul, new_losses, reduction_number, version_number
+from kernels import (
+    is_in_autocast,
+    matmul,
+    new_losses,
+    product_dtype,
+    reduction_number,
+    version_number,
+)
 
 kernel = jitload.load("linear_cross_entropy")
 VERSIONS = ("whole", "chunks", "rows")
@@ -30,8 +37,7 @@ def linear_cross_entropy(
 ) -> Tensor:
     """cross_entropy of the logits x w^T + bias, for x [..., cols] and w [classes, cols].
 
-    x, w, bias  float64, float32, float16 or bfloat16, all of one type; bias is [classes]. Inside
-                torch.autocast several are cast to the widest, and never to autocast's own
+    x, w, bias  float64, float32, float16 or bfloat16, all of one type; bias is [classes]
     target      int64 [...]: for each row of x a class from 0 to classes - 1, or ignore_index
 
     reduction, ignore_index, label_smoothing and check are those of cross_entropy, and so are the
@@ -57,6 +63,9 @@ def linear_cross_entropy(
     forward pass has no logits in memory on GPUs of compute capability 9.0: three floats for each
     row and each 256 classes.
 
+    Inside torch.autocast x, w and bias are cast to autocast's type, unless they are float64, and
+    the loss is float32, as with torch.nn.functional.linear and cross_entropy.
+
     Logits are rounded once. Gradients have the same bits on every run, and only those that are
     asked for are computed. There is no second derivative: asking for one raises RuntimeError.
 
@@ -67,24 +76,24 @@ def linear_cross_entropy(
     """
     how = reduction_number(reduction, ignore_index, label_smoothing)
     number = version_number(version, VERSIONS)
-    options = (how, ignore_index, label_smoothing, check)
-    tensors = [t if isinstance(t, Tensor) else None for t in (x, w, bias)]
-    if number == ROWS and how and any(t is not None and t.dtype != torch.float16 for t in tensors):
+    is_tensor = isinstance(x, Tensor)
+    options = (how, ignore_index, label_smoothing, check, is_tensor and is_in_autocast(x))
+    if number == ROWS and how and is_tensor and product_dtype(x) != torch.float16:
         records = torch.is_grad_enabled()
-        needs = [records and t is not None and t.requires_grad for t in tensors]
+        needs = [records and isinstance(t, Tensor) and t.requires_grad for t in (x, w, bias)]
         if any(needs):
             return kernel.forward_backward(x, w, target, bias, *options, *needs)[0]
     return _forward(x, w, target, bias, *options, number)
 
 
 @kernel.register_fake("infer")
-def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, version):
-    return new_losses(x, target, reduction)[0]
+def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, float_loss, version):
+    return new_losses(x, target, reduction, float_loss)[0]
 
 
 @kernel.register_fake("forward")
-def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, version):
-    return new_losses(x, target, reduction)
+def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, float_loss, version):
+    return new_losses(x, target, reduction, float_loss)
 
 
 @kernel.register_fake("backward")
@@ -98,10 +107,10 @@ def _(grad, x, w, target, bias, row_max, row_sum, weight, *options):
 
 
 @kernel.register_fake("forward_backward")
-def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, *needs):
+def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, float_loss, *needs):
     shapes = (x.shape, w.shape, w.shape[:1])
     gradients = (x.new_empty(s if needed else 0) for s, needed in zip(shapes, needs, strict=True))
-    return *new_losses(x, target, reduction), *gradients
+    return *new_losses(x, target, reduction, float_loss), *gradients
 
 
 @kernel.register_fake("scale_")
@@ -127,9 +136,11 @@ kernel.register_autograd(
     )
     """,
 )
-kernel.register_autocast("infer")
-kernel.register_autocast("forward_backward")
-kernel.register_autocast("forward")
+kernel.register_autocast("infer", policy="lower_precision_fp")
+kernel.register_autocast("forward_backward", policy="lower_precision_fp")
+kernel.register_autocast("forward", policy="lower_precision_fp")
+# Called inside autocast, its tensors stay as they are; and its products may not cast them either.
+kernel.register_autocast("backward", keep=("grad", "max", "sum", "weight"))
 _forward = kernel.register_autograd(
     "forward",
     """

@@ -244,11 +244,11 @@ Tensor column_sums(Tensor t) {
     const Rows shape(t);
     Tensor sums = new_of_shape(t, {shape.cols});
     const int64_t shares = matmul_shares(shape.rows, shape.cols);
-    Tensor parts = new_sums(t, {shares > 1 ? shares : 0, shape.cols});
+    const Scratch parts(t, shares > 1 ? shares * shape.cols : 0);
     for_type_of(t, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(matmul_column_sums<T>(in<T>(t), out<T>(sums), out<Acc<T>>(parts), shape.rows,
-                                           shape.cols, shares, device.stream));
+        check_launch(matmul_column_sums<T>(
+            in<T>(t), out<T>(sums), parts.of<T>(), shape.rows, shape.cols, shares, device.stream));
     });
     return sums;
 }

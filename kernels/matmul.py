@@ -3,7 +3,7 @@
 from torch import Tensor
 
 import jitload
-from kernels import no_second_derivative, version_number
+from kernels import is_in_autocast, no_second_derivative, product_dtype, version_number
 
 kernel = jitload.load("matmul")
 VERSIONS = (
@@ -52,8 +52,9 @@ def matmul(
     free again after the call. Products of other types, and where tensor cores cannot read x and w,
     are as they are without.
 
-    Inside torch.autocast, tensors of several types are cast to the widest of them, and those of one
-    type are left alone: float32 stays float32, where torch.matmul multiplies in autocast's type.
+    Inside torch.autocast x, w and bias are cast to autocast's type, unless they are float64, as for
+    torch.nn.functional.linear. A residual is not: one of another type is added behind the product,
+    as PyTorch adds it, and the result has the wider type of the two.
 
     Gradients have the same bits on every run. Those of act "none" have gradients of every order;
     of the others a second derivative raises RuntimeError.
@@ -63,8 +64,23 @@ def matmul(
     """
     if act not in ACTS:
         raise ValueError(f"act is {act!r}; wanted is one of {', '.join(ACTS)}")
-    number = version_number(version, VERSIONS)
-    return _forward(x, w, bias, residual, scale, ACTS.index(act), tf32, number)
+    options = scale, ACTS.index(act), tf32, version_number(version, VERSIONS)
+    if not _is_added_behind(residual, x):
+        return _forward(x, w, bias, residual, *options)
+    y = _forward(x, w, bias, None, *options)
+    if residual.shape != y.shape:
+        raise RuntimeError(
+            f"residual has shape {tuple(residual.shape)}; wanted is {tuple(y.shape)}, as the result"
+            " has"
+        )
+    return y + residual
+
+
+def _is_added_behind(residual: Tensor | None, x: Tensor) -> bool:
+    """Whether autocast gives the product another type than the residual has."""
+    if not isinstance(residual, Tensor) or not isinstance(x, Tensor) or not is_in_autocast(x):
+        return False
+    return residual.is_floating_point() and residual.dtype != product_dtype(x)
 
 
 def _units(w: Tensor, act: int) -> int:
@@ -139,5 +155,5 @@ _forward = kernel.register_autograd(
     infer="infer",
 )
 kernel.register_autograd("backward", _double_backward, setup_context=_save_backward)
-kernel.register_autocast("infer")
-kernel.register_autocast("forward")
+kernel.register_autocast("infer", keep=("residual",), policy="lower_precision_fp")
+kernel.register_autocast("forward", keep=("residual",), policy="lower_precision_fp")

@@ -35,7 +35,7 @@ def matmul_fp8(
     cols is a multiple of 16. Tensor cores sum over 128 of k at a time, and those sums are added up
     in float32: of sums of such products, Hopper's tensor cores keep only some 14 bits. With
     use_fast_accum, as in torch._scaled_mm, they may add up all of k alone, which is faster; scales
-    of blocks cannot have that.
+    of blocks cannot have that. Inside torch.autocast nothing is cast, as for torch._scaled_mm.
 
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, if
     scales of blocks come with use_fast_accum, or if the result is differentiated, and ValueError if

@@ -42,6 +42,8 @@ def matmul_w8a16(
     its scale first and rounded to x's type, as matmul takes it: into memory of 2 bytes for each,
     which is free again after the call.
 
+    Inside torch.autocast x and bias are cast to autocast's type, as for torch.nn.functional.linear.
+
     Raises RuntimeError if a tensor has another type or shape or is not where the kernel runs, or if
     the result is differentiated, and ValueError if the version is unknown.
     """
@@ -57,4 +59,5 @@ def _backward(ctx, grad):
     no_gradient("matmul_w8a16")
 
 
+kernel.register_autocast("forward", keep=("w_scale",), policy="lower_precision_fp")
 kernel.register_autograd("forward", _backward)

@@ -18,10 +18,10 @@ Tensor forward(Tensor x, bool over_all, int64_t version) {
     Tensor y = new_tensor(x, over_all ? IntHeaderOnlyArrayRef() : but_last(x), x.scalar_type());
     if (shape.rows == 0) return y;
     const int64_t splits = reduce_sum_splits(shape.rows, shape.cols, version);
-    Tensor partial = new_sums(x, {splits == 1 ? 0 : shape.rows * splits});
+    const Scratch partial(x, splits == 1 ? 0 : shape.rows * splits);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
-        check_launch(reduce_sum_forward<T>(in<T>(x), out<Acc<T>>(partial), out<T>(y), shape.rows,
+        check_launch(reduce_sum_forward<T>(in<T>(x), partial.of<T>(), out<T>(y), shape.rows,
                                            shape.cols, splits, version, device.stream));
     });
     return y;

@@ -136,11 +136,11 @@ Tensor run_backward(Tensor grad, std::optional<Tensor> grad_sum, Tensor x, Tenso
         const T* gs = grad_sum ? in<T>(*grad_sum) : nullptr;
         const int64_t count = rms_norm_partials<T>(
             in<T>(grad), gs, in<T>(x), in<T>(weight), shape.rows, shape.cols, version);
-        Tensor partial_dweight = new_sums(x, {count, shape.cols});
+        const Scratch partial_dweight(x, count * shape.cols);
         check_launch(rms_norm_backward<T>(
             in<T>(grad), gs, in<T>(x), in<T>(weight), in<Acc<T>>(rstd), out<T>(dx),
-            into<T>(dweight, adds), out<Acc<T>>(partial_dweight), shape.rows, shape.cols, eps,
-            version, device.stream));
+            into<T>(dweight, adds), partial_dweight.of<T>(), shape.rows, shape.cols, eps, version,
+            device.stream));
     });
     return dx;
 }

@@ -64,12 +64,12 @@ std::tuple<Tensor, Tensor, Tensor> backward(Tensor grad, Tensor x, std::optional
         const T* s = scale ? in<T>(*scale) : nullptr;
         const int64_t count = scale_bias_relu_partials<T>(
             in<T>(grad), in<T>(x), s, in<T>(bias), shape.rows, shape.cols, version);
-        Tensor partial_dscale = new_sums(x, {count, shape.cols});
-        Tensor partial_dbias = new_sums(x, {count, shape.cols});
+        const Scratch partials(x, 2 * count * shape.cols);  // of dscale, and of dbias
+        Acc<T>* const partial = partials.of<T>();
         check_launch(scale_bias_relu_backward<T>(
             in<T>(grad), in<T>(x), s, factor, in<T>(bias), out<T>(dx), out<T>(dscale),
-            out<T>(dbias), out<Acc<T>>(partial_dscale), out<Acc<T>>(partial_dbias), shape.rows,
-            shape.cols, version, device.stream));
+            out<T>(dbias), partial, partial + count * shape.cols, shape.rows, shape.cols, version,
+            device.stream));
     });
     return {dx, dscale, dbias};
 }

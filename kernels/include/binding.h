@@ -342,6 +342,22 @@ inline Tensor new_sums(const Tensor& t, IntHeaderOnlyArrayRef shape) {
     return new_tensor(t, shape, sums_type(t));
 }
 
+// Room for so many sums that launches leave for each other. For none nothing is allocated: that
+// would take a tenth of the host's time of a small call.
+class Scratch {
+  public:
+    Scratch(const Tensor& t, int64_t count) {
+        if (count > 0) sums_ = new_sums(t, {count});
+    }
+    template <class T>
+    Acc<T>* of() const {
+        return sums_ ? out<Acc<T>>(*sums_) : nullptr;
+    }
+
+  private:
+    std::optional<Tensor> sums_;
+};
+
 // Calls f(T()) with the C++ type of t's elements; check_first has refused every other type.
 template <class F>
 void for_type_of(const Tensor& t, F f) {

@@ -17,6 +17,7 @@ from lab.bench.prepared_products import (
     matmul_fp8,
     norms_fp8,
     packed,
+    packed_sequences,
     swiglus_fp8,
 )
 from lab.bench.product import OPS, Product
@@ -88,6 +89,7 @@ def host_products(names: list[str], dtype: torch.dtype = torch.bfloat16) -> Iter
         small = (
             matmul(dtype, "host", 64, 128, 128, bias=True),
             attention(dtype, direction, 1, 2, 64, 64, causal=True),
+            packed_sequences(dtype, direction, 32, 2, 64, width=128),
             rope(dtype, direction, 1, 64, 64, heads=2, kv_heads=1),
             loss(dtype, direction, 64, 128, 256),
         )

@@ -7,7 +7,7 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 
 import pytest
 import torch
@@ -190,6 +190,20 @@ def outcome(
     grads = torch.autograd.grad(ends, tuple(wanted.values()), grad, materialize_grads=True)
     outputs = {name: y.detach() for name, y in outputs.items()}
     return outputs | {f"d{name}": d for name, d in zip(wanted, grads, strict=True)}
+
+
+def cast_by_hand(
+    kernel: jitload.Kernel, inputs: dict[str, object], dtype: torch.dtype
+) -> dict[str, object]:
+    """What autocast of a type makes of an op's tensors, by what is registered for its forward."""
+    if "forward" not in kernel._formulas.autocast:
+        return inputs
+    policy, keep = kernel._formulas.autocast["forward"]
+    cast = {n for n, t in inputs.items() if isinstance(t, Tensor) and t.is_floating_point()}
+    cast -= set(keep)
+    if policy == "promote":
+        dtype = reduce(torch.promote_types, (inputs[name].dtype for name in cast))
+    return {name: value.to(dtype) if name in cast else value for name, value in inputs.items()}
 
 
 def is_elementwise(op: reference.Op) -> bool:

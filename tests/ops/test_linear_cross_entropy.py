@@ -330,7 +330,7 @@ def test_only_what_is_asked_for_is_computed(wanted: str):
     (want,) = torch.autograd.grad(reference.linear_cross_entropy(**inputs), [inputs[wanted]])
     torch.testing.assert_close(got, want)
     needs = [name == wanted for name in ("x", "w", "bias")]
-    results = kernel.forward_backward(*inputs.values(), 1, -100, 0.0, True, *needs)
+    results = kernel.forward_backward(*inputs.values(), 1, -100, 0.0, True, False, *needs)
     assert [t.numel() > 0 for t in results[4:]] == needs
 
 
@@ -384,6 +384,40 @@ def test_small_gradients_of_float16_are_not_lost():
         torch.autograd.grad(scale * loss(**given), given["w"])[0][1000:] for loss, given in pairs
     )
     assert (got.double() - want).abs().max() < 0.01 * want.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@each_version
+def test_in_autocast_the_loss_is_float32(version: str, reduction: str, dtype: torch.dtype):
+    """As PyTorch's is there: in float16 what a GradScaler multiplies with, 65536, is infinite."""
+    inputs = drawn(300, LEAST + 8, 16)
+    del inputs["bias"]
+    each, scale = case(version, reduction=reduction, bias=None), 65536 / 300
+    arrives = torch.tensor(300 * scale if reduction == "mean" else scale, device=DEVICE)
+    if reduction == "none":
+        arrives = arrives.expand(300)
+    with torch.autocast(DEVICE.type, dtype):
+        got, want = (outcome(function, inputs, arrives) for function in (each.ours, each.theirs))
+        alone = each.ours(**inputs)
+    assert torch.equal(alone, got["y"])
+    for name in want:
+        assert got[name].dtype == torch.float32
+        atol = torch.finfo(dtype).eps * want[name].abs().max().item()
+        torch.testing.assert_close(got[name], want[name], rtol=0, atol=2 * atol)
+
+
+@each_version
+def test_backward_inside_autocast_stays_in_its_type(version: str):
+    inputs = drawn(9, LEAST + 8, 16)
+    want = outcome(case(version).ours, inputs)
+    leaves = {n: t.requires_grad_(t.is_floating_point()) for n, t in inputs.items()}
+    loss = case(version).ours(**leaves)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        loss.backward(retain_graph=True)
+        loss.backward()  # computes logits again
+    for name in ("x", "w", "bias"):
+        torch.testing.assert_close(leaves[name].grad, 2 * want[f"d{name}"])
 
 
 # ---- memory

@@ -435,6 +435,29 @@ def test_wrong_act():
         matmul(x, w, act="swiglu")
 
 
+# ---- autocast
+
+
+def test_autocast_adds_a_wider_residual_after_the_product():
+    """As PyTorch does in `residual + linear(x)`: the sum keeps the residual's digits."""
+    given = inputs(case(VERSIONS[-1]), 9, 24, 40, torch.float32)
+
+    def theirs(x: Tensor, w: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, w, bias) + residual
+
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        got, want = outcome(matmul, given), outcome(theirs, given)
+        alone = matmul(given["x"], 0 * given["w"], None, given["residual"])
+        with pytest.raises(RuntimeError, match=r"residual has shape \(24,\); wanted is \(9, 24\)"):
+            matmul(**given | {"residual": given["residual"][0]})
+        with pytest.raises(RuntimeError, match=r"residual is int32.* wanted is one type for all"):
+            matmul(**given | {"residual": given["residual"].int()})
+    assert torch.equal(alone, given["residual"])
+    for name in want:
+        assert got[name].dtype == want[name].dtype == torch.float32
+        torch.testing.assert_close(got[name], want[name], rtol=2**-7, atol=2**-7)
+
+
 # ---- the checker
 
 

@@ -2,8 +2,18 @@
 
 import pytest
 import torch
-from op_cases import BEST, Case, by_name, has_second_derivative, outcome
+from op_cases import (
+    BEST,
+    DEVICE,
+    Case,
+    by_name,
+    cast_by_hand,
+    has_second_derivative,
+    module_of,
+    outcome,
+)
 from torch import Tensor, func
+from torch.utils._python_dispatch import TorchDispatchMode
 
 each_best = pytest.mark.parametrize("case", BEST, ids=str)
 
@@ -98,30 +108,90 @@ def test_forward_mode_is_refused(case: Case):
 # ---- autocast
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@each_best
-def test_autocast_leaves_one_type_alone(case: Case, dtype: torch.dtype):
-    """Arithmetic is in float anyway: a cast would cost time and give nothing."""
-    inputs = case.inputs(ROWS, 64, dtype)
-    want = outcome(case.ours, inputs)
-    with torch.autocast(inputs[case.first].device.type, dtype=torch.bfloat16):
+class Multiplied(TorchDispatchMode):
+    """Notes the types of matrices that PyTorch multiplies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op._opname in ("mm", "bmm", "addmm", "baddbmm"):
+            self.types |= {a.dtype for a in args if isinstance(a, Tensor)}
+        return op(*args, **(kwargs or {}))
+
+
+def assert_cast_as_by_hand(case: Case, inputs: dict[str, Tensor]) -> None:
+    """Autocast's results and gradients are those of the tensors that it makes of the inputs."""
+    with torch.autocast(DEVICE.type, torch.bfloat16):
         got = outcome(case.ours, inputs)
-    for name in want:
-        assert torch.equal(got[name], want[name]), name
+    given = cast_by_hand(module_of(case.op.name).kernel, inputs, torch.bfloat16)
+    stays = len({given[name].dtype for name in case.differentiable}) > 1  # in another type
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=stays):
+        want = outcome(case.ours, given)
+    for name in case.differentiable:
+        gradient = want.pop(f"d{name}").to(inputs[name].dtype)
+        assert got[f"d{name}"].dtype == gradient.dtype, name
+        assert torch.equal(got[f"d{name}"], gradient), name
+    for name, y in want.items():
+        assert torch.equal(got[name].to(y.dtype), y), name  # a loss may be float32
+
+
+@each_best
+def test_autocast_casts_what_pytorch_multiplies(case: Case):
+    """And nothing else of one type: elsewhere a cast would cost time and give nothing."""
+    inputs = case.inputs(ROWS, 64, torch.float32)
+    with Multiplied() as multiplied, torch.autocast(DEVICE.type, torch.bfloat16):
+        case.theirs(**inputs)
+    given = cast_by_hand(module_of(case.op.name).kernel, inputs, torch.bfloat16)
+    is_cast = torch.bfloat16 in {t.dtype for t in given.values()}
+    assert is_cast == (torch.bfloat16 in multiplied.types)
+    assert_cast_as_by_hand(case, inputs)
+
+
+@each_best
+def test_autocast_leaves_its_own_type_alone(case: Case):
+    assert_cast_as_by_hand(case, case.inputs(ROWS, 64, torch.bfloat16))
 
 
 @pytest.mark.parametrize("case", [c for c in BEST if len(c.differentiable) > 1], ids=str)
-def test_autocast_runs_in_the_widest_type(case: Case):
+def test_autocast_takes_several_types(case: Case):
     """As where x comes out of a matrix product, and the weights are float32."""
     inputs = case.inputs(ROWS, 64, torch.float32)
     inputs[case.first] = inputs[case.first].bfloat16()
     with pytest.raises(RuntimeError, match="wanted is one type for all"):
         case.ours(**inputs)
-    with torch.autocast(inputs[case.first].device.type, dtype=torch.bfloat16):
+    assert_cast_as_by_hand(case, inputs)
+
+
+@each_best
+def test_autocast_leaves_float64_alone(case: Case):
+    inputs = case.inputs(ROWS, COLS, torch.float64)
+    want = outcome(case.ours, inputs)
+    with torch.autocast(DEVICE.type, torch.bfloat16):
         got = outcome(case.ours, inputs)
-    want = outcome(case.ours, inputs | {case.first: inputs[case.first].float()})
     for name in want:
-        if name == f"d{case.first}":
-            want[name] = want[name].bfloat16()
         assert got[name].dtype == want[name].dtype, name
         assert torch.equal(got[name], want[name]), name
+
+
+@pytest.mark.parametrize("case", [case for case in BEST if case.is_product], ids=str)
+def test_autocast_of_a_compiled_product(case: Case):
+    inputs, op = (
+        case.inputs(ROWS, 64, torch.float32),
+        getattr(module_of(case.op.name), case.op.name),
+    )
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda **given: op(**given, **case.options), fullgraph=True, backend="aot_eager"
+    )
+    with torch.autocast(DEVICE.type, torch.bfloat16):
+        want, got = outcome(case.ours, inputs), outcome(compiled, inputs)
+    for name in want:
+        assert got[name].dtype == want[name].dtype, name
+        assert torch.equal(got[name], want[name]), name
+
+
+def test_a_policy_of_autocast_that_there_is_not():
+    with pytest.raises(ValueError, match="policy is 'widest'; wanted is one of 'promote', 'lower"):
+        module_of("matmul").kernel.register_autocast("forward", policy="widest")

@@ -1,6 +1,8 @@
 """Packages of kernels: what `python -m jitload ship` writes, builds, and says of it."""
 
 import ast
+import importlib
+import itertools
 import json
 import os
 import re
@@ -11,8 +13,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 import jitload
+from jitloader import autocast
 from jitloader.arguments import recipe_of
 from jitloader.building import readings
 from lab.ship import python_files
@@ -133,6 +138,49 @@ def test_python_that_uses_more_of_the_loader_is_refused(tmp_path: Path):
     file.write_text('import jitload\nkernel = jitload.load("mine.cu")\njitload.device()\n')
     with pytest.raises(ValueError, match=r"mine.py:3: a package has no jitload.device"):
         python_files.op_file(file, "Kernel()")
+
+
+STAND_IN = """
+operators = lambda kernel, namespace: namespace
+why_no_gpu = lambda kernel: ""
+"""
+
+
+@pytest.mark.parametrize("keep", [(), ("last",)], ids=["all", "but_last"])
+@pytest.mark.parametrize("policy", autocast.POLICIES)
+def test_autocast_casts_as_it_does_here(policy: str, keep: tuple[str, ...], tmp_path, monkeypatch):
+    name = f"cast_{policy}_{len(keep)}"
+    package = tmp_path / name
+    package.mkdir()
+    (package / "kernel.py").write_text(python_files.template("kernel.py", name))
+    (package / "gradient_text.py").write_text(python_files.copy("jitloader/gradient_text.py", name))
+    (package / "libraries.py").write_text(STAND_IN)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(f"{name}.kernel")
+    seen = []
+
+    def noted(*tensors: Tensor | None) -> Tensor:
+        seen.append([t.dtype for t in tensors if t is not None])
+        return torch.empty(1)
+
+    library = torch.library.Library(name, "DEF")
+    for op in ("here", "there"):
+        library.define(f"{op}(Tensor x, Tensor? w, Tensor number, Tensor last) -> Tensor")
+        library.impl(op, noted, "CPU")
+    here, there = (getattr(torch.ops, name).here.default, getattr(torch.ops, name).there.default)
+    autocast.register(here, here, policy, keep)
+    shipped = module.Kernel("any", name, ("there",))
+    shipped.register_autocast("there", keep, policy)
+    types = torch.float16, torch.float32, torch.float64
+    for x, w, last in itertools.product(types, (None, *types), types):
+        given = [
+            None if it is None else torch.empty(1, dtype=it) for it in (x, w, torch.int32, last)
+        ]
+        with torch.autocast("cpu", torch.bfloat16):
+            here(*given)
+            there(*given)
+        assert seen[-2] == seen[-1], (x, w, last)
+    assert len({tuple(it) for it in seen}) > 1
 
 
 # ---- kernel-builder

@@ -73,15 +73,19 @@ class Kernel:
             setattr(self, infer, _with_or_without(op, self._op(infer)))
         return getattr(self, infer or name)
 
-    def register_autocast(self, name: str, keep: tuple[str, ...] = ()) -> None:
-        """Inside torch.autocast an operator's tensors of several floating types take the widest.
+    def register_autocast(
+        self, name: str, keep: tuple[str, ...] = (), policy: str = "promote"
+    ) -> None:
+        """Inside torch.autocast an operator's floating tensors are cast as those of PyTorch's ops.
 
         keep: arguments that stay as they are, and have no say.
+        policy: "promote": where types differ, to the widest; "lower_precision_fp": to autocast's
+            own type, but for float64.
         """
         op = self._op(name)
         kept = {i for i, it in enumerate(op._schema.arguments) if it.name in keep}
         for device in ("cpu", "cuda"):
-            cast = functools.partial(_cast, op, kept, device)
+            cast = functools.partial(_cast, op, kept, policy, device)
             self._library.impl(name, cast, f"Autocast{device.upper()}")
 
 
@@ -109,18 +113,26 @@ def _may_be_recorded(arguments: tuple) -> bool:
     return torch.is_grad_enabled() and any(it.requires_grad for it in tensors)
 
 
-def _cast(op: torch._ops.OpOverload, kept: set[int], device: str, *arguments: Any) -> Any:
-    def is_cast(i: int) -> bool:
+def _cast(
+    op: torch._ops.OpOverload, kept: set[int], policy: str, device: str, *arguments: Any
+) -> Any:
+    def is_floating(i: int) -> bool:
         it = arguments[i]
         return i not in kept and isinstance(it, Tensor) and it.is_floating_point()
 
-    places = list(filter(is_cast, range(len(arguments))))
+    def is_eligible(i: int) -> bool:  # as at::autocast::is_eligible has it
+        return arguments[i].device.type == device and arguments[i].dtype != torch.float64
+
+    places = list(filter(is_floating, range(len(arguments))))
     types = {arguments[i].dtype for i in places}
-    if len(types) > 1:
-        widest = functools.reduce(torch.promote_types, types)
+    if policy == "lower_precision_fp":
+        places = list(filter(is_eligible, places))
+        types = {torch.get_autocast_dtype(device)}
+    if types:
+        wanted = functools.reduce(torch.promote_types, types)
         given = list(arguments)
         for i in places:
-            given[i] = given[i].to(widest)
+            given[i] = given[i].to(wanted)
         arguments = tuple(given)
     with torch.autocast(device, enabled=False):
         return op(*arguments)
