@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def cache(tmp_path_factory):
 
     Where tests run side by side, in several processes, these share it. What stands in it first is
     copied from the user's, for these two compile for 20 and for 14 seconds; and the simulator's
-    headers are parsed for it.
+    headers are parsed for it, for kernels and for kernels that are checked.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
@@ -93,7 +94,9 @@ def cache(tmp_path_factory):
     (base / "nothing.cu").write_text("__global__ void nothing() {}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE", str(folder))
-        jitload.ensure(base / "nothing.cu", target="cpu")
+        nothing = jitload.recipe_of([base / "nothing.cu"], target="cpu")
+        for check in (False, True):
+            building.ensure(replace(nothing, check=check))
     return folder
 
 

@@ -372,8 +372,11 @@ def without_aliases(statements: Iterable[str], said: str) -> tuple[str, ...]:
 
 def symbols_of(path: Path) -> list[tuple[str, str]]:
     """The kind and the name of each symbol in an object; none where it cannot be read."""
-    lines = (line.split() for line in _said_of("nm", "-P", str(path)))
-    return [(words[1], words[0]) for words in lines if len(words) > 1]
+    # Without an empty plugin GNU's nm opens those of each LLVM that is installed first, which takes
+    # twenty times as long as the rest; another nm may not know of plugins.
+    asked = ["-P", str(path)]
+    said = _said_of("nm", "--plugin=", *asked) or _said_of("nm", *asked)
+    return [(words[1], words[0]) for words in map(str.split, said) if len(words) > 1]
 
 
 def _said_of(*command: str) -> list[str]:

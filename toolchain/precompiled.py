@@ -49,7 +49,7 @@ def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
         work: where they are made before they appear there.
     """
     recipe = code.recipe
-    wanted = recipe.target == "cpu" and not recipe.check and code.binding in ("c", "part")
+    wanted = recipe.target == "cpu" and code.binding in ("c", "part")
     wanted = wanted and not sources.folders_in(recipe.flags, "-isystem")
     if not wanted or sys.platform != "linux" or machine.is_clang(code.compilers):
         return text

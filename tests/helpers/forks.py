@@ -1,6 +1,6 @@
-"""Processes of Python that have PyTorch and IPython imported from their start.
+"""Processes of Python that have PyTorch, IPython and matplotlib imported from their start.
 
-Each is a fork of one that has imported them and does nothing else: that takes two seconds of a
+Each is a fork of one that has imported them and does nothing else: that takes three seconds of a
 processor, and tests start hundreds of processes. The project's own modules are imported by each
 itself, in the environment that it is given.
 """
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
+_INLINE = "module://matplotlib_inline.backend_inline"  # ipykernel sets it before matplotlib looks
 
 
 class Fork:
@@ -125,7 +126,8 @@ Process = Fork | subprocess.Popen
 
 def kernel(command: list[str], env: dict[str, str], cwd: str | None = None, **options: Any) -> Fork:
     """As jupyter_client's launch_kernel."""
-    kept = {"cwd": cwd, "env": {**env, "JPY_PARENT_PID": str(os.getpid())}}
+    own = {"JPY_PARENT_PID": str(os.getpid()), "MPLBACKEND": env.get("MPLBACKEND") or _INLINE}
+    kept = {"cwd": cwd, "env": {**env, **own}}
     return Fork(command, stdout=None, stderr=None, start_new_session=True, **kept)
 
 
@@ -209,6 +211,8 @@ def _begin(request: dict) -> None:
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ.clear()
     os.environ.update(request["env"])
+    if backend := os.environ.get("MPLBACKEND"):
+        matplotlib.rcParams["backend"] = backend
     first, *rest = request["words"]
     folders = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     start = str(Path(first).parent) if not first.startswith("-") else ""
@@ -236,9 +240,15 @@ def _begin(request: dict) -> None:
 if __name__ == "__main__":
     import ipykernel.kernelapp  # noqa: F401
     import IPython  # noqa: F401
+    import ipywidgets  # noqa: F401
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure
+    import matplotlib.style
     import numpy  # noqa: F401
     import pandas  # noqa: F401
-    import torch  # noqa: F401
+    import torch
+    import torch.distributed.tensor  # which torch.testing imports when it first compares
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
     gc.freeze()  # what is never looked at again is never copied for a fork
     _begin(_request_of_a_fork(socket.socket(fileno=int(sys.argv[1]))))

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,11 @@ class Scene:
         self.shared: list[Path] = []
         self.works = 0
 
-    def added(self, text: str = NINJA, **options: object) -> str:
+    def added(self, text: str = NINJA, check: bool = False, **options: object) -> str:
         self.works += 1
         work = self.kernel.with_name(f"{self.works}")
-        code = Inputs.read(recipe_of([self.kernel], target="cpu", **options), Cache.here())
+        recipe = replace(recipe_of([self.kernel], target="cpu", **options), check=check)
+        code = Inputs.read(recipe, Cache.here())
         return precompiled.added_to(text, code, [self.kept, *self.shared], work)
 
     @property
@@ -81,6 +83,14 @@ def test_a_kernel_is_compiled_to_the_same_bits_and_names_the_same_headers(made, 
     assert (code, read) == compiled(NINJA, tmp_path / "without")
     assert simulator.INCLUDE / precompiled.HEADER in read
     assert code
+
+
+def test_so_is_one_that_is_checked(scene, tmp_path, monkeypatch):
+    monkeypatch.setattr(scene, "kept", tmp_path / "kept")
+    text = NINJA.replace("-O1", " ".join(simulator.CHECK_FLAGS))
+    code = compiled(scene.added(text, check=True), tmp_path / "with")
+    assert list(scene.place.glob("**/*.gch"))
+    assert code == compiled(text, tmp_path / "without")
 
 
 @pytest.mark.parametrize("flag", ["-include x.h", "-imacros x.h", "-iquote there"])
