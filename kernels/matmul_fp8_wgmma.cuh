@@ -34,7 +34,7 @@ struct Float8Plan {
         Float8 x[kTileRows * kScaleBlock], w[columns * kScaleBlock];
     };
     struct Shared : StagesAndBoxes<Stage, kStages> {
-        TileCorner corners[kStages];  // of the tile that begins with a stage
+        TileCorner corners[kStages];  // of the tile after the one that begins with a stage
     };
     static constexpr int kBytes = sizeof(Shared) + kTileAlign;
 };
@@ -64,63 +64,79 @@ __device__ int64_t row_there(const Float8Product<T>& p, TileCorner tile, int gro
 }
 
 // What the sums over each step of a tile are multiplied by, if that differs along k: a thread's two
-// scales of x, times that of w, which all have in common. A step's scales of x are asked for two
-// steps before they are needed. Of w a lane has the scale of one of 32 steps, and all get it by a
-// shuffle: if they read it, the compiler would have it in a register of the warp, and wait for it
-// before the next products begin.
-template <bool by_block>
+// scales of x, times that of w, which all have in common. Whatever a step did for that would keep
+// its products waiting: so scales are asked for eight steps at a time, when the eight before begin,
+// those of w 32 at a time, and a tile's first ones during the last steps of the tile before. Each
+// of the four lanes that share rows has two of eight steps, and a step costs two shuffles.
+template <class T, bool by_block>
 class TileScales {
+    const Float8Product<T>& p_;
     const float *x_[2], *w_;
-    int64_t x_step_, w_step_;
-    int steps_;
-    float asked_[2][2];  // of x: for the next even step, and for the next odd one
-    float here_, next_;  // of w: for these 32 steps, and for those that follow
+    int steps_, group_;
+    TileCorner next_tile_;
+    float here_[2][2], asked_[2][2];  // of x, times w, for these 8 steps; of x, for those to come
+    float here_of_w_, asked_of_w_;    // for these 32 steps, and for those to come
 
-    __device__ void ask(float (&of_x)[2], int step) const {
-        const int64_t at = smaller(step, steps_ - 1) * x_step_;
-        for (int i = 0; i < 2; ++i) of_x[i] = x_[i][at];
+    __device__ void go_to_x(TileCorner tile) {
+        for (int i = 0; i < 2; ++i)
+            x_[i] = &scale_at(p_.x_scale, row_there(p_, tile, group_, 2 * i), 0);
+    }
+    __device__ void go_to_w(TileCorner tile) { w_ = &scale_at(p_.w_scale, tile.column, 0); }
+    __device__ void ask_for_x(int first) {
+        for (int n = 0; n < 2; ++n) {
+            const int step = smaller(first + n * 4 + int(threadIdx.x % 4), steps_ - 1);
+            for (int i = 0; i < 2; ++i) asked_[i][n] = x_[i][step * p_.x_scale.block];
+        }
     }
     __device__ void ask_for_w(int first) {
-        next_ = w_[smaller(first + int(threadIdx.x % kWarp), steps_ - 1) * w_step_];
+        const int step = smaller(first + int(threadIdx.x % kWarp), steps_ - 1);
+        asked_of_w_ = w_[step * p_.w_scale.block];
     }
 
   public:
-    TileScales() = default;
-    template <class T>
+    static constexpr int kAtOnce = 8;  // steps
+
     __device__ TileScales(const Float8Product<T>& p, TileCorner tile, int group, int steps)
-        : w_(&scale_at(p.w_scale, tile.column, 0)),
-          x_step_(p.x_scale.block),
-          w_step_(p.w_scale.block),
-          steps_(steps) {
-        for (int i = 0; i < 2; ++i)
-            x_[i] = &scale_at(p.x_scale, row_there(p, tile, group, 2 * i), 0);
-        ask(asked_[0], 0);
-        ask(asked_[1], 1);
+        : p_(p), steps_(steps), group_(group) {
+        go_to_x(tile);
+        go_to_w(tile);
+        ask_for_x(0);
         ask_for_w(0);
     }
+    // Where the tile is that follows: called before each tile's steps.
+    __device__ void set_next(TileCorner tile) { next_tile_ = tile; }
 
-    // Of one step after the other. odd: whether the step is.
-    template <bool odd>
-    __device__ void take(float (&by)[2], int step) {
-        const unsigned of_warp = unsigned(step) % kWarp;
-        if (!odd && of_warp == 0) {
-            here_ = next_;
-            ask_for_w(step + kWarp);
+    // Before `take` for this step, the first of kAtOnce.
+    __device__ void enter(int step) {
+        const int of_w = step % kWarp;
+        if (of_w == 0) {
+            here_of_w_ = asked_of_w_;
+            const bool more = step + kWarp < steps_;
+            if (!more) go_to_w(next_tile_);
+            ask_for_w(more ? step + kWarp : 0);
         }
-        const float of_w = __shfl_sync(0xffffffff, here_, of_warp);
-        for (int i = 0; i < 2; ++i) by[i] = asked_[odd][i] * of_w;
-        ask(asked_[odd], step + 2);
+        for (int n = 0; n < 2; ++n) {
+            const float w =
+                __shfl_sync(0xffffffff, here_of_w_, of_w + n * 4 + int(threadIdx.x % 4));
+            for (int i = 0; i < 2; ++i) here_[i][n] = asked_[i][n] * w;
+        }
+        const bool more = step + kAtOnce < steps_;
+        if (!more) go_to_x(next_tile_);
+        ask_for_x(more ? step + kAtOnce : 0);
+    }
+    __device__ void take(float (&by)[2], int step) const {
+        const int lane = int(threadIdx.x % kWarp & ~3u) + step % 4;
+        for (int i = 0; i < 2; ++i)
+            by[i] = __shfl_sync(0xffffffff, step & 4 ? here_[i][1] : here_[i][0], lane);
     }
 };
-template <>
-struct TileScales<false> {
-    TileScales() = default;
-    template <class T>
+template <class T>
+struct TileScales<T, false> {
+    static constexpr int kAtOnce = 8;
     __device__ TileScales(const Float8Product<T>&, TileCorner, int, int) {}
-    template <bool>
-    __device__ void take(float (&by)[2], int) const {
-        by[0] = by[1] = 1;
-    }
+    __device__ void set_next(TileCorner) {}
+    __device__ void enter(int) {}
+    __device__ void take(float (&by)[2], int) const { by[0] = by[1] = 1; }
 };
 
 // The stages that a warpgroup multiplies, one after the other.
@@ -130,7 +146,7 @@ struct StageReader {
     Pair<Plan::kPair> pair;
     Ring<Plan::kStages> ring, read;  // the stage that comes next; that is read next
 
-    // Where the tile is that begins with the next stage.
+    // Where the tile is that follows the one which begins with the next stage.
     __device__ TileCorner corner() const {
         shared.full[ring.stage].wait(ring.round % 2);
         return shared.corners[ring.stage];
@@ -148,48 +164,50 @@ struct StageReader {
 };
 
 // The totals over all k, by two sets of sums: the products of a step go on while those of the step
-// before are added up. meanwhile(): called while the last products go on.
-template <class Plan, int N, class Meanwhile>
-__device__ void add_up(float (&totals)[N], StageReader<Plan>& reader,
-                       TileScales<Plan::kByBlock>& scales, int of_tile, int steps,
-                       Meanwhile meanwhile) {
-    float even[1][N], odd[1][N], by[2];
+// before are added up. What the sums are multiplied by is taken a step ahead, before additions that
+// do not need it: who took it when they do would add, and begin the next products, later.
+// meanwhile(): called while the last products go on.
+template <class Plan, int N, class Scales, class Meanwhile>
+__device__ void add_up(float (&totals)[N], StageReader<Plan>& reader, Scales& scales, int of_tile,
+                       int steps, Meanwhile meanwhile) {
+    float even[1][N], odd[1][N], of_even[2], of_odd[2];
     const auto begin = [&](float (&sums)[1][N]) {
         const auto& stage = reader.next();
         multiply_stage(sums, stage.x + of_tile, stage.w);
     };
-    const auto add = [&](const float (&sums)[1][N]) {
+    const auto add = [&](const float (&sums)[1][N], const float (&by)[2]) {
         reader.done();
 #pragma unroll
         for (int i = 0; i < N; ++i) totals[i] += sums[0][i] * by[i / 2 % 2];
     };
     for (float& total : totals) total = 0;
     begin(even);
+    scales.enter(0);
+    scales.take(of_even, 0);
     int step = 1;
     for (; step + 1 < steps; step += 2) {
         begin(odd);
-        scales.template take<false>(by, step - 1);
         wgmma_wait<1>();
-        add(even);
+        scales.take(of_odd, step);
+        add(even, of_even);
         begin(even);
-        scales.template take<true>(by, step);
+        if ((step + 1) % Scales::kAtOnce == 0) scales.enter(step + 1);
         wgmma_wait<1>();
-        add(odd);
+        scales.take(of_even, step + 1);
+        add(odd, of_odd);
     }
     if (step < steps) {
         begin(odd);
-        scales.template take<false>(by, step - 1);
         wgmma_wait<1>();
-        add(even);
-        scales.template take<true>(by, step);
+        scales.take(of_odd, step);
+        add(even, of_even);
         meanwhile();
         wgmma_wait<0>();
-        add(odd);
+        add(odd, of_odd);
     } else {
-        scales.template take<false>(by, step - 1);
         meanwhile();
         wgmma_wait<0>();
-        add(even);
+        add(even, of_even);
     }
 }
 
@@ -303,19 +321,21 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 
     const auto corner_of = [&](int n) {
         TilePlace place;
-        order.at(n, pair.rank, place);
+        order.at(smaller(n, order.places() - 1), pair.rank, place);
         return TileCorner{int(place.row) * kTileRows, int(place.column) * Plan::kColumns};
     };
     if (group == kConsumers) {
         give_registers<40>();
         Ring<Plan::kStages> ring;
+        TileCorner next_corner = corner_of(pair.index);
         for (int n = pair.index; thread == 0 && n < order.places(); n += pair.count) {
-            const TileCorner corner = corner_of(n);
+            const TileCorner corner = next_corner;
+            next_corner = corner_of(n + pair.count);
             for (int step = 0; step < steps; ++step, ring.next()) {
                 auto& stage = shared.stages[ring.stage];
                 Mbarrier& full = shared.full[ring.stage];
                 shared.empty[ring.stage].wait((ring.round + 1) % 2);
-                shared.corners[ring.stage] = corner;
+                shared.corners[ring.stage] = next_corner;
                 full.arrive_expect_tx(sizeof(stage));
                 const int k = step * kScaleBlock;
                 tma_load(stage.x, maps.x, k, corner.row, 0, full);
@@ -328,20 +348,22 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
         const int of_tile = group * 64 * kScaleBlock;
         Boxes& boxes = shared.boxes[group];
         int stored = 0, left = ceil_div(order.places() - pair.index, pair.count);
-        TileCorner corner, next_corner = corner_of(pair.index);  // before its first stage is there
+        // Of the tile, the next one and the one after that, of which no stage has to be there yet.
+        TileCorner corner, next_corner = corner_of(pair.index);
+        TileCorner after_next = corner_of(pair.index + pair.count);
         TileEnd<Plan> end, next_end;
         next_end.ask(p, next_corner, group);
-        TileScales<Plan::kByBlock> scales, next_scales(p, next_corner, group, steps);
+        TileScales<T, Plan::kByBlock> scales(p, next_corner, group, steps);
         for (; left > 0; --left) {
             corner = next_corner;
+            next_corner = after_next;
             end = next_end;
-            scales = next_scales;
+            scales.set_next(next_corner);
             const auto meanwhile = [&] {
                 if (!Plan::kByBlock || p.bias) end.share(boxes, group);
                 if (left == 1) return;
-                next_corner = reader.corner();
+                after_next = reader.corner();
                 next_end.ask(p, next_corner, group);
-                next_scales = {p, next_corner, group, steps};
             };
             float totals[Plan::kColumns / 2];
             if constexpr (Plan::kFast) {

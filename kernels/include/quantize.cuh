@@ -8,16 +8,13 @@
 // number. Where many share a scale, its inverse is computed once, as the sum of two floats, of
 // which the second has what the first lacks; so a quotient takes two instructions. It is rounded as
 // that of a division is wherever that decides which float of one byte is nearest: that was tried
-// for the digits of every scale, and fails for one quotient of one of them, which is divided.
-// Elsewhere it may be its neighbour.
+// for the digits of every scale. Elsewhere it may be its neighbour.
 class Divisor {
   public:
     // of_largest: the scale was made for the largest of what it divides.
     __device__ Divisor(float scale, bool of_largest) : scale_(scale), of_largest_(of_largest) {
         constexpr float least = 0x1p-80f, most = 0x1p80f;
-        constexpr uint32_t digits = 0x7fffff, failing = 0x2fffff;
-        is_ordinary_ =
-            scale >= least && scale <= most && (__float_as_uint(scale) & digits) != failing;
+        is_ordinary_ = scale >= least && scale <= most;
         // What the inverse lacks is not below 0, so that a quotient of -0 remains -0.
         const float nearest = inverse_rn(scale);
         const bool is_beyond = fmaf(-nearest, scale, 1.f) < 0;

@@ -100,6 +100,18 @@ def test_every_rounding(version: str):
 
 
 @each_version
+def test_quotients_between_two_neighbours(version: str):
+    """Numbers whose quotients are about between two neighbours, where the last digit decides."""
+    halves = torch.arange(17, 32, 2).double() / 2  # between 8 and 9, ... 15 and 16
+    generator = torch.Generator().manual_seed(0)
+    for scale in 1 + torch.rand(20, generator=generator):
+        ulps = torch.arange(-3, 4, dtype=torch.int32)
+        x = (halves * float(scale)).float().view(torch.int32)[:, None] + ulps
+        x = torch.cat([x.view(torch.float32).flatten(), -torch.zeros(1)]).to(DEVICE)
+        check(x, version, **options("tensor", float(scale)))
+
+
+@each_version
 def test_what_is_not_finite_stays_within_its_group(version: str):
     x = drawn((4, 384))
     want, _ = check(x, version, scaling="1x128")
