@@ -194,7 +194,7 @@ def test_the_host_is_timed_in_a_call_with_gradients_too(monkeypatch):
     monkeypatch.setattr(rivals, "rivals_of", lambda op: ["eager"])
     dtype = torch.float32
     todo = list(products.host_products(products.NAMES, dtype))
-    names = ["matmul", "attention", "rope", "linear_cross_entropy"]
+    names = ["matmul", "attention", "attention_varlen", "rope", "linear_cross_entropy"]
     assert [(it.name, it.direction) for it in todo] == [
         (name, direction) for direction in ("forward", "both") for name in names
     ]
