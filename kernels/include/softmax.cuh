@@ -161,8 +161,9 @@ struct OnlineSoftmax {
 #if PLAYGROUND_CUDA
         if constexpr (sizeof(T) == 2) {
             // 2^(x * log2(e) - from * log2(e)) in one operation and the power; but the second
-            // product is rounded. That is the same factor for all: it is taken out of their sum.
-            if (fabsf(from) < 1e38f) {
+            // product is rounded. That is the same factor for all, from 1/2 to 2 for such a shift:
+            // it is taken out of their sum.
+            if (fabsf(from) < 0x1p23f) {
                 const float rounded = from * kLog2E;
                 float powers = 0;
 #pragma unroll
