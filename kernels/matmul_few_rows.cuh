@@ -1,7 +1,7 @@
 // Products of few rows of x, as a model has them that writes one token after the other. All of w is
 // read for them, and nothing takes as long as that.
 //
-// A block has 48 to 112 rows of w for a tile of y, and all of k, or a part of it; the blocks of a
+// A block has 48 to 128 rows of w for a tile of y, and all of k, or a part of it; the blocks of a
 // cluster have the other parts. So every multiprocessor reads w, and all of them as much. They
 // stay, and take tile after tile; the next one's weights arrive while one is finished. At a tile's
 // end each block sends its sums to who finishes them, who adds them up, always in the same order.

@@ -204,7 +204,7 @@ def test_depth_in_parts_of_matrices_in_a_batch(ends: dict[str, object]):
 
 
 def test_a_long_depth_has_the_same_bits_in_every_layout_of_w_and_on_every_run():
-    x, w = (torch.randn(n, 4104, device=DEVICE).bfloat16() for n in (72, 120))
+    x, w = (torch.randn(n, 4104, device=DEVICE).bfloat16() for n in (72, 40))
     for given in (x, transposed(x)):
         want = matmul(given, w)
         for of_w in (Tensor.contiguous, transposed):
