@@ -72,7 +72,8 @@ inline void check_weight(const Tensor& weight, const Tensor& x, int64_t reductio
         position = text(rest % target.size(i)) + (position.empty() ? "" : ", " + position);
     }
     fail("target", position.empty() ? "" : "[" + position + "]", " is ", values[row],
-         "; wanted is a class from 0 to ", cols - 1, ", or ignore_index, which is ", ignore_index);
+         "; wanted is ", cols > 0 ? "a class from 0 to " + text(cols - 1) + ", or " : "",
+         "ignore_index, which is ", ignore_index, cols > 0 ? "" : ", for there are no classes");
 }
 
 // A stream of the current device for work beside the caller's, and before it where both wait for

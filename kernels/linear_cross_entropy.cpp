@@ -36,15 +36,17 @@ cudaError_t linear_cross_entropy_rows(
     Acc<T>* partial, const Acc<T>* weight, int64_t rows, int64_t classes, int64_t reduction,
     int64_t ignore_index, double smoothing, cudaStream_t stream);
 template <class T>
-int64_t linear_cross_entropy_by_class_numbers(int64_t rows, int64_t classes);
+int64_t linear_cross_entropy_by_class_numbers(int64_t rows, int64_t apart, int64_t classes);
 template <class T>
 cudaError_t linear_cross_entropy_take_by_class(
     const T* logits, const int64_t* target, Acc<T>* numbers, Acc<T>* max, Acc<T>* sum,
-    Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t classes, bool smooths, cudaStream_t stream);
+    Acc<T>* below, Acc<T>* hit, int64_t rows, int64_t apart, int64_t classes, bool smooths,
+    cudaStream_t stream);
 template <class T>
 cudaError_t linear_cross_entropy_gradient_by_class(
-    T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight,
-    int64_t rows, int64_t classes, int64_t reduction, int64_t ignore_index, double smoothing,
+    const Arriving<T>& g, T* logits, T* room, int64_t classes_of_room, const int64_t* target,
+    const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight, int64_t rows, int64_t apart,
+    int64_t classes, int64_t reduction, int64_t ignore_index, double smoothing,
     cudaStream_t stream);
 template <class T>
 int64_t linear_cross_entropy_tile_numbers(const T* x, const T* w, int64_t w_row, int64_t rows,
@@ -117,10 +119,13 @@ int64_t most_rows(int64_t rows) {
     return std::max({part(8), std::min<int64_t>(2048, part(6)), least});
 }
 
-// Chunks of nearly equal size, of the rows from `first` on.
+// Chunks of nearly equal size, of the rows from `first` on. Where others come before them, a sixth
+// of all rows is enough: 512 at least.
 Chunk chunks_of_rows(int64_t rows, int64_t first) {
-    const int64_t most = most_rows(rows), left = rows - first;
-    const int64_t chunks = left > most ? (left + most - 1) / most : 1;
+    const int64_t most =
+        first == 0 ? most_rows(rows)
+                   : std::min(most_rows(rows), std::max<int64_t>(512, part_of(rows, 6, 128)));
+    const int64_t left = rows - first, chunks = left > most ? (left + most - 1) / most : 1;
     return Chunk(rows, part_of(left, chunks, 128), 1, first);
 }
 
@@ -474,52 +479,62 @@ void turn_into_gradients(const Problem& p, const Logits& logits, const Known<T>&
 // ---- the same of rows whose logits have a place already
 //
 // Until there is a dw, its memory is free: of as many rows as w has columns, it holds the logits.
-// They lie by class, [classes, rows], as do the rows of dw, and as far back as they can; so the
-// rows of dw can be written one after the other, where G has been read. Each gradient is one
-// product.
+// They lie by class, [classes, rows], as do the rows of dw. G lies a sixteenth of the classes
+// before them, of which the first sixteenth has a room elsewhere: so the last rows of dw have a
+// place, and when these are there, so have those before them. So dw is one product, and dx two.
+//
+// Where all rows are among these, the logits wait for the gradient that arrives.
 
-// How many rows that are: all, but for those left over from a multiple of 8, which make 16 bytes.
-// Or 0: where not all is there that it takes, where it would be no more than a chunk, or where
-// there are more rows: then it takes as long as chunks, and those that follow have to add to dw.
-int64_t rows_in_dw(const Problem& p, bool needs_w) {
-    constexpr int64_t kMultiple = 8;
-    const int64_t cols = p.w.size(1), rows = p.rows() / kMultiple * kMultiple;
-    if (!needs_w || p.bias || p.x.scalar_type() == ScalarType::Double) return 0;
-    if (cols % kMultiple != 0 || p.classes() == 0) return 0;
-    return most_rows(rows) < rows && rows <= cols ? rows : 0;
-}
-
-// Rows of dw that are written at once. What G has for them waits elsewhere meanwhile, unless they
-// lie before it.
-class RowsOfDw {
+class LogitsInDw {
   public:
-    RowsOfDw(const Tensor& dw, int64_t rows) : dw_(dw), rows_(rows), copied_(copied()) {
-        const int64_t elements = classes() * rows;
-        Tensor all = in_shape(dw, {dw.numel()});
-        const Tensor last = torch::stable::narrow(all, 0, dw.numel() - elements, elements);
-        by_class = in_shape(last, {classes(), rows});
+    static constexpr int64_t kMultiple = 8;  // elements, of which columns are one
+    // Classes: 33 tiles, for an H200 has 4 * 33 multiprocessors.
+    static constexpr int64_t kRound = 33 * 128;
+
+    LogitsInDw(const Tensor& dw, int64_t rows)
+        : dw_(dw),
+          rows_(rows),
+          apart_(part_of(rows, 1, kMultiple)),
+          logits_(part_of_dw(0, classes())) {}
+
+    // The losses of p's rows, which are as many.
+    template <class T>
+    void find_losses(const Problem& p, const Matmul& matmul, const Known<T>& known,
+                     const Tensor& loss, cudaStream_t stream) const {
+        matmul.multiply_into(logits_, p.w, filled_up(p.x, stream), false);
+        const Tensor numbers =
+            new_sums(p.x, {linear_cross_entropy_by_class_numbers<T>(rows_, apart_, classes())});
+        check_launch(linear_cross_entropy_take_by_class<T>(
+            in<T>(logits_), in<int64_t>(p.target), out<Acc<T>>(numbers), known.max, known.sum,
+            known.below, known.hit, rows_, apart_, classes(), p.smoothing > 0, stream));
+        ::find_losses<T>(p, known, loss, stream);
     }
 
-    Tensor by_class;  // logits, then G
-
-    // dw = G^T x
-    void multiply(const Matmul& matmul, const Tensor& x, cudaStream_t stream) {
-        Tensor room;
-        for (int64_t first = 0, width; first < classes(); first += width) {
-            // As many as lie before theirs of G; but if these are few, more of them, copied.
-            const int64_t before = (cols() - rows_) * (classes() - first) / cols() / 128 * 128;
-            width = std::min(std::max(before, copied_), classes() - first);
-            Tensor g = torch::stable::narrow(by_class, 0, first, width);
-            if (width > before) {
-                if (!room.defined()) room = new_of_shape(dw_, {copied_, rows_});
-                const Tensor copy = torch::stable::narrow(room, 0, 0, width);
-                check_launch(cudaMemcpyAsync(
-                    copy.mutable_data_ptr(), g.const_data_ptr(), g.numel() * g.element_size(),
-                    cudaMemcpyDeviceToDevice, stream));
-                g = copy;
-            }
-            const Tensor to = torch::stable::narrow(dw_, 0, first, width);
-            matmul.multiply_into(to, g, transposed(x), false);
+    // Then dx, unless it is null, and dw, if that is wanted.
+    template <class T>
+    void find_gradients(const Problem& p, const Matmul& matmul, const Acc<T>* max,
+                        const Acc<T>* sum, const Tensor& weight, const Arriving<T>& arriving,
+                        const Tensor* dx, bool needs_w, cudaStream_t stream) const {
+        const int64_t of_room = classes_of_room(), others = classes() - of_room;
+        const Tensor room = new_of_shape(dw_, {of_room, apart_});
+        check_launch(linear_cross_entropy_gradient_by_class<T>(
+            arriving, out<T>(logits_), out<T>(room), of_room, in<int64_t>(p.target), max, sum,
+            in<Acc<T>>(weight), rows_, apart_, classes(), p.reduction, p.ignore_index, p.smoothing,
+            stream));
+        if (dx != nullptr) {
+            const auto multiply = [&](const Tensor& g, int64_t first, bool adds) {
+                const Tensor of_w = part(p.w, first, g.size(0));
+                matmul.multiply_into(*dx, transposed(without_fill(g)), transposed(of_w), adds);
+            };
+            if (others > 0) multiply(part_of_dw(0, others), of_room, false);
+            multiply(room, 0, others > 0);
+        }
+        if (!needs_w) return;
+        for (int64_t end = classes(), first; end > 0; end = first) {
+            first = end > of_room ? std::max(behind_g_of(end - of_room), of_room) : 0;
+            const Tensor g = first > 0 ? part_of_dw(first - of_room, end - first) : room;
+            const Tensor to = part(dw_, first, end - first);
+            matmul.multiply_into(to, without_fill(g), transposed(p.x), false);
         }
     }
 
@@ -527,38 +542,69 @@ class RowsOfDw {
     int64_t classes() const { return dw_.size(0); }
     int64_t cols() const { return dw_.size(1); }
 
-    // A sixteenth of the classes, in tiles of 128; of many 33 tiles and multiples of that, for an
-    // H200 has 4 * 33 multiprocessors.
-    int64_t copied() const {
-        const int64_t part = part_of(classes(), 16, 128), round = 33 * 128;
-        return std::min(part < round ? part : part_of(part, 1, round), classes());
+    static Tensor part(Tensor t, int64_t first, int64_t count) {
+        return torch::stable::narrow(t, 0, first, count);
+    }
+    // Of its memory, [count, apart] from `first` such rows on.
+    Tensor part_of_dw(int64_t first, int64_t count) const {
+        const Tensor all = in_shape(dw_, {dw_.numel()});
+        return in_shape(part(all, first * apart_, count * apart_), {count, apart_});
     }
 
-    Tensor dw_;
-    const int64_t rows_, copied_;
+    // x with zeros behind its rows, so that these are a multiple.
+    Tensor filled_up(const Tensor& x, cudaStream_t stream) const {
+        if (rows_ == apart_) return x;
+        const Tensor all = new_of_shape(x, {apart_, cols()});
+        const int64_t bytes = x.numel() * x.element_size();
+        check_launch(cudaMemcpyAsync(
+            out<char>(all), x.const_data_ptr(), bytes, cudaMemcpyDeviceToDevice, stream));
+        check_launch(cudaMemsetAsync(
+            out<char>(all) + bytes, 0, all.numel() * all.element_size() - bytes, stream));
+        return all;
+    }
+    Tensor without_fill(Tensor g) const {
+        return rows_ == apart_ ? g : torch::stable::narrow(g, 1, 0, rows_);
+    }
+
+    // The first row of dw behind the G of `others` classes, or in steps of tiles one after it.
+    int64_t behind_g_of(int64_t others) const {
+        const int64_t first = (others * apart_ + cols() - 1) / cols();
+        return apart_ == cols() ? first : part_of(first, 1, 128);
+    }
+
+    // A sixteenth of the classes, in tiles of 128, or in rounds.
+    int64_t classes_of_room() const {
+        const int64_t part = part_of(classes(), 16, 128);
+        return std::min(part < kRound ? part : part_of(part, 1, kRound), classes());
+    }
+
+    const Tensor dw_;
+    const int64_t rows_, apart_;
+    const Tensor logits_;
 };
 
-// Losses, and G in place of the logits.
-template <class T>
-void turn_by_class(const Problem& p, const Tensor& logits, const Known<T>& known,
-                   const Tensor& weight, const Tensor& loss, cudaStream_t stream) {
-    const int64_t rows = p.rows(), classes = p.classes();
-    const Tensor numbers =
-        new_sums(p.x, {linear_cross_entropy_by_class_numbers<T>(rows, classes), rows});
-    check_launch(linear_cross_entropy_take_by_class<T>(
-        in<T>(logits), in<int64_t>(p.target), out<Acc<T>>(numbers), known.max, known.sum,
-        known.below, known.hit, rows, classes, p.smoothing > 0, stream));
-    find_losses<T>(p, known, loss, stream);
-    check_launch(linear_cross_entropy_gradient_by_class<T>(
-        out<T>(logits), in<int64_t>(p.target), known.max, known.sum, in<Acc<T>>(weight), rows,
-        classes, p.reduction, p.ignore_index, p.smoothing, stream));
+// How many rows that are: as many as there are, or as w has columns. 0: where not all is there that
+// it takes, or they would be no more than a chunk. Where there are others, which are chunks and add
+// to dw, they have to be more than those, and a room's rows of dw whole rounds, or it takes longer.
+int64_t rows_in_dw(const Problem& p, bool needs_w) {
+    const int64_t cols = p.w.size(1), rows = std::min(p.rows(), cols);
+    if (!needs_w || p.bias || p.x.scalar_type() == ScalarType::Double) return 0;
+    if (cols % LogitsInDw::kMultiple != 0 || p.classes() == 0) return 0;
+    if (rows <= most_rows(p.rows())) return 0;
+    const bool pays = p.rows() < 2 * rows && p.classes() >= 16 * LogitsInDw::kRound;
+    return rows == p.rows() || pays ? rows : 0;
+}
+
+bool all_wait_in_dw(const Problem& p, bool needs_w) {
+    return p.rows() > 0 && rows_in_dw(p, needs_w) == p.rows();
 }
 
 // ---- all rows
 
-// The results of forward, and then the gradients of x, w and bias for an arriving 1; those that are
-// not wanted are [0]. The logits may lie in dw's place; else for each chunk of the rows all logits
-// are in memory at once, so that they need not be computed again.
+// The results of forward, and then the gradients of x, w and bias for an arriving 1, or what
+// `finish_` makes them of; those that are not wanted are [0]. The logits may lie in dw's place;
+// else for each chunk of the rows all logits are in memory at once, so that they need not be
+// computed again.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backward(
     Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, int64_t reduction,
     int64_t ignore_index, double label_smoothing, bool check, bool float_loss, bool needs_x,
@@ -592,13 +638,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
         if (in_dw > 0) {
             const Chunk rows(p.rows(), in_dw);
             const Problem part = p.of(rows);
-            RowsOfDw of_dw(dw, in_dw);
-            matmul.multiply_into(of_dw.by_class, w, part.x, false);
-            turn_by_class<T>(part, of_dw.by_class, known, weight, loss, device.stream);
-            if (needs_x) {
-                matmul.multiply_into(rows.of(dx), transposed(of_dw.by_class), transposed(w), false);
+            const LogitsInDw logits(dw, in_dw);
+            logits.find_losses<T>(part, matmul, known, loss, device.stream);
+            if (!all_wait_in_dw(p, needs_w)) {
+                const Tensor dx_of_rows = needs_x ? rows.of(dx) : dx;
+                logits.find_gradients<T>(part, matmul, known.max, known.sum, weight, {},
+                                         needs_x ? &dx_of_rows : nullptr, true, device.stream);
             }
-            of_dw.multiply(matmul, part.x, device.stream);
         }
         Chunk rows = chunks_of_rows(p.rows(), in_dw);
         for (bool left = in_dw == 0 || rows.width > 0; left; left = rows.next()) {
@@ -634,40 +680,47 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
     return {loss, max, sum, weight, needs_x ? in_shape(dx, shape_of(x)) : dx, dw, db.all};
 }
 
-// dx [..., cols], dw [classes, cols] and db [classes], or [0] where one is not wanted.
-void check_gradients(const Tensor& dx, const Tensor& dw, const Tensor& db) {
-    const auto is_wanted = [](const Tensor& t) { return !has_shape(t, {0}); };
-    if (!is_wanted(dw)) return;
-    if (dw.dim() != 2) fail("dw has shape ", shape_name(dw), "; wanted is (classes, cols) or (0,)");
-    if (is_wanted(dx) && (dx.dim() == 0 || dx.size(-1) != dw.size(1))) {
-        fail("dx has shape ", shape_name(dx), ", but dw has shape ", shape_name(dw),
-             "; wanted are as many columns, or (0,)");
-    }
-    if (is_wanted(db)) check_shape(db, "db", dw, "dw", {dw.size(0)});
-}
-
-// The gradients of forward_backward, for the gradient that has arrived.
-void scale_(Tensor dx, Tensor dw, Tensor db, Tensor grad) {
-    check_first(dx, "dx");
-    check_grad(grad, dx, "dx");
+// Makes of what forward_backward has left the gradients for the one that has arrived: dx [...,
+// cols], dw [classes, cols] and db [classes], or [0] where one is not wanted. needs_x, needs_w:
+// whether one that forward_backward was asked for is wanted now.
+void finish_(Tensor grad, Tensor x, Tensor w, Tensor target, std::optional<Tensor> bias, Tensor max,
+             Tensor sum, Tensor weight, Tensor dx, Tensor dw, Tensor db, int64_t reduction,
+             int64_t ignore_index, double label_smoothing, bool needs_x, bool needs_w) {
+    Problem given = {x, w, target, bias, reduction, ignore_index, label_smoothing, kRows};
+    given.check();
+    check_grad(grad, x, "x");
     if (grad.dim() != 0) fail("grad has shape ", shape_name(grad), "; wanted is ()");
-    const auto check = [&](const Tensor& t, const char* name) {
-        check_like(t, name, dx, "dx");
-        if (!t.is_contiguous()) {
-            fail(name, " is not contiguous; wanted is a gradient of forward_backward");
+    check_sums(max, "max", x);
+    check_sums(sum, "sum", x);
+    check_weight(weight, x, reduction);
+    max = packed(max);
+    sum = packed(sum);
+    const auto is_there = [&](const Tensor& t, const char* name, const Shape& shape) {
+        check_like(t, name, x, "x");
+        if (has_shape(t, {0})) return false;
+        if (!has_shape(t, shape) || !t.is_contiguous()) {
+            fail(name, " has shape ", shape_name(t), t.is_contiguous() ? "" : " and gaps",
+                 "; wanted is what forward_backward returned");
         }
+        return true;
     };
-    check(dx, "dx");
-    check(dw, "dw");
-    check(db, "db");
-    check_gradients(dx, dw, db);
-    const OnDeviceOf device(dx);
-    for_type_of(dx, [&](auto zero) {
+    const bool has_dx = is_there(dx, "dx", shape_of(x)), has_dw = is_there(dw, "dw", shape_of(w));
+    is_there(db, "db", {w.size(0)});
+    const OnDeviceOf device(x);
+    for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
+        if (all_wait_in_dw(given, has_dw)) {
+            const Problem p = given.flat();
+            const Tensor dx_of_rows = has_dx ? in_shape(dx, shape_of(p.x)) : dx;
+            LogitsInDw(dw, p.rows())
+                .find_gradients<T>(
+                    p, Matmul(), in<Acc<T>>(max), in<Acc<T>>(sum), weight, arriving<T>(grad, x),
+                    has_dx && needs_x ? &dx_of_rows : nullptr, needs_w, device.stream);
+            return;
+        }
         const Gradients<T> gradients = {
             {out<T>(dx), out<T>(dw), out<T>(db)}, {dx.numel(), dw.numel(), db.numel()}};
-        check_launch(
-            linear_cross_entropy_scale<T>(gradients, arriving<T>(grad, dx), device.stream));
+        check_launch(linear_cross_entropy_scale<T>(gradients, arriving<T>(grad, x), device.stream));
     });
 }
 
@@ -689,7 +742,10 @@ STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
         " bool needs_w, bool needs_bias)"
         " -> (Tensor loss, Tensor max, Tensor sum, Tensor weight, Tensor dx, Tensor dw, Tensor "
         "db)");
-    m.def("scale_(Tensor(a!) dx, Tensor(b!) dw, Tensor(c!) db, Tensor grad) -> ()");
+    m.def(
+        "finish_(Tensor grad, Tensor x, Tensor w, Tensor target, Tensor? bias, Tensor max,"
+        " Tensor sum, Tensor weight, Tensor(a!) dx, Tensor(b!) dw, Tensor(c!) db, int reduction,"
+        " int ignore_index, float label_smoothing, bool needs_x, bool needs_w) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
@@ -697,5 +753,5 @@ STABLE_TORCH_LIBRARY_IMPL(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
     m.impl("forward", TORCH_BOX(&forward));
     m.impl("backward", TORCH_BOX(&backward));
     m.impl("forward_backward", TORCH_BOX(&forward_backward));
-    m.impl("scale_", TORCH_BOX(&scale_));
+    m.impl("finish_", TORCH_BOX(&finish_));
 }

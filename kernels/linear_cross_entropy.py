@@ -46,12 +46,14 @@ def linear_cross_entropy(
     For a mean or a sum, where a gradient is wanted, all gradients are computed with the loss. Of an
     eighth to a quarter of the rows at a time, but of 512 at least, all logits are in memory. Their
     gradients take their place, and the products of these are added to that of w, which is rounded
-    once for each such chunk. If rows are more than a chunk has and no more than w has columns, and
-    there is no bias, all logits lie in the memory that the gradient of w will have, and a sixteenth
-    of them beside it; then the gradients are one product each, and rounded once. (Not for float64,
-    and not where w needs none.) Backward then has but to multiply with the gradient that arrives. A
-    second backward pass through the same graph, or one that records a graph, computes the gradients
-    again, in chunks of the classes.
+    once for each such chunk. Backward then has but to multiply with the gradient that arrives. If
+    rows are more than a chunk has and no more than w has columns, and there is no bias, all logits
+    lie in the memory that the gradient of w will have, and wait there for the gradient that
+    arrives. Backward then needs room for a sixteenth of them, and computes the gradient of w in one
+    product and that of x in two. (Not for float64, and not where w needs none.) Of rows that are
+    fewer than twice as many, and 67584 classes or more, the first ones lie there while their
+    gradients are computed. A second backward pass through the same graph, or one that records a
+    graph, computes the gradients again, in chunks of the classes.
 
     Elsewhere (without gradients, for reduction="none", for float16, whose small gradients would be
     lost before a scaled loss's gradient arrives, and with version="chunks") the logits of a
@@ -113,8 +115,8 @@ def _(x, w, target, bias, reduction, ignore_index, label_smoothing, check, float
     return *new_losses(x, target, reduction, float_loss), *gradients
 
 
-@kernel.register_fake("scale_")
-def _(dx, dw, db, grad):
+@kernel.register_fake("finish_")
+def _(*given):
     return None
 
 
@@ -129,7 +131,10 @@ def _double_backward(ctx, *grads):
 kernel.register_autograd(
     "forward_backward",
     f"""
-    x, w, bias = scale_(dx, dw, db, grad)
+    x, w, bias = finish_(
+        grad, x, w, target, bias, max, sum, weight, dx, dw, db, reduction, ignore_index,
+        label_smoothing, needs_x, needs_w
+    )
     x, w, bias = backward(
         grad, x, w, target, bias, max, sum, weight, reduction, ignore_index, label_smoothing,
         needs_x, needs_w, needs_bias, {CHUNKS}
@@ -140,7 +145,8 @@ kernel.register_autocast("infer", policy="lower_precision_fp")
 kernel.register_autocast("forward_backward", policy="lower_precision_fp")
 kernel.register_autocast("forward", policy="lower_precision_fp")
 # Called inside autocast, its tensors stay as they are; and its products may not cast them either.
-kernel.register_autocast("backward", keep=("grad", "max", "sum", "weight"))
+for _backward in ("backward", "finish_"):
+    kernel.register_autocast(_backward, keep=("grad", "max", "sum", "weight"))
 _forward = kernel.register_autograd(
     "forward",
     """

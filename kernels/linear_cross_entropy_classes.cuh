@@ -1,5 +1,5 @@
-// linear_cross_entropy: losses and gradients of logits that lie by class, [classes, rows]: those of
-// a row are `rows` elements apart, and rows are a multiple of a vector's elements.
+// linear_cross_entropy: losses and gradients of logits that lie by class, [classes, apart]: those
+// of a row are `apart` elements apart, a multiple of a vector's and no less than there are rows.
 #pragma once
 
 // A thread has as many neighbouring rows as a vector holds, and a share of the classes. A warp has
@@ -9,14 +9,13 @@ constexpr int kBlocksAtOnce = 3;     // of a multiprocessor: 80 registers a thre
 constexpr int kCombiningWarps = 32;  // of a block
 
 struct ClassShares {
-    int64_t rows, classes, count;
+    int64_t rows, apart, classes, count;
 
-    // As many as run at once; of 96 classes or more, so that the three numbers that each leaves for
-    // a row take no more than what of G is copied.
-    ClassShares(int64_t rows, int64_t classes, int64_t rows_of_warp)
-        : rows(rows), classes(classes) {
+    // As many as run at once; of `least` classes or more.
+    ClassShares(int64_t rows, int64_t apart, int64_t classes, int64_t rows_of_warp, int64_t least)
+        : rows(rows), apart(apart), classes(classes) {
         const int64_t down = ceil_div(kBlocksAtOnce * multiprocessors() * rows_of_warp, rows);
-        count = smaller(down * kSharesOfBlock, ceil_div<int64_t>(classes, 96));
+        count = smaller(down * kSharesOfBlock, ceil_div(classes, least));
     }
     dim3 grid(int64_t rows_of_warp) const {
         return dim3(ceil_div(rows, rows_of_warp), ceil_div<int64_t>(count, kSharesOfBlock));
@@ -27,13 +26,14 @@ struct ClassShares {
 template <class T>
 constexpr int kRowsOfWarp = kWarp * kVec<T>;
 
-// visit(c, n) for n classes from c on, of a share: four at a time as long as there are so many, and
-// then one.
-template <class Visit>
-__device__ void for_classes(const ClassShares& shares, int64_t share, Visit visit) {
-    const int64_t end = shares.first(share + 1);
-    int64_t c = shares.first(share);
-    for (; c + 4 <= end; c += 4) visit(c, std::integral_constant<int, 4>());
+// A share that leaves three numbers for each row has so many classes that these take no more than
+// a sixteenth of the logits.
+constexpr int kLeastTaken = 96;
+
+// visit(c, n) for n classes from c on: so many at a time as long as there are, and then one.
+template <int kAtOnce, class Visit>
+__device__ void for_classes(int64_t c, int64_t end, Visit visit) {
+    for (; c + kAtOnce <= end; c += kAtOnce) visit(c, std::integral_constant<int, kAtOnce>());
     for (; c < end; ++c) visit(c, std::integral_constant<int, 1>());
 }
 
@@ -48,27 +48,28 @@ __device__ void load_classes(Acc<T> (&x)[N][V], const T* logits, int64_t rows) {
 }
 
 // parts: for each share what it has of each row, as `known` has it of all classes.
-template <class T>
-__global__ __launch_bounds__(kWarp* kSharesOfBlock) void take_by_class(
-    const T* logits, Statistics<T> parts, ClassShares shares, bool smooths) {
+template <class T, bool kSmooths>
+__global__ __launch_bounds__(kWarp* kSharesOfBlock, kBlocksAtOnce) void take_by_class(
+    const T* logits, Statistics<T> parts, ClassShares shares) {
     constexpr int V = kVec<T>;
     const int64_t row = int64_t(blockIdx.x) * kRowsOfWarp<T> + threadIdx.x * V;
     const int64_t share = int64_t(blockIdx.y) * kSharesOfBlock + threadIdx.y;
-    if (row >= shares.rows || share >= shares.count) return;
+    if (row >= shares.apart || share >= shares.count) return;
     Found<T> found[V];
-    for_classes(shares, share, [&](int64_t c, auto count) {
+    constexpr int kAtOnce = kSmooths ? 4 : 8;  // with 80 registers
+    for_classes<kAtOnce>(shares.first(share), shares.first(share + 1), [&](int64_t c, auto count) {
         constexpr int N = decltype(count)::value;
         Acc<T> x[N][V];
-        load_classes(x, logits + c * shares.rows + row, shares.rows);
+        load_classes(x, logits + c * shares.apart + row, shares.apart);
 #pragma unroll
         for (int k = 0; k < V; ++k) {
             Acc<T> of_row[N];
             for (int n = 0; n < N; ++n) of_row[n] = x[n][k];
-            found[k].take(of_row, smooths);
+            found[k].take(of_row, kSmooths);
         }
     });
     for (int k = 0; k < V; ++k) {
-        const int64_t i = share * shares.rows + row + k;
+        const int64_t i = share * shares.apart + row + k;
         parts.max[i] = found[k].soft.max;
         parts.sum[i] = found[k].soft.sum;
         parts.below[i] = found[k].below;
@@ -87,19 +88,19 @@ __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
         int64_t read;
     };
     __shared__ OfThread of_threads[kCombiningWarps][kWarp];
-    const int64_t rows = shares.rows, row = int64_t(blockIdx.x) * kWarp + threadIdx.x;
+    const int64_t row = int64_t(blockIdx.x) * kWarp + threadIdx.x;
     Found<T> found;
-    if (row < rows) {
+    if (row < shares.rows) {
 #pragma unroll 4
         for (int64_t n = threadIdx.y; n < shares.count; n += kCombiningWarps) {
-            const int64_t i = n * rows + row, read = shares.first(n + 1) - shares.first(n);
+            const int64_t i = n * shares.apart + row, read = shares.first(n + 1) - shares.first(n);
             found.combine({{parts.max[i], parts.sum[i]}, parts.below[i], read});
         }
     }
     of_threads[threadIdx.y][threadIdx.x] = {
         found.soft.max, found.soft.sum, found.below, found.read};
     __syncthreads();
-    if (threadIdx.y > 0 || row >= rows) return;
+    if (threadIdx.y > 0 || row >= shares.rows) return;
     for (int n = 1; n < kCombiningWarps; ++n) {
         const OfThread& it = of_threads[n][threadIdx.x];
         found.combine({{it.max, it.sum}, it.below, it.read});
@@ -111,36 +112,45 @@ __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
     if (t < 0 || t >= shares.classes) {
         known.hit[row] = A(NAN);
     } else if (logits != nullptr) {
-        known.hit[row] = A(logits[t * rows + row]);
+        known.hit[row] = A(logits[t * shares.apart + row]);
     }
 }
 
-// The logits become their gradients for an arriving 1.
+// The logits become their gradients, each of which goes `shares.classes` before its logit: those of
+// the first so many classes to `room`, those of the others to where logits were that the same
+// thread has read. Behind the rows there is anything.
 template <class T>
 __global__ __launch_bounds__(kWarp* kSharesOfBlock) void gradient_by_class(
-    T* logits, const int64_t* target, const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight,
-    ClassShares shares, int64_t ignore_index, Acc<T> smoothing) {
+    Arriving<T> g, int64_t g_step, T* logits, T* room, const int64_t* target, const Acc<T>* max,
+    const Acc<T>* sum, const Acc<T>* weight, ClassShares shares, int64_t classes,
+    int64_t ignore_index, Acc<T> smoothing) {
     constexpr int V = kVec<T>;
     const int64_t row = int64_t(blockIdx.x) * kRowsOfWarp<T> + threadIdx.x * V;
     const int64_t share = int64_t(blockIdx.y) * kSharesOfBlock + threadIdx.y;
-    if (row >= shares.rows || share >= shares.count) return;
-    const Acc<T> arrives = weight != nullptr ? *weight : Acc<T>(1);
+    if (row >= shares.apart || share >= shares.count) return;
+    const Acc<T> by = weight != nullptr ? *weight : Acc<T>(1);
     RowGradient<T> gradient[V];
     for (int k = 0; k < V; ++k) {
-        const int64_t r = row + k;
-        gradient[k] = RowGradient<T>(
-            target[r], shares.classes, ignore_index, smoothing, max[r], sum[r], arrives);
+        const int64_t r = smaller(row + k, shares.rows - 1);
+        const Acc<T> arrives = by * at(g, r * g_step);
+        gradient[k] =
+            RowGradient<T>(target[r], classes, ignore_index, smoothing, max[r], sum[r], arrives);
     }
-    for_classes(shares, share, [&](int64_t c, auto count) {
-        constexpr int N = decltype(count)::value;
-        T* const here = logits + c * shares.rows + row;
-        Acc<T> x[N][V];
-        load_classes(x, here, shares.rows);
+    const int64_t first = shares.first(share), end = shares.first(share + 1);
+    T* to = room + row;
+    for (int64_t before = 0; before < classes; before += shares.classes) {
+        T* const from = logits + before * shares.apart + row;
+        for_classes<4>(first, smaller(end, classes - before), [&](int64_t c, auto count) {
+            constexpr int N = decltype(count)::value;
+            Acc<T> x[N][V];
+            load_classes(x, from + c * shares.apart, shares.apart);
 #pragma unroll
-        for (int n = 0; n < N; ++n) {
+            for (int n = 0; n < N; ++n) {
 #pragma unroll
-            for (int k = 0; k < V; ++k) x[n][k] = gradient[k](x[n][k], c + n);
-            store(here + n * shares.rows, rounded<T>(x[n]));
-        }
-    });
+                for (int k = 0; k < V; ++k) x[n][k] = gradient[k](x[n][k], before + c + n);
+                store(to + (c + n) * shares.apart, rounded<T>(x[n]));
+            }
+        });
+        to = from;
+    }
 }

@@ -27,10 +27,10 @@ struct LogitTiles {
 
 // The shares of the classes that tiles have.
 struct ClassTiles {
-    int64_t rows, classes, count;
+    int64_t rows, apart, classes, count;
 
     ClassTiles(int64_t rows, int64_t classes)
-        : rows(rows), classes(classes), count(ceil_div<int64_t>(classes, kColumns)) {}
+        : rows(rows), apart(rows), classes(classes), count(ceil_div<int64_t>(classes, kColumns)) {}
     __host__ __device__ int64_t first(int64_t tile) const {
         return smaller(tile * kColumns, classes);
     }

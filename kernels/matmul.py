@@ -53,7 +53,7 @@ def matmul(
     are as they are without.
 
     Inside torch.autocast x, w and bias are cast to autocast's type, unless they are float64, as for
-    torch.nn.functional.linear. A residual is not: one of another type is added behind the product,
+    torch.nn.functional.linear. A residual is not: one of another type is added after the product,
     as PyTorch adds it, and the result has the wider type of the two.
 
     Gradients have the same bits on every run. Those of act "none" have gradients of every order;
@@ -65,7 +65,7 @@ def matmul(
     if act not in ACTS:
         raise ValueError(f"act is {act!r}; wanted is one of {', '.join(ACTS)}")
     options = scale, ACTS.index(act), tf32, version_number(version, VERSIONS)
-    if not _is_added_behind(residual, x):
+    if not _is_added_after(residual, x):
         return _forward(x, w, bias, residual, *options)
     y = _forward(x, w, bias, None, *options)
     if residual.shape != y.shape:
@@ -76,7 +76,7 @@ def matmul(
     return y + residual
 
 
-def _is_added_behind(residual: Tensor | None, x: Tensor) -> bool:
+def _is_added_after(residual: Tensor | None, x: Tensor) -> bool:
     """Whether autocast gives the product another type than the residual has."""
     if not isinstance(residual, Tensor) or not isinstance(x, Tensor) or not is_in_autocast(x):
         return False

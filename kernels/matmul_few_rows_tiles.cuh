@@ -70,19 +70,23 @@ struct FewRowsUpright : FewTotals<units / 2> {
 #endif
     };
 
+    // The shuffle tells the compiler that a warp has but one: else each thread would make the
+    // descriptors of a step's products for itself, and a step would take a third more instructions.
+    const int group = groups == 1 ? 0 : __shfl_sync(0xffffffff, threadIdx.x / kWarpgroup, 0);
+
     __device__ explicit FewRowsUpright(int) {}
     static int units_of_box(const Product<T>& p) { return units / halves(p); }
 
 #if HAS_WGMMA
-    __device__ static int row(const FewRowsTile& tile, int i) {
-        return tile.row + threadIdx.x / kWarpgroup * 64 + row_of_sum(i);
+    __device__ int row(const FewRowsTile& tile, int i) const {
+        return tile.row + group * 64 + row_of_sum(i);
     }
     __device__ void multiply(const Stage& stage, const Product<T>&, int) {
-        const T* const x = stage.x + threadIdx.x / kWarpgroup * 64 * kTileDepth;
+        const T* const x = stage.x + group * 64 * kTileDepth;
         ::multiply<false, by_column>(this->totals, x, stage.w, true);
     }
-    __device__ static void finish(const Product<T>& p, const FewRowsTile& tile, int c,
-                                  const Vec<float, 4>& sums, const Vec<float, 4>& gates) {
+    __device__ void finish(const Product<T>& p, const FewRowsTile& tile, int c,
+                           const Vec<float, 4>& sums, const Vec<float, 4>& gates) const {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const int unit = tile.column * (units / halves(p)) + c * 8 + column_of_sum(i);
@@ -90,8 +94,8 @@ struct FewRowsUpright : FewTotals<units / 2> {
                 put(p, tile.matrix, row(tile, i), unit, sums[i], gates[i]);
         }
     }
-    __device__ static void finish_linear(const Product<T>& p, const FewRowsTile& tile, int c,
-                                         const Vec<float, 4>& sums) {
+    __device__ void finish_linear(const Product<T>& p, const FewRowsTile& tile, int c,
+                                  const Vec<float, 4>& sums) const {
         const int unit = tile.column * units + c * 8 + column_of_sum(0);
 #pragma unroll
         for (int i = 0; i < 4; i += 2)
@@ -115,8 +119,10 @@ bool launch_few_rows(const Product<T>& p, cudaStream_t stream) {
 }
 
 // The tiles of a product of few rows. Their sizes are few, for each is a kernel: of 64 units, where
-// pairs of blocks or more may share k; and of 48 and 112, where a block has all of it, for those of
-// 64 leave many multiprocessors without a tile where there are, say, 6144 units or 28672.
+// pairs of blocks or more may share k; of 48 and 112, where a block has all of it, for those of 64
+// leave many multiprocessors without a tile where there are, say, 6144 units or 28672; and of 128
+// units by 128 rows, where pairs of blocks that share k fill a round of multiprocessors, to a
+// tenth.
 struct FewRowsPlan {
     int groups = 0, units = 0;  // warpgroups, 64 rows each; 0: there is none
     int64_t blocks = 0;         // that are at work in the first round
@@ -134,16 +140,22 @@ FewRowsPlan few_rows_plan(const Product<T>& p) {
     const int64_t steps = ceil_div<int64_t>(p.depth, kTileDepth), count = multiprocessors();
     const int64_t high = ceil_div<int64_t>(p.rows, 64 * groups);
     const int64_t rows = ceil_div(p.rows, high);  // of a tile
-    for (int units : {64, 48, 112}) {
+    const int64_t wide = p.units * halves(p);
+    for (int units : {64, 48, 112, 128}) {
         if (units != 64 && p.w.col != 1) continue;
-        const int64_t tiles = p.batch * high * ceil_div<int64_t>(p.units * halves(p), units);
-        const int most = units == 64 ? most_few_parts(groups) : 1;
+        const int64_t tiles = p.batch * high * ceil_div<int64_t>(wide, units);
+        const int most = units % 64 == 0 ? most_few_parts(groups) : 1;
         const int parts = parts_of_few_rows(tiles, steps, count, most);
+        const int64_t blocks = parts * tiles;
+        if (units == 128) {
+            const bool fill = 10 * parts * p.batch * high * wide >= 9 * count * units;
+            if (groups != 2 || parts != 2 || blocks > count || !fill) continue;
+        }
         const int64_t rounds = ceil_div<int64_t>(tiles, count / parts);
         double reads = double(rounds * (rows + units)) / parts;
         if (units == 64 && p.rows <= 16) reads *= 0.85;  // more weights are on their way (FewRows)
         if (best.groups == 0 || reads < best.reads)
-            best = {groups, units, smaller(tiles * parts, count), reads};
+            best = {groups, units, smaller(blocks, count), reads};
     }
     return best;
 }
@@ -172,6 +184,10 @@ bool launch_few_rows_of(const Product<T>& p, int units, cudaStream_t stream) {
         if (units == 48) return launch_few_rows<FewRowsUpright<T, groups, 48, 1, false>>(p, stream);
         if (units == 112)
             return launch_few_rows<FewRowsUpright<T, groups, 112, 1, false>>(p, stream);
+        if constexpr (groups == 2) {
+            if (units == 128)
+                return launch_few_rows<FewRowsUpright<T, groups, 128, 2, false>>(p, stream);
+        }
     }
     constexpr int most = most_few_parts(groups);
     return launch_few_rows<FewRowsUpright<T, groups, 64, most, by_column>>(p, stream);

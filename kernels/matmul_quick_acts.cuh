@@ -4,13 +4,6 @@
 
 #include "matmul_product.cuh"
 
-// The GPU's own 2^x, right to 22 bits; it takes what is below 2^-126 for 0.
-__device__ inline float quick_power_of_2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // The larger number; NaN if one of them is.
 __device__ inline float larger_or_nan(float a, float b) {
     float larger;

@@ -68,12 +68,33 @@ struct Largest {
         combine({__float_as_uint(fabsf(x))});
 #endif
     }
-    template <class T, int N>
-    __device__ void add(const Vec<T, N>& all) {
-        float each[N];
-        to_floats(all, each);
+    // (Numbers of two bytes are compared two at a time.)
+    template <class T, int N, int K>
+    __device__ void add(const Vec<T, N> (&all)[K]) {
+#if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 900
+        if constexpr (sizeof(T) == 2) {
+            uint32_t pairs[K * N / 2], largest = 0;
+            memcpy(pairs, all, sizeof(all));
 #pragma unroll
-        for (int i = 0; i < N; ++i) add(each[i]);
+            for (uint32_t pair : pairs)
+                asm("max.u16x2 %0, %0, %1;" : "+r"(largest) : "r"(pair & 0x7fff7fff));
+            Vec<T, 2> both;
+            memcpy(both.at, &largest, sizeof(largest));
+            add(float(both[0])), add(float(both[1]));
+            return;
+        }
+#endif
+#pragma unroll
+        for (const Vec<T, N>& vector : all) {
+            float each[N];
+            to_floats(vector, each);
+#pragma unroll
+            for (int i = 0; i < N; ++i) add(each[i]);
+        }
+    }
+    template <class T, int N>
+    __device__ void add(const Vec<T, N>& vector) {
+        add(reinterpret_cast<const Vec<T, N>(&)[1]>(vector));
     }
     __device__ void combine(const Largest& other) { bits = other.bits > bits ? other.bits : bits; }
     __device__ Largest warp_reduce(int lanes) const {
@@ -87,7 +108,11 @@ struct Largest {
     // By which numbers of this size are divided: the largest becomes 448. Numbers that are all
     // nearly 0 are left so small that no quotient overflows.
     __device__ float scale() const {
-        const float largest = __uint_as_float(bits);
-        return (largest < 1e-12f ? 1e-12f : largest) / 448.f;
+        constexpr float inverse = 1 / 448.f;
+        float largest = __uint_as_float(bits);
+        if (largest < 1e-12f) largest = 1e-12f;
+        // What a division rounds to, in fewer instructions.
+        const float quotient = largest * inverse, lacking = fmaf(-quotient, 448.f, largest);
+        return isfinite(largest) ? fmaf(lacking, inverse, quotient) : largest;
     }
 };

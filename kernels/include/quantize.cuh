@@ -5,18 +5,24 @@
 #include "launches.cuh"
 
 // x / scale, as a division rounds it: a product with 1 / scale would now and then be another
-// number. Where many share a scale, its inverse is computed once, and what a product with it lacks
-// of the quotient is added (P. Markstein, "Computation of elementary functions on the IBM RISC
-// System/6000 processor", 1990). The sum is rounded as the quotient is wherever that decides which
-// float of one byte is nearest: that was tried for the digits of every scale. Elsewhere it may be
-// its neighbour.
+// number. Where many share a scale, its inverse is computed once, as the sum of two floats, of
+// which the second has what the first lacks; so a quotient takes two instructions. It is rounded as
+// that of a division is wherever that decides which float of one byte is nearest: that was tried
+// for the digits of every scale, and fails for one quotient of one of them, which is divided.
+// Elsewhere it may be its neighbour.
 class Divisor {
   public:
     // of_largest: the scale was made for the largest of what it divides.
-    __device__ Divisor(float scale, bool of_largest)
-        : scale_(scale), inverse_(1 / scale), of_largest_(of_largest) {
-        constexpr float least = 0x1p-80f, most = 0x1p120f;
-        is_ordinary_ = scale >= least && scale <= most;
+    __device__ Divisor(float scale, bool of_largest) : scale_(scale), of_largest_(of_largest) {
+        constexpr float least = 0x1p-80f, most = 0x1p80f;
+        constexpr uint32_t digits = 0x7fffff, failing = 0x2fffff;
+        is_ordinary_ =
+            scale >= least && scale <= most && (__float_as_uint(scale) & digits) != failing;
+        // What the inverse lacks is not below 0, so that a quotient of -0 remains -0.
+        const float nearest = inverse_rn(scale);
+        const bool is_beyond = fmaf(-nearest, scale, 1.f) < 0;
+        inverse_ = __uint_as_float(__float_as_uint(nearest) - is_beyond);
+        lacking_ = fmaf(-inverse_, scale, 1.f) * nearest;
     }
     template <int N>
     __device__ void divide(float (&x)[N]) const {
@@ -25,11 +31,7 @@ class Divisor {
             return;
         }
 #pragma unroll
-        for (float& each : x) {
-            const float q = each * inverse_;
-            const float beyond = fmaf(q, scale_, -each);  // of -0 it is 0, and q remains -0
-            each = fmaf(beyond, -inverse_, q);
-        }
+        for (float& each : x) each = fmaf(each, inverse_, each * lacking_);
     }
 
   private:
@@ -41,7 +43,7 @@ class Divisor {
         return largest.bits >= 0x7f800000;
     }
 
-    float scale_, inverse_;
+    float scale_, inverse_, lacking_;
     bool of_largest_, is_ordinary_;
 };
 
@@ -97,7 +99,8 @@ template <bool kVectors>
 constexpr int kHeldBlocks = kVectors ? 2 : 1;  // of kMostRowThreads that fit: 64 registers each
 template <class T>
 int quantize_threads(int64_t cols) {
-    return block_threads(ceil_div<int64_t>(cols, kHeld * kVec<T>));
+    const int64_t threads = round_up_to_warps(ceil_div<int64_t>(cols, kHeld * kVec<T>));
+    return threads == 0 ? kWarp : int(smaller<int64_t>(threads, kMostRowThreads));
 }
 
 // A piece of a row, from column `start` on: no more columns than the block's threads can keep. A
@@ -140,20 +143,24 @@ __device__ void quantize_row(Read read, Float8* q, float* scales, int64_t cols,
     if constexpr (scaling == kPer1x128) {
         for_each_piece<T>(cols, [&](const Piece<T>& piece) {
             read(piece, all);
-            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+            float by[kHeld];
+#pragma unroll
+            for (int n = 0; n < kHeld; ++n) {
                 Largest largest = Largest::identity();
                 largest.add(all[n]);
-                const float scale = largest.warp_reduce(kAcross<T>).scale();
-                few.write(q + piece.start + c, all[n], Divisor(scale, true));
+                by[n] = largest.warp_reduce(kAcross<T>).scale();
+            }
+            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+                few.write(q + piece.start + c, all[n], Divisor(by[n], true));
                 if (few.there > 0 && c % kScaleBlock == 0)
-                    scales[(piece.start + c) / kScaleBlock] = scale;
+                    scales[(piece.start + c) / kScaleBlock] = by[n];
             });
         });
     } else {
         Largest largest = Largest::identity();
         for_each_piece<T>(cols, [&](const Piece<T>& piece) {
             read(piece, all);
-            for (const auto& vector : all) largest.add(vector);
+            largest.add(all);
         });
         const float scale = reduce(largest).scale();
         if (threadIdx.x == 0) *scales = scale;

@@ -28,6 +28,29 @@ inline int64_t round_up_to_warps(int64_t threads) {
 __device__ inline float multiply_rn(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline double multiply_rn(double a, double b) { return __dmul_rn(a, b); }
 
+// The GPU's own 2^x and 1 / x, right to 22 bits; they take what is below 2^-126 for 0.
+__device__ inline float quick_power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float quick_inverse(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// 1 / a, as a division rounds it, for |a| from 2^-126 to 2^126; without the branch that a division
+// has for other numbers, before which a thread finishes one after the other.
+__device__ inline float inverse_rn(float a) {
+#if PLAYGROUND_CUDA
+    const float r = quick_inverse(a);
+    return fmaf(fmaf(-a, r, 1.f), r, r);
+#else
+    return 1 / a;
+#endif
+}
+
 // ---- sums. Their order is fixed, so the bits are the same on every run.
 
 // One thread's sum of many numbers. Each addition rounds; what it lost goes into the next (W.

@@ -86,8 +86,8 @@ __device__ void store(T* p, const T (&numbers)[N]) {
 // The elements of a vector as floats, and floats rounded to a vector. Elements of two bytes are
 // taken out of a register and put into it two at a time: one by one they take a kernel more
 // instructions than its arithmetic.
-template <class T, int N>
-__device__ void to_floats(const Vec<T, N>& v, float (&to)[N]) {
+template <class T, int N, class A>
+__device__ void to_floats(const Vec<T, N>& v, A (&to)[N]) {
 #if PLAYGROUND_CUDA
     if constexpr (std::is_same_v<T, BFloat16>) {
         uint32_t pairs[N / 2];
@@ -98,10 +98,10 @@ __device__ void to_floats(const Vec<T, N>& v, float (&to)[N]) {
         return;
     }
 #endif
-    for (int i = 0; i < N; ++i) to[i] = float(v[i]);
+    for (int i = 0; i < N; ++i) to[i] = A(v[i]);
 }
-template <class T, int N>
-__device__ Vec<T, N> rounded(const float (&from)[N]) {
+template <class T, int N, class A>
+__device__ Vec<T, N> rounded(const A (&from)[N]) {
     Vec<T, N> v;
 #if PLAYGROUND_CUDA && __CUDA_ARCH__ >= 800
     if constexpr (sizeof(T) == 2) {

@@ -31,6 +31,15 @@ def test_a_target_out_of_range_is_named(version: str, bad: int):
 
 
 @each_version
+def test_of_no_classes(version: str):
+    x, target = drawn(5, 24)
+    target[:3] = -7
+    message = r"^target\[3\] is .*; wanted is ignore_index, which is -7, for there are no classes$"
+    with pytest.raises(RuntimeError, match=message):
+        cross_entropy(x[:, :0], target, ignore_index=-7, version=version)
+
+
+@each_version
 def test_its_position_is_that_of_python(version: str):
     x, target = drawn(6, 8)
     target[4:] = 8

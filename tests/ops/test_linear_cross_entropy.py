@@ -23,7 +23,7 @@ OP = reference.OPS["linear_cross_entropy"]
 LEAST = 128  # classes of a chunk, see linear_cross_entropy.cpp
 MANY = 16 * LEAST  # from here on a chunk has more
 each_version = pytest.mark.parametrize("version", VERSIONS)
-on_gpu = pytest.mark.skipif(DEVICE.type != "cuda", reason="the simulator has no graphs")
+on_gpu = pytest.mark.skipif(DEVICE.type != "cuda", reason="the simulator has no graphs, or no time")
 
 
 def case(version: str = VERSIONS[-1], **options: object) -> Case:
@@ -202,7 +202,11 @@ def test_logits_of_minus_infinity(version: str, hidden: slice):
 
 
 def test_of_no_classes():
-    inputs = drawn(3, 0) | {"target": torch.full((3,), -100, device=DEVICE)}
+    inputs = drawn(3, 0) | {"target": torch.zeros(3, dtype=torch.int64, device=DEVICE)}
+    message = r"^target\[0\] is 0; wanted is ignore_index, which is -100, for there are no classes$"
+    with pytest.raises(RuntimeError, match=message):
+        linear_cross_entropy(**inputs)
+    inputs["target"][:] = -100
     got = outcome(case(reduction="sum").ours, inputs)
     assert got["y"] == 0
     assert torch.equal(got["dx"], torch.zeros_like(inputs["x"]))
@@ -343,13 +347,19 @@ def drawn_without_bias(
     return OP.inputs(rows, cols, dtype, DEVICE, without={"bias": None}, classes=classes)
 
 
-# All rows, and fewer than w has columns, with some left over; classes of three chunks, and of two.
+# As many rows as w has columns, and fewer, which are no multiple of a vector; classes of three
+# rooms, and of two. More rows, of which the others are a chunk, take many classes.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
-    ("rows", "classes", "cols"), [(ROWS + 16, 300, ROWS + 16), (ROWS + 19, 131, ROWS + 40)]
+    ("rows", "classes", "cols"),
+    [
+        (ROWS + 16, 300, ROWS + 16),
+        (ROWS + 19, 131, ROWS + 40),
+        pytest.param(ROWS + 43, 70_001, ROWS + 24, marks=(on_gpu, pytest.mark.gpu)),
+    ],
 )
 def test_error_where_logits_lie_in_dw(rows: int, classes: int, cols: int, dtype: torch.dtype):
-    """dx and dw are one product each: their error is PyTorch's, and not that of sums of chunks."""
+    """dx is two products, and dw one, or two: their error is PyTorch's."""
     inputs = drawn_without_bias(rows, classes, cols, dtype)
     assert_close_to_pytorch(case(reduction="mean", label_smoothing=0.1, bias=None), inputs)
 
@@ -366,6 +376,25 @@ def test_rows_of_their_own_where_logits_lie_in_dw():
     unchecked = case(reduction="sum", bias=None, check=False)
     bad = outcome(unchecked.ours, inputs)["dx"].isnan().all(dim=1)
     assert bad.nonzero().flatten().tolist() == [60, 61]
+
+
+def test_logits_wait_in_dw_for_the_gradient_that_arrives():
+    """It need not be 1, and what was there is not spoilt by a second backward pass."""
+    inputs = drawn_without_bias(ROWS + 16, 300, ROWS + 16)
+    leaves = [inputs[name].requires_grad_() for name in ("x", "w")]
+    loss = linear_cross_entropy(**inputs)
+    arrives = torch.full_like(loss, -3.0)
+    once = torch.autograd.grad(loss, leaves, arrives, retain_graph=True)
+    kept = [t.clone() for t in once]
+    twice = torch.autograd.grad(loss, leaves, 2 * arrives)
+    want = torch.autograd.grad(linear_cross_entropy(**inputs, version="chunks"), leaves, arrives)
+    for got, before, of_second, of_chunks in zip(once, kept, twice, want, strict=True):
+        assert torch.equal(got, before)
+        torch.testing.assert_close(got, of_chunks)
+        torch.testing.assert_close(2 * got, of_second)
+    for leaf, of_both in zip(leaves, once, strict=True):
+        (alone,) = torch.autograd.grad(linear_cross_entropy(**inputs), [leaf], arrives)
+        assert torch.equal(alone, of_both)
 
 
 def test_small_gradients_of_float16_are_not_lost():

@@ -144,8 +144,8 @@ def multiprocessors() -> int:
     return os.cpu_count()
 
 
-# Two or three warpgroups share the rows of a tile. Each pair of multiprocessors has one of 64
-# units, in two parts of k, or two of 48, or two of 112.
+# Two or three warpgroups share the rows of a tile. Each pair of multiprocessors has one of 64 or
+# 128 units, in two parts of k, or two of 48, or two of 112.
 @pytest.mark.parametrize(
     ("rows", "of_pair", "fewer", "act"),
     [
@@ -153,6 +153,8 @@ def multiprocessors() -> int:
         (150, 64, 56, "none"),
         (128, 96, 24, "relu"),
         (180, 96, 24, "none"),
+        (120, 128, 8, "none"),
+        (128, 128, 0, "swiglu"),
         (100, 96, 0, "swiglu"),
         (200, 48, 8, "none"),
     ],
