@@ -41,7 +41,8 @@ def earlier(inputs: Inputs, halves: Halves | None = None) -> Earlier:
     found = {number: _read(_place(inputs, folder)) for number, folder in folders.items()}
     objects = {number: each for number, each in found.items() if each}
     precompiled = [folder / "precompiled" for folder in inputs.cache.folders]
-    return Earlier(inputs.settings, objects, inputs.cache.own / "stand_ins", precompiled)
+    settings = [_compiled_as(inputs, number).settings for number in range(len(recipe.sources))]
+    return Earlier(settings, objects, inputs.cache.own / "stand_ins", precompiled)
 
 
 def keep(
@@ -164,7 +165,14 @@ def _place(inputs: Inputs, folder: str) -> Path:
 
 
 def _folder(inputs: Inputs, number: int) -> str:
-    return f"objects/{inputs.recipe.identifier}_{inputs.recipe.key}.{number}"
+    recipe = _compiled_as(inputs, number).recipe
+    return f"objects/{recipe.identifier}_{recipe.key}.{number}"
+
+
+def _compiled_as(inputs: Inputs, number: int) -> Inputs:
+    """Whose settings a source is compiled with: lab.check instruments kernels, and no binding."""
+    is_kernel = inputs.recipe.sources[number].suffix == ".cu"
+    return inputs.plain() if inputs.recipe.check and not is_kernel else inputs
 
 
 def _sha256(data: bytes) -> str:

@@ -117,6 +117,18 @@ def in_scratch(tmp_path, cache, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+_users_cache = os.environ.get("JITLOAD_CACHE")
+
+
+@pytest.fixture
+def users_cache(monkeypatch):
+    """The cache is the one that the tests began with: there the ops are built, for their tests."""
+    if _users_cache is None:
+        monkeypatch.delenv("JITLOAD_CACHE")
+    else:
+        monkeypatch.setenv("JITLOAD_CACHE", _users_cache)
+
+
 @pytest.fixture
 def forked_kernels(monkeypatch):
     """Kernels of notebooks are forks of a process that has imported PyTorch and ipykernel."""

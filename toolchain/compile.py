@@ -100,8 +100,8 @@ def compile_library(
     lifeline: the end of a pipe, for a build that only takes what others leave of the processor and
         ends when the other end is closed.
     apart: what the library lacks. None is returned where anything else would have to be compiled,
-        but for bindings that are instrumented for lab.check, which are small beside kernels; or
-        where what it lacks cannot be compiled by itself, or is there.
+        but for bindings of a lab.check, which are small beside kernels; or where what it lacks
+        cannot be compiled by itself, or is there.
 
     Raises:
         CompileError: a source does not compile; the compilers' output is in `log`.
@@ -420,6 +420,8 @@ def _write_build(
         file = Path(directory, "build.ninja")
         text = _with_real_names(file.read_text(), to_compile, command, compiled)
         text = precompiled.added_to(text, code, earlier.precompiled, work)
+        if code.recipe.check and not code.recipe.program:
+            text = _with_plain_bindings(text, to_compile)
         file.write_text(image.added_to(text) if image else text)
 
     home, for_cuda = machine.cuda_home(), code.recipe.target == "cuda"
@@ -527,6 +529,24 @@ def _with_real_names(
         # Only a torch for CUDA asks for it by itself.
         text = text.replace("$nvcc  $cuda_cflags", "$nvcc -MD -MF $out.d $cuda_cflags")
     return "".join(f"{name} = {path}\n" for name, path in names.items()) + text
+
+
+def _with_plain_bindings(text: str, to_compile: list[Path]) -> str:
+    """A file for ninja that instruments kernels alone, for lab.check.
+
+    What bindings do is not watched: theirs are the objects of any build. An inline function that
+    both have is taken from the first object, a kernel's.
+    """
+    check = " ".join(map(for_ninja, simulator.CHECK_FLAGS))
+    plain = re.search(r"(?m)^cflags = (.*)$", text)[1].replace(f" {check}", "")
+    kernels = [path.suffix == ".cu" for path in to_compile]
+    for number, is_kernel in enumerate(kernels):
+        if not is_kernel:
+            edge = rf"(?m)^build \S+: \w+ \$source{number}$"
+            text = re.sub(edge, lambda found: f"{found[0]}\n  cflags = {plain}", text)
+    in_order = sorted(range(len(kernels)), key=lambda number: not kernels[number])
+    objects = " ".join(f"{number}.o" for number in in_order)
+    return re.sub(r"(?m)^(build \S+: link) .*$", rf"\1 {objects}", text)
 
 
 def _link_flags(work: Path, home: Path | None) -> list[str]:

@@ -63,13 +63,13 @@ class Object:
 class Earlier(NamedTuple):
     """What is known from the builds before.
 
-    settings: the digest of all that decides an object besides the files, such as compilers and
-        flags.
+    settings: for each source the digest of all that decides its object besides the files, such as
+        compilers and flags.
     objects: the last one of each source, by the source's position.
     stand_ins: the folder of `toolchain.stand_ins`; precompiled: those of `toolchain.precompiled`.
     """
 
-    settings: str
+    settings: list[str]
     objects: dict[int, Object]
     stand_ins: Path
     precompiled: list[Path]
@@ -96,7 +96,7 @@ class Objects:
         self._name, self._work = name, work
         whole = code.recipe.part.build if code.recipe.part else None  # it has all launchers
         self._made_from = [
-            _Making.of(code, path, written.get(number, {}), known.settings)
+            _Making.of(code, path, written.get(number, {}), known.settings[number])
             for number, path in enumerate(code.recipe.sources)
         ]
         self.unchanged = {

@@ -182,6 +182,7 @@ def test_a_touched_file_is_current_and_read_once(monkeypatch):
         assert kernel.is_current()
 
 
+@pytest.mark.usefixtures("users_cache")
 def test_asking_costs_less_than_a_reader_of_ten_kernels_notices(monkeypatch):
     """0.4 ms a kernel is wanted and 0.1 ms usual; the bound leaves room for a busy machine."""
     kernel = jitload.load("layer_norm", target="cpu")

@@ -226,6 +226,9 @@ def test_a_check_compiles_what_it_calls(scene):
     kernel.instrumented().tell_libraries(told.append)
     checks, *parts_of_it = told
     assert checks.launchers.keys() == kernel.build.launchers.keys()
+    binding, launchers = (f"NAME={checks.name} .* -o {n}.o" for n in (1, 0))
+    assert re.search(launchers, checks.log())
+    assert not re.search(binding, checks.log()), "a binding is not instrumented"
     held = [name for part in parts_of_it for name in part.exports["held"]]
     assert len(held) == 2, "the launcher of a type, and its kernel"
     assert background.wait(0), "nobody needs the whole"

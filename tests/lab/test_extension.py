@@ -261,20 +261,27 @@ def test_paths_in_any_errors_message_are_shown_as_jupyterlab_links_them(notebook
 # ---- reference.py and kernels/NAME.py
 
 
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """Where each test has it anew: what one has built of it, the next ones find in the cache."""
+    return tmp_path_factory.mktemp("op") / "project"
+
+
 @pytest.fixture
-def op(notebook, tmp_path, monkeypatch):
+def op(notebook, project, monkeypatch):
     """A project with one op, as the scaffold makes it, that a notebook has imported."""
     root = jitload.KERNELS.parent
-    shutil.copytree(root / "kernels", tmp_path / "project/kernels")
-    shutil.copy(root / "reference.py", tmp_path / "project")
-    monkeypatch.setattr(jitload, "KERNELS", tmp_path / "project/kernels")
-    monkeypatch.setattr("jitloader.arguments.KERNELS", tmp_path / "project/kernels")
-    monkeypatch.setattr("lab.notebook.modules.REFERENCE", tmp_path / "project/reference.py")
+    shutil.rmtree(project, ignore_errors=True)
+    shutil.copytree(root / "kernels", project / "kernels")
+    shutil.copy(root / "reference.py", project)
+    monkeypatch.setattr(jitload, "KERNELS", project / "kernels")
+    monkeypatch.setattr("jitloader.arguments.KERNELS", project / "kernels")
+    monkeypatch.setattr("lab.notebook.modules.REFERENCE", project / "reference.py")
     for name in [
         name for name in sys.modules if name.partition(".")[0] in ("kernels", "reference")
     ]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(tmp_path / "project")
+    monkeypatch.syspath_prepend(project)
     notebook.run("""
         import torch
         import reference
@@ -283,8 +290,8 @@ def op(notebook, tmp_path, monkeypatch):
         from reference import square as truth, OPS
         x = torch.full((3,), 5.0)
     """)
-    assert Path(sys.modules["reference"].__file__).parent == tmp_path / "project"
-    yield tmp_path / "project"
+    assert Path(sys.modules["reference"].__file__).parent == project
+    yield project
     for name in of_project():
         del sys.modules[name]
 
