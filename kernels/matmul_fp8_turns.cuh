@@ -127,33 +127,26 @@ bool is_for_wide_tiles(const Float8Product<T>& p) {
     return rounds(128) <= kCostOfNarrow * rounds(64);
 }
 
-// Of how many steps a block's tiles have in all, with scales of blocks, pairs are faster: they are
-// where blocks drift apart. Measured on an H100 and an H200, between 2000 and 3500.
-constexpr int64_t kStepsForPairs = TUNABLE(kStepsForPairs, 2500);
-
-// Whether blocks come in pairs, one tile below the other: of an odd number of rows of tiles, one
-// block of the last pairs has nothing to multiply.
+// Whether blocks that take turns come in pairs, one tile below the other: of an odd number of rows
+// of tiles, one block of the last pairs has nothing to multiply.
 template <class T>
 bool is_for_pairs(const Float8Product<T>& p) {
     const TileGrid grid(1, p.rows, p.units, kTileRows, 128);
-    if (multiprocessors() < 2 || (grid.rows % 2 && grid.rows <= 16)) return false;
-    const int64_t steps = ceil_div<int64_t>(p.depth, kScaleBlock);
-    return !p.by_block || grid.tiles() * steps > kStepsForPairs * multiprocessors();
+    return multiprocessors() >= 2 && (grid.rows % 2 == 0 || grid.rows > 16);
 }
 
 template <class T>
 bool launch_fp8_wgmma(const Float8Product<T>& p, cudaStream_t stream) {
-    const bool wide = is_for_wide_tiles(p), pairs = is_for_pairs(p);
+    const bool wide = is_for_wide_tiles(p);
     if (p.fast) {
-        if (!wide) return launch_fp8_tiles<Float8Plan<64, false, true, 1>>(p, stream);
-        return pairs ? launch_fp8_turns<Float8Turns<2>>(p, stream)
-                     : launch_fp8_turns<Float8Turns<1>>(p, stream);
+        if (!wide) return launch_fp8_tiles<Float8Plan<64, false, true>>(p, stream);
+        return is_for_pairs(p) ? launch_fp8_turns<Float8Turns<2>>(p, stream)
+                               : launch_fp8_turns<Float8Turns<1>>(p, stream);
     }
     if (p.by_block) {
-        if (!wide) return launch_fp8_tiles<Float8Plan<64, true, false, 1>>(p, stream);
-        return pairs ? launch_fp8_tiles<Float8Plan<128, true, false, 2>>(p, stream)
-                     : launch_fp8_tiles<Float8Plan<128, true, false, 1>>(p, stream);
+        return wide ? launch_fp8_tiles<Float8Plan<128, true, false>>(p, stream)
+                    : launch_fp8_tiles<Float8Plan<64, true, false>>(p, stream);
     }
-    return wide ? launch_fp8_tiles<Float8Plan<128, false, false, 1>>(p, stream)
-                : launch_fp8_tiles<Float8Plan<64, false, false, 1>>(p, stream);
+    return wide ? launch_fp8_tiles<Float8Plan<128, false, false>>(p, stream)
+                : launch_fp8_tiles<Float8Plan<64, false, false>>(p, stream);
 }

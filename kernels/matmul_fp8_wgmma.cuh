@@ -10,9 +10,7 @@
 // sums of such products keep some 14 bits: so the sums over a stage are multiplied by their scales
 // and added up in float, while the tensor cores have the products of the next one.
 // (The idea is DeepGEMM's: DeepSeek-AI, "DeepSeek-V3 technical report", 2024, section 3.3.2.)
-// Where scales differ along k, blocks may come in pairs, one below the other, that share w: a
-// fourth fewer bytes come from the L2 cache. Flaw: of few rows most of a tile is empty, and few
-// blocks read w.
+// Flaw: of few rows most of a tile is empty, and few blocks read w.
 
 // The first row and column of a tile.
 struct TileCorner {
@@ -20,16 +18,15 @@ struct TileCorner {
 };
 
 // by_block: scales differ along k. fast: tensor cores alone add up the sums, over all of k.
-// pair: blocks of a cluster.
-template <int columns, bool by_block, bool fast, int pair>
+template <int columns, bool by_block, bool fast>
 struct Float8Plan {
     static_assert(columns <= 128 && !(fast && by_block));
     static constexpr bool kByBlock = by_block, kFast = fast;
-    static constexpr int kColumns = columns, kPair = pair;
+    static constexpr int kColumns = columns, kPair = 1;  // blocks of a cluster
     static constexpr int kStages = columns == 128 ? 6 : 8;
     static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-    static constexpr int kBox = columns / pair;  // rows of w that TMA loads at once
-    static constexpr int kParts = 1;             // of 64 rows, that a warpgroup has
+    static constexpr int kBox = columns;  // rows of w that TMA loads at once
+    static constexpr int kParts = 1;      // of 64 rows, that a warpgroup has
     struct Stage {
         Float8 x[kTileRows * kScaleBlock], w[columns * kScaleBlock];
     };

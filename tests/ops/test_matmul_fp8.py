@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from op_cases import DEVICE, Calls, error, half_ulp, largest, module_of
 from torch import Tensor
 
-import jitload
 import lab
 import reference
 from kernels.quantize import quantize
@@ -107,22 +106,6 @@ def test_rows_that_are_no_multiple_of_16_bytes(
 def test_tiles_of_128_columns(rows: int, units: int, scalings: tuple[str, str]):
     """wgmma has them where all fit on the multiprocessors of an H100, and narrower ones do not."""
     check(drawn(rows, units, 144, scalings), "wgmma")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("rows", "cols"), [(2100, 144), (500, 1040)], ids=str)
-def test_blocks_in_pairs_have_the_same_bits(rows: int, cols: int):
-    """With scales of blocks, where all come in pairs; of 2100 rows one has nothing to multiply."""
-    pairs = jitload.load("matmul_fp8", flags=["-DTUNE_kStepsForPairs=TUNED(0)"])
-    inputs = drawn(rows, 500, cols, ("1x128", "128x128"))
-    want = check(inputs, "wgmma")
-    tensors = [inputs[name] for name in ("x", "w", "x_scale", "w_scale")]
-    options = (None, torch.bfloat16, False, module.VERSIONS.index("wgmma"))
-    assert torch.equal(pairs.forward(*tensors, *options), want)
-    if DEVICE.type == "cpu" and rows == 500:
-        report = lab.check(pairs.forward, *tensors, *options, traffic=False)
-        assert report.findings.empty, str(report)
-        assert "Float8Plan<128, true, false, 2>" in report.launches["kernel"][0]
 
 
 @pytest.mark.slow
