@@ -123,7 +123,7 @@ def test_far_from_zero(version: str, cols: int, offset: float, smoothing: float)
 @pytest.mark.parametrize("power", [20, 24, 40, 100])
 @each_version
 def test_logits_of_any_size(version: str, power: int):
-    """A GPU multiplies those of 16 bits by log2(e) first, and rounds: by more than 1 from 2^24 on."""
+    """On a GPU those of 16 bits times log2(e) are rounded: by more than 1 from 2^24 on."""
     case = Case(reference.OPS["cross_entropy"], version, {"reduction": "none"})
     x = 2.0**power * torch.linspace(-0.89, 0.89, 300, device=DEVICE).repeat(2, 1)
     inputs = {"x": x.bfloat16(), "target": torch.tensor([7, 299], device=DEVICE)}

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 
@@ -216,8 +217,11 @@ def test_thousands_of_calls_grow_nothing(op: str):
         gc.collect()
         held.append(resident())
     assert objects() - living < 100
-    if DEVICE.type == "cuda":
-        assert torch.cuda.memory_allocated() == on_gpu
+    # PyTorch's thread of the device lets go of its last tensors just after a backward pass.
+    until = time.monotonic() + 1
+    while DEVICE.type == "cuda" and torch.cuda.memory_allocated() > on_gpu:
+        assert time.monotonic() < until, f"{torch.cuda.memory_allocated()} bytes, were {on_gpu}"
+        time.sleep(0.01)
     # The allocator may take a page for itself once; a lost tensor, 200 bytes, is lost every time.
     repeats_of_one = times // ROUNDS // len(inputs)
     assert min(after - before for before, after in pairwise(held)) < 100 * repeats_of_one
