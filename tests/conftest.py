@@ -121,10 +121,10 @@ _users_cache = os.environ.get("JITLOAD_CACHE")
 
 
 @pytest.fixture
-def users_cache(monkeypatch):
-    """The cache is the one that the tests began with: there the ops are built, for their tests."""
+def users_cache(in_scratch, monkeypatch):
+    """In an empty folder, with the cache that the tests began with, where the ops are built."""
     if _users_cache is None:
-        monkeypatch.delenv("JITLOAD_CACHE")
+        monkeypatch.delenv("JITLOAD_CACHE", raising=False)
     else:
         monkeypatch.setenv("JITLOAD_CACHE", _users_cache)
 
