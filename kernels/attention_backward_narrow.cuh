@@ -130,7 +130,7 @@ __global__ WGMMA_KERNEL(NarrowBackward<kCols>::kThreads) void backward_narrow(
 
     take_registers<S::kRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
-    const float scale = float(whole.scale) * kLog2OfE;
+    const float scale = float(whole.scale) * kLog2E;
     Ring<2> told;
     Ring<S::kTiles> tiles;
     Ring<S::kStages> ring;

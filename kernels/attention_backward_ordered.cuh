@@ -105,7 +105,7 @@ __global__ WGMMA_KERNEL(OrderedBackward<kCols>::kThreads) void backward_ordered(
     }
 
     take_registers<S::kRegisters>();
-    const float scale = float(whole.scale) * kLog2OfE;
+    const float scale = float(whole.scale) * kLog2E;
     with_tile([&](const auto& a, int64_t slice, int key, Steps steps) {
         const int64_t shift = a.keys - a.rows;
         const int top = key + group * 64;

@@ -76,7 +76,8 @@ template <int N>
 __device__ void take_powers(float (&p)[N], const float (&scores)[N], float scale,
                             const RowInfo* its) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) p[i] = exp2_of(fmaf(scores[i], scale, -its[column_of(i)].shift));
+    for (int i = 0; i < N; ++i)
+        p[i] = quick_power_of_2(fmaf(scores[i], scale, -its[column_of(i)].shift));
 }
 template <int N>
 __device__ void take_slopes(float (&slopes)[N], const float (&p)[N], const RowInfo* its) {

@@ -84,7 +84,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
 
     take_registers<S::kRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
-    const float scale = float(whole.scale) * kLog2OfE;
+    const float scale = float(whole.scale) * kLog2E;
     Ring<S::kTiles> tiles;
     Ring<S::kStages> ring, before;
     const auto multiply = [&](const auto& a, Place place, int begin, int end) {
@@ -119,7 +119,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_q_wgmma(
             if constexpr (!S::kAheadOfQ) wgmma_wait<1>();  // the scores are there
 #pragma unroll
             for (int i = 0; i < kKeys / 2; ++i)
-                p[i] = exp2_of(fmaf(scores[i], scale, -info[i / 2 % 2].shift));
+                p[i] = quick_power_of_2(fmaf(scores[i], scale, -info[i / 2 % 2].shift));
             ring.next();
             if constexpr (S::kAheadOfQ && !is_last.value) {
                 start_scores(key + kKeys);
@@ -215,7 +215,7 @@ __global__ WGMMA_KERNEL(WgmmaBackward<kCols>::kThreads) void backward_kv_wgmma(
 
     take_registers<S::kRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
-    const float scale = float(whole.scale) * kLog2OfE;
+    const float scale = float(whole.scale) * kLog2E;
     Ring<S::kTiles> tiles;
     Ring<S::kStages> ring;
     const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {

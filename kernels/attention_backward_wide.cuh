@@ -74,7 +74,7 @@ __global__ WGMMA_KERNEL(WideBackward<kCols>::kThreads) void backward_kv_wide(
 
     take_registers<S::kRegisters>();
     const bool is_first = threadIdx.x % kWarpgroup == 0;
-    const float scale = float(whole.scale) * kLog2OfE;
+    const float scale = float(whole.scale) * kLog2E;
     const auto multiply = [&](const auto& a, int64_t slice, int key, Steps steps) {
         const int first = group * S::kHalf;              // of this warpgroup's rows of a step
         const int its_columns = group * (S::kOut / 64);  // in boxes

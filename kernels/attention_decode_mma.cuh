@@ -202,7 +202,7 @@ __global__ __launch_bounds__(MmaDecode<kCols>::kMostWarps* kWarp) void decode_mm
     // Tokens that all rows see, and which are the block's, begin with all_begin or with part.begin.
     const int all_begin = int(d.first_key(part.length, d.queries - 1));
     const int all_end = smaller(int(d.end_key(part.length, 0)), part.end);
-    const float scale = float(d.scale) * kLog2OfE;
+    const float scale = float(d.scale) * kLog2E;
     RowsSoftmax soft;
     float sums[kCols / 2] = {};
 #pragma unroll 1

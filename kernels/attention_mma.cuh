@@ -175,7 +175,7 @@ __global__ __launch_bounds__(kMmaThreads) void forward_mma(Call whole, const T* 
 
     RowsSoftmax soft;
     float sums[kCols / 2] = {};
-    const float scale = float(a.scale) * kLog2OfE;
+    const float scale = float(a.scale) * kLog2E;
     int stage = 0;
     for (int64_t key = begin; key < end; key += S::kKeys, stage ^= 1) {
         fetch_keys(key + S::kKeys, stage ^ 1);
@@ -247,7 +247,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
     }
 
     float sums[kCols / 2] = {};
-    const float scale = float(a.scale) * kLog2OfE;
+    const float scale = float(a.scale) * kLog2E;
     int stage = 0;
     for (int64_t key = begin; key < end; key += S::kStep, stage ^= 1) {
         fetch_keys(key + S::kStep, stage ^ 1);
@@ -260,7 +260,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_q_mma(
 #pragma unroll
         for (int i = 0; i < S::kStep / 2; ++i) {
             const int half = i / 2 % 2, column = column_of(i);
-            const float p = exp2_of(fmaf(scores[i], scale, -info[half].shift));
+            const float p = quick_power_of_2(fmaf(scores[i], scale, -info[half].shift));
             const bool seen = column >= limits.begin[half] && column < limits.end[half];
             slopes[i] = seen ? p * (slopes[i] - info[half].delta) : 0;
         }
@@ -328,7 +328,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
     fetch_rows(0, 0);
 
     float of_k[kOut / 2] = {}, of_v[kOut / 2] = {};
-    const float scale = float(a.scale) * kLog2OfE;
+    const float scale = float(a.scale) * kLog2E;
     int stage = 0;
     for (int64_t n = 0; n < count; ++n, stage ^= 1) {
         fetch_rows(n + 1, stage ^ 1);
@@ -345,7 +345,7 @@ __global__ __launch_bounds__(kMmaThreads) void backward_kv_mma(
             const RowInfo info = its_infos[stage * S::kStep + column];
             const int64_t r = row + column;
             const bool seen = r < a.rows && a.sees(r, mine + i / 2 % 2 * 8);
-            scores[i] = seen ? exp2_of(fmaf(scores[i], scale, -info.shift)) : 0;
+            scores[i] = seen ? quick_power_of_2(fmaf(scores[i], scale, -info.shift)) : 0;
             slopes[i] = seen ? scores[i] * (slopes[i] - info.delta) : 0;
         }
         uint32_t factor[S::kStep / 4];

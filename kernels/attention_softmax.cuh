@@ -10,19 +10,6 @@
 
 __device__ inline int column_of(int i) { return i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2; }
 
-// 2^x by the GPU's own instruction, which takes what is below 2^-126 for 0.
-__device__ inline float exp2_of(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-constexpr float kLog2OfE = 1.442695041f;
-
-// Powers of 2 are taken of s * scale - shift, in one operation. From here on shift is rounded to
-// whole numbers and more: the largest power would not be 1 but anything. So shift is subtracted
-// before s is scaled, which is exact where it matters.
-constexpr float kLargeShift = 1 << 23;
-
 // Over the four lanes that share a row.
 __device__ inline float max_of_row(float x) {
     x = larger(x, __shfl_xor_sync(0xffffffff, x, 1));
@@ -49,7 +36,8 @@ struct RowsSoftmax {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const float most = max_of_row(largest_of<chains>(s, half));
-            factor[half] = max[half] == -INFINITY ? 0 : exp2_of((max[half] - most) * scale);
+            factor[half] =
+                max[half] == -INFINITY ? 0 : quick_power_of_2((max[half] - most) * scale);
             max[half] = most;
             shift[half] = most == -INFINITY ? 0 : most * scale;
         }
@@ -64,8 +52,8 @@ struct RowsSoftmax {
             float total = sum[half] * factor[half];
 #pragma unroll
             for (int i = 2 * half; i < N; i += 4) {
-                s[i] = exp2_of(fmaf(s[i], scale, -shift[half]));
-                s[i + 1] = exp2_of(fmaf(s[i + 1], scale, -shift[half]));
+                s[i] = quick_power_of_2(fmaf(s[i], scale, -shift[half]));
+                s[i + 1] = quick_power_of_2(fmaf(s[i + 1], scale, -shift[half]));
                 total += s[i] + s[i + 1];
             }
             sum[half] = total;
@@ -191,7 +179,7 @@ __global__ __launch_bounds__(kInfoThreads) void row_infos(Call whole, const T* g
         RowInfo info = {INFINITY, 0};
         if (place.row < a.rows) {
             const Vec<float, 2> its = load<2>(stats + 2 * a.line(place));
-            info = {its[0] * kLog2OfE + log2f(its[1]), sum};
+            info = {its[0] * kLog2E + log2f(its[1]), sum};
         }
         infos[n * kAtOnce + first] = info;
     }

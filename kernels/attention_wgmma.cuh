@@ -425,7 +425,7 @@ class ForwardGroup {
             const Limits limits(whole_.with(told(tile_.stage)), top_ + row_of_sum(0), key_);
             keep_columns(scores_, limits.begin, limits.end, -INFINITY);
         }
-        soft_.template take<S::kKeepsQ ? 4 : 1>(scores_, float(whole_.scale) * kLog2OfE, factor_);
+        soft_.template take<S::kKeepsQ ? 4 : 1>(scores_, float(whole_.scale) * kLog2E, factor_);
     }
 
     __device__ void start_values() {

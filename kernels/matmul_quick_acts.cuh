@@ -62,7 +62,7 @@ __device__ float inverse_of_1_plus(float e) {
 // 1, that is z / (1 + e) for a z above 0 and z e / (1 + e) below.
 template <class T>
 __device__ float quick_silu(float z) {
-    const float e = quick_power_of_2(-1.442695041f * fabsf(z));
+    const float e = quick_power_of_2(-kLog2E * fabsf(z));
     return (z > 0 ? z : z * e) * inverse_of_1_plus<T>(e);
 }
 

@@ -23,7 +23,7 @@ __device__ A sigmoid(A a) {
 template <class T>
 __device__ Acc<T> swiglu(Acc<T> a, Acc<T> b) {
     if constexpr (sizeof(T) == 2) {
-        const float e = quick_power_of_2(-1.442695041f * fabsf(a));
+        const float e = quick_power_of_2(-kLog2E * fabsf(a));
         return (a > 0 ? a : a * e) * quick_inverse(1 + e) * b;
     } else {
         return a * sigmoid(a) * b;

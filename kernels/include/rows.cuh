@@ -28,6 +28,8 @@ inline int64_t round_up_to_warps(int64_t threads) {
 __device__ inline float multiply_rn(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline double multiply_rn(double a, double b) { return __dmul_rn(a, b); }
 
+constexpr float kLog2E = 1.442695041f;  // e^x is 2^(x * this)
+
 // The GPU's own 2^x and 1 / x, right to 22 bits; they take what is below 2^-126 for 0.
 __device__ inline float quick_power_of_2(float x) {
     float y;

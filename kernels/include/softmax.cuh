@@ -5,22 +5,16 @@
 
 #include "rows.cuh"
 
-#if PLAYGROUND_CUDA
-constexpr float kLog2E = 1.442695041f;
-
-// The GPU's own 2^x, which is right to 22 bits and takes what is below 2^-126 for 0.
-__device__ inline float power_of_2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-#endif
+// Powers of 2 are taken of x * factor - shift, in one operation. From here on shift is rounded to
+// whole numbers and more: the largest power would not be 1 but anything. So it is subtracted before
+// x is multiplied, which is exact where it matters.
+constexpr float kLargeShift = 1 << 23;
 
 // e^x for x <= 0, exact enough for results that are rounded to T.
 template <class T>
 __device__ Acc<T> exponential(Acc<T> x) {
 #if PLAYGROUND_CUDA
-    if constexpr (sizeof(T) == 2) return power_of_2(x * kLog2E);
+    if constexpr (sizeof(T) == 2) return quick_power_of_2(x * kLog2E);
 #endif
     return exp(x);
 }
@@ -160,17 +154,16 @@ struct OnlineSoftmax {
         const A from = shift();
 #if PLAYGROUND_CUDA
         if constexpr (sizeof(T) == 2) {
-            // 2^(x * log2(e) - from * log2(e)) in one operation and the power; but the second
-            // product is rounded. That is the same factor for all, from 1/2 to 2 for such a shift:
-            // it is taken out of their sum.
-            if (fabsf(from) < 0x1p23f) {
+            // 2^(x * log2(e) - shift) in one operation and the power. What the shift has lost by
+            // rounding is the same factor for all: it is taken out of their sum.
+            if (fabsf(from) < kLargeShift) {
                 const float rounded = from * kLog2E;
                 float powers = 0;
 #pragma unroll
                 for (int n = 0; n < N; ++n) {
-                    for (T x : v[n].at) powers += power_of_2(fmaf(A(x), kLog2E, -rounded));
+                    for (T x : v[n].at) powers += quick_power_of_2(fmaf(A(x), kLog2E, -rounded));
                 }
-                sum = fmaf(powers, power_of_2(fmaf(-from, kLog2E, rounded)), sum);
+                sum = fmaf(powers, quick_power_of_2(fmaf(-from, kLog2E, rounded)), sum);
                 return;
             }
         }
