@@ -271,10 +271,10 @@ bool take_tiles(const Problem& given, const Known<T>& known, cudaStream_t stream
     if (rows == 0 || classes == 0) return false;
     const int64_t each = linear_cross_entropy_tile_numbers<T>(x, w, w_row, rows, classes, depth);
     if (each == 0) return false;
-    const Tensor numbers = new_sums(p.x, {each, rows});
+    const Scratch numbers(p.x, each * rows);
     const Tensor bias = p.bias ? packed(*p.bias) : Tensor();
     check_launch(linear_cross_entropy_take_tiles<T>(
-        x, w, w_row, p.bias ? in<T>(bias) : nullptr, in<int64_t>(p.target), out<Acc<T>>(numbers),
+        x, w, w_row, p.bias ? in<T>(bias) : nullptr, in<int64_t>(p.target), numbers.of<T>(),
         known.max, known.sum, known.below, known.hit, rows, classes, depth, p.smoothing > 0,
         stream));
     return true;
@@ -502,10 +502,10 @@ class LogitsInDw {
     void find_losses(const Problem& p, const Matmul& matmul, const Known<T>& known,
                      const Tensor& loss, cudaStream_t stream) const {
         matmul.multiply_into(logits_, p.w, filled_up(p.x, stream), false);
-        const Tensor numbers =
-            new_sums(p.x, {linear_cross_entropy_by_class_numbers<T>(rows_, apart_, classes())});
+        const Scratch numbers(
+            p.x, linear_cross_entropy_by_class_numbers<T>(rows_, apart_, classes()));
         check_launch(linear_cross_entropy_take_by_class<T>(
-            in<T>(logits_), in<int64_t>(p.target), out<Acc<T>>(numbers), known.max, known.sum,
+            in<T>(logits_), in<int64_t>(p.target), numbers.of<T>(), known.max, known.sum,
             known.below, known.hit, rows_, apart_, classes(), p.smoothing > 0, stream));
         ::find_losses<T>(p, known, loss, stream);
     }

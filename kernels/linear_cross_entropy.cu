@@ -415,7 +415,7 @@ cudaError_t linear_cross_entropy_gradient_by_class(
     int64_t classes, int64_t reduction, int64_t ignore_index, double smoothing,
     cudaStream_t stream) {
     if constexpr (kHasVectors<T>) {
-        const ClassShares shares(rows, apart, classes_of_room, kRowsOfWarp<T>, 4);
+        const ClassShares shares(rows, apart, classes_of_room, kRowsOfWarp<T>, kTurnedAtOnce);
         gradient_by_class<<<shares.grid(kRowsOfWarp<T>), dim3(kWarp, kSharesOfBlock), 0, stream>>>(
             g, reduction == 0 ? 1 : 0, logits, room, target, max, sum,
             reduction == 1 ? weight : nullptr, shares, classes, ignore_index, Acc<T>(smoothing));

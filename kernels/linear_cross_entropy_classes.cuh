@@ -39,10 +39,10 @@ __device__ void for_classes(int64_t c, int64_t end, Visit visit) {
 
 // The logits of a thread's rows for N classes.
 template <int N, class T, int V>
-__device__ void load_classes(Acc<T> (&x)[N][V], const T* logits, int64_t rows) {
+__device__ void load_classes(Acc<T> (&x)[N][V], const T* logits, int64_t apart) {
     Vec<T, V> v[N];
 #pragma unroll
-    for (int n = 0; n < N; ++n) v[n] = load<V>(logits + n * rows);
+    for (int n = 0; n < N; ++n) v[n] = load<V>(logits + n * apart);
 #pragma unroll
     for (int n = 0; n < N; ++n) to_floats(v[n], x[n]);
 }
@@ -116,6 +116,8 @@ __global__ __launch_bounds__(kWarp* kCombiningWarps) void combine_shares(
     }
 }
 
+constexpr int kTurnedAtOnce = 4;  // classes of a thread; a share has as many at least
+
 // The logits become their gradients, each of which goes `shares.classes` before its logit: those of
 // the first so many classes to `room`, those of the others to where logits were that the same
 // thread has read. Behind the rows there is anything.
@@ -140,17 +142,18 @@ __global__ __launch_bounds__(kWarp* kSharesOfBlock) void gradient_by_class(
     T* to = room + row;
     for (int64_t before = 0; before < classes; before += shares.classes) {
         T* const from = logits + before * shares.apart + row;
-        for_classes<4>(first, smaller(end, classes - before), [&](int64_t c, auto count) {
-            constexpr int N = decltype(count)::value;
-            Acc<T> x[N][V];
-            load_classes(x, from + c * shares.apart, shares.apart);
+        for_classes<kTurnedAtOnce>(
+            first, smaller(end, classes - before), [&](int64_t c, auto count) {
+                constexpr int N = decltype(count)::value;
+                Acc<T> x[N][V];
+                load_classes(x, from + c * shares.apart, shares.apart);
 #pragma unroll
-            for (int n = 0; n < N; ++n) {
+                for (int n = 0; n < N; ++n) {
 #pragma unroll
-                for (int k = 0; k < V; ++k) x[n][k] = gradient[k](x[n][k], before + c + n);
-                store(to + (c + n) * shares.apart, rounded<T>(x[n]));
-            }
-        });
+                    for (int k = 0; k < V; ++k) x[n][k] = gradient[k](x[n][k], before + c + n);
+                    store(to + (c + n) * shares.apart, rounded<T>(x[n]));
+                }
+            });
         to = from;
     }
 }
