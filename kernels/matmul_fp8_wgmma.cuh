@@ -60,6 +60,8 @@ __device__ int64_t row_there(const Float8Product<T>& p, TileCorner tile, int gro
     return smaller<int64_t>(tile.row + group * 64 + row_of_sum(i), p.rows - 1);
 }
 
+constexpr int kScalesAtOnce = 8;  // steps
+
 // What the sums over each step of a tile are multiplied by, if that differs along k: a thread's two
 // scales of x, times that of w, which all have in common. Whatever a step did for that would keep
 // its products waiting: so scales are asked for eight steps at a time, when the eight before begin,
@@ -91,8 +93,6 @@ class TileScales {
     }
 
   public:
-    static constexpr int kAtOnce = 8;  // steps
-
     __device__ TileScales(const Float8Product<T>& p, TileCorner tile, int group, int steps)
         : p_(p), steps_(steps), group_(group) {
         go_to_x(tile);
@@ -103,7 +103,7 @@ class TileScales {
     // Where the tile is that follows: called before each tile's steps.
     __device__ void set_next(TileCorner tile) { next_tile_ = tile; }
 
-    // Before `take` for this step, the first of kAtOnce.
+    // Before `take` for this step, the first of kScalesAtOnce.
     __device__ void enter(int step) {
         const int of_w = step % kWarp;
         if (of_w == 0) {
@@ -117,9 +117,9 @@ class TileScales {
                 __shfl_sync(0xffffffff, here_of_w_, of_w + n * 4 + int(threadIdx.x % 4));
             for (int i = 0; i < 2; ++i) here_[i][n] = asked_[i][n] * w;
         }
-        const bool more = step + kAtOnce < steps_;
+        const bool more = step + kScalesAtOnce < steps_;
         if (!more) go_to_x(next_tile_);
-        ask_for_x(more ? step + kAtOnce : 0);
+        ask_for_x(more ? step + kScalesAtOnce : 0);
     }
     __device__ void take(float (&by)[2], int step) const {
         const int lane = int(threadIdx.x % kWarp & ~3u) + step % 4;
@@ -129,7 +129,6 @@ class TileScales {
 };
 template <class T>
 struct TileScales<T, false> {
-    static constexpr int kAtOnce = 8;
     __device__ TileScales(const Float8Product<T>&, TileCorner, int, int) {}
     __device__ void set_next(TileCorner) {}
     __device__ void enter(int) {}
@@ -188,7 +187,7 @@ __device__ void add_up(float (&totals)[N], StageReader<Plan>& reader, Scales& sc
         scales.take(of_odd, step);
         add(even, of_even);
         begin(even);
-        if ((step + 1) % Scales::kAtOnce == 0) scales.enter(step + 1);
+        if ((step + 1) % kScalesAtOnce == 0) scales.enter(step + 1);
         wgmma_wait<1>();
         scales.take(of_even, step + 1);
         add(odd, of_odd);
