@@ -48,7 +48,7 @@ def checked_case(
 
 @cache
 def compile_checks(name: str) -> None:
-    """All that checks of an op instrument: most of it is called, and piece by piece takes longer."""
+    """What checks of an op instrument: most of it is called, and part by part takes longer."""
     recipe = module_of(name).kernel.recipe
     building.ensure(replace(recipe, target="cpu", debug=False, check=True))
 
