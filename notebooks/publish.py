@@ -325,7 +325,7 @@ def main() -> int:
         return bool(found)
     if arguments.listings:
         for path in paths:
-            print(f"{path.name}: {renew_listings(path)} listings were old")
+            print(f"{path.name}: listings renewed: {renew_listings(path)}")
         return 0
     machine = None if arguments.tidy else require_gpu()
     for path in paths:
