@@ -14,6 +14,7 @@ from op_cases import (
     outcome,
 )
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import lab
 import reference
@@ -522,6 +523,23 @@ def test_peak_memory_where_logits_lie_in_dw():
     ours = peak_of(linear_cross_entropy)
     assert ours < peak_of(reference.linear_cross_entropy) / 10
     assert ours < rows * (LEAST * 4 + 4 * 8) + 4096
+
+
+def test_a_checkpoint_keeps_no_gradients():
+    """Nor has it two of each where it computes again: the peak is that of a call without one."""
+    inputs = {n: t.requires_grad_(n != "target") for n, t in drawn(8, 512, 256).items()}
+    leaves = [t for t in inputs.values() if t.requires_grad]
+
+    def plain() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(linear_cross_entropy(**inputs), leaves)
+
+    def again() -> tuple[Tensor, ...]:
+        options = {"use_reentrant": False, "preserve_rng_state": False}
+        return torch.autograd.grad(checkpoint(linear_cross_entropy, **inputs, **options), leaves)
+
+    for got, want in zip(again(), plain(), strict=True):
+        assert torch.equal(got, want)
+    assert peak(again) < peak(plain) + 4096
 
 
 # ---- the checker
