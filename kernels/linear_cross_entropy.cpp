@@ -611,14 +611,14 @@ int64_t most_rows_beside_dw(const Problem& p) {
 // to dw, are so many that it takes longer. Chunks of 640 take less time than of 512, whose
 // additions wait for memory: for those, fewer rows lie in dw's place.
 int64_t rows_in_dw(const Problem& p, bool needs_w) {
-    constexpr int64_t kManyClasses = 67584, kWell = 640;
+    constexpr int64_t kLargeW = 125'000'000, kWell = 640;
     const int64_t cols = p.w.size(1), rows = std::min(p.rows(), cols), left = p.rows() - rows;
     if (!needs_w || p.bias || p.x.scalar_type() == ScalarType::Double) return 0;
     if (cols % LogitsInDw::kMultiple != 0 || p.classes() == 0) return 0;
     if (rows <= most_rows(p.rows())) return 0;
     if (left == 0) return rows;
     const bool in_rounds = classes_of_room(rows, cols, p.classes()) % classes_of_round(cols) == 0;
-    if (!in_rounds || left > (p.classes() < kManyClasses ? rows / 2 : rows)) return 0;
+    if (!in_rounds || left > (cols * p.classes() < kLargeW ? rows / 2 : rows)) return 0;
     const int64_t most = most_rows_beside_dw(p), chunks = (left + most - 1) / most;
     const bool are_small = chunks > 1 && left < chunks * kWell && kWell <= most;
     return are_small ? p.rows() - chunks * kWell : rows;
