@@ -51,9 +51,9 @@ def linear_cross_entropy(
     lie in the memory that the gradient of w will have, and wait there for the gradient that
     arrives. Backward then needs room for a sixteenth of them, or somewhat more, and computes the
     gradient of w in one product and that of x in two. (Not for float64, and not where w needs
-    none.) Of up to half as many more rows, or twice as many if w has 125 million elements, the first
-    ones lie there while their gradients are computed, if there are classes enough; chunks of the
-    others are a sixth of all rows at most, but for 512. A second backward pass through the same
+    none.) Of up to half as many more rows, or twice as many if w has 125 million elements, the
+    first ones lie there while their gradients are computed, if there are classes enough; chunks of
+    the others are a sixth of all rows at most, but for 512. A second backward pass through the same
     graph, or one that records a graph, computes the gradients again, in chunks of the classes.
 
     Elsewhere (without gradients, for reduction="none", for float16, whose small gradients would be
