@@ -16,6 +16,7 @@
 //
 // The gradients of x and w are products, too: dx = scale * dz w, dw = scale * dz^T x.
 
+#include "matmul_doubles.cuh"
 #include "matmul_few_rows_mma.cuh"
 #include "matmul_few_rows_tiles.cuh"
 #include "matmul_gradient_of_z.cuh"
@@ -129,6 +130,8 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
     if constexpr (std::is_same_v<T, float>) {
         if (p.copies && launch_tf32(p, stream)) return true;
         return p.tf32 && version >= MatmulVersion::kMma && launch_mma(p, stream);
+    } else if constexpr (std::is_same_v<T, double>) {
+        return version >= MatmulVersion::kMma && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) {
             if (p.rows <= 8 && few_rows_plan(p).units == 64 &&

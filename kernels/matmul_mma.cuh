@@ -16,24 +16,27 @@
 
 template <class T>
 struct MmaTile {
-    static constexpr int kSide = 128, kStages = 3, kThreads = 256;
+    static constexpr int kSide = 128, kStages = 3;           // kSide: rows of x, and of y
+    static constexpr int kColumns = sizeof(T) == 8 ? 64 : kSide;  // rows of w
+    static constexpr int kThreads = 2 * kColumns;  // of warps that have 64 x 32 elements of y each
     static constexpr int kPiece = kVecBytes / sizeof(T);  // elements of 16 bytes
     static constexpr int kDepth = kTileRow / sizeof(T);   // of a line of a tile, and of k
-    static constexpr int kBytes = kSide * kTileRow;       // of x, and as many of w
-    static constexpr int kShared = kStages * 2 * kBytes + kTileAlign;
+    static constexpr int kBytes = kSide * kTileRow;       // of x
+    static constexpr int kStage = kBytes + kColumns * kTileRow;
+    static constexpr int kShared = kStages * kStage + kTileAlign;
 };
 
-// How a thread fills tiles of x or of w: of each it copies four pieces of 16 bytes, one in every
-// 32nd line. By row a line is a row's; by column the first kDepth lines are of the first kDepth
-// rows, one for each of k, and the next kDepth lines of the next rows.
-template <class T, bool by_row>
+// How a thread fills tiles of x or of w, of `side` rows: of each it copies pieces of 16 bytes, one
+// in every 32nd line (of doubles every 16th). By row a line is a row's; by column the first kDepth
+// lines are of the first kDepth rows, one for each of k, and the next kDepth lines of the next rows.
+template <class T, bool by_row, int side = MmaTile<T>::kSide>
 class TileCopy {
     using Tile = MmaTile<T>;
-    static constexpr int kPieces = 4, kApart = Tile::kSide / kPieces;
-    static constexpr bool one_row = by_row || Tile::kDepth == kApart;  // a piece is kApart rows on
+    static constexpr int kApart = Tile::kThreads / 8, kPieces = side / kApart, kOfHalf = kPieces / 2;
+    static constexpr bool one_k = by_row || kApart % Tile::kDepth == 0;  // a piece is rows further
 
     const T* const data;
-    const T* first[2];     // of the first and the third piece
+    const T* first[2];     // of the first piece of each half
     int64_t apart, ahead;  // to the piece after each of them; to the next tile
     int sizes[kPieces];    // elements of a piece that rows, or columns, of the matrix have
 
@@ -48,13 +51,13 @@ class TileCopy {
     }
 
   public:
-    __device__ TileCopy(const Operand<T>& from, int64_t matrix, const TileRows<Tile::kSide>& rows)
+    __device__ TileCopy(const Operand<T>& from, int64_t matrix, const TileRows<side>& rows)
         : data(from.data),
-          apart(one_row ? kApart * from.row : kApart * from.col),
+          apart(one_k ? kApart * from.row : kApart * from.col),
           ahead(Tile::kDepth * from.col) {
         for (int n = 0; n < kPieces; ++n) {
-            const int64_t row = rows(row_of(n)), left = rows.end[n / 2] - row;
-            if (n % 2 == 0) first[n / 2] = at(from, matrix, row, k_of(n));
+            const int64_t row = rows(row_of(n)), left = rows.end[n / kOfHalf] - row;
+            if (n % kOfHalf == 0) first[n / kOfHalf] = at(from, matrix, row, k_of(n));
             sizes[n] = row < 0  ? 0
                        : by_row ? Tile::kPiece
                                 : int(smaller<int64_t>(left, Tile::kPiece));
@@ -71,7 +74,7 @@ class TileCopy {
                 const int rest = int(left) - k_of(n);
                 size = rest <= 0 ? 0 : by_row ? smaller(size, rest) : size;
             }
-            const T* const from = first[n / 2] + n % 2 * apart + step * ahead;
+            const T* const from = first[n / kOfHalf] + n % kOfHalf * apart + step * ahead;
             cp_async_or_zeros(tile + swizzled(line() + n * kApart, threadIdx.x % 8 * kVecBytes),
                               size > 0 ? from : data, size);
         }
@@ -134,22 +137,45 @@ __device__ void multiply_tiles(float (&sums)[4][4][4], const char* tile_x, const
     }
 }
 
+// A warp's 64 x 32 elements of y, in four parts; a thread has 16 sums of each, in two rows, and with
+// swiglu in both halves. (Of doubles: in matmul_doubles.cuh.)
+template <class T, bool x_by_row, bool w_by_row>
+class WarpSums {
+    const WarpPlace place = WarpPlace::of_thread();
+    float sums[4][4][4] = {};
+
+  public:
+    // The tiles whose products tensor cores add up, before end_group.
+    __device__ static int group(int tiles) { return tiles; }
+    __device__ void end_group() {}
+
+    __device__ void add(const char* tile_x, const char* tile_w) {
+        multiply_tiles<T, x_by_row, w_by_row>(sums, tile_x, tile_w, place);
+    }
+    __device__ void take_part(int m, float (&each)[16]) const {
+        take(reinterpret_cast<const float (&)[4][16]>(sums), m, each);
+    }
+    __device__ int row(int m, int i) const { return place.row(m, i); }
+    __device__ int column(int i) const { return place.column(i); }
+};
+
 #endif
 
 template <class T, bool x_by_row, bool w_by_row>
 __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T> p, TileGrid grid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using Tile = MmaTile<T>;
+    using Sums = WarpSums<T, x_by_row, w_by_row>;
     extern __shared__ char memory[];
     char* const tiles = &tile_aligned<char>(memory);
     const TilePlace place = grid.place(blockIdx.x);
     const auto rows = TileRows<Tile::kSide>::of(place.row, p.rows);
-    const auto columns = TileRows<Tile::kSide>::of_w(p, place.column);
+    const auto columns = TileRows<Tile::kColumns>::of_w(p, place.column);
     const TileCopy<T, x_by_row> copy_x(p.x, place.matrix, rows);
-    const TileCopy<T, w_by_row> copy_w(p.w, place.matrix, columns);
+    const TileCopy<T, w_by_row, Tile::kColumns> copy_w(p.w, place.matrix, columns);
     const int steps = int(ceil_div<int64_t>(p.depth, Tile::kDepth));
     const auto fetch = [&](int step) {
-        char* const stage = tiles + step % Tile::kStages * 2 * Tile::kBytes;
+        char* const stage = tiles + step % Tile::kStages * Tile::kStage;
         if (step < steps) {
             copy_x(stage, step, p.depth);
             copy_w(stage + Tile::kBytes, step, p.depth);
@@ -157,25 +183,27 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
         cp_async_commit();
     };
 
-    const WarpPlace warp = WarpPlace::of_thread();
-    float sums[4][4][4] = {};
+    Sums sums;
     for (int step = 0; step < Tile::kStages - 1; ++step) fetch(step);
-    for (int step = 0; step < steps; ++step) {
-        cp_async_wait<Tile::kStages - 2>();
-        __syncthreads();  // all have this step's tiles, and none reads the step before it any more
-        fetch(step + Tile::kStages - 1);
-        const char* const tile_x = tiles + step % Tile::kStages * 2 * Tile::kBytes;
-        const char* const tile_w = tile_x + Tile::kBytes;
-        multiply_tiles<T, x_by_row, w_by_row>(sums, tile_x, tile_w, warp);
+    const int group = Sums::group(steps);
+    for (int first = 0; first < steps; first += group) {
+        for (int step = first; step < smaller(first + group, steps); ++step) {
+            cp_async_wait<Tile::kStages - 2>();
+            __syncthreads();  // all have this step's tiles, and none reads the one before any more
+            fetch(step + Tile::kStages - 1);
+            const char* const stage = tiles + step % Tile::kStages * Tile::kStage;
+            sums.add(stage, stage + Tile::kBytes);
+        }
+        sums.end_group();
     }
 
 #pragma unroll 1
     for (int m = 0; m < 4; ++m) {
-        float each[16];  // fragment n has 4 * n and the three after it
-        take(reinterpret_cast<float (&)[4][16]>(sums), m, each);
+        Acc<T> each[16];  // fragment n has 4 * n and the three after it
+        sums.take_part(m, each);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            const int64_t row = rows(warp.row(m, i)), unit = columns(warp.column(i));
+            const int64_t row = rows(sums.row(m, i)), unit = columns(sums.column(i));
             if (row >= 0 && unit >= 0 && i < 16 / halves(p))
                 put(p, place.matrix, row, unit, each[i], each[(i + 8) % 16]);
         }
@@ -193,7 +221,7 @@ bool launch_mma_by(const Product<T>& p, cudaStream_t stream) {
         return false;
     if (p.act == kSwiglu && !w_by_row && p.units % kVec<T> != 0) return false;
     cudaFuncSetAttribute(compiled, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kShared);
-    const TileGrid grid(p, Tile::kSide, Tile::kSide);
+    const TileGrid grid(p, Tile::kSide, Tile::kColumns);
     matmul_mma<T, x_by_row, w_by_row>
         <<<grid.tiles(), Tile::kThreads, Tile::kShared, stream>>>(p, grid);
     return true;

@@ -81,4 +81,23 @@ __device__ void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b)
 
 #undef MMA
 
+// sums += a b^T of doubles, over 16 of k, one after the other.
+__device__ inline void mma(double (&sums)[4], const double (&a)[8], const double (&b)[4]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3},"
+        " {%4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, {%0, %1, %2, %3};"
+        : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
+          "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
+#else
+    for (int k = 0; k < 4; ++k)
+        for (int row = 0; row < 2; ++row)
+            asm volatile(
+                "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                : "+d"(sums[2 * row]), "+d"(sums[2 * row + 1])
+                : "d"(a[2 * k + row]), "d"(b[k]));
+#endif
+}
+
 #endif
