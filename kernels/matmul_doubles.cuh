@@ -5,13 +5,13 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Tensor cores round a sum of doubles with each product that they add to it. So they add up those of
-// a group of tiles, and groups are added up in memory, for sums of both kinds have no room in
+// Tensor cores round a sum of doubles with each product that they add to it. So they add up those
+// of a group of tiles, and groups are added up in memory, for sums of both kinds have no room in
 // registers. (A shorter group, of one instruction, would need an addition for each 16 products,
 // which the tensor cores' own unit carries out: a fifth of the speed.)
 //
-// Rows n and n + 8 of a fragment are neighbours in the tile. Which those are is the lanes' business:
-// here they are such that no two lanes that are served at once meet in a bank.
+// Rows n and n + 8 of a fragment are neighbours in the tile. Which those are is the lanes'
+// business: here they are such that no two lanes that are served at once meet in a bank.
 template <bool x_by_row, bool w_by_row>
 class WarpSums<double, x_by_row, w_by_row> {
     const int n = threadIdx.x % kWarp / 4, k = threadIdx.x % 4;  // of this lane in fragments
@@ -25,19 +25,20 @@ class WarpSums<double, x_by_row, w_by_row> {
         return by_row ? 2 * n : n + n % 2 * 7;
     }
 
-    // What this lane has of 16 rows and 16 of k, the two neighbours after each other.
+    // What this lane has of 16 rows of a tile, from `first` on, and of 8 of k: of each k both
+    // neighbours.
     template <bool by_row>
-    __device__ void load_rows(double (&to)[8], const char* tile, int first) const {
+    __device__ void load_rows(double (&to)[4], const char* tile, int first, int first_k) const {
         const char* const lines = tile + first * kTileRow;
         const int row = pair<by_row>(n);
 #pragma unroll
-        for (int i = 0; i < 8; i += 2) {
-            const int at_k = k + 2 * i;
+        for (int i = 0; i < 2; ++i) {
+            const int at_k = first_k + 4 * i + k;
             if constexpr (by_row) {
-                for (int j = 0; j < 2; ++j) to[i + j] = at(lines, row + j, at_k)[0];
+                for (int j = 0; j < 2; ++j) to[2 * i + j] = *at(lines, row + j, at_k);
             } else {
                 const auto two = load<2>(at(lines, at_k, row));
-                to[i] = two[0], to[i + 1] = two[1];
+                to[2 * i] = two[0], to[2 * i + 1] = two[1];
             }
         }
     }
@@ -64,26 +65,25 @@ class WarpSums<double, x_by_row, w_by_row> {
     }
 
     __device__ void add(const char* tile_x, const char* tile_w) {
-        double b[2][8];
-        load_rows<w_by_row>(b[0], tile_w, right);
-        load_rows<w_by_row>(b[1], tile_w, right + 32);
 #pragma unroll
-        for (int m = 0; m < 4; ++m) {
-            double a[8];
-            load_rows<x_by_row>(a, tile_x, down + 16 * m);
+        for (int k = 0; k < MmaTile<double>::kDepth; k += 8) {
+            double b[2][4];
+            for (int half = 0; half < 2; ++half)
+                load_rows<w_by_row>(b[half], tile_w, right + 32 * half, k);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const double(&two)[8] = b[i / 2];
-                mma(sums[m][i], a, {two[i % 2], two[i % 2 + 2], two[i % 2 + 4], two[i % 2 + 6]});
+            for (int m = 0; m < 4; ++m) {
+                double a[4];
+                load_rows<x_by_row>(a, tile_x, down + 16 * m, k);
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    mma(sums[m][i], a, {b[i / 2][i % 2], b[i / 2][i % 2 + 2]});
             }
         }
     }
     __device__ void take_part(int m, double (&each)[16]) const {
         for (int i = 0; i < 16; ++i) each[i] = totals[m][i];
     }
-    __device__ int row(int m, int i) const {
-        return down + 16 * m + pair<x_by_row>(n) + i / 2 % 2;
-    }
+    __device__ int row(int m, int i) const { return down + 16 * m + pair<x_by_row>(n) + i / 2 % 2; }
     __device__ int column(int i) const {
         return right + i / 8 * 32 + pair<w_by_row>(2 * k + i % 2) + i / 4 % 2;
     }

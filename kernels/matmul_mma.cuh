@@ -16,7 +16,7 @@
 
 template <class T>
 struct MmaTile {
-    static constexpr int kSide = 128, kStages = 3;           // kSide: rows of x, and of y
+    static constexpr int kSide = 128, kStages = 3;                // kSide: rows of x, and of y
     static constexpr int kColumns = sizeof(T) == 8 ? 64 : kSide;  // rows of w
     static constexpr int kThreads = 2 * kColumns;  // of warps that have 64 x 32 elements of y each
     static constexpr int kPiece = kVecBytes / sizeof(T);  // elements of 16 bytes
@@ -28,11 +28,13 @@ struct MmaTile {
 
 // How a thread fills tiles of x or of w, of `side` rows: of each it copies pieces of 16 bytes, one
 // in every 32nd line (of doubles every 16th). By row a line is a row's; by column the first kDepth
-// lines are of the first kDepth rows, one for each of k, and the next kDepth lines of the next rows.
+// lines are of the first kDepth rows, one for each of k, and the next kDepth lines of the next
+// rows.
 template <class T, bool by_row, int side = MmaTile<T>::kSide>
 class TileCopy {
     using Tile = MmaTile<T>;
-    static constexpr int kApart = Tile::kThreads / 8, kPieces = side / kApart, kOfHalf = kPieces / 2;
+    static constexpr int kApart = Tile::kThreads / 8, kPieces = side / kApart,
+                         kOfHalf = kPieces / 2;
     static constexpr bool one_k = by_row || kApart % Tile::kDepth == 0;  // a piece is rows further
 
     const T* const data;
@@ -137,8 +139,8 @@ __device__ void multiply_tiles(float (&sums)[4][4][4], const char* tile_x, const
     }
 }
 
-// A warp's 64 x 32 elements of y, in four parts; a thread has 16 sums of each, in two rows, and with
-// swiglu in both halves. (Of doubles: in matmul_doubles.cuh.)
+// A warp's 64 x 32 elements of y, in four parts; a thread has 16 sums of each, in two rows, and
+// with swiglu in both halves. (Of doubles: in matmul_doubles.cuh.)
 template <class T, bool x_by_row, bool w_by_row>
 class WarpSums {
     const WarpPlace place = WarpPlace::of_thread();
