@@ -96,7 +96,8 @@ __global__ void matmul_tiles(Product<T> p, TileGrid grid) {
 }
 
 // ---- registers, mma, wgmma and the versions after it: in matmul_registers.cuh, matmul_mma.cuh,
-// matmul_wgmma.cuh; of floats rounded to tf32, in matmul_tf32.cuh
+// matmul_wgmma.cuh; mma of doubles, which have no wgmma, in matmul_doubles.cuh, too; and of floats
+// rounded to tf32, in matmul_tf32.cuh
 
 // ---- backward: the gradient of bias, the sums of the columns of that of z
 

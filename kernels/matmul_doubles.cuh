@@ -57,7 +57,7 @@ class WarpSums<double, x_by_row, w_by_row> {
 #pragma unroll 1
         for (int m = 0; m < 4; ++m) {
             double each[16];
-            take(reinterpret_cast<const double (&)[4][16]>(sums), m, each);
+            take(reinterpret_cast<double (&)[4][16]>(sums), m, each);
             for (int i = 0; i < 16; ++i) totals[m][i] += each[i];
         }
 #pragma unroll

@@ -4,21 +4,21 @@
 #include "matmul_product.cuh"
 #include "mma.cuh"
 
-// ---- mma: a block of eight warps has 128 x 128 elements of y, each warp 64 x 32, in fragments of
-// 16 x 8 that tensor cores sum. Three tiles, of 128 bytes of k, wait in shared memory, asked for by
-// cp.async while the one before them is multiplied; ldmatrix takes them from there, and in the
-// swizzle it finds each eight pieces of 16 bytes in different banks.
-// Flaw: fragments of x and w pass through registers, and the threads that ask for tiles, load
-// fragments and multiply are the same: an H200's tensor cores get half of what they can do.
+// ---- mma: a block of eight warps has 128 x 128 elements of y (of doubles four, and 128 x 64),
+// each warp 64 x 32, in fragments of 16 x 8 that tensor cores sum. Three tiles, of 128 bytes of k,
+// wait in shared memory, asked for by cp.async while the one before them is multiplied; ldmatrix
+// takes them from there, and in the swizzle it finds each eight pieces of 16 bytes in different
+// banks. Flaw: fragments of x and w pass through registers, and the threads that ask for tiles,
+// load fragments and multiply are the same: an H200's tensor cores get half of what they can do.
 //
 // How x and w lie in memory is known when it is compiled: by row, where neighbours in memory are of
 // one row, or else by column.
 
 template <class T>
 struct MmaTile {
-    static constexpr int kSide = 128, kStages = 3;                // kSide: rows of x, and of y
+    static constexpr int kSide = 128, kStages = 3;                // kSide: rows of x
     static constexpr int kColumns = sizeof(T) == 8 ? 64 : kSide;  // rows of w
-    static constexpr int kThreads = 2 * kColumns;  // of warps that have 64 x 32 elements of y each
+    static constexpr int kThreads = 2 * kColumns;
     static constexpr int kPiece = kVecBytes / sizeof(T);  // elements of 16 bytes
     static constexpr int kDepth = kTileRow / sizeof(T);   // of a line of a tile, and of k
     static constexpr int kBytes = kSide * kTileRow;       // of x
@@ -26,10 +26,10 @@ struct MmaTile {
     static constexpr int kShared = kStages * kStage + kTileAlign;
 };
 
-// How a thread fills tiles of x or of w, of `side` rows: of each it copies pieces of 16 bytes, one
-// in every 32nd line (of doubles every 16th). By row a line is a row's; by column the first kDepth
-// lines are of the first kDepth rows, one for each of k, and the next kDepth lines of the next
-// rows.
+// How a thread fills tiles of x or of w, which have `side` rows: of each it copies four pieces of
+// 16 bytes, one in every 32nd line, or eight or four of x and w of doubles, one in every 16th. By
+// row a line is a row's; by column the first kDepth lines are of the first kDepth rows, one for
+// each of k, and the next kDepth lines of the next rows.
 template <class T, bool by_row, int side = MmaTile<T>::kSide>
 class TileCopy {
     using Tile = MmaTile<T>;
@@ -154,8 +154,8 @@ class WarpSums {
     __device__ void add(const char* tile_x, const char* tile_w) {
         multiply_tiles<T, x_by_row, w_by_row>(sums, tile_x, tile_w, place);
     }
-    __device__ void take_part(int m, float (&each)[16]) const {
-        take(reinterpret_cast<const float (&)[4][16]>(sums), m, each);
+    __device__ void take_part(int m, float (&each)[16]) {
+        take(reinterpret_cast<float (&)[4][16]>(sums), m, each);
     }
     __device__ int row(int m, int i) const { return place.row(m, i); }
     __device__ int column(int i) const { return place.column(i); }

@@ -201,17 +201,18 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
     };
 #pragma unroll 1
     for (int step = 0; step < kSquareStages - 1; ++step) fetch(step);
-    for (int step = 0; step < steps; ++step) {
-        __pipeline_wait_prior(kSquareStages - 2);
-        __syncthreads();  // this step's tiles are there, and those of the one before are read
-        fetch(step + kSquareStages - 1);
-#pragma unroll
-        for (int first = 0; first < kSquareDepth; first += kRunDepth)
-            add_run<T>(sums, tiles_x[step % kSquareStages], tiles_w[step % kSquareStages], down,
-                       right, first);
-        if (step % kGroup == kGroup - 1) end_group();
+    for (int group = 0; group < steps; group += kGroup) {
+        for (int step = group; step < smaller(group + kGroup, steps); ++step) {
+            __pipeline_wait_prior(kSquareStages - 2);
+            __syncthreads();  // this step's tiles are there, and those of the one before are read
+            fetch(step + kSquareStages - 1);
+#pragma unroll 1
+            for (int first = 0; first < kSquareDepth; first += kRunDepth)
+                add_run<T>(sums, tiles_x[step % kSquareStages], tiles_w[step % kSquareStages], down,
+                           right, first);
+        }
+        end_group();
     }
-    end_group();
 #pragma unroll 1
     for (int n = 0; n < each / halves(p); ++n) {
         const int64_t unit = columns(W::row_of(right, n));
