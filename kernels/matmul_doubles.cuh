@@ -17,7 +17,9 @@ class WarpSums<double, x_by_row, w_by_row> {
     const int n = threadIdx.x % kWarp / 4, k = threadIdx.x % 4;  // of this lane in fragments
     const int down = threadIdx.x / kWarp / 2 * 64, right = threadIdx.x / kWarp % 2 * 16;
     double sums[4][4][4] = {};
-    double totals[4][16] = {};
+    double* const totals;  // this thread's first; the others are kApart further each
+
+    static constexpr int kCount = 64, kApart = MmaTile<double>::kThreads;
 
     // The first of two neighbours among 16 rows of a tile.
     template <bool by_row>
@@ -47,6 +49,11 @@ class WarpSums<double, x_by_row, w_by_row> {
     }
 
   public:
+    __device__ explicit WarpSums(char* totals)
+        : totals(reinterpret_cast<double*>(totals) + threadIdx.x) {
+        for (int i = 0; i < kCount; ++i) this->totals[i * kApart] = 0;
+    }
+
     // As many tiles as there are groups, or more: then neither of the sums is long.
     __device__ static int group(int tiles) {
         int of_group = 4;
@@ -54,14 +61,12 @@ class WarpSums<double, x_by_row, w_by_row> {
         return of_group;
     }
     __device__ void end_group() {
-#pragma unroll 1
-        for (int m = 0; m < 4; ++m) {
-            double each[16];
-            take(reinterpret_cast<double (&)[4][16]>(sums), m, each);
-            for (int i = 0; i < 16; ++i) totals[m][i] += each[i];
-        }
 #pragma unroll
-        for (int i = 0; i < 64; ++i) sums[i / 16][i / 4 % 4][i % 4] = 0;
+        for (int i = 0; i < kCount; ++i) {
+            double& sum = sums[i / 16][i / 4 % 4][i % 4];
+            totals[i * kApart] += sum;
+            sum = 0;
+        }
     }
 
     __device__ void add(const char* tile_x, const char* tile_w) {
@@ -81,7 +86,7 @@ class WarpSums<double, x_by_row, w_by_row> {
         }
     }
     __device__ void take_part(int m, double (&each)[16]) const {
-        for (int i = 0; i < 16; ++i) each[i] = totals[m][i];
+        for (int i = 0; i < 16; ++i) each[i] = totals[(16 * m + i) * kApart];
     }
     __device__ int row(int m, int i) const { return down + 16 * m + pair<x_by_row>(n) + i / 2 % 2; }
     __device__ int column(int i) const {

@@ -16,14 +16,15 @@
 
 template <class T>
 struct MmaTile {
-    static constexpr int kSide = 128, kStages = 3;                // kSide: rows of x
-    static constexpr int kColumns = sizeof(T) == 8 ? 64 : kSide;  // rows of w
-    static constexpr int kThreads = 2 * kColumns;
+    static constexpr bool kOfDoubles = sizeof(T) == 8;
+    static constexpr int kSide = 128, kColumns = kOfDoubles ? 64 : 128;  // rows of x and of w
+    static constexpr int kThreads = 2 * kColumns, kStages = kOfDoubles ? 2 : 3;
     static constexpr int kPiece = kVecBytes / sizeof(T);  // elements of 16 bytes
     static constexpr int kDepth = kTileRow / sizeof(T);   // of a line of a tile, and of k
     static constexpr int kBytes = kSide * kTileRow;       // of x
     static constexpr int kStage = kBytes + kColumns * kTileRow;
-    static constexpr int kShared = kStages * kStage + kTileAlign;
+    static constexpr int kTotals = kOfDoubles ? kSide * kColumns * int(sizeof(T)) : 0;
+    static constexpr int kShared = kStages * kStage + kTotals + kTileAlign;
 };
 
 // How a thread fills tiles of x or of w, which have `side` rows: of each it copies four pieces of
@@ -147,6 +148,9 @@ class WarpSums {
     float sums[4][4][4] = {};
 
   public:
+    // totals: where sums of groups may be added up.
+    __device__ explicit WarpSums(char* /*totals*/) {}
+
     // The tiles whose products tensor cores add up, before end_group.
     __device__ static int group(int tiles) { return tiles; }
     __device__ void end_group() {}
@@ -185,7 +189,7 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
         cp_async_commit();
     };
 
-    Sums sums;
+    Sums sums(tiles + Tile::kStages * Tile::kStage);
     for (int step = 0; step < Tile::kStages - 1; ++step) fetch(step);
     const int group = Sums::group(steps);
     for (int first = 0; first < steps; first += group) {
