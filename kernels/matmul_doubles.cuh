@@ -54,10 +54,10 @@ class WarpSums<double, x_by_row, w_by_row> {
         for (int i = 0; i < kCount; ++i) this->totals[i * kApart] = 0;
     }
 
-    // As many tiles as there are groups, or more: then neither of the sums is long.
+    // So many tiles that neither of the two sums is long, and eight groups at least.
     __device__ static int group(int tiles) {
-        int of_group = 4;
-        while (of_group * of_group < tiles) of_group *= 2;
+        int of_group = 1;
+        while (of_group * (of_group < 8 ? 8 : of_group) < tiles) of_group *= 2;
         return of_group;
     }
     __device__ void end_group() {
