@@ -27,6 +27,7 @@ _LEFT_OUT = (
     "notebooks/book.py",
     "notebooks/conf.py",
     "notebooks/exercises/SHA256SUMS",
+    "notebooks/listings.py",
     "notebooks/publish.py",
     "notebooks/static",
 )

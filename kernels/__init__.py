@@ -4,6 +4,11 @@ NAME.cu holds the kernels, NAME.cpp the binding, NAME.py the gradients and the p
 Where an op has versions for rows too wide for one block, NAME_wide.cuh has their kernels.
 `from kernels.square import square` compiles the op at the first import; later ones use the cache.
 Every op takes `version=`, a name from `VERSIONS` in NAME.py, from the naive kernel to the best.
+
+Inside torch.autocast products are in autocast's type and losses in float32, as PyTorch's are. What
+PyTorch casts to float32 on a GPU besides, softmax, norms and sums, keeps its type here (the widest,
+where tensors differ): the arithmetic is float without a cast, and a product that follows would cast
+the result back.
 """
 
 from collections.abc import Sequence
@@ -41,9 +46,11 @@ def new_quantized(x: Tensor, scaling: int) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape, dtype=torch.float8_e4m3fn), scales
 
 
-def is_in_autocast(t: Tensor) -> bool:
-    """Whether torch.autocast is enabled for the device of t."""
+def is_in_autocast(t: object) -> bool:
+    """Whether t is a tensor, and torch.autocast enabled for its device."""
     if not torch._C._is_any_autocast_enabled():  # asked in each call, this is quick
+        return False
+    if not isinstance(t, Tensor):
         return False
     device = t.device.type
     return device in ("cpu", "cuda") and torch.is_autocast_enabled(device)  # meta has none
@@ -86,9 +93,7 @@ def reduction_number(reduction: str, ignore_index: int, label_smoothing: float) 
     return REDUCTIONS.index(reduction)
 
 
-def new_losses(
-    x: Tensor, target: Tensor, reduction: int, float_loss: bool = False
-) -> tuple[Tensor, ...]:
+def new_losses(x: Tensor, target: Tensor, reduction: int, float_loss: bool) -> tuple[Tensor, ...]:
     """What the forward pass of a loss returns, for its fake implementation: the loss, the max and
     the sum of each row, and for a mean its weight.
 

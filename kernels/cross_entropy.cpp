@@ -6,29 +6,28 @@ constexpr int64_t kVersions = 4;  // as many as VERSIONS of cross_entropy.py has
 template <class T>
 int64_t cross_entropy_partials(const T* x, int64_t rows, int64_t cols, int64_t version);
 template <class T>
-cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Acc<T>* partial,
-                                  Acc<T>* max, Acc<T>* sum, Acc<T>* weight, int64_t rows,
-                                  int64_t cols, int64_t reduction, int64_t ignore_index,
-                                  double smoothing, int64_t version, cudaStream_t stream);
+cudaError_t cross_entropy_forward(
+    const T* x, const int64_t* target, LossInto<T> loss, Acc<T>* partial, Acc<T>* max, Acc<T>* sum,
+    Acc<T>* weight, int64_t rows, int64_t cols, int64_t reduction, int64_t ignore_index,
+    double smoothing, int64_t version, cudaStream_t stream);
 template <class T>
-cudaError_t cross_entropy_backward(const T* g, const T* x, const int64_t* target, const Acc<T>* max,
-                                   const Acc<T>* sum, const Acc<T>* weight, T* dx, int64_t rows,
-                                   int64_t cols, int64_t reduction, int64_t ignore_index,
-                                   double smoothing, int64_t version, cudaStream_t stream);
+cudaError_t cross_entropy_backward(
+    Arriving<T> g, const T* x, const int64_t* target, const Acc<T>* max, const Acc<T>* sum,
+    const Acc<T>* weight, T* dx, int64_t rows, int64_t cols, int64_t reduction,
+    int64_t ignore_index, double smoothing, int64_t version, cudaStream_t stream);
 
 // Returns the loss: [...] for x [..., cols], or [] for a mean or a sum. max, sum, weight: null, or
 // where goes what backward needs.
 Tensor run_forward(Tensor x, Tensor target, const Tensor* max, const Tensor* sum,
                    const Tensor* weight, int64_t reduction, int64_t ignore_index,
-                   double label_smoothing, bool check, int64_t version) {
+                   double label_smoothing, bool check, bool float_loss, int64_t version) {
     check_version(version, kVersions);
     OnDeviceOf device(x);
     x = packed(x);
     target = packed(target);
     const Rows shape(x);
     Check targets(target, shape.cols, ignore_index, check, device.stream);
-    Tensor loss = new_tensor(
-        x, reduction == kUnreduced ? target.sizes() : IntHeaderOnlyArrayRef{}, x.scalar_type());
+    const Tensor loss = new_loss(x, target, reduction, float_loss);
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         const int64_t count =
@@ -37,7 +36,7 @@ Tensor run_forward(Tensor x, Tensor target, const Tensor* max, const Tensor* sum
                 : cross_entropy_partials<T>(in<T>(x), shape.rows, shape.cols, version);
         const Scratch partial(x, 2 * count);
         check_launch(cross_entropy_forward<T>(
-            in<T>(x), in<int64_t>(target), out<T>(loss), partial.of<T>(), out<Acc<T>>(max),
+            in<T>(x), in<int64_t>(target), loss_into<T>(loss, x), partial.of<T>(), out<Acc<T>>(max),
             out<Acc<T>>(sum), out<Acc<T>>(weight), shape.rows, shape.cols, reduction, ignore_index,
             label_smoothing, version, device.stream));
     });
@@ -55,33 +54,29 @@ void check_inputs(const Tensor& x, const Tensor& target, int64_t reduction,
 
 // The loss alone, for where no gradient is wanted.
 Tensor infer(Tensor x, Tensor target, int64_t reduction, int64_t ignore_index,
-             double label_smoothing, bool check, int64_t version) {
+             double label_smoothing, bool check, bool float_loss, int64_t version) {
     check_inputs(x, target, reduction, label_smoothing);
     return run_forward(x, target, nullptr, nullptr, nullptr, reduction, ignore_index,
-                       label_smoothing, check, version);
+                       label_smoothing, check, float_loss, version);
 }
 
 // Besides the loss, for backward: the max and the sum of e^(x - max) of each row, [...], and for a
 // mean 1 / (rows that count), [1], else [0].
 std::tuple<Tensor, Tensor, Tensor, Tensor> forward(Tensor x, Tensor target, int64_t reduction,
                                                    int64_t ignore_index, double label_smoothing,
-                                                   bool check, int64_t version) {
+                                                   bool check, bool float_loss, int64_t version) {
     check_inputs(x, target, reduction, label_smoothing);
     const Tensor max = new_sums(x, target.sizes()), sum = new_sums(x, target.sizes());
     const Tensor weight = new_sums(x, {weights(reduction)});
     return {run_forward(x, target, &max, &sum, &weight, reduction, ignore_index, label_smoothing,
-                        check, version),
+                        check, float_loss, version),
             max, sum, weight};
 }
 
 Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Tensor weight,
                 int64_t reduction, int64_t ignore_index, double label_smoothing, int64_t version) {
     check_inputs(x, target, reduction, label_smoothing);
-    check_like(grad, "grad", x, "x");
-    if (reduction == kUnreduced) check_same_shape(grad, "grad", target, "target");
-    if (reduction != kUnreduced && grad.dim() != 0) {
-        fail("grad has shape ", shape_name(grad), "; wanted is (), as the loss has");
-    }
+    check_grad(grad, x, target, reduction);
     check_sums(max, "max", x);
     check_sums(sum, "sum", x);
     check_weight(weight, x, reduction);
@@ -97,7 +92,7 @@ Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Te
     for_type_of(x, [&](auto zero) {
         using T = decltype(zero);
         check_launch(cross_entropy_backward<T>(
-            in<T>(grad), in<T>(x), in<int64_t>(target), in<Acc<T>>(max), in<Acc<T>>(sum),
+            arriving<T>(grad, x), in<T>(x), in<int64_t>(target), in<Acc<T>>(max), in<Acc<T>>(sum),
             in<Acc<T>>(weight), out<T>(dx), shape.rows, shape.cols, reduction, ignore_index,
             label_smoothing, version, device.stream));
     });
@@ -107,10 +102,11 @@ Tensor backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Te
 STABLE_TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {
     m.def(
         "infer(Tensor x, Tensor target, int reduction, int ignore_index, float label_smoothing,"
-        " bool check, int version) -> Tensor");
+        " bool check, bool float_loss, int version) -> Tensor");
     m.def(
         "forward(Tensor x, Tensor target, int reduction, int ignore_index, float label_smoothing,"
-        " bool check, int version) -> (Tensor loss, Tensor max, Tensor sum, Tensor weight)");
+        " bool check, bool float_loss, int version) -> (Tensor loss, Tensor max, Tensor sum, "
+        "Tensor weight)");
     m.def(
         "backward(Tensor grad, Tensor x, Tensor target, Tensor max, Tensor sum, Tensor weight,"
         " int reduction, int ignore_index, float label_smoothing, int version) -> Tensor");

@@ -1,9 +1,9 @@
 // cross_entropy: loss = log(sum of e^x) - x[target] for each row of x
 //
-//   x, dx [rows, cols] T        target [rows] int64        loss [rows] T, or [] for mean and sum
+//   x, dx [rows, cols] T        target [rows] int64
+//   loss, g [rows], or [] for mean and sum, T or float: g is the gradient that arrives at the loss
 //   max, sum [rows] float, partial [count] of two floats, weight [1] float     (double for double)
 //   forward: max, sum and weight are null where there will be no backward
-//   g [rows] or [] T: the gradient that arrives; dx: the gradient that leaves
 //
 // With label smoothing e, the wanted distribution is (1 - e) at the target and e / cols everywhere:
 //   loss = log(sum of e^x) - (1 - e) * x[target] - e * (average of x)
@@ -29,9 +29,9 @@ enum Version : int64_t { kNaive, kOnline, kVector, kOneWarp };  // warp: kWarp i
 // (unroll 1: loops left rolled compile faster, and nothing here is about speed.)
 
 template <class T>
-__global__ void forward_naive(const T* x, const int64_t* target, T* loss, Losses<T>* partial,
-                              Acc<T>* max, Acc<T>* sum, int64_t rows, int64_t cols,
-                              int64_t ignore_index, Acc<T> smoothing) {
+__global__ void forward_naive(const T* x, const int64_t* target, LossInto<T> loss,
+                              Losses<T>* partial, Acc<T>* max, Acc<T>* sum, int64_t rows,
+                              int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
     using A = Acc<T>;
     const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -51,12 +51,12 @@ __global__ void forward_naive(const T* x, const int64_t* target, T* loss, Losses
     const A hit = counts ? at_target(x, t, cols) : A(0);
     const A result = counts ? loss_of(hit, soft, cols, below.value, smoothing) : A(0);
     if (max != nullptr) max[row] = soft.max, sum[row] = soft.sum;
-    if (loss != nullptr) loss[row] = T(result);
+    set(loss, row, result);
     if (partial != nullptr) partial[row] = {result, A(counts)};
 }
 
 template <class T>
-__global__ void backward_naive(const T* g, int64_t g_step, const T* x, const int64_t* target,
+__global__ void backward_naive(Arriving<T> g, int64_t g_step, const T* x, const int64_t* target,
                                const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight, T* dx,
                                int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
     using A = Acc<T>;
@@ -64,7 +64,7 @@ __global__ void backward_naive(const T* g, int64_t g_step, const T* x, const int
     if (row >= rows) return;
     const int64_t t = target[row];
     const bool is_class = t >= 0 && t < cols;
-    const A scale = A(g[row * g_step]) * (weight != nullptr ? *weight : A(1));
+    const A scale = at(g, row * g_step) * (weight != nullptr ? *weight : A(1));
     const A everywhere = smoothing / A(cols), at_target = 1 - smoothing + everywhere;
     const Ratio<T> share(1, sum[row]);
 #pragma unroll 1
@@ -82,8 +82,8 @@ __global__ void backward_naive(const T* g, int64_t g_step, const T* x, const int
 
 template <class T>
 __global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forward_online(
-    const T* x, const int64_t* target, T* loss, Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
-    int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
+    const T* x, const int64_t* target, LossInto<T> loss, Losses<T>* partial, Acc<T>* max,
+    Acc<T>* sum, int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
     Losses<T> losses = {0, 0};
     BlockReduce reduce;
     const int64_t stride = int64_t(gridDim.x) * blockDim.y;
@@ -106,7 +106,7 @@ __global__ __launch_bounds__(kForwardThreads, sizeof(T) == 8 ? 4 : 8) void forwa
 constexpr int kAhead = 4;  // vectors that a thread asks for before it works on the first
 
 template <class T, int V, bool kAligned = true>
-__global__ void backward_online(const T* g, int64_t g_step, const T* x, const int64_t* target,
+__global__ void backward_online(Arriving<T> g, int64_t g_step, const T* x, const int64_t* target,
                                 const Acc<T>* max, const Acc<T>* sum, const Acc<T>* weight, T* dx,
                                 int64_t rows, int64_t cols, int64_t ignore_index,
                                 Acc<T> smoothing) {
@@ -116,7 +116,7 @@ __global__ void backward_online(const T* g, int64_t g_step, const T* x, const in
     for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; row < rows; row += stride) {
         const int64_t t = target[row];
         const bool counts = t != ignore_index;
-        A scale = A(g[row * g_step]) * (weight != nullptr ? *weight : A(1));
+        A scale = at(g, row * g_step) * (weight != nullptr ? *weight : A(1));
         if (t < 0 || t >= cols) scale = A(NAN);
         const A row_max = max[row];
         const Ratio<T> share(1, sum[row]);
@@ -166,8 +166,8 @@ constexpr int kForwardBlocks = TUNABLE(kForwardBlocks, 4);         // of kForwar
 
 template <class T, bool kAligned>
 __global__ __launch_bounds__(kForwardThreads, kForwardBlocks) void forward_vector(
-    const T* x, const int64_t* target, T* loss, Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
-    int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
+    const T* x, const int64_t* target, LossInto<T> loss, Losses<T>* partial, Acc<T>* max,
+    Acc<T>* sum, int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
     constexpr int V = kVec<T>, N = kAtOnce<T>;
     launch_dependents();
     const int step = blockDim.x * V;
@@ -232,11 +232,11 @@ cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t col
 }
 
 template <class T>
-cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Acc<T>* partial,
-                                  Acc<T>* max, Acc<T>* sum, Acc<T>* weight, int64_t rows,
-                                  int64_t cols, int64_t reduction, int64_t ignore_index,
-                                  double smoothing, int64_t version, cudaStream_t stream) {
-    T* each = reduction == 0 ? loss : nullptr;
+cudaError_t cross_entropy_forward(
+    const T* x, const int64_t* target, LossInto<T> loss, Acc<T>* partial, Acc<T>* max, Acc<T>* sum,
+    Acc<T>* weight, int64_t rows, int64_t cols, int64_t reduction, int64_t ignore_index,
+    double smoothing, int64_t version, cudaStream_t stream) {
+    const LossInto<T> each = reduction == 0 ? loss : LossInto<T>();
     const auto left = reduction == 0 ? nullptr : reinterpret_cast<Losses<T>*>(partial);
     if (rows > 0 && version == kNaive) {
         forward_naive<<<ceil_div<int64_t>(rows, 128), 128, 0, stream>>>(
@@ -254,10 +254,10 @@ cudaError_t cross_entropy_forward(const T* x, const int64_t* target, T* loss, Ac
 }
 
 template <class T>
-cudaError_t cross_entropy_backward(const T* g, const T* x, const int64_t* target, const Acc<T>* max,
-                                   const Acc<T>* sum, const Acc<T>* weight, T* dx, int64_t rows,
-                                   int64_t cols, int64_t reduction, int64_t ignore_index,
-                                   double smoothing, int64_t version, cudaStream_t stream) {
+cudaError_t cross_entropy_backward(
+    Arriving<T> g, const T* x, const int64_t* target, const Acc<T>* max, const Acc<T>* sum,
+    const Acc<T>* weight, T* dx, int64_t rows, int64_t cols, int64_t reduction,
+    int64_t ignore_index, double smoothing, int64_t version, cudaStream_t stream) {
     if (rows == 0 || cols == 0) return cudaSuccess;
     const int64_t g_step = reduction == 0 ? 1 : 0;  // from one row's gradient to the next one's
     if (reduction != 1) weight = nullptr;

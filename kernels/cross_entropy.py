@@ -3,7 +3,7 @@
 from torch import Tensor
 
 import jitload
-from kernels import new_losses, reduction_number, version_number
+from kernels import is_in_autocast, new_losses, reduction_number, version_number
 
 kernel = jitload.load("cross_entropy")
 VERSIONS = ("naive", "online", "vector", "warp")
@@ -30,9 +30,10 @@ def cross_entropy(
     label_smoothing  in [0, 1]: this much of the wanted probability is spread over all classes
     check     raise if a target is out of range, see below
 
-    The loss has x's type and is rounded once; its parts are float (double for double). Gradients
-    have the same bits on every run. There is no second derivative: asking for one raises
-    RuntimeError.
+    The loss has x's type and is rounded once; its parts are float (double for double). Inside
+    torch.autocast it is float32 unless x is float64, as torch.nn.functional.cross_entropy's is,
+    but x is not cast for that: what is computed is float anyway. Gradients have x's type and the
+    same bits on every run. There is no second derivative: asking for one raises RuntimeError.
 
     A target that is no class is never read with: the loss becomes NaN, and so does the gradient in
     that row. With check=True, it raises RuntimeError instead, which names the first such target.
@@ -48,17 +49,18 @@ def cross_entropy(
     """
     how = reduction_number(reduction, ignore_index, label_smoothing)
     number = version_number(version, VERSIONS)
-    return _forward(x, target, how, ignore_index, label_smoothing, check, number)
+    options = (how, ignore_index, label_smoothing, check, is_in_autocast(x))
+    return _forward(x, target, *options, number)
 
 
 @kernel.register_fake("infer")
-def _(x, target, reduction, ignore_index, label_smoothing, check, version):
-    return new_losses(x, target, reduction)[0]
+def _(x, target, reduction, ignore_index, label_smoothing, check, float_loss, version):
+    return new_losses(x, target, reduction, float_loss)[0]
 
 
 @kernel.register_fake("forward")
-def _(x, target, reduction, ignore_index, label_smoothing, check, version):
-    return new_losses(x, target, reduction)
+def _(x, target, reduction, ignore_index, label_smoothing, check, float_loss, version):
+    return new_losses(x, target, reduction, float_loss)
 
 
 @kernel.register_fake("backward")

@@ -1,9 +1,11 @@
-// What the bindings of cross_entropy and linear_cross_entropy check alike: targets and options.
+// What the bindings of cross_entropy and linear_cross_entropy have in common: checks of targets and
+// options, and the type of the loss.
 #pragma once
 
 #include <vector>
 
 #include "binding.h"
+#include "cross_entropy.h"
 
 // Each op's .cu has one: *bad becomes 1 if a target is neither one of `cols` classes nor ignored.
 cudaError_t cross_entropy_check(const int64_t* target, int64_t rows, int64_t cols,
@@ -57,6 +59,37 @@ inline void check_weight(const Tensor& weight, const Tensor& x, int64_t reductio
              device_name(weight), "; wanted is what forward returned, ", dtype_name(sums_type(x)),
              " of shape (", weights(reduction), ",) on ", device_name(x));
     }
+}
+
+// The loss: of each row, or one. float_loss: of the sums' type, not of x's.
+inline Tensor new_loss(const Tensor& x, const Tensor& target, int64_t reduction, bool float_loss) {
+    return new_tensor(x, reduction == kUnreduced ? target.sizes() : IntHeaderOnlyArrayRef{},
+                      float_loss ? sums_type(x) : x.scalar_type());
+}
+
+// x is of T.
+template <class T>
+LossInto<T> loss_into(const Tensor& loss, const Tensor& x) {
+    if (type_of(loss) == type_of(x)) return {out<T>(loss), nullptr};
+    return {nullptr, out<Acc<T>>(loss)};
+}
+
+// What arrives at the loss has its type and shape.
+inline void check_grad(const Tensor& grad, const Tensor& x, const Tensor& target,
+                       int64_t reduction) {
+    check_device(grad, "grad", x, "x");
+    if (type_of(grad) != sums_type(x)) check_like(grad, "grad", x, "x");
+    if (reduction == kUnreduced) check_same_shape(grad, "grad", target, "target");
+    if (reduction != kUnreduced && grad.dim() != 0) {
+        fail("grad has shape ", shape_name(grad), "; wanted is (), as the loss has");
+    }
+}
+
+// x is of T.
+template <class T>
+Arriving<T> arriving(const Tensor& grad, const Tensor& x) {
+    if (type_of(grad) == type_of(x)) return {in<T>(grad), nullptr};
+    return {nullptr, in<Acc<T>>(grad)};
 }
 
 // Row by row, the first target that is neither a class nor ignore_index, as Python finds it.

@@ -11,7 +11,7 @@ constexpr int kLossThreads = 512;
 
 template <class T>
 __global__ void reduce_losses(const Losses<T>* partial, int64_t count, int blocks, bool mean,
-                              T* loss, Acc<T>* weight) {
+                              LossInto<T> loss, Acc<T>* weight) {
     using A = Acc<T>;
     RowReduce reduce(blocks);
     const int64_t first = blockIdx.x * kLossThreads + threadIdx.x;
@@ -24,12 +24,12 @@ __global__ void reduce_losses(const Losses<T>* partial, int64_t count, int block
     }
     const auto all = reduce(Sums<2, A>{sum.value, counted.value});
     if (first > 0) return;
-    *loss = T(mean ? all[0] / all[1] : all[0]);
+    set(loss, 0, mean ? all[0] / all[1] : all[0]);
     if (mean && weight != nullptr) *weight = 1 / all[1];
 }
 
 template <class T>
-void launch_reduce_losses(const Losses<T>* partial, int64_t count, bool mean, T* loss,
+void launch_reduce_losses(const Losses<T>* partial, int64_t count, bool mean, LossInto<T> loss,
                           Acc<T>* weight, cudaStream_t stream) {
     const bool is_short = count <= 4 * kLossThreads;  // a thread of one block has all at once
     const int blocks = !is_short && has_clusters(reduce_losses<T>) ? kClusterBlocks : 1;

@@ -2,6 +2,7 @@
 // target and, with label smoothing, the average of its x.
 #pragma once
 
+#include "cross_entropy.h"
 #include "softmax.cuh"
 #include "tunable.h"
 
@@ -27,6 +28,18 @@ __device__ Acc<T> loss_of(Acc<T> hit, OnlineSoftmax<T> soft, int64_t cols, Acc<T
 template <class T>
 __device__ Acc<T> at_target(const T* x, int64_t target, int64_t cols) {
     return target < 0 || target >= cols ? Acc<T>(NAN) : Acc<T>(x[target]);
+}
+
+template <class T>
+__device__ void set(const LossInto<T>& loss, int64_t i, Acc<T> value) {
+    if (loss.of_t != nullptr) loss.of_t[i] = T(value);
+    if (loss.of_sums != nullptr) loss.of_sums[i] = value;
+}
+
+template <class T>
+__device__ Acc<T> at(const Arriving<T>& g, int64_t i) {
+    if (g.of_sums != nullptr) return g.of_sums[i];
+    return g.of_t != nullptr ? Acc<T>(g.of_t[i]) : Acc<T>(1);
 }
 
 // The gradient of an ignored row.
@@ -113,7 +126,7 @@ class RowLoss {
 // Writes what a row leaves, its statistics for backward and its loss, where each is wanted.
 template <class T>
 __device__ void put(OnlineSoftmax<T> soft, const RowLoss<T>& row_loss, const T* x, int64_t cols,
-                    int64_t row, T* loss, Losses<T>& losses, Acc<T>* max, Acc<T>* sum) {
+                    int64_t row, LossInto<T> loss, Losses<T>& losses, Acc<T>* max, Acc<T>* sum) {
     using A = Acc<T>;
     const A value = row_loss.value(x, cols, soft);
     losses.sum += value;
@@ -122,7 +135,7 @@ __device__ void put(OnlineSoftmax<T> soft, const RowLoss<T>& row_loss, const T* 
         max[row] = soft.max;
         sum[row] = soft.max == -A(INFINITY) ? A(NAN) : soft.sum;
     }
-    if (loss != nullptr) loss[row] = T(value);
+    set(loss, row, value);
 }
 
 constexpr int kForwardThreads = TUNABLE(kForwardThreads, 256);  // of a block, at most

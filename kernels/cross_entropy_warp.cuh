@@ -7,8 +7,8 @@ constexpr int kWarpThreads = 128;  // of a block
 
 template <class T, bool kFull>
 __global__ __launch_bounds__(kWarpThreads, 8) void forward_warp(
-    const T* x, const int64_t* target, T* loss, Losses<T>* partial, Acc<T>* max, Acc<T>* sum,
-    int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
+    const T* x, const int64_t* target, LossInto<T> loss, Losses<T>* partial, Acc<T>* max,
+    Acc<T>* sum, int64_t rows, int64_t cols, int64_t ignore_index, Acc<T> smoothing) {
     constexpr int V = kVec<T>;
     launch_dependents();
     const int lanes = blockDim.x, step = lanes * V, first = threadIdx.x * V;

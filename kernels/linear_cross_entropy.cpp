@@ -16,11 +16,11 @@ cudaError_t linear_cross_entropy_take(
     int64_t rows, int64_t width, int64_t first, bool smooths, cudaStream_t stream);
 template <class T>
 cudaError_t linear_cross_entropy_losses(Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
-                                        const int64_t* target, T* loss, Acc<T>* partial,
+                                        const int64_t* target, LossInto<T> loss, Acc<T>* partial,
                                         int64_t rows, int64_t classes, int64_t ignore_index,
                                         double smoothing, cudaStream_t stream);
 template <class T>
-cudaError_t linear_cross_entropy_reduce(const Acc<T>* partial, T* loss, Acc<T>* weight,
+cudaError_t linear_cross_entropy_reduce(const Acc<T>* partial, LossInto<T> loss, Acc<T>* weight,
                                         int64_t rows, bool mean, cudaStream_t stream);
 template <class T>
 cudaError_t linear_cross_entropy_count(const int64_t* target, Acc<T>* weight, int64_t rows,
@@ -194,9 +194,17 @@ struct Problem {
         check_version(version, kVersions);
         target = packed(target);
     }
+    void check_adds() {
+        check();
+        if (adds()) return;
+        fail(
+            "reduction is 0 (none); wanted is 1 (mean) or 2 (sum), of whose gradient one number "
+            "arrives");
+    }
     int64_t rows() const { return target.numel(); }
     int64_t classes() const { return w.size(0); }
     bool adds() const { return reduction != kUnreduced; }
+    Tensor new_loss() const { return ::new_loss(x, target, reduction, float_loss); }
     Chunk in_chunks() const { return chunks_of_classes(classes(), version); }
     Tensor logits(const Matmul& matmul, const Chunk& chunk) const {
         const auto of_bias = bias ? std::optional<Tensor>(chunk.of(*bias)) : std::nullopt;
@@ -280,33 +288,22 @@ bool take_tiles(const Problem& given, const Known<T>& known, cudaStream_t stream
     return true;
 }
 
-// Calls f(T()) for a loss of that type, or f(Acc<T>()).
-template <class T, class F>
-void for_type_of_loss(const Problem& p, F f) {
-    p.float_loss ? f(Acc<T>()) : f(T());
-}
-
 // The loss of each row: in `loss`, or in what is known for their sum.
 template <class T>
 void find_losses(const Problem& p, const Known<T>& known, const Tensor& loss, cudaStream_t stream) {
-    for_type_of_loss<T>(p, [&](auto zero) {
-        using L = decltype(zero);
-        check_launch(linear_cross_entropy_losses<L>(
-            known.max, known.sum, known.below, known.hit, in<int64_t>(p.target), out<L>(loss),
-            known.partial, p.rows(), p.classes(), p.ignore_index, p.smoothing, stream));
-    });
+    check_launch(linear_cross_entropy_losses<T>(
+        known.max, known.sum, known.below, known.hit, in<int64_t>(p.target),
+        loss_into<T>(loss, p.x), known.partial, p.rows(), p.classes(), p.ignore_index, p.smoothing,
+        stream));
 }
 
 // weight: null, or for a mean 1 / (rows that count).
 template <class T>
 void reduce(const Problem& p, const Known<T>& known, const Tensor& loss, const Tensor* weight,
             cudaStream_t stream) {
-    for_type_of_loss<T>(p, [&](auto zero) {
-        using L = decltype(zero);
-        check_launch(linear_cross_entropy_reduce<L>(
-            known.partial, out<L>(loss), out<Acc<T>>(weight), p.rows(), p.reduction == kMean,
-            stream));
-    });
+    check_launch(linear_cross_entropy_reduce<T>(
+        known.partial, loss_into<T>(loss, p.x), out<Acc<T>>(weight), p.rows(), p.reduction == kMean,
+        stream));
 }
 
 // Of the logits of a chunk, in their place.
@@ -319,32 +316,14 @@ void find_gradient(const Problem& p, const Tensor& logits, const Chunk& chunk, c
         chunk.width, chunk.first, p.classes(), p.reduction, p.ignore_index, p.smoothing, stream));
 }
 
-// What arrives at the loss has its type: that of t, or of its sums.
-void check_grad(const Tensor& grad, const Tensor& t, const char* name) {
-    check_device(grad, "grad", t, name);
-    if (type_of(grad) != sums_type(t)) check_like(grad, "grad", t, name);
-}
-
-// Of T, the type of t.
-template <class T>
-Arriving<T> arriving(const Tensor& grad, const Tensor& t) {
-    if (type_of(grad) == type_of(t)) return {in<T>(grad), nullptr};
-    return {nullptr, in<Acc<T>>(grad)};
-}
-
 // ---- forward
-
-Tensor new_loss(const Problem& p) {
-    return new_tensor(p.x, p.adds() ? IntHeaderOnlyArrayRef{} : p.target.sizes(),
-                      p.float_loss ? sums_type(p.x) : p.x.scalar_type());
-}
 
 // The loss; in max and sum, [rows], and in weight, if there is one, what backward needs.
 Tensor run_forward(const Problem& p, const Tensor& max, const Tensor& sum, const Tensor* weight,
                    bool check) {
     const OnDeviceOf device(p.x);
     Check targets(p.target, p.classes(), p.ignore_index, check, device.stream);
-    const Tensor others = room_for_others(p), loss = new_loss(p);
+    const Tensor others = room_for_others(p), loss = p.new_loss();
     for_type_of(p.x, [&](auto zero) {
         using T = decltype(zero);
         const Known<T> known(p, max, sum, others);
@@ -421,11 +400,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(
     bool needs_x, bool needs_w, bool needs_bias, int64_t version) {
     Problem p = {x, w, target, bias, reduction, ignore_index, label_smoothing, version};
     p.check();
-    check_grad(grad, x, "x");
-    if (reduction == kUnreduced) check_same_shape(grad, "grad", target, "target");
-    if (reduction != kUnreduced && grad.dim() != 0) {
-        fail("grad has shape ", shape_name(grad), "; wanted is (), as the loss has");
-    }
+    check_grad(grad, x, target, reduction);
     check_sums(max, "max", x);
     check_sums(sum, "sum", x);
     check_weight(weight, x, reduction);
@@ -611,17 +586,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
     bool needs_w, bool needs_bias) {
     Problem given = {
         x, w, target, bias, reduction, ignore_index, label_smoothing, kRows, float_loss};
-    given.check();
-    if (reduction == kUnreduced) {
-        fail(
-            "reduction is 0 (none); wanted is 1 (mean) or 2 (sum), of whose gradient one number "
-            "arrives");
-    }
+    given.check_adds();
     const OnDeviceOf device(x);
     Check targets(given.target, given.classes(), ignore_index, check, device.stream);
     const Problem p = given.flat();
     const Tensor max = new_sums(x, target.sizes()), sum = new_sums(x, target.sizes());
-    const Tensor weight = new_sums(x, {weights(reduction)}), loss = new_loss(p);
+    const Tensor weight = new_sums(x, {weights(reduction)}), loss = p.new_loss();
     const Tensor dx = new_of_shape(x, needs_x ? shape_of(p.x) : Shape{0});
     const Tensor dw = new_of_shape(x, needs_w ? shape_of(w) : Shape{0});
     const Tensor others = room_for_others(p);
@@ -687,9 +657,8 @@ void finish_(Tensor grad, Tensor x, Tensor w, Tensor target, std::optional<Tenso
              Tensor sum, Tensor weight, Tensor dx, Tensor dw, Tensor db, int64_t reduction,
              int64_t ignore_index, double label_smoothing, bool needs_x, bool needs_w) {
     Problem given = {x, w, target, bias, reduction, ignore_index, label_smoothing, kRows};
-    given.check();
-    check_grad(grad, x, "x");
-    if (grad.dim() != 0) fail("grad has shape ", shape_name(grad), "; wanted is ()");
+    given.check_adds();
+    check_grad(grad, x, target, reduction);
     check_sums(max, "max", x);
     check_sums(sum, "sum", x);
     check_weight(weight, x, reduction);

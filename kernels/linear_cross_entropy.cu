@@ -157,8 +157,9 @@ __global__ __launch_bounds__(kRowThreads) void take_chunk(
 
 // A thread has a row, of which all chunks have been seen.
 template <class T>
-__global__ void row_losses(Statistics<T> known, const int64_t* target, T* loss, Losses<T>* partial,
-                           int64_t rows, int64_t classes, int64_t ignore_index, Acc<T> smoothing) {
+__global__ void row_losses(Statistics<T> known, const int64_t* target, LossInto<T> loss,
+                           Losses<T>* partial, int64_t rows, int64_t classes, int64_t ignore_index,
+                           Acc<T> smoothing) {
     using A = Acc<T>;
     const int64_t row = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -167,17 +168,11 @@ __global__ void row_losses(Statistics<T> known, const int64_t* target, T* loss, 
     const A result =
         counts ? loss_of(known.hit[row], soft, classes, known.below[row], smoothing) : A(0);
     if (soft.max == -A(INFINITY)) known.sum[row] = A(NAN);
-    if (loss != nullptr) loss[row] = T(result);
+    set(loss, row, result);
     if (partial != nullptr) partial[row] = {result, A(counts)};
 }
 
 // ---- backward
-
-template <class T>
-__device__ Acc<T> at(const Arriving<T>& g, int64_t i) {
-    if (g.of_sums != nullptr) return g.of_sums[i];
-    return g.of_t != nullptr ? Acc<T>(g.of_t[i]) : Acc<T>(1);
-}
 
 // From the logits of a row to their gradients. arrives: the gradient that does, with the weight of
 // a mean.
@@ -319,19 +314,19 @@ cudaError_t linear_cross_entropy_take(
 // Of some rows; partial is null where loss has an element for each of them.
 template <class T>
 cudaError_t linear_cross_entropy_losses(Acc<T>* max, Acc<T>* sum, Acc<T>* below, Acc<T>* hit,
-                                        const int64_t* target, T* loss, Acc<T>* partial,
+                                        const int64_t* target, LossInto<T> loss, Acc<T>* partial,
                                         int64_t rows, int64_t classes, int64_t ignore_index,
                                         double smoothing, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
     row_losses<<<ceil_div<int64_t>(rows, 256), 256, 0, stream>>>(
-        Statistics<T>{max, sum, below, hit}, target, partial == nullptr ? loss : nullptr,
+        Statistics<T>{max, sum, below, hit}, target, partial == nullptr ? loss : LossInto<T>(),
         reinterpret_cast<Losses<T>*>(partial), rows, classes, ignore_index, Acc<T>(smoothing));
     return cudaGetLastError();
 }
 
 // Of all rows.
 template <class T>
-cudaError_t linear_cross_entropy_reduce(const Acc<T>* partial, T* loss, Acc<T>* weight,
+cudaError_t linear_cross_entropy_reduce(const Acc<T>* partial, LossInto<T> loss, Acc<T>* weight,
                                         int64_t rows, bool mean, cudaStream_t stream) {
     launch_reduce_losses(
         reinterpret_cast<const Losses<T>*>(partial), rows, mean, loss, weight, stream);
@@ -376,8 +371,8 @@ cudaError_t linear_cross_entropy_rows(
     }
     linear_cross_entropy_take(
         logits, target, max, sum, below, hit, rows, classes, 0, smoothing > 0, stream);
-    linear_cross_entropy_losses<T>(max, sum, below, hit, target, nullptr, partial, rows, classes,
-                                   ignore_index, smoothing, stream);
+    linear_cross_entropy_losses<T>(
+        max, sum, below, hit, target, {}, partial, rows, classes, ignore_index, smoothing, stream);
     return linear_cross_entropy_gradient<T>({}, logits, target, max, sum, weight, rows, classes, 0,
                                             classes, reduction, ignore_index, smoothing, stream);
 }

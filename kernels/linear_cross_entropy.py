@@ -78,9 +78,8 @@ def linear_cross_entropy(
     """
     how = reduction_number(reduction, ignore_index, label_smoothing)
     number = version_number(version, VERSIONS)
-    is_tensor = isinstance(x, Tensor)
-    options = (how, ignore_index, label_smoothing, check, is_tensor and is_in_autocast(x))
-    if number == ROWS and how and is_tensor and product_dtype(x) != torch.float16:
+    options = (how, ignore_index, label_smoothing, check, is_in_autocast(x))
+    if number == ROWS and how and isinstance(x, Tensor) and product_dtype(x) != torch.float16:
         records = torch.is_grad_enabled()
         needs = [records and isinstance(t, Tensor) and t.requires_grad for t in (x, w, bias)]
         if any(needs):

@@ -78,7 +78,7 @@ def matmul(
 
 def _is_added_after(residual: Tensor | None, x: Tensor) -> bool:
     """Whether autocast gives the product another type than the residual has."""
-    if not isinstance(residual, Tensor) or not isinstance(x, Tensor) or not is_in_autocast(x):
+    if not isinstance(residual, Tensor) or not is_in_autocast(x):
         return False
     return residual.is_floating_point() and residual.dtype != product_dtype(x)
 

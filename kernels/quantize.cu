@@ -55,17 +55,17 @@ __global__ void quantize_given(const T* x, Float8* q, const float* scale, int64_
     few.write(q + i, few.read_once(x + i), Divisor(*scale, false));
 }
 
-template <class T, bool kVectors>
-__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) quantize_rows(
+template <class T, RowKind kind>
+__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kind>) quantize_rows(
     const T* x, Float8* q, float* scales, int64_t rows, int64_t cols) {
     BlockReduce reduce;
     for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
         const auto read = [&](const Piece<T>& piece, auto& all) {
-            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
                 all[n] = few.read_once(x + row * cols + piece.start + c);
             });
         };
-        quantize_row<T, kVectors, kPerRow>(read, q + row * cols, scales + row, cols, reduce);
+        quantize_row<T, kind, kPerRow>(read, q + row * cols, scales + row, cols, reduce);
     }
 }
 
@@ -126,8 +126,11 @@ void launch_vector(const T* x, Float8* q, float* scales, const Groups& groups, S
         quantize_given<T, kVectors>
             <<<blocks, kBlockThreads, 0, stream>>>(x, q, scales, rows * cols);
     } else if (scaling == kPerRow) {
-        quantize_rows<T, kVectors>
-            <<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(x, q, scales, rows, cols);
+        constexpr RowKind held = kVectors ? kHeldRow : kAnyRow;
+        constexpr RowKind longer = kVectors ? kVectorRow : kAnyRow;
+        const auto kernel = row_kind<T>(kVectors, cols) == kHeldRow ? quantize_rows<T, held>
+                                                                    : quantize_rows<T, longer>;
+        kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(x, q, scales, rows, cols);
     } else if (scaling == kPer1x128) {
         const int64_t high = ceil_div<int64_t>(rows, kBlockThreads / kAcross<T>);
         quantize_blocks<T, kVectors, 1>

@@ -336,8 +336,8 @@ __global__ __launch_bounds__(kBackwardThreads) void backward_vector(Backward<T> 
 // if it is too long, reads again from the caches. y is rounded to T first, as if rms_norm and
 // quantize came one after the other. p.y and p.rstd are null.
 
-template <class T, bool kVectors, Scaling scaling>
-__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) forward_fp8(
+template <class T, RowKind kind, Scaling scaling>
+__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kind>) forward_fp8(
     Forward<T> p, Float8* q, float* scales) {
     constexpr int V = kVec<T>;
     using Held = Vec<T, V>[kHeld];
@@ -345,23 +345,23 @@ __global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) forwar
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
         const int64_t at = row * p.cols;
         const auto read = [&](const T* from, const Piece<T>& piece, Held& to) {
-            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
                 to[n] = few.read(from + piece.start + c);
             });
         };
         const auto read_once = [&](const T* from, const Piece<T>& piece, Held& to) {
-            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
                 to[n] = few.read_once(from + piece.start + c);
             });
         };
         Held s;
         Sums<1, float> square = {0};
-        for_each_piece<T>(p.cols, [&](const Piece<T>& piece) {
+        for_each_piece<T, kind>(p.cols, [&](const Piece<T>& piece) {
             read_once(p.x + at, piece, s);
             if (p.residual != nullptr) {
                 Held residual;
                 read_once(p.residual + at, piece, residual);
-                for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+                for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
                     float total[V], more[V];
                     to_floats(s[n], total);
                     to_floats(residual[n], more);
@@ -377,10 +377,10 @@ __global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) forwar
                 for (int i = 0; i < V; ++i) square.values[0] += each[i] * each[i];
             }
         });
-        const float r = rsqrt_rn(reduce(square)[0] / p.cols + p.eps);
+        const float r = rsqrt_rn(reduce(square)[0] * p.inverse_cols + p.eps);
         const T* kept = p.residual != nullptr ? p.s : p.x;  // a thread reads what it wrote itself
         const auto values = [&](const Piece<T>& piece, Held& y) {
-            if (p.cols > piece.most()) read(kept + at, piece, s);
+            if (is_read_again<T, kind>(p.cols)) read(kept + at, piece, s);
             Held weight;
             read(p.weight, piece, weight);
 #pragma unroll
@@ -392,7 +392,7 @@ __global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) forwar
                 y[n] = rounded<T>(each);
             }
         };
-        quantize_row<T, kVectors, scaling>(
+        quantize_row<T, kind, scaling>(
             values, q + at, scales + row * scales_of_row(p.cols, scaling), p.cols, reduce);
     }
 }
@@ -419,10 +419,12 @@ cudaError_t rms_norm_forward_fp8(const T* x, const T* residual, const T* weight,
                                  float* scales, T* s, int64_t rows, int64_t cols, double eps,
                                  int64_t scaling, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
-    const Forward<T> p = {x, residual, weight, nullptr, s, nullptr, rows, cols, float(eps), 0};
-    const auto kernel =
-        row_kernel(cols % kVec<T> == 0 && is_aligned(x, residual, weight, s, q), scaling,
-                   [](auto vectors, auto by) { return forward_fp8<T, vectors.value, by.value>; });
+    const Forward<T> p = {
+        x, residual, weight, nullptr, s, nullptr, rows, cols, float(eps), 1.f / cols};
+    const RowKind kind =
+        row_kind<T>(cols % kVec<T> == 0 && is_aligned(x, residual, weight, s, q), cols);
+    const auto kernel = row_kernel(
+        kind, scaling, [](auto of, auto by) { return forward_fp8<T, of.value, by.value>; });
     kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(p, q, scales);
     return cudaGetLastError();
 }

@@ -111,8 +111,8 @@ __global__ void backward_vector(const T* g, const T* a, const T* b, T* da, T* db
 // ---- fp8: y as floats of one byte with scales, [rows, cols]. A block has a row. y is rounded to T
 // first, so that the result is that of swiglu and quantize one after the other.
 
-template <class T, bool kVectors, Scaling scaling>
-__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) forward_fp8(
+template <class T, RowKind kind, Scaling scaling>
+__global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kind>) forward_fp8(
     const T* a, const T* b, Float8* q, float* scales, int64_t rows, int64_t cols) {
     constexpr int V = kVec<T>;
     BlockReduce reduce;
@@ -120,14 +120,14 @@ __global__ void __launch_bounds__(kMostRowThreads, kHeldBlocks<kVectors>) forwar
         const auto read = [&](const Piece<T>& piece, Vec<T, V>(&all)[kHeld]) {
             const int64_t at = row * cols + piece.start;
             Vec<T, V> of_b[kHeld];
-            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
                 all[n] = few.read_once(a + at + c);
                 of_b[n] = few.read_once(b + at + c);
             });
 #pragma unroll
             for (int n = 0; n < kHeld; ++n) all[n] = swiglu(all[n], of_b[n]);
         };
-        quantize_row<T, kVectors, scaling>(
+        quantize_row<T, kind, scaling>(
             read, q + row * cols, scales + row * scales_of_row(cols, scaling), cols, reduce);
     }
 }
@@ -168,9 +168,9 @@ template <class T>
 cudaError_t swiglu_forward_fp8(const T* a, const T* b, Float8* q, float* scales, int64_t rows,
                                int64_t cols, int64_t scaling, cudaStream_t stream) {
     if (rows == 0) return cudaSuccess;
-    const auto kernel =
-        row_kernel(cols % kVec<T> == 0 && is_aligned(a, b, q), scaling,
-                   [](auto vectors, auto by) { return forward_fp8<T, vectors.value, by.value>; });
+    const RowKind kind = row_kind<T>(cols % kVec<T> == 0 && is_aligned(a, b, q), cols);
+    const auto kernel = row_kernel(
+        kind, scaling, [](auto of, auto by) { return forward_fp8<T, of.value, by.value>; });
     kernel<<<grid_of(rows), quantize_threads<T>(cols), 0, stream>>>(a, b, q, scales, rows, cols);
     return cudaGetLastError();
 }

@@ -4,8 +4,9 @@ The outputs that are committed are a GPU's, so publishing asks for one. It needs
 ipykernel, and no install of the project. Each chapter is written back tidy: no timestamps, no
 counts, no widget state, no editor's metadata, no path of this machine.
 
-    python notebooks/publish.py --check    what is not fit to publish, one line each; CI runs this
-    python notebooks/publish.py --tidy     runs nothing and only tidies; this is the pre-commit hook
+    python notebooks/publish.py --check      what is not fit to publish, a line each; CI runs this
+    python notebooks/publish.py --tidy       runs nothing, only tidies; this is the pre-commit hook
+    python notebooks/publish.py --listings   runs nothing; lists the sources as they are now
 
 The chapters are those that notebooks/index.md links to, in its order, and nothing else lists them.
 Other notebooks are a reader's: the tests and the site leave them alone.
@@ -28,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -35,6 +37,7 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parent
 ROOT = NOTEBOOKS.parent
+sys.path.insert(0, str(ROOT))  # no install is needed
 INDEX = NOTEBOOKS / "index.md"
 EXERCISES = NOTEBOOKS / "exercises"
 SUMS = EXERCISES / "SHA256SUMS"  # as sha256sum writes them
@@ -153,7 +156,22 @@ def problems_of(path: Path) -> list[str]:
             for cell in code
             if asks(cell) and not is_unsolved(cell)
         ]
+        found += problems_of_listings(notebook, path)
     return found
+
+
+def problems_of_listings(notebook: nbformat.NotebookNode, path: Path) -> Iterator[str]:
+    """Which listings differ from the sources, and of which ones nobody can tell."""
+    from notebooks.listings import listings  # late: it imports PyTorch
+
+    for each in listings(notebook):
+        if each.is_old:
+            yield (
+                f"cell {each.cell} shows what {each.call} was: "
+                f"python notebooks/publish.py --listings {shown(path)}"
+            )
+        elif each.trouble:
+            yield f"cell {each.cell}: nobody can tell what {each.call} shows now: {each.trouble}"
 
 
 def asks(cell: nbformat.NotebookNode) -> bool:
@@ -249,6 +267,25 @@ def is_seen(output: nbformat.NotebookNode) -> bool:
     return not re.match(r"\S*site-packages/\S+:\d+: \w*Warning: ", said)
 
 
+def write(notebook: nbformat.NotebookNode, path: Path) -> None:
+    text = nbformat.writes(notebook) + "\n"
+    if text != path.read_text():  # else an editor in which it is open would ask
+        path.write_text(text)
+
+
+def renew_listings(path: Path) -> int:
+    """Have a chapter list the sources as they are now; returns how many listings were others."""
+    from notebooks.listings import listings
+
+    notebook = nbformat.read(path, as_version=4)
+    old = [each for each in listings(notebook) if each.is_old]
+    for each in old:
+        each.shown.clear()
+        each.shown.update(each.data)
+    write(notebook, path)
+    return len(old)
+
+
 def code_digest(notebook: nbformat.NotebookNode) -> str:
     """The digest of all that the outputs depend on in `notebook`: its code, in order."""
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
@@ -257,7 +294,6 @@ def code_digest(notebook: nbformat.NotebookNode) -> str:
 
 def require_gpu() -> str:
     """The name of the GPU; exits where there is none."""
-    sys.path.insert(0, str(ROOT))
     import torch
 
     import jitload
@@ -276,6 +312,9 @@ def main() -> int:
     parser.add_argument("chapters", nargs="*", type=Path, metavar="CHAPTER")
     doing = parser.add_mutually_exclusive_group()
     doing.add_argument("--tidy", action="store_true", help="run nothing, only tidy the files")
+    doing.add_argument(
+        "--listings", action="store_true", help="run nothing, only list sources anew"
+    )
     doing.add_argument("--check", action="store_true", help="say what is not fit to publish")
     arguments = parser.parse_args()
     paths = [path.resolve() for path in arguments.chapters] or chapters()
@@ -284,6 +323,10 @@ def main() -> int:
         found = problems(paths)
         print(*found or [f"{len(paths)} chapters are fit to publish"], sep="\n")
         return bool(found)
+    if arguments.listings:
+        for path in paths:
+            print(f"{path.name}: listings renewed: {renew_listings(path)}")
+        return 0
     machine = None if arguments.tidy else require_gpu()
     for path in paths:
         begin = time.perf_counter()
@@ -292,9 +335,7 @@ def main() -> int:
             execute(notebook, path.parent)
             notebook.metadata[OUTPUTS] = {"code": code_digest(notebook), "machine": machine}
             print(f"{path.name}: ran in {time.perf_counter() - begin:.1f} s", flush=True)
-        text = nbformat.writes(tidy(notebook)) + "\n"
-        if text != path.read_text():  # else an editor in which it is open would ask
-            path.write_text(text)
+        write(tidy(notebook), path)
     note_exercises()
     return 0
 

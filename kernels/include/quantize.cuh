@@ -54,8 +54,13 @@ struct Few {
 
     // What is not there is 0.
     __device__ Vec<T, V> read(const T* from) const {
-        if constexpr (kVectors) return there > 0 ? load<V>(from) : Vec<T, V>{};
         Vec<T, V> all;
+        if constexpr (kVectors) {  // in words: nvcc would take elements of two bytes apart
+            Vec<uint32_t, 4> words = {};
+            if (there > 0) words = load<4>(reinterpret_cast<const uint32_t*>(from));
+            memcpy(all.at, words.at, sizeof(all));
+            return all;
+        }
 #pragma unroll
         for (int i = 0; i < V; ++i) all[i] = i < there ? from[i] : T(0);
         return all;
@@ -92,8 +97,19 @@ struct Few {
 // Vectors of a row that a thread keeps in registers; and threads for a row, as few as so keep it,
 // or as many as a block of rows may have.
 constexpr int kHeld = 4;
-template <bool kVectors>
-constexpr int kHeldBlocks = kVectors ? 2 : 1;  // of kMostRowThreads that fit: 64 registers each
+
+// What rows a kernel is compiled for: any, those that are read in vectors, or those of them that a
+// block's threads keep. Where these could be longer, elements of two bytes would have a register
+// each from one reading of a row to the next.
+enum RowKind { kAnyRow, kVectorRow, kHeldRow };
+template <class T>
+RowKind row_kind(bool in_vectors, int64_t cols) {
+    if (!in_vectors) return kAnyRow;
+    const bool is_held = cols > 0 && cols <= kMostRowThreads * kHeld * kVec<T>;
+    return is_held ? kHeldRow : kVectorRow;
+}
+template <RowKind kind>
+constexpr int kHeldBlocks = kind == kAnyRow ? 1 : 2;  // of kMostRowThreads: 64 registers each
 template <class T>
 int quantize_threads(int64_t cols) {
     const int64_t threads = round_up_to_warps(ceil_div<int64_t>(cols, kHeld * kVec<T>));
@@ -113,18 +129,24 @@ struct Piece {
 };
 
 // f(n, c, few) for each vector that this thread has of a piece, its n-th, from column c of it on.
-template <class T, bool kVectors, class F>
+template <class T, RowKind kind, class F>
 __device__ void for_each_vector(const Piece<T>& piece, F f) {
 #pragma unroll
     for (int n = 0; n < kHeld; ++n) {
         const int c = (n * blockDim.x + threadIdx.x) * kVec<T>;
-        f(n, c, Few<T, kVectors>(piece.cols - c));
+        f(n, c, Few<T, kind != kAnyRow>(piece.cols - c));
     }
 }
 // f(piece) for each piece of a row.
-template <class T, class F>
+template <class T, RowKind kind, class F>
 __device__ void for_each_piece(int64_t cols, F f) {
+    if constexpr (kind == kHeldRow) return f(Piece<T>(0, cols));
     for (int64_t start = 0; start < cols; start += Piece<T>::most()) f(Piece<T>(start, cols));
+}
+// Whether a row has to be read once more for each use of it.
+template <class T, RowKind kind>
+__device__ bool is_read_again(int64_t cols) {
+    return kind != kHeldRow && cols > Piece<T>::most();
 }
 
 // Lanes that have a vector each of 128 neighbours.
@@ -133,12 +155,12 @@ constexpr int kAcross = kScaleBlock / kVec<T>;
 
 // Quantises a row, with one scale or, with kPer1x128, one for each 128 neighbours. read(piece, all)
 // makes this thread's elements of a piece: twice where a row of several pieces has one scale.
-template <class T, bool kVectors, Scaling scaling, class Read>
+template <class T, RowKind kind, Scaling scaling, class Read>
 __device__ void quantize_row(Read read, Float8* q, float* scales, int64_t cols,
                              BlockReduce<>& reduce) {
     Vec<T, kVec<T>> all[kHeld];
     if constexpr (scaling == kPer1x128) {
-        for_each_piece<T>(cols, [&](const Piece<T>& piece) {
+        for_each_piece<T, kind>(cols, [&](const Piece<T>& piece) {
             read(piece, all);
             float by[kHeld];
 #pragma unroll
@@ -147,7 +169,7 @@ __device__ void quantize_row(Read read, Float8* q, float* scales, int64_t cols,
                 largest.add(all[n]);
                 by[n] = largest.warp_reduce(kAcross<T>).scale();
             }
-            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
                 few.write(q + piece.start + c, all[n], Divisor(by[n], true));
                 if (few.there > 0 && c % kScaleBlock == 0)
                     scales[(piece.start + c) / kScaleBlock] = by[n];
@@ -155,16 +177,16 @@ __device__ void quantize_row(Read read, Float8* q, float* scales, int64_t cols,
         });
     } else {
         Largest largest = Largest::identity();
-        for_each_piece<T>(cols, [&](const Piece<T>& piece) {
+        for_each_piece<T, kind>(cols, [&](const Piece<T>& piece) {
             read(piece, all);
             largest.add(all);
         });
         const float scale = reduce(largest).scale();
         if (threadIdx.x == 0) *scales = scale;
         const Divisor by(scale, true);
-        for_each_piece<T>(cols, [&](const Piece<T>& piece) {
-            if (cols > Piece<T>::most()) read(piece, all);
-            for_each_vector<T, kVectors>(piece, [&](int n, int c, const auto& few) {
+        for_each_piece<T, kind>(cols, [&](const Piece<T>& piece) {
+            if (is_read_again<T, kind>(cols)) read(piece, all);
+            for_each_vector<T, kind>(piece, [&](int n, int c, const auto& few) {
                 few.write(q + piece.start + c, all[n], by);
             });
         });
@@ -176,13 +198,15 @@ inline __host__ __device__ int64_t scales_of_row(int64_t cols, Scaling scaling) 
     return scaling == kPer1x128 ? ceil_div<int64_t>(cols, kScaleBlock) : 1;
 }
 
-// The kernel of an op of rows, which is compiled for each scaling of rows, with vectors and
-// without: kernel_of(vectors, scaling), of which the values of both are known when it is compiled.
+// The kernel of an op of rows, which is compiled for each scaling of rows and for each kind of
+// them: kernel_of(kind, scaling), of which the values of both are known when it is compiled.
 template <class KernelOf>
-auto row_kernel(bool vectors, int64_t scaling, KernelOf kernel_of) {
-    const auto by = [&](auto with) {
-        return scaling == kPerRow ? kernel_of(with, std::integral_constant<Scaling, kPerRow>())
-                                  : kernel_of(with, std::integral_constant<Scaling, kPer1x128>());
+auto row_kernel(RowKind kind, int64_t scaling, KernelOf kernel_of) {
+    const auto of = [&](auto rows) {
+        return scaling == kPerRow ? kernel_of(rows, std::integral_constant<Scaling, kPerRow>())
+                                  : kernel_of(rows, std::integral_constant<Scaling, kPer1x128>());
     };
-    return vectors ? by(std::true_type()) : by(std::false_type());
+    if (kind == kAnyRow) return of(std::integral_constant<RowKind, kAnyRow>());
+    return kind == kVectorRow ? of(std::integral_constant<RowKind, kVectorRow>())
+                              : of(std::integral_constant<RowKind, kHeldRow>());
 }

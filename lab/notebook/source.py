@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,15 +43,22 @@ def source(of: jitload.Kernel | Callable | Path | str, *names: str) -> Source:
     if callable(of) and not isinstance(of, jitload.Kernel):
         path = Path(inspect.getsourcefile(inspect.unwrap(of)))
         return Source(inspect.getsource(of).rstrip(), "python", jitload.label(path))
-    path = of.sources[0] if isinstance(of, jitload.Kernel) else Path(of).absolute()
+    if not isinstance(of, jitload.Kernel):
+        return listing(Path(of).absolute(), names)
+    included = {label: "\n".join(lines) for label, lines in of.build.sources().items()}
+    return listing(of.sources[0], names, included)
+
+
+def listing(path: Path, names: Sequence[str], included: Mapping[str, str] | None = None) -> Source:
+    """A whole file, or what it or else an included one defines under these names.
+
+    included: texts by their files' labels.
+    """
     text, where = path.read_text(), jitload.label(path)
     language = "python" if path.suffix == ".py" else "cpp"
     if not names:
         return Source(text.rstrip(), language, where)
-    included = of.build.sources() if isinstance(of, jitload.Kernel) else {}
-    files = {where: text} | {
-        label: "\n".join(lines) for label, lines in included.items() if label != where
-    }
+    files = {where: text} | {label: t for label, t in (included or {}).items() if label != where}
     parts = [_defined(files, name) for name in names]
     places = dict.fromkeys(place for place, _ in parts)
     return Source("\n\n".join(part for _, part in parts), language, ", ".join(places))

@@ -14,6 +14,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
+import jitload
+import lab
+import reference
+from lab.notebook.source import Source
 from notebooks import book, publish
 
 ROOT = publish.ROOT
@@ -156,6 +160,88 @@ def test_what_is_no_notebook_is_told(chapter):
     assert len(publish.problems_of(chapter)) == 1
     chapter.unlink()
     assert "No such file" in publish.problems_of(chapter)[0]
+
+
+# ---------------------------------------------------------------------------- listings
+
+
+@pytest.fixture
+def listing(chapter) -> Path:
+    """The same with listings: of Python, of a kernel, a header, a ladder, a file of its own."""
+    from kernels.square import kernel  # late: importing it may build it
+
+    ladder = publish.NOTEBOOKS / "ladders/01_copy.cu"
+    mine = Source("void f() {}", "cpp", "tmp/mine.cu")
+    cells = [
+        listing_cell("lab.source(reference.relu)", lab.source(reference.relu)),
+        listing_cell(
+            'lab.source(project, "square", "load_once")',
+            lab.source(kernel, "square", "load_once"),
+        ),
+        listing_cell(
+            'ways = {"copy": lab.ladder("01_copy")}\n'
+            'display(lab.source(folder / "vec.cuh", "Vec"), lab.source(ways["copy"], "copy_run"))',
+            lab.source(jitload.KERNELS / "include/vec.cuh", "Vec"),
+            lab.source(ladder, "copy_run"),
+        ),
+        listing_cell('lab.source(Path(temporary, "mine.cu"))', mine),
+    ]
+    rewrite(chapter, lambda notebook: notebook.cells.extend(cells))
+    rewrite(chapter, take_for_published)
+    return chapter
+
+
+def listing_cell(source: str, *listed: Source) -> nbformat.NotebookNode:
+    data = ({"text/markdown": it._repr_markdown_(), "text/plain": repr(it)} for it in listed)
+    return code(source, outputs=[nbformat.v4.new_output("display_data", each) for each in data])
+
+
+def test_listings_are_those_of_the_sources(listing):
+    assert publish.problems_of(listing) == []
+    before = listing.read_text()
+    assert publish.renew_listings(listing) == 0
+    assert listing.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("call", "now", "old"),
+    [
+        ("lab.source(project, 'square', 'load_once')", "x * x", "x + x"),
+        ("lab.source(reference.relu)", "torch.relu(", "relu("),
+        ("lab.source(folder / 'vec.cuh', 'Vec')", "`kernels/include/vec.cuh`", "`kernels/relu.cu`"),
+    ],
+    ids=["edited", "Python", "moved"],
+)
+def test_an_old_listing_is_told_and_renewed(listing, call, now, old):
+    before = listing.read_text()
+    assert now in before
+    listing.write_text(before.replace(now, old))
+    (problem,) = publish.problems_of(listing)
+    assert re.fullmatch(
+        rf"cell \w+ shows what {re.escape(call)} was: "
+        rf"python notebooks/publish.py --listings {re.escape(str(listing))}",
+        problem,
+    )
+    assert publish.renew_listings(listing) == 1
+    assert listing.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ('lab.source(project, "cube")', "kernels/square.cu defines no 'cube'; no file does"),
+        ("for name in names:\n    lab.source(project, name)", "not all names are written as str"),
+        ("show()", "1 listings of 0 calls; wanted is one of each"),
+    ],
+)
+def test_a_listing_of_which_nobody_can_tell_is_told(listing, source, told):
+    cell = listing_cell(source, lab.source(jitload.KERNELS / "square.cu", "square"))
+    rewrite(listing, lambda notebook: notebook.cells.append(cell))
+    rewrite(listing, take_for_published)
+    (problem,) = publish.problems_of(listing)
+    assert problem.startswith(f"cell {cell.id}: nobody can tell what lab.source")
+    assert told in problem
+    assert publish.renew_listings(listing) == 0
 
 
 # ---------------------------------------------------------------------------- a reader's work

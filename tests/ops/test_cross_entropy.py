@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from op_cases import DEVICE, Case, assert_as_good_as_pytorch, module_of, outcome
+from op_cases import DEVICE, Calls, Case, assert_as_good_as_pytorch, module_of, outcome
 from torch import Tensor
 
 import reference
@@ -133,6 +133,65 @@ def test_logits_of_any_size(version: str, power: int):
     )
     for name in want:
         torch.testing.assert_close(got[name].double(), want[name], rtol=2**-8, atol=2**-8)
+
+
+# ---- autocast
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@each_version
+def test_in_autocast_the_loss_is_float32(version: str, reduction: str, dtype: torch.dtype):
+    """As PyTorch's is there. The logits are not cast for it, and their gradient has their type.
+
+    What arrives may be more than float16 has: 65536 is what a GradScaler begins with.
+    """
+    case = Case(reference.OPS["cross_entropy"], version, {"reduction": reduction})
+    for rows, cols in [(37, 40), (2100, 33)]:  # sums of one block, and of several
+        inputs = case.inputs(rows, cols, dtype)
+        inputs["x"] *= 8
+        arrives = torch.tensor(65536.0 if reduction == "mean" else 65536 / rows, device=DEVICE)
+        if reduction == "none":
+            arrives = arrives.expand(rows)
+        with torch.autocast(DEVICE.type, dtype):
+            got, theirs = (outcome(f, inputs, arrives) for f in (case.ours, case.theirs))
+            alone = case.ours(**inputs)
+        assert torch.equal(alone, got["y"])
+        assert {n: t.dtype for n, t in got.items()} == {n: t.dtype for n, t in theirs.items()}
+        want = outcome(case.theirs, inputs | {"x": inputs["x"].double()}, arrives.double())
+        torch.testing.assert_close(got["y"].double(), want["y"], rtol=1e-5, atol=1e-5)
+        half_a_step = torch.finfo(dtype).eps / 2
+        torch.testing.assert_close(
+            got["dx"].double(), want["dx"], rtol=1.01 * half_a_step, atol=1e-4
+        )
+
+
+def test_compiled_in_autocast_it_has_the_same_bits():
+    x, target = drawn(5, 24)
+    inputs = {"x": x.bfloat16(), "target": target}
+    torch.compiler.reset()
+    compiled = torch.compile(cross_entropy, fullgraph=True, backend="aot_eager")
+    for is_enabled in (True, False):
+        with torch.autocast(DEVICE.type, torch.bfloat16, enabled=is_enabled):
+            got, want = (outcome(f, inputs) for f in (compiled, cross_entropy))
+        assert got["y"].dtype == (torch.float32 if is_enabled else torch.bfloat16)
+        for name in want:
+            assert torch.equal(got[name], want[name]), name
+
+
+def test_opcheck_of_a_float32_loss():
+    x, target = drawn(5, 24)
+    kernel = module_of("cross_entropy").kernel
+    inputs = {"x": x.bfloat16(), "target": target}
+    with Calls(kernel.build.name) as calls, torch.autocast(DEVICE.type, torch.bfloat16):
+        outcome(cross_entropy, inputs)
+        cross_entropy(**inputs)
+    assert {op._opname for op, _ in calls.noted} == {"infer", "forward", "backward"}
+    for op, arguments in calls.noted:
+        torch.library.opcheck(op, arguments)
+
+
+# ---- options
 
 
 @pytest.mark.parametrize(
