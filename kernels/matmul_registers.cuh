@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
             __pipeline_wait_prior(kSquareStages - 2);
             __syncthreads();  // this step's tiles are there, and those of the one before are read
             fetch(step + kSquareStages - 1);
-#pragma unroll 1
+#pragma unroll 1  // the instruction cache holds the products of a run, and of a tile it does not
             for (int first = 0; first < kSquareDepth; first += kRunDepth)
                 add_run<T>(sums, tiles_x[step % kSquareStages], tiles_w[step % kSquareStages], down,
                            right, first);
