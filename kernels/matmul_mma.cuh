@@ -42,6 +42,7 @@ class TileCopy {
     const T* first[2];     // of the first piece of each half
     int64_t apart, ahead;  // to the piece after each of them; to the next tile
     int sizes[kPieces];    // elements of a piece that rows, or columns, of the matrix have
+    bool whole = true;     // all of them
 
     static __device__ int line() { return threadIdx.x / 8; }
     static __device__ int piece() { return threadIdx.x % 8 * Tile::kPiece; }
@@ -52,6 +53,12 @@ class TileCopy {
     static __device__ int k_of(int n) {
         return by_row ? piece() : (line() + n * kApart) % Tile::kDepth;
     }
+    static __device__ char* at(char* tile, int n) {
+        return tile + swizzled(line() + n * kApart, threadIdx.x % 8 * kVecBytes);
+    }
+    __device__ const T* source(int n, int step) const {
+        return first[n / kOfHalf] + n % kOfHalf * apart + step * ahead;
+    }
 
   public:
     __device__ TileCopy(const Operand<T>& from, int64_t matrix, const TileRows<side>& rows)
@@ -60,16 +67,23 @@ class TileCopy {
           ahead(Tile::kDepth * from.col) {
         for (int n = 0; n < kPieces; ++n) {
             const int64_t row = rows(row_of(n)), left = rows.end[n / kOfHalf] - row;
-            if (n % kOfHalf == 0) first[n / kOfHalf] = at(from, matrix, row, k_of(n));
+            if (n % kOfHalf == 0) first[n / kOfHalf] = ::at(from, matrix, row, k_of(n));
             sizes[n] = row < 0  ? 0
                        : by_row ? Tile::kPiece
                                 : int(smaller<int64_t>(left, Tile::kPiece));
+            whole = whole && sizes[n] == Tile::kPiece;
         }
     }
 
     // The tile of k from step * kDepth on, of which there are `depth`.
     __device__ void operator()(char* tile, int step, int64_t depth) const {
         const int64_t left = depth - int64_t(step) * Tile::kDepth;
+        if (Tile::kOfDoubles && whole && left >= Tile::kDepth) {
+#pragma unroll
+            for (int n = 0; n < kPieces; ++n)
+                __pipeline_memcpy_async(at(tile, n), source(n, step), kVecBytes);
+            return;
+        }
 #pragma unroll
         for (int n = 0; n < kPieces; ++n) {
             int size = sizes[n];
@@ -77,9 +91,8 @@ class TileCopy {
                 const int rest = int(left) - k_of(n);
                 size = rest <= 0 ? 0 : by_row ? smaller(size, rest) : size;
             }
-            const T* const from = first[n / kOfHalf] + n % kOfHalf * apart + step * ahead;
-            cp_async_or_zeros(tile + swizzled(line() + n * kApart, threadIdx.x % 8 * kVecBytes),
-                              size > 0 ? from : data, size);
+            const T* const from = source(n, step);
+            cp_async_or_zeros(at(tile, n), size > 0 ? from : data, size);
         }
     }
 };

@@ -226,8 +226,20 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
 }
 
 template <class T>
+TileGrid square_tiles(const Product<T>& p) {
+    return {p, SquareTile<T, kDown, true>::kSide, SquareTile<T, kAcross, true>::kSide};
+}
+
+// Whether there are no more tiles than multiprocessors. Of doubles this version is the fastest
+// then: those of `mma` are larger, so that more multiprocessors would have none.
+template <class T>
+bool has_few_tiles(const Product<T>& p) {
+    return square_tiles(p).tiles() <= multiprocessors();
+}
+
+template <class T>
 void launch_registers(const Product<T>& p, cudaStream_t stream) {
-    const TileGrid grid(p, SquareTile<T, kDown, true>::kSide, SquareTile<T, kAcross, true>::kSide);
+    const TileGrid grid = square_tiles(p);
     const auto launch = [&](auto kernel) {
         kernel<<<grid.tiles(), kSquareThreads, 0, stream>>>(p, grid);
     };
