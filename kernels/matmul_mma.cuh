@@ -4,12 +4,13 @@
 #include "matmul_product.cuh"
 #include "mma.cuh"
 
-// ---- mma: a block of eight warps has 128 x 128 elements of y (of doubles four, and 128 x 64),
-// each warp 64 x 32, in fragments of 16 x 8 that tensor cores sum. Three tiles, of 128 bytes of k,
-// wait in shared memory, asked for by cp.async while the one before them is multiplied; ldmatrix
-// takes them from there, and in the swizzle it finds each eight pieces of 16 bytes in different
-// banks. Flaw: fragments of x and w pass through registers, and the threads that ask for tiles,
-// load fragments and multiply are the same: an H200's tensor cores get half of what they can do.
+// ---- mma: a block of eight warps has 128 x 128 elements of y, each warp 64 x 32, in fragments of
+// 16 x 8 that tensor cores sum. (Of doubles it has four warps, 128 x 64 elements and two stages.)
+// Three tiles, of 128 bytes of k, wait in shared memory, asked for by cp.async while the one before
+// them is multiplied; ldmatrix takes them from there, and in the swizzle it finds each eight pieces
+// of 16 bytes in different banks.
+// Flaw: fragments of x and w pass through registers, and the threads that ask for tiles, load
+// fragments and multiply are the same: an H200's tensor cores get half of what they can do.
 //
 // How x and w lie in memory is known when it is compiled: by row, where neighbours in memory are of
 // one row, or else by column.
