@@ -68,9 +68,8 @@ Shape shape_of_z(const Tensor& x, const Tensor& w, int64_t act) {
 
 // ---- matrices in memory
 
-bool is_of_16_bits(const Tensor& t) {
-    return t.scalar_type() == ScalarType::Half || t.scalar_type() == ScalarType::BFloat16;
-}
+// Whether tensor cores have products of its type. (Floats are rounded to tf32 for them.)
+bool has_tensor_cores(const Tensor& t) { return t.scalar_type() != ScalarType::Float; }
 
 // The stride of the first dimensions of t counted as one, of which those of size 1 have none; or
 // nothing if they cannot be counted so.
@@ -87,8 +86,8 @@ std::optional<int64_t> flat_stride(const Tensor& t, int64_t dims) {
 }
 
 // t [..., rows, cols] as matrices, or as one of all its rows. What has no neighbours in memory
-// along rows nor along columns is copied; and so are 16-bit floats whose rows, or columns, do not
-// begin on multiples of 16 bytes, as tensor cores read them, where `aligned` asks for it.
+// along rows nor along columns is copied; and so is what has rows, or columns, that do not begin on
+// multiples of 16 bytes, as tensor cores read them, where `aligned` asks for it.
 struct Matrices {
     Tensor t;
     bool one;
@@ -123,11 +122,11 @@ struct Matrices {
         return row_stride > 0 && col_stride > 0 && (row_stride == 1 || col_stride == 1);
     }
 
-    static constexpr int64_t kVector = 8;  // 16-bit floats in 16 bytes
+    int64_t vector() const { return 16 / int64_t(t.element_size()); }  // elements in 16 bytes
 
     bool begins_on_vectors() const {
         const int64_t apart = col_stride == 1 ? row_stride : col_stride;
-        return apart % kVector == 0 && matrix_stride % kVector == 0 &&
+        return apart % vector() == 0 && matrix_stride % vector() == 0 &&
                reinterpret_cast<uintptr_t>(t.data_ptr()) % 16 == 0;
     }
 
@@ -136,8 +135,8 @@ struct Matrices {
     Tensor spread() const {
         const bool by_column = col_stride != 1 && (!one || t.dim() == 2);
         const Tensor from = by_column ? transposed(t) : t;
-        const int64_t length = from.size(-1);
-        Tensor room = new_of_shape(t, with_cols(from, (length + kVector - 1) / kVector * kVector));
+        const int64_t length = from.size(-1), whole = (length + vector() - 1) / vector() * vector();
+        Tensor room = new_of_shape(t, with_cols(from, whole));
         Tensor copy = torch::stable::narrow(room, -1, 0, length);
         torch::stable::copy_(copy, from);
         return by_column ? transposed(copy) : copy;
@@ -172,7 +171,7 @@ Tensor run_forward(const Tensor& x, const Tensor& w, std::optional<Tensor> bias,
     Tensor y = into ? *into : new_of_shape(x, with_cols(x, units));
     if (z) *z = new_of_shape(x, shape_of_z(x, w, act));
     if (y.numel() == 0) return y;
-    const bool tensor_cores = version >= MatmulVersion::kMma && is_of_16_bits(x),
+    const bool tensor_cores = version >= MatmulVersion::kMma && has_tensor_cores(x),
                one = is_for_all(w);
     const Matrices of_x(x, one, tensor_cores), of_w(w, one, tensor_cores);
     for_type_of(x, [&](auto zero) {

@@ -16,6 +16,7 @@
 //
 // The gradients of x and w are products, too: dx = scale * dz w, dw = scale * dz^T x.
 
+#include "matmul_doubles.cuh"
 #include "matmul_few_rows_mma.cuh"
 #include "matmul_few_rows_tiles.cuh"
 #include "matmul_gradient_of_z.cuh"
@@ -95,7 +96,8 @@ __global__ void matmul_tiles(Product<T> p, TileGrid grid) {
 }
 
 // ---- registers, mma, wgmma and the versions after it: in matmul_registers.cuh, matmul_mma.cuh,
-// matmul_wgmma.cuh; of floats rounded to tf32, in matmul_tf32.cuh
+// matmul_wgmma.cuh; mma of doubles, which have no wgmma, in matmul_doubles.cuh, too; and of floats
+// rounded to tf32, in matmul_tf32.cuh
 
 // ---- backward: the gradient of bias, the sums of the columns of that of z
 
@@ -129,6 +131,9 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
     if constexpr (std::is_same_v<T, float>) {
         if (p.copies && launch_tf32(p, stream)) return true;
         return p.tf32 && version >= MatmulVersion::kMma && launch_mma(p, stream);
+    } else if constexpr (std::is_same_v<T, double>) {
+        if (version == MatmulVersion::kStores && has_few_tiles(p)) return false;
+        return version >= MatmulVersion::kMma && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) {
             if (p.rows <= 8 && few_rows_plan(p).units == 64 &&

@@ -41,7 +41,7 @@ def matmul(
     for each unit, first all those of a, then all those of b, and bias two elements.
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Sums are float (double for
-    double), the result is rounded once. float16 and bfloat16 are multiplied by tensor cores, which
+    double), the result is rounded once. All types but float32 are multiplied by tensor cores, which
     read rows of x and w, or their columns, that begin on multiples of 16 bytes. An x or w whose
     rows begin elsewhere, as those of an odd number of elements do, is copied for that, into memory
     of its own size that is free again after the call; no other is copied.

@@ -5,9 +5,10 @@
 #include "mma.cuh"
 
 // ---- mma: a block of eight warps has 128 x 128 elements of y, each warp 64 x 32, in fragments of
-// 16 x 8 that tensor cores sum. Three tiles, of 128 bytes of k, wait in shared memory, asked for by
-// cp.async while the one before them is multiplied; ldmatrix takes them from there, and in the
-// swizzle it finds each eight pieces of 16 bytes in different banks.
+// 16 x 8 that tensor cores sum. (Of doubles it has four warps, 128 x 64 elements and two stages.)
+// Three tiles, of 128 bytes of k, wait in shared memory, asked for by cp.async while the one before
+// them is multiplied; ldmatrix takes them from there, and in the swizzle it finds each eight pieces
+// of 16 bytes in different banks.
 // Flaw: fragments of x and w pass through registers, and the threads that ask for tiles, load
 // fragments and multiply are the same: an H200's tensor cores get half of what they can do.
 //
@@ -16,26 +17,33 @@
 
 template <class T>
 struct MmaTile {
-    static constexpr int kSide = 128, kStages = 3, kThreads = 256;
+    static constexpr bool kOfDoubles = sizeof(T) == 8;
+    static constexpr int kSide = 128, kColumns = kOfDoubles ? 64 : 128;  // rows of x and of w
+    static constexpr int kThreads = 2 * kColumns, kStages = kOfDoubles ? 2 : 3;
     static constexpr int kPiece = kVecBytes / sizeof(T);  // elements of 16 bytes
     static constexpr int kDepth = kTileRow / sizeof(T);   // of a line of a tile, and of k
-    static constexpr int kBytes = kSide * kTileRow;       // of x, and as many of w
-    static constexpr int kShared = kStages * 2 * kBytes + kTileAlign;
+    static constexpr int kBytes = kSide * kTileRow;       // of x
+    static constexpr int kStage = kBytes + kColumns * kTileRow;
+    static constexpr int kTotals = kOfDoubles ? kSide * kColumns * int(sizeof(T)) : 0;
+    static constexpr int kShared = kStages * kStage + kTotals + kTileAlign;
 };
 
-// How a thread fills tiles of x or of w: of each it copies four pieces of 16 bytes, one in every
-// 32nd line. By row a line is a row's; by column the first kDepth lines are of the first kDepth
-// rows, one for each of k, and the next kDepth lines of the next rows.
-template <class T, bool by_row>
+// How a thread fills tiles of x or of w, which have `side` rows: of each it copies four pieces of
+// 16 bytes, one in every 32nd line, or eight or four of x and w of doubles, one in every 16th. By
+// row a line is a row's; by column the first kDepth lines are of the first kDepth rows, one for
+// each of k, and the next kDepth lines of the next rows.
+template <class T, bool by_row, int side = MmaTile<T>::kSide>
 class TileCopy {
     using Tile = MmaTile<T>;
-    static constexpr int kPieces = 4, kApart = Tile::kSide / kPieces;
-    static constexpr bool one_row = by_row || Tile::kDepth == kApart;  // a piece is kApart rows on
+    static constexpr int kApart = Tile::kThreads / 8, kPieces = side / kApart,
+                         kOfHalf = kPieces / 2;
+    static constexpr bool one_k = by_row || kApart % Tile::kDepth == 0;  // a piece is rows further
 
     const T* const data;
-    const T* first[2];     // of the first and the third piece
+    const T* first[2];     // of the first piece of each half
     int64_t apart, ahead;  // to the piece after each of them; to the next tile
     int sizes[kPieces];    // elements of a piece that rows, or columns, of the matrix have
+    bool whole = true;     // all of them
 
     static __device__ int line() { return threadIdx.x / 8; }
     static __device__ int piece() { return threadIdx.x % 8 * Tile::kPiece; }
@@ -46,24 +54,37 @@ class TileCopy {
     static __device__ int k_of(int n) {
         return by_row ? piece() : (line() + n * kApart) % Tile::kDepth;
     }
+    static __device__ char* at(char* tile, int n) {
+        return tile + swizzled(line() + n * kApart, threadIdx.x % 8 * kVecBytes);
+    }
+    __device__ const T* source(int n, int step) const {
+        return first[n / kOfHalf] + n % kOfHalf * apart + step * ahead;
+    }
 
   public:
-    __device__ TileCopy(const Operand<T>& from, int64_t matrix, const TileRows<Tile::kSide>& rows)
+    __device__ TileCopy(const Operand<T>& from, int64_t matrix, const TileRows<side>& rows)
         : data(from.data),
-          apart(one_row ? kApart * from.row : kApart * from.col),
+          apart(one_k ? kApart * from.row : kApart * from.col),
           ahead(Tile::kDepth * from.col) {
         for (int n = 0; n < kPieces; ++n) {
-            const int64_t row = rows(row_of(n)), left = rows.end[n / 2] - row;
-            if (n % 2 == 0) first[n / 2] = at(from, matrix, row, k_of(n));
+            const int64_t row = rows(row_of(n)), left = rows.end[n / kOfHalf] - row;
+            if (n % kOfHalf == 0) first[n / kOfHalf] = ::at(from, matrix, row, k_of(n));
             sizes[n] = row < 0  ? 0
                        : by_row ? Tile::kPiece
                                 : int(smaller<int64_t>(left, Tile::kPiece));
+            whole = whole && sizes[n] == Tile::kPiece;
         }
     }
 
     // The tile of k from step * kDepth on, of which there are `depth`.
     __device__ void operator()(char* tile, int step, int64_t depth) const {
         const int64_t left = depth - int64_t(step) * Tile::kDepth;
+        if (Tile::kOfDoubles && whole && left >= Tile::kDepth) {
+#pragma unroll
+            for (int n = 0; n < kPieces; ++n)
+                __pipeline_memcpy_async(at(tile, n), source(n, step), kVecBytes);
+            return;
+        }
 #pragma unroll
         for (int n = 0; n < kPieces; ++n) {
             int size = sizes[n];
@@ -71,9 +92,8 @@ class TileCopy {
                 const int rest = int(left) - k_of(n);
                 size = rest <= 0 ? 0 : by_row ? smaller(size, rest) : size;
             }
-            const T* const from = first[n / 2] + n % 2 * apart + step * ahead;
-            cp_async_or_zeros(tile + swizzled(line() + n * kApart, threadIdx.x % 8 * kVecBytes),
-                              size > 0 ? from : data, size);
+            const T* const from = source(n, step);
+            cp_async_or_zeros(at(tile, n), size > 0 ? from : data, size);
         }
     }
 };
@@ -134,22 +154,48 @@ __device__ void multiply_tiles(float (&sums)[4][4][4], const char* tile_x, const
     }
 }
 
+// A warp's 64 x 32 elements of y, in four parts; a thread has 16 sums of each, in two rows, and
+// with swiglu in both halves. (Of doubles: in matmul_doubles.cuh.)
+template <class T, bool x_by_row, bool w_by_row>
+class WarpSums {
+    const WarpPlace place = WarpPlace::of_thread();
+    float sums[4][4][4] = {};
+
+  public:
+    // totals: where sums of groups may be added up.
+    __device__ explicit WarpSums(char* /*totals*/) {}
+
+    // The tiles whose products tensor cores add up, before end_group.
+    __device__ static int group(int tiles) { return tiles; }
+    __device__ void end_group() {}
+
+    __device__ void add(const char* tile_x, const char* tile_w) {
+        multiply_tiles<T, x_by_row, w_by_row>(sums, tile_x, tile_w, place);
+    }
+    __device__ void take_part(int m, float (&each)[16]) {
+        take(reinterpret_cast<float (&)[4][16]>(sums), m, each);
+    }
+    __device__ int row(int m, int i) const { return place.row(m, i); }
+    __device__ int column(int i) const { return place.column(i); }
+};
+
 #endif
 
 template <class T, bool x_by_row, bool w_by_row>
 __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T> p, TileGrid grid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using Tile = MmaTile<T>;
+    using Sums = WarpSums<T, x_by_row, w_by_row>;
     extern __shared__ char memory[];
     char* const tiles = &tile_aligned<char>(memory);
     const TilePlace place = grid.place(blockIdx.x);
     const auto rows = TileRows<Tile::kSide>::of(place.row, p.rows);
-    const auto columns = TileRows<Tile::kSide>::of_w(p, place.column);
+    const auto columns = TileRows<Tile::kColumns>::of_w(p, place.column);
     const TileCopy<T, x_by_row> copy_x(p.x, place.matrix, rows);
-    const TileCopy<T, w_by_row> copy_w(p.w, place.matrix, columns);
+    const TileCopy<T, w_by_row, Tile::kColumns> copy_w(p.w, place.matrix, columns);
     const int steps = int(ceil_div<int64_t>(p.depth, Tile::kDepth));
     const auto fetch = [&](int step) {
-        char* const stage = tiles + step % Tile::kStages * 2 * Tile::kBytes;
+        char* const stage = tiles + step % Tile::kStages * Tile::kStage;
         if (step < steps) {
             copy_x(stage, step, p.depth);
             copy_w(stage + Tile::kBytes, step, p.depth);
@@ -157,25 +203,27 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
         cp_async_commit();
     };
 
-    const WarpPlace warp = WarpPlace::of_thread();
-    float sums[4][4][4] = {};
+    Sums sums(tiles + Tile::kStages * Tile::kStage);
     for (int step = 0; step < Tile::kStages - 1; ++step) fetch(step);
-    for (int step = 0; step < steps; ++step) {
-        cp_async_wait<Tile::kStages - 2>();
-        __syncthreads();  // all have this step's tiles, and none reads the step before it any more
-        fetch(step + Tile::kStages - 1);
-        const char* const tile_x = tiles + step % Tile::kStages * 2 * Tile::kBytes;
-        const char* const tile_w = tile_x + Tile::kBytes;
-        multiply_tiles<T, x_by_row, w_by_row>(sums, tile_x, tile_w, warp);
+    const int group = Sums::group(steps);
+    for (int first = 0; first < steps; first += group) {
+        for (int step = first; step < smaller(first + group, steps); ++step) {
+            cp_async_wait<Tile::kStages - 2>();
+            __syncthreads();  // all have this step's tiles, and none reads the one before any more
+            fetch(step + Tile::kStages - 1);
+            const char* const stage = tiles + step % Tile::kStages * Tile::kStage;
+            sums.add(stage, stage + Tile::kBytes);
+        }
+        sums.end_group();
     }
 
 #pragma unroll 1
     for (int m = 0; m < 4; ++m) {
-        float each[16];  // fragment n has 4 * n and the three after it
-        take(reinterpret_cast<float (&)[4][16]>(sums), m, each);
+        Acc<T> each[16];  // fragment n has 4 * n and the three after it
+        sums.take_part(m, each);
 #pragma unroll
         for (int i = 0; i < 16; ++i) {
-            const int64_t row = rows(warp.row(m, i)), unit = columns(warp.column(i));
+            const int64_t row = rows(sums.row(m, i)), unit = columns(sums.column(i));
             if (row >= 0 && unit >= 0 && i < 16 / halves(p))
                 put(p, place.matrix, row, unit, each[i], each[(i + 8) % 16]);
         }
@@ -193,7 +241,7 @@ bool launch_mma_by(const Product<T>& p, cudaStream_t stream) {
         return false;
     if (p.act == kSwiglu && !w_by_row && p.units % kVec<T> != 0) return false;
     cudaFuncSetAttribute(compiled, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kShared);
-    const TileGrid grid(p, Tile::kSide, Tile::kSide);
+    const TileGrid grid(p, Tile::kSide, Tile::kColumns);
     matmul_mma<T, x_by_row, w_by_row>
         <<<grid.tiles(), Tile::kThreads, Tile::kShared, stream>>>(p, grid);
     return true;

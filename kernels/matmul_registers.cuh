@@ -201,17 +201,18 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
     };
 #pragma unroll 1
     for (int step = 0; step < kSquareStages - 1; ++step) fetch(step);
-    for (int step = 0; step < steps; ++step) {
-        __pipeline_wait_prior(kSquareStages - 2);
-        __syncthreads();  // this step's tiles are there, and those of the one before are read
-        fetch(step + kSquareStages - 1);
-#pragma unroll
-        for (int first = 0; first < kSquareDepth; first += kRunDepth)
-            add_run<T>(sums, tiles_x[step % kSquareStages], tiles_w[step % kSquareStages], down,
-                       right, first);
-        if (step % kGroup == kGroup - 1) end_group();
+    for (int group = 0; group < steps; group += kGroup) {
+        for (int step = group; step < smaller(group + kGroup, steps); ++step) {
+            __pipeline_wait_prior(kSquareStages - 2);
+            __syncthreads();  // this step's tiles are there, and those of the one before are read
+            fetch(step + kSquareStages - 1);
+#pragma unroll 1  // the instruction cache holds the products of a run, and of a tile it does not
+            for (int first = 0; first < kSquareDepth; first += kRunDepth)
+                add_run<T>(sums, tiles_x[step % kSquareStages], tiles_w[step % kSquareStages], down,
+                           right, first);
+        }
+        end_group();
     }
-    end_group();
 #pragma unroll 1
     for (int n = 0; n < each / halves(p); ++n) {
         const int64_t unit = columns(W::row_of(right, n));
@@ -225,8 +226,20 @@ __global__ void __launch_bounds__(kSquareThreads, 2) matmul_registers(Product<T>
 }
 
 template <class T>
+TileGrid square_tiles(const Product<T>& p) {
+    return {p, SquareTile<T, kDown, true>::kSide, SquareTile<T, kAcross, true>::kSide};
+}
+
+// Whether there are no more tiles than multiprocessors. Of doubles this version is the fastest
+// then: those of `mma` are larger, so that more multiprocessors would have none.
+template <class T>
+bool has_few_tiles(const Product<T>& p) {
+    return square_tiles(p).tiles() <= multiprocessors();
+}
+
+template <class T>
 void launch_registers(const Product<T>& p, cudaStream_t stream) {
-    const TileGrid grid(p, SquareTile<T, kDown, true>::kSide, SquareTile<T, kAcross, true>::kSide);
+    const TileGrid grid = square_tiles(p);
     const auto launch = [&](auto kernel) {
         kernel<<<grid.tiles(), kSquareThreads, 0, stream>>>(p, grid);
     };

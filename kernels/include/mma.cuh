@@ -1,7 +1,7 @@
 // Products of a warp: 16 rows of a by 8 rows of b over 32 bytes of k, summed in float (mma.sync in
 // PTX): 16 elements of 16-bit floats, 8 of tf32, which is a float with 10 bits behind the point, or
-// 32 floats of one byte. And what loads their tiles. GPUs have them from compute capability 8.0 on,
-// those of one byte from 8.9 on.
+// 32 floats of one byte. And of doubles over 64 bytes. And what loads their tiles. GPUs have them
+// from compute capability 8.0 on, those of one byte from 8.9 on.
 //
 // Lane l has of the sums [16, 8], and of a and b, in words of 4 bytes, the (row, column) in this
 // order:
@@ -80,5 +80,23 @@ __device__ void mma(float (&sums)[4], const uint32_t (&a)[4], const uint32_t* b)
 }
 
 #undef MMA
+
+// The same of doubles, each a word of 8 bytes, over 8 of k: one product after the other, rounded.
+__device__ inline void mma(double (&sums)[4], const double (&a)[4], const double (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3},"
+        " {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+d"(sums[0]), "+d"(sums[1]), "+d"(sums[2]), "+d"(sums[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#else  // 8 rows of a over 4 of k at a time
+    for (int k = 0; k < 2; ++k)
+        for (int row = 0; row < 2; ++row)
+            asm volatile(
+                "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                : "+d"(sums[2 * row]), "+d"(sums[2 * row + 1])
+                : "d"(a[2 * k + row]), "d"(b[k]));
+#endif
+}
 
 #endif
