@@ -138,6 +138,8 @@ class Derivative:
             if call.is_once
             for i in call.written
         }  # which are not kept after that
+        if torch._C._autograd._top_saved_tensors_default_hooks(False):
+            once = set()  # a checkpoint, or whose hooks these are, decides what is kept
         ctx.others = {
             key: value
             for key, value in used.items()
@@ -198,7 +200,7 @@ class Derivative:
         else:
             ctx.is_spent = True
             for i in call.written:
-                ctx.others.pop(("o", call.arguments[i].index))
+                ctx.others.pop(("o", call.arguments[i].index), None)
         call.op(*arguments)
         return tuple(arguments[i] for i in call.written)
 

@@ -23,7 +23,7 @@ def recipe(name: str = "simulator", source: Path = simulator.RUNTIME) -> Recipe:
         name=name,
         sources=(source,),
         include=(simulator.INCLUDE,),
-        flags=("-O2", "-fvisibility=hidden"),  # it marks what kernels call
+        flags=("-fvisibility=hidden",),  # it marks what kernels call
         target="cpu",
         debug=False,
     )

@@ -1,5 +1,6 @@
 // Binding of linear_cross_entropy: schema, checks, allocation, launches, chunk by chunk.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -119,14 +120,17 @@ int64_t most_rows(int64_t rows) {
     return std::max({part(8), std::min<int64_t>(2048, part(6)), least});
 }
 
-// Chunks of nearly equal size, of the rows from `first` on. Where others come before them, a sixth
-// of all rows is enough: 512 at least.
-Chunk chunks_of_rows(int64_t rows, int64_t first) {
-    const int64_t most =
-        first == 0 ? most_rows(rows)
-                   : std::min(most_rows(rows), std::max<int64_t>(512, part_of(rows, 6, 128)));
+// Chunks of nearly equal size, of the rows from `first` on.
+Chunk chunks_of_rows(int64_t rows, int64_t most, int64_t first) {
     const int64_t left = rows - first, chunks = left > most ? (left + most - 1) / most : 1;
     return Chunk(rows, part_of(left, chunks, 128), 1, first);
+}
+
+// A tenth of what PyTorch has at its peak beside the gradients of x and w, in elements: three times
+// the logits while there are no such gradients, and once when they are made.
+int64_t tenth_of_pytorchs(int64_t rows, int64_t cols, int64_t classes) {
+    const double logits = double(rows) * classes, gradients = double(rows + classes) * cols;
+    return int64_t(std::max(3 * logits - gradients, logits) / 10);
 }
 
 // ---- products
@@ -460,11 +464,24 @@ void turn_into_gradients(const Problem& p, const Logits& logits, const Known<T>&
 //
 // Where all rows are among these, the logits wait for the gradient that arrives.
 
+// So many classes that the tiles of their rows of dw, 128 x 256, are as many for each
+// multiprocessor of an H200.
+int64_t classes_of_round(int64_t cols) {
+    constexpr int64_t kMultiprocessors = 132;
+    return kMultiprocessors / std::gcd(kMultiprocessors, (cols + 255) / 256) * 128;
+}
+
+// A sixteenth of the classes, in tiles of 128, or in rounds if these are not too many.
+int64_t classes_of_room(int64_t rows, int64_t cols, int64_t classes) {
+    const int64_t part = part_of(classes, 16, 128);
+    const int64_t in_rounds = part_of(part, 1, classes_of_round(cols));
+    const bool fits = in_rounds * rows <= tenth_of_pytorchs(rows, cols, classes);
+    return std::min(fits ? in_rounds : part, classes);
+}
+
 class LogitsInDw {
   public:
     static constexpr int64_t kMultiple = 8;  // elements, of which columns are one
-    // Classes: 33 tiles, for an H200 has 4 * 33 multiprocessors.
-    static constexpr int64_t kRound = 33 * 128;
 
     LogitsInDw(const Tensor& dw, int64_t rows)
         : dw_(dw),
@@ -490,7 +507,8 @@ class LogitsInDw {
     void find_gradients(const Problem& p, const Matmul& matmul, const Acc<T>* max,
                         const Acc<T>* sum, const Tensor& weight, const Arriving<T>& arriving,
                         const Tensor* dx, bool needs_w, cudaStream_t stream) const {
-        const int64_t of_room = classes_of_room(), others = classes() - of_room;
+        const int64_t of_room = classes_of_room(rows_, cols(), classes()),
+                      others = classes() - of_room;
         const Tensor room = new_of_shape(dw_, {of_room, apart_});
         check_launch(linear_cross_entropy_gradient_by_class<T>(
             arriving, out<T>(logits_), out<T>(room), of_room, in<int64_t>(p.target), max, sum,
@@ -505,8 +523,10 @@ class LogitsInDw {
             multiply(room, 0, others > 0);
         }
         if (!needs_w) return;
+        const int64_t round = classes_of_round(cols());
         for (int64_t end = classes(), first; end > 0; end = first) {
             first = end > of_room ? std::max(behind_g_of(end - of_room), of_room) : 0;
+            if (first > 0 && end - first > round) first = end - (end - first) / round * round;
             const Tensor g = first > 0 ? part_of_dw(first - of_room, end - first) : room;
             const Tensor to = part(dw_, first, end - first);
             matmul.multiply_into(to, without_fill(g), transposed(p.x), false);
@@ -547,27 +567,36 @@ class LogitsInDw {
         return apart_ == cols() ? first : part_of(first, 1, 128);
     }
 
-    // A sixteenth of the classes, in tiles of 128, or in rounds.
-    int64_t classes_of_room() const {
-        const int64_t part = part_of(classes(), 16, 128);
-        return std::min(part < kRound ? part : part_of(part, 1, kRound), classes());
-    }
-
     const Tensor dw_;
     const int64_t rows_, apart_;
     const Tensor logits_;
 };
 
-// How many rows that are: as many as there are, or as w has columns. 0: where not all is there that
-// it takes, or they would be no more than a chunk. Where there are others, which are chunks and add
-// to dw, they have to be more than those, and a room's rows of dw whole rounds, or it takes longer.
+// Beside rows in dw's place a sixth of all is enough for a chunk. It has four fifths of a tenth of
+// PyTorch's memory at most, for dx may be multiplied in parts, which take some; 512 rows at least.
+int64_t most_rows_beside_dw(const Problem& p) {
+    const int64_t rows = p.rows();
+    const int64_t tenth = tenth_of_pytorchs(rows, p.w.size(1), p.classes()) / p.classes();
+    const int64_t most = std::min(part_of(rows, 6, 128), tenth * 4 / 5 / 128 * 128);
+    return std::min(most_rows(rows), std::max<int64_t>(512, most));
+}
+
+// How many rows lie in dw's place: as many as there are, or as w has columns. 0: where not all is
+// there that it takes, they would be no more than a chunk, or the others, which are chunks and add
+// to dw, are so many that it takes longer. Chunks of 640 take less time than of 512, whose
+// additions wait for memory: for those, fewer rows lie in dw's place.
 int64_t rows_in_dw(const Problem& p, bool needs_w) {
-    const int64_t cols = p.w.size(1), rows = std::min(p.rows(), cols);
+    constexpr int64_t kLargeW = 125'000'000, kWell = 640;
+    const int64_t cols = p.w.size(1), rows = std::min(p.rows(), cols), left = p.rows() - rows;
     if (!needs_w || p.bias || p.x.scalar_type() == ScalarType::Double) return 0;
     if (cols % LogitsInDw::kMultiple != 0 || p.classes() == 0) return 0;
     if (rows <= most_rows(p.rows())) return 0;
-    const bool pays = p.rows() < 2 * rows && p.classes() >= 16 * LogitsInDw::kRound;
-    return rows == p.rows() || pays ? rows : 0;
+    if (left == 0) return rows;
+    const bool in_rounds = classes_of_room(rows, cols, p.classes()) % classes_of_round(cols) == 0;
+    if (!in_rounds || left > (cols * p.classes() < kLargeW ? rows / 2 : rows)) return 0;
+    const int64_t most = most_rows_beside_dw(p), chunks = (left + most - 1) / most;
+    const bool are_small = chunks > 1 && left < chunks * kWell && kWell <= most;
+    return are_small ? p.rows() - chunks * kWell : rows;
 }
 
 bool all_wait_in_dw(const Problem& p, bool needs_w) {
@@ -616,7 +645,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> forward_backw
                                          needs_x ? &dx_of_rows : nullptr, true, device.stream);
             }
         }
-        Chunk rows = chunks_of_rows(p.rows(), in_dw);
+        const int64_t most = in_dw > 0 ? most_rows_beside_dw(p) : most_rows(p.rows());
+        Chunk rows = chunks_of_rows(p.rows(), most, in_dw);
         for (bool left = in_dw == 0 || rows.width > 0; left; left = rows.next()) {
             const Problem part = p.of(rows);
             const Known<T> here = known.of(rows);

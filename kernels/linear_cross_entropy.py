@@ -49,11 +49,12 @@ def linear_cross_entropy(
     once for each such chunk. Backward then has but to multiply with the gradient that arrives. If
     rows are more than a chunk has and no more than w has columns, and there is no bias, all logits
     lie in the memory that the gradient of w will have, and wait there for the gradient that
-    arrives. Backward then needs room for a sixteenth of them, and computes the gradient of w in one
-    product and that of x in two. (Not for float64, and not where w needs none.) Of rows that are
-    fewer than twice as many, and 67584 classes or more, the first ones lie there while their
-    gradients are computed. A second backward pass through the same graph, or one that records a
-    graph, computes the gradients again, in chunks of the classes.
+    arrives. Backward then needs room for a sixteenth of them, or somewhat more, and computes the
+    gradient of w in one product and that of x in two. (Not for float64, and not where w needs
+    none.) Of up to half as many more rows, or twice as many if w has 125 million elements, the
+    first ones lie there while their gradients are computed, if there are classes enough; chunks of
+    the others are a sixth of all rows at most, but for 512. A second backward pass through the same
+    graph, or one that records a graph, computes the gradients again, in chunks of the classes.
 
     Elsewhere (without gradients, for reduction="none", for float16, whose small gradients would be
     lost before a scaled loss's gradient arrives, and with version="chunks") the logits of a

@@ -76,7 +76,7 @@ def cache(tmp_path_factory):
     what records gradients.
 
     Where tests run side by side, in several processes, these share it. What stands in it first is
-    copied from the user's, for these two compile for 20 and for 14 seconds; and the simulator's
+    copied from the user's, for these two compile for some ten seconds each; and the simulator's
     headers are parsed for it, for kernels and for kernels that are checked.
     """
     base = tmp_path_factory.getbasetemp()

@@ -261,10 +261,20 @@ unsigned count_cluster(const Block& block) {
     return extent.x * extent.y * extent.z;
 }
 
-void fail_address(uint64_t address) {
-    worker->fail(cudaErrorIllegalAddress,
-                 text("thread %u: 0x%llx is no address of its shared memory", worker->rank,
-                      (unsigned long long)address));
+uint32_t find_in_cluster(const Block& block, const char* p) {
+    uint32_t address = no_shared;
+    for (unsigned rank = 0, count = count_cluster(block); rank < count; rank++)
+        if (find_in(*block.cluster[rank], p, address)) break;
+    return address;
+}
+
+char* shared_pointer_in_cluster(const Block& block, uint64_t address) {
+    const uint32_t rank = uint32_t(address) >> 24, offset = address & 0xffffff;
+    if (!block.cluster || rank >= count_cluster(block) || !offset)
+        worker->fail(cudaErrorIllegalAddress,
+                     text("thread %u: 0x%llx is no address of its shared memory", worker->rank,
+                          (unsigned long long)address));
+    return shared_pointer_in(*block.cluster[rank], offset);
 }
 
 }  // namespace simulator

@@ -1,6 +1,8 @@
 """The checker on planted bugs: each is found, at its line, and nothing else is."""
 
 import re
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from checked import FOLDER, checked, kernels, kinds
 from op_cases import BEST, CASES, Calls, Case, module_of, outcome
 
 import lab
+from jitloader import building
 
 EXPORT = re.compile(r'^(?:extern "C" void (?!function\()|(?:LAUNCH|BOXES)\()(\w+)', re.MULTILINE)
 
@@ -41,6 +44,13 @@ def checked_case(
     """An op forward and backward."""
     inputs = case.inputs(rows, cols, dtype)
     return lab.check(lambda **inputs: outcome(case.ours, inputs), **inputs, **options)
+
+
+@cache
+def compile_checks(name: str) -> None:
+    """What checks of an op instrument: most of it is called, and part by part takes longer."""
+    recipe = module_of(name).kernel.recipe
+    building.ensure(replace(recipe, target="cpu", debug=False, check=True))
 
 
 def expect_bug(file: str, function: str, kind: str, line: int, order: int = 0) -> None:
@@ -88,6 +98,7 @@ def test_every_function_is_planted_or_correct():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_nothing_is_found_in_our_own_kernels(case, dtype):
+    compile_checks(case.op.name)
     for shape in SHAPES:
         report = checked_case(case, dtype, *shape)
         assert report.findings.empty, str(report)

@@ -20,8 +20,8 @@ __global__ void computes(int* y) {
     int x = 0;
     for (;;) if (x++ == -1) *y = x;  // computes
 }
-__global__ void empty() {  // empty
-    while (true) {}
+__global__ void empty() {
+    while (true) {}  // empty
 }
 __global__ void one_block(int* y) {
     __shared__ int s[64];

@@ -14,6 +14,7 @@ from op_cases import (
     outcome,
 )
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import lab
 import reference
@@ -348,14 +349,17 @@ def drawn_without_bias(
 
 
 # As many rows as w has columns, and fewer, which are no multiple of a vector; classes of three
-# rooms, and of two. More rows, of which the others are a chunk, take many classes.
+# rooms, and of two. Rows of dw in rounds of tiles, and more rows, of which the others are one chunk
+# or two of 640, take many classes.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
     ("rows", "classes", "cols"),
     [
         (ROWS + 16, 300, ROWS + 16),
         (ROWS + 19, 131, ROWS + 40),
+        pytest.param(ROWS + 88, 20_011, 2 * ROWS, marks=(on_gpu, pytest.mark.gpu)),
         pytest.param(ROWS + 43, 70_001, ROWS + 24, marks=(on_gpu, pytest.mark.gpu)),
+        pytest.param(4090, 32_000, 3072, marks=(on_gpu, pytest.mark.gpu)),
     ],
 )
 def test_error_where_logits_lie_in_dw(rows: int, classes: int, cols: int, dtype: torch.dtype):
@@ -522,6 +526,37 @@ def test_peak_memory_where_logits_lie_in_dw():
     ours = peak_of(linear_cross_entropy)
     assert ours < peak_of(reference.linear_cross_entropy) / 10
     assert ours < rows * (LEAST * 4 + 4 * 8) + 4096
+
+
+@on_gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rows", "cols", "classes"), [(4096, 2048, 128256), (4096, 3072, 32000)])
+def test_peak_memory_of_more_rows_than_columns(rows: int, cols: int, classes: int):
+    """A tenth of PyTorch's at most, with the parts in which matmul multiplies dx."""
+    inputs = drawn_without_bias(rows, classes, cols, torch.bfloat16)
+
+    def peak_of(function: Callable[..., Tensor]) -> int:
+        return peak(lambda: outcome(functools.partial(function, bias=None), inputs))
+
+    peak_of(reference.linear_cross_entropy)
+    assert peak_of(linear_cross_entropy) < peak_of(reference.linear_cross_entropy) / 10
+
+
+def test_a_checkpoint_keeps_no_gradients():
+    """Nor has it two of each where it computes again: the peak is that of a call without one."""
+    inputs = {n: t.requires_grad_(n != "target") for n, t in drawn(8, 512, 256).items()}
+    leaves = [t for t in inputs.values() if t.requires_grad]
+
+    def plain() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(linear_cross_entropy(**inputs), leaves)
+
+    def again() -> tuple[Tensor, ...]:
+        options = {"use_reentrant": False, "preserve_rng_state": False}
+        return torch.autograd.grad(checkpoint(linear_cross_entropy, **inputs, **options), leaves)
+
+    for got, want in zip(again(), plain(), strict=True):
+        assert torch.equal(got, want)
+    assert peak(again) < peak(plain) + 4096
 
 
 # ---- the checker

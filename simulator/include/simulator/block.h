@@ -18,8 +18,8 @@
 #define SIMULATOR_INLINE [[gnu::always_inline]] inline
 // The line that called a built-in function, as its last two parameters.
 #define SIMULATOR_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
-// Where a thread waits: part of the kernel, but for the checker part of the executor, where no hook
-// is called.
+// Where a thread waits, or asks for its block's memory: part of the kernel, but for the checker
+// part of the executor, where no hook is called.
 #ifdef SIMULATOR_EXECUTOR
 #define SIMULATOR_WAIT SIMULATOR_EXPORT
 #else

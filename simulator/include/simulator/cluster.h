@@ -33,10 +33,7 @@ SIMULATOR_INLINE uint3 grid_of_clusters() {
     const uint3 extent = cluster_extent();
     return {gridDim.x / extent.x, gridDim.y / extent.y, gridDim.z / extent.z};
 }
-SIMULATOR_INLINE unsigned cluster_size() {
-    const uint3 extent = cluster_extent();
-    return extent.x * extent.y * extent.z;
-}
+SIMULATOR_INLINE unsigned cluster_size() { return current->cluster ? count_cluster(*current) : 1; }
 
 // The same place in the shared memory of another block of the cluster.
 template <class T>

@@ -36,31 +36,33 @@ SIMULATOR_INLINE bool find_in(Block& block, const char* p, uint32_t& address) {
 }
 
 SIMULATOR_EXPORT unsigned count_cluster(const Block& block);
+// In any block of a block's cluster.
+SIMULATOR_EXPORT uint32_t find_in_cluster(const Block& block, const char* p);
+SIMULATOR_EXPORT char* shared_pointer_in_cluster(const Block& block, uint64_t address);
 
-SIMULATOR_INLINE uint32_t shared_address(const void* pointer) {
-    const auto p = static_cast<const char*>(pointer);
-    uint32_t address = no_shared;
-    if (find_in(*current, p, address) || !current->cluster) return address;
-    for (unsigned rank = 0, count = count_cluster(*current); rank < count; rank++)
-        if (find_in(*current->cluster[rank], p, address)) break;
-    return address;
-}
-
-// Of this block, or of another of its cluster.
 SIMULATOR_INLINE char* shared_pointer_in(const Block& block, uint32_t offset) {
     if (offset < window) return block.dynamic_shared + offset - first_shared;
     return block.static_shared + (int32_t(offset) - int32_t(middle_of_static(block)));
 }
 
-[[noreturn]] SIMULATOR_EXPORT void fail_address(uint64_t address);
+#ifdef __SANITIZE_THREAD__
+SIMULATOR_EXPORT uint32_t shared_address(const void* pointer);
+SIMULATOR_EXPORT char* shared_pointer(uint64_t address);
+#else
+SIMULATOR_WAIT uint32_t shared_address(const void* pointer) {
+    const auto p = static_cast<const char*>(pointer);
+    uint32_t address = no_shared;
+    if (find_in(*current, p, address) || !current->cluster) return address;
+    return find_in_cluster(*current, p);
+}
 
-SIMULATOR_INLINE char* shared_pointer(uint64_t address) {
+SIMULATOR_WAIT char* shared_pointer(uint64_t address) {
     const uint32_t rank = uint32_t(address) >> 24, offset = address & 0xffffff;
     const Block& block = *current;
     if (rank == block.cluster_rank && offset) return shared_pointer_in(block, offset);
-    if (!block.cluster || rank >= count_cluster(block) || !offset) fail_address(address);
-    return shared_pointer_in(*block.cluster[rank], offset);
+    return shared_pointer_in_cluster(block, address);
 }
+#endif
 
 // The block that an address leads to.
 SIMULATOR_INLINE Block& block_of(uint32_t address) {
