@@ -132,8 +132,7 @@ bool by_tensor_cores(const Product<T>& p, int64_t version, cudaStream_t stream) 
         if (p.copies && launch_tf32(p, stream)) return true;
         return p.tf32 && version >= MatmulVersion::kMma && launch_mma(p, stream);
     } else if constexpr (std::is_same_v<T, double>) {
-        if (version == MatmulVersion::kStores && has_few_tiles(p)) return false;
-        return version >= MatmulVersion::kMma && launch_mma(p, stream);
+        return version >= MatmulVersion::kMma && !has_few_tiles(p) && launch_mma(p, stream);
     } else if constexpr (sizeof(T) == 2) {
         if (version == MatmulVersion::kStores) {
             if (p.rows <= 8 && few_rows_plan(p).units == 64 &&

@@ -5,22 +5,17 @@
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
-// Tensor cores round a sum of doubles with each product that they add to it, and a long sum loses
-// digits. So they add up the products of a group of tiles, and groups are added up in shared
-// memory, for registers have no room. (An addition takes the tensor cores' own unit: after each 16
-// products it would cost a fifth of the speed.)
+// There is one sum for each element, as in cuBLAS. (A sum of its own for each 16 products, as
+// floats have it, would cost a fifth of the speed: additions take the tensor cores' own unit.)
 //
 // Which of a tile's rows a fragment has is the lanes' business. Here its rows n and n + 8 are
 // neighbours in the tile, a pair, and pairs are such that no two lanes that shared memory serves at
 // once want different words of a bank.
 template <bool x_by_row, bool w_by_row>
 class WarpSums<double, x_by_row, w_by_row> {
-    static constexpr int kCount = 64, kApart = MmaTile<double>::kThreads;
-
     const int row_of_lane = threadIdx.x % kWarp / 4, k_of_lane = threadIdx.x % 4;  // in fragments
     const int down = threadIdx.x / kWarp / 2 * 64, right = threadIdx.x / kWarp % 2 * 16;
     double sums[4][4][4] = {};
-    double* const totals;  // the first of kCount, which are kApart from each other
 
     // The first row of pair n of a tile's 16 rows.
     template <bool by_row>
@@ -49,26 +44,6 @@ class WarpSums<double, x_by_row, w_by_row> {
     }
 
   public:
-    __device__ explicit WarpSums(char* all_totals)
-        : totals(reinterpret_cast<double*>(all_totals) + threadIdx.x) {
-        for (int i = 0; i < kCount; ++i) totals[i * kApart] = 0;
-    }
-
-    // So many tiles that neither of the two sums is long, in eight groups at least.
-    __device__ static int group(int tiles) {
-        int of_group = 1;
-        while (of_group * (of_group < 8 ? 8 : of_group) < tiles) of_group *= 2;
-        return of_group;
-    }
-    __device__ void end_group() {
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-            double& sum = sums[i / 16][i / 4 % 4][i % 4];
-            totals[i * kApart] += sum;
-            sum = 0;
-        }
-    }
-
     __device__ void add(const char* tile_x, const char* tile_w) {
 #pragma unroll
         for (int k = 0; k < MmaTile<double>::kDepth; k += 8) {
@@ -86,7 +61,7 @@ class WarpSums<double, x_by_row, w_by_row> {
         }
     }
     __device__ void take_part(int m, double (&each)[16]) {
-        for (int i = 0; i < 16; ++i) each[i] = totals[(16 * m + i) * kApart];
+        take(reinterpret_cast<double (&)[4][16]>(sums), m, each);
     }
     __device__ int row(int m, int i) const {
         return down + 16 * m + pair<x_by_row>(row_of_lane) + i / 2 % 2;

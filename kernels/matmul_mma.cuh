@@ -5,7 +5,7 @@
 #include "mma.cuh"
 
 // ---- mma: a block of eight warps has 128 x 128 elements of y, each warp 64 x 32, in fragments of
-// 16 x 8 that tensor cores sum. (Of doubles it has four warps, 128 x 64 elements and two stages.)
+// 16 x 8 that tensor cores sum. (Of doubles it has four warps and 128 x 64 elements.)
 // Three tiles, of 128 bytes of k, wait in shared memory, asked for by cp.async while the one before
 // them is multiplied; ldmatrix takes them from there, and in the swizzle it finds each eight pieces
 // of 16 bytes in different banks.
@@ -19,13 +19,12 @@ template <class T>
 struct MmaTile {
     static constexpr bool kOfDoubles = sizeof(T) == 8;
     static constexpr int kSide = 128, kColumns = kOfDoubles ? 64 : 128;  // rows of x and of w
-    static constexpr int kThreads = 2 * kColumns, kStages = kOfDoubles ? 2 : 3;
+    static constexpr int kThreads = 2 * kColumns, kStages = 3;
     static constexpr int kPiece = kVecBytes / sizeof(T);  // elements of 16 bytes
     static constexpr int kDepth = kTileRow / sizeof(T);   // of a line of a tile, and of k
     static constexpr int kBytes = kSide * kTileRow;       // of x
     static constexpr int kStage = kBytes + kColumns * kTileRow;
-    static constexpr int kTotals = kOfDoubles ? kSide * kColumns * int(sizeof(T)) : 0;
-    static constexpr int kShared = kStages * kStage + kTotals + kTileAlign;
+    static constexpr int kShared = kStages * kStage + kTileAlign;
 };
 
 // How a thread fills tiles of x or of w, which have `side` rows: of each it copies four pieces of
@@ -162,13 +161,6 @@ class WarpSums {
     float sums[4][4][4] = {};
 
   public:
-    // totals: where sums of groups may be added up.
-    __device__ explicit WarpSums(char* /*totals*/) {}
-
-    // The tiles whose products tensor cores add up, before end_group.
-    __device__ static int group(int tiles) { return tiles; }
-    __device__ void end_group() {}
-
     __device__ void add(const char* tile_x, const char* tile_w) {
         multiply_tiles<T, x_by_row, w_by_row>(sums, tile_x, tile_w, place);
     }
@@ -185,7 +177,6 @@ template <class T, bool x_by_row, bool w_by_row>
 __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T> p, TileGrid grid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     using Tile = MmaTile<T>;
-    using Sums = WarpSums<T, x_by_row, w_by_row>;
     extern __shared__ char memory[];
     char* const tiles = &tile_aligned<char>(memory);
     const TilePlace place = grid.place(blockIdx.x);
@@ -203,18 +194,14 @@ __global__ void __launch_bounds__(MmaTile<T>::kThreads, 2) matmul_mma(Product<T>
         cp_async_commit();
     };
 
-    Sums sums(tiles + Tile::kStages * Tile::kStage);
+    WarpSums<T, x_by_row, w_by_row> sums;
     for (int step = 0; step < Tile::kStages - 1; ++step) fetch(step);
-    const int group = Sums::group(steps);
-    for (int first = 0; first < steps; first += group) {
-        for (int step = first; step < smaller(first + group, steps); ++step) {
-            cp_async_wait<Tile::kStages - 2>();
-            __syncthreads();  // all have this step's tiles, and none reads the one before any more
-            fetch(step + Tile::kStages - 1);
-            const char* const stage = tiles + step % Tile::kStages * Tile::kStage;
-            sums.add(stage, stage + Tile::kBytes);
-        }
-        sums.end_group();
+    for (int step = 0; step < steps; ++step) {
+        cp_async_wait<Tile::kStages - 2>();
+        __syncthreads();  // all have this step's tiles, and none reads the step before it any more
+        fetch(step + Tile::kStages - 1);
+        const char* const stage = tiles + step % Tile::kStages * Tile::kStage;
+        sums.add(stage, stage + Tile::kBytes);
     }
 
 #pragma unroll 1

@@ -5,6 +5,7 @@ import importlib
 import math
 import os
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -101,6 +102,19 @@ class Case:
 
         inputs = self.inputs(math.prod(leading), cols, dtype, seed)
         return {name: inputs[name].view(shape_of(letters)) for name, letters in self.shapes.items()}
+
+
+def allocated_on_gpu() -> int:
+    """Bytes of tensors on the GPU, if there is one: the least in three tenths of a second, for
+    PyTorch's thread of the device lets go of a backward pass's last tensors just after the pass."""
+    if DEVICE.type != "cuda":
+        return 0
+    least = torch.cuda.memory_allocated()
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        time.sleep(0.01)
+        least = min(least, torch.cuda.memory_allocated())
+    return least
 
 
 def module_of(name: str):

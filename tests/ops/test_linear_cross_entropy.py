@@ -9,6 +9,7 @@ import torch
 from op_cases import (
     DEVICE,
     Case,
+    allocated_on_gpu,
     assert_as_good_as_pytorch,
     assert_close_to_pytorch,
     outcome,
@@ -459,12 +460,12 @@ def test_backward_inside_autocast_stays_in_its_type(version: str):
 def peak(call: Callable[[], object]) -> int:
     """Bytes that a call has allocated at most, beyond what it returns."""
     if DEVICE.type == "cuda":
-        before = torch.cuda.memory_allocated()
+        allocated_on_gpu()  # waits, so that what an earlier call held does not count
         torch.cuda.reset_peak_memory_stats()
         kept = call()
-        returned = torch.cuda.memory_allocated() - before
+        returned = allocated_on_gpu()  # and all that was there before
         del kept
-        return torch.cuda.max_memory_allocated() - before - returned
+        return torch.cuda.max_memory_allocated() - returned
     with torch.profiler.profile(profile_memory=True) as profile:
         kept = call()
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]

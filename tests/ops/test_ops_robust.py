@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from itertools import cycle, islice, pairwise
 from pathlib import Path
 
@@ -15,7 +14,17 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_calls import CALLS, DRAWN
-from op_cases import BEST, CASES, DEVICE, Case, by_name, converted, on_cpu, outcome
+from op_cases import (
+    BEST,
+    CASES,
+    DEVICE,
+    Case,
+    allocated_on_gpu,
+    by_name,
+    converted,
+    on_cpu,
+    outcome,
+)
 from torch import Tensor
 
 import lab
@@ -209,7 +218,7 @@ def test_thousands_of_calls_grow_nothing(op: str):
 
     call(times // 10)
     gc.collect()
-    on_gpu = torch.cuda.memory_allocated() if DEVICE.type == "cuda" else 0
+    on_gpu = allocated_on_gpu()
     living = objects()
     held = [resident()]
     for _ in range(ROUNDS):
@@ -217,11 +226,7 @@ def test_thousands_of_calls_grow_nothing(op: str):
         gc.collect()
         held.append(resident())
     assert objects() - living < 100
-    # PyTorch's thread of the device lets go of its last tensors just after a backward pass.
-    until = time.monotonic() + 1
-    while DEVICE.type == "cuda" and torch.cuda.memory_allocated() > on_gpu:
-        assert time.monotonic() < until, f"{torch.cuda.memory_allocated()} bytes, were {on_gpu}"
-        time.sleep(0.01)
+    assert allocated_on_gpu() == on_gpu
     # The allocator may take a page for itself once; a lost tensor, 200 bytes, is lost every time.
     repeats_of_one = times // ROUNDS // len(inputs)
     assert min(after - before for before, after in pairwise(held)) < 100 * repeats_of_one
