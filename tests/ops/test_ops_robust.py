@@ -143,16 +143,6 @@ def is_judged(name: str, case: Case, inputs: dict[str, object]) -> bool:
     return all(is_tame(tensor) for tensor in tensors)
 
 
-def judge(name: str, case: Case, inputs: dict[str, object], *results: Tensor) -> None:
-    """That of the op, that of PyTorch and that in float64."""
-    got, want, truth = results
-    if is_judged(name, case, inputs):
-        same(got, want, truth.to(DEVICE))
-    else:
-        assert got.shape == want.shape
-        assert got.dtype == want.dtype
-
-
 def check_refusal(error: Exception, valid: bool) -> None:
     """An exception that a person can act on, not one from the depths, and not of what is right."""
     assert not valid, f"refused what is right: {error}"
@@ -186,7 +176,11 @@ def test_right_or_a_clear_exception(case: Case, data: st.DataObject):
         want = by_name(case.theirs(**inputs))
         truth = by_name(case.theirs(**on_cpu(converted(inputs, torch.float64))))
     for name in want:
-        judge(name, case, inputs, got[name], want[name], truth[name])
+        if is_judged(name, case, inputs):
+            same(got[name], want[name], truth[name].to(DEVICE))
+        else:
+            assert got[name].shape == want[name].shape
+            assert got[name].dtype == want[name].dtype
 
 
 # ---- no leak
