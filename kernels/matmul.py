@@ -41,10 +41,11 @@ def matmul(
     for each unit, first all those of a, then all those of b, and bias two elements.
 
     All tensors are of one type: float64, float32, float16 or bfloat16. Sums are float (double for
-    double), the result is rounded once. All types but float32 are multiplied by tensor cores, which
-    read rows of x and w, or their columns, that begin on multiples of 16 bytes. An x or w whose
-    rows begin elsewhere, as those of an odd number of elements do, is copied for that, into memory
-    of its own size that is free again after the call; no other is copied.
+    double), the result is rounded once. All types but float32 are multiplied by tensor cores
+    (float64 where y has more tiles than the GPU has multiprocessors), which read rows of x and w,
+    or their columns, that begin on multiples of 16 bytes. An x or w whose rows begin elsewhere, as
+    those of an odd number of elements do, is copied for that, into memory of its own size that is
+    free again after the call; no other is copied.
 
     tf32: float32 may be rounded to 10 bits behind the point, to the nearest, and then is multiplied
     by tensor cores, too, in every version from "mma" on; gradients likewise. On GPUs of compute

@@ -8,9 +8,9 @@
 // There is one sum for each element, as in cuBLAS. (A sum of its own for each 16 products, as
 // floats have it, would cost a fifth of the speed: additions take the tensor cores' own unit.)
 //
-// Which of a tile's rows a fragment has is the lanes' business. Here its rows n and n + 8 are
-// neighbours in the tile, a pair, and pairs are such that no two lanes that shared memory serves at
-// once want different words of a bank.
+// A fragment may have any rows of a tile, in any order, as long as its sums go where they belong.
+// Here its rows n and n + 8 are neighbours in the tile, a pair, and pairs are chosen so that lanes
+// which shared memory serves at once never read different words of one bank.
 template <bool x_by_row, bool w_by_row>
 class WarpSums<double, x_by_row, w_by_row> {
     const int row_of_lane = threadIdx.x % kWarp / 4, k_of_lane = threadIdx.x % 4;  // in fragments

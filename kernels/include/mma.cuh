@@ -1,7 +1,8 @@
 // Products of a warp: 16 rows of a by 8 rows of b over 32 bytes of k, summed in float (mma.sync in
 // PTX): 16 elements of 16-bit floats, 8 of tf32, which is a float with 10 bits behind the point, or
-// 32 floats of one byte. And of doubles over 64 bytes. And what loads their tiles. GPUs have them
-// from compute capability 8.0 on, those of one byte from 8.9 on.
+// 32 floats of one byte. Products of doubles take 64 bytes of k, which are 8 elements. Here is also
+// what loads their tiles. GPUs have these products from compute capability 8.0 on, those of one
+// byte from 8.9 on.
 //
 // Lane l has of the sums [16, 8], and of a and b, in words of 4 bytes, the (row, column) in this
 // order:
