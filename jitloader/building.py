@@ -22,7 +22,7 @@ from jitloader.cache import Cache
 from jitloader.events import announced
 from jitloader.inputs import Inputs
 from toolchain.code import Recipe
-from toolchain.errors import CompileError
+from toolchain.errors import CompileError, limit_of_processes
 from toolchain.notes import digest_of
 from toolchain.sources import label
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from toolchain.parts import Apart
 
 _building = threading.Lock()  # one at a time, but for what goes on in the background
-_failures: dict[str, CompileError] = {}  # by digest: the same sources fail the same way
+# By digest: the same sources fail the same way, as long as what was missing beside them still is.
+_failures: dict[str, tuple[Inputs, CompileError]] = {}
 
 
 def readings(recipe: Recipe, cache: Cache | None = None) -> Iterator[Inputs]:
@@ -63,8 +64,9 @@ def build_of(inputs: Inputs) -> Build | None:
     """
     if build := cached(inputs):
         return build
-    if inputs.digest in _failures:
-        raise _failures[inputs.digest].with_traceback(None)
+    failed, error = _failures.get(inputs.digest, (None, None))
+    if failed and failed.are_current():
+        raise error.with_traceback(None)
     try:
         inputs.registrations  # noqa: B018 - refuses names that no build can have
         inputs.require_compilers()
@@ -74,11 +76,13 @@ def build_of(inputs: Inputs) -> Build | None:
                 return build
             if inputs.are_current() and inputs.know_all_noted():
                 return _build(inputs, alone)
+    except BlockingIOError:  # a compiler that was to be asked something could not be started
+        raise CompileError(limit_of_processes(), of_machine=True) from None
     except CompileError as error:
         if error.of_machine:
             raise
         if inputs.are_current():
-            _failures[inputs.digest] = error
+            _failures[inputs.digest] = inputs, error
             raise
     return None
 

@@ -9,6 +9,7 @@ import platform
 import stat
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,8 +19,8 @@ import torch
 
 from jitloader.builds import Build
 from jitloader.cache import Cache
-from toolchain import machine, sources
-from toolchain.code import SIMULATOR, Code, Recipe, is_systems
+from toolchain import machine, named_files, sources
+from toolchain.code import INSTALLED, SIMULATOR, Code, Recipe, is_systems
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of, read_note, write_note
 from toolchain.sources import label
@@ -65,6 +66,7 @@ class Inputs(Code):
     cache: Cache  # where it is noted what compilers and depfiles said
     stats: dict[str, Stat | None]  # of every place looked at; None where there is no file
     environment: dict[str, str]  # what compilers read there
+    named: dict[str, str]  # digests of other files that flags name, such as static libraries
 
     @classmethod
     def read(cls, recipe: Recipe, cache: Cache) -> Inputs:
@@ -81,8 +83,11 @@ class Inputs(Code):
             return stats[place] is not None
 
         environment = _environment()
-        folders = [*recipe.include, *sources.folders_in(recipe.flags, "-isystem")]
-        folders += _folders_named_in(environment)
+        flags, lists = named_files.expanded(recipe.flags)
+        named = [*lists, *named_files.named_in(flags)]
+        for places in named_files.libraries_in(flags, environment.get("LIBRARY_PATH", "")):
+            named += next(filter(None, (list(filter(is_file, each)) for each in places)), [])
+        folders = [*recipe.include, *_folders_named_in(flags, environment), INSTALLED]
         queue = [*map(str, recipe.sources), *_noted(recipe, cache)]
         if recipe.target == "cuda":  # GPUs have tables of constants
             queue += map(str, map(tuning_table, recipe.sources))
@@ -96,10 +101,14 @@ class Inputs(Code):
                 places = (sources.file_in(p, name) for p in (*beside, *folders))
                 if found := next(filter(is_file, places), None):
                     queue.append(found)
+                else:
+                    is_file(sources.file_in("/usr/include", name))  # it may be installed later
         for path in recipe.sources:
             if path not in files:
                 raise FileNotFoundError(f"{path}: this source of kernel {recipe.name!r} is gone")
-        return cls(recipe, files, _compilers(recipe.target, cache), cache, stats, environment)
+        contents = {place: _content(place) for place in named if is_file(place)}
+        compilers = _compilers(recipe.target, cache)
+        return cls(recipe, files, compilers, cache, stats, environment, contents)
 
     @classmethod
     def kept(cls, recipe: Recipe, build: Build) -> Inputs:
@@ -107,7 +116,7 @@ class Inputs(Code):
         folder, cache = build.folder / "sources", Cache.here()
         kept = {sources.labelled(name): folder / file for name, file in build.kept.items()}
         files = {path: file.read_bytes() for path, file in kept.items()}
-        return cls(recipe, files, _compilers(recipe.target, cache), cache, {}, _environment())
+        return cls(recipe, files, _compilers(recipe.target, cache), cache, {}, _environment(), {})
 
     def plain(self) -> Inputs:
         """The same without what is for lab.check."""
@@ -128,15 +137,25 @@ class Inputs(Code):
             now = _stat(place)
             if now == before and (now is None or now.is_settled):
                 continue
-            if now is None or Path(place) not in self.files:
-                return False
-            try:
-                if Path(place).read_bytes() != self.files[Path(place)]:
-                    return False
-            except OSError:
+            if (
+                now is None
+                or before is None
+                or not self._is_as_read(place, now[:-1] == before[:-1])
+            ):
                 return False
             self.stats[place] = now
         return True
+
+    def _is_as_read(self, place: str, is_dated_alike: bool) -> bool:
+        """Whether a file holds what it held; of one that is only looked up its date tells that."""
+        try:
+            if (path := Path(place)) in self.files:
+                return path.read_bytes() == self.files[path]
+            if self.named.get(place):
+                return _content(place) == self.named[place]
+        except OSError:
+            return False
+        return is_dated_alike
 
     def know_all_noted(self) -> bool:
         """Whether no other process has found since that the compiler reads more."""
@@ -161,6 +180,7 @@ class Inputs(Code):
         """16 hexadecimal digits that differ whenever the library's bytes might."""
         recipe = self.recipe
         files = [part for p in sorted(self.files) for part in (label(p), self.files[p])]
+        files += [part for named in sorted(self.named.items()) for part in named]
         return digest_of(str(LAYOUT), recipe.key, recipe.formulas, *self._tools, *files)[:16]
 
     @property
@@ -212,14 +232,22 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in READ_BY_COMPILERS if name in os.environ}
 
 
-def _folders_named_in(environment: dict[str, str]) -> list[Path]:
-    """Where the environment has compilers look for headers of the user's, after all other places.
+def _folders_named_in(flags: Sequence[str], environment: dict[str, str]) -> list[Path]:
+    """Where flags and the environment have compilers look for headers of the user's.
 
-    A relative folder would be one of the build's own.
+    Those of -I are a recipe's own. A relative folder would be one of the build's.
     """
+    options = ("-iquote", "-isystem", "--system-include", "-idirafter")
+    folders = [folder for option in options for folder in sources.folders_in(flags, option)]
     values = (environment.get(name, "") for name in ("CPATH", "CPLUS_INCLUDE_PATH"))
-    folders = [Path(folder) for value in values for folder in value.split(os.pathsep)]
+    folders += [Path(folder) for value in values for folder in value.split(os.pathsep)]
     return [folder for folder in folders if folder.is_absolute() and not is_systems(folder)]
+
+
+def _content(place: str) -> str:
+    """A digest of a file that compilers or the linker read; "" for a library that is only opened
+    when the kernel is."""
+    return digest_of(Path(place).read_bytes()) if named_files.is_linked_in(place) else ""
 
 
 @cache

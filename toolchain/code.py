@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from toolchain.preprocess import Unit
 
 SIMULATOR = Path(simulator.__file__).resolve().parent
+INSTALLED = Path("/usr/local/include")  # where compilers find what the user installed
 TORCHS_STANDARD = "c++17"  # the oldest that its headers compile in
 
 # torch's build takes the operators and conversions of __half and __nv_bfloat16 away, for they would
@@ -369,10 +369,21 @@ class Code:
         return Registrations(self)
 
 
-def systems_folders() -> tuple[Path | str, ...]:
-    """Where the system's files are, Python's, torch's, CUDA's and the simulator's."""
-    torchs, cudas = Path(torch.__file__).parent, machine.cuda_home() or "/usr"
-    return ("/usr", sys.prefix, sys.base_prefix, torchs, cudas, SIMULATOR)
+@cache
+def systems_folders() -> tuple[str, ...]:
+    """Where the headers of the system are, of Python, torch, CUDA and the simulator.
+
+    What else lies in their folders may be the user's: a project below /usr/src, a library that was
+    installed to /usr/local.
+    """
+    import sysconfig  # late: a warm load does without
+
+    paths = sysconfig.get_paths()
+    pythons = {paths[name] for name in ("include", "platinclude", "stdlib", "purelib", "platlib")}
+    home = machine.cuda_home()
+    cudas = [str(home / name) for name in ("include", "targets")] if home else []
+    of_system = ("/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64")
+    return (*of_system, *pythons, str(Path(torch.__file__).parent), *cudas, str(SIMULATOR))
 
 
 def is_systems(path: Path) -> bool:

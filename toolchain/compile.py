@@ -8,6 +8,7 @@ import os
 import re
 import selectors
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -44,9 +45,9 @@ from toolchain import (
     stand_ins,
 )
 from toolchain.by_kernel import Halves
-from toolchain.code import SIMULATOR, Code, Part, Recipe, systems_folders
+from toolchain.code import INSTALLED, SIMULATOR, Code, Part, Recipe, systems_folders
 from toolchain.command_line import for_ninja, for_nvcc
-from toolchain.errors import CompileError, first_error
+from toolchain.errors import NO_PROCESS, CompileError, MissingTool, first_error
 from toolchain.notes import publish
 from toolchain.objects import Earlier, Object, Objects
 from toolchain.parts import Apart
@@ -446,6 +447,7 @@ def _write_build(
     taken_over = {
         "_run_ninja_build": name_sources,
         "_import_module_from_library": lambda *_: None,
+        "verify_ninja_availability": _require_ninja,  # torch's takes any failure for its absence
         "JIT_EXTENSION_VERSIONER": _Unversioned,
         "CUDA_HOME": str(home) if home else None,
         "TORCH_LIB_PATH": for_ninja(cpp_extension.TORCH_LIB_PATH),  # its folder may hold spaces
@@ -513,6 +515,7 @@ def _with_real_names(
     names = {f"source{n}": _in_ninja(path) for n, path in enumerate(to_compile)}
     text = re.sub(r"(?m)^(build \S+: \w+) /(\d+)\.\w+$", r"\1 $source\2", text)
     text = re.sub(r"(?m)^ *(depfile|deps) = .*\n", "", text)
+    text = text.replace("-MMD -MF", "-MD -MF")  # a header may be the user's in a system's folder
     for number in compiled:
         text = re.sub(rf"(?m)^build \S+: \w+ \$source{number}$\n", "", text)
         text = text.replace(f" {number}.cuda.o", f" {number}.o")  # where the linker looks for it
@@ -549,6 +552,11 @@ def _with_plain_bindings(text: str, to_compile: list[Path]) -> str:
     return re.sub(r"(?m)^(build \S+: link) .*$", rf"\1 {objects}", text)
 
 
+def _require_ninja() -> None:
+    if shutil.which("ninja", path=_path()) is None:
+        raise MissingTool("no ninja, which runs the compilers: pip install ninja")
+
+
 def _link_flags(work: Path, home: Path | None) -> list[str]:
     """Make torch's -lcudart, -lc10_cuda and -ltorch_cuda resolve wherever this torch came from.
 
@@ -579,10 +587,13 @@ def stage_of(output: str, names: dict[int, str]) -> str:
 
 
 def _run_build(directory: Path, watch: Callable[[str], None], lifeline: int | None) -> str:
-    """As `_run_ninja`; once more without the parsed headers where those may have made it fail."""
+    """As `_run_ninja`; once more without the parsed headers where those may have made it fail, and
+    with one compiler at a time where the machine has no room for more processes."""
     try:
         return _run_ninja(directory, watch, lifeline)
     except _Failed as failed:
+        if re.search(NO_PROCESS, str(failed)):
+            return _run_ninja(directory, watch, lifeline, jobs=1)
         file = directory / "build.ninja"
         found = precompiled.without(file.read_text(), str(failed))
         if found is None:
@@ -594,24 +605,31 @@ def _run_build(directory: Path, watch: Callable[[str], None], lifeline: int | No
         return output
 
 
-def _run_ninja(directory: Path, watch: Callable[[str], None], lifeline: int | None) -> str:
+def _run_ninja(
+    directory: Path, watch: Callable[[str], None], lifeline: int | None, jobs: int | None = None
+) -> str:
     """Run the compilers; whatever ends us early ends them too.
 
     They have a process group of their own, so that an interrupt is for us to pass on. Where only
     the idle processor is for them, they stay in our session: Linux shares it out by sessions.
 
-    `watch` is called four times a second with their output so far; lifeline: of `compile_library`.
+    `watch` is called four times a second with their output so far; lifeline: of `compile_library`;
+    jobs: how many compilers may run at a time, None for as many as ninja thinks fit.
     """
-    process = subprocess.Popen(
-        [*(_mortal() if lifeline is None else idle.COMMAND), "ninja", "-v"],
-        cwd=directory,
-        env={**os.environ, "PATH": _path(), "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
-        stdin=lifeline,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=lifeline is None,
-        process_group=None if lifeline is None else 0,
-    )
+    ninja = ["ninja", "-v", *([f"-j{jobs}"] if jobs else [])]
+    try:
+        process = subprocess.Popen(
+            [*(_mortal() if lifeline is None else idle.COMMAND), *ninja],
+            cwd=directory,
+            env={**os.environ, "PATH": _path(), "LC_ALL": "C.UTF-8", "LANGUAGE": "C"},
+            stdin=lifeline,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=lifeline is None,
+            process_group=None if lifeline is None else 0,
+        )
+    except BlockingIOError as error:  # it cannot fork
+        raise _Failed(str(error)) from None
     output = b""
     try:
         with process.stdout, selectors.DefaultSelector() as ready:
@@ -660,7 +678,7 @@ def _users(recipe: Recipe) -> Callable[[Path], bool]:
         return tuple(f"{folder}{os.sep}" for folder in folders)
 
     simulators = beginnings([SIMULATOR])  # the project's folder may be one of the user's
-    users = beginnings([*(p.parent for p in recipe.sources), *recipe.include])
+    users = beginnings([*(p.parent for p in recipe.sources), *recipe.include, INSTALLED])
     systems = beginnings(systems_folders())
 
     @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -25,8 +26,8 @@ class CompileError(RuntimeError):
         hint: what to do about it, or None where we know nothing better than the compiler.
         log: Path of the compiler's full output.
         others: how many further errors the log holds.
-        of_machine: the machine failed, by a full disk or too little memory, and not the source:
-            the same build may succeed later.
+        of_machine: the machine failed and not the source, by a full disk, too little memory or a
+            limit of processes: the same build may succeed later.
     """
 
     __module__ = "jitload"  # where people find it
@@ -79,6 +80,7 @@ class CompileError(RuntimeError):
 
 _FULL_DISK = r"No space left on device|Disk quota exceeded"
 _NO_MEMORY = r"Killed signal terminated|[Oo]ut of memory|Cannot allocate memory"
+NO_PROCESS = r"Resource temporarily unavailable|[Cc]annot fork|Too many open files"
 
 _UNKNOWN = (
     r"was not declared in this scope|is undefined|has not been declared|does not name a type"
@@ -95,6 +97,15 @@ HINTS = [
     (
         _NO_MEMORY,
         "the machine ran out of memory: end other programs, and load again",
+    ),
+    (
+        NO_PROCESS,
+        "end other programs, or raise the limit: ulimit -u, docker run --pids-limit, TasksMax of a"
+        " systemd unit; then load again",
+    ),
+    (
+        r"cannot find -l",
+        "install that library, or say in which folder it is: load(flags=['-L/folder', ...])",
     ),
     (
         r"torch/extension\.h.*No such file|Python\.h.*No such file",
@@ -174,7 +185,7 @@ def hint_for(*texts: str) -> str | None:
 _ELSE = (  # errors of later stages, which have no line
     r"(?m)^(?:(?:ptxas|nvlink|nvcc) (?:error|fatal)\s*: "
     r"|(?:(?:<command-line>|[\w+.-]+): )?(?:fatal )?error: |.*(?=undefined reference to )"
-    r"|.*(?=multiple definition of ))(?P<message>.*)$"
+    r"|.*(?=multiple definition of )|.*(?=cannot find -l))(?P<message>.*)$"
 )
 # What g++ says first of a parameter whose type it does not know.
 _CONSEQUENCE = r"variable or field .* declared void"
@@ -237,9 +248,33 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     other = found[0] if found else re.search(_ELSE, output)
     message = other["message"] if other else "the build failed; the log says why"
     others = max(len(found) - 1, 0)
-    of_machine = bool(re.search(f"{_FULL_DISK}|{_NO_MEMORY}", output))
-    hint = hint_for(message, output)
+    if re.search(NO_PROCESS, output):
+        message = limit_of_processes()
+    of_machine = bool(re.search(f"{_FULL_DISK}|{_NO_MEMORY}|{NO_PROCESS}", output))
+    hint = hint_for(output) if of_machine else hint_for(message, output)
     return CompileError(message, hint=hint, log=log, others=others, of_machine=of_machine)
+
+
+def limit_of_processes() -> str:
+    """That a compiler could not be started, with the limits that may be the reason."""
+    known = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers in ("", "pids"):  # of cgroups 2, and of cgroups 1
+                folder = Path("/sys/fs/cgroup", controllers, group.lstrip("/"))
+                for limit in (parent / "pids.max" for parent in (folder, *folder.parents)):
+                    if limit.is_file() and (value := limit.read_text().strip()) != "max":
+                        known.append(f"{limit} is {value}")
+    with contextlib.suppress(ImportError):  # not on Windows
+        import resource
+
+        for name, words in {"NPROC": "ulimit -u", "NOFILE": "ulimit -n"}.items():
+            value = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+            if value != resource.RLIM_INFINITY:
+                known.append(f"{words} is {value}")
+    found = f" ({', '.join(known)})" if known else ""
+    return f"this process may not start more processes, even one compiler at a time{found}"
 
 
 def _column(below: str, path: Path, line: int) -> int | None:

@@ -112,7 +112,7 @@ def for_cpp(flags: Iterable[str], standard: str | None = None) -> Translated:
                 left.append(short + value)
             else:
                 result.links.extend(f"-Wl,{part}" for part in _host(value))
-        elif flag.startswith(("-l", "-L")):
+        elif flag.startswith(("-l", "-L", "-Wl,")):
             result.links.append(flag)
         elif flag == "-x" and left[-1:] == ["cu"]:
             take()

@@ -1,14 +1,18 @@
 """What stands between an edit and its build: is it seen, is it told, what did it change?"""
 
 import os
+import subprocess
+import sysconfig
 import time
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from jit_cases import answer, load, write
 
 import jitload
+from toolchain.code import is_systems
 from toolchain.compile import stage_of
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
@@ -129,6 +133,72 @@ def test_folders_of_the_environment_and_of_the_system_decide_a_build(monkeypatch
     assert answers(kernel) == 3
     shadow.unlink()
     assert answers(kernel) == 2
+
+
+MACRO_NAMES_HEADER = """
+    #define HEADER <seen.h>
+    #include HEADER
+    extern "C" int answer() { return ANSWER; }
+"""
+
+
+def seen(number: int, folder: str = "seen") -> None:
+    write(f"{folder}/seen.h", f"#define ANSWER {number}")
+
+
+def flags_of_file(number: int) -> None:
+    write("seen/flags", f"-DANSWER={number}")
+
+
+def archive(number: int) -> None:
+    source = write("seen/answer.cpp", f'extern "C" int answer_of_library() {{ return {number}; }}')
+    archived = Path("seen/libseen.a").absolute()
+    archived.unlink(missing_ok=True)
+    subprocess.run(["c++", "-c", "-fPIC", source, "-o", "seen/answer.o"], check=True)
+    subprocess.run(["ar", "rcs", archived, "seen/answer.o"], check=True)
+
+
+OF_LIBRARY = """
+    extern "C" int answer_of_library();
+    extern "C" int answer() { return answer_of_library(); }
+"""
+PLAIN = 'extern "C" int answer() { return ANSWER; }'
+
+
+@pytest.mark.parametrize(
+    ("edit", "text", "flags"),
+    [
+        (seen, MACRO_NAMES_HEADER, ["-isystem", "{}"]),
+        (seen, MACRO_NAMES_HEADER, ["-idirafter", "{}"]),
+        (seen, f"#include <seen.h>\n{PLAIN}", ["-idirafter", "{}"]),
+        (seen, PLAIN, ["-include", "{}/seen.h"]),
+        (flags_of_file, PLAIN, ["@{}/flags"]),
+        (archive, OF_LIBRARY, ["-L{}", "-lseen"]),
+        (archive, OF_LIBRARY, ["-Xlinker", "{}/libseen.a"]),
+        (archive, OF_LIBRARY, ["-Wl,{}/libseen.a"]),
+    ],
+    ids=range(8),
+)
+def test_whatever_a_flag_has_compilers_read_decides_a_build(edit, text, flags, request):
+    name = f"seen{request.node.callspec.indices['edit']}"
+    write(f"{name}.cu", text)
+    folder = Path("seen").absolute()
+    flags = [flag.format(folder) for flag in flags]
+    edit(1)
+    kernel = load(f"{name}.cu", flags=flags)
+    assert kernel.is_current()
+    assert kernel.answer() == 1
+    for number in (2, 1):
+        edit(number)
+        assert answers(kernel) == number
+
+
+def test_only_headers_of_the_system_are_not_a_users():
+    """A project may lie below /usr, and a library may be installed to /usr/local."""
+    assert not is_systems(Path("/usr/src/app/kernels/h.h"))
+    assert not is_systems(Path("/usr/local/include/eigen3/Eigen/Core"))
+    for folder in ("/usr/include", sysconfig.get_path("include"), torch.__path__[0]):
+        assert is_systems(Path(folder, "x.h"))
 
 
 def test_an_error_is_current_until_a_file_changes():

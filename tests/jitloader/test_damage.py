@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,9 @@ def test_a_full_disk_is_named_and_leaves_nothing_half_done(own, monkeypatch, met
     [
         ("c++: fatal error: Killed signal terminated program cc1plus", "ran out of memory"),
         ("/tmp/x.s: fatal error: closing: No space left on device", "JITLOAD_CACHE"),
+        ("ninja: fatal: posix_spawn: Resource temporarily unavailable", "--pids-limit"),
     ],
-    ids=["killed", "full disk"],
+    ids=["killed", "full disk", "processes"],
 )
 def test_a_failure_of_the_machine_is_told_and_tried_again(own, monkeypatch, said, hint):
     """It is not remembered as the source's."""
@@ -74,6 +76,68 @@ def test_a_compiler_that_does_not_answer_is_named(own, monkeypatch, does, says):
     monkeypatch.setattr(machine, "PATIENCE", 1)
     with pytest.raises(jitload.MissingTool, match=rf"my-c\+\+ does not work: .*{says}"):
         load(answer(1, "unanswered"))
+
+
+def test_where_processes_are_limited_one_compiler_runs_at_a_time(monkeypatch):
+    compiler = write(
+        "alone-c++",
+        f"""#!/bin/sh
+        case " $* " in *" -c "*) ;; *) exec c++ "$@" ;; esac
+        mkdir {Path("alone").absolute()} 2>/dev/null || {{
+            echo "c++: cannot execute 'cc1plus': vfork: Resource temporarily unavailable"
+            exit 1
+        }}
+        sleep 0.5
+        c++ "$@"; status=$?
+        rmdir {Path("alone").absolute()}
+        exit $status
+        """,
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    write("beside.cpp", "int beside() { return 1; }")
+    assert load(answer(1, "limited"), "beside.cpp").answer() == 1
+
+
+def test_processes_that_cannot_be_started_are_told_of_with_the_limit(monkeypatch):
+    def forked(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    kernel = load(answer(1, "unforked"))
+    answer(2, "unforked")
+    with monkeypatch.context() as patch:
+        patch.setattr("subprocess.Popen", forked)
+        with pytest.raises(jitload.CompileError, match=r"may not start more processes.*ulimit -u"):
+            kernel.reload()
+    assert kernel.reload()
+    assert kernel.answer() == 2
+
+
+# ---- what was missing
+
+
+def test_a_library_that_has_been_installed_since_is_found():
+    write("wanted.cu", 'extern "C" int foo();\nextern "C" int answer() { return foo(); }')
+    folder = Path("installed").absolute()
+    folder.mkdir(exist_ok=True)
+    flags = [f"-L{folder}", "-lfoo", f"-Wl,-rpath,{folder}"]
+    with pytest.raises(jitload.CompileError, match=r"cannot find -lfoo(?s:.*)install that library"):
+        load("wanted.cu", flags=flags)
+
+    source = write("installed/foo.cpp", 'extern "C" int foo() { return 3; }')
+    library = folder / "libfoo.so"
+    subprocess.run(["c++", "-shared", "-fPIC", source, "-o", library], check=True)
+    assert load("wanted.cu", flags=flags).answer() == 3
+
+
+@pytest.mark.parametrize("flag", ["-I", "-isystem", "-idirafter"])
+def test_a_header_that_has_been_installed_since_is_found(flag):
+    folder = Path(f"headers{flag}").absolute()
+    write(f"header{flag}.cu", '#include <late.h>\nextern "C" int answer() { return LATE; }')
+    with pytest.raises(jitload.CompileError, match=r"late\.h"):
+        load(f"header{flag}.cu", flags=[flag, str(folder)])
+    write(f"{folder}/late.h", "#define LATE 4")
+    assert load(f"header{flag}.cu", flags=[flag, str(folder)]).answer() == 4
 
 
 # ---- what vanishes

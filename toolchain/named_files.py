@@ -1,0 +1,81 @@
+"""Files that flags name: lists of further flags, libraries, and whatever else a compiler reads."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+
+from toolchain.sources import values_of
+
+# Where linkers look for libraries after all other folders. That of the architecture is added.
+_LIBRARY_FOLDERS = [
+    f"{root}/{name}" for name in ("lib", "lib64") for root in ("/usr/local", "", "/usr")
+]
+
+
+def expanded(flags: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Flags as compilers see them, and the files that an @ names in them.
+
+    The flags that such a file holds stand in its place, and the options within -Wl, and -Xlinker
+    stand by themselves.
+    """
+    found: list[str] = []
+    files: list[str] = []
+
+    def add(flag: str) -> None:
+        if flag.startswith("-Wl,"):
+            found.extend(flag.split(",")[1:])
+        elif flag.startswith("@") and (path := flag[1:]) not in files:
+            files.append(path)
+            for inner in _flags_in(path):
+                add(inner)
+        elif flag != "-Xlinker":
+            found.append(flag)
+
+    for flag in flags:
+        add(flag)
+    return found, files
+
+
+def _flags_in(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as any load does: no Path
+            return shlex.split(file.read())
+    except (OSError, ValueError):
+        return []  # the compiler says what is wrong with it
+
+
+def named_in(flags: Iterable[str]) -> list[str]:
+    """The absolute paths in flags, of files or of none, but for those in the values of macros."""
+    found = []
+    for flag in flags:
+        if not re.match(r"-[DU]", flag):
+            found += [match[0] for match in re.finditer(r"(?<![\w/.])/[^,=]+", flag)]
+            found += re.findall(r"^-[A-Za-z]+(/.+)$", flag)  # -T/a/script
+    return found
+
+
+def libraries_in(flags: Sequence[str], library_path: str) -> list[list[list[str]]]:
+    """For each library that flags name, the files that may be it: of each folder, in the linker's
+    order.
+
+    library_path: of the environment, LIBRARY_PATH.
+    """
+    names = values_of(flags, "-l")
+    if not names:
+        return []
+    import sysconfig  # late: most kernels name no library
+
+    folders = [*values_of(flags, "-L"), *filter(None, library_path.split(os.pathsep))]
+    architecture = sysconfig.get_config_var("MULTIARCH")
+    for folder in _LIBRARY_FOLDERS:
+        folders += [f"{folder}/{architecture}"] * bool(architecture) + [folder]
+    files = ([name[1:]] if name[0] == ":" else [f"lib{name}.so", f"lib{name}.a"] for name in names)
+    return [[[f"{folder}/{file}" for file in each] for folder in folders] for each in files]
+
+
+def is_linked_in(path: str) -> bool:
+    """Whether the content of a library becomes part of what is linked with it."""
+    return re.search(r"\.(so|dylib)(\.|$)", path) is None
