@@ -110,28 +110,28 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import playground_folder
 from jitloader import runtime, tracebacks
 from jitloader.arguments import KERNELS, recipe_of
 from jitloader.building import ensure as _ensure
 from jitloader.builds import Build, Builds, Diff
-from jitloader.cfunctions import Launch
-from jitloader.derivatives import saved_for
-from jitloader.events import BuildEvent, announce, listen, listeners, unlisten
 from jitloader.functions import Function
 from jitloader.handle import Kernel, handle_for, instrumented, loaded
 from jitloader.opening import OpenBuild
-from jitloader.programs import Program, has_main
 from jitloader.renamed import renamed
 from jitloader.runtime import library as simulator_runtime
 from jitloader.runtime import simulated_launches
 from jitloader.tracebacks import in_one_line
 from simulator import INCLUDE as CUDA_HEADERS
-from simulator.scan import blank, closing, without_comments
 from toolchain.errors import CompileError, MissingTool
 from toolchain.machine import default_target, device
 from toolchain.sources import binding_of, label
+
+if TYPE_CHECKING:
+    from jitloader.events import BuildEvent, announce, listen, listeners, unlisten
+    from jitloader.programs import Program
 
 __all__ = [
     "Build",
@@ -155,7 +155,19 @@ __all__ = [
 
 # The other names from above are for the project's ops and instruments, which know no room below.
 _LATER = {  # and these, which a warm load does without
+    "Launch": "jitloader.cfunctions",
+    "Program": "jitloader.programs",
+    "BuildEvent": "jitloader.events",
+    "announce": "jitloader.events",
+    "listen": "jitloader.events",
+    "listeners": "jitloader.events",
+    "unlisten": "jitloader.events",
     "ProgramLine": "jitloader.programs",
+    "has_main": "jitloader.programs",
+    "blank": "simulator.scan",
+    "closing": "simulator.scan",
+    "without_comments": "simulator.scan",
+    "saved_for": "jitloader.derivatives",
     "doctor": "jitloader.commands",
     "doctors_row": "jitloader.commands",
     "main": "jitloader.commands",

@@ -7,6 +7,7 @@ One way down, each step knowing only those below it:
     opening     a build's library, and the functions in it; runtime, the simulator under them
     parts       a build whose launchers are compiled when they are called; background, the whole
     building    the build of what the files hold: from the cache, or compiled by the toolchain
+    remembered  which build the files had when they were last read
     inputs      what decides a build, and the digest of it
     builds      the builds in the cache; cache, where they lie
 

@@ -19,8 +19,8 @@ import torch
 from jitloader import tracebacks
 from jitloader.builds import Build, Builds
 from jitloader.cache import Cache
-from jitloader.events import announced
 from jitloader.inputs import Inputs
+from jitloader.remembered import remember, remembered
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, limit_of_processes
 from toolchain.notes import digest_of
@@ -41,8 +41,11 @@ def readings(recipe: Recipe, cache: Cache | None = None) -> Iterator[Inputs]:
     Raises:
         RuntimeError: that was so ten times.
     """
+    cache = cache or Cache.here()
+    if found := remembered(recipe, cache):
+        yield found
     for _ in range(10):
-        yield Inputs.read(recipe, cache or Cache.here())
+        yield Inputs.read(recipe, cache)
     raise RuntimeError(f"the sources of {recipe.name} change faster than they compile: load again")
 
 
@@ -136,12 +139,16 @@ def stoppable(inputs: Inputs) -> Iterator[None]:
 
 def cached(inputs: Inputs, in_parts: bool = False) -> Build | None:
     """The build that the cache has of these inputs; in_parts: also one that is in parts."""
+    if inputs.build:
+        inputs.build.used()
+        return inputs.build
     for folder in inputs.cache.folders:
         build = Build.read(folder / inputs.name)
         if build is None or (build.launchers and not in_parts):
             continue
         if inputs.cache.trusts(build.folder) and build.is_whole():
             build.used()
+            remember(inputs, build)
             return build
     return None
 
@@ -172,6 +179,7 @@ def _build_in(
     lifeline: int | None = None,
 ) -> Build | None:
     from jitloader import objects  # late: a warm load does without
+    from jitloader.events import announced
     from toolchain.by_kernel import Halves
     from toolchain.compile import compile_library
 

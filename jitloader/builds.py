@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import os
 from dataclasses import dataclass, field, fields
@@ -81,7 +80,7 @@ class Build:
         """Of a build by kernels, and of each of its parts: the code for the GPU."""
         return self.folder / "kernels.fatbin"
 
-    def _files(self) -> list[Path]:
+    def files(self) -> list[Path]:
         """Those without which it is not whole."""
         if self.target == "cpu" or not (self.launchers or self.binding == "part"):
             return [self.library]
@@ -110,7 +109,7 @@ class Build:
     def is_whole(self) -> bool:
         """A truncated library would not raise when opened, but kill the process."""
         with contextlib.suppress(OSError):
-            data = b"".join(path.read_bytes() for path in self._files())
+            data = b"".join(path.read_bytes() for path in self.files())
             whole = hashlib.sha256(data).hexdigest() == self.library_sha256
             return whole and (self.folder / "log").is_file()
         return False
@@ -208,6 +207,8 @@ class Diff:
     """
 
     def __init__(self, before: Build, after: Build):
+        import difflib  # late: a warm load does without
+
         self.before, self.after = before, after
         old, new = before.sources(), after.sources()
         self.lines: list[str] = []

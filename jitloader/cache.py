@@ -8,6 +8,7 @@
     locks/             one file for each build under way; its flock ends with the process
     in_use/            one file a process, flocked while it lives, naming the builds it has open
     headers/ compilers/ logs/    what depfiles and compilers said
+    readings/          which build the files of a recipe had when they were last read
     called/            what was called of the newest build in parts of each kernel
 
 `JITLOAD_CACHE` may name several folders. The first is the user's own. The others are only looked
@@ -247,9 +248,10 @@ class Cache:
         for leftover in self.own.glob("building/*"):
             if now - _changed(leftover) > max(days, 1) * 86400:
                 discard(leftover)
-        for log in self.own.glob("logs/*"):
-            if now - _changed(log) > days * 86400:
-                discard(log)
+        for pattern in ("logs/*", "readings/*"):
+            for left in self.own.glob(pattern):
+                if now - _changed(left) > days * 86400:
+                    discard(left)
         return kept, freed
 
 

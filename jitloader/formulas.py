@@ -8,12 +8,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from types import CodeType
+from typing import TYPE_CHECKING
 
 import torch
 
-from jitloader import autocast, derivatives, gradients
-from jitloader.gradient_text import Derivative
+from jitloader import gradients
 from jitloader.opening import OpenBuild
+
+if TYPE_CHECKING:
+    from jitloader.gradient_text import Derivative
 
 # How a formula is called: run(build, formula, *arguments).
 Run = Callable[..., object]
@@ -81,6 +84,8 @@ class Formulas:
             call = gradients.with_or_without(opened.functions[name], _op(opened, infer))
             opened.replace(infer, self._quick(call, opened, name, infer))
         for name in self._new("autocast", self.autocast, opened):
+            from jitloader import autocast  # late: a warm load does without
+
             autocast.register(_op(opened, name), opened.functions[name], *self.autocast[name])
 
     def _new(self, kind: str, formulas: dict[str, object], opened: OpenBuild) -> Iterator[str]:
@@ -96,6 +101,8 @@ class Formulas:
 
     def derivative(self, opened: OpenBuild, name: str) -> Derivative:
         """What the text that was given for an op says of a build's."""
+        from jitloader.gradient_text import Derivative  # late: a warm load does without
+
         text = self.gradients[name]
         key = opened.build.name, name, text
         if key not in self._derivatives:
@@ -128,6 +135,8 @@ class Formulas:
                     return call(*args, **kwargs)
                 given, instead = self.gradients[name], call
                 if isinstance(given, str):
+                    from jitloader import derivatives
+
                     op = None if infer is None else _op(opened, infer)
                     instead = derivatives.recorder(self.derivative(opened, name), op) or call
                 known = given, instead

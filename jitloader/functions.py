@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from jitloader import tracebacks
-from jitloader.cfunctions import Launch
 from jitloader.opening import OpenBuild
-from jitloader.shapes import OfClass, by_shape
 
 if TYPE_CHECKING:
+    from jitloader.cfunctions import Launch
     from jitloader.handle import Kernel
+    from jitloader.shapes import OfClass
 
 
 class Function:
@@ -38,6 +38,8 @@ class Function:
 
     def __getitem__(self, configuration: object) -> Launch:
         """Of a kernel: `kernel.add[grid, block]`, which waits for the arguments."""
+        from jitloader.cfunctions import Launch  # late: a warm load of a binding does without
+
         return Launch(self, configuration)
 
     @property
@@ -159,7 +161,11 @@ class Functions:
         if self.error:
             return _raiser(self.error)
         newest = self.newest.functions.get(name, self._unknown(name))
-        return by_shape(self.classes, name, newest) if self.classes else newest
+        if not self.classes:
+            return newest
+        from jitloader.shapes import by_shape
+
+        return by_shape(self.classes, name, newest)
 
     def _for_each_thread(self, name: str, call: Callable) -> Callable:
         def by_thread(*args: object, **kwargs: object) -> object:

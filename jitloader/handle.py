@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from jitloader import aliases, arguments, autocast, derivatives, tracebacks
+from jitloader import arguments, tracebacks
 from jitloader.arguments import arguments_for, recipe_of
 from jitloader.building import builds_of, readings
 from jitloader.builds import Build, Builds, Diff
@@ -26,11 +26,11 @@ from jitloader.functions import Functions
 from jitloader.inputs import Inputs
 from jitloader.opening import OpenBuild, open_build, opened
 from jitloader.renamed import renamed
-from jitloader.shapes import opened_for
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what a warm load does without is imported where it is called
+    from jitloader.shapes import OfClass
     from toolchain.listing import Listing
     from toolchain.listing_diff import ListingDiff
 
@@ -68,7 +68,7 @@ class Kernel:
                         break
                 if build is not self._functions.newest:
                     self._formulas.register(build)
-                    self._functions.classes = opened_for(inputs, self._opened_with)
+                    self._functions.classes = self._classes(inputs)
             except BaseException as error:
                 # Broken or interrupted: whatever runs next must not be the old kernel.
                 interrupted = RuntimeError(
@@ -85,10 +85,21 @@ class Kernel:
             self._functions.newest = build
             if changed or recovered:
                 self._functions.redirect()
-                aliases.offer(build.build, partial(getattr, self))
+                if build.build.aliases:
+                    from jitloader import aliases
+
+                    aliases.offer(build.build, partial(getattr, self))
             if swapped:
                 _tell_dynamo()
             return changed
+
+    def _classes(self, inputs: Inputs) -> list[OfClass]:
+        """The builds for the classes of shapes that the tables among the inputs have."""
+        if not inputs.tuned_by_shape:
+            return []
+        from jitloader.shapes import opened_for
+
+        return opened_for(inputs, self._opened_with)
 
     def _register_formulas(self) -> None:
         """With the builds that run, after one more was given."""
@@ -355,6 +366,8 @@ class Kernel:
         Raises:
             ValueError: there is no such policy.
         """
+        from jitloader import autocast
+
         if policy not in autocast.POLICIES:
             wanted = ", ".join(map(repr, autocast.POLICIES))
             raise ValueError(f"policy is {policy!r}; wanted is one of {wanted}")
@@ -532,6 +545,8 @@ def instrumented(opened: Callable[[OpenBuild], None]) -> Iterator[None]:
         kernels.append(kernel)
         kernel._functions.instead = partial(of, kernel)
         kernel._functions.redirect()
+
+    from jitloader import derivatives
 
     kernels: list[Kernel] = []
     _joining.append(join)

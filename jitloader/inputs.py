@@ -24,7 +24,6 @@ from toolchain.code import INSTALLED, SIMULATOR, Code, Recipe, is_systems
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of, read_note, write_note
 from toolchain.sources import label
-from toolchain.tuning import tuning_table
 
 COARSEST_CLOCK = 2_000_000_000  # ns: of all file systems', FAT's
 READ_BY_COMPILERS = (
@@ -90,6 +89,8 @@ class Inputs(Code):
         folders = [*recipe.include, *_folders_named_in(flags, environment), INSTALLED]
         queue = [*map(str, recipe.sources), *_noted(recipe, cache)]
         if recipe.target == "cuda":  # GPUs have tables of constants
+            from toolchain.tuning import tuning_table
+
             queue += map(str, map(tuning_table, recipe.sources))
         while queue:
             path = Path(place := queue.pop())
@@ -117,6 +118,11 @@ class Inputs(Code):
         kept = {sources.labelled(name): folder / file for name, file in build.kept.items()}
         files = {path: file.read_bytes() for path, file in kept.items()}
         return cls(recipe, files, _compilers(recipe.target, cache), cache, {}, _environment(), {})
+
+    @cached_property
+    def build(self) -> Build | None:
+        """Of inputs that were remembered: theirs, which is whole."""
+        return None
 
     def plain(self) -> Inputs:
         """The same without what is for lab.check."""

@@ -19,8 +19,6 @@ from jitloader import runtime
 from jitloader.building import build_of, cached
 from jitloader.builds import Build
 from jitloader.cache import Cache
-from jitloader.cfunctions import CFunction, KernelFunction
-from jitloader.events import told_as_one
 from jitloader.inputs import Inputs
 from jitloader.renamed import renamed
 from toolchain.code import Recipe
@@ -114,6 +112,7 @@ def opened(inputs: Inputs) -> OpenBuild | None:
     build = cached(inputs, in_parts=True)
     if build is None:
         from jitloader import by_kernel, parts
+        from jitloader.events import told_as_one
 
         kind = by_kernel if inputs.recipe.target == "cuda" else parts
         with told_as_one():  # what could not be in parts is nothing that a person has to know
@@ -144,6 +143,8 @@ def functions_of(build: Build, check: Check | None) -> Iterator[tuple[str, Calla
     binding, exported = build.binding, build.exports
     try:
         if binding == "c":
+            from jitloader.cfunctions import CFunction, KernelFunction
+
             library = ctypes.CDLL(str(build.library))
             for name, signature in exported.items():
                 kind = KernelFunction if "kernel" in signature else CFunction

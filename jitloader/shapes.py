@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from toolchain.errors import CompileError
-from toolchain.tuning import ShapeClass, tuning_flags
 
 if TYPE_CHECKING:
     from jitloader.functions import Functions
     from jitloader.handle import Kernel
     from jitloader.inputs import Inputs
     from jitloader.opening import OpenBuild
+    from toolchain.tuning import ShapeClass
 
 
 class OfClass(NamedTuple):
@@ -41,6 +41,8 @@ def opened_for(inputs: Inputs, opened: Callable[..., OpenBuild]) -> list[OfClass
     found = []
     for shapes, constants in inputs.tuned_by_shape:
         try:
+            from toolchain.tuning import tuning_flags  # late: a warm load without does without
+
             found.append(OfClass(shapes, opened(tuning_flags(constants))))
         except CompileError as error:
             said = ", ".join(f"{name} = {value}" for name, value in constants.items())
@@ -80,6 +82,8 @@ def shapes_of_calls(kernel: Kernel) -> Iterator[list[ShapeClass]]:
     def noting(call: Callable) -> Callable:
         def noted(*args: Any, **kwargs: Any) -> Any:
             if (x := _first_tensor(args, kwargs)) is not None:
+                from toolchain.tuning import ShapeClass
+
                 shapes = ShapeClass.around(x.dtype, _columns(x))
                 if shapes not in found:
                     found.append(shapes)

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import sysconfig
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from opcode import opmap
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +28,14 @@ _LOADER = tuple(f"{LIBRARY}/{room}" for room in ("jitload.py", "jitloader/", "to
 _ROOMS = (_LOADER, (f"{LIBRARY}/lab/",), (f"{ROOT}/kernels/",))
 _TORCH = f"{Path(torch.__file__).parent}/"
 _PLACES = ("stdlib", "platstdlib", "purelib", "platlib")
-_LIBRARIES = (_TORCH, "<frozen", *(f"{sysconfig.get_path(place)}/" for place in _PLACES))
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    """Where the frames of other libraries are."""
+    import sysconfig  # late: an import would wait for it
+
+    return (_TORCH, "<frozen", *(f"{sysconfig.get_path(place)}/" for place in _PLACES))
 
 
 @contextlib.contextmanager
@@ -68,7 +74,7 @@ def _shown(traceback: TracebackType | None) -> TracebackType | None:
         ours = below_ours or room is not None
         if not below_ours:
             entries.append((entry, room))
-        if room or not file.startswith(_LIBRARIES):  # the last of these is where it arose
+        if room or not file.startswith(_libraries()):  # the last of these is where it arose
             at_fault = None if room in (None, _LOADER) or _is_at_raise(entry) else room
         entry = entry.tb_next
     shown = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -56,7 +55,9 @@ def around(place: Path) -> Path | None:
 
 def _starts() -> Iterator[Path]:
     """The program's folder, unless it is one of the environment's programs; then where we are."""
-    if sys.path and (first := sys.path[0]):
+    if sys.path and (first := sys.path[0]) and around(Path(first)):
+        import sysconfig  # late: an import of the loader would wait for it
+
         of_environment = map(sysconfig.get_path, ("scripts", "stdlib", "purelib", "platlib"))
         if not any(Path(first).is_relative_to(folder) for folder in of_environment):
             yield Path(first)

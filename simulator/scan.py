@@ -14,8 +14,7 @@ import re
 # What is not code: a comment, a raw string, a string, a character, a continued line. Beside them a
 # number with digit separators, which open no character. All begin with one of a few characters, so
 # that the search passes over the others at once; what a token is follows from those before it.
-_TOKEN = re.compile(
-    r"""
+_TOKEN = r"""(?xs)
     [/"'\\0-9]
     (?: (?<=/)/[^\\\n]*(?:\\(?:\r?\n)?[^\\\n]*)*
       | (?<=/)\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/)?
@@ -25,19 +24,17 @@ _TOKEN = re.compile(
       | (?<=\\)\r?\n
       | (?<=[0-9])(?<!\w.)[\w.]*(?:'[\w.]+)+
     )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+"""  # text, until it is used: compiling it would cost every import
 
 
 def blank(text: str) -> str:
     """`text` with spaces for all that is not code; every offset and line stays."""
-    return _TOKEN.sub(lambda token: _blank(token[0], kept="0123456789"), text)
+    return re.sub(_TOKEN, lambda token: _blank(token[0], kept="0123456789"), text)
 
 
 def without_comments(text: str) -> str:
     """`text` with spaces for its comments; every offset and line stays."""
-    return _TOKEN.sub(lambda token: _blank(token[0], kept="0123456789\"'\\"), text)
+    return re.sub(_TOKEN, lambda token: _blank(token[0], kept="0123456789\"'\\"), text)
 
 
 def _blank(token: str, kept: str) -> str:

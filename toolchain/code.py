@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 import simulator
-from toolchain import cuda_ptx, machine, sources, tuning
+from toolchain import machine, sources
 from toolchain.errors import MissingTool
 from toolchain.notes import digest_of
-from toolchain.nvccs_flags import Translated, for_cpp
-from toolchain.registrations import Registrations
-from toolchain.signatures import obstacle
 from toolchain.sources import LIBRARY, label
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what a warm load does without is imported where it is called
+    from toolchain.nvccs_flags import Translated
     from toolchain.preprocess import Unit
+    from toolchain.registrations import Registrations
+    from toolchain.tuning import ShapeClass
 
 SIMULATOR = Path(simulator.__file__).resolve().parent
 INSTALLED = Path("/usr/local/include")  # where compilers find what the user installed
@@ -35,7 +35,7 @@ _HALF_AS_NVCC_HAS_IT = [
     "-U__CUDA_NO_HALF2_OPERATORS__",
     "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
 ]
-_OF_TORCH = re.compile(r"torch|TORCH|c10|\bat::|\bPy[A-Z_]")
+_OF_TORCH = r"torch|TORCH|c10|\bat::|\bPy[A-Z_]"
 
 
 class Part(NamedTuple):
@@ -166,7 +166,7 @@ class Code:
 
         The simulator's own have none for Python, and it would be seconds until that was seen.
         """
-        from toolchain.preprocess import Unit, preprocessed  # late: a warm load does without
+        from toolchain.preprocess import Unit, preprocessed
 
         return {
             path: (Unit("", ()),) if path.is_relative_to(SIMULATOR) else preprocessed(self, path)
@@ -177,6 +177,7 @@ class Code:
     def exports(self) -> dict[str, Any]:
         """What Python can call: `sources.exports`, and kernels, told by the key "kernel"."""
         from toolchain import launchers
+        from toolchain.signatures import obstacle
 
         found: dict[str, Any] = {}
         if self.recipe.part:
@@ -219,15 +220,22 @@ class Code:
 
         Some of their headers are the simulator's own, for threads that wait for each other.
         """
+        return machine.cccl() if self.wants_cccl else None
+
+    @cached_property
+    def wants_cccl(self) -> bool:
+        """Whether it needs them, be they there or not."""
         if self.recipe.target != "cpu":
-            return None
-        wanted = any(
+            return False
+        if any(
             re.match(r"(thrust|cuda|nv)/", name) and not (simulator.INCLUDE / name).is_file()
             for path in self.files
             for _, name in sources.included(self.text(path))
-        )
-        wanted = wanted or any(cuda_ptx.is_spoken_of(self.text(path)) for path in self.files)
-        return machine.cccl() if wanted else None
+        ):
+            return True
+        from toolchain import cuda_ptx
+
+        return any(cuda_ptx.is_spoken_of(self.text(path)) for path in self.files)
 
     @cached_property
     def flags(self) -> tuple[list[str], list[str]]:
@@ -281,12 +289,20 @@ class Code:
     @cached_property
     def tuned(self) -> tuple[str, ...]:
         """The constants that were best on this GPU, where the recipe itself sets none."""
-        return tuning.tuning_flags(self._tuned_constants)
+        if not self._tables:
+            return ()
+        from toolchain.tuning import tuning_flags
+
+        return tuning_flags(self._tuned_constants)
 
     @cached_property
-    def tuned_by_shape(self) -> list[tuple[tuning.ShapeClass, dict[str, int]]]:
+    def tuned_by_shape(self) -> list[tuple[ShapeClass, dict[str, int]]]:
         """The same for single classes of shapes: all constants that their builds have."""
-        found: dict[tuning.ShapeClass, dict[str, int]] = {}
+        if not self._tables:
+            return []
+        from toolchain import tuning
+
+        found: dict[ShapeClass, dict[str, int]] = {}
         for read in self._read_tables(tuning.tuned_by_shape):
             for shapes, constants in read.items():
                 found[shapes] = {**found.get(shapes, self._tuned_constants), **constants}
@@ -294,20 +310,31 @@ class Code:
 
     @cached_property
     def _tuned_constants(self) -> dict[str, int]:
+        from toolchain import tuning
+
         read = self._read_tables(tuning.tuned_constants)
         return {name: constants[name] for constants in read for name in constants}
 
+    @cached_property
+    def _tables(self) -> list[Path]:
+        """The tables of constants that it goes by; none where the recipe itself sets constants."""
+        if self.recipe.target != "cuda":  # GPUs have tables
+            return []
+        from toolchain import tuning
+
+        tables = map(tuning.tuning_table, self.recipe.sources)
+        there = [table for table in tables if table in self.files]
+        return [] if tuning.sets_constants(self.recipe.flags) else there
+
     def _read_tables(self, read: Callable[[str, str], dict]) -> list[dict]:
-        """What the tables say of this GPU; nothing where the recipe itself sets constants.
+        """What the tables say of this GPU.
 
         Raises ValueError that names the file, for one that cannot be read.
         """
-        tables = [tuning.tuning_table(path) for path in self.recipe.sources]
-        there = [table for table in tables if table in self.files]
-        if not there or tuning.sets_constants(self.recipe.flags):
-            return []
+        from toolchain import tuning
+
         found = []
-        for table in there if tuning.this_gpu() else ():
+        for table in self._tables if tuning.this_gpu() else ():
             try:
                 found.append(read(self.text(table), tuning.this_gpu()))
             except ValueError as error:
@@ -321,6 +348,8 @@ class Code:
 
     @cached_property
     def _for_cpp(self) -> Translated:
+        from toolchain.nvccs_flags import for_cpp
+
         return for_cpp(self.recipe.flags, TORCHS_STANDARD if self._includes_torch else None)
 
     @property
@@ -341,7 +370,7 @@ class Code:
     @cached_property
     def speaks_of_torch(self) -> bool:
         """Whether anything of PyTorch's, or of Python's, may be called by its name."""
-        return any(_OF_TORCH.search(self.text(path)) for path in self.files)
+        return any(re.search(_OF_TORCH, self.text(path)) for path in self.files)
 
     @property
     def notes(self) -> list[str]:
@@ -366,6 +395,8 @@ class Code:
     @cached_property
     def registrations(self) -> Registrations:
         """Raises: CompileError, for names that no build can have."""
+        from toolchain.registrations import Registrations
+
         return Registrations(self)
 
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
-
-from toolchain.nvccs_flags import takes_the_next
 
 _NVCCS_PATHS_LACK = "$`'\"\\,"  # none of these comes through nvcc's own shell in a path
 _NVCCS_OPTIONS = {  # whose values nvcc passes on, and what they are
@@ -30,13 +27,13 @@ _NVCCS_OPTIONS = {  # whose values nvcc passes on, and what they are
 
 
 # What takes the next argument as its value: of g++ and clang, and of nvcc besides.
-_TAKE_THE_NEXT = re.compile(
+_TAKE_THE_NEXT = (
     r"-([ADFIJLTUelouxz]|M[FQT]|X(arch_\w+|assembler|clang|linker|preprocessor)|arch|aux-info"
     r"|framework|mllvm|target|i(dirafter|macros|multilib|nclude|prefix|quote|sysroot|system"
     r"|withprefix(before)?)|-(config|(un)?define-macro|imacros|include(-directory(-after)?)?|param"
     r"|sysroot|target))"
 )
-_NVCC_TAKES_THE_NEXT = re.compile(
+_NVCC_TAKES_THE_NEXT = (
     r"-([Omt]|Ofc|X(archive|compiler|nvlink|ptxas)|brief-diag|ccbin|code|dopt|gencode|jtd|[lo]dir"
     r"|opt-info|optf|rdc|target-dir)|--?(Werror|cudadevrt|cudart|default-stream"
     r"|device-stack-protector|diag-(error|suppress|warn)|fdevice-time-trace|fmad|frandom-seed"
@@ -50,9 +47,11 @@ _NVCC_TAKES_THE_NEXT = re.compile(
 
 def awaits_value(flag: str, target: str = "cpu") -> bool:
     """Whether a flag takes the next argument as its value; nvcc's do for either target."""
-    if _TAKE_THE_NEXT.fullmatch(flag) or takes_the_next(flag):
+    from toolchain.nvccs_flags import takes_the_next  # late: a load without flags does without
+
+    if re.fullmatch(_TAKE_THE_NEXT, flag) or takes_the_next(flag):
         return True
-    return target == "cuda" and _NVCC_TAKES_THE_NEXT.fullmatch(flag) is not None
+    return target == "cuda" and re.fullmatch(_NVCC_TAKES_THE_NEXT, flag) is not None
 
 
 def checked_flags(flags: Iterable[str], target: str) -> tuple[str, ...]:
@@ -100,6 +99,8 @@ def check_path(path: Path, target: str) -> None:
 
 def for_ninja(argument: str) -> str:
     """An argument as it stands in a command of a ninja file: for ninja, and for the shell."""
+    import shlex  # late: an import would wait for it
+
     return shlex.quote(argument).replace("$", "$$")
 
 

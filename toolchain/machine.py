@@ -7,7 +7,6 @@ import importlib.util
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 from functools import cache
@@ -40,6 +39,8 @@ def cxx_command() -> tuple[list[str], list[str]]:
     wanted = cxx()
     if not re.search(r"\s", wanted) or shutil.which(wanted):  # a path may hold spaces
         return [wanted], []
+    import shlex  # late: an import would wait for it
+
     try:
         words = shlex.split(wanted)
     except ValueError as error:
@@ -59,6 +60,8 @@ def found_cxx() -> list[str]:
     for number, word in enumerate(words, 1):
         path = shutil.which(word)
         if path is None and number < len(words):
+            import shlex
+
             without = shlex.join([*words[: number - 1], *words[number:], *flags])
             raise MissingTool(
                 f"{word!r} is not on PATH, and CXX is {cxx()!r}, which starts the C++ compiler by"
@@ -170,7 +173,7 @@ def compiler_versions(target: str, notes: Path) -> str:
             " (README.md names the wheels that go with it)"
         )
     said = [_version(found_cxx(), notes)]
-    clang = _CLANG.search(said[0])
+    clang = re.search(_CLANG, said[0])
     if clang and not clang["apple"] and int(clang["release"]) < OLDEST_CLANG:
         raise MissingTool(
             f"{cxx()!r} is clang {clang['release']}, and kernels need clang {OLDEST_CLANG} or"
@@ -181,12 +184,12 @@ def compiler_versions(target: str, notes: Path) -> str:
     return "\n".join(said)
 
 
-_CLANG = re.compile(r"(?P<apple>Apple )?clang version (?P<release>\d+)")
+_CLANG = r"(?P<apple>Apple )?clang version (?P<release>\d+)"
 
 
 def is_clang(versions: str) -> bool:
     """Whether the C++ compiler is clang, from what `compiler_versions` returned."""
-    return bool(_CLANG.search(versions))
+    return bool(re.search(_CLANG, versions))
 
 
 def nvccs_host_is_clang() -> bool:

@@ -11,15 +11,16 @@ from typing import Any
 from playground_folder import place
 from simulator.scan import blank, without_comments
 
+# Patterns stay text until they are used: compiling them would cost every import.
 ROOT = place.root()  # with the ops' kernels/
 LIBRARY = ROOT / "kernels/include"  # for everybody's kernels, and with none of its own
 
-_INCLUDE = re.compile(r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]')
-_HAS_INCLUDE = re.compile(r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]')
-_DIRECTIVE = re.compile(r"^[ \t]*#(?:.*\\\r?\n)*.*", re.MULTILINE)
+_INCLUDE = r'#[ \t]*include(?:_next)?[ \t]*(["<])([^">\n]+)[">]'
+_HAS_INCLUDE = r'__has_include(?:_next)?[ \t]*\([ \t]*(["<])([^">\n]+)[">]'
+_DIRECTIVE = r"(?m)^[ \t]*#(?:.*\\\r?\n)*.*"
 _NO_TYPE = r"\b(?:inline|__inline__|__forceinline__|__host__)\b"  # before the type that is returned
 _NOT_FOR_PYTHON = r"\b(?:static|__device__|__global__)\b"
-_DEFINITION = re.compile(
+_DEFINITION = (
     r"\s*(?P<returns>\w[\w\s:]*?[\s*&]+)(?P<name>\w+)"
     r"\s*\((?P<parameters>(?:[^()]|\([^()]*\))*)\)\s*\{"
 )
@@ -73,13 +74,13 @@ def included(text: str) -> list[tuple[str, str]]:
 
     Comments and untaken #if branches count too: for a digest, one header too many is harmless.
     """
-    return _INCLUDE.findall(text)
+    return re.findall(_INCLUDE, text)
 
 
 def asked_for(text: str) -> list[tuple[str, str]]:
     """What a text includes, and what it only asks for by __has_include."""
-    return included(text) + _HAS_INCLUDE.findall(
-        text
+    return included(text) + re.findall(
+        _HAS_INCLUDE, text
     )  # one expression would take ten times as long
 
 
@@ -99,7 +100,7 @@ def folders_in(flags: Iterable[str], option: str) -> list[Path]:
 
 def without_directives(text: str) -> str:
     """`text` with spaces for its preprocessor directives; every offset and line stays."""
-    return _DIRECTIVE.sub(lambda directive: re.sub(r"[^\n]", " ", directive[0]), text)
+    return re.sub(_DIRECTIVE, lambda directive: re.sub(r"[^\n]", " ", directive[0]), text)
 
 
 def includes_torch(text: str) -> bool:
@@ -116,20 +117,20 @@ def includes_all_of_torch(text: str) -> bool:
 
 # Behind the brackets of a lambda, and its parameters if there are any, a word: it may stand for
 # __device__.
-_ATTRIBUTE = re.compile(r"\[\[[^][]*\]\]")
-_ANNOTATED_LAMBDA = re.compile(
+_ATTRIBUTE = r"\[\[[^][]*\]\]"
+_ANNOTATED_LAMBDA = (
     r"\]\s*(?:\((?:[^()]|\([^()]*\))*\))?\s*"
     r"(?!(?:const|constexpr|mutable|noexcept)\b)(?:[A-Za-z_]\w*\s*)+(?:[({]|->)"
 )
-_HAVE_SUCH_LAMBDAS = re.compile(r"(?:thrust|cub|cuda|cute|cutlass)/")
+_HAVE_SUCH_LAMBDAS = r"(?:thrust|cub|cuda|cute|cutlass)/"
 
 
 def may_have_device_lambda(text: str) -> bool:
     """Whether a lambda of a text, or of a library that it includes, may say `__device__`."""
-    if any(_HAVE_SUCH_LAMBDAS.match(name) for _, name in included(text)):
+    if any(re.match(_HAVE_SUCH_LAMBDAS, name) for _, name in included(text)):
         return True
-    code = _ATTRIBUTE.sub("", blank(text)) if "]" in text else ""
-    return _ANNOTATED_LAMBDA.search(code) is not None
+    code = re.sub(_ATTRIBUTE, "", blank(text)) if "]" in text else ""
+    return re.search(_ANNOTATED_LAMBDA, code) is not None
 
 
 def binding_of(text: str) -> str:
@@ -140,13 +141,13 @@ def binding_of(text: str) -> str:
     return "c"
 
 
-_TYPEDEF = re.compile(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*([\w\s:]+?)\s*;")
+_TYPEDEF = r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*([\w\s:]+?)\s*;"
 
 
 def with_plain_types(declarations: Iterable[str], code: str) -> list[str]:
     """Declarations of parameters with the types for which a code's typedefs stand."""
     types: dict[str, str | None] = {}
-    for of_typedef, name, by_using, of_using in _TYPEDEF.findall(code):
+    for of_typedef, name, by_using, of_using in re.findall(_TYPEDEF, code):
         alias, kind = name or by_using, of_typedef or of_using
         types[alias] = kind if types.get(alias, kind) == kind else None  # of several scopes
 
@@ -180,8 +181,8 @@ def exports(text: str, binding: str | None = None) -> dict[str, Any]:
     found = []
     for extern in in_code(r'extern\s*"C"\s*(\{)?'):
         if extern[1]:
-            found += _DEFINITION.finditer(_block(plain, extern.end()))
-        elif match := _DEFINITION.match(plain, extern.end()):
+            found += re.finditer(_DEFINITION, _block(plain, extern.end()))
+        elif match := re.compile(_DEFINITION).match(plain, extern.end()):
             found.append(match)
     return {
         match["name"]: {

@@ -1,0 +1,143 @@
+"""Which build a recipe's files had when they were last read: what a warm load goes by.
+
+To say which build it is, all files are read, and searched for the headers that they include. A note
+in the cache remembers the answer, with the stat of every file that was looked at and with what else
+decided it. As long as these are the same a load reads this note and the build's manifest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from pathlib import Path
+
+import torch
+
+from jitloader import inputs as reading
+from jitloader.builds import Build
+from jitloader.cache import Cache
+from jitloader.inputs import Inputs, Stat
+from playground_folder.place import LIBRARY
+from toolchain import machine, sources
+from toolchain.code import SIMULATOR, Recipe
+from toolchain.notes import digest_of, read_note, write_note
+
+_FORMAT = "1"  # of the notes
+
+
+class _Kept(Mapping[Path, bytes]):
+    """The files of a build as the cache keeps them, read when they are asked for."""
+
+    def __init__(self, build: Build):
+        self._build = build
+
+    @cached_property
+    def _places(self) -> dict[Path, Path]:
+        folder = self._build.folder / "sources"
+        return {sources.labelled(name): folder / it for name, it in self._build.kept.items()}
+
+    def __getitem__(self, path: Path) -> bytes:
+        return self._places[path].read_bytes()
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def remembered(recipe: Recipe, cache: Cache) -> Inputs | None:
+    """The inputs that were remembered, with their build, if they are those of now."""
+    note = read_note(_note(recipe, cache))
+    if note is None:
+        return None
+    now = {place: reading._stat(place) for place in note["stats"]}
+    if any(_facts(now[place]) != was for place, was in note["stats"].items()):
+        return None
+    compilers = reading._compilers(recipe.target, cache)
+    if note["surroundings"] != _surroundings(recipe, cache, compilers, note["cccl"]):
+        return None
+    build = Build.read(Path(note["folder"]))
+    if build is None or not cache.trusts(build.folder):
+        return None
+    if note["library"] != _library_facts(build) and not build.is_whole():
+        return None
+    found = Inputs(recipe, _Kept(build), compilers, cache, now, reading._environment())
+    vars(found).update(digest=build.digest, build=build)
+    return found
+
+
+def remember(inputs: Inputs, build: Build) -> None:
+    """Note that these inputs have this build, which is whole.
+
+    A file that has changed only just now may change again without a sign: then there is no note.
+    """
+    settled = all(found.is_settled for found in inputs.stats.values() if found)
+    if inputs.recipe.part or build.launchers or not settled:
+        return
+    recipe, cache = inputs.recipe, inputs.cache
+    # Where other processes note what more the compiler reads.
+    more = (str(reading._note(recipe, folder)) for folder in cache.folders)
+    stats = {place: _facts(reading._stat(place)) for place in more}
+    if not inputs.know_all_noted():
+        return
+    stats |= {place: _facts(found) for place, found in inputs.stats.items()}
+    facts = {
+        "folder": str(build.folder),
+        "library": _library_facts(build),
+        "cccl": inputs.wants_cccl,
+        "surroundings": _surroundings(recipe, cache, inputs.compilers, inputs.wants_cccl),
+        "stats": stats,
+    }
+    with contextlib.suppress(OSError):  # a full disk
+        if read_note(_note(recipe, cache)) != facts:
+            write_note(_note(recipe, cache), facts)
+
+
+def _note(recipe: Recipe, cache: Cache) -> Path:
+    """Where it is noted; clones of the project have one recipe and a note each."""
+    apart = digest_of(_FORMAT, recipe.key, *map(str, recipe.sources), str(LIBRARY))[:16]
+    return cache.own / "readings" / f"{recipe.name}_{apart}.json"
+
+
+def _facts(found: Stat | None) -> list[int] | None:
+    return found and list(found[:5])
+
+
+def _library_facts(build: Build) -> list[list[int] | None]:
+    return [_facts(reading._stat(str(path))) for path in build.files()]
+
+
+def _surroundings(recipe: Recipe, cache: Cache, compilers: str, wants_cccl: bool) -> str:
+    """The digest of all but the files that decides which build it is."""
+    parts = [str(reading.LAYOUT), recipe.key, recipe.formulas, *map(str, cache.folders), compilers]
+    parts += [sys.implementation.cache_tag, torch.__version__, machine.cpu(), platform.machine()]
+    parts += [f"{name}={value}" for name, value in reading._environment().items()]
+    parts += [machine.cxx(), _own_state(), str(wants_cccl and machine.cccl())]
+    if recipe.target == "cuda":
+        from toolchain.tuning import this_gpu
+
+        parts += [*machine.architectures(), str(machine.nvccs_host_is_clang()), str(this_gpu())]
+    return digest_of(*parts)
+
+
+@cache
+def _own_state() -> str:
+    """What tells that the simulator and what calls compilers are still the same; one a process."""
+    found: list[str] = []
+    folders = [str(SIMULATOR), str(LIBRARY / "toolchain")]
+    for folder in folders:  # which grows meanwhile
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.is_dir():
+                    stat = entry.stat()
+                    found.append(
+                        f"{entry.path} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
+                    )
+                elif entry.name != "__pycache__":
+                    folders.append(entry.path)
+    return digest_of("\n".join(sorted(found)))
