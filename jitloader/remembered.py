@@ -66,7 +66,8 @@ def remembered(recipe: Recipe, cache: Cache) -> Inputs | None:
         return None
     if note["library"] != _library_facts(build) and not build.is_whole():
         return None
-    found = Inputs(recipe, _Kept(build), compilers, cache, now, reading._environment())
+    environment = reading._environment()
+    found = Inputs(recipe, _Kept(build), compilers, cache, now, environment, note["named"])
     vars(found).update(digest=build.digest, build=build)
     return found
 
@@ -90,6 +91,7 @@ def remember(inputs: Inputs, build: Build) -> None:
         "folder": str(build.folder),
         "library": _library_facts(build),
         "cccl": inputs.wants_cccl,
+        "named": inputs.named,
         "surroundings": _surroundings(recipe, cache, inputs.compilers, inputs.wants_cccl),
         "stats": stats,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 
 from toolchain.sources import values_of
@@ -40,6 +39,8 @@ def expanded(flags: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _flags_in(path: str) -> list[str]:
+    import shlex  # late: most kernels name no such file
+
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as any load does: no Path
             return shlex.split(file.read())
