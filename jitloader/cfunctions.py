@@ -9,11 +9,15 @@ import inspect
 import math
 import operator
 import re
+import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from toolchain.signatures import (
     ERROR,
@@ -48,8 +52,10 @@ class CFunction:
     """Calls one function of an opened library.
 
     Pointers take contiguous tensors of the pointer's type on the target's device, numbers are
-    converted as declared, a stream is filled in. Errors: TypeError and ValueError name the
-    parameter; RuntimeError holds what CUDA (or, through `check`, the simulator) reports.
+    converted as declared, a stream is filled in. To autograd, what is written through a pointer is
+    a write in place; the result has no gradient, which a warning says once. Errors: TypeError and
+    ValueError name the parameter; RuntimeError holds what CUDA (or, through `check`, the simulator)
+    reports, or says that a leaf which requires a gradient would be written to.
     """
 
     def __init__(
@@ -64,6 +70,11 @@ class CFunction:
         self.declared = signature["parameters"]
         self.parameters = [Parameter.parse(text, i) for i, text in enumerate(self.declared, 1)]
         self.wanted = [p for p in self.parameters if p.type != STREAM]
+        read = {self.parameters[i].name for i in signature.get("read", ())}
+        self._written = [
+            i for i, p in enumerate(self.wanted) if p.pointer and not (p.const or p.name in read)
+        ]
+        self._has_warned = False
         self.returns = signature["returns"]
         if self.returns not in RETURNS:
             raise TypeError(f"{name} returns {self.returns}; wanted void, {ERROR} or a number")
@@ -88,8 +99,13 @@ class CFunction:
                 f"{self.__name__} takes {len(self.wanted)} arguments ({self._names()}),"
                 f" {len(arguments)} were given"
             )
-        tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
-        place = tensors[0].device if tensors else torch.device(self.target)
+        place, tracked = None, False
+        for parameter, value in zip(self.wanted, arguments, strict=True):
+            if isinstance(value, torch.Tensor):
+                tracked = tracked or value.requires_grad
+                if place is None and parameter.pointer:
+                    place = value.device
+        place = place or torch.device(self.target)
         given = iter(arguments)
         values = [
             self._stream(place) if p.type == STREAM else self._value(p, next(given), place)
@@ -97,10 +113,43 @@ class CFunction:
         ]
         if configuration:
             values = [*configuration.values(self._stream(place)), *values]
+        if tracked and torch.is_grad_enabled():
+            self._warn_of_gradients(arguments)
+        if self._written:
+            increment_version([arguments[i] for i in self._written])
         with torch.cuda.device(place) if place.type == "cuda" else contextlib.nullcontext():
             result = self.function(*values)
             self._raise_pending(result if self.returns == ERROR else 0)
         return None if self.returns == ERROR else result
+
+    def _warn_of_gradients(self, arguments: tuple) -> None:
+        """Say once that autograd does not record this call; a leaf is not written to, as PyTorch
+        has it."""
+        for i in self._written:
+            value, name = arguments[i], self.wanted[i].name
+            base = value._base if value._is_view() else value
+            if value.requires_grad and base.is_leaf:
+                raise RuntimeError(
+                    f"{self.__name__}: {name} is {'' if base is value else 'a view of '}a leaf that"
+                    " requires a gradient, and would be written to in place. Pass another tensor,"
+                    f" write under torch.no_grad(), or declare {name} const if it is only read"
+                )
+        if self._has_warned:
+            return
+        self._has_warned = True
+        names = [
+            parameter.name
+            for parameter, value in zip(self.wanted, arguments, strict=True)
+            if isinstance(value, torch.Tensor) and value.requires_grad
+        ]
+        warnings.warn(
+            f"{self.__name__}: {' and '.join(names)} require{'s' * (len(names) == 1)} a gradient,"
+            " and autograd does not record what a kernel does: this part of the gradient is lost."
+            " Make it an op with a gradient: @lab.op(backward=...) above the Python function that"
+            " calls it; lab.op? shows how. Where no gradient is wanted, call it under"
+            " torch.no_grad()",
+            stacklevel=_callers_level(),
+        )
 
     def __deepcopy__(self, memo: dict) -> CFunction:
         return self  # a library's function is copied as little as any other
@@ -138,52 +187,84 @@ class CFunction:
         )
 
     def _value(self, parameter: Parameter, value: object, place: torch.device) -> object:
-        what, kind = f"{self.__name__}: {parameter.name}", parameter.type
         if parameter.pointer:
-            return self._pointer(what, kind, value, place)
+            return self._pointer(parameter, value, place)
+        kind = parameter.type
         if not isinstance(value, bool | int | float):
-            raise TypeError(f"{what} is a {type(value).__name__}; wanted a number ({kind})")
+            value = _number(self._what(parameter), kind, value)
         number, limits = NUMBERS[kind], _RANGES[kind]
         if limits is None:
-            converted = number(float(value) if abs(value) < 1 << 1023 else math.inf)
-            if math.isinf(converted.value) and value not in (math.inf, -math.inf):
-                raise ValueError(f"{what} is {value!r}, which is too large for {kind}")
-            return converted
+            with contextlib.suppress(OverflowError):
+                converted = number(value)
+                # as PyTorch's fill_ has it, a finite number does not become infinite
+                if math.isfinite(converted.value) or not math.isfinite(value):
+                    return converted
+            raise ValueError(f"{self._what(parameter)} is {value!r}, which is too large for {kind}")
         if isinstance(value, float):
-            raise TypeError(f"{what} is {value!r}; wanted a whole number ({kind})")
+            raise TypeError(f"{self._what(parameter)} is {value!r}; wanted a whole number ({kind})")
         if not limits[0] <= value <= limits[1]:
-            raise ValueError(f"{what} is {value!r}; wanted {limits[0]} to {limits[1]} ({kind})")
+            raise ValueError(
+                f"{self._what(parameter)} is {value!r}; wanted {limits[0]} to {limits[1]} ({kind})"
+            )
         return number(value)
 
-    def _pointer(self, what: str, kind: str, value: object, place: torch.device) -> ctypes.c_void_p:
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{what} is a {type(value).__name__}; wanted a tensor")
+    def _what(self, parameter: Parameter) -> str:
+        """A parameter in errors."""
+        return f"{self.__name__}: {parameter.name}"
+
+    def _pointer(self, parameter: Parameter, value: object, place: torch.device) -> ctypes.c_void_p:
+        kind = parameter.type
         dtype, count = VECTORS.get(kind) or (POINTERS[kind], 1)
+        boundary = min(dtype.itemsize * count, 16) if count in (2, 4) else 1
+        if (
+            isinstance(value, torch.Tensor)
+            and (dtype is None or value.dtype == dtype)
+            and value.device == place
+            and place.type == self.target
+            and value.is_contiguous()
+            and not value.numel() % count
+        ):
+            address = value.data_ptr()
+            if not address % boundary:
+                return ctypes.c_void_p(address)
+        raise self._unfit(parameter, value, place, dtype, count, boundary)
+
+    def _unfit(
+        self,
+        parameter: Parameter,
+        value: object,
+        place: torch.device,
+        dtype: torch.dtype | None,
+        count: int,
+        boundary: int,
+    ) -> Exception:
+        """Why a value is no pointer to `count` elements of `dtype` on a boundary of so many bytes,
+        as all must be that begin there."""
+        what, kind = self._what(parameter), parameter.type
+        if not isinstance(value, torch.Tensor):
+            return TypeError(f"{what} is a {type(value).__name__}; wanted a tensor")
         if dtype is not None and value.dtype != dtype:
-            raise TypeError(f"{what} is {value.dtype}; wanted {dtype} ({kind}*)")
+            return TypeError(f"{what} is {value.dtype}; wanted {dtype} ({kind}*)")
         if value.device.type != self.target:
-            raise ValueError(
+            return ValueError(
                 f"{what} is on {value.device}; this build is for {self.target}:"
                 f" move it with .to({self.target!r})"
             )
         if value.device != place:
-            raise ValueError(f"{what} is on {value.device}; the first tensor is on {place}")
+            return ValueError(f"{what} is on {value.device}; the first tensor is on {place}")
         if not value.is_contiguous():
-            raise ValueError(
+            return ValueError(
                 f"{what} is not contiguous (strides {value.stride()}), and a pointer cannot say so:"
                 " pass .contiguous()"
             )
         if value.numel() % count:
-            raise ValueError(
+            return ValueError(
                 f"{what} has {value.numel()} elements; wanted a multiple of {count} ({kind}*)"
             )
-        aligned = dtype.itemsize * count if count in (2, 4) else 1
-        if value.data_ptr() % min(aligned, 16):
-            raise ValueError(
-                f"{what} begins beside a multiple of {min(aligned, 16)} bytes, and {kind}* cannot:"
-                " pass .clone()"
-            )
-        return ctypes.c_void_p(value.data_ptr())
+        return ValueError(
+            f"{what} begins beside a multiple of {boundary} bytes, and {kind}* cannot:"
+            " pass .clone()"
+        )
 
     @staticmethod
     def _stream(place: torch.device) -> ctypes.c_void_p:
@@ -211,6 +292,32 @@ class CFunction:
             function.restype = ctypes.c_char_p
         name, text = (function(code).decode() for function in says)
         return text if text.startswith(name) else f"{name}: {text}"
+
+
+def _number(what: str, kind: str, value: object) -> bool | int | float:
+    """The number in a scalar of numpy's or a tensor without dimensions, for which a GPU is waited
+    for; or what an object says that it is as a whole number, as grid and block take it."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+        if isinstance(value, bool | int | float):
+            return value
+    with contextlib.suppress(TypeError):
+        if not isinstance(value, torch.Tensor):
+            return operator.index(value)
+    of = f" of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else ""
+    raise TypeError(f"{what} is a {type(value).__name__}{of}; wanted a number ({kind})")
+
+
+_ROOM = str(Path(__file__).parent)
+
+
+def _callers_level() -> int:
+    """The `stacklevel` at which `warnings.warn`, in the function that asks, names its caller's
+    line outside of this folder."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_code.co_filename.startswith(_ROOM):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class _CType(str):

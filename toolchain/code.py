@@ -177,6 +177,7 @@ class Code:
     def exports(self) -> dict[str, Any]:
         """What Python can call: `sources.exports`, and kernels, told by the key "kernel"."""
         from toolchain import launchers
+        from toolchain.reads import only_read
         from toolchain.signatures import obstacle
 
         found: dict[str, Any] = {}
@@ -200,6 +201,10 @@ class Code:
                 found = exported | found
         if self.binding == "c":
             found |= launchers.offered(self.units.values(), found)
+            texts = [unit.text for units in self.units.values() for unit in units]
+            for name, export in found.items():
+                if read := only_read(texts, name, export["parameters"]):
+                    export["read"] = read
         return found
 
     @cached_property

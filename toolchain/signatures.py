@@ -123,11 +123,15 @@ def launcher_of(kernel: str) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a C function, from its declaration, as in `const float* x`."""
+    """One parameter of a C function, from its declaration, as in `const float* x`.
+
+    const: of a pointer, whether it is one to what is not written.
+    """
 
     name: str
     type: str
     pointer: bool
+    const: bool = False
 
     @classmethod
     def parse(cls, declaration: str, position: int) -> Parameter:
@@ -145,7 +149,8 @@ class Parameter:
                 f" {', '.join(POINTERS)}; a number ({', '.join(NUMBERS)}); or {STREAM}."
                 " For anything else write a binding"
             )
-        return cls(name, kind, bool(stars))
+        const = bool(stars) and re.search(r"\bconst\b", re.split(r"[*\[]", declaration)[0])
+        return cls(name, kind, bool(stars), bool(const))
 
 
 def _plain(words: list[str]) -> str:
