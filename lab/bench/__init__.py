@@ -3,6 +3,7 @@
     python -m lab.bench                                   all of it: minutes on an H200
     python -m lab.bench --ops square relu --cols 1024     a part of it
     python -m lab.bench --ops matmul --match "few rows"   the cells with that in their name
+    python -m lab.bench --random 300 --seed 7             300 shapes that nobody has chosen
 
 A machine with several GPUs of a kind shares the work out among them; percents are of a copy on the
 same GPU.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jitload
 import lab.bench
-from lab.bench import products, report
+from lab.bench import distribution, products, random_products, report
 from lab.bench.cells import COLS, NAMES, Cell, cells, host_cells
 from lab.bench.compiling import compile_everything, in_short, processes, say, since_start
 from lab.bench.measuring import measure_until
@@ -38,10 +38,16 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument(
         "--dtypes", nargs="+", choices=["bfloat16", "float32"], default=["bfloat16", "float32"]
     )
-    parser.add_argument("--csv", type=Path, default=CSV, help="where the figures are kept")
+    parser.add_argument(
+        "--random", type=int, default=0, metavar="N", help="N random shapes instead of chosen ones"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the random shapes")
+    parser.add_argument("--cell", type=int, help="the random shape of that number alone")
+    parser.add_argument("--csv", type=Path, help="where the figures are kept")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="begin no cell after that")
     parser.add_argument("--no-host", action="store_true", help="leave out the host's time a call")
     asked = parser.parse_args(given)
+    asked.csv = asked.csv or (CSV.with_name("random.csv") if asked.random else CSV)
     if jitload.device().type != "cuda":
         sys.exit(
             "make bench needs an NVIDIA GPU and nvcc: here kernels run on the simulator, whose"
@@ -53,7 +59,7 @@ def main(given: list[str] | None = None) -> int:
 
 
 def run(asked: argparse.Namespace) -> int:
-    todo = longest_ago(chosen(asked), asked.csv)
+    todo = randomly(asked) if asked.random else longest_ago(chosen(asked), asked.csv)
     say(f"{len(todo)} cells; compiling first")
     began = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
     late = compile_everything(todo)
@@ -70,17 +76,41 @@ def run(asked: argparse.Namespace) -> int:
                 lines += [line | {"run": began} for line in measured]
                 say(f"[{number}/{len(todo)}] {cell}: {_summary(measured)}")
     finally:  # what has been measured is kept, whatever came in between
-        if lines:
+        if lines and asked.random:
+            tell_distribution(asked, lines)
+        elif lines:
             join(asked.csv, lines)
             say(f"wrote {asked.csv}")
     if not lines and not failed:
         sys.exit(f"no cell was measured within {asked.seconds} s: choose fewer")
     if left:
         say(f"{left} cells are left: run again, which begins with them, and the CSV joins")
-    if lines and asked.csv == CSV:
+    if lines and not asked.random and asked.csv == CSV:
         for path in report.write(CSV):
             say(f"wrote {path}")
     return 1 if failed else 0
+
+
+def randomly(asked: argparse.Namespace) -> list[Cell | Product]:
+    """The random cells: all of them, or the one that is asked for."""
+    numbers = range(asked.random) if asked.cell is None else [asked.cell]
+    found = [random_products.drawn(asked.seed, number, asked.ops) for number in numbers]
+    return [cell for cell in found if asked.match in str(cell)]
+
+
+def tell_distribution(asked: argparse.Namespace, lines: list[dict[str, object]]) -> None:
+    """Of random cells; a single one is measured to be looked at, and is not kept."""
+    new = distribution.shares(lines)
+    if new.empty:
+        say("no rival computes any of these cells")
+        return
+    ops = " ".join(asked.ops) if set(asked.ops) != set(random_products.OPS) else "all"
+    new = new.assign(seed=asked.seed, of=asked.random, ops=ops)
+    print(distribution.summary(new), distribution.worst(new), sep="\n\n", flush=True)
+    if asked.cell is None:
+        command = f"python -m lab.bench --random {asked.random} --seed {asked.seed}"
+        for path in distribution.publish(asked.csv, new, command):
+            say(f"wrote {path}")
 
 
 def chosen(asked: argparse.Namespace) -> list[Cell | Product]:

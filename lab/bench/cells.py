@@ -34,6 +34,10 @@ class Cell:
     shape: tuple[int, int]
 
     @property
+    def cols(self) -> int:
+        return self.shape[1]
+
+    @property
     def on_host(self) -> bool:
         """Whether it is the host's time that is measured."""
         return self.shape == HOST_SHAPE

@@ -14,7 +14,7 @@ import torch
 
 from lab import rivals
 from lab.bench.cells import Cell
-from lab.bench.product import Product, module_of
+from lab.bench.product import Product, Rows, module_of
 
 COMPILERS = 14  # processes for each GPU; each holds the tensors of one cell
 COMPILE_SECONDS = 150  # for torch.compile, all cells together
@@ -61,8 +61,8 @@ def compile_everything(todo: list[Cell | Product]) -> set[Cell]:
     for build in [pool.submit(_build, name) for name in names]:
         build.result()
     say(f"our kernels are there; torch.compile has {COMPILE_SECONDS} s")
-    compiled = [cell for cell in todo if isinstance(cell, Cell)]
-    slowest_first = sorted(compiled, key=lambda cell: (cell.direction == "forward", -cell.shape[1]))
+    compiled = [cell for cell in todo if isinstance(cell, Cell | Rows)]
+    slowest_first = sorted(compiled, key=lambda cell: (cell.direction == "forward", -cell.cols))
     tasks = {pool.submit(_compile, cell): cell for cell in slowest_first}
     with contextlib.suppress(TimeoutError):
         for number, task in enumerate(as_completed(tasks, COMPILE_SECONDS), 1):

@@ -24,7 +24,10 @@ WITHOUT_COMPILE = ("attention", "attention_decode", "attention_varlen", "matmul_
 
 
 def measure_product(
-    product: Product, conditions: dict[str, object], rounds: int = ROUNDS
+    product: Product,
+    conditions: dict[str, object],
+    rounds: int = ROUNDS,
+    without_compile: bool = False,
 ) -> list[dict[str, object]]:
     """A line for everybody: time, operations or bytes in a second, and the clock that held.
 
@@ -32,6 +35,8 @@ def measure_product(
     Where something is fused, our line has the time of our plain product, too.
     """
     device, labels = jitload.device(), ["ours", *rivals_of(product)]
+    if without_compile and "compile" in labels:
+        labels.remove("compile")
     cases = product.cases()
     players, results, peaks, failures = _prepared(product, labels, cases, device)
     if product.plain:
@@ -67,7 +72,9 @@ def measure_product(
 def rivals_of(product: Product) -> list[str]:
     """The names of the rivals that are here and have a kernel for it."""
     names = rivals.rivals_of(product.op)
-    return [name for name in names if name != "compile" or product.name not in WITHOUT_COMPILE]
+    if not product.compiled or product.name in WITHOUT_COMPILE:
+        names.remove("compile")
+    return names
 
 
 def _prepared(

@@ -42,7 +42,7 @@ def measure_until(
     if cell.on_host:
         lines = measure_host(cell, conditions_here(), without_compile)
     elif isinstance(cell, Product):
-        lines = measure_product(cell, conditions_here())
+        lines = measure_product(cell, conditions_here(), without_compile=without_compile)
     else:
         lines = measure_cell(cell, conditions_here(), without_compile)
     torch.cuda.empty_cache()

@@ -13,6 +13,7 @@ import jitload
 import reference
 from lab.measure import arguments
 from lab.measure.case import Case
+from lab.measure.turns import MOST_CALLS
 from lab.rivals.backends import CHOSEN
 from lab.rivals.implementation import Implementation, ours
 
@@ -47,6 +48,7 @@ class Product:
     made: makes the inputs of what was drawn in these shapes, such as integers with their scales.
     on_host: whether it is the host's time that is measured.
     plain: the same product with nothing fused into it, which takes turns, too.
+    compiled: whether torch.compile takes a turn. number: of a random cell.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Product:
     made: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = field(default=None, hash=False)
     on_host: bool = False
     plain: "Product | None" = field(default=None, hash=False)
+    compiled: bool = True
+    number: int | None = None
 
     @property
     def op(self) -> reference.Op:
@@ -89,6 +93,7 @@ class Product:
         size = max(sum(tensor.nbytes for tensor in first.inputs.values()), 1)
         on_gpu = jitload.device().type == "cuda"
         sets = math.ceil(COLD / size) + 1 if self.cold and on_gpu and size < COLD else 1
+        sets = min(sets, MOST_CALLS)  # of a turn: no more would have one
         return [first, *(self._case(seed) for seed in range(1, sets))]
 
     def case(self) -> Case:
@@ -123,7 +128,7 @@ class Product:
             "dtype": arguments.dtype_name(self.dtype),
             "cols": self.cols,
             "rows": self.rows,
-        }
+        } | ({} if self.number is None else {"number": self.number})
 
     def __str__(self) -> str:
         shape = f"{self.rows} x {self.cols}"
@@ -131,3 +136,19 @@ class Product:
         if self.dtype != torch.bfloat16:
             kind = f"{kind} {arguments.dtype_name(self.dtype)}"
         return f"{self.name}, {kind} {shape}, {self.sizes}"
+
+
+@dataclass(frozen=True)
+class Rows(Product):
+    """An op on rows, with inputs as reference.py draws them; `given` are its options."""
+
+    @property
+    def op(self) -> reference.Op:
+        return reference.OPS[self.name]
+
+    def _case(self, seed: int) -> Case:
+        shape, backward = (self.rows, self.cols), self.direction == "backward"
+        return Case(self.op, shape, self.dtype, jitload.device(), self.given, backward, seed=seed)
+
+    def reads(self, case: Case) -> list[Tensor]:
+        return case.reads

@@ -176,8 +176,13 @@ def attention(
     tokens: int,
     cols: int,
     causal: bool,
+    kv_heads: int | None = None,
 ) -> Product:
-    """Two products of tokens * tokens * cols forward, five backward; half of that if causal."""
+    """Two products of tokens * tokens * cols forward, five backward; half of that if causal.
+
+    kv_heads: where it is not as many.
+    """
+    of_keys = (batch, kv_heads or heads, tokens, cols)
     operations = 4 * batch * heads * tokens**2 * cols // (2 if causal else 1)
     return Product(
         "attention",
@@ -186,8 +191,8 @@ def attention(
         dtype,
         tokens,
         cols,
-        f"batch={batch}, heads={heads}",
-        dict.fromkeys(("q", "k", "v"), (batch, heads, tokens, cols)),
+        f"batch={batch}, heads={heads}" + f", kv_heads={kv_heads}" * bool(kv_heads),
+        {"q": (batch, heads, tokens, cols), "k": of_keys, "v": of_keys},
         {"causal": causal},
         operations if direction == "forward" else 5 * operations // 2,
         gradients=("q", "k", "v"),
