@@ -240,7 +240,7 @@ def test_a_run_writes_down_when_it_began(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "bench.csv"
     before = datetime.now(UTC).replace(second=0, microsecond=0)
     asked = {"ops": ["square"], "dtypes": ["float32"], "cols": [1024], "match": ""}
-    command.run(Namespace(**asked, no_host=True, seconds=60.0, csv=path))
+    command.run(Namespace(**asked, no_host=True, random=0, seconds=60.0, csv=path))
     (began,) = set(read(path)["run"])
     assert before <= datetime.fromisoformat(f"{began}+00:00") <= datetime.now(UTC)
 
@@ -280,7 +280,7 @@ def test_what_some_cells_break_the_others_do_not_lose(
     path = tmp_path / "bench.csv"
     ops = ["square", "swiglu", "relu"]
     asked = {"ops": ops, "dtypes": ["float32"], "cols": [1024], "match": "forward"}
-    assert command.run(Namespace(**asked, no_host=True, seconds=60.0, csv=path)) == 1
+    assert command.run(Namespace(**asked, no_host=True, random=0, seconds=60.0, csv=path)) == 1
     assert Pool.made == 5, "of all three, of two, of one; and of each of those to blame"
     assert set(read(path)["op"]) == {"relu"}
     said = capsys.readouterr().out
@@ -291,7 +291,7 @@ def test_what_some_cells_break_the_others_do_not_lose(
 def test_cells_without_figures_come_first_and_then_those_with_the_oldest(csv: Path):
     join(csv, lines_of(["square"], (1024,), run="2030-01-01 by 09:09"))
     asked = {"ops": ["layer_norm", "square"], "dtypes": ["float32"], "cols": [4096, 1024, 256]}
-    todo = command.chosen(Namespace(**asked, no_host=True, match="forward"))
+    todo = command.chosen(Namespace(**asked, no_host=True, random=0, match="forward"))
     assert longest_ago(todo, csv.with_name("none.csv")) == todo
     ordered = [f"{cell.name} {cell.shape[1]}" for cell in longest_ago(todo, csv)]
     assert ordered[:3] == ["layer_norm 256", "square 256", "square 1024"]
