@@ -1,9 +1,10 @@
 """A build for a GPU whose kernels are compiled one by one: `toolchain.by_kernel`, as calls ask.
 
-Like a build in parts for the CPU (`jitloader.parts`) it takes the place of a whole one where an
-edit has left the bindings alone: `load` compiles the host's half, unless it is what it was, and
-beside it the kernels that were launched before the edit. What else is launched is compiled then.
-The whole build follows in the background.
+Like a build in parts for the CPU (`jitloader.parts`) it takes the place of a whole one: after an
+edit, and in an empty cache where a source instantiates kernels for types that a call may never ask
+for. `load` compiles the bindings and the host's half, unless they are what they were, and beside
+them the kernels that were launched before the edit. What else is launched is compiled then. The
+whole build follows in the background.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def begun(inputs: Inputs) -> Build | None:
     None where it is for `build_of` to compile them whole, or to say why they do not compile.
     """
     wanted = tuple(called_before(inputs))
-    while (halves := by_kernel.halves(inputs, wanted)) and _follows_a_build(inputs):
+    while halves := by_kernel.halves(inputs, wanted):
+        if not (_follows_a_build(inputs) or _instantiates(inputs, halves)):
+            return None
         try:
             build = linked(inputs, halves)
             return build if build and (halves.wanted is not None or _has_all(build)) else None
@@ -51,6 +54,15 @@ def _follows_a_build(inputs: Inputs) -> bool:
     return all(
         number in known for number, path in enumerate(inputs.recipe.sources) if path.suffix != ".cu"
     )
+
+
+def _instantiates(inputs: Inputs, halves: by_kernel.Halves) -> bool:
+    """Whether there are kernels that can be left for later: what a source instantiates for types.
+
+    What is no template is compiled at once, and so tells at once what is wrong with it.
+    """
+    texts = map(inputs.text, inputs.files)
+    return halves.wanted is not None and any(map(by_kernel.instantiates, texts))
 
 
 def _has_all(build: Build) -> bool:

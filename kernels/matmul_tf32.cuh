@@ -214,7 +214,8 @@ __global__ void WGMMA_KERNEL(Plan::kThreads)
 #endif
 }
 
-// ---- launches
+// ---- launches: of T = float alone, and templates, so that a build of another type's kernels has
+// none of these
 
 // Whether mma is faster: where both are by row, it reads each element of w once, if a row of tiles
 // has all rows of x and is enough for all multiprocessors.
@@ -225,7 +226,8 @@ inline bool is_for_mma(const Product<float>& p) {
 
 // Elements of room for the copies; 0 if this GPU, or how x and w lie in memory, is not for them, if
 // copies would be zeros for the most part, or if mma is faster.
-inline int64_t tf32_copies(const Product<float>& p) {
+template <class T>
+int64_t tf32_copies(const Product<T>& p) {
     using Plan = Tf32Plan<256>;
     const int64_t wide = p.units * halves(p);
     if (!has_wgmma(matmul_tf32<Plan>, Plan::kThreads) || Plan::kBytes > shared_bytes()) return 0;
@@ -237,8 +239,8 @@ inline int64_t tf32_copies(const Product<float>& p) {
 }
 
 // Copies `rows` rows of each matrix to where they are from then on.
-inline void copy_rounded(Operand<float>& of, float* to, const Product<float>& p, int64_t rows,
-                         cudaStream_t stream) {
+template <class T>
+void copy_rounded(Operand<T>& of, T* to, const Product<T>& p, int64_t rows, cudaStream_t stream) {
     const int64_t copied = copied_depth(p.depth);
     const int64_t blocks =
         p.batch * ceil_div<int64_t>(rows, kCopySide) * ceil_div<int64_t>(copied, kCopySide);
@@ -248,7 +250,8 @@ inline void copy_rounded(Operand<float>& of, float* to, const Product<float>& p,
 }
 
 // Floats that a product leaves for a second kernel; 0 where its depth is not split.
-inline int64_t tf32_split_floats(const Product<float>& p) {
+template <class T>
+int64_t tf32_split_floats(const Product<T>& p) {
     const bool has_steps = p.depth >= kLeastSteps * kTf32Depth;
     return has_steps && !adds_to_y(p) && tf32_copies(p) > 0 ? split_plan(p).floats() : 0;
 }
@@ -275,7 +278,8 @@ bool launch_tf32_plan(const Product<float>& p, const Split& split, cudaStream_t 
 }
 
 // False: TMA cannot describe x or w.
-inline bool launch_tf32(Product<float> p, cudaStream_t stream) {
+template <class T>
+bool launch_tf32(Product<T> p, cudaStream_t stream) {
     const int64_t wide = p.units * halves(p);
     copy_rounded(p.w, p.copies, p, wide, stream);
     if (p.x.col != 1)

@@ -145,6 +145,11 @@ def for_gpu(texts: Mapping[Path, str], wanted: Iterable[str] | None) -> dict[Pat
     return {path: without_instantiations(text) for path, text in named.items()}
 
 
+def instantiates(text: str) -> bool:
+    """Whether a text has explicit instantiations."""
+    return without_instantiations(text) != text
+
+
 def with_named_namespaces(text: str) -> str:
     """A file's text with a name for its unnamed namespaces: the symbol of a kernel there would be
     another in every compilation. Names within are found as before."""

@@ -143,10 +143,7 @@ def compile_library(
         # The object of the whole has all kernels.
         found = parts.jumps(() if objects.unchanged else recipe.part.jumps)
         to_compile[-1].write_text(parts.table(at for _, at in recipe.part.held) + found)
-    if isinstance(apart, Halves):
-        if not objects.unchanged.keys() >= set(range(len(to_compile))) - {apart.source}:
-            return None
-    elif apart:
+    if isinstance(apart, Apart):
         bindings = set(range(len(to_compile))) - {apart.source}
         if apart.source in objects.unchanged or not (
             recipe.check or objects.unchanged.keys() == bindings

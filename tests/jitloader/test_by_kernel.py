@@ -1,4 +1,4 @@
-"""After an edit a build for the GPU compiles the kernels that are launched, one by one."""
+"""A build for the GPU compiles the kernels that are launched, one by one."""
 
 import json
 import os
@@ -12,7 +12,10 @@ import torch
 from jit_cases import FORKS, compilers_in, in_process, killed_after, output_of, wait_for
 
 import jitload
-from jitloader import background
+from jitloader import background, opening
+from jitloader.arguments import recipe_of
+from jitloader.cache import Cache
+from jitloader.inputs import Inputs
 from toolchain import by_kernel, machine
 from toolchain.errors import CompileError
 
@@ -122,6 +125,22 @@ except jitload.CompileError as error:
 background.stop()
 print(json.dumps(told))
 """
+# In an empty cache: nothing was ever called.
+FIRST = """
+edit("1")
+kernel = load()
+call(kernel, torch.float)
+call(kernel, torch.double)
+call(kernel, torch.double)
+background.wait(60)
+told.append(bool(building.cached(Inputs.read(recipe, Cache.here()))))
+edit("oops")
+try:
+    load()
+except jitload.CompileError as error:
+    told.append([str(error.path), error.line])
+print(json.dumps(told))
+"""
 # Each edit in a fork, which goes on with what is left for the background.
 KILLED = f"""
 building.build_of(Inputs.read(recipe, Cache.here()))
@@ -183,6 +202,22 @@ def test_an_edit_compiles_the_kernels_that_are_launched(files, runtime):
     ]
 
 
+def test_the_first_build_compiles_the_kernels_that_are_launched(files, runtime):
+    source, _ = files
+    code = begin(files, runtime) + FIRST
+    line = 1 + SOURCE[: SOURCE.index("T(VALUE)")].count("\n")
+    calls = [[[FLOAT], 1], [[DOUBLE], 2], [[DOUBLE], 2]]
+    assert json.loads(output_of(code)) == [*calls, True, [str(source), line]]
+
+
+def test_a_mistake_in_what_no_types_are_listed_for_is_raised_by_the_first_load(files):
+    source, binding = files
+    one = SOURCE.replace("VALUE", "1").partition("template decltype")[0]
+    source.write_text(one.replace("/ 3", "/ three"))
+    with pytest.raises(CompileError, match="three"):
+        opening.opened(Inputs.read(recipe_of((source, binding), target="cuda"), Cache.here()))
+
+
 @pytest.mark.slow
 def test_killed_at_random_moments_then_loaded_again(files, runtime, own):
     """The process and ninja, while it is nvcc that compiles; KILLS says how often."""
@@ -217,7 +252,7 @@ def test_after_random_edits_every_kernel_is_that_of_its_files(files, monkeypatch
                     jitload.load(source, binding).fill(torch.zeros(9, device="cuda"))
                 continue
             kernel = jitload.load(source, binding)
-            assert bool(kernel.build.launchers) is (value > 0)
+            assert kernel.build.launchers
             for kind in drawn.sample([torch.float, torch.double], drawn.randrange(3)):
                 x = torch.zeros(100, dtype=kind, device="cuda")
                 kernel.fill(x)
