@@ -48,7 +48,7 @@ test-all: test
 	$(PYTEST) -m slow
 
 chapters: $(READY)
-	$(BIN)/python notebooks/book.py html
+	$(BIN)/python notebooks/site/book.py html
 
 bench: $(READY)
 	$(BIN)/python -m lab.bench

@@ -23,13 +23,10 @@ _LEFT_OUT = (
     "scratch",
     "docs/programs",
     "notebooks/mine/[!R]*",  # the reader's own; README.md says so
-    "notebooks/api.py",
-    "notebooks/book.py",
-    "notebooks/conf.py",
     "notebooks/exercises/SHA256SUMS",
     "notebooks/listings.py",
     "notebooks/publish.py",
-    "notebooks/static",
+    "notebooks/site",
 )
 
 

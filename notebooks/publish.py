@@ -16,7 +16,7 @@ beside a chapter's outputs stands the digest of the code that made them, and exe
 holds a digest of each exercise. `make test` skips what somebody has edited, `pytest --edited` does
 not, and `--check` fails for it.
 
-To read the chapters as web pages: `make chapters` (notebooks/book.py).
+To read the chapters as web pages: `make chapters` (notebooks/site/book.py).
 """
 
 import argparse

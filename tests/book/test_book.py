@@ -14,7 +14,8 @@ import jitload
 import lab
 import reference
 from lab.notebook.source import definition
-from notebooks import api, book, publish
+from notebooks import publish
+from notebooks.site import api, book
 
 # ---------------------------------------------------------------------------- lab.source
 

@@ -18,7 +18,8 @@ import jitload
 import lab
 import reference
 from lab.notebook.source import Source
-from notebooks import book, publish
+from notebooks import publish
+from notebooks.site import book
 
 ROOT = publish.ROOT
 START = publish.NOTEBOOKS / "00_start.ipynb"
@@ -371,7 +372,7 @@ def test_tidying_notes_the_exercises(checkout):
 def test_a_readers_work_breaks_no_page(checkout, tmp_path):
     pytest.importorskip("sphinx", reason="sphinx is not installed")
     work(checkout)
-    result = python(checkout, "notebooks/book.py", str(tmp_path / "html"))
+    result = python(checkout, "notebooks/site/book.py", str(tmp_path / "html"))
     assert result.returncode == 0, result.stderr
     assert "of_mine.png" in result.stderr  # told, for whoever wants it mended
     page = (tmp_path / "html/notebooks/00_start.html").read_text()

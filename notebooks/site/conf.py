@@ -1,4 +1,4 @@
-"""Sphinx's settings for the book; notebooks/book.py runs it."""
+"""Sphinx's settings for the book; notebooks/site/book.py runs it."""
 
 import html
 import json
@@ -12,9 +12,9 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from notebooks import api
+from notebooks.site import api
 
 project = html_title = "Kernel Playground"
 author = "the Kernel Playground authors"
@@ -35,7 +35,7 @@ html_math_renderer = "mathml"
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 2
-myst_heading_slug_func = "notebooks.conf.heading_anchor"
+myst_heading_slug_func = "notebooks.site.conf.heading_anchor"
 nb_execution_mode = "off"  # book.py runs what has to be run
 nb_ipywidgets_js = {}  # widgets need a kernel, and their scripts a network
 smartquotes = False  # "rows cols" in a docstring is code

@@ -1,4 +1,4 @@
-"""The book as a static site with navigation and search: python notebooks/book.py [FOLDER]
+"""The book as a static site with navigation and search: python notebooks/site/book.py [FOLDER]
 
 This is `make chapters`. It shows the outputs that are committed, a GPU's; a chapter that has none
 is run here first. Sphinx writes the pages, as conf.py says, into html/ unless a FOLDER is given; it
@@ -16,10 +16,11 @@ from pathlib import Path
 import nbformat
 from nbclient.exceptions import CellExecutionError
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from notebooks import api, publish
-from notebooks.publish import INDEX, NOTEBOOKS, OUTPUTS, ROOT
+from notebooks import publish
+from notebooks.publish import INDEX, OUTPUTS, ROOT
+from notebooks.site import api
 
 MARK = ".buildinfo"  # Sphinx leaves it in a site
 COPIED = ("docs", "kernels", "notebooks")  # what the pages link to
@@ -35,8 +36,10 @@ def build(folder: Path) -> None:
         write_sources(source)
         # in a process of its own: conf.py imports the ops without their kernels
         command = [sys.executable, "-m", "sphinx", "--quiet", "--no-color"]
-        folders = ["--conf-dir", NOTEBOOKS, "--doctree-dir", source / ".doctrees", source, pages]
-        sphinx = subprocess.run([*command, *folders], stderr=subprocess.PIPE, text=True)
+        folders = ["--conf-dir", Path(__file__).parent, "--doctree-dir", source / ".doctrees"]
+        sphinx = subprocess.run(
+            [*command, *folders, source, pages], stderr=subprocess.PIPE, text=True
+        )
         sys.stderr.write(sphinx.stderr)
         if sphinx.returncode:
             sys.exit("book: Sphinx failed")
@@ -65,7 +68,7 @@ def write_sources(source: Path) -> None:
         return [
             name
             for name in names
-            if name in ("__pycache__", ".ipynb_checkpoints", "scratch", "mine")
+            if name in ("__pycache__", ".ipynb_checkpoints", "scratch", "mine", "site")
             or (name.endswith((".ipynb", ".md")) and Path(folder, name) not in shown)
         ]
 
