@@ -55,7 +55,7 @@ def listing(path: Path, names: Sequence[str], included: Mapping[str, str] | None
     included: texts by their files' labels.
     """
     text, where = path.read_text(), jitload.label(path)
-    language = "python" if path.suffix == ".py" else "cpp"
+    language = "python" if path.suffix == ".py" else "c++"
     if not names:
         return Source(text.rstrip(), language, where)
     files = {where: text} | {label: t for label, t in (included or {}).items() if label != where}

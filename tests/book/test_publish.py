@@ -172,7 +172,7 @@ def listing(chapter) -> Path:
     from kernels.square import kernel  # late: importing it may build it
 
     ladder = publish.NOTEBOOKS / "ladders/01_copy.cu"
-    mine = Source("void f() {}", "cpp", "tmp/mine.cu")
+    mine = Source("void f() {}", "c++", "tmp/mine.cu")
     cells = [
         listing_cell("lab.source(reference.relu)", lab.source(reference.relu)),
         listing_cell(

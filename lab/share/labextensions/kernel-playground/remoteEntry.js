@@ -1,14 +1,22 @@
 // CUDA in JupyterLab: .cu and .cuh files, and cells that begin with %%cu, have the colours of C++.
+// Listings of source break between words, where JupyterLab would break them anywhere.
 //
 // A prebuilt extension as JupyterLab loads it, written by hand, so that nothing has to be built: a
 // container that is given the modules JupyterLab shares, and gives its plugin.
 
 const MIME = "text/x-cuda";
+const LISTINGS = ".jp-RenderedMarkdown pre, .jp-RenderedMarkdown pre code { word-break: normal !important; }";
 const CELL = /^\s*%%cu(?:da)?\b/;
 
 async function shared(scope, name) {
   const [version] = Object.values(scope[name]);
   return (await version.get())();
+}
+
+function addStyle(text) {
+  const style = document.createElement("style");
+  style.textContent = text;
+  document.head.append(style);
 }
 
 function addLanguage(languages) {
@@ -60,6 +68,7 @@ window._JUPYTERLAB["kernel-playground"] = {
       requires: [IEditorLanguageRegistry, INotebookTracker],
       activate: (app, languages, notebooks) => {
         addLanguage(languages);
+        addStyle(LISTINGS);
         notebooks.widgetAdded.connect((_, panel) => panel.context.ready.then(() => followNotebook(panel)));
       },
     };
