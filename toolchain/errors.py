@@ -6,7 +6,7 @@ import contextlib
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from toolchain.sources import file_in, label, line_of
@@ -26,6 +26,7 @@ class CompileError(RuntimeError):
         hint: what to do about it, or None where we know nothing better than the compiler.
         log: Path of the compiler's full output.
         others: how many further errors the log holds.
+        further: the first of those that are at other lines of the user's.
         of_machine: the machine failed and not the source, by a full disk, too little memory or a
             limit of processes: the same build may succeed later.
     """
@@ -42,10 +43,12 @@ class CompileError(RuntimeError):
         hint: str | None = None,
         log: Path | None = None,
         others: int = 0,
+        further: Sequence[CompileError] = (),
         of_machine: bool = False,
     ):
         self.message, self.path, self.line, self.column = message, path, line, column
         self.hint, self.log, self.others, self.of_machine = hint, log, others, of_machine
+        self.further = tuple(further)
         self.source = line_of(path, line)  # now: by the time it is shown the file may differ
         super().__init__(message)
 
@@ -61,8 +64,9 @@ class CompileError(RuntimeError):
                 text.append(" " * (len(gutter) - 2) + "| " + indent + "^")
         if self.hint:
             text.append(f"hint: {self.hint}")
-        if self.others:
-            text.append(f"({self.others} more error{'s' * (self.others > 1)} in the log)")
+        text += map(str, self.further)
+        if left := self.others - len(self.further):
+            text.append(f"({left} more error{'s' * (left > 1)} in the log)")
         if self.log:
             text.append(f"full log: {self.log}")
         return "\n".join(text)
@@ -77,6 +81,8 @@ class CompileError(RuntimeError):
             text = text.replace(f"full log: {self.log.name}", f"full log: {code}")
         return [text]
 
+
+FURTHER = 3  # errors that are shown beside the first
 
 _FULL_DISK = r"No space left on device|Disk quota exceeded"
 _NO_MEMORY = r"Killed signal terminated|[Oo]ut of memory|Cannot allocate memory"
@@ -127,7 +133,10 @@ HINTS = [
         r"(__half|__nv_bfloat16|c10::Half|c10::BFloat16)",
         "convert by hand: float(x) to compute, T(y) to store",
     ),
-    (r"expected .?;", "a semicolon is missing, most often at the end of the line before"),
+    (
+        r"expected (?:.?,.? or |a )?.?;|expected initializer before",
+        "a semicolon is missing, most often at the end of the line before",
+    ),
     (
         r"calling a __host__ function.*from a __(device|global)__",
         "mark the called function __device__ (or __host__ __device__)",
@@ -226,6 +235,7 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
     parts = list(zip(found, begins, ends, strict=False))
     if len(found) > 1 and re.search(_CONSEQUENCE, found[0]["message"]):
         parts = parts[1:]
+    told: dict[object, CompileError] = {}  # one of each line: the others follow from it
     for match, begin, end in parts:
         around = output[begin:end]
         ways = (way for pattern in ways_back for way in re.finditer(pattern, around))
@@ -236,15 +246,19 @@ def first_error(output: str, users: set[Path], log: Path) -> CompileError:
                 column = int(facts["column"]) if facts.get("column") else None
                 if place is match and column is None:
                     column = _column(output[match.end() + 1 :], path, line)
-                return CompileError(
-                    _in_users_words(match["message"]),
-                    path=path,
-                    line=line,
-                    column=column,
-                    hint=hint_for(match["message"], output[match.start() : end][:500]),
-                    log=log,
-                    others=len(found) - 1,
-                )
+                message = _in_users_words(match["message"])
+                hint = hint_for(match["message"], output[match.start() : end][:500])
+                if hint in (error.hint for error in told.values()):
+                    hint = None
+                error = CompileError(message, path=path, line=line, column=column, hint=hint)
+                told.setdefault((path, line), error)
+                break
+        if len(told) > FURTHER:
+            break
+    if told:
+        first, *first.further = told.values()
+        first.log, first.others = log, len(found) - 1
+        return first
     other = found[0] if found else re.search(_ELSE, output)
     message = other["message"] if other else "the build failed; the log says why"
     others = max(len(found) - 1, 0)

@@ -1,11 +1,13 @@
 """Builds as a notebook shows them: one line, live while it builds, which ends as its report."""
 
 import html
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import jitload
+from lab.notebook.errors import log_of
 
 GREEN, RED = "var(--jp-success-color1, #2e7d32)", "var(--jp-error-color1, #c62828)"
 SIZE = "var(--jp-code-font-size, 13px)"
@@ -36,7 +38,9 @@ class Line:
         text = f"{type(error).__name__}: {error}\n{after}"
         look = f"margin: 0; border-left: 3px solid {RED}; padding-left: 0.6em; font-size: {SIZE}"
         look += "; word-break: normal; overflow-wrap: anywhere"
-        self.show(text, f'<pre style="{look}">{html.escape(text)}</pre>')
+        log = log_of(error)
+        shown = re.sub(r"\nfull log: .*", "", text) if log else text
+        self.show(text, f'<pre style="{look}">{html.escape(shown)}</pre>{log}')
 
 
 class LiveBuilds:

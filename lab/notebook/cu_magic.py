@@ -58,6 +58,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 import jitload
 from lab.notebook.builds import Line, LiveBuilds, report
+from lab.notebook.errors import Cells
 
 BINDING = re.compile(r"^// ---- binding\b", re.MULTILINE)
 
@@ -74,9 +75,9 @@ class CellKernels(Magics):
     flags, or gained a binding). Their file is no longer theirs, so they stay at their last build.
     """
 
-    def __init__(self, shell: InteractiveShell, live: LiveBuilds) -> None:
+    def __init__(self, shell: InteractiveShell, live: LiveBuilds, places: Cells) -> None:
         super().__init__(shell)
-        self.live = live
+        self.live, self.places = live, places
         self.replaced: set[jitload.Kernel] = set()
         self._newest: dict[Path, jitload.Kernel] = {}  # by the file's path without its suffix
 
@@ -129,6 +130,7 @@ class CellKernels(Magics):
             raise UsageError(f"%%cu: {name!r} is no name of a variable; wanted as in: %%cu scale")
         place = claimed(scratch(self.shell)) / name
         paths = write(place, cell)
+        self.places.note(paths)
         target = options.target or jitload.default_target()
         earlier = self._newest.get(place)
         as_before = earlier is not None and (paths, flags, target) == (
@@ -160,6 +162,7 @@ class CellKernels(Magics):
         if not name.isidentifier():
             raise UsageError(f"%%cu: {name!r} is no name; wanted as in: %%cu {name}_1 --run")
         paths = write(claimed(scratch(self.shell)) / name, cell)
+        self.places.note(paths)
         shown, started = Line(), time.perf_counter()
         try:
             with self.live.shown_in(shown):

@@ -14,6 +14,7 @@ reference.py and kernels/NAME.py are followed too: see `lab.notebook.modules`.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ import IPython
 
 import jitload
 from lab.notebook.builds import Line, LiveBuilds, report
+from lab.notebook.errors import Cells, log_of
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
@@ -38,7 +40,8 @@ class Extension:
 
         self.modules = Modules()
         self.shell, self.live, self.matchers = shell, LiveBuilds(), _matchers()
-        self.cells, self.checks = CellKernels(shell, self.live), Checks(shell)
+        self.places = Cells(shell)
+        self.cells, self.checks = CellKernels(shell, self.live, self.places), Checks(shell)
         self.rejection = RejectCell(shell)
         self._errors: dict[jitload.Kernel, str] = {}  # shown already
         self._above: list[tuple[jitload.Kernel, Exception, Line]] = []  # the cell that runs
@@ -85,9 +88,15 @@ class Extension:
                 line.tell(kernel.name, "not built; its error stands below")
 
     def show_with_links(self, kind: type, error: BaseException, lines: list[str]) -> None:
-        """As the shell shows any error, with paths in its message as JupyterLab can link them."""
-        message = [jitload.linked(line) for line in lines[-1:]]
+        """As the shell shows any error, with links that JupyterLab can follow."""
+        message = [jitload.linked(self.places.named(line)) for line in lines[-1:]]
+        beside = self.places.links(message[0]) if message else ""
+        if getattr(self.shell, "kernel", None) and (log := log_of(error)):
+            beside += log
+            message = [re.sub(r"\n?full log: .*", "", message[0])]
         type(self.shell)._showtraceback(self.shell, kind, error, [*lines[:-1], *message])
+        if beside:
+            IPython.display.display({"text/html": beside, "text/plain": ""}, raw=True)
 
     def _rebuild(self, kernel: jitload.Kernel) -> None:
         line, before = Line(), kernel.build

@@ -36,6 +36,12 @@ def test_source_is_a_function_with_the_comment_above_it(kernel):
     assert shown in kernel.sources[0].read_text()
 
 
+def test_a_listing_has_the_fence_that_jupyterlab_colours(kernel):
+    assert "\n```c++\n" in lab.source(kernel, "forward_naive")._repr_markdown_()
+    plain = [page for page in publish.chapters() if "```cpp" in page.read_text()]
+    assert not plain
+
+
 def test_source_takes_several_names_and_python(kernel):
     shown = str(lab.source(kernel, "square", "forward_vector"))
     assert shown.count("__global__") == 1

@@ -24,6 +24,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from jit_cases import answer, compilers_in, write
 
+from lab.notebook.errors import log_of
+
 SCALE = """
     __global__ void scale(const float* x, float* y, int n, float factor) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -444,6 +446,23 @@ def test_errors_point_at_the_cells_lines(notebook, part):
     assert isinstance(error, jitload.CompileError)
     assert error.line == line
     assert "unknown" in error.source
+
+
+def test_in_jupyterlab_an_error_names_its_cell_and_links_to_it(notebook, monkeypatch, tmp_path):
+    monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "book.ipynb"))
+    message = {"metadata": {"cellId": "the-id"}}
+    monkeypatch.setattr(notebook.shell, "get_parent", lambda: message, raising=False)
+    broken = "__global__ void k(float* x) {\n    x[0] = nothing;\n    x[1] = 2 +;\n}"
+    _, error = notebook.attempt(f"%%cu broken\n{broken}")
+    places = notebook.shell.magics_manager.magics["cell"]["cu"].__self__.places
+    told = places.named(str(error))
+    assert "%%cu broken:3:12: error" in told
+    assert "%%cu broken:4:" in told
+    assert 'href="book.ipynb#cell-id=the-id"' in places.links(told)
+    assert "lines 3, 4" in places.links(told)
+    assert "nothing" in log_of(error)
+    others = "broken.cu:3: my/scratch/book/broken.cu:3: /elsewhere/broken.cu:3"
+    assert places.named(others) == others
 
 
 def test_each_notebook_has_a_folder_of_its_own(notebook, monkeypatch):

@@ -120,6 +120,36 @@ def test_half_without_its_header_is_answered_with_it(said):
     assert "cuda_fp16" not in hint_for(re.sub(r"\w*half\w*", "halfway", said))
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("float v = x[t]\n if (t) x[0] = v;", "a semicolon is missing"),
+        ("int i\n if (t) x[0] = 1;", "a semicolon is missing"),
+        ("x[0] = 1\n if (t) x[0] = 2;", "a semicolon is missing"),
+        ("g(x)\n while (t) x[0] = 2;", "a semicolon is missing"),
+        ("x[0] = (1 + t;", None),
+        ("x[0 = 2;", None),
+    ],
+)
+def test_a_missing_semicolon_is_told_by_the_compilers_words(tmp_path, text, hint):
+    source = tmp_path / "x.cpp"
+    source.write_text(f"void g(float*);\nvoid f(float* x, int t) {{\n {text}\n}}\n")
+    said = subprocess.run(["c++", "-fsyntax-only", source], capture_output=True, text=True).stderr
+    found = first_error(said, {source}, source).hint
+    assert found is None if hint is None else hint in found
+    assert "semicolon" in hint_for('expected a ";"')  # nvcc
+
+
+def test_a_few_further_errors_are_shown_one_of_each_line(source):
+    lines = (1, 2, 2, 3, 4, 5, 5)
+    said = "".join(f"{source}:{line}:3: error: wrong in {line}\n" for line in lines)
+    error = first_error(said, {source}, source.with_suffix(".log"))
+    assert [each.line for each in error.further] == [2, 3, 4]
+    assert str(error).count("error: wrong in 2") == 1
+    assert "x.cu:4:3: error: wrong in 4\n    4 |     std::sort(a, b);" in str(error)
+    assert "(3 more errors in the log)" in str(error)
+
+
 def test_an_error_without_a_line_still_has_its_message_and_hint(source):
     error = first_error(PTXAS, {source}, source)
     assert error.path is None

@@ -1,11 +1,12 @@
 // CUDA in JupyterLab: .cu and .cuh files, and cells that begin with %%cu, have the colours of C++.
-// Listings of source break between words, where JupyterLab would break them anywhere.
+// Listings of source and errors break between words, where JupyterLab would break them anywhere.
 //
 // A prebuilt extension as JupyterLab loads it, written by hand, so that nothing has to be built: a
 // container that is given the modules JupyterLab shares, and gives its plugin.
 
 const MIME = "text/x-cuda";
-const LISTINGS = ".jp-RenderedMarkdown pre, .jp-RenderedMarkdown pre code { word-break: normal !important; }";
+const LISTINGS =
+  ".jp-RenderedMarkdown pre, .jp-RenderedMarkdown pre code, .jp-RenderedText pre { word-break: normal !important; }";
 const CELL = /^\s*%%cu(?:da)?\b/;
 
 async function shared(scope, name) {
