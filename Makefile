@@ -31,6 +31,9 @@ $(READY): pyproject.toml constraints.txt
 	    extras=test,nvcc; \
 	fi; \
 	set -x; $(BIN)/python -m pip install --constraint constraints.txt --editable ".[$$extras]"
+	@git config filter.chapters.clean \
+	    'if test -x $(BIN)/python; then $(BIN)/python -I kernel_playground/git_filter.py %f; else cat; fi' \
+	    2>/dev/null || true # so that a chapter that was only run is no change
 	@touch $@
 
 # A kernel that does not compile must not keep anybody from the editor that mends it: hence the dash.
