@@ -45,6 +45,10 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+NOTE = (
+    "*The outputs in this notebook were made on a GPU ({}). A cell that you run shows what your machine"
+    " gives: without a GPU, what the simulator does.*"
+)
 OUTPUTS = "outputs_of"  # in a notebook's metadata: {"code": the digest, "machine": a GPU's name}
 
 
@@ -233,7 +237,18 @@ def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         text = text.replace(f"{json.dumps(str(folder))[1:-1]}/", f"{name}/")
     text = re.sub(r"\btmp/(tmp|playground-)\w{8}/", "tmp/", text)  # another one in every run
     text = re.sub(r"tmp/ipykernel_\d+/\d+\.py", "cell", text)  # as a warning names a cell
-    return without_traces(nbformat.from_dict(json.loads(text)))
+    return with_note(without_traces(nbformat.from_dict(json.loads(text))))
+
+
+def with_note(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """The notebook, whose first cell says at its end whose the published outputs are."""
+    machine = notebook.metadata.get(OUTPUTS, {}).get("machine")
+    if machine and notebook.cells and notebook.cells[0].cell_type == "markdown":
+        first = notebook.cells[0]
+        before, _, after = (re.escape(part) for part in NOTE.partition("{}"))
+        rest = re.sub(rf"\n\n{before}.*{after}$", "", first.source)
+        first.source = f"{rest}\n\n{NOTE.format(machine)}"
+    return notebook
 
 
 def without_traces(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

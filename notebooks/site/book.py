@@ -19,7 +19,7 @@ from nbclient.exceptions import CellExecutionError
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from notebooks import publish
-from notebooks.publish import INDEX, OUTPUTS, ROOT
+from notebooks.publish import INDEX, ROOT
 from notebooks.site import api
 
 MARK = ".buildinfo"  # Sphinx leaves it in a site
@@ -106,8 +106,7 @@ def with_outputs(path: Path) -> nbformat.NotebookNode:
     What a reader has made of it is shown, too, and said to be no page of the book.
     """
     notebook = nbformat.read(path, as_version=4)
-    made = notebook.metadata.get(OUTPUTS, {})
-    note = f"Outputs of {made.get('machine')}."
+    note = ""  # its first cell says whose they are
     if not any(cell.get("outputs") for cell in notebook.cells):
         print(f"{path.name}: no outputs, running it here", flush=True)
         note = "Outputs of the machine that wrote this page."
@@ -119,7 +118,7 @@ def with_outputs(path: Path) -> nbformat.NotebookNode:
     elif publish.edited(path):
         note = "Run or edited since it was published; the outputs are those that were saved last."
     notebook = publish.tidy(notebook)
-    text = f"*{note}* The notebook is [{path.name}]({path.name})."
+    text = f"{note and f'*{note}* '}The notebook is [{path.name}]({path.name})."
     notebook.cells.insert(1, nbformat.v4.new_markdown_cell(text))
     return notebook
 

@@ -357,6 +357,17 @@ def test_a_notebook_that_git_knows_and_the_index_does_not_is_told(checkout):
 
 
 @pytest.mark.slow
+def test_a_chapter_says_once_whose_outputs_it_shows():
+    notebook = nbformat.v4.new_notebook(cells=[text("# 7"), code("1")])
+    assert publish.tidy(notebook).cells[0].source == "# 7", "nobody has published it"
+    for machine in ("NVIDIA H200", "NVIDIA B300 (2)"):
+        notebook.metadata[publish.OUTPUTS] = {"code": "0", "machine": machine}
+        notebook = publish.tidy(notebook)
+        assert notebook.cells[0].source.count("The outputs in this notebook") == 1
+        assert f"on a GPU ({machine}). " in notebook.cells[0].source
+    assert publish.tidy(notebook) == notebook
+
+
 def test_tidying_notes_the_exercises(checkout):
     before = checked(checkout)
     work(checkout)
@@ -377,7 +388,7 @@ def test_a_readers_work_breaks_no_page(checkout, tmp_path):
     assert "of_mine.png" in result.stderr  # told, for whoever wants it mended
     page = (tmp_path / "html/notebooks/00_start.html").read_text()
     assert "Run or edited since it was published" in page
-    assert "Outputs of a GPU" in (tmp_path / "html/notebooks/01_speed_of_light.html").read_text()
+    assert "made on a GPU (a GPU)" in (tmp_path / "html/notebooks/01_speed_of_light.html").read_text()
     assert not list((tmp_path / "html").rglob("*mine*"))
 
 
