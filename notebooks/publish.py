@@ -46,8 +46,8 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 NOTE = (
-    "*The outputs in this notebook were made on a GPU ({}). A cell that you run shows what your machine"
-    " gives: without a GPU, what the simulator does.*"
+    "*The outputs in this notebook were made on a GPU ({}). A cell that you run shows what your"
+    " machine gives: without a GPU, what the simulator does.*"
 )
 OUTPUTS = "outputs_of"  # in a notebook's metadata: {"code": the digest, "machine": a GPU's name}
 

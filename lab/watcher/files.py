@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,38 @@ def changes_between(old: Contents, new: Contents) -> str:
         removed = sum(line.startswith("-") for line in lines)
         told.append(f"{path.name} +{added} −{removed}")
     return ", ".join(told)
+
+
+_HEADER = re.compile(
+    r"^(?![\s/#}*])[^;=]*?\b((?!__|alignas)\w+)\s*\("
+)  # of a function, at a line's beginning
+
+
+def functions_between(old: Contents, new: Contents) -> tuple[set[str], set[str]]:
+    """The functions in which the files differ; and those with whatever names them in its body."""
+    edited: set[str] = set()
+    bodies: dict[str, str] = {}
+    for path, data in new.items():
+        if path.suffix not in (".cu", ".cuh", ".h", ".cpp"):
+            continue
+        lines, before = data.decode(errors="replace").splitlines(), old.get(path, data)
+        owners, name = [], ""
+        for line in lines:
+            if found := _HEADER.match(line):
+                name = found[1]
+            owners.append(name)
+            bodies[name] = f"{bodies.get(name, '')}{line}\n"
+        matcher = difflib.SequenceMatcher(
+            None, before.decode(errors="replace").splitlines(), lines, autojunk=False
+        )
+        for kind, _, _, begin, end in matcher.get_opcodes():
+            if kind != "equal":
+                edited |= set(owners[max(begin - (begin == end), 0) : end] or [""])
+    reached = set(edited)
+    while more := {
+        name
+        for name, body in bodies.items()
+        if name not in reached and reached & set(re.findall(r"\w+", body))
+    }:
+        reached |= more
+    return edited, reached

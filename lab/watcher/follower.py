@@ -49,6 +49,17 @@ class State:
     pinned: Version | None = None
     choices: tuple[str, ...] = ()
 
+    @property
+    def measured(self) -> str:
+        """The version of the op that is measured; "" for a call of the user's."""
+        chosen = self.result.settings and self.result.settings.version
+        return chosen or (self.choices[-1] if self.choices else "")
+
+    @property
+    def untouched_by(self) -> list[str]:
+        """The versions of the op that were edited while another is measured."""
+        return self.result.version.of_others(self.measured, self.choices)
+
 
 class Follower(threading.Thread):
     """A thread that ends with `close`. All other methods may be called from any thread.

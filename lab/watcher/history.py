@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lab.watcher.files import Contents, changes_between
+from lab.watcher.files import Contents, changes_between, functions_between
 from lab.watcher.result import Result, Version
 
 GHOSTS = 6
@@ -39,7 +39,8 @@ class History:
     def _added(self, contents: Contents) -> Version:
         before = self._contents[-1] if self._contents else contents
         changes = changes_between(before, contents)
-        version = Version(len(self.versions) + 1, datetime.now(), changes)
+        functions = map(frozenset, functions_between(before, contents))
+        version = Version(len(self.versions) + 1, datetime.now(), changes, *functions)
         self.versions.append(version)
         self._contents.append(dict(contents))
         return version

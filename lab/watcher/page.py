@@ -25,12 +25,20 @@ def status(name: str, state: State) -> str:
     """The version in hand, what is known of it in a line, and what goes on now."""
     result = state.result
     colour, now = _verdict(result) if not state.doing else (FAINT, html.escape(state.doing))
+    measured = f", measured: <b>{html.escape(state.measured)}</b>" if state.measured else ""
     return (
         f"<div style='{TEXT}'><b>{html.escape(name)}</b>, version {result.version.number}"
-        f" of {result.version.when:%H:%M:%S}"
+        f" of {result.version.when:%H:%M:%S}{measured}"
         f" <span style='color: {colour}; padding-left: 0.8em'>{now}</span></div>"
         f"<div style='{TEXT}; opacity: 0.85'>{html.escape(text.summary(result))}</div>"
+        f"{_untouched(state)}"
     )
+
+
+def _untouched(state: State) -> str:
+    """That the edit is in another version than the one that is measured; "" where it is not."""
+    said = text.untouched(state)
+    return f"<div style='{TEXT}; color: {ERROR}'>{html.escape(said)}</div>" if said else ""
 
 
 def _verdict(result: Result) -> tuple[str, str]:

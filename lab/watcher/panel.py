@@ -34,13 +34,15 @@ class Panel:
         self._go = widgets.Button(
             description="Go back to", tooltip="write that version's files", disabled=True
         )
+        self._other = widgets.Button(layout=widgets.Layout(display="none", width="auto"))
+        self._other.on_click(lambda _: setattr(self._version, "value", self._other.tooltip))
         self._close = widgets.Button(description="Close")
         self._pin.on_click(lambda _: live.pin())
         self._close.on_click(lambda _: live.close())
         self._go.on_click(self._go_back)
         actions = widgets.HBox([self._pin, self._go, self._back, self._close])
         controls = [widgets.HBox(self._controls())] if settings else []
-        parts = [*controls, self._status, self._picture, self._details, actions]
+        parts = [*controls, self._status, self._other, self._picture, self._details, actions]
         self._box = widgets.VBox(parts)
 
     def display(self) -> None:
@@ -56,6 +58,10 @@ class Panel:
         self._details.value = page.details(result)
         self._pin.description = "Unpin" if state.pinned == result.version else "Pin"
         self._offer_versions(state)
+        edited = state.untouched_by
+        if edited:
+            self._other.description, self._other.tooltip = f"Measure {edited[0]}", edited[0]
+        self._other.layout.display = "" if edited else "none"
 
     def say_closed(self) -> None:
         self._status.value += "<div>Closed: call lab.live again to follow on.</div>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -127,11 +128,24 @@ class Version:
     """What the files held at one time.
 
     number: counts up with every new content. changes: which files changed, and by how many lines.
+    edited: the functions that changed. reached: those, and all that name one of them.
     """
 
     number: int
     when: datetime
     changes: str = ""
+    edited: frozenset[str] = frozenset()
+    reached: frozenset[str] = frozenset()
+
+    def of_others(self, measured: str, choices: tuple[str, ...]) -> list[str]:
+        """The op's versions that were edited, where the measured one was not touched."""
+        if not self.edited or measured not in choices or "" in self.edited:
+            return []  # nothing is known, or an edit outside of all functions
+        named = {name: re.compile(rf"(?:^|_){name}(?:_|$)") for name in choices}
+        if any(named[measured].search(function) for function in self.reached):
+            return []
+        own = [{it for it in choices if named[it].search(one)} for one in self.edited]
+        return [it for it in choices if it in set().union(*own)] if all(own) else []
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,10 @@ class Lines:
         elif result != self._written:
             self._written = result
             self._replace("")
-            print(*self._version(result), sep="\n", file=self._stream, flush=True)
+            lines = self._version(result)
+            if said := text.untouched(state):
+                lines.append(self._in_colour(_indented(said), YELLOW))
+            print(*lines, sep="\n", file=self._stream, flush=True)
 
     def _replace(self, line: str) -> None:
         """Write a line over the one that stands there."""

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from lab.watcher.result import Checked, Finding, Measured, Result, Use
+
+if TYPE_CHECKING:
+    from lab.watcher.follower import State
+
+MANY_ULP = 100  # of a right result: only where it is near zero, for an ULP is small there
 
 
 def built(result: Result) -> str:
@@ -25,7 +31,10 @@ def error(measured: Measured) -> str:
         return ""
     ours, theirs = measured.error.max_ulp, measured.torch_error.max_ulp
     verdict = "" if measured.is_right else "wrong: "
-    return f"{verdict}error {ulp(ours)} ULP (PyTorch's {ulp(theirs)})"
+    near_zero = ""
+    if measured.is_right and ours > MANY_ULP:
+        near_zero = f", at results near zero: there is {measured.error.max:.2g} the largest error"
+    return f"{verdict}error {ulp(ours)} ULP (PyTorch's {ulp(theirs)}{near_zero})"
 
 
 def ulp(error: float) -> str:
@@ -56,6 +65,18 @@ def found(checked: Checked) -> str:
     """How many findings there are."""
     count = len(checked.findings)
     return f"{count or 'no'} finding{'s' if count != 1 else ''}"
+
+
+def untouched(state: State) -> str:
+    """That the edit did not touch the version that is measured; "" where it may have."""
+    others = state.untouched_by
+    if not others:
+        return ""
+    where = ", ".join(sorted(state.result.version.edited))
+    return (
+        f"The edit is in {where}, of version {', '.join(others)}; what is measured and checked"
+        f" is {state.measured}, whose own kernels it did not touch."
+    )
 
 
 def finding(it: Finding) -> str:

@@ -388,7 +388,8 @@ def test_a_readers_work_breaks_no_page(checkout, tmp_path):
     assert "of_mine.png" in result.stderr  # told, for whoever wants it mended
     page = (tmp_path / "html/notebooks/00_start.html").read_text()
     assert "Run or edited since it was published" in page
-    assert "made on a GPU (a GPU)" in (tmp_path / "html/notebooks/01_speed_of_light.html").read_text()
+    other = (tmp_path / "html/notebooks/01_speed_of_light.html").read_text()
+    assert "made on a GPU (a GPU)" in other
     assert not list((tmp_path / "html").rglob("*mine*"))
 
 

@@ -22,7 +22,7 @@ import jitload
 import lab
 import reference
 from lab.measure.error import Error
-from lab.watcher import text
+from lab.watcher import page, text
 from lab.watcher.files import SourceFiles, changes_between
 from lab.watcher.follower import Follower, State
 from lab.watcher.history import History
@@ -39,6 +39,7 @@ def error(value):
     return Error(value, value, value, value)
 
 
+VERSIONS = ("naive", "vector")
 MEASURED = Measured(error(0.5), error(0.5), 12.0, "CPU simulator", NAN)
 
 
@@ -129,6 +130,50 @@ def test_changes_name_the_files_and_count_lines(tmp_path):
 
 
 # ---- history
+
+
+TWO_VERSIONS = """
+__device__ float shared_by_both(float x) {
+    return x;
+}
+__global__ void __launch_bounds__(256) forward_naive(const float* x, float* y) {
+    y[0] = shared_by_both(x[0]);
+}
+__device__ void tail(const float* x, float* y) {
+    y[1] = x[1];
+}
+__global__ void forward_vector(const float* x, float* y) {
+    tail(x, y);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "measured", "others"),
+    [
+        ("y[0] = shared", "vector", ["naive"]),
+        ("y[0] = shared", "naive", []),
+        ("tail(x, y);", "naive", ["vector"]),
+        ("return x;", "vector", []),  # not of one version
+        ("y[1] = x[1];", "vector", []),
+    ],
+)
+def test_an_edit_of_another_version_than_the_measured_one_is_told(tmp_path, old, measured, others):
+    path = tmp_path / "k.cu"
+    history = History()
+    history.version_of({path: TWO_VERSIONS.encode()})
+    edited = history.version_of({path: TWO_VERSIONS.replace(old, f"// mine\n    {old}").encode()})
+    state = State("", Result(edited, Settings((1, 1), version=measured)), (), None, VERSIONS)
+    assert state.untouched_by == others
+    said = text.untouched(state)
+    assert (f"is {measured}, whose own kernels it did not touch" in said) == bool(others)
+    assert f"measured: <b>{measured}</b>" in page.status("op", state)
+
+
+def test_a_large_error_in_ulp_of_a_right_result_is_explained():
+    near_zero = Measured(Error(3e-7, 0, 4533, 0), Error(2e-7, 0, 3100, 0), 1.0, "", NAN)
+    assert "at results near zero" in text.error(near_zero)
+    assert "near zero" not in text.error(MEASURED)
 
 
 def test_versions_are_told_apart_by_content(tmp_path):
