@@ -16,8 +16,14 @@ LONGEST_TITLE = 60
 TITLES = {SIMULATOR_CLOCK: " on the simulator", CPU_CLOCK: " on the CPU itself"}
 
 
+SHOWN = ["call", "direction", "max_ulp", "time_us", "clock", "percent_of_copy"]  # of the columns
+
+
 class Comparison(NamedTuple):
-    """What `compare_calls` returns; a notebook shows both."""
+    """What `compare_calls` returns; a notebook shows the figure and the first columns to look at.
+
+    `table` has all of them.
+    """
 
     table: DataFrame
     figure: Figure
@@ -28,7 +34,10 @@ class Comparison(NamedTuple):
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display(self.table)
+        several = self.table["direction"].nunique() > 1
+        empty = self.table["percent_of_copy"].isna().all()
+        left_out = ["direction"] * (not several) + ["percent_of_copy"] * empty
+        display(self.table[[name for name in SHOWN if name not in left_out]].round(2))
         display(self.figure)
 
 

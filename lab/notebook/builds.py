@@ -103,8 +103,22 @@ def report(
     changes, coloured = _changes(kernel, before)
     last = note(kernel)
     rich = f'<span style="white-space: pre-wrap">{html.escape(last)}</span>'
-    line.tell(kernel.name, f"{text}{changes}{last}", f"{text}{coloured}{rich}")
+    line.tell(told_apart(kernel), f"{text}{changes}{last}", f"{text}{coloured}{rich}")
     return kernel
+
+
+def told_apart(kernel: jitload.Kernel) -> str:
+    """A kernel's name; and what tells it from the loaded ones that have the same."""
+    others = [it for it in jitload.loaded() if it.name == kernel.name and it is not kernel]
+    if not others:
+        return kernel.name
+    if any(it.sources[0] != kernel.sources[0] for it in others):
+        said = [jitload.label(kernel.sources[0])]
+    else:
+        said = []
+    if any(it.sources == kernel.sources for it in others):
+        said += [*map(str, kernel.recipe.flags), kernel.target]
+    return f"{kernel.name} ({' '.join(said)})"
 
 
 def _changes(kernel: jitload.Kernel, before: jitload.Build | None) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import IPython
 
 import jitload
-from lab.notebook.builds import Line, LiveBuilds, report
+from lab.notebook.builds import Line, LiveBuilds, report, told_apart
 from lab.notebook.errors import Cells, log_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Extension:
         self.modules.note()
         for kernel, error, line in self._above:
             if getattr(self.shell, "kernel", None) and result.error_in_exec is error:
-                line.tell(kernel.name, "not built; its error stands below")
+                line.tell(told_apart(kernel), "not built; its error stands below")
 
     def show_with_links(self, kind: type, error: BaseException, lines: list[str]) -> None:
         """As the shell shows any error, with links that JupyterLab can follow."""
@@ -110,7 +110,7 @@ class Extension:
                 report(line, reload, before)
             self._errors.pop(kernel, None)
         except KeyboardInterrupt:
-            line.tell(kernel.name, "build interrupted; the next cell starts it anew")
+            line.tell(told_apart(kernel), "build interrupted; the next cell starts it anew")
             raise
         except Exception as error:
             # A missing file is looked for before every cell, and told of once.

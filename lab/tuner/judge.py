@@ -63,10 +63,14 @@ def _checked(what: str, results: object) -> tuple[Tensor, ...]:
     for each in listed:
         if not isinstance(each, Tensor):
             raise TypeError(
-                f"{what}: its result is of type {type(each).__name__}; wanted is a tensor or a"
-                " tuple of them"
+                f"{what}: it returns {_told(each)}; wanted is the tensor that the kernel wrote,"
+                " or a tuple of them, as in: def call(): mine.k[grid, block](x, y, n); return y"
             )
     return tuple(each.detach() for each in listed)
+
+
+def _told(result: object) -> str:
+    return "nothing" if result is None else f"a value of type {type(result).__name__}"
 
 
 def _check_alike(what: str, results: tuple[Tensor, ...], truth: tuple[Tensor, ...]) -> None:

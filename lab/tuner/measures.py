@@ -33,12 +33,14 @@ class Measure:
     """Runs the configurations of one kernel.
 
     unit: of what a call costs.
+    notice: what a reader should know before it begins; "" for nothing.
     prunes: whether a build tells of configurations that they need not be run.
     held: the GPU's clock in each timing.
     shapes: by the name of a call the classes of shapes that the kernel got, where times are taken.
     """
 
     unit = ""
+    notice = ""
     prunes = False
 
     def __init__(self, kernel: jitload.Kernel, calls: Calls, declared: Configuration) -> None:
@@ -209,6 +211,7 @@ class Traffic(Measure):
     """
 
     unit = "bytes"
+    notice = "without a GPU this counts the bytes that each moves, by lab.check, and takes no time"
 
     def recipe(self, constants: Configuration) -> Any:
         return jitload.variant_of(self.kernel, constants, check=True)

@@ -100,7 +100,10 @@ def tune(
     runs = len(every) if runs is None else _positive("runs", runs)
     standing = {name: declared.get(name) for name in space.values}
     tried: list[Candidate] = []
-    with Builders() as builders, progress(None) as say:
+    if measure.notice:
+        print(f"{kernel.name}: {measure.notice}; {len(every)} configurations", flush=True)
+    steps = 3 * len(every) if len(every) <= min(runs, RUNS) and not measure.prunes else None
+    with Builders() as builders, progress(steps) as say:
         batch = max(1, min(builders.count, runs // BATCHES))
         measure.begin(_truths(truth, calls))
 
@@ -221,7 +224,8 @@ def _kernel(kernel: jitload.Kernel | None, names: list[str]) -> jitload.Kernel:
     name = next((it for it in names if all(it not in _tunables(each) for each in known)), names[0])
     raise ValueError(
         f"{name}: no loaded kernel declares {', '.join(names)} as tunable ({listed or 'none'});"
-        f" wanted is a line such as constexpr int {name} = TUNABLE({name}, 256);"
+        f' wanted are two lines such as #include "tunable.h" and constexpr int {name} ='
+        f" TUNABLE({name}, 256);"
     )
 
 

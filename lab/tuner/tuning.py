@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+LEAST_DIFFERENCE = 0.001  # of two costs that a figure can show
 LEAST_GAIN = 0.02  # below which a table is not worth a reader's time
 
 
@@ -110,7 +111,12 @@ class Tuning:
         facts = self.table.attrs
         kernel = f"{self._kernel.name} on {facts['device']}"
         tried = f"{self.runs} of {self.configurations} configurations run"
-        if not self.best:
+        if not self.best and self._all_move_as_much():
+            said = (
+                f"{kernel}: all {self.runs} configurations move as many bytes, which is what counts"
+                " without a GPU; only a GPU's time can tell them apart"
+            )
+        elif not self.best:
             said = f"{kernel}: none is better than the kernel as it stands; {tried}"
         else:
             what = "time" if facts["target"] == "cuda" else "bytes moved, as lab.check counts them"
@@ -122,7 +128,13 @@ class Tuning:
 
         print(repr(self).splitlines()[0])
         display(self.table)
-        display(self.plot())
+        if not self._all_move_as_much():
+            display(self.plot())
+
+    def _all_move_as_much(self) -> bool:
+        """Whether bytes were counted, and are the same, so that a figure would show nothing."""
+        costs = self.table["cost"][self.table["refused"] == ""]
+        return self.table.attrs["target"] == "cpu" and costs.max() - costs.min() < LEAST_DIFFERENCE
 
 
 def _table(candidates: list[Candidate], names: list[str], facts: dict[str, object]) -> DataFrame:

@@ -42,7 +42,8 @@ class Panel:
         self._go.on_click(self._go_back)
         actions = widgets.HBox([self._pin, self._go, self._back, self._close])
         controls = [widgets.HBox(self._controls())] if settings else []
-        parts = [*controls, self._status, self._other, self._picture, self._details, actions]
+        controls += [self._other] if settings else []
+        parts = [*controls, self._status, self._picture, self._details, actions]
         self._box = widgets.VBox(parts)
 
     def display(self) -> None:

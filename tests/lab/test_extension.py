@@ -109,6 +109,24 @@ def test_a_cell_runs_the_kernel_as_its_file_is_now(notebook):
     assert notebook.run("result = kernel.answer()") == ""
 
 
+def test_kernels_of_one_name_are_told_apart_when_they_are_rebuilt(notebook):
+    header = write("value.h", "#define VALUE 1")
+    text = '#include "value.h"\nextern "C" int answer() { return VALUE + MORE; }'
+    write("answer.cu", text)
+    write("mine/answer.cu", text.replace("value.h", "../value.h"))
+    notebook.run(
+        "import jitload\n"
+        "first, second = (jitload.load('answer.cu', flags=[f'-DMORE={n}']) for n in (1, 2))\n"
+        "third = jitload.load('mine/answer.cu', flags=['-DMORE=1'])"
+    )
+    header.write_text("#define VALUE 2")
+    lines = notebook.run("result = first.answer(), third.answer()").splitlines()
+    heads = [line.partition(": ")[0] for line in lines if line.startswith("answer")]
+    assert len(set(heads)) == len(heads) == 3
+    assert any("-DMORE=2" in head for head in heads)
+    assert any("mine/answer.cu" in head for head in heads)
+
+
 def test_an_edited_header_is_named(notebook):
     header = write("value.h", "#define VALUE 1")
     write("answer.cu", '#include "value.h"\nextern "C" int answer() { return VALUE; }')

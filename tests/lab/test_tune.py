@@ -115,6 +115,26 @@ def told(twice, call):
     return lab.tune(call, kernel=twice, rule=rule, **values)
 
 
+def test_without_a_gpu_it_says_first_that_it_counts_bytes(twice, call, capsys):
+    def alike(kThreads):
+        print("the call runs")
+        return call(kThreads, 4)
+
+    tuning = lab.tune(alike, kernel=twice, kThreads=[32, 64])
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert "counts the bytes" in first
+    assert first.endswith("; 2 configurations")
+    assert second == "the call runs"
+    assert "all 2 configurations move as many bytes" in repr(tuning)
+
+
+def test_ones_own_kernel_is_led_to_a_tunable_constant_and_a_result(twice, call):
+    with pytest.raises(ValueError, match=r'#include "tunable.h" and constexpr int kMine = TUN'):
+        lab.tune(call, kernel=twice, kMine=[1, 2])
+    with pytest.raises(TypeError, match=r"it returns nothing; wanted is the tensor .* return y"):
+        lab.tune(lambda kThreads: [call(kThreads, 4)].clear(), kernel=twice, kThreads=[64])
+
+
 @pytest.mark.slow
 def test_on_a_cpu_the_checkers_bytes_decide(told):
     assert told.best == {"kThreads": 64, "kEach": 1, "kApart": 0}
