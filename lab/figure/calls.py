@@ -36,7 +36,7 @@ class Comparison(NamedTuple):
 
         several = self.table["direction"].nunique() > 1
         empty = self.table["percent_of_copy"].isna().all()
-        left_out = ["direction"] * (not several) + ["percent_of_copy"] * empty
+        left_out = ["direction"] * (not several) + ["percent_of_copy"] * bool(empty)
         display(self.table[[name for name in SHOWN if name not in left_out]].round(2))
         display(self.figure)
 
