@@ -205,6 +205,7 @@ class DeviceCode:
         self.lines: set[int] = set()
         self.both: set[int] = set()
         self._text, self._code, self._load = text, code, load
+        self._directives = list(directives_of(text, code))
         if not load.architecture:
             return
         self._line_ends = [match.start() for match in re.finditer("\n", text)]
@@ -212,12 +213,21 @@ class DeviceCode:
             self.edits.append(self._directives_behind(choice.end, f"#define {choice.mark}"))
             self.both |= self._lines(choice.start, choice.end)
         if load.device & set(_WORD.findall(code)):
-            self._directives = list(directives_of(text, code))
-            self._plain = without(self._directives, code)
             self._find()
 
+    @cached_property
+    def plain(self) -> str:
+        """The code with spaces for directives."""
+        return without(self._directives, self._code)
+
+    @cached_property
+    def bodies(self) -> list[tuple[int, list[int], int]]:
+        """Of each device function: where it is said to be one, where its body has been opened (at
+        several places if branches of #if each open it), and where it has been closed."""
+        return list(self._bodies())
+
     def _find(self) -> None:
-        bodies = list(self._bodies())
+        bodies = self.bodies
         groups: list[tuple[int, int]] = []
         for start, end in sorted(self._groups(bodies)):
             if not groups or start > groups[-1][1]:  # else it lies within that one
@@ -282,14 +292,12 @@ class DeviceCode:
             self.edits.append((start, start + len(word[0]), VALUE))
 
     def _bodies(self) -> Iterator[tuple[int, list[int], int]]:
-        """Of each device function: where it is said to be one, where its body has been opened (at
-        several places if branches of #if each open it), and where it has been closed."""
         words = "|".join(map(re.escape, sorted(self._load.device)))
         reached = 0
-        for word in re.finditer(rf"\b(?:{words})\b", self._plain):
+        for word in re.finditer(rf"\b(?:{words})\b", self.plain):
             if word.start() < reached:
                 continue
-            opening = body_of(self._plain, word.end())
+            opening = body_of(self.plain, word.end())
             if opening is not None:
                 opened, reached = self._closed(opening)
                 yield word.start(), opened, reached
@@ -301,7 +309,7 @@ class DeviceCode:
         opened, depth, before, position = [opening + 1], 1, [], opening + 1
         brace = re.compile(r"[{}]")
         while True:
-            found = brace.search(self._plain, position)
+            found = brace.search(self.plain, position)
             while inside and (found is None or inside[0].start < found.start()):
                 word = inside.pop(0).word
                 if word == "if":
@@ -311,7 +319,7 @@ class DeviceCode:
                 elif word == "endif" and before:
                     before.pop()
             if found is None:
-                return opened, len(self._plain)
+                return opened, len(self.plain)
             position = found.end()
             if found[0] == "{":
                 depth += 1
@@ -343,15 +351,15 @@ class DeviceCode:
                     continue
                 within = [(f, stop) for f, _, stop in bodies if start < f and stop <= end]
                 alone = within and "{" not in self._without(within, start, end)
-                if alone and not in_function(self._plain, start, self._directives):
+                if alone and not in_function(self.plain, start, self._directives):
                     yield start, end
 
     def _without(self, spans: list[tuple[int, int]], start: int, end: int) -> str:
         rest = []
         for first, last in spans:
-            rest.append(self._plain[start:first])
+            rest.append(self.plain[start:first])
             start = last
-        return "".join(rest) + self._plain[start:end]
+        return "".join(rest) + self.plain[start:end]
 
 
 def variables(text: str, code: str, load: Load, is_header: bool) -> Iterator[tuple[int, int, str]]:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from simulator import needs, ptx, torch_rewrite
+from simulator import needs, ptx, torch_rewrite, unset
 from simulator.device_code import DeviceCode, Load, body_of, variables
 from simulator.directives import (
     directives_of,
@@ -79,6 +79,7 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
         *_noinline(code),
     ]
     edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
+    edits += unset.edits(device)
     edits += _called_through_pointers(code)
     addresses = list(needs.kernel_addresses(code)) if load.by_address else []
     edits += addresses

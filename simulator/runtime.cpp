@@ -34,6 +34,7 @@
 #include "checker/mbarriers.h"
 #include "checker/products.h"
 #include "checker/proxies.h"
+#include "checker/repeats.h"
 #include "checker/report.h"
 #include "checker/tensor_maps.h"
 #include "checker/watching.h"

@@ -38,6 +38,8 @@ HINTS = {
     " all who use the memory come to a barrier before it is asked for again.",
     "missing proxy fence": "fence.proxy.async after the access, and then the barrier, before the"
     " copy or the product is asked for.",
+    "mbarrier in use": "Initialise it once, before the loop; or mbarrier.inval before it is"
+    " initialised again.",
     "wrong parity": "The first phase of an mbarrier has parity 0, the next 1, and so on by turns.",
     "mbarrier not visible": "Initialise it in one thread; then fence.mbarrier_init, and a barrier"
     " of all who use it.",
@@ -111,6 +113,8 @@ def memory(row: dict[str, Any]) -> str:
 
 def hint_for(row: dict[str, Any]) -> str | None:
     """What to do about a finding."""
+    if row["other_access"] == "declaration":
+        return "Give it a value where it is declared."
     is_known = isinstance(row["tensor"], str) or row["access"] == "index"
     is_known |= row["kind"] != "out of bounds"
     return HINTS.get(row["kind"]) if is_known else UNKNOWN
@@ -200,6 +204,8 @@ def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         ends = (row["file"], row["line"]), (row.get("other_file"), row.get("other_line"))
         key = row["kind"], row.get("tensor", row.get("element")), frozenset(ends)
+        if row.get("other_access") == "declaration":
+            key += (row["message"],)  # of one line there may be several
         if key in merged:
             row["count"] += merged[key]["count"]
             if merged[key]["severity"] == "error" or row["severity"] == "note":
@@ -291,8 +297,15 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
         case "out of bounds":
             past = it["address"] + it["size"] - it["end"]
             return f"{what} ends {past} bytes past the end of {tensor}"
+        case "uninitialised" if row.get("other_access") == "declaration":
+            result = _where(row) if tensor else "what this line does"
+            return f"{result} depends on {it['message']}, which has no value when it is read"
         case "uninitialised":
-            return f"{what} at {_where(row)}"
+            depends = f"; what line {row['other_line']} stores depends on it"
+            read = f"{what} at {_where(row)}" if tensor else "what this line does depends on memory"
+            return read + (depends if row.get("other_line") else "")
+        case "inactive lane" if row.get("other_line"):
+            return f"{it['message']}; what line {row['other_line']} stores depends on it"
         case "misaligned" if it["size"]:
             past = it["address"] % it["size"]
             where = f"{_where(row)}, " if tensor else ""

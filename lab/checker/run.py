@@ -235,6 +235,8 @@ def _tell_symbols(runtime: ctypes.CDLL, build: jitload.Build) -> None:
         if function.name.partition("<")[0].rpartition(":")[2] in kernels:
             runtime.simulator_check_kernel(library, function.offset, function.name.encode())
     for name, *where in symbols.variables(str(build.library)):
+        if name == "simulator::static_shared":  # it stands for the others' addresses, and is empty
+            continue
         *_, owner, own_name = ["", *re.sub(r"<.*>|\[.*?\]", "", name).split("::")]
         owner = owner.rpartition(" ")[2].partition("(")[0]
         # The compiler's and the C library's own: `guard variable for k()::tile`, `completed.0`.

@@ -29,6 +29,7 @@ bool Recorder::freed(uintptr_t begin, void* memory) {
         if (region.begin == begin && region.is_alive() && region.type == Region::Fresh) {
             region.end = region.begin, sorted.clear();
             region.freed_by = callers();
+            undefined.freed(region);
             is_kept_back = region.is_kept_back = bytes_kept_back + region.size <= most;
             if (is_kept_back) bytes_kept_back += region.size, kept_back.push_back(memory);
         }
@@ -154,6 +155,12 @@ void Recorder::runs_over(Site& site, const Region& array, const Request& request
                          unsigned warp) {
     report(
         at("out of bounds", site, &array, request.at[lane], request.size, warp * warp_size + lane));
+}
+
+// While a launch is repeated: another value has it go on and on.
+void Recorder::give_up_repeating(const Site& site, uintptr_t address, unsigned size) {
+    report(at("timeout", site, nullptr, address, size, block->rank));
+    stop_block("it does far more than before");
 }
 
 void Recorder::misaligned(uintptr_t pc, uintptr_t address, unsigned size) {

@@ -23,7 +23,7 @@ struct WrongIndex {
 };
 
 void Recorder::beyond_array(const WrongIndex& wrong, uint64_t index, const void* from) {
-    if (mode == Mode::Off) return;
+    if (mode == Mode::Off || is_repeating) return;
     Finding finding{};
     finding.kind = "index";
     finding.place = {

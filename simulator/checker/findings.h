@@ -96,6 +96,12 @@ class Findings {
         }
     }
 
+    // That is not for the reader to judge, as an index within a row may be.
+    bool has_error() const {
+        return std::any_of(all.begin(), all.end(), [](const Finding& it) {
+            return it.severity == Severity::Error && !it.is("index");
+        });
+    }
     bool has(std::initializer_list<const char*> kinds) const {
         for (const Finding& finding : all)
             for (const char* kind : kinds)

@@ -9,6 +9,15 @@ namespace {
 void Asynchronous::mbarrier_init(const uint64_t* barrier, uint32_t count, const char* file,
                                  int line) {
     recorder.inspect_rest(recorder.block->rank, 0);
+    const Site& init = site_of("mbarrier.init", file, line);
+    if (const auto found = mbarriers.find(barrier); found != mbarriers.end())
+        if (const Mbarrier& before = found->second;
+            before.of == recorder.block && before.block == recorder.serial &&
+            state_of(barrier).word)  // mbarrier.inval leaves 0
+            say("mbarrier in use",
+                text("thread %u has initialised it already, which CUDA leaves undefined",
+                     before.thread),
+                init, before.init, "mbarrier.init", before.thread);
     Mbarrier it{};
     it.count = count;
     it.block = recorder.serial;
@@ -16,7 +25,7 @@ void Asynchronous::mbarrier_init(const uint64_t* barrier, uint32_t count, const 
     it.thread = recorder.block->rank;
     it.of = recorder.block;
     it.cluster_barriers = static_cast<const Worker*>(recorder.block)->cluster_barriers();
-    it.init = &site_of("mbarrier.init", file, line);
+    it.init = &init;
     mbarriers[barrier] = std::move(it);
 }
 

@@ -18,6 +18,7 @@
 #include "library_memory.h"
 #include "sampling.h"
 #include "trace.h"
+#include "undefined.h"
 
 namespace simulator {
 namespace {
@@ -87,6 +88,8 @@ class Recorder final : public Watcher {
     const uint16_t* threads_in_order() const override { return order_of_threads.data(); }
     void begin_block(Block& block, uint64_t index) override;
     bool end_block(const Error* error) override;
+    uint64_t blocks_to_repeat() const override { return undefined.blocks(); }
+    void repeat(const std::function<bool(uint64_t)>& run) override { undefined.repeat(run); }
     void barrier(const Block& block) override;
     void exchange(const Block& block, unsigned warp, uint32_t lanes, Exchange kind) override;
     void tile(const Block& block, unsigned first, unsigned warps) override;
@@ -129,6 +132,8 @@ class Recorder final : public Watcher {
     }
     template <Kind kind>
     SIMULATOR_INLINE void access_at(const Slot& slot, uintptr_t address, unsigned size) {
+        if (is_repeating && undefined.is_too_long())
+            give_up_repeating(sites[slot.id], address, size);
         if (mode == Mode::Bounds)
             return slot.is_private ? void() : note_in_bounds<kind>(address, size, slot);
         access_in_trace<kind>(slot, address, size);
@@ -137,7 +142,7 @@ class Recorder final : public Watcher {
     template <Kind kind>
     [[gnu::noinline]] void access_in_trace(const Slot& slot, uintptr_t address, unsigned size) {
         if (slot.is_private) {
-            if (asynchronous.watches_registers)
+            if (asynchronous.watches_registers && !undefined.is_filling)
                 asynchronous.look_at_register(address, size, kind, sites[slot.id]);
             return;
         }
@@ -207,7 +212,9 @@ class Recorder final : public Watcher {
     // A kernel has taken memory by `new` or malloc, or gives some back. Until then it is known, and
     // only its bounds are looked at.
     void* took(void* memory, size_t bytes) {
-        if (mode != Mode::Off && memory) heap[reinterpret_cast<uintptr_t>(memory)] = bytes;
+        if (mode == Mode::Off || !memory) return memory;
+        uses_heap = true;
+        heap[reinterpret_cast<uintptr_t>(memory)] = bytes;
         return memory;
     }
     void gave_back(void* memory) {
@@ -217,6 +224,13 @@ class Recorder final : public Watcher {
     WorkWatcher* work() override { return mode == Mode::Full ? &asynchronous : nullptr; }
 
     Asynchronous asynchronous;
+    Undefined undefined;
+
+    // For `undefined`.
+    const Order& order_now() const { return order; }
+    uint32_t serial_now() const { return serial; }
+    uint64_t accesses_so_far() const { return accesses; }  // since the launch began
+    bool has_heap() const { return uses_heap; }
 
   private:
     friend class Asynchronous;
@@ -255,6 +269,7 @@ class Recorder final : public Watcher {
     size_t bytes_kept_back = 0;
     Region* freed_at(uintptr_t address);
 
+    bool uses_heap = false;
     std::map<uintptr_t, size_t> heap;  // of kernels: where it begins, and its bytes
     bool look_in_heap(Slot& slot, uintptr_t address, unsigned size);
 
@@ -286,6 +301,7 @@ class Recorder final : public Watcher {
             wait(slot.id);
         }
     }
+    [[gnu::noinline]] void give_up_repeating(const Site& site, uintptr_t address, unsigned size);
     void wait(unsigned site);
     void wait_for_load(uintptr_t pc);
 
@@ -370,6 +386,7 @@ class Recorder final : public Watcher {
     void outside(Site& site, uintptr_t address, unsigned size);
     void misaligned(uintptr_t pc, uintptr_t address, unsigned size);
     void report(Finding finding) {
+        if (is_repeating) return undefined.failed(finding);
         finding.launch = std::max<size_t>(1, launches.size()) - 1;
         findings.add(std::move(finding));
     }

@@ -27,6 +27,7 @@ void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic, do
 }
 
 void Recorder::end() {
+    undefined.end();
     find_unwritten();
     findings.drop_explained();
     trace->shrink();
@@ -93,6 +94,7 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     begin_thread(launch, shared, executors);
 
     note_what_the_host_wrote();
+    undefined.begin_launch(launch, !is_cooperative);
 }
 
 // Its thread-local memory, where shared arrays are, and its stacks.
@@ -275,8 +277,10 @@ void Recorder::tile(const Block&, unsigned first, unsigned warps) {
 }
 
 void Recorder::exchange(const Block& at, unsigned w, uint32_t lanes, Exchange kind) {
-    if (mode != Mode::Full) return;
     const Warp& warp = at.warps[w];
+    if (is_repeating && kind == Exchange::Shuffle)
+        undefined.look_at_lanes(at.threads[w * warp_size + __builtin_ctz(lanes)]);
+    if (mode != Mode::Full) return;
     if (lanes == warp.alive)
         flush(w);
     else
@@ -284,16 +288,18 @@ void Recorder::exchange(const Block& at, unsigned w, uint32_t lanes, Exchange ki
     const unsigned rest = at.size - w * warp_size;
     order.meeting(w, lanes, rest >= warp_size ? ~0u : (1u << rest) - 1);
     if (kind != Exchange::Shuffle) return;
-    // A lane that moves up or down may read past the others' end and not use what it gets. One that
-    // names a lane wants its value.
+    // A lane that moves up or down may read past the others' end: it matters if it uses what it
+    // gets. One that names a lane wants its value.
     for_each_of(lanes, [&](unsigned lane) {
         if (lanes >> warp.source[lane] & 1) return;
         const Thread& thread = at.threads[w * warp_size + lane];
-        if (strstr(thread.what, "up") || strstr(thread.what, "down")) return;
+        const std::string message = text("lane %u reads lane %u, which takes no part (mask 0x%08x)",
+                                         lane, warp.source[lane], uint32_t(warp.key[lane]));
+        if (strstr(thread.what, "up") || strstr(thread.what, "down"))
+            return undefined.note_lane(thread, w * warp_size + lane, message);
         Finding finding{};
         finding.kind = "inactive lane";
-        finding.message = text("lane %u reads lane %u, which takes no part (mask 0x%08x)", lane,
-                               warp.source[lane], uint32_t(warp.key[lane]));
+        finding.message = message;
         finding.place = {
             thread.what, nullptr, thread.file, thread.line, serial, w * warp_size + lane};
         report(finding);

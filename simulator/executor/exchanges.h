@@ -1,6 +1,7 @@
 // What the lanes of a warp get from an exchange.
 #pragma once
 #include "../include/simulator/block.h"
+#include "watcher.h"
 
 namespace simulator {
 namespace {
@@ -31,7 +32,8 @@ void deliver(Warp& warp, uint32_t lanes, Exchange exchange) {
         case Exchange::Shuffle:
             for_each_lane(lanes, [&](unsigned lane) {
                 const unsigned source = warp.source[lane];
-                warp.result[lane] = warp.value[lanes >> source & 1 ? source : lane];
+                warp.result[lane] = lanes >> source & 1 ? warp.value[source]
+                                                        : warp.value[lane] ^ change_of_inactive;
             });
             break;
         case Exchange::Ballot: {

@@ -278,11 +278,14 @@ class Pool {
     void run_watched(const Launch& launch, Watcher& watcher) {
         Worker& self = this_worker();
         begin_watched(launch, watcher);
-        const uint64_t count = count_blocks(launch);
-        for (uint64_t n = 0; n < count; n++) {
+        const uint64_t count = count_blocks(launch), repeated = watcher.blocks_to_repeat();
+        const auto run = [&](uint64_t n) {
             const uint64_t block = watcher.block_in_order(n);
-            watcher.begin_block(self, block);
-            const bool ran = self.run_block(launch, index_of(launch, block), &watcher);
+            return self.run_block(launch, index_of(launch, block), &watcher) && !stopping.asked;
+        };
+        for (uint64_t n = 0; n < count; n++) {
+            watcher.begin_block(self, watcher.block_in_order(n));
+            const bool ran = run(n) || stopping.asked;
             if (stopping.asked) return void(watcher.end_block(nullptr));
             if (!ran && self.error.wanted.x) {  // to be launched in clusters
                 failure = self.error;
@@ -290,6 +293,8 @@ class Pool {
                 return watcher.forget_launch();
             }
             if (!watcher.end_block(ran ? nullptr : &self.error)) return;
+            if (n + 1 == repeated) watcher.repeat(run);
+            if (stopping.asked) return;
         }
     }
 

@@ -92,6 +92,7 @@ void find_static_shared(Block& block, char* among_them) {
             if (of.static_shared < begin || of.static_shared >= end) continue;
             of.static_begin = begin;
             of.static_end = end;
+            of.static_alignment = std::max<uint32_t>(1024, part.p_align);
             return 1;
         }
         return 0;

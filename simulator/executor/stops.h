@@ -124,6 +124,7 @@ bool is_dropped() { return stopping.asked && !time_limit.is_over; }
 // What a compiler makes of printf.
 
 extern "C" SIMULATOR_EXPORT int __wrap_printf(const char* format, ...) {
+    if (simulator::is_repeating) return 0;
     va_list arguments;
     va_start(arguments, format);
     const int count = vfprintf(stdout, format, arguments);
@@ -133,6 +134,7 @@ extern "C" SIMULATOR_EXPORT int __wrap_printf(const char* format, ...) {
 }
 
 extern "C" SIMULATOR_EXPORT int __wrap___printf_chk(int, const char* format, ...) {
+    if (simulator::is_repeating) return 0;
     va_list arguments;
     va_start(arguments, format);
     const int count = vfprintf(stdout, format, arguments);
@@ -142,12 +144,14 @@ extern "C" SIMULATOR_EXPORT int __wrap___printf_chk(int, const char* format, ...
 }
 
 extern "C" SIMULATOR_EXPORT int __wrap_puts(const char* line) {
+    if (simulator::is_repeating) return 0;
     const int count = fprintf(stdout, "%s\n", line);
     simulator::after_print(__builtin_return_address(0));
     return count;
 }
 
 extern "C" SIMULATOR_EXPORT int __wrap_putchar(int character) {
+    if (simulator::is_repeating) return 0;
     const int written = fputc(character, stdout);
     simulator::after_print(__builtin_return_address(0));
     return written;

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -91,6 +92,11 @@ class Watcher {
     virtual void begin_block(Block& block, uint64_t index) = 0;
     virtual bool end_block(const Error* error) = 0;
 
+    // How many of its blocks are to run once more, the first ones; and that they do so, by a
+    // function that runs the n-th, and says whether it came to its end.
+    virtual uint64_t blocks_to_repeat() const = 0;
+    virtual void repeat(const std::function<bool(uint64_t)>& run) = 0;
+
     // All living threads of the block, or these lanes of a warp, have come to where they wait for
     // each other.
     virtual void barrier(const Block& block) = 0;
@@ -136,6 +142,11 @@ class Watcher {
 
 // Null where nobody watches.
 Watcher* watcher = nullptr;
+
+// What runs now has run before, so what it prints is known; and in such a run, how the value that a
+// shuffle gets from a lane that takes no part differs from that of the run before.
+bool is_repeating = false;
+uint64_t change_of_inactive = 0;
 
 // For a watcher: gives up the running block, which is about to do what cannot be let happen.
 [[noreturn]] void stop_block(const char* message);

@@ -49,6 +49,7 @@
 SIMULATOR_DYNAMIC_SHARED char simulator_blocks_shared[] SIMULATOR_DYNAMIC_SHARED_NAME;
 
 #include "simulator/launch.h"
+#include "simulator/unset.h"
 
 #include "simulator/atomics.h"
 #include "simulator/barrier.h"

@@ -142,6 +142,7 @@ struct SIMULATOR_EXPORT Block {
     Block* const* cluster;
     dim3 cluster_extent;
     const char *static_begin, *static_end;  // of all that is declared `__shared__`
+    uint32_t static_alignment = 1024;       // the largest of any of that
     uint16_t named_in_use = 0;              // the named barriers to which somebody has come
     NamedBarrier named[16] = {};
     Warp warps[max_threads / warp_size];

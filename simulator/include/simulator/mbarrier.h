@@ -39,8 +39,8 @@ SIMULATOR_INLINE void mbarrier_init(uint64_t* barrier, uint32_t count, SIMULATOR
         fail("it lies on a multiple of 8 bytes", "mbarrier.init", file, line);
     if (count < 1 || count > MbarrierState::most)
         fail("it expects from 1 to 2^20 - 1 arrivals", "mbarrier.init", file, line);
-    __atomic_store_n(barrier, MbarrierState::of(0, 0, count, count).word, __ATOMIC_SEQ_CST);
     tell_mbarrier_init(barrier, count, file, line);
+    __atomic_store_n(barrier, MbarrierState::of(0, 0, count, count).word, __ATOMIC_SEQ_CST);
 }
 
 // So many threads arrive, and so many bytes more are to come, or have come (less than 0); later

@@ -17,10 +17,13 @@ constexpr uint32_t first_shared = 1 << 10, window = 1 << 18, static_window = 1 <
 constexpr uint32_t no_shared = 0xffffff00;
 
 // What is declared `__shared__` lies around a variable that each library has, in no order: before
-// it too. The variable is in the middle of what the dynamic part leaves of those 18 bits.
+// it too. The variable is in the middle of what the dynamic part leaves of those 18 bits, as far as
+// alignment lets it: an address has the alignment that the pointer has.
 SIMULATOR_INLINE uint32_t middle_of_static(const Block& block) {
     const uint32_t end = first_shared + uint32_t(block.launch->shared);
-    return static_window + (end + window) / 2 / 1024 * 1024;
+    const uint32_t middle = static_window + (end + window) / 2;
+    const uint32_t variable = uint32_t(reinterpret_cast<uintptr_t>(block.static_shared));
+    return middle - ((middle - variable) & (block.static_alignment - 1));
 }
 
 SIMULATOR_INLINE bool find_in(Block& block, const char* p, uint32_t& address) {

@@ -1,0 +1,293 @@
+// How a launch is repeated to see what depends on values that nobody has set: undefined.h.
+#pragma once
+#include "recorder.h"
+
+namespace simulator {
+namespace {
+
+void Undefined::begin_launch(const Launch& launch, bool may_repeat) {
+    most_blocks = 0;
+    kept.clear();
+    for (Source& it : sources) it.is_seen = false;
+    size_t bytes = 0;
+    for (const Region& region : recorder.regions)
+        if (region.is_alive() && region.type <= Region::Device && !region.is_shared())
+            bytes += region.size;
+    if (!may_repeat || bytes > most_bytes || recorder.has_heap()) return;
+    const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
+    most_blocks = std::clamp<uint64_t>(most_threads / threads, 1, recorder.launches.back().blocks);
+    for (Region& region : recorder.regions)
+        if (region.is_alive() && region.type <= Region::Device && !region.is_shared()) {
+            const char* at = reinterpret_cast<const char*>(region.begin);
+            kept.push_back({&region, {at, at + region.size}, {}, {}});
+        }
+}
+
+Undefined::Source& Undefined::source(Source::What what, const char* name, const char* file,
+                                     int line) {
+    Source*& found = known[{what, name, file, line}];
+    if (!found) {
+        for (Source& it : sources)  // a template's, or of a literal that is there twice
+            if (it.what == what && it.line == line && !strcmp(it.name, name) &&
+                !strcmp(it.file, file))
+                return *(found = &it);
+        sources.push_back({what, name, file, line});
+        found = &sources.back();
+    }
+    return *found;
+}
+
+Undefined::Source& Undefined::cells_of(Region& region) {
+    Source*& found = known[{Source::Cells, &region, nullptr, 0}];
+    if (!found) {
+        sources.push_back({Source::Cells, "", "", 0, &region});
+        found = &sources.back();
+    }
+    return *found;
+}
+
+unsigned char Undefined::byte_of(const char* name, const char* file, int line) {
+    if (!most_blocks) return 0;
+    Source& it = source(Source::Local, name, file, line);
+    if (is_repeating) return is_chosen(it) ? other_byte : 0;
+    it.is_seen = true;
+    return 0;
+}
+
+void Undefined::note_lane(const Thread& at, unsigned thread, std::string message) {
+    if (!most_blocks) return;
+    Source& it = source(Source::Lane, at.what, at.file, at.line);
+    if (!it.is_seen && !it.is_told) {
+        it.finding.kind = "inactive lane";
+        it.finding.message = std::move(message);
+        it.finding.place = {at.what, nullptr, at.file, at.line, recorder.serial_now(), thread};
+    }
+    it.is_seen = true;
+}
+
+void Undefined::look_at_lanes(const Thread& at) {
+    constexpr uint64_t bytes = 0x0101010101010101;
+    const bool is_one = is_chosen(source(Source::Lane, at.what, at.file, at.line));
+    change_of_inactive = is_one ? other_byte * bytes : 0;
+}
+
+void Undefined::failed(const Finding& finding) {
+    if (!has_failed) failure = finding;
+    has_failed = true;
+}
+
+// ---- A launch once more
+
+void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
+    if (kept.empty() || recorder.findings.has_error() || recorder.has_heap()) return;
+    keep(&Kept::after);  // which is what is there
+    std::vector<Source*> seen;
+    for (Source& it : sources)
+        if (it.is_seen && !it.is_told) seen.push_back(&it);
+    for (const Dependent& it : dependents)
+        if (!it.source->is_told) seen.push_back(it.source);
+    for (Region& region : recorder.regions)
+        if (region.is_alive() &&
+            (region.is_shared() || (region.type == Region::Fresh && !region.written_before)))
+            seen.push_back(&cells_of(region));
+    std::sort(seen.begin(), seen.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    if (seen.empty()) return;
+
+    is_repeating = true;
+    most_accesses = 4 * recorder.accesses_so_far() + (1 << 20);
+    recorder.mode = Recorder::Mode::Bounds;
+    // A launch that does not do the same again tells nothing: it reads a clock.
+    if (differs(run, Change::Everything) && !differs(run, Change::Nothing)) {
+        if (seen.size() > most_sources) seen.resize(most_sources);
+        for (Source* it : seen)
+            if (differs(run, Change::One, it)) note_differences(*it);
+    }
+    recorder.mode = Recorder::Mode::Off;
+    change = Change::Nothing;
+    change_of_inactive = 0;
+    is_repeating = false;
+    for (const Kept& it : kept)
+        memcpy(reinterpret_cast<void*>(it.region->begin), it.after.data(), it.after.size());
+}
+
+// Keeps what memory is now.
+void Undefined::keep(std::vector<char> Kept::* what) {
+    for (Kept& it : kept) {
+        const char* at = reinterpret_cast<const char*>(it.region->begin);
+        (it.*what).assign(at, at + it.region->size);
+    }
+}
+
+bool Undefined::differs(const std::function<bool(uint64_t)>& run, Change how, Source* which) {
+    change = how, chosen = which;
+    has_failed = false;
+    accesses = 0;
+    for (const Kept& it : kept)
+        memcpy(reinterpret_cast<void*>(it.region->begin), it.before.data(), it.before.size());
+    change_memory();
+    keep(&Kept::start);
+    for (uint64_t n = 0; n < most_blocks && !has_failed; n++) {
+        change_shared();
+        if (!run(n)) has_failed = true;
+    }
+    if (stopping.asked) return has_failed = false;
+    bool found = has_failed;
+    for (const Kept& it : kept) for_each_difference(it, [&](size_t, size_t) { found = true; });
+    return found;
+}
+
+// Cells of fresh memory that nobody has written, and bytes that depend on what is changed.
+void Undefined::change_memory() {
+    for (const Kept& it : kept) {
+        Region& region = *it.region;
+        if (region.type != Region::Fresh || region.written_before || !is_chosen(cells_of(region)))
+            continue;
+        for (size_t i = 0; i < region.cells(); i++) {
+            if (region.is_written(i) || !is_untouched(region, i)) continue;
+            char* at = reinterpret_cast<char*>(region.begin) + (i << region.shift);
+            for (size_t k = 0; k < std::min(region.cell_size(), region.size - (i << region.shift));
+                 k++)
+                at[k] ^= char(other_byte);
+        }
+    }
+    for (const Dependent& it : dependents) {
+        char* at = reinterpret_cast<char*>(it.region->begin) + it.offset;
+        if (is_chosen(*it.source) && it.region->is_alive() &&
+            !memcmp(at, it.bytes.data(), it.bytes.size()))
+            memcpy(at, it.others.data(), it.others.size());
+    }
+}
+
+void Undefined::change_shared() {
+    for (Region& region : recorder.regions)
+        if (region.is_alive() && region.is_shared() && is_chosen(cells_of(region)))
+            memset(reinterpret_cast<void*>(region.begin), other_byte, region.size);
+}
+
+// visit(offset, bytes): of stretches that are not what they were after the first run, and that one
+// of the runs has changed.
+template <class Visit>
+void Undefined::for_each_difference(const Kept& it, Visit visit) const {
+    const char* now = reinterpret_cast<const char*>(it.region->begin);
+    if (!memcmp(now, it.after.data(), it.region->size)) return;
+    const auto is_other = [&](size_t i) {
+        return now[i] != it.after[i] && (it.after[i] != it.before[i] || now[i] != it.start[i]);
+    };
+    for (size_t i = 0; i < it.region->size; i++) {
+        if (!is_other(i)) continue;
+        const size_t begin = i;
+        while (i < it.region->size && is_other(i)) i++;
+        visit(begin, i - begin);
+    }
+}
+
+void Undefined::note_differences(Source& of) {
+    const unsigned launch = recorder.launches.size() - 1;
+    if (of.what == Source::Cells) note_reader(of, const_cast<Region&>(*of.region));
+    if (has_failed) {
+        tell(of, failure.place, launch, nullptr, 0);
+        return;
+    }
+    for (const Kept& it : kept)
+        for_each_difference(it, [&](size_t offset, size_t bytes) {
+            if (dependents.size() == most_dependents) return;
+            const char* now = reinterpret_cast<const char*>(it.region->begin) + offset;
+            const Touch last = it.region->writes.empty()
+                                   ? Touch()
+                                   : it.region->last_write_of(offset >> it.region->shift);
+            Place stored{};
+            if (last.time >= recorder.order_now().launch_begin)
+                stored = {"write",
+                          &recorder.sites[last.site],
+                          "",
+                          0,
+                          recorder.order_now().block_at(last.time),
+                          last.thread};
+            else
+                stored = {"write", it.region->written_by, "", 0, recorder.serial_now(), 0};
+            dependents.push_back(
+                {&of,
+                 it.region,
+                 offset,
+                 {&it.after[offset], &it.after[offset] + bytes},
+                 {now, now + bytes},
+                 stored,
+                 launch});
+        });
+}
+
+// Of cells that nobody has written, who has read one.
+void Undefined::note_reader(Source& of, Region& region) {
+    if (region.reads.empty()) return;
+    const uint32_t begin = recorder.order_now().launch_begin;
+    for (size_t i = 0; i < region.cells(); i++) {
+        if (!region.reads.is_touched(i, begin)) continue;
+        if (!region.writes.empty() && region.last_write_of(i).time >= settled) continue;
+        const Touch reader = region.reads.last_of(scattered(i));
+        const Site& site = recorder.sites[reader.site];
+        of.finding.kind = "uninitialised";
+        of.finding.place = {
+            access_names[int(site.kind)],
+            &site,
+            "",
+            0,
+            recorder.order_now().block_at(reader.time),
+            reader.thread};
+        of.finding.address = region.begin + (i << region.shift);
+        of.finding.size = region.cell_size();
+        of.finding.region = &region;
+        return;
+    }
+}
+
+// ---- What is told
+
+void Undefined::freed(const Region& region) {
+    for (const Dependent& it : dependents)
+        if (it.region == &region && (region.output || !region.pad)) tell(it);
+}
+
+void Undefined::end() {
+    for (const Dependent& it : dependents)
+        if (it.region->is_alive() &&
+            (it.region->type != Region::Fresh || it.region->output || !it.region->pad))
+            tell(it);
+}
+
+// Unless something else has been written there since.
+void Undefined::tell(const Dependent& it) {
+    const char* now = reinterpret_cast<const char*>(it.region->begin) + it.offset;
+    for (size_t i = 0; i < it.bytes.size(); i++)
+        if (now[i] == it.bytes[i])
+            return tell(*it.source, it.stored, it.launch, it.region, it.region->begin + it.offset);
+}
+
+void Undefined::tell(Source& of, const Place& at, unsigned launch, const Region* region,
+                     uintptr_t address) {
+    if (std::exchange(of.is_told, true)) return;
+    Finding finding = of.finding;
+    if (!finding.kind || !*finding.kind) {  // where it is used is where it is stored
+        finding.kind = "uninitialised";
+        finding.place = at;
+        finding.region = region, finding.address = address;
+        finding.size = 0;
+        finding.message = of.what == Source::Local ? of.name : "";
+        if (of.what == Source::Local) finding.other = {"declaration", nullptr, of.file, of.line};
+    } else if (at.site) {
+        finding.other = at;
+    }
+    finding.launch = launch;
+    recorder.findings.add(std::move(finding));
+}
+
+}  // namespace
+
+SIMULATOR_EXPORT unsigned char __byte_of_unset(const char* name, const char* file, int line,
+                                               bool is_array) {
+    recorder.undefined.is_filling = is_array;
+    return recorder.mode == Recorder::Mode::Off ? 0 : recorder.undefined.byte_of(name, file, line);
+}
+SIMULATOR_EXPORT void __has_unset() { recorder.undefined.is_filling = false; }
+
+}  // namespace simulator

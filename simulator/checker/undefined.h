@@ -1,0 +1,99 @@
+// What a kernel uses though nobody has set it: a local variable that is declared without a value,
+// what a shuffle gets from a lane that takes no part, and cells of memory that nobody has written.
+//
+// To read such a value is no mistake yet: it may be copied, or computed with and dropped. So the
+// first blocks of a launch run once more, from the same memory and in the same order, with another
+// value in place of it. Where the memory is then another one, what the kernel does depends on the
+// value. Such bytes are followed to later launches, and told at the end of the check if they are
+// still there, in memory that somebody may read.
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+#include "findings.h"
+
+namespace simulator {
+namespace {
+
+class Undefined {
+  public:
+    bool is_filling = false;  // a variable gets its value, which is no access of the kernel's
+
+    void begin_launch(const Launch& launch, bool may_repeat);
+    uint64_t blocks() const { return most_blocks; }
+    void repeat(const std::function<bool(uint64_t)>& run);
+    void freed(const Region& region);
+    void end();
+
+    // The value of a variable, byte by byte.
+    unsigned char byte_of(const char* name, const char* file, int line);
+    // A lane reads one that takes no part.
+    void note_lane(const Thread& at, unsigned thread, std::string message);
+    void look_at_lanes(const Thread& at);
+
+    // While the launch is repeated: it does what it should not, or far more than before.
+    void failed(const Finding& finding);
+    bool is_too_long() { return ++accesses > most_accesses; }
+
+  private:
+    struct Source {
+        enum What : uint8_t { Local, Lane, Cells } what;
+        const char *name, *file;
+        int line;
+        const Region* region = nullptr;
+        bool is_seen = false, is_told = false;
+        Finding finding{};  // a lane's, or of a read of cells
+    };
+    // Bytes of a region that depend on a source; what they are, and what they could be.
+    struct Dependent {
+        Source* source;
+        Region* region;
+        size_t offset;
+        std::vector<char> bytes, others;
+        Place stored;
+        unsigned launch;
+    };
+    struct Kept {
+        Region* region;
+        std::vector<char> before, start, after;
+    };
+    enum class Change { Nothing, Everything, One };
+
+    Source& source(Source::What what, const char* name, const char* file, int line);
+    Source& cells_of(Region& region);
+    bool is_chosen(const Source& it) const {
+        return change == Change::Everything || (change == Change::One && chosen == &it);
+    }
+    void keep(std::vector<char> Kept::* what);
+    void change_memory();
+    void change_shared();
+    bool differs(const std::function<bool(uint64_t)>& run, Change how, Source* which = nullptr);
+    template <class Visit>
+    void for_each_difference(const Kept& it, Visit visit) const;
+    void note_differences(Source& of);
+    void note_reader(Source& of, Region& region);
+    void tell(const Dependent& it);
+    void tell(Source& of, const Place& at, unsigned launch, const Region* region,
+              uintptr_t address);
+
+    static constexpr size_t most_bytes = 32 << 20;     // of memory, for a launch to be repeated
+    static constexpr uint64_t most_threads = 1 << 16;  // that are
+    static constexpr size_t most_sources = 16, most_dependents = 1 << 12;
+    static constexpr unsigned char other_byte = 0x7a;  // large in each type, and finite
+
+    uint64_t most_blocks = 0, accesses = 0, most_accesses = 0;
+    Change change = Change::Nothing;
+    const Source* chosen = nullptr;
+    bool has_failed = false;
+    Finding failure{};
+    std::deque<Source> sources;
+    std::map<std::tuple<Source::What, const void*, const void*, int>, Source*> known;
+    std::vector<Kept> kept;
+    std::vector<Dependent> dependents;
+};
+
+}  // namespace
+}  // namespace simulator

@@ -1,0 +1,54 @@
+// A local variable that is declared without a value. In a kernel under check it gets one of the
+// checker's choice; elsewhere it is left as it is. The rewriter puts SIMULATOR_UNSET behind such
+// declarations.
+#pragma once
+
+#ifndef __SANITIZE_THREAD__
+#define SIMULATOR_UNSET(name)
+#else
+#include <stddef.h>
+#include <stdint.h>
+#include <type_traits>
+
+namespace simulator {
+
+// A byte of the value; and an array has got it.
+SIMULATOR_EXPORT unsigned char __byte_of_unset(const char* __name, const char* __file, int __line,
+                                               bool __is_array);
+SIMULATOR_EXPORT void __has_unset();
+
+// Numbers, and short vectors of them (float4). Structures are left alone: parts of them may well
+// be copied without a value.
+template <class _T, class = void>
+struct __is_number : std::is_arithmetic<_T> {};
+template <class _T>
+struct __is_number<_T, std::void_t<decltype(_T::bits)>>
+    : std::is_arithmetic<std::decay_t<decltype(_T::bits)>> {};
+template <class _T>
+struct __is_number<_T, std::void_t<decltype(_T::x)>>
+    : std::bool_constant<std::is_trivially_copyable_v<_T> &&
+                         __is_number<std::decay_t<decltype(_T::x)>>::value &&
+                         (sizeof(_T) <= 4 * sizeof(_T::x))> {};
+
+template <class _T>
+SIMULATOR_INLINE void __leave_unset(_T& __variable, const char* __name, const char* __file,
+                                    int __line) {
+    using _Number = std::remove_all_extents_t<_T>;
+    if constexpr (__is_number<_Number>::value && !std::is_volatile_v<_Number>) {
+        const unsigned char __byte = __byte_of_unset(__name, __file, __line, std::is_array_v<_T>);
+        if constexpr (std::is_same_v<_Number, bool>) {
+            if constexpr (!std::is_array_v<_T>) __variable = __byte;
+        } else if constexpr (sizeof(_T) <= 8 && !std::is_array_v<_T>) {
+            const uint64_t __bytes = __byte * 0x0101010101010101;
+            __builtin_memcpy(&__variable, &__bytes, sizeof(_T));
+        } else {
+            __builtin_memset(&__variable, __byte, sizeof(_T));
+        }
+        if constexpr (std::is_array_v<_T>) __has_unset();
+    }
+}
+
+}  // namespace simulator
+
+#define SIMULATOR_UNSET(name) ::simulator::__leave_unset(name, #name, __FILE__, __LINE__);
+#endif
