@@ -220,6 +220,11 @@ class DeviceCode:
         """The code with spaces for directives."""
         return without(self._directives, self._code)
 
+    def in_condition(self, position: int) -> bool:
+        """Whether it depends on an #if."""
+        words = [it.word for it in self._directives if it.start < position]
+        return words.count("if") > words.count("endif")
+
     @cached_property
     def bodies(self) -> list[tuple[int, list[int], int]]:
         """Of each device function: where it is said to be one, where its body has been opened (at

@@ -4,7 +4,11 @@
     float sum, kept[4]; SIMULATOR_UNSET(sum) SIMULATOR_UNSET(kept)
 
 Outside of a check the macro is empty. In one it gives the variable a value of the checker's
-choice, so that what depends on it is seen (checker/undefined.h).
+choice, so that what depends on it is seen (checker/undefined.h). The checker is also told who goes
+on to a loop's next round past a barrier:
+
+    if (i >= n) continue;
+    if (i >= n) { SIMULATOR_SKIPS_BARRIER continue; }
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ def edits(device: DeviceCode) -> Iterator[tuple[int, int, str]]:
         head += device.plain[function : opened[0]]
         if re.search(r"\bconst(?:expr|eval)\b", head):
             continue
+        yield from _skips(device.plain, opened[0], end)
         for begin, semicolon in _statements(device.plain, opened[0], end - 1):
             names = _unset(device.plain[begin:semicolon])
             if not names:
@@ -45,11 +50,30 @@ def edits(device: DeviceCode) -> Iterator[tuple[int, int, str]]:
             behind = semicolon + 1
             text = "".join(f" SIMULATOR_UNSET({name})" for name in names)
             line_end = device.plain.find("\n", behind)
-            if device.plain[behind:line_end].strip():  # what follows keeps its line and column
+            if "[" in device.plain[behind:line_end]:  # what is indexed there keeps its column
+                if device.in_condition(behind):  # which may drop the #line, and not what it is for
+                    continue
                 begins = device.plain.rfind("\n", 0, behind) + 1
                 number = device.plain.count("\n", 0, behind) + 1
                 text += f"\n#line {number}\n{spaces(device.plain[begins:behind])}"
             yield behind, behind, text
+
+
+def _skips(code: str, begin: int, end: int) -> Iterator[tuple[int, int, str]]:
+    """Each `continue;` of a loop that comes to a barrier behind it."""
+    if "__syncthreads" not in code[begin:end]:
+        return
+    loops = []
+    for loop in re.compile(r"\b(?:(for|while)\s*(?=\()|do\s*(?=\{))").finditer(code, begin, end):
+        body = closing(code, loop.end()) if loop[1] else loop.end()
+        opening = body and re.compile(r"\s*\{").match(code, body)
+        if opening or not loop[1]:
+            brace = opening.end() - 1 if opening else loop.end()
+            loops.append((brace, closing(code, brace) or end))
+    for skip in re.compile(r"\bcontinue\s*;").finditer(code, begin, end):
+        within = [loop for loop in loops if loop[0] < skip.start() < loop[1]]
+        if within and "__syncthreads" in code[skip.end() : max(within)[1]]:
+            yield *skip.span(), "{ SIMULATOR_SKIPS_BARRIER continue; }"
 
 
 def _statements(code: str, begin: int, end: int) -> Iterator[tuple[int, int]]:

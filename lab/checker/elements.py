@@ -16,19 +16,25 @@ _WORDS = {"float32": "float", "float64": "double", "float16": "half", "int32": "
 
 @dataclass(frozen=True)
 class Layout:
-    """How elements of so many bytes lie in memory; `strides` counts in elements."""
+    """How elements of so many bytes lie in memory; `strides` counts in elements.
+
+    address, offset: of a tensor, where its first element is, and how many bytes into its storage.
+    """
 
     type: str
     size: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     is_tensor: bool
+    address: int = 0
+    offset: int = 0
 
     @classmethod
     def of_tensor(cls, tensor: torch.Tensor) -> Layout:
         name = str(tensor.dtype).removeprefix("torch.")
-        shape, strides = tuple(tensor.shape), tensor.stride()
-        return cls(_WORDS.get(name, name), tensor.element_size(), shape, strides, True)
+        shape, strides, size = tuple(tensor.shape), tensor.stride(), tensor.element_size()
+        where = tensor.data_ptr(), size * tensor.storage_offset()
+        return cls(_WORDS.get(name, name), size, shape, strides, True, *where)
 
     @classmethod
     def of_array(cls, array: symbols.Array) -> Layout:
@@ -67,6 +73,18 @@ class Elements:
                 if (array.name, array.bytes) == (region["name"], region["bytes"]):
                     return Layout.of_array(array)
         return None
+
+    def view(self, region: dict[str, Any], address: int, size: int) -> tuple[str, Layout] | None:
+        """Of tensors that share a region, the one that an access there is of, with its name: the
+        one that is not aligned for it, if there is one."""
+        views = [(name, self._tensors.get(name)) for name in region["name"].split(", ")]
+        found = [
+            (name, view)
+            for name, view in views
+            if view and view.address and view.at(address - view.address)
+        ]
+        found.sort(key=lambda it: it[1].address % max(size, 1) == 0)
+        return found[0] if found else None
 
     def name(self, region: dict[str, Any], byte: int) -> str:
         """The element that a byte of a region is of; "" where nobody knows."""

@@ -13,13 +13,14 @@ from lab.checker.elements import Elements
 from lab.checker.places import Places
 
 COLUMNS = [
-    *("kind", "severity", "hazard", "kernel", "file", "line", "via"),
+    *("kind", "severity", "hazard", "kernel", "file", "line", "via", "caller_file", "caller_line"),
     *("access", "tensor", "byte", "element", "size"),
     *("block", "thread", "other_access", "other_file", "other_line", "other_block"),
     *("other_thread", "allocated", "freed", "address", "count", "message"),
 ]
 
 STANDING = ["block", "doing", "file", "line", "count", "threads"]
+WARP = 32
 AT_SITE = "(site)"  # instead of a file: the line is a site's number
 
 # What to do about each kind of finding.
@@ -31,7 +32,8 @@ HINTS = {
     "wild call": "The function's address was never set, or it is one of the host's.",
     "uninitialised": "Nobody has written what is read here.",
     "unwritten": "Some elements are never written: look at the last block, and at early returns.",
-    "misaligned": "An access of so many bytes must stand on a multiple of as many.",
+    "misaligned": "An access of so many bytes must stand on a multiple of as many: test the address"
+    " before vectors are used, or clone() a view before the call.",
     "divergent barrier": "Threads of one block wait at different barriers: take them out of the"
     " branch.",
     "asynchronous race": "Wait for the copy or the product before its memory is used, and have"
@@ -62,7 +64,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """A row for each pair of lines that is wrong, and one for what the call raised."""
     found = _merged(_finding(it, data, places, elements) for it in data["findings"])
-    found = _without_wrong_indices(found)
+    found = _together(_without_wrong_indices(found))
     if raised is None or any(row["kind"] == "timeout" for row in found):  # which made it raise
         return found
     return [*found, _raised(raised, places)]
@@ -113,11 +115,28 @@ def memory(row: dict[str, Any]) -> str:
 
 def hint_for(row: dict[str, Any]) -> str | None:
     """What to do about a finding."""
-    if row["other_access"] == "declaration":
+    if row.get("other_access") == "declaration":
         return "Give it a value where it is declared."
+    if row["kind"] == "out of bounds" and "passed 2^31" in row["message"]:
+        return "Compute the index in 64 bits: size_t(row) * cols."
+    if row["kind"] == "out of bounds" and "the host has" in row["message"]:
+        return "A kernel uses the device's memory: cudaMalloc and cudaMemcpy, or cudaMallocManaged."
+    if row["kind"] == "misaligned" and (needed := re.search(r"multiple of (\d+) b", row["message"])):
+        return f"Declare the memory with alignas({needed[1]}), and round offsets up to that."
+    if row["kind"] == "race" and _is_in_warp(row):
+        return (
+            "Lanes of a warp do not run in step, and volatile does not order them: __syncwarp()"
+            " between these lines."
+        )
     is_known = isinstance(row["tensor"], str) or row["access"] == "index"
     is_known |= row["kind"] != "out of bounds"
     return HINTS.get(row["kind"]) if is_known else UNKNOWN
+
+
+def _is_in_warp(row: dict[str, Any]) -> bool:
+    """Whether both sides of a race are lanes of one warp."""
+    thread, other = row["thread"], row["other_thread"]
+    return row["block"] == row["other_block"] and thread // WARP == other // WARP
 
 
 def told(threads: DataFrame) -> list[str]:
@@ -149,6 +168,7 @@ def _finding(
         "file": file,
         "line": line,
         "via": via,
+        **_caller(place, places),
         "access": place["access"],
         "size": it["size"],
         "block": tuple(place["block"]),
@@ -159,8 +179,12 @@ def _finding(
     }
     if it["region"] >= 0:
         region, byte = data["regions"][it["region"]], it["address"] - it["begin"]
-        element = elements.name(region, byte)
-        row |= {"tensor": name_of(region), "byte": byte, "element": element}
+        row |= {"tensor": name_of(region), "byte": byte, "element": elements.name(region, byte)}
+        if view := elements.view(region, it["address"], it["size"]):
+            name, layout = view
+            byte = it["address"] - layout.address
+            row |= {"tensor": name, "byte": byte, "element": name + layout.at(byte)}
+            row["view"] = layout.offset
         row["allocated"] = places.made(region, it["made_by"], launches[it["launch"]])
         row["freed"] = places.of_callers(it["freed_by"])
     if other["access"]:
@@ -180,8 +204,20 @@ def _finding(
             row |= {name: stood[name] for name in ("file", "line", "block")}
     elif it["column"]:
         row |= places.index(file, line, it["column"])
+    if it["kind"] == "out of bounds" and it["message"].isdigit():
+        row["index"] = places.product_at(file, line)
     row["message"] = places.spelled_out(_sentence(it, row, data))
     return row
+
+
+def _caller(place: dict[str, Any], places: Places) -> dict[str, Any]:
+    """The line of the kernel that called the function in which an access is; nothing if none did."""
+    file, line = places.callers[place["site"]] if place["site"] >= 0 else ("", 0)
+    return {"caller_file": file, "caller_line": line} if line else {}
+
+
+# The columns in which a finding names lines: its own, of the call, and of the other side.
+ENDS = [("file", "line"), ("caller_file", "caller_line"), ("other_file", "other_line")]
 
 
 def _without_wrong_indices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -212,6 +248,34 @@ def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
                 row = merged[key] | {"count": row["count"]}
         merged[key] = row
     return list(merged.values())
+
+
+def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for the races of a warp's lanes on one array whose lines hang together: what is
+    missing is one thing."""
+    kept: list[dict[str, Any]] = []
+    groups: list[tuple[dict[str, Any], set[int]]] = []
+    for row in rows:
+        lines = {row["line"], row.get("other_line")}
+        if row["kind"] == "race" and _is_in_warp(row):
+            alike = [
+                group
+                for group in groups
+                if group[1] & lines
+                and all(group[0][it] == row[it] for it in ("kernel", "file", "tensor", "severity"))
+            ]
+            if alike:
+                first, its_lines = alike[0]
+                its_lines |= lines
+                first["count"] += row["count"]
+                continue
+            groups.append((row, lines))
+        kept.append(row)
+    for row, lines in groups:
+        if more := sorted(lines - {row["line"], row["other_line"]}):
+            named = ", ".join(map(str, more))
+            row["message"] += f"; the same holds of line{'s' * (len(more) > 1)} {named}"
+    return kept
 
 
 def _raised(error: Exception, places: Places) -> dict[str, Any]:
@@ -288,6 +352,16 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
         case "freed memory":
             freed = f", which {row['freed']} has freed" if row["freed"] else ", which is freed"
             return f"{what} at {_where(row)}{freed}"
+        case "out of bounds" if it["message"] == "host":
+            return f"{what} at {it['address']:#x}, which the host has from malloc or new"
+        case "out of bounds" if it["message"]:  # the bytes of an element
+            bytes_ = int(it["message"])
+            index = (it["address"] - it["begin"]) // bytes_ + (1 << 32)
+            said = row["index"] or "its index"
+            return (
+                f"{what} far before the beginning of {tensor}: {said} passed 2^31, which an int"
+                f" cannot hold, and became negative; in 64 bits it is {index}"
+            )
         case "out of bounds" if not tensor:
             where = f"at {it['address']:#x}"
             return f"{what} {where}, which is of no tensor that the call was given or made"
@@ -301,20 +375,28 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             result = _where(row) if tensor else "what this line does"
             return f"{result} depends on {it['message']}, which has no value when it is read"
         case "uninitialised":
-            depends = f"; what line {row['other_line']} stores depends on it"
-            read = f"{what} at {_where(row)}" if tensor else "what this line does depends on memory"
-            return read + (depends if row.get("other_line") else "")
+            read = f"{what} at {_where(row)}" if tensor else "this line's result"
+            line = row.get("other_line")
+            return read + (f"; what line {line} stores depends on it" if line else "")
         case "inactive lane" if row.get("other_line"):
             return f"{it['message']}; what line {row['other_line']} stores depends on it"
         case "misaligned" if it["size"]:
             past = it["address"] % it["size"]
             where = f"{_where(row)}, " if tensor else ""
-            return f"{what} at {where}{past} past a multiple of {it['size']}"
+            said = f"{what} at {where}{past} past a multiple of {it['size']}"
+            if row.get("view", 0) % it["size"]:
+                said += f"; {tensor} is a view that begins {row['view']} bytes into its storage"
+            return said
         case "timeout":
             return _late(data["launches"][it["launch"]], it["message"])
         case "unwritten":
             first = f", which is {row['element']}" if row["element"] else ""
             return f"{tensor}: {it['message']}{first}"
+        case "divergent barrier" if row["other_access"] == "continue":
+            return (
+                f"thread {row['other_thread']} goes past this barrier by the continue of line"
+                f" {row['other_line']}, and thread {row['thread']} waits at it"
+            )
         case "divergent barrier":
             return (
                 f"{access} here and {row['other_access']} at line {row['other_line']}"

@@ -74,6 +74,8 @@ def _card(row: dict[str, Any], threads: DataFrame, line: Line) -> str:
     place = f"{Path(row['file']).name}:{row['line']}" if row["file"] else ""
     via = f" ({row['via']})" if isinstance(row["via"], str) and row["via"] else ""
     times = f"{row['count']:,} times" if row["count"] > 1 else ""
+    if isinstance(row["caller_file"], str):
+        via += f", called at {Path(row['caller_file']).name}:{int(row['caller_line'])}"
     head = f"<b style='color: var({text}, rgb({color}))'>{html.escape(told.title(row))}</b>"
     head += "".join(
         f"<span style='opacity: 0.75; padding-left: 1.2em'>{html.escape(it)}</span>"
@@ -102,7 +104,7 @@ def _card(row: dict[str, Any], threads: DataFrame, line: Line) -> str:
 def _ends(row: dict[str, Any], line: Line) -> list[tuple[int, str]]:
     """The lines that a finding names, each once."""
     ends = []
-    for file, number in ("file", "line"), ("other_file", "other_line"):
+    for file, number in told.ENDS:
         if isinstance(row[file], str) and row[file]:
             end = int(row[number]), line(row[file], int(row[number]))
             if end[1] and end not in ends:

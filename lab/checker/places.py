@@ -17,21 +17,45 @@ class Places:
     """Files and lines of what the recorder saw.
 
     sites: file, line and the line inlined there, for every site of the recorder's.
+    callers: file and line in the kernel that called the function at each of these; ("", 0) if the
+        line is the kernel's own.
     """
 
     def __init__(self, sites: list[dict[str, Any]], builds: list[jitload.Build]):
         self._builds = builds
+        self._read: dict[str, list[str]] = {}
         self._sources = {file for build in builds for file in build.kept}
         found = {}
         for library in {site["library"] for site in sites} - {""}:
             offsets = [site["offset"] for site in sites if site["library"] == library]
             found[library] = symbols.frames(library, offsets)
-        self.sites = []
+        self.sites, self.callers = [], []
         for site in sites:
-            place = self._place(found.get(site["library"], {}).get(site["offset"], []))
+            frames = found.get(site["library"], {}).get(site["offset"], [])
+            place = self._place(frames)
             if not place[1] and site["line"]:  # an instruction that tells of itself
                 place = self.users_file(site["file"]) or site["file"], site["line"], ""
-            self.sites.append(place)
+            self.callers.append(self._caller(frames, place))
+            self.sites.append((place[0], self._instruction(*place[:2]), place[2]))
+
+    def _caller(
+        self, frames: list[symbols.Frame], place: tuple[str, int, str]
+    ) -> tuple[str, int]:
+        users = [(file, it.line) for it in frames if (file := self.users_file(it.file)) is not None]
+        return users[-1] if users and users[-1] != place[:2] else ("", 0)
+
+    def _instruction(self, file: str, line: int) -> int:
+        """Of a line of an asm statement's operands, that of its first instruction."""
+        lines = self._lines(file)
+        if not 0 < line <= len(lines) or not re.match(r"\s*(:|\"[=+&]*\w+\"\s*\()", lines[line - 1]):
+            return line
+        for before in range(line, 0, -1):
+            if re.search(r"[;{}]\s*$", lines[before - 1]) and before < line:
+                break
+            if re.search(r"\b(asm|__asm__)\b", lines[before - 1]):
+                texts = (n for n in range(before, line) if '"' in lines[n - 1])
+                return next(texts, line)
+        return line
 
     def _place(self, frames: list[symbols.Frame]) -> tuple[str, int, str]:
         """The innermost line of a .cu or .cpp file; else of the header that has the kernel."""
@@ -119,12 +143,21 @@ class Places:
         severity = "" if is_meant else "note" if rows else "error"
         return {"element": name + rows, "severity": severity}
 
+    def product_at(self, file: str, line: int) -> str:
+        """The index at a line that has a product in it; "" if there is none."""
+        found = re.search(r"\[([^][]*\*[^][]*)\]", self._text(file, line))
+        return found[1].strip() if found else ""
+
     def _text(self, file: str, line: int) -> str:
-        for build in self._builds:
-            if kept := build.kept.get(file):
-                lines = (build.folder / "sources" / kept).read_text().splitlines()
-                return lines[line - 1] if 0 < line <= len(lines) else ""
-        return ""
+        lines = self._lines(file)
+        return lines[line - 1] if 0 < line <= len(lines) else ""
+
+    def _lines(self, file: str) -> list[str]:
+        if file not in self._read:
+            kept = [(it.folder / "sources", it.kept[file]) for it in self._builds if file in it.kept]
+            text = (kept[0][0] / kept[0][1]).read_text(errors="replace") if kept else ""
+            self._read[file] = text.splitlines()
+        return self._read[file]
 
     def users_file(self, file: str) -> str | None:
         """Its name among the sources and headers that were compiled; None if it is not."""

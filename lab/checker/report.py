@@ -250,7 +250,9 @@ class Report:
         times = f", {row['count']} times" if row["count"] > 1 else ""
         place = f": {row['file']}:{row['line']}{via}" if row["file"] else ""
         lines = [f"{findings.title(row)}{place}{times}"]
-        for file, number in ("file", "line"), ("other_file", "other_line"):
+        if isinstance(row["caller_file"], str):
+            lines[0] += f", called at {Path(row['caller_file']).name}:{int(row['caller_line'])}"
+        for file, number in findings.ENDS:
             if isinstance(row[file], str) and (source := self.line(row[file], int(row[number]))):
                 lines.append(f"  {int(row[number]):>4}  {source.strip()}")
         lines.append(f"  {row['message']}")

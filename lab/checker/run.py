@@ -294,7 +294,8 @@ def _parameters(function: Callable) -> list[str]:
     if isinstance(function, torch.nn.Module):
         function = function.forward
     try:
-        return list(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters.values()
+        return [it.name for it in parameters if it.kind not in (it.VAR_POSITIONAL, it.VAR_KEYWORD)]
     except (TypeError, ValueError):
         return []
 

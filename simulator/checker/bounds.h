@@ -133,20 +133,46 @@ void Recorder::outside(Site& site, uintptr_t address, unsigned size) {
         stopped = true;
         stop_block("a use of freed memory");
     }
+    if (!slot_of(site.pc).size && is_of_host(address)) {  // and never was elsewhere
+        Finding finding = at("out of bounds", site, nullptr, address, size, block->rank);
+        finding.message = "host";
+        report(finding);
+        reported = serial;
+        stopped = true;
+        stop_block("an access to memory of the host");
+    }
     Region* nearest = nullptr;
     for (Region* region : sorted) {
         if (region->type == Region::Private) continue;
         if (!nearest || distance(*region) < distance(*nearest)) nearest = region;
     }
     constexpr size_t near = 1 << 20;
-    report(at("out of bounds", site, nearest && distance(*nearest) < near ? nearest : nullptr,
-              address, size, block->rank));
+    Finding finding =
+        at("out of bounds", site, nearest && distance(*nearest) < near ? nearest : nullptr, address,
+           size, block->rank);
+    // An int of more than 2^31 is 2^32 elements before what it should be.
+    for (unsigned bytes = 16; bytes && !finding.region; bytes /= 2) {
+        const uintptr_t meant = address + (uintptr_t(bytes) << 32);
+        if (Region* region = find(meant);
+            region && meant - region->begin >= uintptr_t(bytes) << 31) {
+            finding.region = region;
+            finding.message = text("%u", bytes);
+        }
+    }
+    report(finding);
     reported = serial;
     const bool harmless = nearest && distance(*nearest) <= nearest->pad;
     if (site.kind != Kind::Read && !harmless) {
         stopped = true;
         stop_block("an illegal write");
     }
+}
+
+// Whether the host has it from malloc or new.
+bool Recorder::is_of_host(uintptr_t address) {
+    std::lock_guard<std::mutex> lock(host_mutex);
+    auto it = of_host.upper_bound(address);
+    return it != of_host.begin() && address < (--it)->first + it->second;
 }
 
 // Neighbouring lanes touch neighbouring words, the first of them in another shared array than the

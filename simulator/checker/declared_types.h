@@ -22,6 +22,28 @@ struct WrongIndex {
     const TypeOfSource *array, *index;
 };
 
+struct WrongPointer {
+    SourcePlace place;
+    const TypeOfSource* type;
+    uint8_t log_alignment;
+    uint8_t what;  // of these: a load, a store
+};
+
+// A member of what it points to may be aligned well. What is loaded or stored as a whole is not,
+// also where the compiler here does so in pieces.
+void Recorder::misaligned_for_type(const WrongPointer& wrong, uintptr_t pointer, const void* from) {
+    misaligned_pointer = pointer;
+    if (mode == Mode::Off || wrong.what > 1) return;
+    Region* region = region_at(pointer);
+    if (!region || region->type == Region::Private) return;
+    const Kind kind = wrong.what ? Kind::Write : Kind::Read;
+    const Site& site =
+        asynchronous.site_of("", wrong.place.file, wrong.place.line, kind, true, from);
+    report(at("misaligned", site, region, pointer, 1u << wrong.log_alignment, block->rank));
+    stopped = true;
+    stop_block("a misaligned access");
+}
+
 void Recorder::beyond_array(const WrongIndex& wrong, uint64_t index, const void* from) {
     if (mode == Mode::Off || is_repeating) return;
     Finding finding{};
@@ -46,8 +68,9 @@ void Recorder::beyond_array(const WrongIndex& wrong, uint64_t index, const void*
 SIMULATOR_HOOK void __ubsan_handle_out_of_bounds(simulator::WrongIndex* wrong, uintptr_t index) {
     simulator::recorder.beyond_array(*wrong, index, __builtin_return_address(0));
 }
-SIMULATOR_HOOK void __ubsan_handle_type_mismatch_v1(void*, uintptr_t pointer) {
-    simulator::recorder.misaligned_pointer = pointer;
+SIMULATOR_HOOK void __ubsan_handle_type_mismatch_v1(simulator::WrongPointer* wrong,
+                                                    uintptr_t pointer) {
+    simulator::recorder.misaligned_for_type(*wrong, pointer, __builtin_return_address(0));
 }
 
 #undef SIMULATOR_HOOK

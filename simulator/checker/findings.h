@@ -72,6 +72,7 @@ struct Finding {
     const char* hazard = "";  // of a race: "read after write" and so on
     unsigned column = 0;      // of a wrong index, where its bracket closes
     uint64_t count = 1;
+    bool is_certain = false;  // of a read of what nobody has written: neither has anybody later
 
     bool is(const char* other_kind) const { return !strcmp(kind, other_kind); }
 };
@@ -81,7 +82,7 @@ class Findings {
   public:
     std::deque<Finding> all;
 
-    void add(Finding finding) {
+    Finding& add(Finding finding) {
         const Place &place = finding.place, &other = finding.other;
         Finding*& found = known[{finding.kind, place.site, other.site, finding.region, place.line}];
         if (found) {
@@ -94,6 +95,7 @@ class Findings {
             all.push_back(std::move(finding));
             found = &all.back();
         }
+        return *found;
     }
 
     // That is not for the reader to judge, as an index within a row may be.
@@ -135,8 +137,8 @@ class Findings {
                     parity.region == it.region && same(parity.place.site, it.place.site))
                     return true;
             for (const Finding& race : all)
-                if (it.is("uninitialised") && (race.is("race") || race.is("asynchronous race")) &&
-                    race.region == it.region &&
+                if (it.is("uninitialised") && !it.is_certain &&
+                    (race.is("race") || race.is("asynchronous race")) && race.region == it.region &&
                     (same(race.place.site, it.place.site) || same(race.other.site, it.place.site)))
                     return true;
             return false;

@@ -370,8 +370,12 @@ void Recorder::inspect_access(const Inspection& it, unsigned lane, unsigned i) {
     const uint32_t begin = it.begin;
     Touch touch(order.now, thread, site.id, it.strength);
     if (it.writes && request.turn != ~0u) touch.value = value_of(it, lane, i);
-    if (it.must_be_written && !is_any_written(region, first, it.cells, begin))
-        report(at("uninitialised", site, &region, address, request.size, thread));
+    if (it.must_be_written && !is_any_written(region, first, it.cells, begin)) {
+        Finding* const told =
+            report(at("uninitialised", site, &region, address, request.size, thread));
+        if (told && !told->is_certain && unset_reads.size() < most_unset_reads)
+            unset_reads.push_back({told, &region, address, thread, begin});
+    }
     const auto compare = [&](const Touch& before) {
         if (site.role != Role::Done && !may_coincide(before, touch))
             race(before, touch, region, address, request.size);
@@ -439,6 +443,22 @@ bool Recorder::is_any_written(const Region& region, size_t first, unsigned cells
 
 // ---- Findings
 
+// Those that stay without a writer are no race's consequence.
+void Recorder::look_at_unset_reads(bool of_shared) {
+    for (const UnsetRead& it : unset_reads) {
+        if (it.region->is_shared() != of_shared || it.finding->is_certain) continue;
+        const size_t first = (it.address - it.region->begin) >> it.region->shift;
+        const size_t cells = std::max(1u, it.finding->size >> it.region->shift);
+        if (is_any_written(*it.region, first, cells, it.begin)) continue;
+        it.finding->is_certain = true;
+        it.finding->address = it.address, it.finding->place.thread = it.thread;
+    }
+    unset_reads.erase(
+        std::remove_if(unset_reads.begin(), unset_reads.end(),
+                       [&](const auto& it) { return it.region->is_shared() == of_shared; }),
+        unset_reads.end());
+}
+
 void Recorder::race(const Touch& before, const Touch& touch, const Region& region,
                     uintptr_t address, unsigned size) {
     const Site &site = sites[touch.site], &other = sites[before.site];
@@ -478,10 +498,12 @@ void Recorder::find_unwritten() {
         if (!region.is_alive() || region.writes.empty()) continue;
         if (region.type == Region::Given && !all_ran) find_unwritten_end(region);
         const bool given = region.type == Region::Given;
-        if (given ? 2 * region.bytes_written() < region.size || region.read_requests ||
-                        region.atomic_requests || !all_ran
-                  : !region.output)
+        if (given ? region.read_requests || region.atomic_requests || !all_ran : !region.output)
             continue;
+        if (given && 2 * region.bytes_written() < region.size) {
+            find_comb(region);
+            continue;
+        }
         if (region.written_before || region.bytes_written() == region.size) continue;
         // Of blocks that were not traced only whole words tell: a sample stands for the rest.
         const size_t sample = given || all_ran || count_poisoned(region) ? ~size_t(0) : 1 << 16;
@@ -522,14 +544,38 @@ void Recorder::find_unwritten_end(Region& region) {
                               region.end - end, end - region.begin));
 }
 
-void Recorder::report_unwritten(const Region& region, uintptr_t first, const std::string& message) {
+// The same few of each so many elements: what writes less than half may mean to, but hardly so.
+void Recorder::find_comb(const Region& region) {
+    constexpr size_t longest = 8, least = 8;
+    const size_t cells = region.cells();
+    for (size_t step = 2; step <= longest && step * least <= cells; step++) {
+        const auto is_alike = [&](size_t i) {
+            return region.is_written(i) == region.is_written(i % step);
+        };
+        size_t i = step, written = 0, missing = 0;
+        while (i < cells && is_alike(i)) i++;
+        if (i < cells) continue;
+        for (i = step; i--;) region.is_written(i) ? void(written++) : void(missing = i);
+        if (4 * written < step) return;
+        Finding* const told = report_unwritten(
+            region, region.begin + (missing << region.shift),
+            text("of every %zu elements %zu were never written, the first at byte "
+                 "%zu",
+                 step, step - written, missing << region.shift));
+        if (told) told->severity = Severity::Note;
+        return;
+    }
+}
+
+Finding* Recorder::report_unwritten(const Region& region, uintptr_t first,
+                                    const std::string& message) {
     Finding finding{};
     finding.kind = "unwritten";
     finding.address = first, finding.size = region.cell_size(), finding.region = &region;
     finding.place.access = "write";
     finding.place.site = region.written_by;
     finding.message = message;
-    report(finding);
+    return report(finding);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 // happens_before.h) and counted (traffic.h).
 #pragma once
 #include <map>
+#include <mutex>
 #include "../executor/watcher.h"
 #include "asynchronous.h"
 #include "findings.h"
@@ -24,6 +25,7 @@ namespace simulator {
 namespace {
 
 struct WrongIndex;
+struct WrongPointer;
 
 struct LaunchRecord {
     std::string name, file;
@@ -207,21 +209,36 @@ class Recorder final : public Watcher {
     // The running thread is about to use an index beyond what an array is declared with, or this
     // pointer, which is not aligned as its type wants it.
     void beyond_array(const WrongIndex& wrong, uint64_t index, const void* from);
+    void misaligned_for_type(const WrongPointer& wrong, uintptr_t pointer, const void* from);
     uintptr_t misaligned_pointer = 0;
 
     // A kernel has taken memory by `new` or malloc, or gives some back. Until then it is known, and
     // only its bounds are looked at.
     void* took(void* memory, size_t bytes) {
-        if (mode == Mode::Off || !memory) return memory;
+        if (!memory || !is_on()) return memory;
+        if (mode == Mode::Off) {
+            std::lock_guard<std::mutex> lock(host_mutex);
+            of_host[reinterpret_cast<uintptr_t>(memory)] = bytes;
+            return memory;
+        }
         uses_heap = true;
         heap[reinterpret_cast<uintptr_t>(memory)] = bytes;
         return memory;
     }
     void gave_back(void* memory) {
+        if (mode == Mode::Off && is_on()) {
+            std::lock_guard<std::mutex> lock(host_mutex);
+            of_host.erase(reinterpret_cast<uintptr_t>(memory));
+        }
         if (!heap.empty() && heap.erase(reinterpret_cast<uintptr_t>(memory))) forget_places();
     }
 
     WorkWatcher* work() override { return mode == Mode::Full ? &asynchronous : nullptr; }
+
+    // The running thread has gone on to a loop's next round, past a barrier.
+    void skips_barrier(const char* file, int line) {
+        if (mode == Mode::Full) skips[block->rank] = {file, line, skips[block->rank].times + 1};
+    }
 
     Asynchronous asynchronous;
     Undefined undefined;
@@ -248,7 +265,15 @@ class Recorder final : public Watcher {
         bool is_waiting() const { return times > 1 << 10; }
     };
     Spin spins[max_threads] = {};
-    bool has_fenced[max_threads] = {};     // since the last barrier
+    bool has_fenced[max_threads] = {};  // since the last barrier
+    // How often a thread has gone past a barrier, and where it did so last.
+    struct Skip {
+        const char* file;
+        int line;
+        unsigned times;
+    };
+    Skip skips[max_threads] = {};
+    void look_at_skips(const Block& at);
     unsigned inspected[max_threads] = {};  // accesses of the trace, if not all of a warp's yet
     uint32_t serial = 0;                   // of the running block
     struct Started {
@@ -269,6 +294,9 @@ class Recorder final : public Watcher {
     size_t bytes_kept_back = 0;
     Region* freed_at(uintptr_t address);
 
+    std::mutex host_mutex;
+    std::map<uintptr_t, size_t> of_host;  // what the host has from malloc or new
+    bool is_of_host(uintptr_t address);
     bool uses_heap = false;
     std::map<uintptr_t, size_t> heap;  // of kernels: where it begins, and its bytes
     bool look_in_heap(Slot& slot, uintptr_t address, unsigned size);
@@ -385,11 +413,22 @@ class Recorder final : public Watcher {
                    unsigned warp);
     void outside(Site& site, uintptr_t address, unsigned size);
     void misaligned(uintptr_t pc, uintptr_t address, unsigned size);
-    void report(Finding finding) {
-        if (is_repeating) return undefined.failed(finding);
+    Finding* report(Finding finding) {
+        if (is_repeating) return undefined.failed(finding), nullptr;
         finding.launch = std::max<size_t>(1, launches.size()) - 1;
-        findings.add(std::move(finding));
+        return &findings.add(std::move(finding));
     }
+    // Reads of cells that nobody had written: has anybody since?
+    struct UnsetRead {
+        Finding* finding;
+        const Region* region;
+        uintptr_t address;
+        unsigned thread;
+        uint32_t begin;
+    };
+    static constexpr size_t most_unset_reads = 1 << 12;
+    std::vector<UnsetRead> unset_reads;
+    void look_at_unset_reads(bool of_shared);
     // A finding about an access.
     Finding at(const char* what, const Site& site, const Region* region, uintptr_t address,
                unsigned size, unsigned thread) const {
@@ -402,7 +441,8 @@ class Recorder final : public Watcher {
     void add_variables(const Launch& launch, const Library& library, bool are_shared);
     void find_unwritten();
     void find_unwritten_end(Region& region);
-    void report_unwritten(const Region& region, uintptr_t first, const std::string& message);
+    void find_comb(const Region& region);
+    Finding* report_unwritten(const Region& region, uintptr_t first, const std::string& message);
 };
 
 Recorder recorder;

@@ -288,6 +288,9 @@ SIMULATOR_EXPORT unsigned char __byte_of_unset(const char* name, const char* fil
     recorder.undefined.is_filling = is_array;
     return recorder.mode == Recorder::Mode::Off ? 0 : recorder.undefined.byte_of(name, file, line);
 }
+SIMULATOR_EXPORT void __skips_barrier(const char* file, int line) {
+    recorder.skips_barrier(file, line);
+}
 SIMULATOR_EXPORT void __has_unset() { recorder.undefined.is_filling = false; }
 
 }  // namespace simulator

@@ -28,6 +28,7 @@ void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic, do
 
 void Recorder::end() {
     undefined.end();
+    look_at_unset_reads(false);
     find_unwritten();
     findings.drop_explained();
     trace->shrink();
@@ -172,6 +173,7 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
     if (traced) {
         std::fill_n(has_fenced, order_of_threads.size(), false);
         std::fill_n(spins, order_of_threads.size(), Spin());
+        std::fill_n(skips, order_of_threads.size(), Skip());
         asynchronous.begin_block(to_run);
     }
     if (is_cooperative) started.push_back({serial, mode});
@@ -197,6 +199,7 @@ bool Recorder::end_block(const Error* error) {
     const bool was_traced = mode == Mode::Full;
     if (was_traced) {
         for (unsigned w = 0; w * warp_size < order_of_threads.size(); w++) flush(w);
+        if (!error && !is_cooperative) look_at_unset_reads(true);
         is_told = asynchronous.end_block(error);
     }
     mode = Mode::Off;
@@ -251,6 +254,7 @@ void Recorder::barrier(const Block& at) {
     for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
     order.barrier();
     std::fill_n(has_fenced, at.size, false);
+    look_at_skips(at);
     const Thread* first = nullptr;
     unsigned first_rank = 0;
     for (unsigned rank = 0; rank < at.size; rank++) {
@@ -267,6 +271,30 @@ void Recorder::barrier(const Block& at) {
             report(finding);
             break;
         }
+    }
+}
+
+// Those that wait have gone past the barrier as often as each other, and as often as those that
+// have ended since.
+void Recorder::look_at_skips(const Block& at) {
+    const auto is_alive = [&](unsigned rank) {
+        return at.warps[rank / warp_size].alive >> rank % warp_size & 1;
+    };
+    const Skip* most = std::max_element(
+        skips, skips + at.size, [](const Skip& a, const Skip& b) { return a.times < b.times; });
+    if (!most->times) return;
+    for (unsigned rank = 0; rank < at.size; rank++) {
+        if (!is_alive(rank) || skips[rank].times == most->times) continue;
+        const Thread& thread = at.threads[rank];
+        Finding finding{};
+        finding.kind = "divergent barrier";
+        finding.message = "skipped";
+        finding.place = {thread.what, nullptr, thread.file, thread.line, serial, rank};
+        finding.other = {
+            "continue", nullptr, most->file, most->line, serial, unsigned(most - skips)};
+        report(finding);
+        std::fill_n(skips, at.size, Skip());
+        return;
     }
 }
 

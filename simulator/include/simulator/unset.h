@@ -5,6 +5,7 @@
 
 #ifndef __SANITIZE_THREAD__
 #define SIMULATOR_UNSET(name)
+#define SIMULATOR_SKIPS_BARRIER
 #else
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +17,8 @@ namespace simulator {
 SIMULATOR_EXPORT unsigned char __byte_of_unset(const char* __name, const char* __file, int __line,
                                                bool __is_array);
 SIMULATOR_EXPORT void __has_unset();
+// The running thread goes on to a loop's next round, past a barrier.
+SIMULATOR_EXPORT void __skips_barrier(const char* __file, int __line);
 
 // Numbers, and short vectors of them (float4). Structures are left alone: parts of them may well
 // be copied without a value.
@@ -50,5 +53,6 @@ SIMULATOR_INLINE void __leave_unset(_T& __variable, const char* __name, const ch
 
 }  // namespace simulator
 
+#define SIMULATOR_SKIPS_BARRIER ::simulator::__skips_barrier(__FILE__, __LINE__);
 #define SIMULATOR_UNSET(name) ::simulator::__leave_unset(name, #name, __FILE__, __LINE__);
 #endif

@@ -426,6 +426,25 @@ extern "C" void a_box_is_stored_unfenced(const float*, float* y, int) {
     unfenced_box<<<1, threads>>>(map_of(y, 4, 32, 4, 32), y);
 }
 
+__global__ void init_again(const float* x, float* y) {
+    PREPARE(threads)
+    for (int i = 0; i < 2; i++) {
+        if (t == 0) {
+            init(&full[0], 1);  // BUG init_of_a_live_mbarrier: mbarrier in use
+            fence_init();
+        }
+        __syncthreads();
+        if (t == 0) {
+            expect(&full[0], bytes);
+            load_bulk(s[i], x, bytes, &full[0]);
+        }
+        wait_phase(&full[0], 0);
+        y[t] = s[i][t];
+        __syncthreads();
+    }
+}
+LAUNCH(init_of_a_live_mbarrier, init_again, x, y)
+
 __global__ void no_map(const __grid_constant__ CUtensorMap map, float* y) {
     PREPARE(threads)
     if (t == 0) {

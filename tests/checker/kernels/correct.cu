@@ -317,3 +317,38 @@ __global__ void in_halves(const float* x, float* y, int n) {
 extern "C" void half_types_in_shared_memory(const float* x, float* y, int n) {
     in_halves<<<blocks_of(n), kThreads>>>(x, y, n);
 }
+
+// All threads go past the barrier, or none does; some have returned before.
+__global__ void rounds(const float* x, float* y, int n, int skipped) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x;
+    for (int i = t; i < n; i += kThreads) {
+        if (i % 2) continue;
+        y[i] = x[i], y[i + 1] = 0;
+    }
+    __syncthreads();
+    if (t >= kThreads - 8) return;
+    for (int round = 0; round < 4; round++) {
+        if (round == skipped) continue;
+        tile[t] = x[t];
+        __syncthreads();
+        y[round * kThreads + t] = tile[t ^ 1];
+        __syncthreads();
+    }
+}
+extern "C" void continue_of_all_threads(const float* x, float* y, int n) {
+    rounds<<<1, kThreads>>>(x, y, n, 2);
+}
+
+// The other half of an array that is aligned to twice its size.
+__global__ void halves(const float* x, float* y, int n) {
+    __shared__ __align__(16384) float tile[4096];
+    const int i = blockIdx.x * kThreads + threadIdx.x;
+    const unsigned at = unsigned(__cvta_generic_to_shared(tile)) + 4 * threadIdx.x;
+    const float value = i < n ? x[i] : 0;
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at ^ 0x2000u), "f"(value) : "memory");
+    if (i < n) y[i] = tile[2048 + threadIdx.x];
+}
+extern "C" void other_half_of_an_aligned_array(const float* x, float* y, int n) {
+    halves<<<blocks_of(n), kThreads>>>(x, y, n);
+}

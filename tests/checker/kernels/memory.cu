@@ -277,3 +277,29 @@ __global__ void two_tiles(const float* x, float* y, int n) {
 extern "C" void from_one_array_into_the_next(const float* x, float* y, int n) {
     two_tiles<<<blocks_of(n), kThreads>>>(x, y, n);
 }
+
+__global__ void pairs_of_bytes(const float* x, float* y, int n) {
+    __shared__ unsigned char bytes[8 * kThreads + 8];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    for (int k = t; k < 8 * kThreads + 8; k += kThreads) bytes[k] = k;
+    __syncthreads();
+    const uint2* pairs = reinterpret_cast<const uint2*>(bytes + 4);
+    const uint2 pair = pairs[t];  // BUG pair_of_bytes: misaligned
+    if (i < n) y[i] = pair.x + pair.y + x[i];
+}
+extern "C" void pair_of_bytes(const float* x, float* y, int n) {
+    pairs_of_bytes<<<blocks_of(n), kThreads>>>(x, y, n);
+}
+
+__global__ void word_of_bytes(const float* x, float* y, int n) {
+    __shared__ unsigned char bytes[4 * kThreads + 4];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    for (int k = t; k < 4 * kThreads + 4; k += kThreads) bytes[k] = k;
+    __syncthreads();
+    const int* words = reinterpret_cast<const int*>(bytes + 1);
+    const int word = words[t];  // BUG word_at_an_odd_byte: misaligned
+    if (i < n) y[i] = word + x[i];
+}
+extern "C" void word_at_an_odd_byte(const float* x, float* y, int n) {
+    word_of_bytes<<<blocks_of(n), kThreads>>>(x, y, n);
+}

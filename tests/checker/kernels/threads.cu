@@ -149,3 +149,19 @@ extern "C" void lock_that_is_kept(const float* x, float* y, int n) {
     lock_and_keep<<<blocks_of(n), kThreads>>>(x, y, lock, n);
     cudaFree(lock);
 }
+
+// The last threads have no work in the last round.
+__global__ void swap_in_rounds(const float* x, float* y, int n) {
+    __shared__ float tile[kThreads];
+    const int t = threadIdx.x;
+    for (int first = 0; first < n; first += kThreads) {
+        if (first + (t | 1) >= n) continue;
+        tile[t] = x[first + t];
+        __syncthreads();  // BUG skipped_by_continue: divergent barrier
+        y[first + t] = tile[t ^ 1];
+        __syncthreads();
+    }
+}
+extern "C" void skipped_by_continue(const float* x, float* y, int n) {
+    swap_in_rounds<<<1, kThreads>>>(x, y, n);
+}

@@ -32,3 +32,11 @@ extern "C" void neither_host_nor_kernel(const float* x, float* y, int n) {
     cudaMemset(y, 0, 100 * sizeof(float));
     from_200<<<blocks_of(n), kThreads>>>(x, y, n);
 }
+
+__global__ void two_of_five(const float* x, float* y, int n) {
+    const int i = blockIdx.x * 128 + threadIdx.x;
+    if (i < n && i % 5 < 2) y[i] = x[i];  // BUG a_share_of_each_five: note: unwritten
+}
+extern "C" void a_share_of_each_five(const float* x, float* y, int n) {
+    two_of_five<<<(n + 127) / 128, 128>>>(x, y, n);
+}
