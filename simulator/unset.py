@@ -21,11 +21,11 @@ from simulator.directives import spaces
 from simulator.scan import closing
 
 # What no declaration of a variable without a value begins with.
-_OTHER = frozenset(
-    "alignas asm auto break case class const constexpr continue co_await co_return co_yield default"
-    " delete do else enum extern for friend goto if namespace new operator private protected public"
-    " return static struct switch template thread_local throw try typedef union using while"
-    " __shared__ __constant__ __device__ __asm__ static_assert".split()
+_OTHER = re.compile(
+    r"alignas|asm|auto|break|case|class|const|constexpr|continue|co_\w+|default|delete|do|else|enum"
+    r"|extern|for|friend|goto|if|namespace|new|operator|private|protected|public|return|static"
+    r"|static_assert|struct|switch|template|thread_local|throw|try|typedef|union|using|while"
+    r"|__shared__|__constant__|__device__|__asm__"
 )
 _PREFIX = re.compile(r"\s*(?:(?:alignas|__align__|__attribute__)\s*(?=\()|\[\[[^][]*\]\]\s*)")
 _BUILT_IN = r"(?:(?:unsigned|signed|long|short|int|char|float|double)\s+)+"
@@ -113,7 +113,7 @@ def _unset(statement: str) -> list[str]:
             rest = closing(statement, rest) or len(statement)
         statement = statement[rest:]
         first = re.match(r"\s*(\w+)", statement)
-    if first is None or first[1] in _OTHER or not (type_ := _TYPE.match(statement)):
+    if first is None or _OTHER.fullmatch(first[1]) or not (type_ := _TYPE.match(statement)):
         return []
     position = type_.end()
     while step := re.compile(r"\s*(?:(<)|::\s*(?:template\s+)?[A-Za-z_]\w*)").match(

@@ -121,7 +121,9 @@ def hint_for(row: dict[str, Any]) -> str | None:
         return "Compute the index in 64 bits: size_t(row) * cols."
     if row["kind"] == "out of bounds" and "the host has" in row["message"]:
         return "A kernel uses the device's memory: cudaMalloc and cudaMemcpy, or cudaMallocManaged."
-    if row["kind"] == "misaligned" and (needed := re.search(r"multiple of (\d+) b", row["message"])):
+    if row["kind"] == "misaligned" and (
+        needed := re.search(r"multiple of (\d+) b", row["message"])
+    ):
         return f"Declare the memory with alignas({needed[1]}), and round offsets up to that."
     if row["kind"] == "race" and _is_in_warp(row):
         return (
@@ -211,7 +213,7 @@ def _finding(
 
 
 def _caller(place: dict[str, Any], places: Places) -> dict[str, Any]:
-    """The line of the kernel that called the function in which an access is; nothing if none did."""
+    """The line of the kernel that called the function in which an access is, if one did."""
     file, line = places.callers[place["site"]] if place["site"] >= 0 else ("", 0)
     return {"caller_file": file, "caller_line": line} if line else {}
 

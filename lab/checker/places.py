@@ -38,16 +38,16 @@ class Places:
             self.callers.append(self._caller(frames, place))
             self.sites.append((place[0], self._instruction(*place[:2]), place[2]))
 
-    def _caller(
-        self, frames: list[symbols.Frame], place: tuple[str, int, str]
-    ) -> tuple[str, int]:
+    def _caller(self, frames: list[symbols.Frame], place: tuple[str, int, str]) -> tuple[str, int]:
         users = [(file, it.line) for it in frames if (file := self.users_file(it.file)) is not None]
         return users[-1] if users and users[-1] != place[:2] else ("", 0)
 
     def _instruction(self, file: str, line: int) -> int:
         """Of a line of an asm statement's operands, that of its first instruction."""
         lines = self._lines(file)
-        if not 0 < line <= len(lines) or not re.match(r"\s*(:|\"[=+&]*\w+\"\s*\()", lines[line - 1]):
+        if not 0 < line <= len(lines) or not re.match(
+            r"\s*(:|\"[=+&]*\w+\"\s*\()", lines[line - 1]
+        ):
             return line
         for before in range(line, 0, -1):
             if re.search(r"[;{}]\s*$", lines[before - 1]) and before < line:
@@ -154,7 +154,9 @@ class Places:
 
     def _lines(self, file: str) -> list[str]:
         if file not in self._read:
-            kept = [(it.folder / "sources", it.kept[file]) for it in self._builds if file in it.kept]
+            kept = [
+                (it.folder / "sources", it.kept[file]) for it in self._builds if file in it.kept
+            ]
             text = (kept[0][0] / kept[0][1]).read_text(errors="replace") if kept else ""
             self._read[file] = text.splitlines()
         return self._read[file]

@@ -29,7 +29,7 @@ class Comparison(NamedTuple):
     figure: Figure
 
     def __repr__(self) -> str:
-        return self.table.to_string()
+        return f"{self.table.to_string()}\n{self.table.attrs['verdict']}".rstrip()
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -85,7 +85,8 @@ def compare_calls(
     bytes, gb_per_s        and the rate: 1e9 bytes per second; NaN for what is not a GPU's time
     percent_of_copy        gb_per_s in percent of a copy measured in this run; NaN likewise
 
-    Several results are taken together. `attrs` holds the conditions, as `compare`'s does.
+    Several results are taken together. `attrs` holds the conditions, as `compare`'s does, and the
+    verdict with which the table ends where it is shown: whether each call is right.
 
     Raises TypeError or ValueError that names the argument. What a call raises passes through, with
     a note that says which call it was.

@@ -13,9 +13,10 @@ import jitload
 from lab.measure import arguments, rows
 from lab.measure.case import Results, in_float64
 from lab.measure.clocks import disturbances, warn_if_disturbed
-from lab.measure.error import summarize
+from lab.measure.error import Error, summarize
 from lab.measure.progress import progress
 from lab.measure.timing import bytes_moved, copy_bandwidth, environment, take_time
+from lab.measure.verdict import Judged, of_all
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -67,7 +68,7 @@ def measure_calls(
 
     copy_gb_per_s: of a copy on this GPU; where it is None, that is measured.
     """
-    import pandas
+    from lab.measure.table import Table
 
     _check_calls(calls)
     given = _Inputs.of(inputs, outputs)
@@ -78,7 +79,8 @@ def measure_calls(
         )
     true = _truth_of(truth, calls)
     device = given.tensors[0].device if given.tensors else jitload.device()
-    measured, held, directions = [], [], ("forward", "backward") if backward else ("forward",)
+    measured, held, judged = [], [], []
+    directions = ("forward", "backward") if backward else ("forward",)
     on_gpu = device.type == "cuda"
     here = torch.cuda.device(device) if on_gpu else nullcontext()
     with progress(len(directions) * len(calls)) as say, here:
@@ -86,13 +88,17 @@ def measure_calls(
             copy_gb_per_s = copy_bandwidth()
         for direction in directions:
             truths = true.results(given, direction, seed)
+            errors: dict[str, Error] = {}
+            eps: dict[str, float] = {}
             for name, call in calls.items():
                 say(f"{name}, {direction}")
                 what = f"calls[{name!r}]"
                 with given.put_back(), _noted(f"{what}, {direction}, was called"):
                     results, reads, step = _start(call, what, given, direction, seed)
                     _check_results(results, truths, what)
-                    error = summarize(results, truths)
+                    error = errors[name] = summarize(results, truths)
+                    types = (y.dtype for y in results if y.is_floating_point())
+                    eps[name] = max((torch.finfo(it).eps for it in types), default=0)
                     timing = take_time(step, device)
                 held.append(timing.held)
                 size = bytes_moved(reads, results)
@@ -108,14 +114,22 @@ def measure_calls(
                         **rows.rate(timing, size, copy_gb_per_s),
                     }
                 )
+            torchs = [name for name in errors if name == true.name or is_pytorchs(name)]
+            beside = min((errors[name] for name in torchs), key=lambda it: it.max, default=None)
+            judged += [
+                Judged(f"{name}, {direction}" if backward else name, error, beside, eps[name])
+                for name, error in errors.items()
+                if name not in torchs
+            ]
     warn_if_disturbed(held, stacklevel=3)
-    table = pandas.DataFrame(measured)
+    table = Table(measured)
     table.attrs = {
         **environment(device, table["clock"]),
         "truth": true.name,
         "inputs": str(given),
         "copy_gb_per_s": copy_gb_per_s,
         "disturbances": disturbances(held),
+        "verdict": of_all(judged),
     }
     return table
 

@@ -11,8 +11,10 @@ import jitload
 from lab.measure import arguments, rows
 from lab.measure.case import Case
 from lab.measure.clocks import Held, disturbances, warn_if_disturbed
+from lab.measure.error import Error
 from lab.measure.progress import progress
 from lab.measure.timing import Timing, copy_bandwidth, environment
+from lab.measure.verdict import Judged, of_all
 from lab.rivals import PYTORCH, RIVALS
 from lab.rivals.implementation import Implementation, ours
 
@@ -71,7 +73,8 @@ def compare(
 
     Errors of several outputs or gradients are taken together. `attrs` holds the conditions: op,
     versions (all of them), target, device, driver, torch, clock, date, copy_gb_per_s, disturbances
-    (what those warnings say; "" if nothing).
+    (what those warnings say; "" if nothing), verdict (in words, which the table ends with where it
+    is shown: whether our results are right, as PyTorch's own errors say).
 
     Warns once if the GPU lowered its clock during one of the measurements (ThrottledWarning), and
     once if it worked for another process meanwhile (SharedWarning).
@@ -79,7 +82,7 @@ def compare(
     Raises ValueError or TypeError that names the argument. A run with "compile" clears what
     torch.compile keeps in this process.
     """
-    import pandas
+    from lab.measure.table import Table
 
     if more:
         raise TypeError(
@@ -103,6 +106,7 @@ def compare(
     makers += [RIVALS[name] for name in rival_names]
 
     measured: list[dict[str, object]] = []
+    judged: list[Judged] = []
     held: list[Held | None] = []
     with progress(len(inputs) * len(makers)) as step:
         copy_gb_per_s = copy_bandwidth() if _on_gpu() else None
@@ -111,18 +115,22 @@ def compare(
             for make in makers:
                 implementation = make(found)
                 step(f"{case}, {implementation.label}")
-                row, timing = _row(case, implementation, copy_gb_per_s)
+                row, timing, error = _row(case, implementation, copy_gb_per_s)
                 measured.append(row)
+                if implementation.ours:
+                    what = f"{case}, {implementation.label}"
+                    judged.append(Judged(what, error, case.torch_error))
                 held.append(timing and timing.held)
     warn_if_disturbed(held)
 
-    table = pandas.DataFrame(measured)
+    table = Table(measured)
     table.attrs = {
         "op": op,
         "versions": arguments.all_versions(found),
         **environment(jitload.device(), table["clock"]),
         "copy_gb_per_s": copy_gb_per_s,
         "disturbances": disturbances(held),
+        "verdict": of_all(judged),
     }
     return table
 
@@ -153,8 +161,9 @@ def _elements() -> int:
 
 def _row(
     case: Case, implementation: Implementation, copy_gb_per_s: float | None
-) -> tuple[dict[str, object], Timing | None]:
-    """One row of the table, and the time in it; copy_gb_per_s is None on the simulator."""
+) -> tuple[dict[str, object], Timing | None, Error]:
+    """One row of the table, and the time and the error in it; copy_gb_per_s is None on the
+    simulator."""
     on_gpu = copy_gb_per_s is not None
     try:
         measured = case.measure(implementation, timed=on_gpu or implementation.ours)
@@ -177,4 +186,4 @@ def _row(
         **rows.time(measured.timing),
         **rows.rate(measured.timing, measured.bytes, copy_gb_per_s),
     }
-    return row, measured.timing
+    return row, measured.timing, error

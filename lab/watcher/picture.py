@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.watcher import text
+from lab.measure.verdict import spoken
 from lab.watcher.result import Result, Version
 
 BLUE, ORANGE, VERMILLION = "#0072B2", "#E69F00", "#D55E00"  # as lab.figure.drawing has them
@@ -117,7 +117,7 @@ def _errors(shown: Sequence[Result]) -> str:
     for row, it in measured:
         ours, theirs = (LEFT + scale.at(error.max_ulp) for error in (it.error, it.torch_error))
         color = BLUE if it.is_right else VERMILLION
-        said = _text(max(ours, theirs) + 9, _y(row) + 4, text.ulp(it.error.max_ulp))
+        said = _text(max(ours, theirs) + 9, _y(row) + 4, spoken(it.error.max_ulp))
         marks.append(
             f'<g opacity="{_opacity(row, len(shown)):.2f}">'
             f'<line x1="{theirs:.1f}" x2="{ours:.1f}" y1="{_y(row)}" y2="{_y(row)}"'

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from lab.measure.error import Error
+from lab.measure.verdict import is_right
 from lab.watcher.settings import Settings
 
 
@@ -62,15 +63,10 @@ class Measured:
 
     @property
     def is_right(self) -> bool:
-        """Whether the largest error is about PyTorch's. True where there is no truth.
-
-        It may be three times PyTorch's, for one draw of inputs may find that lucky; or in ULP twice
-        that and half a unit, for PyTorch's may be 0.
-        """
+        """Whether the largest error is about PyTorch's. True where there is no truth."""
         if self.error is None or self.torch_error is None:
             return True
-        ours, theirs = self.error, self.torch_error
-        return ours.max <= 3 * theirs.max or ours.max_ulp <= 2 * theirs.max_ulp + 0.5
+        return is_right(self.error, self.torch_error)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from lab.measure.verdict import spoken
 from lab.watcher.result import Checked, Finding, Measured, Result, Use
 
 if TYPE_CHECKING:
@@ -30,16 +31,11 @@ def error(measured: Measured) -> str:
     if not (measured.error and measured.torch_error):
         return ""
     ours, theirs = measured.error.max_ulp, measured.torch_error.max_ulp
-    verdict = "" if measured.is_right else "wrong: "
+    verdict = "right" if measured.is_right else "wrong"
     near_zero = ""
     if measured.is_right and ours > MANY_ULP:
         near_zero = f", at results near zero: there is {measured.error.max:.2g} the largest error"
-    return f"{verdict}error {ulp(ours)} ULP (PyTorch's {ulp(theirs)}{near_zero})"
-
-
-def ulp(error: float) -> str:
-    """An error in three digits, a large one without an exponent: 0.5, 4,530."""
-    return f"{error:,.0f}" if 1000 <= error < 1e6 else f"{error:.3g}"
+    return f"{verdict}: error {spoken(ours)} ULP (PyTorch's {spoken(theirs)}{near_zero})"
 
 
 def time(measured: Measured) -> str:

@@ -107,8 +107,13 @@ void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
     change = Change::Nothing;
     change_of_inactive = 0;
     is_repeating = false;
-    for (const Kept& it : kept)
-        memcpy(reinterpret_cast<void*>(it.region->begin), it.after.data(), it.after.size());
+    for (const Kept& it : kept) restore(*it.region, it.after);
+}
+
+// Not what is as it was: there are constants among a library's variables.
+void Undefined::restore(const Region& region, const std::vector<char>& bytes) {
+    void* const at = reinterpret_cast<void*>(region.begin);
+    if (memcmp(at, bytes.data(), bytes.size())) memcpy(at, bytes.data(), bytes.size());
 }
 
 // Keeps what memory is now.
@@ -123,8 +128,7 @@ bool Undefined::differs(const std::function<bool(uint64_t)>& run, Change how, So
     change = how, chosen = which;
     has_failed = false;
     accesses = 0;
-    for (const Kept& it : kept)
-        memcpy(reinterpret_cast<void*>(it.region->begin), it.before.data(), it.before.size());
+    for (const Kept& it : kept) restore(*it.region, it.before);
     change_memory();
     keep(&Kept::start);
     for (uint64_t n = 0; n < most_blocks && !has_failed; n++) {

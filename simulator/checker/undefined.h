@@ -68,6 +68,7 @@ class Undefined {
         return change == Change::Everything || (change == Change::One && chosen == &it);
     }
     void keep(std::vector<char> Kept::* what);
+    static void restore(const Region& region, const std::vector<char>& bytes);
     void change_memory();
     void change_shared();
     bool differs(const std::function<bool(uint64_t)>& run, Change how, Source* which = nullptr);

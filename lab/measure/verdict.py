@@ -1,0 +1,66 @@
+"""Whether a result is right, in words: its error beside PyTorch's own, both against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from lab.measure.error import Error
+
+NONE = 0.1  # of a value: an error on average that leaves it without a digit
+FEW = 4.0  # ULP: the error of a result for which there is no other to hold it against
+
+
+class Judged(NamedTuple):
+    """A result: what it is of, its error, PyTorch's on the same inputs (None: not known), and the
+    spacing of its type's numbers at 1."""
+
+    what: str
+    error: Error
+    torch_error: Error | None
+    eps: float = 0
+
+
+def is_right(ours: Error, torchs: Error) -> bool:
+    """Whether the largest error is about PyTorch's.
+
+    It may be three times PyTorch's, for one draw of inputs may find that lucky; or in ULP twice
+    that and half a unit, for PyTorch's may be 0. A result in float64, where PyTorch's is the truth
+    itself, may be a few units away from that.
+    """
+    if torchs.max == 0 and ours.max_ulp <= FEW:
+        return True
+    return ours.max <= 3 * torchs.max or ours.max_ulp <= 2 * torchs.max_ulp + 0.5
+
+
+def in_words(it: Judged) -> str:
+    """One sentence: right or wrong, and why."""
+    error = f"the largest error is {spoken(it.error.max_ulp)} ULP"
+    if it.torch_error is None:
+        if it.error.max_ulp <= FEW:
+            return f"{it.what}: right; {error}."
+        if it.error.max == float("inf") or it.eps * it.error.mean_ulp > NONE:
+            return f"{it.what}: wrong; {error}."
+        return f"{it.what}: {error}; a call named 'torch' would say whether that is right."
+    beside = f"{error}, PyTorch's is {spoken(it.torch_error.max_ulp)}"
+    if is_right(it.error, it.torch_error):
+        return f"{it.what}: right; {beside}."
+    return f"{it.what}: wrong; {beside}."
+
+
+def of_all(results: Iterable[Judged]) -> str:
+    """A line for each result that is wrong, or one sentence where all are right; "" of none."""
+    results = list(results)
+    wrong = [it for it in results if it.torch_error and not is_right(it.error, it.torch_error)]
+    if len(results) == 1 or not all(it.torch_error for it in results):
+        return "\n".join(map(in_words, results))
+    if not wrong:
+        return f"All {len(results)} results are right: their errors are about PyTorch's." * bool(
+            results
+        )
+    return "\n".join(map(in_words, wrong))
+
+
+def spoken(ulp: float) -> str:
+    """An error in three digits, a large one without an exponent: 0.5, 4,530."""
+    return f"{ulp:,.0f}" if 1000 <= ulp < 1e6 else f"{ulp:.3g}"
