@@ -40,6 +40,7 @@ HINTS = {
     " all who use the memory come to a barrier before it is asked for again.",
     "missing proxy fence": "fence.proxy.async after the access, and then the barrier, before the"
     " copy or the product is asked for.",
+    "matrix descriptor": "The stride byte offset leads from eight rows to the next eight.",
     "mbarrier in use": "Initialise it once, before the loop; or mbarrier.inval before it is"
     " initialised again.",
     "wrong parity": "The first phase of an mbarrier has parity 0, the next 1, and so on by turns.",

@@ -205,8 +205,8 @@ class Asynchronous final : public WorkWatcher {
     void read_matrix(uint64_t descriptor, bool is_transposed, uint32_t first, uint32_t lines,
                      uint32_t row_bytes, Reads& reads, Site& asked);
     bool is_fenced(const Touch& before, unsigned thread);
-    void say(const char* kind, std::string message, const Site& at, const Site* other = nullptr,
-             const char* other_access = "", unsigned other_thread = 0);
+    Finding* say(const char* kind, std::string message, const Site& at, const Site* other = nullptr,
+                 const char* other_access = "", unsigned other_thread = 0);
 
     std::map<std::tuple<uintptr_t, const char*, int, const char*, Kind, Role>, unsigned> known;
     Flights reads, writes;

@@ -426,14 +426,14 @@ bool Asynchronous::is_race_of(const Site& site, const Site& other, Finding& find
     return true;
 }
 
-void Asynchronous::say(const char* kind, std::string message, const Site& at, const Site* other,
-                       const char* other_access, unsigned other_thread) {
+Finding* Asynchronous::say(const char* kind, std::string message, const Site& at, const Site* other,
+                           const char* other_access, unsigned other_thread) {
     Finding finding{};
     finding.kind = kind;
     finding.message = std::move(message);
     finding.place = {at.what, &at, "", 0, recorder.serial, recorder.block->rank};
     if (other) finding.other = {other_access, other, "", 0, recorder.serial, other_thread};
-    recorder.report(finding);
+    return recorder.report(finding);
 }
 
 }  // namespace

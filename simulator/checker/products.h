@@ -136,9 +136,20 @@ void Asynchronous::read_matrix(uint64_t bits, bool is_transposed, uint32_t first
                 read(descriptor.offset(k, first / 8 + unit, true));
         return;
     }
-    for (uint32_t row = 0; row < lines; row++)
+    std::set<uint32_t> begins;
+    for (uint32_t row = 0; row < lines; row++) {
+        begins.insert(descriptor.offset(first + row, 0, false));
         for (uint32_t unit = 0; unit * 16 < row_bytes; unit++)
             read(descriptor.offset(first + row, unit, false));
+    }
+    if (begins.size() < lines)
+        if (Finding* const told =
+                say("matrix descriptor",
+                    text("its stride has %u rows read from %zu places: some are "
+                         "read more than once",
+                         lines, begins.size()),
+                    asked))
+            told->severity = Severity::Note;
 }
 
 void Asynchronous::warpgroup_fence() {

@@ -35,6 +35,21 @@ __global__ void unfenced(const float* x, float* y) {
 }
 LAUNCH(multiplies_what_is_not_fenced, unfenced)
 
+__global__ void half_a_stride(const float* x, float* y) {
+    __shared__ alignas(128) Matrices m;
+    fill(m, x);
+    fence_proxy();
+    __syncthreads();
+    float d[4] = {};
+    const uint64_t a = describe(m.a, 1024, 64);
+    fence_products();
+    multiply(d, a, of_b(m));  // BUG reads_rows_twice: note: matrix descriptor
+    commit_products();
+    wait_for_products<0>();
+    keep(y, d);
+}
+LAUNCH(reads_rows_twice, half_a_stride)
+
 __global__ void early(const float* x, float* y) {
     __shared__ alignas(128) Matrices m;
     fill(m, x);
