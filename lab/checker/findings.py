@@ -183,7 +183,9 @@ def _finding(
     if it["region"] >= 0:
         region, byte = data["regions"][it["region"]], it["address"] - it["begin"]
         row |= {"tensor": name_of(region), "byte": byte, "element": elements.name(region, byte)}
-        if view := elements.view(region, it["address"], it["size"]):
+        if it["kind"] == "misaligned" and (
+            view := elements.view(region, it["address"], it["size"])
+        ):
             name, layout = view
             byte = it["address"] - layout.address
             row |= {"tensor": name, "byte": byte, "element": name + layout.at(byte)}

@@ -282,7 +282,7 @@ void Undefined::tell(Source& of, const Place& at, unsigned launch, const Region*
         finding.other = at;
     }
     finding.launch = launch;
-    recorder.findings.add(std::move(finding));
+    recorder.findings.all.push_back(std::move(finding));  // each source is told once
 }
 
 }  // namespace

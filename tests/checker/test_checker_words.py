@@ -1,12 +1,15 @@
 """What a finding says: which call, which array, which view, and what is missing."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from jit_cases import write
 
 import jitload
 import lab
-from kernel_playground.check import reports
+from kernel_playground.check import FOUND
 
 SOURCE = r"""
     #include <cuda_runtime.h>
@@ -171,7 +174,9 @@ def test_memory_of_the_host_is_called_that(in_scratch):
         }
         """,
     )
-    (report,) = reports([str(path)], {"traffic": False})
-    (row,) = report.findings.to_dict("records")
-    assert "which the host has from malloc or new" in row["message"]
-    assert "cudaMemcpy" in str(report)
+    command = [sys.executable, "-m", "kernel_playground", "check", "--errors", path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == FOUND, done.stdout + done.stderr
+    assert "1 finding in 1 launch" in done.stdout
+    assert "which the host has from malloc or new" in done.stdout
+    assert "cudaMemcpy" in done.stdout
