@@ -134,8 +134,7 @@ class Recorder final : public Watcher {
     }
     template <Kind kind>
     SIMULATOR_INLINE void access_at(const Slot& slot, uintptr_t address, unsigned size) {
-        if (is_repeating && undefined.is_too_long())
-            give_up_repeating(sites[slot.id], address, size);
+        if (undefined.is_too_long()) give_up_repeating(sites[slot.id], address, size);
         if (mode == Mode::Bounds)
             return slot.is_private ? void() : note_in_bounds<kind>(address, size, slot);
         access_in_trace<kind>(slot, address, size);
@@ -246,7 +245,6 @@ class Recorder final : public Watcher {
     // For `undefined`.
     const Order& order_now() const { return order; }
     uint32_t serial_now() const { return serial; }
-    uint64_t accesses_so_far() const { return accesses; }  // since the launch began
     bool has_heap() const { return uses_heap; }
 
   private:

@@ -6,8 +6,9 @@ namespace simulator {
 namespace {
 
 void Undefined::begin_launch(const Launch& launch, bool may_repeat) {
-    most_blocks = 0;
+    most_blocks = accesses = 0;
     kept.clear();
+    kept_shared.clear();
     for (Source& it : sources) it.is_seen = false;
     size_t bytes = 0;
     for (const Region& region : recorder.regions)
@@ -16,11 +17,12 @@ void Undefined::begin_launch(const Launch& launch, bool may_repeat) {
     if (!may_repeat || bytes > most_bytes || recorder.has_heap()) return;
     const uint64_t threads = uint64_t(launch.block.x) * launch.block.y * launch.block.z;
     most_blocks = std::clamp<uint64_t>(most_threads / threads, 1, recorder.launches.back().blocks);
-    for (Region& region : recorder.regions)
-        if (region.is_alive() && region.type <= Region::Device && !region.is_shared()) {
-            const char* at = reinterpret_cast<const char*>(region.begin);
-            kept.push_back({&region, {at, at + region.size}, {}, {}});
-        }
+    for (Region& region : recorder.regions) {
+        if (!region.is_alive() || region.type > Region::Device) continue;
+        const char* at = reinterpret_cast<const char*>(region.begin);
+        auto& all = region.is_shared() ? kept_shared : kept;
+        all.push_back({&region, {at, at + region.size}, {}, {}});
+    }
 }
 
 Undefined::Source& Undefined::source(Source::What what, const char* name, const char* file,
@@ -86,16 +88,16 @@ void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
         if (it.is_seen && !it.is_told) seen.push_back(&it);
     for (const Dependent& it : dependents)
         if (!it.source->is_told) seen.push_back(it.source);
-    for (Region& region : recorder.regions)
-        if (region.is_alive() &&
-            (region.is_shared() || (region.type == Region::Fresh && !region.written_before)))
-            seen.push_back(&cells_of(region));
+    for (const Kept& it : kept_shared) seen.push_back(&cells_of(*it.region));
+    for (const Kept& it : kept)
+        if (it.region->type == Region::Fresh && !it.region->written_before)
+            seen.push_back(&cells_of(*it.region));
     std::sort(seen.begin(), seen.end());
     seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     if (seen.empty()) return;
 
     is_repeating = true;
-    most_accesses = 4 * recorder.accesses_so_far() + (1 << 20);
+    most_accesses = 4 * accesses + (1 << 20);
     recorder.mode = Recorder::Mode::Bounds;
     // A launch that does not do the same again tells nothing: it reads a clock.
     if (differs(run, Change::Everything) && !differs(run, Change::Nothing)) {
@@ -105,9 +107,11 @@ void Undefined::repeat(const std::function<bool(uint64_t)>& run) {
     }
     recorder.mode = Recorder::Mode::Off;
     change = Change::Nothing;
+    most_accesses = ~uint64_t(0);
     change_of_inactive = 0;
     is_repeating = false;
-    for (const Kept& it : kept) restore(*it.region, it.after);
+    for (const auto* all : {&kept, &kept_shared})
+        for (const Kept& it : *all) restore(*it.region, it.after);
 }
 
 // Not what is as it was: there are constants among a library's variables.
@@ -118,10 +122,11 @@ void Undefined::restore(const Region& region, const std::vector<char>& bytes) {
 
 // Keeps what memory is now.
 void Undefined::keep(std::vector<char> Kept::* what) {
-    for (Kept& it : kept) {
-        const char* at = reinterpret_cast<const char*>(it.region->begin);
-        (it.*what).assign(at, at + it.region->size);
-    }
+    for (auto* all : {&kept, &kept_shared})
+        for (Kept& it : *all) {
+            const char* at = reinterpret_cast<const char*>(it.region->begin);
+            (it.*what).assign(at, at + it.region->size);
+        }
 }
 
 bool Undefined::differs(const std::function<bool(uint64_t)>& run, Change how, Source* which) {
@@ -129,6 +134,7 @@ bool Undefined::differs(const std::function<bool(uint64_t)>& run, Change how, So
     has_failed = false;
     accesses = 0;
     for (const Kept& it : kept) restore(*it.region, it.before);
+    for (const Kept& it : kept_shared) restore(*it.region, it.before);
     change_memory();
     keep(&Kept::start);
     for (uint64_t n = 0; n < most_blocks && !has_failed; n++) {
@@ -164,9 +170,9 @@ void Undefined::change_memory() {
 }
 
 void Undefined::change_shared() {
-    for (Region& region : recorder.regions)
-        if (region.is_alive() && region.is_shared() && is_chosen(cells_of(region)))
-            memset(reinterpret_cast<void*>(region.begin), other_byte, region.size);
+    for (const Kept& it : kept_shared)
+        if (is_chosen(cells_of(*it.region)))
+            memset(reinterpret_cast<void*>(it.region->begin), other_byte, it.region->size);
 }
 
 // visit(offset, bytes): of stretches that are not what they were after the first run, and that one

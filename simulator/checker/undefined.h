@@ -34,7 +34,8 @@ class Undefined {
     void note_lane(const Thread& at, unsigned thread, std::string message);
     void look_at_lanes(const Thread& at);
 
-    // While the launch is repeated: it does what it should not, or far more than before.
+    // While the launch is repeated: it does what it should not, or far more than before. All
+    // accesses are counted for that.
     void failed(const Finding& finding);
     bool is_too_long() { return ++accesses > most_accesses; }
 
@@ -85,14 +86,14 @@ class Undefined {
     static constexpr size_t most_sources = 16, most_dependents = 1 << 12;
     static constexpr unsigned char other_byte = 0x7a;  // large in each type, and finite
 
-    uint64_t most_blocks = 0, accesses = 0, most_accesses = 0;
+    uint64_t most_blocks = 0, accesses = 0, most_accesses = ~uint64_t(0);
     Change change = Change::Nothing;
     const Source* chosen = nullptr;
     bool has_failed = false;
     Finding failure{};
     std::deque<Source> sources;
     std::map<std::tuple<Source::What, const void*, const void*, int>, Source*> known;
-    std::vector<Kept> kept;
+    std::vector<Kept> kept, kept_shared;
     std::vector<Dependent> dependents;
 };
 

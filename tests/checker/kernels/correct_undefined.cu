@@ -79,15 +79,14 @@ extern "C" void set_in_many_ways_all(const float* x, float* y, int n) {
     cudaFree(copies);
 }
 
-// The upper lanes get what they do not use; so do the last ones of a shuffle down.
+// The upper lanes of a shuffle down get what they do not use.
 __global__ void warp_sums(const float* x, float* y, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x, lane = threadIdx.x % 32;
     float v = i < n ? x[i] : 0;
     if (lane < 16) {
         for (int step = 8; step > 0; step /= 2) v += __shfl_down_sync(0x0000ffff, v, step);
     }
-    const float next = __shfl_down_sync(0xffffffff, v, 1);
-    if (i < n) y[i] = lane == 0 ? v + next : 0;
+    if (i < n) y[i] = lane == 0 ? v : 0;
 }
 extern "C" void sums_of_the_lower_lanes(const float* x, float* y, int n) {
     warp_sums<<<blocks_of(n), kThreads>>>(x, y, n);
