@@ -39,6 +39,8 @@ class Comparison(NamedTuple):
         left_out = ["direction"] * (not several) + ["percent_of_copy"] * bool(empty)
         display(self.table[[name for name in SHOWN if name not in left_out]].round(2))
         display(self.figure)
+        if verdict := self.table.attrs["verdict"]:
+            print(verdict)
 
 
 def compare_calls(

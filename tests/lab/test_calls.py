@@ -1,5 +1,7 @@
 """lab.compare_calls: functions of one's own beside PyTorch's, in one table and one figure."""
 
+from functools import partial
+
 import pandas
 import pytest
 import torch
@@ -365,3 +367,21 @@ def test_compare_and_compare_builds_given_functions_name_compare_calls(kernel):
             lab.compare_builds(given, call=double)
     with pytest.raises(ValueError, match=wanted):
         lab.compare_builds(kernel, call=double)
+
+
+def test_each_call_ends_with_a_verdict():
+    x = torch.randn(4, 64)
+    softmax = partial(torch.softmax, dim=-1)
+    calls = {"zeros": torch.zeros_like, "mine": lambda x: softmax(x), "torch": softmax}
+    comparison = lab.compare_calls(calls, inputs=x)
+    assert comparison.table.attrs["verdict"].startswith("zeros: wrong; the largest error is ")
+    assert repr(comparison).endswith(comparison.table.attrs["verdict"])
+    both = {"mine": calls["mine"], "torch": softmax}
+    verdict = lab.compare_calls(both, inputs=x).table.attrs["verdict"]
+    assert verdict.startswith("mine: right; the largest error is ")
+    assert "PyTorch's is" in verdict
+
+    for call, word in (("zeros", "wrong"), ("mine", "right")):
+        alone = lab.compare_calls({call: calls[call]}, inputs=x, truth=softmax)
+        assert alone.table.attrs["verdict"].startswith(f"{call}: {word}")
+    assert str(alone.table).endswith(alone.table.attrs["verdict"])

@@ -232,7 +232,15 @@ def test_a_summary_says_what_is_known():
 
 @pytest.mark.parametrize(
     ("ours", "torchs", "right"),
-    [(3.0, 1.0, True), (3.1, 1.0, False), (0.5, 0.0, True), (NAN, 1.0, False), (9.0, NAN, False)],
+    [
+        (3.0, 1.0, True),
+        (3.1, 1.0, False),
+        (0.5, 0.0, True),
+        (177.0, 1946.0, True),
+        (2.0, 0.0, True),
+        (NAN, 1.0, False),
+        (9.0, NAN, False),
+    ],
 )
 def test_an_error_like_pytorchs_is_right(ours, torchs, right):
     assert Measured(error(ours), error(torchs), 1.0, "", NAN).is_right is right
