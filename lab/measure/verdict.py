@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lab.measure.error import Error
 
 NONE = 0.1  # of a value: an error on average that leaves it without a digit
-FEW = 4.0  # ULP: the error of a result for which there is no other to hold it against
+FEW = 16.0  # ULP: the error of a result for which there is no other to hold it against
 
 
 class Judged(NamedTuple):
