@@ -81,7 +81,7 @@ class Undefined {
     void tell(Source& of, const Place& at, unsigned launch, const Region* region,
               uintptr_t address);
 
-    static constexpr size_t most_bytes = 32 << 20;     // of memory, for a launch to be repeated
+    static constexpr size_t most_bytes = 8 << 20;      // of memory, for a launch to be repeated
     static constexpr uint64_t most_threads = 1 << 16;  // that are
     static constexpr size_t most_sources = 16, most_dependents = 1 << 12;
     static constexpr unsigned char other_byte = 0x7a;  // large in each type, and finite
