@@ -9,16 +9,16 @@ from torch import Tensor
 
 from jitloader.gradients import fragment
 
-__all__ = ["POLICIES", "register"]
+__all__ = ["AUTOCAST_POLICIES", "register_autocast"]
 
 # In the words of PyTorch's lists of what autocast does to its own ops.
-POLICIES = ("promote", "lower_precision_fp")
+AUTOCAST_POLICIES = ("promote", "lower_precision_fp")
 
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _KEYS |= torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
 
-def register(
+def register_autocast(
     op: torch._ops.OpOverload,
     call: Callable[..., Any],
     policy: str = "promote",

@@ -10,8 +10,9 @@ import math
 import operator
 import re
 import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,8 @@ class CFunction:
                     " requires a gradient, and would be written to in place. Pass another tensor,"
                     f" write under torch.no_grad(), or declare {name} const if it is only read"
                 )
+        if refusal := getattr(_wanted, "refusal", None):
+            raise RuntimeError(refusal)
         if self._has_warned:
             return
         self._has_warned = True
@@ -318,6 +321,19 @@ def _callers_level() -> int:
     while frame.f_back and frame.f_code.co_filename.startswith(_ROOM):
         frame, level = frame.f_back, level + 1
     return level
+
+
+_wanted = threading.local()
+
+
+@contextlib.contextmanager
+def recording_wanted(refusal: str) -> Iterator[None]:
+    """Meanwhile, in this thread, a call that autograd would have to record raises this."""
+    outer, _wanted.refusal = getattr(_wanted, "refusal", None), refusal
+    try:
+        yield
+    finally:
+        _wanted.refusal = outer
 
 
 class _CType(str):

@@ -77,7 +77,7 @@ class Formulas:
         for name in self._new("gradient", self.gradients, opened):
             formulas = functools.partial(self._gradient_of, opened, name)
             run = functools.partial(self.run, opened)
-            call = gradients.register(_op(opened, name), self._label(name), formulas, run)
+            call = gradients.register_gradient(_op(opened, name), self._label(name), formulas, run)
             opened.replace(name, self._quick(call, opened, name))
         for name in self._new("infer", self.infers, opened):
             infer = self.infers[name]
@@ -86,7 +86,9 @@ class Formulas:
         for name in self._new("autocast", self.autocast, opened):
             from jitloader import autocast  # late: a warm load does without
 
-            autocast.register(_op(opened, name), opened.functions[name], *self.autocast[name])
+            autocast.register_autocast(
+                _op(opened, name), opened.functions[name], *self.autocast[name]
+            )
 
     def _new(self, kind: str, formulas: dict[str, object], opened: OpenBuild) -> Iterator[str]:
         """The ops of a build that have no formula of this kind yet, and are given one now."""

@@ -1,8 +1,8 @@
 """Gradients of a build's ops, as PyTorch's dispatcher calls them.
 
-`register` is torch.library.register_autograd but for two things. torch.func's grad, vjp and jacrev
-work: PyTorch's own raises under them. And forward-mode differentiation (torch.func.jvp, hessian),
-for which nobody gave a formula, raises: PyTorch's own drops the tangents and answers 0.
+`register_gradient` is torch.library.register_autograd but for two things. torch.func's grad, vjp
+and jacrev work: PyTorch's own raises under them. And forward-mode differentiation (torch.func.jvp,
+hessian), for which nobody gave a formula, raises: PyTorch's own drops the tangents and answers 0.
 """
 
 import inspect
@@ -15,7 +15,7 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-__all__ = ["fragment", "is_recorded", "register", "with_or_without"]
+__all__ = ["fragment", "is_recorded", "register_gradient", "with_or_without"]
 
 
 def is_recorded(*args: Any, **kwargs: Any) -> bool:
@@ -38,7 +38,7 @@ def fragment(namespace: str) -> torch.library.Library:
     return torch.library.Library(namespace, "FRAGMENT")
 
 
-def register(
+def register_gradient(
     op: torch._ops.OpOverload,
     label: str,
     formulas: Callable[[], tuple[Callable, Callable | None]],

@@ -368,8 +368,8 @@ class Kernel:
         """
         from jitloader import autocast
 
-        if policy not in autocast.POLICIES:
-            wanted = ", ".join(map(repr, autocast.POLICIES))
+        if policy not in autocast.AUTOCAST_POLICIES:
+            wanted = ", ".join(map(repr, autocast.AUTOCAST_POLICIES))
             raise ValueError(f"policy is {policy!r}; wanted is one of {wanted}")
         self._formulas.autocast[name] = policy, tuple(keep)
         self._register_formulas()

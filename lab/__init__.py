@@ -34,6 +34,7 @@ own ops:
     lab.plot_access({"pattern": reads}, threads=8, steps=4)            # who reads what
     lab.plot_lines({"loss": losses}, title=..., xlabel=..., ylabel=...)  # what a cell computed
     lab.explore(draw, width=[64, 256])                                 # a figure with sliders
+    @lab.op(backward=softplus_grad)                                    # an op with a gradient
     lab.check(kernel.forward, x, 0)                                    # what is wrong, line by line
     lab.profile(kernel.forward, x, 0)                                  # on a GPU: where it waits
     lab.tune(lambda: f(x), kThreads=[128, 256])                        # which constants are fastest
@@ -48,6 +49,7 @@ The lab has rooms. Each uses those before it in this list, and none behind it:
     rivals     what an op is held against: ours, PyTorch's, other libraries'
     measure    error, time, and the tables of both
     figure     what is drawn of them
+    custom_ops a function that calls kernels, as an op of PyTorch's: `op`
     checker    what is wrong with a call: `check`, `trial`
     profiler   what the GPU's counters say of a call: `profile`
     tuner      values of a kernel's constants: `tune`
@@ -81,6 +83,7 @@ _HOMES = {
     "explore": "notebook.sliders",
     "ladder": "course.ladder",
     "live": "watcher.run",
+    "op": "custom_ops.op",
     "load_ipython_extension": "notebook.extension",
     "plot_access": "figure.access",
     "plot_bandwidth": "figure.plots",

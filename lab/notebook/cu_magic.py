@@ -108,6 +108,19 @@ class CellKernels(Magics):
             x = torch.randn(1 << 20, device=mine.target)
             lab.compare_calls({"mine": sigmoid, "torch": torch.sigmoid}, inputs=x)
 
+        A function that calls kernels becomes an op with a gradient, for training and torch.compile:
+
+            def softplus_grad(grad, x):
+                dx = torch.empty_like(x)
+                mine.backward[(x.numel() + 255) // 256, 256](grad, x, dx, x.numel())
+                return dx
+
+            @lab.op(backward=softplus_grad)
+            def softplus(x: torch.Tensor) -> torch.Tensor:
+                y = torch.empty_like(x)
+                mine.forward[(x.numel() + 255) // 256, 256](x, y, x.numel())
+                return y
+
         A cell may also hold an extern "C" function that launches its kernels: `mine.run(x, y, n)`.
         FLAGS go to the compilers, as in -DROWS=4.
 

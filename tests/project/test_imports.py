@@ -24,7 +24,7 @@ def arrows() -> dict[str, set[str]]:
 
 ROOMS = arrows()
 # The rooms of the lab: each may import those before it.
-LAB = ("rivals", "measure", "figure", "checker", "profiler", "tuner", "watcher")
+LAB = ("rivals", "measure", "figure", "custom_ops", "checker", "profiler", "tuner", "watcher")
 LAB += ("notebook", "course", "bench", "ship")
 OLD = {"lab.climb", "lab.exercise", "lab.machine"}  # names kept for a release
 

@@ -147,7 +147,7 @@ why_no_gpu = lambda kernel: ""
 
 
 @pytest.mark.parametrize("keep", [(), ("last",)], ids=["all", "but_last"])
-@pytest.mark.parametrize("policy", autocast.POLICIES)
+@pytest.mark.parametrize("policy", autocast.AUTOCAST_POLICIES)
 def test_autocast_casts_as_it_does_here(policy: str, keep: tuple[str, ...], tmp_path, monkeypatch):
     name = f"cast_{policy}_{len(keep)}"
     package = tmp_path / name
@@ -168,7 +168,7 @@ def test_autocast_casts_as_it_does_here(policy: str, keep: tuple[str, ...], tmp_
         library.define(f"{op}(Tensor x, Tensor? w, Tensor number, Tensor last) -> Tensor")
         library.impl(op, noted, "CPU")
     here, there = (getattr(torch.ops, name).here.default, getattr(torch.ops, name).there.default)
-    autocast.register(here, here, policy, keep)
+    autocast.register_autocast(here, here, policy, keep)
     shipped = module.Kernel("any", name, ("there",))
     shipped.register_autocast("there", keep, policy)
     types = torch.float16, torch.float32, torch.float64

@@ -1,0 +1,1 @@
+"""Python functions that call kernels, made into ops of PyTorch's."""
