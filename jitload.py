@@ -3,6 +3,7 @@
     import jitload
     kernel = jitload.load("layer_norm")            # kernels/layer_norm.cu and .cpp, by name
     kernel = jitload.load("my.cu", "binding.cpp")  # anybody's sources, by path
+    kernel = jitload.load_inline("mine", cuda_sources=CUDA)  # and as strings, in PyTorch's words
     y, mean, rstd = kernel.forward(x, weight, bias, 1e-5)
 
 The first load compiles (through `torch.utils.cpp_extension.load`); every later one, in any
@@ -132,6 +133,7 @@ from toolchain.sources import binding_of, label
 
 if TYPE_CHECKING:
     from jitloader.events import BuildEvent, announce, listen, listeners, unlisten
+    from jitloader.inline import load_inline
     from jitloader.programs import Program
 
 __all__ = [
@@ -150,6 +152,7 @@ __all__ = [
     "listen",
     "listeners",
     "load",
+    "load_inline",
     "loaded",
     "unlisten",
 ]
@@ -168,7 +171,9 @@ _LATER = {  # and these, which a warm load does without
     "blank": "simulator.scan",
     "closing": "simulator.scan",
     "without_comments": "simulator.scan",
+    "load_inline": "jitloader.inline",
     "saved_for": "jitloader.derivatives",
+    "device_hint": "jitloader.tracebacks",
     "recording_wanted": "jitloader.cfunctions",
     "AUTOCAST_POLICIES": "jitloader.autocast",
     "register_autocast": "jitloader.autocast",

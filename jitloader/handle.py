@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import os
 import sys
 import threading
@@ -28,11 +29,24 @@ from jitloader.opening import OpenBuild, open_build, opened
 from jitloader.renamed import renamed
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
+from toolchain.signatures import STREAM
 
 if TYPE_CHECKING:  # what a warm load does without is imported where it is called
     from jitloader.shapes import OfClass
     from toolchain.listing import Listing
     from toolchain.listing_diff import ListingDiff
+
+
+class _Described:
+    """The docstring of a class; of its instances, what they can be called with comes first."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __get__(self, kernel: Kernel | None, owner: type) -> str:
+        if kernel is None or not kernel._functions.newest:
+            return self.text
+        return "\n".join([*kernel.signatures(), "", inspect.cleandoc(self.text)])
 
 
 class Kernel:
@@ -42,6 +56,8 @@ class Kernel:
     one for each set of sources, target and flags in a process. So a copy is the same handle, and
     so is what is unpickled; another process that unpickles it loads the kernel.
     """
+
+    __doc__ = _Described(__doc__)
 
     def __init__(self, recipe: Recipe):
         self.recipe = recipe
@@ -339,8 +355,18 @@ class Kernel:
             recorded and no argument that it does not take is given, else op `name`.
 
         Raises:
+            TypeError: no binding makes an op of it; nothing is registered then.
             ValueError: the text cannot be read, or names what there is not.
         """
+        newest = self._functions.newest
+        if newest and not hasattr(getattr(torch.ops, newest.build.name), name):
+            if name not in newest.functions:
+                raise AttributeError(self._no_such(name))
+            raise TypeError(
+                f"{self.name}.{name} is no op of PyTorch's, since no TORCH_LIBRARY binds it. Make"
+                " one of the Python function that calls it, by @lab.op(backward=...) above that"
+                " function (lab.op? shows how), or write a binding"
+            )
         if isinstance(backward, str):
             self._formulas.add_text(name, backward, sys._getframe(1).f_code)
             self._formulas.derivative(self._functions.newest, name)  # which tells what is wrong
@@ -373,6 +399,21 @@ class Kernel:
             raise ValueError(f"policy is {policy!r}; wanted is one of {wanted}")
         self._formulas.autocast[name] = policy, tuple(keep)
         self._register_formulas()
+
+    def signatures(self) -> list[str]:
+        """How each function of the newest build is called, a stream being filled in: as in
+        "mine.add[grid, block](const float* x, float* y, int n)"."""
+        shown = []
+        for name, declared in self.build.exports.items():
+            if name not in self._functions.newest.functions:
+                continue  # a macro or an #if has misled us
+            if declared is None:
+                shown.append(f"{self.name}.{name}")
+                continue
+            launch = "[grid, block]" if "kernel" in declared else ""
+            given = ", ".join(p for p in declared["parameters"] if STREAM not in p)
+            shown.append(f"{self.name}.{name}{launch}({given})")
+        return shown
 
     def _is_covered(self, code: CodeType | None) -> bool:
         """Whether the digest of the builds covers it: it stands in kernels/NAME.py."""

@@ -206,4 +206,6 @@ def _checked(function: Callable, check: Check | None) -> Callable:
         check()
         return result
 
+    if inspect.isroutine(function):
+        checked.__doc__ = function.__doc__
     return checked

@@ -12,6 +12,7 @@ no answer to the user's call but a mistake in that module: then its frames are s
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache, partial
@@ -46,6 +47,15 @@ def hidden() -> Iterator[None]:
     except Exception:
         shorten_in_ipython()
         raise
+
+
+def device_hint(error: BaseException) -> str:
+    """What to write where a device "cuda" was asked of PyTorch, and there is none; or ""."""
+    if not re.search(r"not compiled with CUDA|no NVIDIA driver|no CUDA GPUs", str(error)):
+        return ""
+    return (
+        "There is no GPU here: device=jitload.device() is where kernels run, a GPU or else the CPU"
+    )
 
 
 def in_one_line(stop: KeyboardInterrupt, what: str) -> None:
@@ -112,6 +122,8 @@ def _shorten_what_nobody_caught() -> None:
         if isinstance(error, KeyboardInterrupt) and hasattr(error, "_render_traceback_"):
             print(*error._render_traceback_(), sep="\n", file=sys.stderr)
             return
+        if hint := device_hint(error):
+            error.add_note(hint)
         with _shortened(error):
             before(kind, error, error.__traceback__)
 

@@ -105,7 +105,7 @@ class Definition:
                     declared.append(f"void* {name}")
                     given.append(f"static_cast<{kind}>({name})")
                 else:
-                    given.append(f"{kind.rstrip('& ')}{{}}")
+                    given.append(f"{kind.rstrip('& ')}{{/* {name}: what is to stand here */}}")
                 continue
             declared.append(text)
             given.append(name)

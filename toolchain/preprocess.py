@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import simulator
 from simulator.scan import without_comments
 from toolchain import machine
-from toolchain.sources import LIBRARY, values_of
+from toolchain.sources import LIBRARY, included, values_of
 
 if TYPE_CHECKING:
     from toolchain.code import Code
@@ -56,10 +57,10 @@ def preprocessed(code: Code, path: Path) -> tuple[Unit, ...]:
     """The code of a source with that of the files that it, and they, include with quotes.
 
     Those are the user's own: a library's headers are included with angle brackets. Macros that the
-    source or any header of the user's defines are expanded. System headers are not read, so that it
-    takes some 10 ms: where a condition depends on them, there are two codes, that where their
-    macros are not defined and that where they are large numbers. Where the preprocessor gives up,
-    it is the text as it stands.
+    source or any header of the user's defines are expanded. System headers are read only where a
+    condition may depend on them, so that it takes some 10 ms else. Where they cannot be read, there
+    are two codes: that where their macros are not defined, and that where they are large numbers.
+    Where the preprocessor gives up, it is the text as it stands.
     """
     named: dict[tuple[Path, int], tuple[str, str]] = {}  # by the macros of #include, at their lines
     while True:
@@ -144,10 +145,34 @@ class _Flat:
         asked = {name for condition in conditions for name in _WORD.findall(condition)}
         defined = {*_DEFINED.findall(self.text)}
         defined |= {re.split("[=(]", macro[2:])[0] for macro in macros}
-        unknown = sorted(f"-D{name}=999999" for name in asked - defined - _KNOWN)
-        ways = [macros, [*macros, *unknown]] if unknown else [macros]
-        outputs = [_run([*command, "-E", "-w", "-x", "c++", *way, "-"], self.text) for way in ways]
+        unknown = sorted(asked - defined - _KNOWN)
+        preprocess = [*command, "-E", "-w", "-x", "c++", *macros]
+        large = [f"-D{name}=999999" for name in unknown]
+        ways = [[], large] if unknown else [[]]
+        outputs = [_run([*preprocess, *way, "-"], self.text) for way in ways]
+        if len(set(outputs)) > 1:  # so that it is worth the time to look into their headers
+            known = self._defined_by_headers(preprocess, unknown)
+            if known is not None:
+                outputs = [_run([*preprocess, *known, "-"], self.text)]
         return [self.text if output is None else output for output in outputs]
+
+    def _defined_by_headers(self, preprocess: list[str], names: list[str]) -> list[str] | None:
+        """Which of these macros the system's headers define, as flags; None if that is not seen."""
+        found = [pair for path in self.code.files for pair in included(self.code.text(path))]
+        headers = [
+            f"#include <{name}>"
+            for quote, name in dict.fromkeys(found)
+            if not any(self.code.header(path, quote, name) for path in self.code.files)
+        ]
+        cuda = machine.cuda_home() if self.code.recipe.target == "cuda" else None
+        folders = [simulator.INCLUDE] if cuda is None else [f"{cuda}/include"]
+        places = [f"-I{folder}" for folder in (*folders, *self.code.recipe.include)]
+        first = "" if cuda is None else "#include <cuda_runtime.h>"
+        said = _run([*preprocess, "-dM", *places, "-"], "\n".join([first, *headers]))
+        if said is None:
+            return None
+        values = dict(re.findall(r"^#define (\w+)(?!\() ?(.*)$", said, re.MULTILINE))
+        return [f"-D{name}={values[name]}" for name in names if name in values]
 
     def unit(self, text: str) -> Unit:
         """The user's own lines of a text that `expanded` gave."""

@@ -28,7 +28,8 @@ A whole program, as a sample from the web is one, is compiled and run in a proce
 the notebook's folder: what it prints stands below the cell as it comes, and how it ended and when
 above. Its arguments are all that stands behind --run. Interrupting the cell ends it.
 
-`%%cuda` is the same magic, under the name that other extensions give theirs.
+`%%cuda` is the same magic, under the name that other extensions give theirs; without a name, it
+runs a cell that has a main(), as they do.
 
 A binding may stand in the same cell: what follows a line that begins with `// ---- binding` is
 compiled beside the kernels, as NAME.cpp, and faster than as a part of the .cu. A cell that has a
@@ -83,8 +84,11 @@ class CellKernels(Magics):
 
     @cell_magic
     def cuda(self, line: str, cell: str) -> None:
-        """Another name of %%cu: see %%cu?"""
-        self.cu(line, cell)
+        """Another name of %%cu: see %%cu? Without a name, a cell that has a main() is run."""
+        words = shlex.split(line)
+        options, _ = _arguments.parse_known_args(words)
+        is_program = options.name is None and "--run" not in words and jitload.has_main(cell)
+        self.cu(f"{line} --run" if is_program else line, cell)
 
     @cell_magic
     def cu(self, line: str, cell: str) -> None:
@@ -141,6 +145,13 @@ class CellKernels(Magics):
             raise UsageError(how_to_name(cell))
         if not name.isidentifier():
             raise UsageError(f"%%cu: {name!r} is no name of a variable; wanted as in: %%cu scale")
+        taken = self.shell.user_ns.get(name)
+        if not (taken is None or isinstance(taken, jitload.Kernel)):
+            kind = f"a {type(taken).__name__}"
+            raise UsageError(
+                f"%%cu: {name} is {kind} here, which the kernel would replace: choose another name,"
+                f" as in %%cu my_{name}, or say del {name} before"
+            )
         place = claimed(scratch(self.shell)) / name
         paths = write(place, cell)
         self.places.note(paths)
@@ -286,17 +297,7 @@ def main_is_run_by(kernel: jitload.Kernel) -> str:
 
 def signatures(kernel: jitload.Kernel) -> str:
     """What the kernel can be called with, a stream being filled in; or why with nothing."""
-    shown = []
-    for name, declared in kernel.build.exports.items():
-        if not callable(getattr(kernel, name, None)):
-            continue  # a macro or an #if has misled us
-        if declared is None:
-            shown.append(f"{kernel.name}.{name}")
-            continue
-        launch = "[grid, block]" if "kernel" in declared else ""
-        given = ", ".join(p for p in declared["parameters"] if jitload.STREAM not in p)
-        shown.append(f"{kernel.name}.{name}{launch}({given})")
-    if shown:
+    if shown := kernel.signatures():
         return "; " + ", ".join(shown) + main_is_run_by(kernel)
     reasons = "\n".join(kernel.explanations().values())
     reasons = reasons or 'It defines neither a __global__ kernel nor an extern "C" function.'

@@ -94,6 +94,8 @@ class Extension:
         if getattr(self.shell, "kernel", None) and (log := log_of(error)):
             beside += log
             message = [re.sub(r"\n?full log: .*", "", message[0])]
+        if hint := jitload.device_hint(error):
+            message.append(hint)
         type(self.shell)._showtraceback(self.shell, kind, error, [*lines[:-1], *message])
         if beside:
             IPython.display.display({"text/html": beside, "text/plain": ""}, raw=True)

@@ -1,7 +1,10 @@
 """What autograd hears of launches and C functions, and which values they take as numbers."""
 
 import math
+import pydoc
 import re
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 import torch
 from jit_cases import load, write
 
+import jitload
 from toolchain.reads import only_read
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
@@ -191,3 +195,76 @@ def test_scalars_of_numpy_and_pytorch_are_numbers(kernel, value, n, yes):
 def test_what_is_no_number_is_refused(kernel, value, n, message):
     with pytest.raises(TypeError, match=message):
         kernel.fill[1, 4](torch.zeros(4), value, n, True)
+
+
+def test_a_gradient_for_what_is_no_op_is_refused_before_anything_is_registered(kernel):
+    for backward in ("x = plus(grad, x)", lambda ctx, grad: grad):
+        with pytest.raises(TypeError, match=r"told.twice is no op of PyTorch's.*@lab\.op"):
+            kernel.register_autograd("twice", backward)
+    with pytest.raises(AttributeError, match="no function 'thrice'"):
+        kernel.register_autograd("thrice", lambda ctx, grad: grad)
+    kernel.reload()
+    kernel.twice[1, 4](torch.ones(4), y := torch.empty(4), 4)
+    assert y.tolist() == [2] * 4
+
+
+def test_help_on_a_handle_begins_with_what_it_can_be_called_with(kernel):
+    first = pydoc.plain(pydoc.render_doc(kernel)).partition("What `load` returns")[0]
+    assert "told.twice[grid, block](const float* x, float* y, int n)" in first
+    assert "told.plus(float* x, float* y, int n)" in first
+    assert type(kernel).__doc__.startswith("What `load` returns")
+
+
+CHOICE = """
+    #include <climits>
+    #include <cuda_runtime.h>
+    #ifdef WIDE
+    typedef long long Index;
+    #elif defined(INT_MAX)
+    typedef int Index;
+    #else
+    typedef short Index;
+    #endif
+    __global__ void fill(float* x, Index n, int to) { if (threadIdx.x < n) x[threadIdx.x] = to; }
+    struct Pair { int a, b; };
+    __global__ void of_pair(float* x, Pair pair) { x[0] = pair.b; }
+"""
+
+
+@pytest.mark.parametrize(("flags", "most"), [([], (1 << 31) - 1), (["-DWIDE"], (1 << 63) - 1)])
+def test_a_type_that_an_if_chooses_is_the_one_that_is_compiled(flags, most):
+    kernel = load(write("choice.cu", CHOICE), flags=flags)
+    kernel.fill[1, 32](x := torch.zeros(32), 30, 1)
+    assert x.sum() == 30
+    with pytest.raises(ValueError, match=f"to {most} "):
+        kernel.fill[1, 32](x, most + 1, 1)
+    with pytest.raises(AttributeError, match=r"Pair\{/\* pair: what is to stand here \*/\}"):
+        _ = kernel.of_pair
+
+
+def test_sources_may_be_strings():
+    kernel = jitload.load_inline("inline", cuda_sources=SOURCE, target="cpu")
+    kernel.twice[1, 4](torch.ones(4), y := torch.empty(4), 4)
+    assert y.tolist() == [2] * 4
+    cuda = 'extern "C" void twice(float* y, int n) { for (int i = 0; i < n; i++) y[i] *= TWO; }'
+    cpp = "#include <pybind11/pybind11.h>\nnamespace torch { template <class F> F "
+    cpp += 'wrap_pybind_function(F f) { return f; } }\nextern "C" void twice(float*, int);\n'
+    cpp += "double both(double x) { float y = x; twice(&y, 1); return y; }"
+    bound = jitload.load_inline(
+        "inline", [cpp], [cuda], {"both": 'says "2"'}, None, ["-DTWO=2"], no_implicit_headers=True,
+        target="cpu", verbose=True,
+    )  # fmt: skip
+    assert bound.both(3.0) == 6
+    assert 'says "2"' in bound.both.__doc__
+    with pytest.raises(TypeError, match="wants cpp_sources or cuda_sources"):
+        jitload.load_inline("nothing")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="of machines without a GPU")
+def test_a_missing_gpu_is_answered_with_the_device_that_there_is():
+    run = subprocess.run(
+        [sys.executable, "-c", "import torch, jitload; torch.ones(1, device='cuda')"],
+        capture_output=True,
+        text=True,
+    )
+    assert "device=jitload.device() is where kernels run" in run.stderr.splitlines()[-1]

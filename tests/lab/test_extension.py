@@ -562,13 +562,14 @@ def test_cuda_is_another_name_of_the_magic(notebook):
 
 @pytest.mark.parametrize("magic", ["%%cu", "%%cuda", "%%cuda -t"])
 def test_a_cell_without_a_name_is_told_how_to_name_it(notebook, magic):
-    program = textwrap.dedent(BARE + "int main() { add<<<1, 1>>>(nullptr, nullptr, 0); }")
+    main = "int main() { add<<<1, 1>>>(nullptr, nullptr, 0); }" if magic == "%%cu" else ""
+    program = textwrap.dedent(BARE + main)
     with capture_output(display=False) as captured:
         notebook.shell.run_cell(f"{magic}\n{program}")
     said = captured.stdout + captured.stderr
     assert "name the kernel that this cell becomes, as in: %%cu add" in said
     assert "launch it from Python: add.add[grid, block](x, y, n)" in said
-    assert "Or run its main(): %%cu --run" in said
+    assert ("Or run its main(): %%cu --run" in said) == bool(main)
 
 
 PROGRAM = """
@@ -867,3 +868,28 @@ def test_a_kernel_of_ones_own_beside_pytorchs_as_it_is_shown(notebook):
     assert list(table["clock"]) == ["CPU simulator", "CPU"]
     assert (table["max_ulp"] < 4).all()
     assert len(figure.axes) == 3
+
+
+def test_a_name_that_is_no_kernels_is_not_replaced(notebook):
+    notebook.run("import torch")
+    _, error = notebook.attempt("%%cu torch\n__global__ void k(float* x) {}")
+    assert "torch is a module here" in str(error)
+    assert notebook["torch"] is torch
+    for value in (1, 2):  # a kernel's own name is its cell's
+        notebook.run(f'%%cu mine\nextern "C" int answer() {{ return {value}; }}')
+        assert notebook["mine"].answer() == value
+
+
+def test_cuda_runs_what_has_a_main(notebook):
+    program = '#include <cstdio>\nint main() { puts("ran"); }'
+    assert "ran" in notebook.run(f"%%cuda\n{program}")
+    assert "ran" in notebook.run(f"%%cuda --target cpu -O1\n{program}")
+    _, error = notebook.attempt(f"%%cu\n{program}")
+    assert "name the kernel" in str(error)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="of machines without a GPU")
+def test_a_device_that_is_not_there_is_answered_with_the_one_that_is(notebook):
+    shown, error = notebook.attempt("import torch\ntorch.ones(1, device='cuda')")
+    assert error
+    assert "device=jitload.device() is where kernels run" in shown
