@@ -67,7 +67,9 @@ class CFunction:
         target: str,
         check: Callable[[], None] | None,
     ):
-        self.__name__, self.library, self.target, self.check = name, library, target, check
+        instance = signature.get("instance_of")
+        self.__name__ = f"{instance[0]}[{', '.join(instance[1:])}]" if instance else name
+        self.library, self.target, self.check = library, target, check
         self.declared = signature["parameters"]
         self.parameters = [Parameter.parse(text, i) for i, text in enumerate(self.declared, 1)]
         self.wanted = [p for p in self.parameters if p.type != STREAM]

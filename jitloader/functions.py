@@ -40,6 +40,8 @@ class Function:
         """Of a kernel: `kernel.add[grid, block]`, which waits for the arguments."""
         from jitloader.cfunctions import Launch  # late: a warm load of a binding does without
 
+        if chosen := getattr(self._call, "chosen", None):  # it is a template
+            return chosen(self, configuration)
         return Launch(self, configuration)
 
     @property

@@ -411,6 +411,8 @@ class Kernel:
                 shown.append(f"{self.name}.{name}")
                 continue
             launch = "[grid, block]" if "kernel" in declared else ""
+            if "template" in declared:
+                launch = f"[{declared['template']}][grid, block]"
             given = ", ".join(p for p in declared["parameters"] if STREAM not in p)
             shown.append(f"{self.name}.{name}{launch}({given})")
         return shown

@@ -10,6 +10,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ class OpenBuild:
         self.build = build
         self.functions = functions
         self._launchers = launchers
+        self._instances: list[OpenBuild] = []  # of its templates
+        self._told: Callable[[Build], None] | None = None
         vars(self).update(functions)
 
     def replace(self, name: str, function: Callable) -> None:
@@ -48,6 +51,9 @@ class OpenBuild:
         """Tell of the builds whose libraries it has: of those there are, and then of each that is
         opened when a function is first called, before it is."""
         told(self.build)
+        self._told = told
+        for instance in self._instances:
+            instance.tell_libraries(told)
         if self._launchers:
             self._launchers.tell_parts(told)
 
@@ -92,6 +98,7 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
                 runtime.open_libraries(build)
             Cache.here().use(build.folder)
             functions, launchers = dict(functions_of(build, check)), None
+            functions |= _templates(build, recipe)
             if build.launchers:
                 # Late, as below: a warm load does without.
                 from jitloader import by_kernel, parts
@@ -147,6 +154,8 @@ def functions_of(build: Build, check: Check | None) -> Iterator[tuple[str, Calla
 
             library = ctypes.CDLL(str(build.library))
             for name, signature in exported.items():
+                if "template" in signature:
+                    continue
                 kind = KernelFunction if "kernel" in signature else CFunction
                 try:
                     function = kind(library, name, signature, build.target, check)
@@ -171,6 +180,35 @@ def functions_of(build: Build, check: Check | None) -> Iterator[tuple[str, Calla
         raise CompileError(
             demangled(said).strip(), hint=hint_for(said), log=build.folder / "log"
         ) from None
+
+
+def _templates(build: Build, recipe: Recipe) -> dict[str, Callable]:
+    """The templates of a build, whose instances are builds of the same files."""
+    if build.binding != "c" or not any("template" in it for it in build.exports.values()):
+        return {}
+    from jitloader.building import readings  # late: a warm load does without
+    from jitloader.templates import Template, name_of
+
+    def instantiate(name: str, texts: tuple[str, ...]) -> Callable:
+        for inputs in readings(replace(recipe, instances=((name, texts),))):
+            if instance := opened(inputs):
+                break
+        if instance.build.inputs != build.inputs:
+            raise RuntimeError(
+                f"the files of {recipe.name} have changed since this build, and {name} was not yet"
+                " compiled for these types: reload the kernel"
+            )
+        whole = _opened[build.name]
+        whole._instances.append(instance)
+        if whole._told:
+            instance.tell_libraries(whole._told)
+        return instance.functions[name_of(name, texts)]
+
+    return {
+        name: Template(name, export, instantiate)
+        for name, export in build.exports.items()
+        if "template" in export
+    }
 
 
 def _renew_lock() -> None:

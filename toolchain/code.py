@@ -76,6 +76,7 @@ class Recipe:
     formulas: str = ""  # digest of the Python file that registers fake and autograd formulas
     check: bool = False  # instrumented for lab.check; target is "cpu"
     program: bool = False  # it has a main(), and nothing in it is for Python
+    instances: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of templates, with their arguments
     part: Part | None = None  # these launchers alone; the one source is the .cu that has them
 
     @property
@@ -88,6 +89,8 @@ class Recipe:
         """Tells recipes apart whatever their files hold: the versions of a kernel share it."""
         labels = [label(p) for p in (*self.sources, *self.include)]
         kind = f"{self.debug}{' check' * self.check}{' program' * self.program}"
+        if self.instances:
+            kind += f" {self.instances}"
         if self.part:
             kind += f" {self.part}"
         return digest_of(self.name, self.target, kind, *labels, "|", *self.flags)[:16]
@@ -200,10 +203,11 @@ class Code:
                     }
                 found = exported | found
         if self.binding == "c":
-            found |= launchers.offered(self.units.values(), found)
+            found |= launchers.offered(self.units.values(), found, self.recipe.instances)
             texts = [unit.text for units in self.units.values() for unit in units]
             for name, export in found.items():
-                if read := only_read(texts, name, export["parameters"]):
+                defined = export.get("instance_of", [name])[0]
+                if read := only_read(texts, defined, export["parameters"]):
                     export["read"] = read
         return found
 

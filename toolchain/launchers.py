@@ -35,6 +35,10 @@ _FUNCTION = re.compile(  # of C++, at the beginning of a line
 )
 
 
+# ctypes has no half: the launcher takes a float, which C++ converts.
+_HALF_BY_VALUE = re.compile(r"\b(?:__half|half|__nv_bfloat16|nv_bfloat16)\b(?=\s+\w+$)")
+
+
 @dataclass(frozen=True)
 class Definition:
     """A kernel as its source defines it.
@@ -43,6 +47,7 @@ class Definition:
     scope: the namespaces around it, as in "ns::"; what has no name is left out.
     template: the parameters of its template, None where it is none.
     path: the file that defines it at that line, where it is known.
+    arguments: those of the template whose instance it is.
     """
 
     name: str
@@ -51,6 +56,23 @@ class Definition:
     scope: str = ""
     template: str | None = None
     path: Path | None = None
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def symbol(self) -> str:
+        """What the manifest of a build calls it: that of a template's instance has its arguments
+        in it."""
+        return symbol_of(self.name, self.arguments) if self.arguments else self.name
+
+    def instance(self, arguments: tuple[str, ...]) -> Definition:
+        """Of a template: the kernel that it is with these arguments, as C++ has them."""
+        values: dict[str, str] = {}
+        for i, (_, name, default) in enumerate(template_parameters(self.template)):
+            values[name] = arguments[i] if i < len(arguments) else _replaced(default, values)
+        declared = tuple(
+            _HALF_BY_VALUE.sub("float", _replaced(text, values)) for text in self.parameters
+        )
+        return replace(self, template=None, parameters=declared, arguments=arguments)
 
     def obstacle(self) -> str | None:
         """Why Python cannot launch it; None where it can."""
@@ -60,7 +82,13 @@ class Definition:
 
     def export(self) -> dict:
         """What the manifest of a build says of it."""
-        return {"kernel": self.line, "returns": ERROR, "parameters": list(self.parameters)}
+        said = {"kernel": self.line, "returns": ERROR, "parameters": list(self.parameters)}
+        return said | {"instance_of": [self.name, *self.arguments]} if self.arguments else said
+
+    def is_offered_as_template(self) -> bool:
+        """Whether Python may say what its parameters are."""
+        known = template_parameters(self.template)
+        return bool(known) and all(kind and name for kind, name, _ in known)
 
     def launcher(self) -> str:
         """The C function that `KernelFunction` calls, on one line."""
@@ -71,18 +99,20 @@ class Definition:
             for text, p, name in zip(self.parameters, parsed, names, strict=True)
         )
         kernel = f"{'::' * (self.name in names)}{self.scope}{self.name}"
+        kernel += f"<{', '.join(self.arguments)}>" if self.arguments else ""
         types = ", ".join(f"decltype({name})" for name in names)
+        # the type tells it from a function of the C library that has the same name
+        address = kernel if self.arguments else f"static_cast<void (*)({types})>({kernel})"
         extents = [f"unsigned jitload_{what}_{i}" for what in ("grid", "block") for i in "xyz"]
         grid, block = (
             f" ::dim3({', '.join(f'jitload_{what}_{i}' for i in 'xyz')})"  # a parameter may be dim3
             for what in ("grid", "block")
         )
         return (
-            f'extern "C" cudaError_t {launcher_of(self.name)}({", ".join(extents)},'
+            f'extern "C" cudaError_t {launcher_of(self.symbol)}({", ".join(extents)},'
             f" int jitload_shared, cudaStream_t jitload_stream{declared}) {{"
-            # the type tells it from a function of the C library that has the same name
-            f" if (jitload_shared > 48 << 10) cudaFuncSetAttribute(static_cast<void (*)({types})>"
-            f"({kernel}), cudaFuncAttributeMaxDynamicSharedMemorySize, jitload_shared);"
+            f" if (jitload_shared > 48 << 10) cudaFuncSetAttribute({address},"
+            " cudaFuncAttributeMaxDynamicSharedMemorySize, jitload_shared);"
             f" {kernel}<<<{grid},{block}, jitload_shared, jitload_stream>>>({', '.join(names)});"
             " return cudaGetLastError(); }"
         )
@@ -120,6 +150,25 @@ class Definition:
             f"({', '.join(given)});\n"
             "}"
         )
+
+
+def symbol_of(kernel: str, arguments: tuple[str, ...]) -> str:
+    """The name of a template's instance in a build."""
+    return "__".join([kernel, *(re.sub(r"\W", "_", each.replace("-", "m")) for each in arguments)])
+
+
+def template_parameters(template: str | None) -> list[tuple[str, str, str]]:
+    """Kind, name and default of each: ("typename", "T", ""), ("int", "N", "4"). One that Python
+    cannot say, such as a pack, has neither kind nor name."""
+    found = []
+    for parameter in filter(None, sources.split(template or "")):
+        declared = re.fullmatch(r"([\w ]+?)\s+(\w+)\s*(?:=\s*(.*))?", parameter)
+        found.append((declared[1], declared[2], declared[3] or "") if declared else ("", "", ""))
+    return found
+
+
+def _replaced(text: str, values: dict[str, str]) -> str:
+    return re.sub(r"\b\w+\b", lambda word: values.get(word[0], word[0]), text)
 
 
 def _examples_of(template: str) -> dict[str, str]:
@@ -181,32 +230,60 @@ def defined(unit: Unit) -> Iterator[Definition]:
         yield replace(kernel, path=path, line=line)
 
 
-def offered(units: Iterable[tuple[Unit, ...]], functions: Iterable[str]) -> dict[str, dict]:
+def offered(
+    units: Iterable[tuple[Unit, ...]],
+    functions: Iterable[str],
+    instances: Iterable[tuple[str, tuple[str, ...]]] = (),
+) -> dict[str, dict]:
     """What the manifest of a build says of the kernels that are to be callable, by their names.
+
+    A template has the key "template", and none of a kernel that can be launched.
 
     units: of each source, as `preprocessed` gives them: a kernel has to be in all.
     functions: the extern "C" functions that they define.
+    instances: of templates, each with the arguments that it is to be compiled for.
     """
     units, functions = list(units), set(functions)
     found = dict.fromkeys(kernel for first, *_ in units for kernel in defined(first))
     certain = [set.intersection(*(set(defined(unit)) for unit in ways)) for ways in units]
     names = Counter(kernel.name for kernel in found)
     whole = "\n".join(blank(first.text) for first, *_ in units)
-    return {
-        kernel.name: kernel.export()
+    free = {
+        kernel.name: kernel
         for kernel in found
         if names[kernel.name] == 1
         and kernel.name not in functions
         and any(kernel in some for some in certain)
-        and kernel.obstacle() is None
         and not (functions and is_launched(kernel.name, whole))
     }
+    exports = {}
+    for name, kernel in free.items():
+        if kernel.is_offered_as_template():
+            said = {"template": kernel.template, "parameters": list(kernel.parameters)}
+            exports[name] = {**said, "returns": ERROR}
+        elif kernel.obstacle() is None:
+            exports[name] = kernel.export()
+    made = [free[name].instance(arguments) for name, arguments in instances if name in free]
+    return exports | {instance.symbol: instance.export() for instance in made}
 
 
 def is_launched(name: str, plain: str) -> bool:
     """Whether a code without comments and strings launches the kernel of this name."""
     launch = rf"\b{name}\s*(?:<[^;{{}}]*?>\s*)?<<\s*<|\bcudaLaunch\w*\s*\([^;]*\b{name}\b"
     return re.search(launch, plain) is not None
+
+
+_HEADERS = {"__half": "cuda_fp16.h", "__nv_bfloat16": "cuda_bf16.h"}
+
+
+def with_instances(kernels: Iterable[Definition], exports: dict) -> Iterator[Definition]:
+    """Kernels, and behind each template those of its instances that `exports` has."""
+    instances = [export["instance_of"] for export in exports.values() if "instance_of" in export]
+    for kernel in kernels:
+        yield kernel
+        for name, *arguments in instances:
+            if kernel.name == name and kernel.template is not None:
+                yield kernel.instance(tuple(arguments))
 
 
 def launchers(units: dict[Path, Unit], exports: dict) -> dict[Path, str]:
@@ -218,9 +295,10 @@ def launchers(units: dict[Path, Unit], exports: dict) -> dict[Path, str]:
     texts = {}
     for source, unit in units.items():
         lines = []
-        for kernel in defined(unit):
-            if kernel.name in wanted:
-                wanted.remove(kernel.name)
+        for kernel in with_instances(defined(unit), exports):
+            if kernel.symbol in wanted:
+                wanted.remove(kernel.symbol)
+                lines += [f"#include <{_HEADERS[it]}>" for it in kernel.arguments if it in _HEADERS]
                 place = label(kernel.path).replace("\\", "\\\\").replace('"', '\\"')
                 lines += [f'#line {kernel.line} "{place}"', kernel.launcher()]
         texts[source] = "\n".join(["", *lines, ""]) if lines else ""

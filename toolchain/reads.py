@@ -31,9 +31,11 @@ def only_read(texts: Iterable[str], function: str, parameters: list[str]) -> lis
     """The positions of the pointers that `function` only reads through in each of the texts that
     define it, but for those that are declared const."""
     pointers = [i for i, text in enumerate(parameters) if "*" in text or "[" in text]
-    for code in map(_Code, texts):
-        if code.definitions(function):
-            pointers = [i for i in pointers if code.only_reads(function, i)]
+    codes = [code for code in map(_Code, texts) if code.definitions(function)]
+    for code in codes:
+        pointers = [i for i in pointers if code.only_reads(function, i)]
+    if not codes:
+        return []
     return [i for i in pointers if not _is_to_const(parameters[i])]
 
 

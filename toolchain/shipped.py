@@ -111,7 +111,7 @@ class _Shipping:
             cpu=cpu_part,
             cuda=cuda_part,
             binding=cpu.binding,
-            exports=cpu.exports,
+            exports=_callable(cpu.exports),
             is_stable=cpu.binding == "c" or self._is_stable(cpu),
             namespace=self.namespace,
             architectures=[
@@ -239,7 +239,9 @@ class _Shipping:
         if code.binding == "module":
             exported.append("PyInit_*")
         elif code.binding == "c":
-            exported += [_symbol_of(name, export) for name, export in code.exports.items()]
+            exported += [
+                _symbol_of(name, export) for name, export in _callable(code.exports).items()
+            ]
         exports = f"{folder}/exports.map"
         self.files[exports] = "{\n    global: " + "; ".join(exported) + ";\n    local: *;\n};\n"
         return Part(
@@ -302,6 +304,11 @@ class _Shipping:
             for path in own
             for _, name in sources.included(code.text(path))
         )
+
+
+def _callable(exports: dict) -> dict:
+    """Without the templates, which are compiled where they are asked for."""
+    return {name: it for name, it in exports.items() if not (it and "template" in it)}
 
 
 def _symbol_of(name: str, export: dict) -> str:

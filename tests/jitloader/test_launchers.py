@@ -241,16 +241,14 @@ UNFIT = """
     #include <cuda_fp16.h>
     struct Pair { int a, b; };
     using real = float;
-    template <typename T, int N>
-    __global__ void of_types(const T* __restrict__ x, T* y, int rows) { y[0] = x[N % rows]; }
-    template <class T = double> __global__ void by_default(T* y) { y[0] = 1; }
+    template <int... N> __global__ void of_many(const float* x, float* y) { y[0] = x[0]; }
     __global__ void of_struct(Pair pair, float4* v, const real* r, half h, int n) { v[n].x = *r; }
     __global__ void same(float* y, int n) {}
     __global__ void same(int* y, int n) {}
 """
 
 
-@pytest.mark.parametrize("name", ["of_types", "by_default", "of_struct", "same"])
+@pytest.mark.parametrize("name", ["of_many", "of_struct", "same"])
 def test_a_kernel_that_cannot_be_launched_is_told_with_the_launcher_it_needs(name):
     source = write("unfit.cu", UNFIT)
     kernel = load(source)
@@ -265,14 +263,94 @@ def test_a_kernel_that_cannot_be_launched_is_told_with_the_launcher_it_needs(nam
     assert callable(getattr(load(f"fit_{name}.cu"), f"launch_{name}")), "it compiles as it stands"
 
 
-def test_the_launcher_that_is_shown_works():
-    source = write("shown.cu", UNFIT)
-    with pytest.raises(AttributeError) as caught:
-        _ = load(source).of_types
-    launcher = str(caught.value).partition("\n\n")[2]
-    kernel = load(write("shown_fit.cu", source.read_text() + launcher))
-    kernel.launch_of_types(torch.arange(9.0), y := torch.zeros(1), 7)
-    assert y[0] == 256 % 7
+TEMPLATES = """
+    template <typename T>
+    __global__ void scale(const T* __restrict__ x, T* y, T by, int n) {
+        if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x] * by;
+    }
+    template <class T = double, int N = 2, bool up = true>
+    __global__ void times(T* x) { x[threadIdx.x] *= up ? T(N) : T(1); }
+    namespace in { template <int A, unsigned B> __global__ void put(int* x) { x[0] = A * B; } }
+    template <typename T> __global__ void shared(T* y) {
+        extern __shared__ char buffer[];
+        T* own = reinterpret_cast<T*>(buffer);
+        own[threadIdx.x] = threadIdx.x;
+        y[threadIdx.x] = own[threadIdx.x];
+    }
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_template_is_launched_for_types_that_are_given_or_deduced(target):
+    kernel = jitload.load(write("templates.cu", TEMPLATES), target=target)
+    for dtype in (torch.float32, torch.half, torch.int64):
+        x = torch.arange(4, device=target).to(dtype)
+        kernel.scale[1, 32](x, y := torch.zeros_like(x), 3, 4)
+        assert torch.equal(y, x * 3)
+        kernel.scale[dtype][1, 32](x, y, 2, 4)
+        assert torch.equal(y, x * 2)
+    x = torch.ones(4, device=target)
+    for launch, total in [
+        (kernel.times[float], 2),
+        (kernel.times[torch.float32, 5], 10),
+        (kernel.times["float", 5, False], 10),
+        (kernel.times["float", 3, True], 30),
+    ]:
+        launch[1, 4](x)
+        assert x.tolist() == [total] * 4
+    kernel.put[-3, 4][1, 1](number := torch.zeros(1, dtype=torch.int32, device=target))
+    assert number.item() == -12
+    kernel.shared[1, 4, None, 96 << 10](x)
+    assert x.tolist() == [0, 1, 2, 3]
+
+
+def test_a_templates_instances_follow_edits_and_are_checked_line_by_line():
+    source = write("templates.cu", TEMPLATES)
+    kernel = load(source)
+    launch, x = kernel.scale[float][1, 8], torch.ones(8)
+    launch(x, y := torch.zeros(8), 2, 8)
+    source.write_text(source.read_text().replace("x[threadIdx.x] * by", "x[threadIdx.x + 1] + by"))
+    kernel.reload()
+    launch(x, y, 2, 7)
+    assert y.tolist() == [3] * 7 + [2]
+    (finding,) = lab.check(launch, x, y, 2, 8).findings.to_dict("records")
+    assert finding["line"] == 3
+    assert "x" in finding["message"]
+    source.write_text(source.read_text().replace("+ by", "+ by oops"))
+    with pytest.raises(jitload.CompileError, match=r"templates.cu:3"):
+        kernel.reload()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda k, x: k.scale(x, x, 2, 4), r"as in scale\[float\]\[grid, block\]\(x, y, by, n\)"),
+        (lambda k, x: k.scale[1, 8](x.double(), x, 2, 4), "T may be double or float .*: say it"),
+        (
+            lambda k, x: k.scale[float][1, 8](x.double(), x, 2, 4),
+            r"\[float\]: x is torch.float64",
+        ),
+        (lambda k, x: k.times[1.5][1, 8](x), "T is 1.5; wanted a type, such as float"),
+        (lambda k, x: k.times[float, 2.5][1, 8](x), r"N is 2.5; wanted a whole number \(int\)"),
+        (
+            lambda k, x: k.put[1, 2, 3],
+            "put is template <int A, unsigned B>: 3 arguments",
+        ),
+    ],
+)
+def test_what_does_not_fit_a_template_is_told(call, message):
+    kernel = load(write("templates.cu", TEMPLATES))
+    with pytest.raises(TypeError, match=message):
+        call(kernel, torch.ones(8))
+
+
+def test_a_template_shows_itself():
+    kernel = load(write("templates.cu", TEMPLATES))
+    said = "template <typename T> __global__ void scale(const T* __restrict__ x, T* y, T by, int n)"
+    assert kernel.scale.__doc__.startswith(said)
+    assert str(inspect.signature(kernel.scale[float])) == "(x, y, by, n, /)"
+    assert "scale" in dir(kernel)
+    assert set(jitload.ensure("templates.cu").exports) == {"scale", "times", "put", "shared"}
 
 
 @pytest.mark.parametrize(
