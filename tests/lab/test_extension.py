@@ -535,6 +535,9 @@ def test_a_cell_of_a_kernel_alone_says_how_it_is_launched(notebook):
 def test_a_cell_that_offers_nothing_says_why_and_what_to_write(notebook):
     template = BARE.replace("__global__", "template <class T> __global__").replace("float", "T")
     shown = notebook.run(cell(template, name="sums", flags=""))
+    assert "sums.add[class T][grid, block](const T* x, T* y, int n)" in shown
+    pack = BARE.replace("__global__", "template <class... T> __global__")
+    shown = notebook.run(cell(pack, name="sums", flags=""))
     assert "nothing in it can be called from Python" in shown
     assert "add is a template" not in shown
     assert "kernel add: it is a template" in shown
