@@ -22,8 +22,8 @@ compiled, and linked with the objects of the others:
 An edit of a .cu that leaves its binding alone is compiled in the order in which it is needed: first
 what was called before the edit, then what is called, each kernel and type by itself; the whole
 follows in the background, on an idle processor. For a GPU so is the first build of a source that
-instantiates kernels for a list of types. A part that does not compile raises when it is
-called, and until then warns. What needs the whole, as kernel.sass() does, waits for it:
+instantiates more than a few kernels for a list of types. A part that does not compile raises when
+it is called, and until then warns. What needs the whole, as kernel.sass() does, waits for it:
 kernel.whole() does so, too.
 
 `kernel.forward` is one long-lived callable: a name taken from the handle before an edit follows

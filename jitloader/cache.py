@@ -175,8 +175,7 @@ class Cache:
         if folder.parent not in own:
             return True
         with contextlib.suppress(OSError):
-            parts = (folder, folder / MANIFEST, folder / f"{folder.name}.so")
-            return all(_is_private(part.stat()) for part in parts)
+            return all(_is_private(part.stat()) for part in (folder, *folder.iterdir()))
         return False
 
     # ---- who uses what

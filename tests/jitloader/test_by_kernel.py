@@ -127,7 +127,6 @@ print(json.dumps(told))
 """
 # In an empty cache: nothing was ever called.
 FIRST = """
-edit("1")
 kernel = load()
 call(kernel, torch.float)
 call(kernel, torch.double)
@@ -141,6 +140,8 @@ except jitload.CompileError as error:
     told.append([str(error.path), error.line])
 print(json.dumps(told))
 """
+# As many kernels as are not compiled whole at first.
+MORE = "".join(f"template <class T>\n__global__ void more{n}(T*) {{}}\n" for n in range(9))
 # Each edit in a fork, which goes on with what is left for the background.
 KILLED = f"""
 building.build_of(Inputs.read(recipe, Cache.here()))
@@ -204,10 +205,22 @@ def test_an_edit_compiles_the_kernels_that_are_launched(files, runtime):
 
 def test_the_first_build_compiles_the_kernels_that_are_launched(files, runtime):
     source, _ = files
+    source.write_text(SOURCE.replace("VALUE", "1") + MORE)
     code = begin(files, runtime) + FIRST
     line = 1 + SOURCE[: SOURCE.index("T(VALUE)")].count("\n")
     calls = [[[FLOAT], 1], [[DOUBLE], 2], [[DOUBLE], 2]]
     assert json.loads(output_of(code)) == [*calls, True, [str(source), line]]
+
+
+def test_another_process_opens_the_kernels_that_one_has_compiled(files, runtime, own):
+    files[0].write_text(SOURCE.replace("VALUE", "1") + MORE)
+    code = begin(files, runtime) + "call(load(), torch.float)\nbackground.stop()\n"
+    made = []
+    for _ in range(2):
+        output_of(code)
+        made.append({path: path.stat().st_ino for path in own.glob("*/kernels.fatbin")})
+    assert len(made[0]) == 2, "one with no kernel in it, and one with that which was launched"
+    assert made[1] == made[0]
 
 
 def test_a_mistake_in_what_no_types_are_listed_for_is_raised_by_the_first_load(files):
@@ -252,7 +265,7 @@ def test_after_random_edits_every_kernel_is_that_of_its_files(files, monkeypatch
                     jitload.load(source, binding).fill(torch.zeros(9, device="cuda"))
                 continue
             kernel = jitload.load(source, binding)
-            assert kernel.build.launchers
+            assert bool(kernel.build.launchers) is (value > 0)
             for kind in drawn.sample([torch.float, torch.double], drawn.randrange(3)):
                 x = torch.zeros(100, dtype=kind, device="cuda")
                 kernel.fill(x)
