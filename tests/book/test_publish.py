@@ -41,6 +41,7 @@ def as_saved(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 def take_for_published(notebook: nbformat.NotebookNode) -> None:
     made = {"code": publish.code_digest(notebook), "machine": "a GPU"}
     notebook.metadata[publish.OUTPUTS] = made
+    publish.with_note(notebook)
 
 
 def rewrite(path: Path, change: Callable) -> None:
