@@ -29,7 +29,6 @@ from jitloader.opening import OpenBuild, open_build, opened
 from jitloader.renamed import renamed
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
-from toolchain.signatures import STREAM
 
 if TYPE_CHECKING:  # what a warm load does without is imported where it is called
     from jitloader.shapes import OfClass
@@ -403,6 +402,8 @@ class Kernel:
     def signatures(self) -> list[str]:
         """How each function of the newest build is called, a stream being filled in: as in
         "mine.add[grid, block](const float* x, float* y, int n)"."""
+        from toolchain.signatures import STREAM
+
         shown = []
         for name, declared in self.build.exports.items():
             if name not in self._functions.newest.functions:
