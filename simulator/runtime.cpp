@@ -30,6 +30,7 @@
 #include "checker/copies.h"
 #include "checker/declared_types.h"
 #include "checker/hooks.h"
+#include "checker/host.h"
 #include "checker/inspection.h"
 #include "checker/mbarriers.h"
 #include "checker/products.h"

@@ -7,6 +7,8 @@
 
 extern "C" {
 // Of the simulator (simulator/checker/report.h).
+void* simulator_check_take(size_t bytes);
+bool simulator_check_give_back(void* memory);
 void simulator_check_allocated(uintptr_t begin, size_t bytes, size_t pad);
 bool simulator_check_freed(uintptr_t begin, void* memory);
 }
@@ -17,14 +19,17 @@ constexpr size_t kPad = 1 << 14;
 
 void release(void* tensor) {
     char* const memory = static_cast<char*>(tensor) - kPad;
-    if (!simulator_check_freed(reinterpret_cast<uintptr_t>(tensor), memory)) free(memory);
+    if (simulator_check_freed(reinterpret_cast<uintptr_t>(tensor), memory)) return;
+    if (!simulator_check_give_back(tensor)) free(memory);
 }
 
 struct Watched final : c10::Allocator {
     c10::DataPtr allocate(size_t bytes) override {
-        void* memory = nullptr;
-        if (posix_memalign(&memory, 64, kPad + bytes + kPad)) throw std::bad_alloc();
-        void* tensor = static_cast<char*>(memory) + kPad;
+        void *memory = nullptr, *tensor = bytes ? simulator_check_take(bytes) : nullptr;
+        if (!tensor) {
+            if (posix_memalign(&memory, 64, kPad + bytes + kPad)) throw std::bad_alloc();
+            tensor = static_cast<char*>(memory) + kPad;
+        }
         if (bytes) simulator_check_allocated(reinterpret_cast<uintptr_t>(tensor), bytes, kPad);
         return {tensor, tensor, release, c10::DeviceType::CPU};
     }

@@ -19,6 +19,12 @@ COLUMNS = [
     *("other_thread", "allocated", "freed", "address", "count", "message"),
 ]
 
+
+class NotEnded(TimeoutError):
+    """A program that is checked goes on for too long: what was found until then is told."""
+
+
+HOSTS = ("host access", "unsynchronised")  # what only the host can do
 STANDING = ["block", "doing", "file", "line", "count", "threads"]
 WARP = 32
 AT_SITE = "(site)"  # instead of a file: the line is a site's number
@@ -52,6 +58,10 @@ HINTS = {
     "register in use": "Wait with wgmma.wait_group before its registers are used.",
     "missing wgmma fence": "wgmma.fence after the registers have been written, before the product.",
     "refused launch": "CUDA would refuse it too.",
+    "host access": "Only kernels may use it: bring it to the host with cudaMemcpy, or allocate it"
+    " with cudaMallocManaged.",
+    "unsynchronised": "The kernel may still run: call cudaDeviceSynchronize() before the host uses"
+    " what it writes.",
     "timeout": "Look for a loop whose end never comes. If the kernels only take long, give"
     " lab.check more seconds=, or smaller tensors.",
     "inactive lane": "The value of a lane that takes no part in a shuffle is undefined.",
@@ -64,11 +74,17 @@ def rows(
     data: dict[str, Any], places: Places, elements: Elements, raised: Exception | None
 ) -> list[dict[str, Any]]:
     """A row for each pair of lines that is wrong, and one for what the call raised."""
-    found = _merged(_finding(it, data, places, elements) for it in data["findings"])
+    found = _merged(
+        _finding(it, data, places, elements)
+        for it in data["findings"]
+        if it["kind"] not in HOSTS or places.is_hosts_own(it["place"])
+    )
     found = _together(_without_wrong_indices(found))
     if raised is None or any(row["kind"] == "timeout" for row in found):  # which made it raise
         return found
-    return [*found, _raised(raised, places)]
+    row = _raised(raised, places)
+    places_found = {(it["kind"], it["line"]) for it in found}
+    return found if (row["kind"], row["line"]) in places_found else [*found, row]
 
 
 def standing(data: dict[str, Any], places: Places) -> list[dict[str, Any]]:
@@ -163,6 +179,8 @@ def _finding(
     place, other = it["place"], it["other"]
     launches = data["launches"]
     file, line, via = places.of(place, it["message"])
+    if it["from"]:
+        file, line = places.first_of(it["from"])
     row = {
         "kind": "out of bounds" if it["kind"] == "index" else it["kind"],
         "severity": it["severity"],
@@ -286,6 +304,8 @@ def _together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _raised(error: Exception, places: Places) -> dict[str, Any]:
     row = {"kind": "raised", "message": str(error), "file": "", "line": 0, "count": 1}
     row |= {"severity": "error", "hazard": ""}
+    if isinstance(error, NotEnded):
+        row |= {"kind": "timeout", "severity": "note"}
     if refused := re.search(r"kernel (.+), launched at (\S+):(\d+): ", str(error)):
         kernel, file, line = refused.groups()
         file = places.users_file(file) or file
@@ -379,6 +399,12 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
         case "uninitialised" if row.get("other_access") == "declaration":
             result = _where(row) if tensor else "what this line does"
             return f"{result} depends on {it['message']}, which has no value when it is read"
+        case "uninitialised" if it["message"] and tensor:
+            return f"{it['message']}: {_where(row)}, which was never written"
+        case "host access":
+            return f"{it['message']} {_where(row)}, which is the device's memory"
+        case "unsynchronised":
+            return f"{it['message']} {_where(row)}, and has not waited for the kernel"
         case "uninitialised":
             read = f"{what} at {_where(row)}" if tensor else "this line's result"
             line = row.get("other_line")

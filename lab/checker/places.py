@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,12 @@ class Places:
             offsets = [site["offset"] for site in sites if site["library"] == library]
             found[library] = symbols.frames(library, offsets)
         self.sites, self.callers = [], []
-        for site in sites:
+        self._own = set()  # those in the user's files, and in no header of others
+        for number, site in enumerate(sites):
             frames = found.get(site["library"], {}).get(site["offset"], [])
             place = self._place(frames)
+            if frames and self.users_file(frames[0].file) is not None:
+                self._own.add(number)
             if not place[1] and site["line"]:  # an instruction that tells of itself
                 place = self.users_file(site["file"]) or site["file"], site["line"], ""
             self.callers.append(self._caller(frames, place))
@@ -86,15 +90,34 @@ class Places:
                     return name, text.count("\n", 0, found.end()) + 1
         return "", 0
 
-    def of_callers(self, callers: list[tuple[str, int]]) -> str:
-        """The first place in the user's files among the callers of a function; "" if none is."""
+    def first_of(self, callers: list[tuple[str, int]]) -> tuple[str, int]:
+        """The first place in the user's files among the callers of a function; or "", 0."""
         libraries = {str(build.library) for build in self._builds}
         for library, offset in callers:
             if library in libraries:
                 file, line, _ = self._place(symbols.frames(library, [offset])[offset])
                 if line:
-                    return f"{Path(file).name}:{line}"
-        return ""
+                    return file, line
+        return "", 0
+
+    def of_callers(self, callers: list[tuple[str, int]]) -> str:
+        """The same in words; "" if there is none."""
+        file, line = self.first_of(callers)
+        return f"{Path(file).name}:{line}" if line else ""
+
+    def is_hosts_own(self, place: dict[str, Any]) -> bool:
+        """Whether an access stands in the user's files, and not in a header that these call.
+
+        What Thrust calls is the device's work, wherever it stands.
+        """
+        return place["site"] in self._own and not any(
+            re.search(r"#\s*include\s*<thrust/", text) for text in self._texts()
+        )
+
+    def _texts(self) -> Iterator[str]:
+        for build in self._builds:
+            for kept in build.kept.values():
+                yield (build.folder / "sources" / kept).read_text(errors="replace")
 
     def made(
         self, region: dict[str, Any], callers: list[tuple[str, int]], launch: dict[str, Any]

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import jitload
+from lab.checker.findings import NotEnded
 from lab.checker.report import Report
-from lab.checker.run import checked
+from lab.checker.run import SECONDS, checked
 
 
 def check_program(
@@ -47,12 +48,19 @@ def check_program(
     def main() -> None:
         program.main(len(argv), (ctypes.c_char_p * (len(argv) + 1))(*argv, None))
 
-    call = (_until_it_ends, (main,), {})
+    seconds = float(options.get("seconds", SECONDS))
+    call = (_until_it_ends, (main, seconds), {})
     return checked(name, call, watching, **options)
 
 
-def _until_it_ends(main: Callable[[], None]) -> None:
-    """Call it in a thread of its own: one that calls exit() is kept there, and we go on."""
+def _until_it_ends(main: Callable[[], None], seconds: float) -> None:
+    """Call it in a thread of its own: one that calls exit() is kept there, and we go on.
+
+    seconds: that its kernels may take, and as much again for what the host does.
+
+    Raises:
+        NotEnded: it goes on; no kernel is running.
+    """
     ended = threading.Event()
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -69,7 +77,17 @@ def _until_it_ends(main: Callable[[], None]) -> None:
     _kept.append(exits)
     libc.__cxa_atexit(exits, None, None)
     threading.Thread(target=run, daemon=True).start()
-    ended.wait()
+    is_running = jitload.simulator_runtime().simulator_check_is_running
+    is_running.restype = ctypes.c_bool
+    if not ended.wait(2 * seconds):
+        while is_running() and not ended.wait(0.01):
+            pass
+    if not ended.is_set():
+        libc.fflush(None)
+        raise NotEnded(
+            f"the program had not ended after {2 * seconds:g} seconds, and no kernel was running:"
+            " what its launches did until then is told; give it smaller sizes or --seconds"
+        )
     libc.fflush(None)
 
 

@@ -12,10 +12,12 @@ Region& Recorder::add(uintptr_t begin, size_t bytes, Region::Type type, std::str
     return regions.back();
 }
 
-void Recorder::allocated(uintptr_t begin, size_t bytes, size_t pad) {
+void Recorder::allocated(uintptr_t begin, size_t bytes, size_t pad, cudaMemoryType type) {
     if (!is_on()) return;
     poison(begin, bytes);
-    add(begin, bytes, Region::Fresh, "", pad).made_by = callers();
+    Region& region = add(begin, bytes, Region::Fresh, "", pad);
+    region.made_by = callers();
+    region.of = type;
 }
 
 // The region's record stays. Its memory does, too, if there is not too much of that: else its
@@ -30,8 +32,10 @@ bool Recorder::freed(uintptr_t begin, void* memory) {
             region.end = region.begin, sorted.clear();
             region.freed_by = callers();
             undefined.freed(region);
-            is_kept_back = region.is_kept_back = bytes_kept_back + region.size <= most;
-            if (is_kept_back) bytes_kept_back += region.size, kept_back.push_back(memory);
+            region.is_kept_back = arena.holds(begin);  // nobody gets these addresses again
+            if (region.is_kept_back || bytes_kept_back + region.size > most) continue;
+            is_kept_back = region.is_kept_back = true;
+            bytes_kept_back += region.size, kept_back.push_back(memory);
         }
     forget_places();
     return is_kept_back;

@@ -31,8 +31,16 @@ struct Site {
 
     Scope scope = Scope::Device;  // of an atomic
     // Of a volatile access: a thread asks for the same again and again, or sets what others wait
-    // for, after a fence. Of a plain read: what was read is then a guess for an atomicCAS there.
-    bool waits = false, tells = false, guesses = false;
+    // for, after a fence: other threads of its block, or those of other blocks too, which know of
+    // fences before a barrier. Or it is made while the thread holds a lock, or gives one back. Of a
+    // plain read: what was read is then a guess for an atomicCAS there.
+    bool waits = false, tells = false, tells_blocks = false, guesses = false;
+    bool is_locked = false, unlocks = false;
+    bool uses_old = false;  // of an atomicExch: its value is used
+
+    bool signals(bool is_in_block) const {
+        return !is_locked && (waits || (is_in_block ? tells : tells_blocks));
+    }
 
     // While the requests of lanes that do not run in step are put together.
     std::vector<Request> open;
@@ -73,6 +81,7 @@ struct Finding {
     unsigned column = 0;      // of a wrong index, where its bracket closes
     uint64_t count = 1;
     bool is_certain = false;  // of a read of what nobody has written: neither has anybody later
+    Callers from = {};        // of the host, where it is to blame
 
     bool is(const char* other_kind) const { return !strcmp(kind, other_kind); }
 };
@@ -84,7 +93,9 @@ class Findings {
 
     Finding& add(Finding finding) {
         const Place &place = finding.place, &other = finding.other;
-        Finding*& found = known[{finding.kind, place.site, other.site, finding.region, place.line}];
+        const void* const by = finding.from.empty() ? nullptr : finding.from.back();
+        Finding*& found =
+            known[{finding.kind, place.site, other.site, finding.region, place.line, by}];
         if (found) {
             finding.count += found->count;
             if (finding.severity < found->severity)
@@ -118,20 +129,25 @@ class Findings {
     void drop_explained() {
         const auto same = [](const Site* a, const Site* b) { return a && b && a->pc == b->pc; };
         const bool unseen = has({"mbarrier not visible"});
-        const auto is_no_race = [](const Site* one, const Site* other) {
-            return (is_volatile(one->kind) && is_volatile(other->kind) &&
-                    (one->waits || one->tells)) ||
+        const auto is_no_race = [](const Site* one, const Site* other, bool is_in_block) {
+            return (is_volatile(one->kind) && is_strong(other->kind) &&
+                    (one->signals(is_in_block) || one->unlocks)) ||
                    (one->guesses && is_strong(other->kind));
         };
         const auto is_explained = [&](const Finding& it) {
+            const bool is_in_block = it.place.block == it.other.block;
             if (it.is("race") && it.place.site && it.other.site &&
-                (is_no_race(it.place.site, it.other.site) ||
-                 is_no_race(it.other.site, it.place.site)))
+                (is_no_race(it.place.site, it.other.site, is_in_block) ||
+                 is_no_race(it.other.site, it.place.site, is_in_block)))
                 return true;
             const bool is_of_word = it.size == sizeof(uint64_t) && it.place.site;
             if (unseen && (it.is("deadlock") || (is_of_word && it.is("uninitialised")) ||
                            (is_of_word && it.is("out of bounds") && !it.region)))
                 return true;
+            for (const Finding& other : all)  // what the host reads says more than its copy
+                if (it.is("unwritten") && !it.from.empty() && other.is("uninitialised") &&
+                    other.region == it.region && !other.message.empty())
+                    return true;
             for (const Finding& parity : all)
                 if (it.is("asynchronous race") && parity.is("wrong parity") &&
                     parity.region == it.region && same(parity.place.site, it.place.site))
@@ -148,7 +164,9 @@ class Findings {
     }
 
   private:
-    std::map<std::tuple<const char*, const Site*, const Site*, const Region*, int>, Finding*> known;
+    std::map<std::tuple<const char*, const Site*, const Site*, const Region*, int, const void*>,
+             Finding*>
+        known;
 };
 
 }  // namespace

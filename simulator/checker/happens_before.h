@@ -4,7 +4,7 @@
 // shuffle, a vote), by an arrival at a cuda::barrier and a wait for that phase of it, by a fence
 // and a store or atomic after it that the other side then reads, or by the end of a launch. What a
 // thread knows it hands on with what it gives away, over as many threads and blocks as there are.
-// Whatever is not ordered may race.
+// Whatever is not ordered may race, unless a lock keeps it apart (locks.h).
 //
 // Time steps on whenever threads synchronise. Blocks run one after another, so a time belongs to
 // one block. Barriers and meetings of whole warps are a time each; all else is kept in clocks.
@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 #include "clocks.h"
+#include "locks.h"
 #include "touches.h"
 #include "trace.h"
 
@@ -27,6 +28,7 @@ class Order {
 
     void begin_launch() {
         asleep.clear();
+        has_fences = false;
         begin_phase();
     }
 
@@ -34,6 +36,7 @@ class Order {
     void begin_phase() {
         launch_begin = ++now;
         flags.clear();
+        locks.clear();
     }
 
     // `began`: when shared memory became the block's; 0: now. What the last block knew is kept if
@@ -68,6 +71,9 @@ class Order {
         for (auto& fenced : here.fenced)
             if (!fenced.empty())
                 std::fill(fenced.begin(), fenced.end(), joined(fenced, 0, here.threads));
+        here.held.for_each([&](Held& it) {
+            for (const Reach reach : {OwnBlock, Everybody}) it.fence(reach, now);
+        });
     }
 
     // `lanes` of a warp that has `all` have met.
@@ -127,6 +133,11 @@ class Order {
     // or to all.
     void fence(unsigned thread, Scope scope) {
         ClockPointer known = known_to(thread);
+        has_fences = true;
+        here.held.for_each_of(thread, [&](Held& it) {
+            it.fence(OwnBlock, now);
+            if (scope != Scope::Block) it.fence(Everybody, now);
+        });
         make(here.fenced[OwnBlock]);
         if (scope != Scope::Block) {
             make(here.fenced[Everybody]);
@@ -144,25 +155,26 @@ class Order {
     }
     // A strong access takes what those have given whose value it reads, and gives away what was
     // done before a fence. An atomic hands on what it has found; a store puts its own in its place.
-    void synchronise(uintptr_t address, unsigned thread, bool takes, bool gives, Scope scope) {
+    // acquires: as if a fence followed.
+    void synchronise(uintptr_t address, unsigned thread, bool takes, bool gives, Scope scope,
+                     const Change& change, bool acquires) {
         const uintptr_t word = address & ~uintptr_t(3);
+        const bool hands_on = takes;
+        if (follow_lock(address, thread, scope, change, acquires)) takes = false;
         if (const auto found = flags.find(word); takes && found != flags.end()) {
             const Flag& flag = found->second;
-            learn(thread, flag.given[Everybody]);
-            if (flag.serial == here.serial) learn(thread, flag.given[OwnBlock]);
+            learn(thread, flag.to_all);
+            learn(thread, flag.of(here.serial));
         }
         if (!gives) return;
         Flag& flag = flags[word];
-        if (!takes || flag.serial != here.serial) flag.given[OwnBlock] = nullptr;
-        if (!takes) flag.given[Everybody] = nullptr;
-        flag.serial = here.serial;
+        if (!hands_on) flag = {};
         if (!has_fenced(thread)) return;
-        const auto give = [&](Reach reach, Reach to) {
-            if (!here.fenced[reach].empty())
-                flag.given[to] = Clock::join(flag.given[to], here.fenced[reach][thread]);
+        const auto give = [&](Reach reach, ClockPointer& to) {
+            if (!here.fenced[reach].empty()) to = Clock::join(to, here.fenced[reach][thread]);
         };
-        give(OwnBlock, OwnBlock);
-        if (scope != Scope::Block) give(Everybody, Everybody);
+        give(OwnBlock, flag.to(here.serial));
+        if (scope != Scope::Block) give(Everybody, flag.to_all);
         now++;
     }
 
@@ -187,6 +199,90 @@ class Order {
             is_own ? here.serial : block_at(before.time), before.thread, before.time);
     }
 
+    // Whether a lock keeps a touch apart from what the thread does now. If that reads what the
+    // other has written, it comes after it.
+    bool is_kept_apart(const Touch& before, unsigned thread, bool reads_it) {
+        for (const unsigned holder : here.held.holders)
+            for (const Held& held : here.held.of(holder, here.threads)) {
+                if (!held.is_lock || !is_known(held, holder, thread) ||
+                    fault_of(held, before) != LockFault::None)
+                    continue;
+                if (reads_it)
+                    for (const ClockPointer& clock : held.before) learn(thread, clock);
+                return true;
+            }
+        return false;
+    }
+    // Why none does, if one of the two threads holds one.
+    LockFault fault_of_lock(const Touch& before, unsigned thread) {
+        LockFault fault = LockFault::None;
+        for (const unsigned holder : here.held.holders)
+            for (const Held& held : here.held.of(holder, here.threads))
+                if (held.is_lock && is_known(held, holder, thread)) fault = fault_of(held, before);
+        if (fault != LockFault::None) return fault;
+        const uint32_t serial = serial_at(before.time);
+        for (const auto& [word, lock] : locks)
+            if (lock.is_regular && lock.at(before.time, serial)) return LockFault::OneSide;
+        return LockFault::None;
+    }
+    // A volatile access is made, perhaps while the thread holds a lock. And those of the last
+    // section that has ended.
+    void note_site(unsigned thread, unsigned site) {
+        here.held.for_each_of(thread, [&](Held& it) {
+            if (std::find(it.sites.begin(), it.sites.end(), site) == it.sites.end())
+                it.sites.push_back(site);
+        });
+    }
+    // Follows words that may be locks. True: what was given away with this one the thread does not
+    // learn by that.
+    bool follow_lock(uintptr_t address, unsigned thread, Scope scope, const Change& change,
+                     bool acquires = false) {
+        const uintptr_t word = address & ~uintptr_t(3);
+        has_ended_section = false;
+        if (change.how == Change::None) return false;
+        const auto found = locks.find(word);
+        Lock* const lock = found == locks.end() ? nullptr : &found->second;
+        if (!change.is_one()) return lock && lock->is_regular && change.how == Change::Exchange;
+        if (here.held.empty() && !lock && change.how != Change::Exchange) return false;
+        std::vector<Held>& mine = here.held.of(thread, here.threads);
+        const auto own =
+            std::find_if(mine.begin(), mine.end(), [&](const Held& it) { return it.word == word; });
+        if (own != mine.end()) {
+            const bool gives_back = change.after == own->free;
+            if (gives_back)
+                end_section(*own, thread, scope);
+            else if (lock)
+                lock->is_regular = false;
+            const bool is_lock = gives_back && locks.at(word).is_regular;
+            if (!is_lock)
+                for (const ClockPointer& clock : own->before) learn(thread, clock);
+            here.held.forget(thread, word);
+            return is_lock;
+        }
+        if (change.how != Change::Exchange) {
+            if (lock) lock->is_regular = false;
+            return false;
+        }
+        if (lock && lock->free != change.before) lock->is_regular = false;
+        Held taken{word, change.before, ++now};
+        taken.is_lock = lock && lock->is_regular;
+        if (acquires) {
+            taken.fence(OwnBlock, now);
+            if (scope != Scope::Block) taken.fence(Everybody, now);
+        }
+        if (const auto flag = flags.find(word); taken.is_lock && flag != flags.end()) {
+            taken.before[Everybody] = flag->second.to_all;
+            taken.before[OwnBlock] = flag->second.of(here.serial);
+        }
+        if (mine.size() == HeldLocks::most) here.held.forget(thread, mine.front().word);
+        if (taken.is_lock) here.held.note_holder(thread);
+        mine.push_back(std::move(taken));
+        return mine.back().is_lock;
+    }
+    bool has_ended_section = false;
+    std::vector<unsigned> sites_of_section;
+    bool has_fences = false;  // in this launch so far
+
     // All that a thread has done and knows of now; and whether that covers a touch.
     ClockPointer clock_of(unsigned thread) { return known_to(thread); }
     bool covers(const Clock& clock, uint32_t time, unsigned thread) const {
@@ -208,7 +304,6 @@ class Order {
     }
 
   private:
-    enum Reach { OwnBlock, Everybody };
     using Clocks = std::vector<ClockPointer>;  // by thread; empty until one of them has a clock
 
     struct Running {
@@ -221,15 +316,29 @@ class Order {
         uint32_t last_meeting[max_threads / warp_size] = {};  // of all lanes of a warp
         Clocks learnt;
         Clocks fenced[2];  // of which each thread may give away, by Reach
+        HeldLocks held;
     };
     // Of a barrier in memory: what was given to the phase under way, and to those that have ended.
     struct Phase {
         ClockPointer coming, ended;
     };
-    // What has been given away with a word.
+    // What has been given away with a word: to everybody, and by a block to its own threads.
     struct Flag {
-        uint32_t serial = 0;  // of the block that gave last
-        ClockPointer given[2];
+        static constexpr size_t most = 16;  // blocks
+        ClockPointer to_all;
+        std::vector<std::pair<uint32_t, ClockPointer>> own;
+
+        ClockPointer& to(uint32_t serial) {
+            for (auto& [block, clock] : own)
+                if (block == serial) return clock;
+            if (own.size() == most) own.erase(own.begin());
+            return own.emplace_back(serial, nullptr).second;
+        }
+        ClockPointer of(uint32_t serial) const {
+            for (const auto& [block, clock] : own)
+                if (block == serial) return clock;
+            return nullptr;
+        }
     };
 
     void run(uint32_t serial) {
@@ -289,11 +398,64 @@ class Order {
         return here.learnt.empty() ? known : Clock::join(known, here.learnt[thread]);
     }
 
+    uint32_t serial_at(uint32_t time) const {
+        return is_of_running_block(time) ? here.serial : block_at(time);
+    }
+    // Whether a thread knows that another one has taken a lock.
+    bool is_known(const Held& held, unsigned holder, unsigned thread) const {
+        return holder == thread ||
+               is_ordered(Touch(held.begin, holder, 0, Strength::Plain), thread);
+    }
+    LockFault fault_of(const Held& held, const Touch& before) const {
+        const Lock& lock = locks.at(held.word);
+        const uint32_t serial = serial_at(before.time);
+        const Reach reach = serial == here.serial ? OwnBlock : Everybody;
+        if (!lock.is_regular) {
+            for (const ClockPointer& clock : held.before)
+                if (clock && clock->knows(serial, before.thread, before.time))
+                    return LockFault::None;
+            return LockFault::OneSide;
+        }
+        const Section* section = lock.at(before.time, serial);
+        if (!section) return LockFault::OneSide;
+        const auto lacks = [&](bool also_in_block, LockFault fault) {
+            return also_in_block ? fault : LockFault::Scope;
+        };
+        if (!held.fenced[reach]) return lacks(!held.fenced[OwnBlock], LockFault::NoFenceAfter);
+        const auto is_after = [&](Reach reach) {
+            return section->fenced[reach] && before.time >= section->fenced[reach];
+        };
+        if (!is_after(reach)) return lacks(!is_after(OwnBlock), LockFault::NoFenceAfter);
+        const auto is_given = [&](Reach reach) {
+            const ClockPointer& clock = section->given[reach];
+            return clock && clock->knows(serial, before.thread, before.time);
+        };
+        if (!is_given(reach)) return lacks(!is_given(OwnBlock), LockFault::NoFenceBefore);
+        return LockFault::None;
+    }
+
+    void end_section(Held& own, unsigned thread, Scope scope) {
+        Lock& lock = locks.insert({own.word, {own.free}}).first->second;
+        if (lock.free != own.free) lock.is_regular = false;
+        const auto given = [&](Reach reach) {
+            return here.fenced[reach].empty() ? nullptr : here.fenced[reach][thread];
+        };
+        lock.sections.push_back(
+            {here.serial,
+             own.begin,
+             ++now,
+             {own.fenced[OwnBlock], own.fenced[Everybody]},
+             {given(OwnBlock), scope == Scope::Block ? nullptr : given(Everybody)}});
+        has_ended_section = true;
+        sites_of_section = std::move(own.sites);
+    }
+
     State here;                                  // of the running block
     std::unordered_map<uint32_t, State> asleep;  // of those that go on later
     std::vector<Running> blocks;
     std::unordered_map<uintptr_t, Phase> phases;
     std::unordered_map<uintptr_t, Flag> flags;
+    std::unordered_map<uintptr_t, Lock> locks;
 };
 
 }  // namespace

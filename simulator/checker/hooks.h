@@ -33,8 +33,8 @@ using simulator::recorder;
     SIMULATOR_HOOK void __tsan_##name(void* address) {                               \
         const auto at = reinterpret_cast<uintptr_t>(address);                        \
         recorder.access_range<Kind::VolatileWrite>(at, size, SIMULATOR_CALLED_FROM); \
-        recorder.note_telling(SIMULATOR_CALLED_FROM);                                \
         recorder.synchronise(at, size, false, true);                                 \
+        recorder.note_store(at, size, SIMULATOR_CALLED_FROM);                        \
     }
 #define SIMULATOR_RANGE(name, size, kind)                                       \
     SIMULATOR_HOOK void __tsan_##name(void* address) {                          \
@@ -111,8 +111,11 @@ SIMULATOR_GIVES_BACK(_ZdaPvm(void* memory, size_t), operator delete[])
 #define SIMULATOR_ATOMIC_HOOK(kind, T) \
     recorder.access<Kind::kind>(       \
         reinterpret_cast<uintptr_t>(address), sizeof(T), SIMULATOR_CALLED_FROM)
-#define SIMULATOR_SYNCHRONISE(T, takes, gives) \
-    recorder.synchronise(reinterpret_cast<uintptr_t>(address), sizeof(T), takes, gives)
+#define SIMULATOR_SYNCHRONISE(T, takes, gives, ...) \
+    recorder.synchronise(                           \
+        reinterpret_cast<uintptr_t>(address), sizeof(T), takes, gives, ##__VA_ARGS__)
+#define SIMULATOR_CHANGE(how, before, after) \
+    simulator::Change { simulator::Change::how, before, after }
 #define SIMULATOR_UNLESS_CHANGED(changed, T) \
     if (!(changed))                          \
     recorder.changed_nothing(reinterpret_cast<uintptr_t>(address), sizeof(T), SIMULATOR_CALLED_FROM)
@@ -124,15 +127,15 @@ SIMULATOR_GIVES_BACK(_ZdaPvm(void* memory, size_t), operator delete[])
             SIMULATOR_ATOMIC_HOOK(Count, T);                                                       \
         else                                                                                       \
             SIMULATOR_ATOMIC_HOOK(Atomic, T);                                                      \
-        SIMULATOR_SYNCHRONISE(T, true, true);                                                      \
         const T old = __atomic_fetch_##name(address, value, __ATOMIC_SEQ_CST);                     \
         T now = old;                                                                               \
         __atomic_fetch_##name(&now, value, __ATOMIC_RELAXED);                                      \
+        SIMULATOR_SYNCHRONISE(T, true, true, SIMULATOR_CHANGE(Update, old, now));                  \
         SIMULATOR_UNLESS_CHANGED(now != old, T);                                                   \
         return old;                                                                                \
     }
 // weak: what the simulator makes other atomics of, where an atomicCAS is strong.
-#define SIMULATOR_COMPARE(bits, T, strength, kind)                                           \
+#define SIMULATOR_COMPARE(bits, T, strength, kind, how)                                      \
     SIMULATOR_HOOK bool __tsan_atomic##bits##_compare_exchange_##strength(                   \
         volatile T* address, T* expected, T value, int order, int) {                         \
         if (Kind::kind == Kind::Loop && sizeof(T) == 4 && order != simulator::told_by_order) \
@@ -142,7 +145,8 @@ SIMULATOR_GIVES_BACK(_ZdaPvm(void* memory, size_t), operator delete[])
         const T wanted = *expected;                                                          \
         const bool done = __atomic_compare_exchange_n(                                       \
             address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);            \
-        SIMULATOR_SYNCHRONISE(T, true, done);                                                \
+        const T now = done ? value : wanted;                                                 \
+        SIMULATOR_SYNCHRONISE(T, true, done, SIMULATOR_CHANGE(how, wanted, now));            \
         SIMULATOR_UNLESS_CHANGED(done && wanted != value, T);                                \
         return done;                                                                         \
     }
@@ -157,13 +161,13 @@ SIMULATOR_GIVES_BACK(_ZdaPvm(void* memory, size_t), operator delete[])
     }                                                                                    \
     SIMULATOR_HOOK void __tsan_atomic##bits##_store(volatile T* address, T value, int) { \
         SIMULATOR_ATOMIC_HOOK(Store, T);                                                 \
-        SIMULATOR_SYNCHRONISE(T, false, true);                                           \
+        SIMULATOR_SYNCHRONISE(T, false, true, SIMULATOR_CHANGE(Store, 0, value));        \
         __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                              \
     }                                                                                    \
     SIMULATOR_HOOK T __tsan_atomic##bits##_exchange(volatile T* address, T value, int) { \
-        SIMULATOR_ATOMIC_HOOK(Atomic, T);                                                \
-        SIMULATOR_SYNCHRONISE(T, true, true);                                            \
+        SIMULATOR_ATOMIC_HOOK(Swap, T);                                                  \
         const T old = __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);             \
+        SIMULATOR_SYNCHRONISE(T, true, true, SIMULATOR_CHANGE(Exchange, old, value));    \
         SIMULATOR_UNLESS_CHANGED(old != value, T);                                       \
         return old;                                                                      \
     }                                                                                    \
@@ -173,8 +177,8 @@ SIMULATOR_GIVES_BACK(_ZdaPvm(void* memory, size_t), operator delete[])
     SIMULATOR_FETCH(bits, T, or)                                                         \
     SIMULATOR_FETCH(bits, T, xor)                                                        \
     SIMULATOR_FETCH(bits, T, nand)                                                       \
-    SIMULATOR_COMPARE(bits, T, strong, Exchange)                                         \
-    SIMULATOR_COMPARE(bits, T, weak, Loop)
+    SIMULATOR_COMPARE(bits, T, strong, Exchange, Exchange)                               \
+    SIMULATOR_COMPARE(bits, T, weak, Loop, Update)
 SIMULATOR_ATOMICS(8, unsigned char)
 SIMULATOR_ATOMICS(16, unsigned short)
 SIMULATOR_ATOMICS(32, unsigned int)
@@ -183,6 +187,7 @@ SIMULATOR_ATOMICS(64, unsigned long)
 #undef SIMULATOR_COMPARE
 #undef SIMULATOR_FETCH
 #undef SIMULATOR_SYNCHRONISE
+#undef SIMULATOR_CHANGE
 #undef SIMULATOR_ATOMIC_HOOK
 #undef SIMULATOR_UNLESS_CHANGED
 
@@ -194,6 +199,12 @@ SIMULATOR_HOOK void __tsan_atomic_signal_fence(int) {}
 
 namespace simulator {
 void announce(Scope scope) { recorder.next_scope = scope; }
+void announce_acquire() { recorder.next_acquires = true; }
+void work_for_device(bool does) { recorder.host_is_device = does; }
+unsigned long long used(unsigned long long old) noexcept {
+    recorder.used_old_value();
+    return old;
+}
 }  // namespace simulator
 
 #undef SIMULATOR_HOOK

@@ -12,6 +12,7 @@ namespace {
 void Recorder::flush(unsigned warp) {
     if (is_dropped()) return;
     note_value();
+    settle_store();
     unsigned count[warp_size], total = 0, done = 0;
     for (unsigned lane = 0; lane < warp_size; lane++) {
         total += count[lane] = trace->count(warp * warp_size + lane);
@@ -150,6 +151,9 @@ void Recorder::inspect_at_once(Access access) {
     stop_if_asked(sites[access.site()].pc + 1);
     Spin& spin = spins[block->rank];
     const bool same = spin.what == access.bits;
+    // Nor does one that asks again and again by a lock or a counter end before others have gone on.
+    if (is_strong(sites[access.site()].kind) && ++strong_at_once % waits_after == 0)
+        return wait(access.site());
     if (is_atomic(sites[access.site()].kind) && same) return;  // see changed_nothing()
     if (!same || !only_reads(sites[access.site()].kind))
         spin = {access.bits, access.site(), 0};
@@ -184,13 +188,35 @@ void Recorder::wait(unsigned site) {
 }
 
 // What the thread did before its last access comes first; that one comes after what it takes.
-void Recorder::hand_over(uintptr_t address, bool takes, bool gives, Scope scope) {
+void Recorder::hand_over(uintptr_t address, bool takes, bool gives, Scope scope,
+                         const Change& change, bool acquires) {
     const unsigned thread = block->rank, count = trace->count(thread);
     for (unsigned turn = inspected[thread]; turn + 1 < count; turn++)
         inspect(thread, trace->get(thread, turn), turn);
     inspect_pending(thread / warp_size);
     inspected[thread] = std::max(inspected[thread], std::max(count, 1u) - 1);
-    order.synchronise(address, thread, takes, gives, scope);
+    order.synchronise(address, thread, takes, gives, scope, change, acquires);
+    note_section();
+}
+
+// What the last volatile store has left there may be what a lock is when nobody holds it.
+void Recorder::settle_store() {
+    const auto store = std::exchange(last_store, {});
+    if (!store.size) return;
+    uint64_t value = 0;
+    memcpy(&value, reinterpret_cast<const void*>(store.address), std::min(store.size, 8u));
+    order.follow_lock(store.address, store.thread, Scope::Device, {Change::Store, 0, value});
+    sites[store.site].unlocks |= order.has_ended_section;
+    note_section();
+}
+
+// The thread has given back a lock: its volatile accesses meanwhile were no signals to others.
+void Recorder::note_section() {
+    if (!order.has_ended_section) return;
+    for (const unsigned site : order.sites_of_section)
+        if (!sites[site].unlocks) sites[site].is_locked = true;
+    order.has_ended_section = false;
+    fences.own[block->rank] = fences.for_all[block->rank] = false;
 }
 
 void Recorder::account(Site& site, Region& region, const Request& request) {
@@ -240,13 +266,17 @@ Strength strength_of(const Site& site) {
                                         : Strength::Atomic;
 }
 
-// Whether two accesses are no race, in whatever order they come. Volatile ones of a block are one
-// for now: Findings::drop_explained knows more.
+// Whether two accesses are no race, in whatever order they come. Volatile ones are one for now, and
+// a volatile store is beside an atomic: Findings::drop_explained knows more. But where no fence
+// occurs a volatile read of what another block stores asks for news, whenever that comes.
 bool Recorder::may_coincide(const Touch& before, const Touch& touch) const {
     const Strength one = before.how(), other = touch.how();
     if (one == Strength::Plain || other == Strength::Plain) return false;
     const bool is_in_block = order.is_of_running_block(before.time);
-    if (one == Strength::Volatile && other == Strength::Volatile) return !is_in_block;
+    const auto stores = [&](const Touch& it) { return sites[it.site].kind == Kind::VolatileWrite; };
+    if (one == Strength::Volatile && other == Strength::Volatile)
+        return !is_in_block && !order.has_fences && !(stores(before) && stores(touch));
+    if (stores(before) || stores(touch)) return false;
     return is_in_block || (one != Strength::AtomicInBlock && other != Strength::AtomicInBlock);
 }
 
@@ -284,7 +314,9 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     it.was_changed = region.last_atomic >= begin;
     it.was_read = !reads && region.last_read >= begin;
     it.must_be_written =
-        (reads || (is_atomic(site.kind) && site.kind != Kind::Store)) && site.role != Role::Done &&
+        (reads || (is_atomic(site.kind) && site.kind != Kind::Store &&
+                   (site.kind != Kind::Swap || site.uses_old))) &&
+        site.role != Role::Done &&
         (region.is_shared() ? !block->cluster || asynchronous.is_own(region)
                             : region.type == Region::Fresh && !region.written_before);
     if (writes)
@@ -297,6 +329,7 @@ void Recorder::inspect(Site& site, Region& region, const Request& request, unsig
     region.read_requests += reads;
     region.atomic_requests += changes;
     if (!reads && !region.written_by) region.written_by = &site;
+    if (!reads) region.largest = std::max(region.largest, request.size);
 
     const bool is_plain = site.kind == Kind::Read || writes;
     const bool is_in_runs =
@@ -369,7 +402,8 @@ void Recorder::inspect_access(const Inspection& it, unsigned lane, unsigned i) {
     const unsigned thread = it.first_thread + lane;
     const uint32_t begin = it.begin;
     Touch touch(order.now, thread, site.id, it.strength);
-    if (it.writes && request.turn != ~0u) touch.value = value_of(it, lane, i);
+    if ((it.writes || site.kind == Kind::VolatileWrite) && request.turn != ~0u)
+        touch.value = value_of(it, lane, i);
     if (it.must_be_written && !is_any_written(region, first, it.cells, begin)) {
         Finding* const told =
             report(at("uninitialised", site, &region, address, request.size, thread));
@@ -377,9 +411,16 @@ void Recorder::inspect_access(const Inspection& it, unsigned lane, unsigned i) {
             unset_reads.push_back({told, &region, address, thread, begin});
     }
     const auto compare = [&](const Touch& before) {
-        if (site.role != Role::Done && !may_coincide(before, touch))
+        if (site.role != Role::Done && !may_coincide(before, touch) &&
+            !order.is_kept_apart(before, thread, it.reads))
             race(before, touch, region, address, request.size);
     };
+    if (is_volatile(site.kind)) order.note_site(thread, site.id);
+    Touch shared = touch;  // by all lanes that want the same
+    if (request.same && shared.value)
+        for_each_of(request.lanes, [&](unsigned other) {
+            if (value_of(it, other, i) != touch.value) shared.value = 0;
+        });
     const bool notes = !request.same || it.writes || lane == unsigned(__builtin_ctz(request.lanes));
     const uint32_t noted = request.same ? request.lanes : 1u << lane;
     for (size_t cell = first; cell < first + it.cells; cell++) {
@@ -391,7 +432,8 @@ void Recorder::inspect_access(const Inspection& it, unsigned lane, unsigned i) {
         }
         if (it.was_changed) {
             // Who has changed it by an atomic comes after the atomics before that one.
-            const Touch own = it.writes ? region.atomics.of(spot, thread, begin) : Touch();
+            const bool stores = it.writes || site.kind == Kind::VolatileWrite;
+            const Touch own = stores ? region.atomics.of(spot, thread, begin) : Touch();
             region.atomics.for_each_unordered(spot, thread, order, begin, [&](const Touch& before) {
                 if (own.time <= before.time || !may_coincide(before, own)) compare(before);
             });
@@ -411,7 +453,7 @@ void Recorder::inspect_access(const Inspection& it, unsigned lane, unsigned i) {
         else if (it.reads)
             region.read(spot, touch, noted, order, begin);
         else
-            region.change(spot, touch, noted, order, begin);
+            region.change(spot, shared, noted, order, begin);
     }
 }
 
@@ -478,6 +520,9 @@ void Recorder::race(const Touch& before, const Touch& touch, const Region& regio
     }
     if (is_atomic(site.kind) && is_atomic(other.kind))
         finding.message = "an atomic whose scope is its block is none for other blocks";
+    else if (const LockFault fault = order.fault_of_lock(before, touch.thread);
+             fault != LockFault::None && finding.message.empty())
+        finding.message = lock_fault_texts[int(fault)];
     finding.other = {
         access_names[int(other.kind)], &other, "", 0, order.block_at(before.time), before.thread};
     report(finding);

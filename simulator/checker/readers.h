@@ -187,7 +187,7 @@ class Readers {
         for (Group& group : crowd) {
             if (group.touch.thread / warp_size == touch.thread / warp_size) {
                 if (!is_noted && group.touch.time == touch.time && group.touch.site == touch.site &&
-                    group.touch.strength == touch.strength) {
+                    group.touch.strength == touch.strength && group.touch.value == touch.value) {
                     group.lanes |= lanes;
                     is_noted = true;
                 } else {

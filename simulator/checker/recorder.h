@@ -98,14 +98,17 @@ class Recorder final : public Watcher {
     void begin_thread(const Launch& launch, Memory shared,
                       std::initializer_list<Memory> executors) override;
     void grid() override { order.begin_phase(); }
-    void resume_block(Block& block, uint64_t n) override;
+    void resume_block(Block& block) override;
     void leave_block(const Block& block) override;
-    void return_to_block(Block& block, uint64_t n) override;
+    void return_to_block(Block& block) override;
     void arrived(uintptr_t barrier, bool is_last) override;
     void passed(uintptr_t barrier) override;
-    void allocated(uintptr_t begin, size_t bytes, size_t pad) override;
+    void allocated(uintptr_t begin, size_t bytes, size_t pad, cudaMemoryType type) override;
     bool freed(uintptr_t begin, void* memory) override;
     void written(uintptr_t begin, size_t bytes) override;
+    void brought(uintptr_t to, uintptr_t from, size_t bytes) override;
+    void synchronised() override { host.waited = order.now; }
+    void refused(const Launch& launch, const Error& error) override;
     void stood(const Block& block, const std::vector<Standing>& threads) override;
     void end_late_launch() override;
 
@@ -126,7 +129,8 @@ class Recorder final : public Watcher {
 
     template <Kind kind>
     SIMULATOR_INLINE void access(uintptr_t address, unsigned size, uintptr_t pc) {
-        if (mode == Mode::Off) return;
+        if (mode == Mode::Off)
+            return host.may_watch(address) ? host_access(address, size, kind, pc) : void();
         const Slot& slot = table[pc % slots];  // where it nearly always is
         if (slot.pc != pc || !slot.takes(address, size))
             return access_elsewhere<kind>(address, size, pc);
@@ -153,9 +157,10 @@ class Recorder final : public Watcher {
         if (is_strong(kind)) sites[slot.id].scope = next_scope;
         if (!only_reads(kind)) note_value();
         const Access* const added = trace->add(block->rank, access);
+        if (kind == Kind::Swap) last_swap = slot.id;
         if (!added)
             inspect_at_once(access);
-        else if (kind == Kind::Write)
+        else if (kind == Kind::Write || kind == Kind::VolatileWrite)
             last_write = {added, address, size};
     }
 
@@ -183,27 +188,50 @@ class Recorder final : public Watcher {
 
     // The thread's last access was a strong one: it takes what others have given away there, and
     // gives away itself.
-    void synchronise(uintptr_t address, unsigned size, bool takes, bool gives) {
+    void synchronise(uintptr_t address, unsigned size, bool takes, bool gives,
+                     const Change& change = {}) {
         const Scope scope = std::exchange(next_scope, Scope::Device);
+        const bool acquires = std::exchange(next_acquires, false);
+        changes_made += change.how == Change::None ? gives : change.is_one();
         if (mode != Mode::Full) return;
-        for (unsigned i = 0; i < size; i += 4)
+        settle_store();
+        for (unsigned i = 0; i < size; i += 4) {
             if (order.is_synchronising(address + i, block->rank))
-                hand_over(address + i, takes, gives, scope);
+                hand_over(address + i, takes, gives, scope, i ? Change() : change, acquires);
+            else if (!i)
+                order.follow_lock(address, block->rank, scope, change, acquires), note_section();
+        }
     }
 
     void fence() {
         const Scope scope = std::exchange(next_scope, Scope::Device);
         if (mode != Mode::Full) return;
+        settle_store();
         inspect_rest(block->rank, 0);
         order.fence(block->rank, scope);
-        has_fenced[block->rank] = true;
+        fences.own[block->rank] = true;
+        if (scope != Scope::Block) fences.for_all[block->rank] = true;
     }
-    // A volatile store after a fence, perhaps in a loop of such, tells others something.
-    void note_telling(uintptr_t pc) {
-        if (mode != Mode::Full || !has_fenced[block->rank]) return;
-        if (const Slot& slot = slot_of(pc); slot.pc == pc) sites[slot.id].tells = true;
+    // A volatile store: after a fence, perhaps in a loop of such, it tells others something. It may
+    // also give back a lock, which shows when it has been made.
+    void note_store(uintptr_t address, unsigned size, uintptr_t pc) {
+        const unsigned rank = block ? block->rank : 0;
+        if (mode != Mode::Full || !(fences.own[rank] || fences.for_all[rank])) return;
+        const Slot& slot = slot_of(pc);
+        if (slot.pc != pc) return;
+        sites[slot.id].tells |= fences.own[rank];
+        sites[slot.id].tells_blocks |= fences.for_all[rank];
+        last_store = {address, size, rank, slot.id};
     }
+    // The value of the last atomicExch is used.
+    void used_old_value() {
+        if (mode == Mode::Full) sites[last_swap].uses_old = true;
+    }
+    uint64_t changes() const override { return changes_made; }
+    uint64_t changes_made = 0;
+    bool host_is_device = false;       // it carries out an algorithm of the device
     Scope next_scope = Scope::Device;  // of the next fence or atomic
+    bool next_acquires = false;        // the next atomic acquires
 
     // The running thread is about to use an index beyond what an array is declared with, or this
     // pointer, which is not aligned as its type wants it.
@@ -263,7 +291,17 @@ class Recorder final : public Watcher {
         bool is_waiting() const { return times > 1 << 10; }
     };
     Spin spins[max_threads] = {};
-    bool has_fenced[max_threads] = {};  // since the last barrier
+    // Which threads of the running block have fenced since the last barrier; and which for all, or
+    // another one before a barrier.
+    struct Fences {
+        bool own[max_threads] = {}, for_all[max_threads] = {};
+    } fences;
+    struct {
+        uintptr_t address;
+        unsigned size, thread, site;  // size 0: there is none
+    } last_store = {};                // volatile
+    unsigned last_swap = 0;
+    unsigned strong_at_once = 0;  // accesses for which there was no room in the trace
     // How often a thread has gone past a barrier, and where it did so last.
     struct Skip {
         const char* file;
@@ -277,13 +315,15 @@ class Recorder final : public Watcher {
     struct Started {
         uint32_t serial;
         Mode mode;
+        Fences fences;
     };
     bool is_cooperative = false;
-    unsigned cluster_size = 0;     // of the launch; 0 if it has none
-    std::vector<Started> started;  // the blocks of a cooperative grid, by their turns
-    bool stopped = false;          // a finding has ended this block
-    uint32_t reported = 0;         // the last block with a finding of an illegal access
-    bool is_sampled = false;       // not all blocks of this launch are traced
+    unsigned cluster_size = 0;                // of the launch; 0 if it has none
+    std::map<const Block*, Started> started;  // blocks that are under way
+    uint64_t begun = 0;                       // blocks of the launch
+    bool stopped = false;                     // a finding has ended this block
+    uint32_t reported = 0;                    // the last block with a finding of an illegal access
+    bool is_sampled = false;                  // not all blocks of this launch are traced
     Sample sample;
     uint64_t accesses = 0;  // traced, since this launch began
 
@@ -298,6 +338,24 @@ class Recorder final : public Watcher {
     bool uses_heap = false;
     std::map<uintptr_t, size_t> heap;  // of kernels: where it begins, and its bytes
     bool look_in_heap(Slot& slot, uintptr_t address, unsigned size);
+
+    // What the host is not to read: see host.h.
+    struct Host {
+        struct Unwritten {
+            uintptr_t begin, end, from;  // where it was copied to, and from
+            const Region* region;
+        };
+        std::vector<Unwritten> unwritten;          // by address
+        uintptr_t begin = ~uintptr_t(0), end = 0;  // of all those
+        uint32_t waited = 0;                       // when it has waited for the device
+
+        SIMULATOR_INLINE bool may_watch(uintptr_t address) const {
+            return arena.holds(address) || address - begin < end - begin;
+        }
+    } host;
+    [[gnu::noinline]] void host_access(uintptr_t address, size_t size, Kind kind, uintptr_t pc);
+    void host_reads_copy(uintptr_t address, size_t size, uintptr_t pc);
+    Site* host_site(uintptr_t pc, Kind kind);
 
     std::vector<Region*> sorted;
     Slot table[slots] = {};  // of sites, by a hash of their addresses
@@ -378,7 +436,10 @@ class Recorder final : public Watcher {
     }
     static constexpr uintptr_t pointed_to = 1 << 12;  // bytes of what a pointer points to
     bool look(uintptr_t pc, uintptr_t address, unsigned size, Kind kind);
-    void hand_over(uintptr_t address, bool takes, bool gives, Scope scope);
+    void hand_over(uintptr_t address, bool takes, bool gives, Scope scope, const Change& change,
+                   bool acquires);
+    void settle_store();
+    void note_section();
     Region* find(uintptr_t address) const;
     void arrange();
     void forget_places();

@@ -20,8 +20,10 @@ struct Region {
     Type type;
     size_t pad;  // bytes on either side that belong to nobody, so that damage there is none
     std::string name;
-    bool output = false;  // the call returned it
-    unsigned shift = 4;   // of a cell's size
+    bool output = false;                             // the call returned it
+    cudaMemoryType of = cudaMemoryTypeUnregistered;  // cudaMalloc's and the like
+    unsigned largest = 0;                            // of what kernels have written at once
+    unsigned shift = 4;                              // of a cell's size
 
     // Of each cell the last write, and who has read it or changed it by an atomic since. `last_`:
     // when the newest was made.
@@ -44,6 +46,7 @@ struct Region {
         return address >= begin && address + size <= end;
     }
     bool is_shared() const { return type == Shared; }
+    bool is_cudas() const { return of != cudaMemoryTypeUnregistered; }  // and no tensor's
     size_t cell_size() const { return size_t(1) << shift; }
     size_t cells() const { return (size + cell_size() - 1) >> shift; }
 
@@ -139,6 +142,17 @@ SIMULATOR_INLINE void for_each_poisoned(uintptr_t begin, size_t count, Visit vis
     for (uint64_t at = (begin >> 3) * poison_step; i + together <= count; i += together)
         for (size_t k = 0; k < together; k++, at += poison_step) visit(i + k, at | 1);
     for (; i < count; i++) visit(i, poison_at(begin + 8 * i));
+}
+
+// Whether bytes are what poison makes of those at `from`.
+inline bool is_poison_of(uintptr_t from, uintptr_t begin, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) {
+        const uint64_t word = poison_at(from + i);
+        if (reinterpret_cast<const unsigned char*>(begin)[i] !=
+            reinterpret_cast<const unsigned char*>(&word)[(from + i) % 8])
+            return false;
+    }
+    return true;
 }
 
 inline void poison(uintptr_t begin, size_t bytes) {

@@ -255,13 +255,13 @@ void Undefined::note_reader(Source& of, Region& region) {
 
 void Undefined::freed(const Region& region) {
     for (const Dependent& it : dependents)
-        if (it.region == &region && (region.output || !region.pad)) tell(it);
+        if (it.region == &region && (region.output || region.is_cudas())) tell(it);
 }
 
 void Undefined::end() {
     for (const Dependent& it : dependents)
         if (it.region->is_alive() &&
-            (it.region->type != Region::Fresh || it.region->output || !it.region->pad))
+            (it.region->type != Region::Fresh || it.region->output || it.region->is_cudas()))
             tell(it);
 }
 

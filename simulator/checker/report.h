@@ -87,6 +87,7 @@ class Report {
             if (it.region)
                 out += ", \"made_by\": " + codes(it.region->made_by) +
                        ", \"freed_by\": " + codes(it.region->freed_by);
+            out += ", \"from\": " + codes(it.from);
             return out + ", \"place\": " + place(it.place) + ", \"other\": " + place(it.other) +
                    ", \"message\": " + quoted(it.message);
         });
@@ -198,7 +199,14 @@ SIMULATOR_CHECK void simulator_check_tensor(uintptr_t begin, size_t bytes, size_
 
 // Memory that came into being during the check, and its end.
 SIMULATOR_CHECK void simulator_check_allocated(uintptr_t begin, size_t bytes, size_t pad) {
-    simulator::recorder.allocated(begin, bytes, pad);
+    simulator::recorder.allocated(begin, bytes, pad, cudaMemoryTypeUnregistered);
+}
+// For such memory, far from all other; or null. And whether it came from there, and is given back.
+SIMULATOR_CHECK void* simulator_check_take(size_t bytes) { return simulator::arena.take(bytes); }
+SIMULATOR_CHECK bool simulator_check_give_back(void* memory) {
+    if (!simulator::arena.holds(memory)) return false;
+    simulator::arena.give_back(memory);
+    return true;
 }
 // True: `memory`, which is free()'s, is freed when the check ends.
 SIMULATOR_CHECK bool simulator_check_freed(uintptr_t begin, void* memory) {
@@ -212,6 +220,9 @@ SIMULATOR_CHECK void simulator_check_name(uintptr_t address, const char* name, b
     region->name = name;
     region->output = output;
 }
+
+// Whether a launch is under way.
+SIMULATOR_CHECK bool simulator_check_is_running() { return simulator::pool->is_running(); }
 
 // The report, which lasts until the next one.
 SIMULATOR_CHECK const char* simulator_check_end() {

@@ -12,9 +12,9 @@
 namespace simulator {
 namespace {
 
-// Store: an atomic that reads nothing. Exchange: one that writes if it finds what it expects. Load:
-// an atomic that writes nothing. Count: an atomicAdd of the constant 1. Loop: an atomic that is a
-// loop of atomicCAS on a GPU, at least in shared memory.
+// Store: an atomic that reads nothing. Swap: an atomicExch. Exchange: one that writes if it finds
+// what it expects. Load: an atomic that writes nothing. Count: an atomicAdd of the constant 1.
+// Loop: an atomic that is a loop of atomicCAS on a GPU, at least in shared memory.
 enum class Kind : uint8_t {
     Read,
     Write,
@@ -25,13 +25,14 @@ enum class Kind : uint8_t {
     VolatileRead,
     VolatileWrite,
     Count,
-    Loop
+    Loop,
+    Swap
 };
-constexpr const char* access_names[] = {
-    "read", "write", "atomic", "atomic", "atomic", "read", "read", "write", "atomic", "atomic"};
+constexpr const char* access_names[] = {"read", "write", "atomic", "atomic", "atomic", "read",
+                                        "read", "write", "atomic", "atomic", "atomic"};
 constexpr bool is_atomic(Kind kind) {
     return kind == Kind::Atomic || kind == Kind::Store || kind == Kind::Exchange ||
-           kind == Kind::Count || kind == Kind::Loop;
+           kind == Kind::Count || kind == Kind::Loop || kind == Kind::Swap;
 }
 constexpr bool is_volatile(Kind kind) {
     return kind == Kind::VolatileRead || kind == Kind::VolatileWrite;

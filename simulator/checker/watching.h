@@ -71,6 +71,7 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     order.begin_launch();
     asynchronous.begin_launch();
     started.clear();
+    begun = 0;
     cluster_size = launch.cluster.x * launch.cluster.y * launch.cluster.z;
     is_cooperative = launch.cooperative || cluster_size;
     sample.begin(blocks, launch.grid.x, threads.size(), most_threads);
@@ -161,40 +162,45 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
     const bool is_first = launch.recorded == 0;
     const bool traced = is_first || sample.takes(index);
     launch.recorded += traced;
+    const bool keeps = is_cooperative || !started.empty();
     block = &to_run;
     serial = launch.first + index;
     // The blocks of a cluster begin together.
-    const bool joins = cluster_size && started.size() % cluster_size;
+    const bool joins = cluster_size && begun++ % cluster_size;
     if (traced)
-        order.begin_block(
-            serial, order_of_threads.size(), joins ? order.shared_begin : 0, is_cooperative);
+        order.begin_block(serial, order_of_threads.size(), joins ? order.shared_begin : 0, keeps);
     stopped = false;
     mode = traced ? Mode::Full : Mode::Bounds;
     if (traced) {
-        std::fill_n(has_fenced, order_of_threads.size(), false);
         std::fill_n(spins, order_of_threads.size(), Spin());
         std::fill_n(skips, order_of_threads.size(), Skip());
         asynchronous.begin_block(to_run);
     }
-    if (is_cooperative) started.push_back({serial, mode});
+    fences = {};
+    last_store = {};
+    started[block] = {serial, mode, {}};
 }
 
-void Recorder::resume_block(Block& to_run, uint64_t n) {
+void Recorder::resume_block(Block& to_run) {
     block = &to_run;
     std::fill_n(spins, order_of_threads.size(), Spin());
-    serial = started[n].serial;
-    mode = started[n].mode;
+    const Started& it = started[block];
+    serial = it.serial;
+    mode = it.mode;
+    fences = it.fences;
     if (mode == Mode::Full) order.resume_block(serial);
 }
 
 void Recorder::leave_block(const Block& at) {
+    started[&at].fences = fences;
     if (mode != Mode::Full) return;
     for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
 }
 
-void Recorder::return_to_block(Block& to_run, uint64_t n) { resume_block(to_run, n); }
+void Recorder::return_to_block(Block& to_run) { resume_block(to_run); }
 
 bool Recorder::end_block(const Error* error) {
+    started.erase(block);
     bool is_told = false;
     const bool was_traced = mode == Mode::Full;
     if (was_traced) {
@@ -253,7 +259,9 @@ void Recorder::barrier(const Block& at) {
     if (mode != Mode::Full) return;
     for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
     order.barrier();
-    std::fill_n(has_fenced, at.size, false);
+    std::fill_n(fences.own, at.size, false);
+    std::fill_n(
+        fences.for_all, at.size, std::count(fences.for_all, fences.for_all + at.size, true));
     look_at_skips(at);
     const Thread* first = nullptr;
     unsigned first_rank = 0;

@@ -173,7 +173,7 @@ bool Worker::wait_in_cluster() {
         if (launch->instrumented) {
             set_built_ins();
             threadIdx = thread;
-            if (watched_by) watched_by->return_to_block(*this, number);
+            if (watched_by) watched_by->return_to_block(*this);
         }
         wake_parked();
         wake_pausing();

@@ -40,7 +40,14 @@ void copy(const Box& to, const Box& from, const cudaExtent& extent) {
             memmove(to.row(y, z), from.row(y, z), extent.width);
 }
 
-// Tells whoever watches of the rows that are about to be written.
+// Tells whoever watches of the rows that are about to be brought to the host, or to be written.
+void tell_of_copy(const Box& to, const Box& from, const cudaExtent& extent) {
+    if (!watcher || allocations.find(to.begin).has(cudaMemoryTypeDevice)) return;
+    for (size_t z = 0; z < extent.depth; z++)
+        for (size_t y = 0; y < extent.height; y++)
+            watcher->brought(reinterpret_cast<uintptr_t>(to.row(y, z)),
+                             reinterpret_cast<uintptr_t>(from.row(y, z)), extent.width);
+}
 void tell_of_rows(const Box& to, const cudaExtent& extent) {
     if (!watcher) return;
     for (size_t z = 0; z < extent.depth; z++)
@@ -54,6 +61,7 @@ cudaError_t submit_copy(const Box& to, const Box& from, const cudaExtent& extent
     if (is_empty(extent)) return broken();
     tell_of_rows(to, extent);
     return submit(stream, cudaGraphNodeTypeMemcpy, [=] {
+        tell_of_copy(to, from, extent);
         copy(to, from, extent);
         return Error{};
     });
@@ -160,6 +168,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    if (watcher) watcher->synchronised();
     return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
 }
 

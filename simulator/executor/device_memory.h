@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "allocations.h"
+#include "arena.h"
 #include "captures.h"
 #include "watcher.h"
 
@@ -18,15 +19,18 @@ cudaError_t allocate(void** address, size_t bytes, const Allocation& allocation)
     if (!address) return cudaErrorInvalidValue;
     *address = nullptr;
     if (bytes == 0) return cudaSuccess;
-    if (posix_memalign(address, memory_alignment, bytes)) return cudaErrorMemoryAllocation;
+    if (watcher) *address = arena.take(bytes);
+    const size_t pad = *address ? Arena::pad : 0;
+    if (!pad && posix_memalign(address, memory_alignment, bytes)) return cudaErrorMemoryAllocation;
     allocations.add(*address, allocation);
-    if (watcher) watcher->allocated(reinterpret_cast<uintptr_t>(*address), bytes, 0);
+    if (watcher)
+        watcher->allocated(reinterpret_cast<uintptr_t>(*address), bytes, pad, allocation.type);
     return cudaSuccess;
 }
 
 void deallocate(void* address) {
     if (watcher && watcher->freed(reinterpret_cast<uintptr_t>(address), address)) return;
-    free(address);
+    arena.holds(address) ? arena.give_back(address) : free(address);
 }
 
 bool is_of_host(const Allocation& it) { return it.type == cudaMemoryTypeHost && !it.is_registered; }
@@ -56,6 +60,7 @@ cudaError_t cudaMalloc(void** address, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* address) {
+    if (watcher) watcher->synchronised();
     if (const cudaError_t error = broken()) return error;
     return record(take_back(address, is_of_device));
 }

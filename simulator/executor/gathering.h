@@ -1,7 +1,9 @@
 // Where the blocks of a cooperative grid wait for each other. Each has an operating-system thread
 // of its own, which it leaves idle while it waits.
 //
-// What is instrumented runs one block at a time: a block that waits hands its turn to the next.
+// What is instrumented runs one block at a time: a block that waits hands its turn to the next. So
+// do the blocks of any other watched grid from where one of them waits for those that are still to
+// come.
 #pragma once
 #include <condition_variable>
 #include <mutex>
@@ -22,7 +24,20 @@ class Gathering {
         arrived = idle = turn = 0;
         round = 0;
         given_up = false;
+        in_turns = launch->cooperative && launch->instrumented;
     }
+    // From here on the block that runs and so many after it take turns, and when one of these ends
+    // the next may begin.
+    void begin_turns(size_t count, size_t running, size_t others) {
+        std::lock_guard<std::mutex> lock(mutex);
+        blocks.assign(count, {State::Absent});
+        for (size_t n = 0; n <= running + others; n++)
+            blocks[n].state = n < running ? State::Ended : State::Ready;
+        begun = running + others + 1;
+        idle = turn = running;
+        in_turns = true;
+    }
+    bool takes_turns() const { return in_turns; }
 
     // The n-th block begins, unless nobody is to any more; and ends.
     bool enter(size_t n, uint3 index) {
@@ -33,6 +48,7 @@ class Gathering {
     }
     void leave(size_t n) {
         std::lock_guard<std::mutex> lock(mutex);
+        if (!launch->cooperative && begun < blocks.size()) blocks[begun++].state = State::Ready;
         become(n, State::Ended);
     }
 
@@ -115,7 +131,7 @@ class Gathering {
     }
 
   private:
-    enum class State : uint8_t { Ready, Waiting, Ended };
+    enum class State : uint8_t { Ready, Waiting, Ended, Absent };
     struct Member {
         State state = State::Ready;
         uint3 index{};
@@ -148,8 +164,9 @@ class Gathering {
     std::vector<Member> blocks;
     size_t arrived, idle;  // idle: those that wait, and those that have ended
     size_t turn;           // whose it is, where one block runs at a time
+    size_t begun = 0;      // where they take turns and are not of one cooperative grid
     uint64_t round;
-    bool given_up;
+    bool given_up, in_turns = false;
 };
 
 Gathering gathering;

@@ -140,7 +140,10 @@ cudaError_t run_or_capture(const Launch& launch) {
                          ": the simulator does not launch kernels from kernels");
     if (const cudaError_t error = broken()) return error;
     if (const cudaError_t error = check_stream(launch.stream)) return error;
-    if (const Error refusal = check(launch); refusal.code != cudaSuccess) return record(refusal);
+    if (const Error refusal = check(launch); refusal.code != cudaSuccess) {
+        if (watcher) watcher->refused(launch, refusal);
+        return record(refusal);
+    }
     if (captures_under_way)
         return submit(launch.stream, cudaGraphNodeTypeKernel, KeptLaunch(launch));
     return record(execute(launch));

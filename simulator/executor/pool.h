@@ -132,6 +132,24 @@ class Pool {
 
     bool is_running() const { return current; }
 
+    // Up to so many of the blocks that are still to come get a thread each, and take turns with the
+    // one that runs. False if there are none.
+    bool begin_turns(Worker& running) {
+        constexpr uint64_t most = 255;
+        const uint64_t others = std::min(most, blocks - running.number - 1);
+        if (!others) return false;
+        try {
+            std::lock_guard<std::mutex> lock(mutex);
+            hire(for_blocks, others);
+        } catch (const std::system_error&) {
+            return false;
+        }
+        next = running.number + 1;
+        gathering.begin_turns(blocks, running.number, others);
+        call(for_blocks, others, others);
+        return true;
+    }
+
     // How often a launch has begun or ended.
     uint64_t changes() const { return changed; }
 
@@ -278,14 +296,17 @@ class Pool {
     void run_watched(const Launch& launch, Watcher& watcher) {
         Worker& self = this_worker();
         begin_watched(launch, watcher);
-        const uint64_t count = count_blocks(launch), repeated = watcher.blocks_to_repeat();
+        blocks = count_blocks(launch);
+        const uint64_t repeated = watcher.blocks_to_repeat();
         const auto run = [&](uint64_t n) {
             const uint64_t block = watcher.block_in_order(n);
+            self.number = n;
             return self.run_block(launch, index_of(launch, block), &watcher) && !stopping.asked;
         };
-        for (uint64_t n = 0; n < count; n++) {
+        for (uint64_t n = 0; n < blocks; n++) {
             watcher.begin_block(self, watcher.block_in_order(n));
             const bool ran = run(n) || stopping.asked;
+            if (gathering.takes_turns()) return end_in_turns(launch, watcher, ran);
             if (stopping.asked) return void(watcher.end_block(nullptr));
             if (!ran && self.error.wanted.x) {  // to be launched in clusters
                 failure = self.error;
@@ -296,6 +317,22 @@ class Pool {
             if (n + 1 == repeated) watcher.repeat(run);
             if (stopping.asked) return;
         }
+    }
+
+    // The block that began the turns has ended; and then all others.
+    void end_in_turns(const Launch& launch, Watcher& watcher, bool ran) {
+        Worker& self = this_worker();
+        if (ran) {
+            watcher.end_block(nullptr);
+            gathering.leave(self.number);
+            work_together(launch);
+        } else {
+            const bool is_first = fail(self.error);
+            if (is_first) watcher.end_block(stopping.asked ? nullptr : &self.error);
+            gathering.give_up();
+        }
+        dismiss(for_blocks);
+        failure = {};  // it is the watcher's to tell
     }
 
     static uint3 index_of(const Launch& launch, uint64_t block) {
@@ -429,6 +466,8 @@ class Pool {
 
 // The pool is never destroyed: its threads live until the process ends.
 Pool* pool = new Pool;
+
+bool begin_turns(Worker& running) { return pool->begin_turns(running); }
 
 }  // namespace
 }  // namespace simulator

@@ -6,7 +6,10 @@
 namespace simulator::api {
 
 // A launch's failure is known when the launch returns; there is nothing to wait for.
-cudaError_t cudaDeviceSynchronize() { return ready_for_unsafe_call(); }
+cudaError_t cudaDeviceSynchronize() {
+    if (watcher) watcher->synchronised();
+    return ready_for_unsafe_call();
+}
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
     if (const cudaError_t error = broken()) return error;
@@ -33,6 +36,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (watcher) watcher->synchronised();
     if (const cudaError_t error = broken()) return error;
     if (const cudaError_t error = check_stream(stream)) return error;
     if (Capture* capture = capture_of(stream))
@@ -162,6 +166,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (watcher) watcher->synchronised();
     if (const cudaError_t error = broken()) return error;
     if (!events.has(event)) return record(cudaErrorInvalidResourceHandle);
     return record(event->is_captured ? cudaErrorCapturedEvent : cudaSuccess);

@@ -110,26 +110,34 @@ class Watcher {
     virtual void begin_thread(const Launch& launch, Memory shared,
                               std::initializer_list<Memory> executors) = 0;
     virtual void grid() = 0;
-    virtual void resume_block(Block& block, uint64_t n) = 0;
-    // And where those of a cluster do, or threads of a grid spin: a block lets others go first, and
-    // goes on after that. In a cluster what came before is then taken to be known to all.
+    virtual void resume_block(Block& block) = 0;
+    // And where those of a cluster do, or threads of any grid spin: a block lets others go first,
+    // and goes on after that. In a cluster what came before is then taken to be known to all.
     virtual void leave_block(const Block& block) = 0;
-    virtual void return_to_block(Block& block, uint64_t n) = 0;
+    virtual void return_to_block(Block& block) = 0;
 
     // The running thread arrives at a cuda::barrier, and the last one ends its phase; and it has
     // seen a phase end.
     virtual void arrived(uintptr_t barrier, bool is_last) = 0;
     virtual void passed(uintptr_t barrier) = 0;
 
+    // How often strong stores and atomics have changed memory so far.
+    virtual uint64_t changes() const = 0;
+
     // Null while the running block is not watched as closely as that.
     virtual WorkWatcher* work() = 0;
 
     // Memory of the device comes into being, with so many bytes on either side that are nobody's;
     // and its end, where the watcher may take over what is free()'s.
-    virtual void allocated(uintptr_t begin, size_t bytes, size_t pad) = 0;
+    virtual void allocated(uintptr_t begin, size_t bytes, size_t pad, cudaMemoryType type) = 0;
     virtual bool freed(uintptr_t begin, void* memory) = 0;
-    // The host writes so many bytes, by cudaMemset or a copy.
+    // The host writes so many bytes, by cudaMemset or a copy; a copy brings it so many; and it
+    // waits for the device.
     virtual void written(uintptr_t begin, size_t bytes) = 0;
+    virtual void brought(uintptr_t to, uintptr_t from, size_t bytes) = 0;
+    virtual void synchronised() = 0;
+    // CUDA refuses a launch.
+    virtual void refused(const Launch& launch, const Error& error) = 0;
 
     // The time for launches is over: where the threads of a block stood, from each thread that had
     // one; and the end of the launch.

@@ -29,6 +29,7 @@ void forget_queued_copies(Block& block);
 void finish_copies(Worker& block);
 void forget_copies(Worker& block);
 std::string describe_mbarrier(Worker& block, unsigned rank);
+bool begin_turns(Worker& block);
 
 class Worker : public Block {
   public:
@@ -45,6 +46,7 @@ class Worker : public Block {
     bool converge();
     bool wake_pausing();
     bool is_stuck();
+    bool waits_alone() const;
     bool wait_in_cluster();
     void come_to_cluster();
     void leave_cluster_barrier(unsigned rank);
@@ -61,14 +63,16 @@ class Worker : public Block {
     const pthread_t thread = pthread_self();  // that it is of
     bool running = false;
     Watcher* watched_by = nullptr;
-    size_t number = 0;                       // of the block, in a cooperative grid
+    size_t number = 0;                       // of the block, where blocks take turns
     uint64_t grid_round = 0;                 // for which it waits there
     Cluster* team = nullptr;                 // the blocks of its cluster
     uint64_t changes_seen = 0;               // of theirs
     BulkCopies* bulk_copies = nullptr;       // that are to be carried out; made once
     uint64_t opened_alone = 0;               // of its barriers, where the block is all of it
     uint64_t barriers_awaited[max_threads];  // of the cluster, by each thread
-    unsigned alive_before = 0, rounds = 0;   // at the last round of waking those who pause
+    // At the last round of waking those who pause; since when nobody has changed anything.
+    unsigned alive_before = 0, rounds = 0, idle_rounds = 0;
+    uint64_t changes_before = 0;
     Error error;
     Stacks stacks;
 
@@ -95,7 +99,7 @@ bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     order = watcher ? watcher->threads_in_order() : nullptr;
     tracked = false;
     grid_steps = 0;
-    alive_before = rounds = 0;
+    alive_before = rounds = idle_rounds = 0;
     dynamic_shared = simulator_dynamic_shared;
     error.code = cudaSuccess;
     running = true;
@@ -188,10 +192,25 @@ bool Worker::converge() {
 }
 
 // All wait for others to go first, and have done so for so long that, where blocks run one after
-// another, nobody comes any more. Elsewhere another block may still come to their aid.
+// another, nobody comes any more; where they take turns, it takes less, if nobody has changed
+// anything meanwhile. Elsewhere another block may still come to their aid.
 bool Worker::is_stuck() {
-    return watched_by && alive == alive_before ? ++rounds > 1 << 16
-                                               : (alive_before = alive, rounds = 0);
+    if (!watched_by) return false;
+    if (alive != alive_before) {
+        alive_before = alive;
+        rounds = idle_rounds = 0;
+        return false;
+    }
+    const uint64_t changes = watched_by->changes();
+    idle_rounds = changes == changes_before ? idle_rounds + 1 : 0;
+    changes_before = changes;
+    const bool in_turns = gathering.takes_turns() && !launch->cooperative;
+    return ++rounds > 1 << 16 || (in_turns && idle_rounds > 1 << 10);
+}
+
+// Its threads spin, and one of the blocks that are still to come may have to answer.
+bool Worker::waits_alone() const {
+    return watched_by && launch->instrumented && !team && !is_repeating && rounds == 1 << 6;
 }
 
 bool Worker::wake_pausing() {
@@ -277,7 +296,7 @@ void Worker::step_grid() {
         set_built_ins();
         threadIdx = thread;
     }
-    if (watched_by) watched_by->resume_block(*this, number);
+    if (watched_by) watched_by->resume_block(*this);
 }
 
 // All threads of the block wait, and some of them spin. What is instrumented lets other blocks go
@@ -291,7 +310,7 @@ void Worker::yield_in_grid() {
     }
     set_built_ins();
     threadIdx = thread;
-    if (watched_by) watched_by->return_to_block(*this, number);
+    if (watched_by) watched_by->return_to_block(*this);
 }
 
 // ---- Deadlock
@@ -448,7 +467,8 @@ Context* Block::next_fiber() {
             self.report_deadlock();
             return &self.native;
         }
-        if (launch->cooperative && launch->instrumented) self.yield_in_grid();
+        if (gathering.takes_turns() || (self.waits_alone() && begin_turns(self)))
+            self.yield_in_grid();
     }
 }
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from jit_cases import write
 import jitload
 import lab
 from kernel_playground.check import FOUND, reports
+from lab.checker.program import check_program
 
 PROGRAM = """
     #include <cstdio>
@@ -62,3 +64,94 @@ def test_what_is_nothing_to_check_is_told(in_scratch, what, why):
     write("none.cu", "__global__ void k() {}")
     with pytest.raises((OSError, ValueError), match=why):
         list(reports(what, {}))
+
+
+HOST = """
+    #include <cub/cub.cuh>
+    #include <cstdio>
+    #include <cstdlib>
+    #include <cstring>
+    __global__ void twice(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = 2 * x[i];
+    }
+    struct Gap { char c; double d; };
+    __global__ void gaps(Gap* g) { g[threadIdx.x].c = 1, g[threadIdx.x].d = 2; }
+    int main(int argc, char** argv) {
+        const char* how = argv[1];
+        const auto is = [&](const char* name) { return !strcmp(how, name); };
+        const int n = 1000;
+        static float host[n];
+        float *x, *y;
+        cudaMalloc(&x, sizeof host);
+        cudaMalloc(&y, sizeof host);
+        cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice);
+        if (is("a large block")) twice<<<1, 2048>>>(x, y, n);  // BUG refused launch
+        if (is("a size below 0"))
+            twice<<<int(3000000000u) / 256, 256>>>(x, y, n);  // BUG refused launch
+        twice<<<is("a tail") || is("an unused tail") ? n / 256 : n / 256 + 1, 256>>>(x, y, n);
+        if (is("a pointer")) printf("%g", y[1]);  // BUG host access
+        cudaMemcpy(host, y, sizeof host, cudaMemcpyDeviceToHost);  // BUG note: unwritten
+        float sum = 0;
+        for (int i = 0; i < (is("an unused tail") ? 768 : n); i++)
+            sum += host[i];  // BUG uninitialised
+        if (is("managed") || is("managed, waited for")) {
+            float* both;
+            cudaMallocManaged(&both, sizeof host);
+            twice<<<4, 256>>>(x, both, n);
+            if (is("managed, waited for")) cudaDeviceSynchronize();
+            sum += both[1];  // BUG unsynchronised
+        }
+        if (is("right")) {
+            Gap *g, there[32];
+            cudaMalloc(&g, sizeof there);
+            gaps<<<1, 32>>>(g);
+            cudaMemcpy(there, g, sizeof there, cudaMemcpyDeviceToHost);
+            for (const Gap& each : there) sum += each.c + each.d;
+            size_t bytes = 0;
+            void* storage = nullptr;
+            cub::DeviceReduce::Sum(storage, bytes, x, y, n);
+            cudaMalloc(&storage, bytes);
+            cub::DeviceReduce::Sum(storage, bytes, x, y, n);
+            cub::DeviceScan::InclusiveSum(storage, bytes, y, y, 1);
+            twice<<<1, 1>>>(y, x, 1);
+        }
+        for (volatile int spent = 0; is("a slow host");) spent = 1;
+        return sum == 5;
+    }
+"""
+
+
+def host_findings(how: str, **options: object) -> set[str]:
+    """What is found in HOST, each at the line that says so."""
+    path = write("host.cu", HOST)
+    report = check_program([path], arguments=[how], traffic=False, **options)
+    lines = Path(path).read_text().splitlines()
+    titles = {
+        ("" if row["severity"] == "error" else "note: ") + row["kind"]: row["line"]
+        for row in report.findings.to_dict("records")
+    }
+    for title, line in titles.items():
+        assert not line or lines[line - 1].endswith(f"// BUG {title}"), str(report)
+    return set(titles)
+
+
+@pytest.mark.parametrize(
+    ("how", "kinds"),
+    [
+        ("a large block", {"refused launch"}),
+        ("a size below 0", {"refused launch"}),
+        ("a tail", {"uninitialised"}),
+        ("an unused tail", {"note: unwritten"}),
+        ("a pointer", {"host access"}),
+        ("managed", {"unsynchronised"}),
+        ("managed, waited for", set()),
+        ("right", set()),
+    ],
+)
+def test_what_the_host_does_wrong_is_found(in_scratch, how, kinds):
+    assert host_findings(how) == kinds
+
+
+def test_a_program_that_does_not_end_is_told_of(in_scratch):
+    assert host_findings("a slow host", seconds=0.2) == {"note: timeout"}

@@ -60,6 +60,14 @@ SIMULATOR_INLINE T atomic_add(T* address, T value, int) {  // with an order, as 
     return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
 }
 
+template <class T>
+SIMULATOR_INLINE T atomic_swap(T* address, T value, int order = __ATOMIC_SEQ_CST) {
+    using Bits = typename Word<sizeof(T)>::type;
+    const auto word = reinterpret_cast<Bits*>(address);
+    const Bits old = __atomic_exchange_n(word, simulator::bit_cast<Bits>(value), order);
+    return simulator::bit_cast<T>(Bits(used(old)));
+}
+
 template <bool>
 struct If;
 template <>
@@ -103,10 +111,10 @@ SIMULATOR_ATOMIC_LOOP(atomicAdd, float, old + value)
 SIMULATOR_ATOMIC_LOOP(atomicAdd, double, old + value)
 SIMULATOR_ATOMIC_BUILTIN(atomicSub, int, __atomic_fetch_sub)
 SIMULATOR_ATOMIC_BUILTIN(atomicSub, unsigned, __atomic_fetch_sub)
-SIMULATOR_ATOMIC_BUILTIN(atomicExch, int, __atomic_exchange_n)
-SIMULATOR_ATOMIC_BUILTIN(atomicExch, unsigned, __atomic_exchange_n)
-SIMULATOR_ATOMIC_BUILTIN(atomicExch, unsigned long long, __atomic_exchange_n)
-SIMULATOR_ATOMIC(atomicExch, float, (void(old), value))
+SIMULATOR_ATOMIC_BUILTIN(atomicExch, int, simulator::atomic_swap)
+SIMULATOR_ATOMIC_BUILTIN(atomicExch, unsigned, simulator::atomic_swap)
+SIMULATOR_ATOMIC_BUILTIN(atomicExch, unsigned long long, simulator::atomic_swap)
+SIMULATOR_ATOMIC_BUILTIN(atomicExch, float, simulator::atomic_swap)
 SIMULATOR_ATOMIC(atomicInc, unsigned, old >= value ? 0 : old + 1)
 SIMULATOR_ATOMIC(atomicDec, unsigned, old == 0 || old > value ? value : old - 1)
 #define SIMULATOR_ATOMIC_INTEGERS(T)                          \

@@ -212,8 +212,15 @@ SIMULATOR_EXPORT void find_static_shared(Block& block, char* among_them);
 // For the checker: whom the next fence or atomic is for. It is for all where nothing is said.
 #if defined(SIMULATOR_EXECUTOR) || defined(__SANITIZE_THREAD__)
 SIMULATOR_EXPORT void announce(Scope scope);
+SIMULATOR_EXPORT void announce_acquire();  // the next atomic acquires
+// What an atomicExch has found. A call whose value nobody uses the compiler leaves out.
+SIMULATOR_EXPORT unsigned long long used(unsigned long long old) noexcept __attribute__((const));
+// What the host does from here on it does for the device, or no longer does.
+SIMULATOR_EXPORT void work_for_device(bool does);
 #else
 SIMULATOR_INLINE void announce(Scope) {}
+SIMULATOR_INLINE void announce_acquire() {}
+SIMULATOR_INLINE unsigned long long used(unsigned long long old) { return old; }
 #endif
 // The order of a kernel's atomic load. To the checker those of another are the simulator's own.
 #ifdef __SANITIZE_THREAD__

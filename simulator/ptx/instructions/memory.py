@@ -22,12 +22,13 @@ def pointer(use: Use, index: int) -> str:
 
 
 def announcement(use: Use) -> str:
-    """What tells the checker for whom an instruction is, and whether it releases."""
+    """What tells the checker for whom an instruction is, and whether it acquires or releases."""
     parts = set(use.instruction.mnemonic.split("."))
     scope = f"::simulator::Scope::{'Block' if 'cta' in parts else 'Device'}"
+    told = "::simulator::announce_acquire(); " if parts & {"acquire", "acq_rel"} else ""
     if parts & {"release", "acq_rel"}:
-        return f"::simulator::before_release({scope}); "
-    return f"::simulator::announce({scope}); " if "cta" in parts else ""
+        return f"{told}::simulator::before_release({scope}); "
+    return told + (f"::simulator::announce({scope}); " if "cta" in parts else "")
 
 
 def _fence(use: Use) -> str:

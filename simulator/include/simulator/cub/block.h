@@ -57,8 +57,11 @@ class BlockReduce {
         storage.parts[rank] = part;
         __syncthreads(file, line);
         if (rank || valid < 1) return part;
-        return simulated::fold<T>(
-            0, valid < threads ? valid : threads, [&](int i) { return storage.parts[i]; }, op);
+        const int count = valid < threads ? valid : threads;
+        simulated::Room<T, threads>
+            parts;  // what is read here the checker sees in the caller's line
+        for (int i = 0; i < count; i++) parts[i] = storage.parts[i];
+        return simulated::fold<T>(0, count, [&](int i) { return parts[i]; }, op);
     }
     template <int N, class Op>
     T Reduce(T (&parts)[N], Op op, SIMULATOR_CALLER) {
@@ -86,7 +89,8 @@ class BlockScan {
 
   public:
     struct TempStorage {
-        simulated::Room<T, threads + 2> before;  // each thread; then the sum, and what comes first
+        // Each thread's part, and then what comes before its next one; the sum, what comes first.
+        simulated::Room<T, threads + 2> before;
     };
     BlockScan() : storage(simulated::own<TempStorage>()) {}
     BlockScan(TempStorage& storage) : storage(storage) {}
@@ -245,7 +249,7 @@ class BlockScan {
             T sum = before[0];
             for (int i = 1; i < threads; i++) {
                 const T part = before[i];
-                before[i] = sum;
+                before[i - 1] = sum;
                 sum = op(sum, part);
             }
             before[threads] = sum;
@@ -264,7 +268,7 @@ class BlockScan {
         bool any = starts || rank > 0;              // and before the next item
         T running = in[0];
         if (rank)
-            running = starts ? T(op(before[threads + 1], before[rank])) : before[rank];
+            running = starts ? T(op(before[threads + 1], before[rank - 1])) : before[rank - 1];
         else if (starts)
             running = before[threads + 1];
         for (int i = 0; i < N; i++) {

@@ -33,7 +33,10 @@ cudaError_t carry_out(Call call, const Body& body) {
         return cudaSuccess;
     }
 #ifdef __SANITIZE_THREAD__  // what the host does is not traced
-    Body(body)();
+    Body copy{body};
+    simulator::work_for_device(true);
+    copy();
+    simulator::work_for_device(false);
     return cudaSuccess;
 #else
     simulator::Launch launch{};

@@ -17,6 +17,8 @@ constexpr Scope scope_of(::cuda::std::thread_scope scope) {
 
 SIMULATOR_INLINE void before(::cuda::std::memory_order order, Scope scope) {
     order >= ::cuda::std::memory_order_release ? before_release(scope) : announce(scope);
+    if (order != ::cuda::std::memory_order_relaxed && order != ::cuda::std::memory_order_release)
+        announce_acquire();
 }
 
 template <class T>

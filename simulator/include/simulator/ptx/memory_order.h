@@ -71,7 +71,10 @@ SIMULATOR_INLINE Word<T> atomic_xor(char* p, Word<T> b) {
 }
 template <class T>
 SIMULATOR_INLINE Word<T> atomic_exch(char* p, Word<T> b) {
-    return atomic<T>(p, [b](T) { return as<T>(b); });
+    if constexpr (sizeof(T) == 16)
+        return atomic<T>(p, [b](T) { return as<T>(b); });
+    else
+        return atomic_swap(reinterpret_cast<Word<T>*>(p), b);
 }
 template <class T>
 SIMULATOR_INLINE Word<T> atomic_inc(char* p, Word<T> b) {

@@ -1,0 +1,36 @@
+// Planted bugs with CUB, whose storage is used again with no barrier before. Every function takes
+// (const float* x, float* y, int n) with n = 1000; a line that is wrong ends with BUG, the function
+// and what the checker says.
+
+#include <cub/cub.cuh>
+
+constexpr int kThreads = 128;
+
+__global__ void scan_twice(const float* x, float* y, int n) {
+    using Scan = cub::BlockScan<float, kThreads>;
+    __shared__ typename Scan::TempStorage storage;
+    float before = 0;
+    for (int first = 0; first < n; first += kThreads) {
+        const int i = first + threadIdx.x;
+        float sum, all;
+        Scan(storage).InclusiveSum(i < n ? x[i] : 0, sum, all);  // BUG scan_storage_again: race
+        if (i < n) y[i] = before + sum;
+        before += all;
+    }
+}
+extern "C" void scan_storage_again(const float* x, float* y, int n) {
+    scan_twice<<<1, kThreads>>>(x, y, n);
+}
+
+__global__ void reduce_twice(const float* x, float* y, int n) {
+    using Reduce = cub::BlockReduce<float, kThreads>;
+    __shared__ typename Reduce::TempStorage storage;
+    for (int first = 0; first < n; first += kThreads) {
+        const int i = first + threadIdx.x;
+        const float sum = Reduce(storage).Sum(i < n ? x[i] : 0);  // BUG reduce_storage_again: race
+        if (i < n) y[i] = sum;
+    }
+}
+extern "C" void reduce_storage_again(const float* x, float* y, int n) {
+    reduce_twice<<<1, kThreads>>>(x, y, n);
+}
