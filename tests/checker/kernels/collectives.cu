@@ -166,20 +166,20 @@ extern "C" void tiles_refilled_at_once(const float* x, float* y, int) {
 
 // ---- Blocks that meet, and blocks that look back
 
-// Blocks of a plain launch need not be there all at once.
-__global__ void not_together(const float* x, float* y, unsigned* arrived, int n) {
+// One block more is waited for than there are.
+__global__ void one_too_many(const float* x, float* y, unsigned* arrived, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     if (threadIdx.x == 0) {
         atomicAdd(arrived, 1);
-        while (atomicAdd(arrived, 0) != gridDim.x)  // BUG barrier_of_a_plain_launch: deadlock
+        while (atomicAdd(arrived, 0) != gridDim.x + 1)  // BUG barrier_for_too_many: deadlock
             continue;
     }
     __syncthreads();
     if (i < n) y[i] = x[i];
 }
-extern "C" void barrier_of_a_plain_launch(const float* x, float* y, int n) {
+extern "C" void barrier_for_too_many(const float* x, float* y, int n) {
     Cleared<unsigned> arrived;
-    not_together<<<blocks_of(n), kThreads>>>(x, y, arrived.data, n);
+    one_too_many<<<blocks_of(n), kThreads>>>(x, y, arrived.data, n);
 }
 
 // The barrier is never set back, so the second time nobody waits.

@@ -116,26 +116,6 @@ extern "C" void more_than_the_launch_bounds(const float* x, float* y, int n) {
     bound_to_64<<<blocks_of(n), kThreads>>>(x, y, n);
 }
 
-// Each block waits for the next one, and the last for none: whichever of the others runs first
-// never ends.
-__global__ void wait_for_the_next(const float* x, float* y, volatile int* flags, int n) {
-    const int i = blockIdx.x * kThreads + threadIdx.x;
-    if (threadIdx.x == 0 && blockIdx.x + 1 < gridDim.x)
-        while (flags[blockIdx.x + 1] == 0) {  // BUG block_that_waits_for_the_next: deadlock
-        }
-    __syncthreads();
-    if (i < n) y[i] = x[i];
-    __threadfence();
-    if (threadIdx.x == 0) flags[blockIdx.x] = 1;
-}
-extern "C" void block_that_waits_for_the_next(const float* x, float* y, int n) {
-    int* flags;
-    cudaMalloc(&flags, blocks_of(n) * sizeof(int));
-    cudaMemset(flags, 0, blocks_of(n) * sizeof(int));
-    wait_for_the_next<<<blocks_of(n), kThreads>>>(x, y, flags, n);
-    cudaFree(flags);
-}
-
 __global__ void lock_and_keep(const float* x, float* y, int* lock, int n) {
     const int i = blockIdx.x * kThreads + threadIdx.x;
     while (atomicCAS(lock, 0, 1) != 0) {  // BUG lock_that_is_kept: deadlock
