@@ -28,8 +28,13 @@ _OF_HEADERS = {
 }
 
 
+def missing(message: str) -> str | None:
+    """The header that a compiler has not found, if that is what it says."""
+    found = re.search(r"([\w/.-]+)'?:? (?:No such file|file not found)", message)
+    return found[1] if found else None
+
+
 def absent(message: str) -> str | None:
     """The library whose header a compiler has not found, if that is what it says."""
-    found = re.search(r"([\w/]+\.\w+)'?:? (?:No such file|file not found)", message)
-    names = (name for header, name in _OF_HEADERS.items() if re.fullmatch(header, found[1]))
-    return next(names, None) if found else None
+    found = missing(message) or ""
+    return next((name for header, name in _OF_HEADERS.items() if re.fullmatch(header, found)), None)

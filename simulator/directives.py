@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from simulator import conditions
+
 ARCHITECTURE = "__CUDA_ARCH__"
 VALUE = "900"  # of compute capability 9.0, as cudaGetDeviceProperties says
 
@@ -125,17 +127,5 @@ def _verdict(condition: str, known: dict[str, str | None]) -> bool | None:
     condition = re.sub(r"\bdefined\s+(?=(\w+))\1", is_defined, condition)
     for name, value in known.items():
         condition = re.sub(rf"\b{name}\b", value or "0", condition)
-    condition = condition.replace("&&", " and ").replace("||", " or ")
-    condition = re.sub(r"!(?!=)", " not ", condition)
-    values = set()
-    for unknown in ("0", "999999"):
-        expression = re.sub(
-            r"\b(?!and\b|or\b|not\b)[A-Za-z_]\w*(?:\([^()]*\))?", unknown, condition
-        )
-        if not re.fullmatch(r"(?:[\d\s()<>=!+*/%&|-]|and|or|not)*", expression):
-            return None
-        try:
-            values.add(bool(eval(expression, {"__builtins__": {}})))  # digits and operators alone
-        except (SyntaxError, ArithmeticError, TypeError):
-            return None
-    return values.pop() if len(values) == 1 else None
+    value = conditions.value(condition)
+    return None if value is None else value != 0

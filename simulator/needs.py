@@ -64,6 +64,37 @@ _CAST = re.compile(
 )
 
 
+# What nvcc's headers of CUB, Thrust and libcu++ bring along, which people then use.
+_BROUGHT = [
+    (r"\bthrust\s*::\s*(?:device|host|seq)\b", "thrust/execution_policy.h"),
+    (r"\bstd\s*::\s*array\b", "array"),
+    (r"\bstd\s*::\s*atomic\w*", "atomic"),
+    (r"\bstd\s*::\s*chrono\b", "chrono"),
+    (r"\bstd\s*::\s*(?:cout|cerr|clog|cin|endl)\b", "iostream"),
+    (r"\bstd\s*::\s*numeric_limits\b", "limits"),
+    (r"\bstd\s*::\s*map\b", "map"),
+    (r"\bstd\s*::\s*(?:unique_ptr|shared_ptr|make_unique|make_shared)\b", "memory"),
+    (r"\bstd\s*::\s*(?:mutex|lock_guard|unique_lock)\b", "mutex"),
+    (r"\bstd\s*::\s*optional\b", "optional"),
+    (r"\bstd\s*::\s*(?:runtime_error|logic_error|invalid_argument|out_of_range)\b", "stdexcept"),
+    (r"\bstd\s*::\s*(?:string|to_string)\b", "string"),
+    (r"\bstd\s*::\s*(?:tuple|make_tuple|tie)\b", "tuple"),
+]
+_BRINGS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?P<library>cub|thrust|cuda)/", re.MULTILINE)
+
+
+def brought(code: str) -> list[str]:
+    """The headers that this code's includes of CUB, Thrust and libcu++ stand for."""
+    libraries = set(_BRINGS.findall(code))
+    return [
+        header
+        for pattern, header in _BROUGHT
+        if libraries
+        and (not header.startswith("thrust/") or "thrust" in libraries)
+        and re.search(pattern, code)
+    ]
+
+
 def headers(code: str) -> list[str]:
     """The simulator's headers that this code needs besides cuda_runtime.h, by their names."""
     return [f"simulator/{header}" for pattern, header in _HEADERS if re.search(pattern, code)]

@@ -68,7 +68,7 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
         text, code = expanded, blank(expanded)
     device = DeviceCode(text, code, load)
     launches = list(_launches(code))
-    assembly = list(ptx.translations(text, code, of_library))
+    assembly = list(ptx.translations(text, code, of_library, load.device))
     if not of_library:
         _refuse(code, path, device, launches, assembly)
     edits = [
@@ -80,17 +80,19 @@ def rewrite(text: str, path: str, load: Load | None = None, of_library: bool = F
     ]
     edits += [*_nvccs_names(code), *_shared_alignment(code), *device.edits]
     edits += unset.edits(device)
-    edits += _called_through_pointers(code)
+    edits += [*_called_through_pointers(code), *_own_aliases(code)]
     addresses = list(needs.kernel_addresses(code)) if load.by_address else []
     edits += addresses
     edits += variables(text, code, load, is_header=not path.endswith(".cu"))
     edits += torch_rewrite.edits(text, code)
-    headers = needs.headers(code)
+    headers = needs.headers(code) + needs.brought(code)
     headers += ["simulator/kernel_address.h"] if addresses else []
     headers += sorted({f"simulator/ptx/{name}" for each in assembly for name in each.headers})
     parts, end = [f"#include <{header}>\n" for header in headers], 0
     parts += torch_rewrite.header(code), line_one(path)
     for start, stop, replacement in sorted(edits):
+        if start < end:  # within a statement that has been replaced as a whole
+            continue
         parts += text[end:start], replacement
         end = stop
     return "".join(parts) + text[end:]
@@ -111,7 +113,7 @@ def _tokens(code: str) -> list[_Token]:
 
 
 def _launches(code: str) -> Iterator[_Edit]:
-    if not re.search(r"<<\s*<", code):
+    if not re.search(r"<\s*<\s*<", code):
         return
     tokens = _tokens(code)
     for i in range(len(tokens)):
@@ -127,13 +129,19 @@ def _launches(code: str) -> Iterator[_Edit]:
 
 
 def _is_triple(tokens: list[_Token], i: int, bracket: str) -> bool:
-    """Whether a `<<<` or `>>>` of exactly three begins at token `i`; nvcc takes `<< <`, too."""
+    """Whether a `<<<` or `>>>` of exactly three begins at token `i`; nvcc takes `<< <`, too, and
+    formatters write `< < <`, which in C++ is nothing."""
     run = 0
     while i + run < len(tokens) and tokens[i + run] == (bracket, tokens[i].start + run):
         run += 1
     starts_here = i == 0 or tokens[i - 1] != (bracket, tokens[i].start - 1)
     apart = run == 2 and [token.text for token in tokens[i + 2 : i + 3]] == [bracket]
-    return starts_here and (run == 3 or apart)
+    spread = run == 1 and [token.text for token in tokens[i + 1 : i + 4]][:2] == [bracket] * 2
+    if spread:
+        spread = tokens[i + 2].start > tokens[i + 1].start + 1
+        spread = spread and (i < 2 or tokens[i - 1].text != bracket)
+        spread = spread and [token.text for token in tokens[i + 3 : i + 4]] != [bracket]
+    return starts_here and (run == 3 or apart or spread)
 
 
 _WORDS = {
@@ -320,6 +328,33 @@ def _called_through_pointers(code: str) -> Iterator[_Edit]:
         if re.search(rf"(?<![\w.>:]){match['name']}\s*[,)]", code):
             begin = match.start()
             yield begin, begin + len("__forceinline__"), "inline"
+
+
+def _own_aliases(code: str) -> Iterator[_Edit]:
+    """`using Atom = Atom<T>;` in a class, where g++ and clang want to know which Atom is meant."""
+    for match in re.finditer(r"\busing\s+(?P<name>\w+)\s*=\s*(?P<of>(?P=name)\s*<)", code):
+        scopes = _scopes(code, match.start())
+        if not scopes or scopes[-1][0] == "namespace":
+            continue
+        declared = re.search(
+            rf"\b(?:struct|class)\s+{match['name']}\b|\busing\s+{match['name']}\b", code
+        )
+        outer = _scopes(code, declared.start()) if declared.start() < match.start() else []
+        names = [name for kind, name in outer if kind == "namespace" and name]
+        yield match.start("of"), match.start("of"), "::".join(["", *names, ""])
+
+
+def _scopes(code: str, position: int) -> list[tuple[str, str]]:
+    """What is open there, from the outside: "namespace", "class" or other, and its name."""
+    found: list[tuple[str, str]] = []
+    for brace in re.finditer(r"[{}]", code[:position]):
+        if brace[0] == "}":
+            found = found[:-1]
+            continue
+        head = re.split(r"[;{}]", code[max(0, brace.start() - 400) : brace.start()])[-1]
+        named = re.search(r"\b(namespace)\b\s*([\w:]*)\s*$", head)
+        found.append((named[1], named[2]) if named else ("", ""))
+    return found
 
 
 def _noinline(code: str) -> Iterator[_Edit]:

@@ -55,6 +55,7 @@ UNSUPPORTED = [
 
 def edits(text: str, code: str) -> Iterator[Edit]:
     """The edits of a `text` whose comments and strings are blank in `code`."""
+    yield from _dispatches(code)
     if not _MENTIONS.search(text):
         return
     yield from _questions(text, code)
@@ -84,6 +85,13 @@ _QUESTION = re.compile(
     r"(?P<dot>\.|->)\s*(?:(?P<device>device\s*\(\s*\))\s*\.\s*index"
     r"|(?P<name>is_cuda|cuda|get_device|get_device_index))\s*\(\s*\)"
 )
+
+
+def _dispatches(code: str) -> Iterator[Edit]:
+    """`AT_DISPATCH_FLOATING_TYPES(x.type(), ...)`, as PyTorch took it once, by scalar_type."""
+    for match in re.finditer(r"\bAT_DISPATCH_\w+\s*\([^{}]*?\[", code):
+        for call in re.finditer(r"(?:\.|->)\s*(type)\s*\(\s*\)(?=\s*,)", match[0]):
+            yield match.start() + call.start(1), match.start() + call.end(1), "scalar_type"
 
 
 def _questions(text: str, code: str) -> Iterator[Edit]:

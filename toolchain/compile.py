@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 
 import simulator
-from simulator.absent import HINT, absent
+from simulator.absent import HINT, absent, missing
 from simulator.device_code import Load
 from simulator.rewrite import Unsupported, line_one, rewrite
 from toolchain import (
@@ -160,6 +160,8 @@ def compile_library(
         error = first_error(str(failed), set(code.files), log)
         if recipe.target == "cpu" and (library := absent(error.message)):
             raise _refused(error, f"the simulator has no {library}", HINT) from None
+        if (header := missing(error.message)) and "load(include=[...])" in (error.hint or ""):
+            raise _refused(error, f"the header {header} is missing", error.hint) from None
         raise error from None
 
     is_users = _users(recipe)

@@ -123,8 +123,8 @@ HINTS = [
     ),
     (
         r"No such file or directory|cannot open source file|file not found",
-        "headers are looked for beside the source, in load(include=[...]) and in the"
-        " include folder of kernels",
+        "if it is of the program's collection, put it beside the source or name its folder: -I on"
+        " the command line, load(include=[...]) in Python; else install the library that has it",
     ),
     (
         r"(__half|__nv_bfloat16|c10::Half|c10::BFloat16|half).*"

@@ -12,6 +12,7 @@ from simulator.scan import closing
 _KEYWORD = re.compile(
     r"\b(?:__asm__|__asm|asm)\b\s*(?:(?:volatile|__volatile__|__volatile|inline)\b\s*)*\("
 )
+_BRANCH = re.compile(r"#[ \t]*(?:if|ifdef|ifndef|elif|else|endif)\b[^\n]*")
 _LITERAL = re.compile(r'(?:u8|[uUL])?(R?)"')
 _RAW = re.compile(r'R"(?P<mark>[^\s()\\]{0,16})\((?P<body>.*?)\)(?P=mark)"', re.DOTALL)
 _PLAIN = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -84,7 +85,9 @@ def _sections(code: str, begin: int, end: int) -> list[tuple[int, int]]:
 def _template(text: str, code: str, start: int, end: int) -> tuple[str, list[str]]:
     parts, composed, position = [], [], start
     while position < end:
-        if code[position].strip():
+        if branch := _BRANCH.match(code, position):  # translate.py makes a statement of each
+            position = branch.end()
+        elif code[position].strip():
             word = re.compile(r"#?\s*\w+|\S").match(code, position)[0]
             if word != "\\":  # a line that goes on, in a macro
                 composed.append(word)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
+from simulator.directives import directives_of
 from simulator.ptx import statement
 from simulator.ptx.instructions import RULES, SPECIAL_REGISTERS, known_like
 from simulator.ptx.language import Block, Instruction, Label, NotPtx, Operand, read
@@ -16,6 +19,7 @@ from simulator.ptx.statement import Statement, statements
 _WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64, "q": 128}
 _KINDS = {"pred": "bool", "b128": "unsigned __int128"}
 _SPECIAL = "special_registers.h"
+_DEVICE = frozenset({"__device__", "__global__"})
 
 
 class Refused(NamedTuple):
@@ -39,16 +43,25 @@ class Translation(NamedTuple):
     refused: Refused | None
 
 
-def translations(text: str, code: str, of_library: bool = False) -> Iterator[Translation]:
+def translations(
+    text: str, code: str, of_library: bool = False, device: frozenset[str] = _DEVICE
+) -> Iterator[Translation]:
     """Of each `asm` statement of a text; `code` is the text with comments and strings blank.
 
     of_library: what is not known ends the kernel that comes to it, for most of it is never used.
+    device: the words that mark a function as the device's. What is not PTX in another is assembly
+        of the host, and stays as it is.
     """
     for found in statements(text, code):
         translator = _Translator(text, code, found)
         try:
-            yield translator.translation()
+            if translator.has_branches:
+                yield _of_branches(text, code, found)
+            else:
+                yield translator.translation()
         except NotPtx as error:
+            if not of_library and _is_of_host(code, found.start, device):
+                continue
             message, hint = f"inline PTX that the simulator does not know: {error}", _hint(found)
             if of_library or _is_in_macro(text, found.start):
                 yield translator.failure(message)
@@ -57,6 +70,91 @@ def translations(text: str, code: str, of_library: bool = False) -> Iterator[Tra
             else:
                 refused = Refused(message, hint)
                 yield Translation(found.start, found.end, [], frozenset(), refused)
+
+
+def _of_branches(text: str, code: str, found: Statement) -> Translation:
+    """A statement with directives in it, as one statement for each of their branches."""
+    start, end = found.start, found.end
+    headers: set[str] = set()
+
+    def chosen(text: str, code: str) -> str:
+        directives = [d for d in directives_of(text[:end], code) if start < d.start]
+        directives = [d for d in directives if d.word in ("if", "elif", "else", "endif")]
+        if not directives:
+            (only,) = [each for each in statements(text, code) if each.start == start]
+            translator = _Translator(text, code, only)
+            try:
+                result = translator.translation()
+            except NotPtx as error:
+                message = f"inline PTX that the simulator does not know: {error}"
+                result = translator.error_of_instances(f"{message}. {_hint(only)}")
+            headers.update(result.headers)
+            return edited(text, start, end, result.edits)
+        depth, marks = 0, []  # of the first #if: it, its #elif and #else, and its #endif
+        for directive in directives:
+            depth += (directive.word == "if") - (directive.word == "endif")
+            if depth == (directive.word != "endif"):
+                marks.append(directive)
+            if depth == 0:
+                break
+        else:
+            raise NotPtx("a directive within the statement has no #endif")
+        if marks[0].word != "if":
+            raise NotPtx("a directive within the statement has no #if")
+        parts = []
+        for mark, following in pairwise(marks):
+            kept = [(start, marks[0].start), (mark.end, following.start), (marks[-1].end, end)]
+            parts += [
+                text[mark.start : mark.end].strip(),
+                chosen(*_only(text, code, start, end, kept)),
+            ]
+        if marks[-2].word != "else":
+            kept = [(start, marks[0].start), (marks[-1].end, end)]
+            parts += ["#else", chosen(*_only(text, code, start, end, kept))]
+        line = f"#line {text.count(chr(10), 0, start) + 1}"
+        parts = [part if part.startswith("#") else f"{line}\n{part}" for part in parts]
+        return "\n".join(["", *parts, "#endif", ""])
+
+    code_after = f"#line {text.count(chr(10), 0, end) + 1}\n"
+    edit = (start, end, chosen(text, code) + code_after)
+    return Translation(start, end, [edit], frozenset(headers), None)
+
+
+def _only(
+    text: str, code: str, start: int, end: int, kept: list[tuple[int, int]]
+) -> tuple[str, str]:
+    """Both with spaces from `start` to `end`, but for what is kept."""
+
+    def of(whole: str) -> str:
+        parts, position = [whole[:start]], start
+        for begin, stop in kept:
+            parts += re.sub(r"[^\n]", " ", whole[position:begin]), whole[begin:stop]
+            position = stop
+        return "".join([*parts, re.sub(r"[^\n]", " ", whole[position:end]), whole[end:]])
+
+    return of(text), of(code)
+
+
+def edited(text: str, start: int, end: int, edits: Iterable[tuple[int, int, str]]) -> str:
+    """A part of a text with replacements (from, to, what to put there)."""
+    parts, position = [], start
+    for begin, stop, replacement in sorted(edits):
+        parts += text[position:begin], replacement
+        position = stop
+    return "".join([*parts, text[position:end]])
+
+
+def _is_of_host(code: str, position: int, device: frozenset[str]) -> bool:
+    """Whether that is in a function that is not said to be the device's."""
+    depth, reach, heads = 0, position, []
+    while (reach := max(code.rfind("{", 0, reach), code.rfind("}", 0, reach))) >= 0:
+        depth += 1 if code[reach] == "}" else -1
+        if depth < 0:
+            depth = 0
+            heads.append(re.search(r"[^;{}]*$", code[:reach])[0])
+    of_functions = [head for head in heads if ")" in head]
+    words = {word for head in heads for word in re.findall(r"\w+", head)}
+    return bool(of_functions) and not words & (device | {"define"})
 
 
 def _is_in_macro(text: str, position: int) -> bool:
@@ -87,12 +185,48 @@ def _hint(found: Statement) -> str:
     return f"It knows {like}; {where}." if 0 < len(like) < 300 else f"{where}."
 
 
+@cache
 def _rule(mnemonic: str) -> tuple[Rule, dict[str, str | None]] | None:
-    for rule in RULES.get(mnemonic.split(".")[0], ()):
-        groups = rule.match(mnemonic)
-        if groups is not None:
-            return rule, groups
+    """The rule for an instruction, whose qualifiers may stand in any order, as ptxas takes them.
+
+    Types count in the order in which they are written, and so do layouts and state spaces.
+    """
+    first, *qualifiers = mnemonic.split(".")
+    rules = RULES.get(first, ())
+    seen = {tuple(qualifiers)}
+    orders = [tuple(qualifiers)]
+    for _ in range(3):  # as written, with one group moved, with two moved
+        for order in orders:
+            for rule in rules:
+                groups = rule.match(".".join([first, *order]))
+                if groups is not None:
+                    return rule, groups
+        if not rules or len(seen) > 1000:
+            break
+        orders = [moved for order in orders for moved in _moves(order, seen)]
     return None
+
+
+_IN_ORDER = (
+    re.compile(r"[busf]\d+(?:x\d)?|(?:bf|tf)\d+(?:x\d)?|e\dm\d\w*|ue\dm\d|pred"),
+    re.compile(r"row|col"),
+    re.compile(r"(?:global|shared|local|const|param)(?:::\w+)?"),
+)
+
+
+def _moves(order: tuple[str, ...], seen: set[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Orders not seen so far in which two groups of neighbours have changed places, and what counts
+    in order has kept it."""
+
+    def in_order(parts: tuple[str, ...]) -> list[list[str]]:
+        return [[part for part in parts if kind.fullmatch(part)] for kind in _IN_ORDER]
+
+    wanted = in_order(order)
+    for start, middle, end in combinations(range(len(order) + 1), 3):
+        moved = (*order[:start], *order[middle:end], *order[start:middle], *order[end:])
+        if moved not in seen and in_order(moved) == wanted:
+            seen.add(moved)
+            yield moved
 
 
 class _Translator:
@@ -105,12 +239,15 @@ class _Translator:
         self._sinks = 0
         self._has_carry = False
 
+    @property
+    def has_branches(self) -> bool:
+        inner = self._inner()
+        return re.search(r"^[ \t]*#[ \t]*(?:if|else|elif|endif)", inner, re.MULTILINE) is not None
+
     def translation(self) -> Translation:
         found = self._found
         if found.composed:
             raise NotPtx(f"its text is put together by macros ({' '.join(found.composed[:3])})")
-        if re.search(r"^[ \t]*#[ \t]*(?:if|else|elif|endif)", self._inner(), re.MULTILINE):
-            raise NotPtx("a directive stands within the statement")
         template = found.template if self._has_operands else found.template.replace("%%", "%")
         block = read(template.replace("%=", "0"))
         mnemonics = [step.mnemonic if isinstance(step, Instruction) else "" for step in block.steps]

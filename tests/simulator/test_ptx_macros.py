@@ -116,7 +116,8 @@ def test_without_ptx_of_macros_nothing_is_touched():
     ids=["of two kinds", "unknown"],
 )
 def test_what_a_macro_stands_for_may_be_unknown(definition):
-    text = f'{definition}\nvoid f() {{ asm("ld." SPACE ".u32 %0, [%1];" : "=r"(x) : "l"(p)); }}'
+    asm = 'asm("ld." SPACE ".u32 %0, [%1];" : "=r"(x) : "l"(p));'
+    text = f"{definition}\n__device__ void f() {{ {asm} }}"
     with pytest.raises(Unsupported) as error:
         rewrite(text, "x.cu", Load.of([text]))
     assert error.value.line == text.count("\n") + 1

@@ -60,6 +60,7 @@ LAUNCHES = {
     ),
     "k<1'000><<<1'0, b>>>(x)": "SIMULATOR_KERNEL(k<1'000>)(1'0, b)(x)",
     "auto f = [&] { k<<<g, b>>>(x); };": "auto f = [&] { SIMULATOR_KERNEL(k)(g, b)(x); };",
+    "a_##t##_k < < < g, b > > > (x)": "SIMULATOR_KERNEL(a_##t##_k )( g, b ) (x)",
     "k<<<g, b>>>([=] { j<<<1, 1>>>(2); })": (
         "SIMULATOR_KERNEL(k)(g, b)([=] { SIMULATOR_KERNEL(j)(1, 1)(2); })"
     ),

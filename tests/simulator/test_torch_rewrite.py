@@ -58,6 +58,12 @@ def test_cuda_means_the_cpu_in_what_an_extension_says_of_its_tensors(text, expec
     assert rewritten(text) == expected
 
 
+@pytest.mark.parametrize("asked", ["x.type()", "f(x)->type( )"])
+def test_types_are_dispatched_by_the_older_form(asked):
+    call = f'AT_DISPATCH_FLOATING_TYPES_AND(at::kHalf, {asked}, "f", ([&] {{ y.type(); }}));'
+    assert call.replace("type", "scalar_type", 1) in rewrite(call, "x.cu")
+
+
 def test_what_the_edits_call_is_declared_before():
     assert rewrite("x.is_cuda()", "x.h").startswith("#include <simulator/torch_cuda.h>\n#line 1 ")
     assert rewrite("x.size(0)", "x.h").startswith("#line 1 ")

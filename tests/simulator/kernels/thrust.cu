@@ -1,6 +1,5 @@
 // Thrust and libcu++ from NVIDIA's own headers, and kernels beside them.
 #include <thrust/device_vector.h>
-#include <thrust/execution_policy.h>
 #include <thrust/host_vector.h>
 #include <thrust/iterator/zip_iterator.h>
 #include <thrust/reduce.h>

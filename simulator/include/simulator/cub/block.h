@@ -53,7 +53,7 @@ class BlockReduce {
     // Of the first `valid` threads.
     template <class Op>
     T Reduce(T part, Op op, int valid, SIMULATOR_CALLER) {
-        const unsigned rank = simulated::rank_in_block<threads>(file, line);
+        const unsigned rank = simulated::rank_in_block<threads>(file, line, valid);
         storage.parts[rank] = part;
         __syncthreads(file, line);
         if (rank || valid < 1) return part;

@@ -209,10 +209,12 @@ Storage& own() {
     return storage;
 }
 
-// Of a block collective, which its template says the number of threads of.
+// Of a block collective, which its template says the number of threads of. There may be fewer if
+// they have all of the items that are `valid`.
 template <int Threads>
-unsigned rank_in_block(const char* file, int line) {
-    if (simulator::current->size != Threads)
+unsigned rank_in_block(const char* file, int line, int valid = Threads) {
+    const int size = simulator::current->size;
+    if (size != Threads && (size > Threads || valid > size))
         simulator::fail_assertion(
             "the block has as many threads as the template of CUB's collective says", file, line);
     return simulator::current->rank;

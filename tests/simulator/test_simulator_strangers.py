@@ -1,0 +1,130 @@
+"""Forms that nvcc takes beyond C++, as other people's programs have them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import jitload
+from simulator.conditions import value
+from simulator.directives import dropped_lines
+from simulator.ptx.translate import _rule
+from simulator.rewrite import Unsupported, rewrite
+
+SOURCE = Path(__file__).parent / "kernels" / "strangers.cu"
+TARGETS = ["cpu", "cuda"] if jitload.default_target() == "cuda" else ["cpu"]
+UNKNOWN = '__global__ void k(int* x) { asm("nosuch.u32 %0, 7;" : "=r"(x[0])); }\n'
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_strangers_forms_run(target):
+    y = torch.zeros(1, dtype=torch.int32, device=target)
+    reduced, doubled = torch.zeros(2, device=target), torch.zeros(32, device=target)
+    x = torch.arange(32.0, device=target)
+    jitload.load(SOURCE, name="test_strangers", target=target).run(y, reduced, x, doubled)
+    assert y.item() == 100
+    assert reduced.tolist() == [512, 511]
+    assert torch.equal(doubled, 2 * x)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("1 + 2 * 3 == 7", 1),
+        ("10 - 2 - 3", 5),
+        ("-7 / 2", -3),
+        ("-7 % 2", -1),
+        ("0x10 == 16 && 017 == 15 && 2'000L == 2000", 1),
+        ("1 ? 2 : 3", 2),
+        ("3 > 2 == 1", 1),
+        ("1 << 62 << 1 < 0", 1),  # 64 bits
+        ("~0 == -1 && !0", 1),
+        ("N == 4", None),
+        ("0 && N", 0),
+        ("N || 1", 1),
+        ("F(1, (2)) > 3", None),
+        ("__has_include(<x.h>)", None),
+        ("1 / 0", None),
+        ("1 << 64", None),
+        ("9**9**9**9**9", None),
+        ("9" * 5000, None),
+        ("(" * 5000 + "1" + ")" * 5000, None),
+        ("1" + " ? 1 : 1" * 5000, None),
+        ("1" + " - 1" * 5000, -4999),
+        ("", None),
+    ],
+)
+def test_what_stands_behind_an_if_is_an_integer_or_not_known(expression, expected):
+    assert value(expression) == expected
+
+
+def test_a_branch_that_asks_for_an_unknown_macro_may_be_compiled():
+    with pytest.raises(Unsupported, match="inline PTX") as caught:
+        rewrite(f"#define N 4\n#if N == 4\n{UNKNOWN}#endif\n", "x.cu")
+    assert caught.value.line == 3
+    assert dropped_lines("#if 0 && N == 4\nint x;\n#endif\n", set()) == {2}
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "groups"),
+    [
+        (
+            "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col"
+            ".f32.e4m3.e5m2.f32.ue8m0",
+            {"a": "e4m3", "b": "e5m2"},
+        ),
+        ("mma.aligned.sync.f32.f16.f16.f32.m16n8k16.row.col", {"d": "f32", "a": "f16"}),
+        ("ld.f32.global", {"space": "global", "type": "f32"}),
+        ("cvt.f16.f32.rn", {"to": "f16", "of": "f32"}),
+        ("fence.gpu.acq_rel", {}),
+        ("cp.async.bulk.tensor.shared::cluster.2d.global.mbarrier::complete_tx::bytes", {}),
+    ],
+)
+def test_qualifiers_may_stand_in_any_order(mnemonic, groups):
+    assert groups.items() <= _rule(mnemonic)[1].items()
+
+
+@pytest.mark.parametrize("mnemonic", ["ld.global.f32.global", "mma.sync.aligned.f32", "add.q.rn"])
+def test_but_they_must_be_those_of_an_instruction(mnemonic):
+    assert _rule(mnemonic) is None
+
+
+@pytest.mark.parametrize("head", ["__device__ void f()", "auto f = [] __device__ (int x)"])
+def test_what_is_no_ptx_is_refused_in_device_code_alone(head):
+    with pytest.raises(Unsupported, match="rdtsc"):
+        rewrite(f'{head} {{ if (1) {{ asm("rdtsc"); }} }}', "x.cu")
+    host = 'void f() { if (1) { asm("rdtsc" : "=a"(x)); } }'
+    assert host in rewrite(f"__device__ int g() {{ return 1; }}\n{host}", "x.cu")
+
+
+def test_unknown_ptx_in_a_branch_of_a_statement_is_an_error_of_that_branch():
+    text = rewrite(
+        '__global__ void k(int* x) {\n    asm(\n#if OLD\n"nosuch.u32 %0, 7;"\n#else\n'
+        '"mov.u32 %0, 7;"\n#endif\n: "=r"(*x));\n}\n',
+        "x.cu",
+    )
+    old, new = text.partition("#if OLD")[2].partition("#endif")[0].split("#else")
+    assert "nosuch" in old
+    assert "error(" in old
+    assert "error(" not in new
+    assert text.count("\n#line 2\n") == 2
+    assert "#line 8\n;" in text
+
+
+def test_names_that_nvccs_headers_bring_along_are_there():
+    first = rewrite("#include <cub/cub.cuh>\nstd::chrono::seconds x;", "x.cu").split("#line")[0]
+    assert first == "#include <chrono>\n"
+    assert rewrite("std::chrono::seconds x;", "x.cu").startswith("#line")
+    policy = rewrite("#include <thrust/sort.h>\nauto& x = thrust::seq;", "x.cu")
+    assert policy.startswith("#include <thrust/execution_policy.h>\n")
+
+
+def test_a_missing_header_is_named(in_scratch, tmp_path):
+    source = tmp_path / "asks.cu"
+    source.write_text('#include "../common/book.h"\n')
+    with pytest.raises(
+        jitload.CompileError, match=r"the header \.\./common/book\.h is missing"
+    ) as e:
+        jitload.load(source, target="cpu")
+    assert (e.value.path, e.value.line) == (source, 1)
+    assert "collection" in e.value.hint
