@@ -1,5 +1,5 @@
 # Kernel Playground. Every target sets up .venv by itself; the second time that costs nothing.
-#   make lab        build the kernels, open the first chapter in JupyterLab
+#   make lab        open the first chapter in JupyterLab; kernels are built when they are asked for
 #   make test       the tests: every op, the loader, the lab, the simulator, the checker, the chapters
 #   make test-all   these, and then those that take long
 #   make chapters   the book as a web site: html/index.html
@@ -11,6 +11,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TESTS  := $(VENV)/.ready-for-tests
+INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
 .PHONY: lab test test-all chapters bench clean
 
@@ -26,31 +28,35 @@ $(READY): pyproject.toml constraints.txt
 	    "a C++ compiler (looked for $${CXX:-c++})" \
 	    "apt install g++ (Debian), conda install cxx-compiler (conda), xcode-select --install (macOS)"
 	$(PYTHON) -m venv $(VENV)
-	@extras=test; \
+	@extras=; \
 	if nvidia-smi -L >/dev/null 2>&1 && ! command -v nvcc >/dev/null && [ -z "$$CUDA_HOME" ]; then \
-	    extras=test,nvcc; \
+	    extras='[nvcc]'; \
 	fi; \
-	set -x; $(BIN)/python -m pip install --constraint constraints.txt --editable ".[$$extras]"
+	set -x; $(INSTALL) ".$$extras"
 	@git config filter.chapters.clean \
 	    'if test -x $(BIN)/python; then $(BIN)/python -I kernel_playground/git_filter.py %f; else cat; fi' \
 	    2>/dev/null || true # so that a chapter that was only run is no change
 	@touch $@
 
-# A kernel that does not compile must not keep anybody from the editor that mends it: hence the dash.
+# What tests, the book's pages and their checks need besides.
+$(TESTS): $(READY)
+	$(INSTALL) ".[test]"
+	@touch $@
+
+# It builds nothing first: a reader waits for no kernel but the one that a cell calls.
 lab: $(READY)
-	-@$(BIN)/python -m jitload build
 	@exec $(BIN)/python -m kernel_playground lab
 
 # Side by side, in a process more than there are cores; they share one cache of builds.
 PYTEST := $(BIN)/python -m pytest --numprocesses=logical --dist=worksteal
 
-test: $(READY)
+test: $(TESTS)
 	$(PYTEST) -m "not slow"
 
 test-all: test
 	$(PYTEST) -m slow
 
-chapters: $(READY)
+chapters: $(TESTS)
 	$(BIN)/python notebooks/site/book.py html
 
 bench: $(READY)

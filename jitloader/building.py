@@ -18,10 +18,10 @@ import torch
 
 from jitloader import tracebacks
 from jitloader.builds import Build, Builds
-from jitloader.cache import Cache
+from jitloader.cache import UNAWAITED, Cache
 from jitloader.inputs import Inputs
 from jitloader.remembered import remember, remembered
-from toolchain.code import Recipe
+from toolchain.code import SIMULATOR, Recipe
 from toolchain.errors import CompileError, limit_of_processes
 from toolchain.notes import digest_of
 from toolchain.sources import label
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolchain.parts import Apart
 
 _building = threading.Lock()  # one at a time, but for what goes on in the background
+_building_beside = threading.Lock()  # and the simulator's own libraries, beside a kernel
 # By digest: the same sources fail the same way, as long as what was missing beside them still is.
 _failures: dict[str, tuple[Inputs, CompileError]] = {}
 
@@ -73,7 +74,7 @@ def build_of(inputs: Inputs) -> Build | None:
     try:
         inputs.registrations  # noqa: B018 - refuses names that no build can have
         inputs.require_compilers()
-        with stoppable(inputs), _building, inputs.cache.lock(inputs.name) as alone:
+        with stoppable(inputs), _lock_of(inputs), inputs.cache.lock(inputs.name) as alone:
             # Another process may just have built it, or found in doing so what more it reads.
             if build := cached(inputs):
                 return build
@@ -120,7 +121,7 @@ def completed(inputs: Inputs, lifeline: int) -> None:
 
     Raises: as `build_of` does.
     """
-    name = f"{inputs.name}-whole"
+    name = f"{inputs.name}{UNAWAITED}"
     with inputs.cache.lock(name, wait=False) as alone:
         if alone and not cached(inputs):
             with inputs.cache.workplace(name, alone) as work:
@@ -243,14 +244,19 @@ def _build_in(
     return build
 
 
+def _lock_of(inputs: Inputs) -> threading.Lock:
+    is_simulators = inputs.recipe.sources[0].is_relative_to(SIMULATOR)
+    return _building_beside if is_simulators else _building
+
+
 def _unheard(stage: str) -> None:
     """The progress of a build that nobody is told of."""
 
 
 def _renew_lock() -> None:
     """In a forked process nobody else is left to release it."""
-    global _building
-    _building = threading.Lock()
+    global _building, _building_beside
+    _building, _building_beside = threading.Lock(), threading.Lock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

@@ -41,6 +41,7 @@ from typing import IO
 from toolchain.notes import close_to_others, discard, made
 
 MANIFEST = "build.json"  # without it a folder holds no build
+UNAWAITED = "-whole"  # ends the names of locks of builds for which nobody waits
 _temporary: dict[Path, Path] = {}  # what stands in for an own folder that cannot be written to
 _in_use: dict[Path, IO[str]] = {}  # by own folder: this process's file in in_use/
 
@@ -119,6 +120,18 @@ class Cache:
                     path.unlink(missing_ok=True)
                     fcntl.flock(file, fcntl.LOCK_UN)  # a forked process may hold the file open
                 return
+
+    def is_building(self) -> bool:
+        """Whether a process builds something into it that it waits for.
+
+        Of builds that nobody waits for, as `completed` makes them, the locks have names of a kind.
+        """
+        for path in self.own.glob("locks/*.lock"):
+            if not path.stem.endswith(UNAWAITED):
+                with self.lock(path.stem, wait=False) as free:
+                    if not free:
+                        return True
+        return False
 
     @contextlib.contextmanager
     def workplace(self, name: str, alone: bool) -> Iterator[Path]:

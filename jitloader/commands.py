@@ -40,9 +40,13 @@ def recipes(names: list[str], target: str) -> list[Recipe]:
     return [*first, *(recipe_of([name], target=target) for name in names), derivatives.recipe()]
 
 
-def build(names: list[str], target: str | None = None) -> int:
+def build(names: list[str], target: str | None = None, ahead: bool = False) -> int:
     """Build ops ahead of their first import, with a line for each; return the exit status."""
     target = machine.checked_target(target, "--target") if target else default_target()
+    if ahead:
+        from jitloader.ahead import build_ahead
+
+        return build_ahead(names, target)
     wanted = recipes(names, target)
     announce(False)
     failed = 0
@@ -258,6 +262,8 @@ def main(arguments: list[str] | None = None) -> int:
     builder = commands.add_parser("build", help=build.__doc__)
     builder.add_argument("names", nargs="*", metavar="NAME", help="ops in kernels/; default: all")
     builder.add_argument("--target", choices=machine.TARGETS)
+    aside = "in silence, while nobody else wants the processor, until standard input ends"
+    builder.add_argument("--ahead", action="store_true", help=aside)
     runner = commands.add_parser(
         "run", help=run.__doc__.splitlines()[0], usage=f"python -m jitload run {_USAGE}"
     )

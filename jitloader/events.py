@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,13 @@ class _Told:
             self.tell(self._last, outcome)
 
 
+class _Untold(_Told):
+    stage = "starting"
+
+    def tell(self, stage: str, state: str = "building") -> None:
+        self.stage = stage
+
+
 _here = threading.local()  # .told: what the builds of this thread are told with
 
 
@@ -104,6 +112,17 @@ def told_as_one() -> Iterator[None]:
     finally:
         told, _here.told = _here.told, None
         told.end(outcome)
+
+
+@contextlib.contextmanager
+def untold() -> Iterator[Callable[[], str]]:
+    """Nobody is told of the builds that this thread makes in here; what is yielded says the stage
+    of the last, for whoever waits for it."""
+    before, _here.told = getattr(_here, "told", None), _Untold()
+    try:
+        yield partial(getattr, _here.told, "stage")
+    finally:
+        _here.told = before
 
 
 @contextlib.contextmanager

@@ -122,6 +122,8 @@ def opened(inputs: Inputs) -> OpenBuild | None:
         from jitloader.events import told_as_one
 
         kind = by_kernel if inputs.recipe.target == "cuda" else parts
+        if inputs.recipe.target == "cpu":
+            runtime.build_beside()
         with told_as_one():  # what could not be in parts is nothing that a person has to know
             build = kind.begun(inputs) or build_of(inputs)
     if build is None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import simulator
-from jitloader import stops
-from jitloader.building import ensure
+from jitloader import events, stops
+from jitloader.building import cached, ensure, readings
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from toolchain.code import Recipe
@@ -27,6 +30,16 @@ def recipe(name: str = "simulator", source: Path = simulator.RUNTIME) -> Recipe:
         target="cpu",
         debug=False,
     )
+
+
+def further_recipes() -> Iterator[Callable[[], Recipe]]:
+    """What makes the recipes of the libraries that single kernels need besides."""
+    for source in simulator.LIBRARIES.values():
+        yield functools.partial(_recipe_of, source)
+
+
+def _recipe_of(source: Path) -> Recipe:
+    return recipe(f"simulator_{source.stem}", source)
 
 
 def libraries(program: Build) -> list[Path]:
@@ -60,7 +73,47 @@ def _library_of(header: str) -> ctypes.CDLL:
     return _opened(functools.partial(_build_of, header))
 
 
+def build_beside() -> None:
+    """Have the library compiled, where it is not, while this thread compiles what it is for."""
+    global _beside
+    if library.cache_info().currsize or (_beside and _beside.is_alive()):
+        return
+    if not cached(next(readings(recipe()))):
+        _beside = _Beside(name="jitload simulator", daemon=True)
+        _beside.start()
+
+
+class _Beside(threading.Thread):
+    """The library's build in a thread of its own. What fails there, `ensure` raises again."""
+
+    def run(self) -> None:
+        with events.untold() as self.stage, contextlib.suppress(Exception):
+            ensure(recipe())
+
+    def wait(self) -> None:
+        """Wait, as for a build that this thread makes."""
+        if self.is_alive():
+            with events.announced("simulator", "cpu") as progress:
+                while self.is_alive():
+                    progress(self.stage())
+                    self.join(0.25)
+
+
+_beside: _Beside | None = None
+
+
+def _forget() -> None:
+    """In a forked process nobody goes on with it."""
+    global _beside
+    _beside = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 def _runtime() -> Build:
+    if _beside:
+        _beside.wait()
     build = ensure(recipe())
     Cache.here().use(build.folder)
     return build
@@ -69,7 +122,7 @@ def _runtime() -> Build:
 def _build_of(header: str) -> Build:
     source = simulator.LIBRARIES[header]
     try:
-        build = ensure(recipe(f"simulator_{source.stem}", source))
+        build = ensure(_recipe_of(source))
     except CompileError as error:
         raise CompileError(
             f"the simulator's library for <{header}> does not compile here: {error.message}",

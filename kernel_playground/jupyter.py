@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,14 +12,45 @@ from pathlib import Path
 from playground_folder import place
 
 SHARE = place.LIBRARY / "lab" / "share"
-_FIRST = re.compile(r"\]\(([0-9a-z_]*\.ipynb)\)")
+_CHAPTER = re.compile(r"\]\(([0-9a-z_]*\.ipynb)\)")
+_IMPORT = re.compile(r"\bfrom kernels\.(\w+) import\b")
 
 
 def first_chapter(folder: Path) -> str | None:
     """The chapter that the index names first, relative to the folder."""
     index = folder / "notebooks" / "index.md"
-    found = _FIRST.search(index.read_text(encoding="utf-8")) if index.is_file() else None
+    found = _CHAPTER.search(index.read_text(encoding="utf-8")) if index.is_file() else None
     return f"notebooks/{found[1]}" if found else None
+
+
+def ops(folder: Path) -> list[str]:
+    """The ops that a folder's chapters import, in the order in which a reader comes to them."""
+    notebooks = folder / "notebooks"
+    index = notebooks / "index.md"
+    chapters = _CHAPTER.findall(index.read_text(encoding="utf-8")) if index.is_file() else []
+    found: dict[str, None] = {}
+    for path in (notebooks / name for name in chapters):
+        if path.is_file():
+            found |= dict.fromkeys(_IMPORT.findall(path.read_text(encoding="utf-8")))
+    return [op for op in found if (folder / "kernels" / f"{op}.cu").is_file()]
+
+
+def build_ahead(folder: Path) -> None:
+    """Have kernels built, in a process that ends with this one and whatever this becomes."""
+    names = ops(folder)
+    if not names:
+        return
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    subprocess.Popen(
+        [sys.executable, "-P", "-m", "jitload", "build", "--ahead", *names],
+        cwd=folder,
+        stdin=read,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    os.close(read)
 
 
 def command(folder: Path, more: list[str]) -> list[str]:
@@ -48,5 +80,6 @@ def lab(folder: Path, more: list[str]) -> int:
     if not find_spec("jupyterlab"):
         raise ModuleNotFoundError("JupyterLab is not installed", name="jupyterlab")
     os.chdir(folder)
+    build_ahead(folder)
     words = command(folder, more)
     os.execve(words[0], words, environment())

@@ -13,15 +13,27 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 COMMAND = (sys.executable, "-I", "-S", __file__)
 
 
-def run(command: list[str]) -> int:
-    """Run it; its exit status."""
+def yield_to_others() -> None:
+    """From now on this process, and those that it starts, take what others leave of the cores.
+
+    Linux may share them out by sessions first: so may its session, if this process leads one.
+    """
     os.setpriority(os.PRIO_PROCESS, 0, 19)
     with contextlib.suppress(AttributeError, OSError):  # only Linux has it
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text("19")
+
+
+def run(command: list[str]) -> int:
+    """Run it; its exit status."""
+    yield_to_others()
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def end_with_input() -> None:
