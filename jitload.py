@@ -123,6 +123,7 @@ from jitloader.functions import Function
 from jitloader.handle import Kernel, handle_for, instrumented, loaded
 from jitloader.opening import OpenBuild
 from jitloader.renamed import renamed
+from jitloader.runtime import checker as simulator_checker
 from jitloader.runtime import library as simulator_runtime
 from jitloader.runtime import simulated_launches
 from jitloader.tracebacks import in_one_line

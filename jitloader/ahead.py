@@ -53,10 +53,10 @@ def build_ahead(names: Sequence[str], target: str) -> int:
 def _rest(names: Sequence[str], target: str) -> Iterator[Callable[[], Recipe]]:
     """What makes the recipes of what follows the first op."""
     yield derivatives.recipe
-    for name in names:
-        yield lambda name=name: recipe_of([name], target=target)
     if target == "cpu":
         yield from runtime.further_recipes()
+    for name in names:
+        yield lambda name=name: recipe_of([name], target=target)
 
 
 def _build(recipe: Recipe, cache: Cache) -> None:

@@ -95,6 +95,8 @@ def open_build(build: Build, recipe: Recipe) -> OpenBuild:
             check = runtime.check if build.target == "cpu" else None
             if check:
                 runtime.start()
+                if recipe.check:
+                    runtime.checker()
                 runtime.open_libraries(build)
             Cache.here().use(build.folder)
             functions, launchers = dict(functions_of(build, check)), None
@@ -123,7 +125,7 @@ def opened(inputs: Inputs) -> OpenBuild | None:
 
         kind = by_kernel if inputs.recipe.target == "cuda" else parts
         if inputs.recipe.target == "cpu":
-            runtime.build_beside()
+            runtime.build_beside(with_checker=inputs.recipe.check)
         with told_as_one():  # what could not be in parts is nothing that a person has to know
             build = kind.begun(inputs) or build_of(inputs)
     if build is None:

@@ -108,6 +108,8 @@ class Program:
                     " say --target cpu, which runs it on the simulator"
                 )
             self.recipe = recipe
+            if recipe.target == "cpu":
+                runtime.build_beside()
             self.build: Build = ensure(recipe)
             if recipe.target == "cpu":
                 runtime.libraries(self.build)  # which are built now, if they are not yet

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import simulator
@@ -32,10 +32,10 @@ def recipe(name: str = "simulator", source: Path = simulator.RUNTIME) -> Recipe:
     )
 
 
-def further_recipes() -> Iterator[Callable[[], Recipe]]:
-    """What makes the recipes of the libraries that single kernels need besides."""
-    for source in simulator.LIBRARIES.values():
-        yield functools.partial(_recipe_of, source)
+def further_recipes() -> list[Callable[[], Recipe]]:
+    """What makes the recipes of the checker, and of the libraries that single kernels need."""
+    sources = simulator.CHECKER, *simulator.LIBRARIES.values()
+    return [functools.partial(_recipe_of, source) for source in sources]
 
 
 def _recipe_of(source: Path) -> Recipe:
@@ -69,52 +69,68 @@ def open_libraries(build: Build) -> None:
 
 
 @functools.cache
+def checker() -> ctypes.CDLL:
+    """The library that watches kernels under check, and that these call.
+
+    Raises:
+        CompileError: it does not compile here.
+    """
+    library()
+    return _opened(functools.partial(_built, _recipe_of(simulator.CHECKER)))
+
+
+@functools.cache
 def _library_of(header: str) -> ctypes.CDLL:
     return _opened(functools.partial(_build_of, header))
 
 
-def build_beside() -> None:
-    """Have the library compiled, where it is not, while this thread compiles what it is for."""
-    global _beside
-    if library.cache_info().currsize or (_beside and _beside.is_alive()):
-        return
-    if not cached(next(readings(recipe()))):
-        _beside = _Beside(name="jitload simulator", daemon=True)
-        _beside.start()
-
-
 class _Beside(threading.Thread):
-    """The library's build in a thread of its own. What fails there, `ensure` raises again."""
+    """A build in a thread of its own. What fails there, `ensure` raises again."""
+
+    def __init__(self, recipe: Recipe):
+        super().__init__(name=f"jitload {recipe.name}", daemon=True)
+        self.recipe, self.stage = recipe, str
 
     def run(self) -> None:
         with events.untold() as self.stage, contextlib.suppress(Exception):
-            ensure(recipe())
+            ensure(self.recipe)
 
     def wait(self) -> None:
         """Wait, as for a build that this thread makes."""
         if self.is_alive():
-            with events.announced("simulator", "cpu") as progress:
+            with events.announced(self.recipe.name, "cpu") as progress:
                 while self.is_alive():
                     progress(self.stage())
                     self.join(0.25)
 
 
-_beside: _Beside | None = None
+_beside: dict[str, _Beside] = {}  # by the recipe's name
 
 
-def _forget() -> None:
-    """In a forked process nobody goes on with it."""
-    global _beside
-    _beside = None
+def build_beside(with_checker: bool = False) -> None:
+    """Have the libraries compiled that are not, while this thread compiles what needs them."""
+    recipes = {library: recipe()}
+    if with_checker:
+        recipes[checker] = _recipe_of(simulator.CHECKER)
+    for opened, wanted in recipes.items():
+        if opened.cache_info().currsize or wanted.name in _beside:
+            continue
+        if not cached(next(readings(wanted))):
+            _beside[wanted.name] = _Beside(wanted)
+            _beside[wanted.name].start()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_beside.clear)  # where nobody goes on with them
 
 
 def _runtime() -> Build:
-    if _beside:
-        _beside.wait()
-    build = ensure(recipe())
+    return _built(recipe())
+
+
+def _built(wanted: Recipe) -> Build:
+    if beside := _beside.pop(wanted.name, None):
+        beside.wait()
+    build = ensure(wanted)
     Cache.here().use(build.folder)
     return build
 
@@ -122,7 +138,7 @@ def _runtime() -> Build:
 def _build_of(header: str) -> Build:
     source = simulator.LIBRARIES[header]
     try:
-        build = ensure(_recipe_of(source))
+        return _built(_recipe_of(source))
     except CompileError as error:
         raise CompileError(
             f"the simulator's library for <{header}> does not compile here: {error.message}",
@@ -133,8 +149,6 @@ def _build_of(header: str) -> Build:
             log=error.log,
             of_machine=error.of_machine,
         ) from None
-    Cache.here().use(build.folder)
-    return build
 
 
 def _opened(built: Callable[[], Build]) -> ctypes.CDLL:

@@ -1,11 +1,11 @@
 """CUDA on the CPU: what it takes to compile a .cu file with a C++ compiler and to run it.
 
 A source goes through `simulator.rewrite` and is compiled with `compile_flags` and the headers in
-INCLUDE, which are named as CUDA's own. RUNTIME, which puts the executor and the checker together,
-is compiled once and loaded before it, with global symbols. So are those of LIBRARIES whose headers
-a source includes.
+INCLUDE, which are named as CUDA's own. RUNTIME, the executor, is compiled once and loaded before
+it, with global symbols. So are those of LIBRARIES whose headers a source includes.
 include/simulator/block.h says how a block of CUDA threads runs. With CHECK_FLAGS a kernel tells
-RUNTIME of every access it makes; checker/recorder.h says what comes of that.
+CHECKER, which is loaded like RUNTIME then, of every access it makes; checker/recorder.h says what
+comes of that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = [
+    "CHECKER",
     "CHECK_FLAGS",
     "CHECK_LINK_FLAGS",
     "INCLUDE",
@@ -27,6 +28,7 @@ __all__ = [
 
 INCLUDE = Path(__file__).with_name("include")
 RUNTIME = Path(__file__).with_name("runtime.cpp")
+CHECKER = Path(__file__).with_name("checker.cpp")
 _LIBRARIES = Path(__file__).with_name("libraries")
 # What carries out the functions that a header declares, by that header's name in INCLUDE.
 LIBRARIES = {
@@ -58,8 +60,8 @@ _CLANGS_OPTIMIZATION = [
 
 
 def compile_flags(clang: bool, sources: Iterable[Path] = ()) -> list[str]:
-    """What kernels are compiled with, by clang or by g++, and RUNTIME and LIBRARIES nearly so."""
-    kernels = {RUNTIME, *LIBRARIES.values()}.isdisjoint(sources)
+    """What kernels are compiled with, by clang or by g++, and nearly what the libraries are."""
+    kernels = {RUNTIME, CHECKER, *LIBRARIES.values()}.isdisjoint(sources)
     return [
         *(_CLANGS_OPTIMIZATION if clang else _GPPS_OPTIMIZATION),
         "-g1",  # an interrupted kernel says at which line it stood; the code stays the same

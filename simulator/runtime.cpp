@@ -1,10 +1,10 @@
-// The simulator's runtime: what runs kernels, and what watches them. One copy serves the whole
-// process, and kernels are compiled without it.
+// The simulator's runtime: what runs kernels. One copy serves the whole process, and kernels are
+// compiled without it.
 //
 // To read it: include/simulator/block.h says how a block of threads runs, include/simulator/fiber.h
 // how a thread leaves its stack for another, executor/worker.h who waits for whom, executor/pool.h
-// who runs which block, executor/interrupts.h what ends a launch before its time, and
-// checker/recorder.h what the checker sees of it all, through executor/watcher.h.
+// who runs which block, and executor/interrupts.h what ends a launch before its time. The checker
+// is a library of its own, checker.cpp, of which it knows executor/watcher.h alone.
 #define SIMULATOR_EXECUTOR
 
 // What kernels under check call, and others have inlined: waiting for each other.
@@ -25,17 +25,3 @@
 #include "executor/pools.h"
 #include "executor/streams.h"
 #include "executor/textures.h"
-
-#include "checker/bounds.h"
-#include "checker/copies.h"
-#include "checker/declared_types.h"
-#include "checker/hooks.h"
-#include "checker/host.h"
-#include "checker/inspection.h"
-#include "checker/mbarriers.h"
-#include "checker/products.h"
-#include "checker/proxies.h"
-#include "checker/repeats.h"
-#include "checker/report.h"
-#include "checker/tensor_maps.h"
-#include "checker/watching.h"

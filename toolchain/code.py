@@ -234,7 +234,7 @@ class Code:
     @cached_property
     def wants_cccl(self) -> bool:
         """Whether it needs them, be they there or not."""
-        if self.recipe.target != "cpu":
+        if self.recipe.target != "cpu" or self.recipe.sources[0].is_relative_to(SIMULATOR):
             return False
         if any(
             re.match(r"(thrust|cuda|nv)/", name) and not (simulator.INCLUDE / name).is_file()

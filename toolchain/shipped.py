@@ -28,8 +28,6 @@ from toolchain.errors import CompileError
 from toolchain.shipped_bindings import Names, bound, namespace_in
 from toolchain.sources import LIBRARY, label
 
-# The sources of a checked launch are no part of a package.
-_CHECKERS = re.compile(r'^#include "checker/.*\n', re.MULTILINE)
 _OF_HOPPER = re.compile(r"\bwgmma\b|\bsetmaxnreg\b|__CUDA_ARCH_FEAT_SM90_ALL|\bsm_90a\b")
 _OF_ONE_RELEASE = re.compile(
     r"(?:torch/(?!headeronly/|csrc/stable/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
@@ -231,8 +229,7 @@ class _Shipping:
             self._add(place, text, path)
         include = [*self._include(folder, code), "simulator/include"]
         flags = ["-O2", *_of_every_cpu(), *_portable(code.flags[0], code.recipe.flags)]
-        runtime = _CHECKERS.sub("", simulator.RUNTIME.read_text())
-        self.files["simulator/runtime.cpp"] = runtime
+        self.files["simulator/runtime.cpp"] = simulator.RUNTIME.read_text()
         compiled.append("simulator/runtime.cpp")
         compiled += self._simulators_files(compiled, include, flags)
         exported = ["simulator_take_error"]

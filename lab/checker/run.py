@@ -146,7 +146,7 @@ def _run(
 
     options: as of simulator_check_begin.
     """
-    runtime, memory = _runtime(), _memory()
+    checker, memory = _checker(), _memory()
     builds: list[jitload.Build] = []
     layouts: dict[str, Layout] = {}
 
@@ -161,7 +161,7 @@ def _run(
 
     def opened_library(build: jitload.Build) -> None:
         builds.append(build)
-        _tell_symbols(runtime, build)
+        _tell_symbols(checker, build)
 
     result = raised = None
     memory.watch()
@@ -169,13 +169,13 @@ def _run(
         originals = _regions(_names(function, args, kwargs))
         on_cpu = all(leaf.is_cpu for _, leaf in _names(function, args, kwargs))
         args, kwargs = _copied(args, kwargs)
-        runtime.simulator_check_begin(*options)
+        checker.simulator_check_begin(*options)
         copies = _regions(told(_names(function, args, kwargs)))
         for (name, begin, size), (_, original, _) in zip(copies, originals, strict=True):
             same = original if on_cpu else None
-            runtime.simulator_check_tensor(begin, size, memory.pad(), name.encode(), same)
+            checker.simulator_check_tensor(begin, size, memory.pad(), name.encode(), same)
         for name, begin, size in _regions(told(_here(captured(function)))):
-            runtime.simulator_check_tensor(begin, size, 0, name.encode(), None)
+            checker.simulator_check_tensor(begin, size, 0, name.encode(), None)
         with watching(used):
             try:
                 result = function(*args, **kwargs)
@@ -184,32 +184,32 @@ def _run(
             except Exception as error:
                 raised = error
         for name, tensor in told(_named("result", result)):
-            runtime.simulator_check_name(tensor.data_ptr(), name.encode(), True)
+            checker.simulator_check_name(tensor.data_ptr(), name.encode(), True)
     finally:
-        said = runtime.simulator_check_end()
+        said = checker.simulator_check_end()
         memory.unwatch()
     return said, builds, raised, layouts
 
 
 @cache
-def _runtime() -> ctypes.CDLL:
-    runtime = jitload.simulator_runtime()
+def _checker() -> ctypes.CDLL:
+    checker = jitload.simulator_checker()
     size, text, place, yes = ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_bool
-    runtime.simulator_check_begin.argtypes = [
+    checker.simulator_check_begin.argtypes = [
         *(ctypes.c_uint, ctypes.c_ulong, yes, ctypes.c_double)
     ]
-    runtime.simulator_check_variable.argtypes = [text, size, size, yes, yes, text, text]
-    runtime.simulator_check_kernel.argtypes = [text, size, text]
-    runtime.simulator_check_tensor.argtypes = [place, size, size, text, place]
-    runtime.simulator_check_name.argtypes = [place, text, yes]
-    runtime.simulator_check_end.restype = text
-    return runtime
+    checker.simulator_check_variable.argtypes = [text, size, size, yes, yes, text, text]
+    checker.simulator_check_kernel.argtypes = [text, size, text]
+    checker.simulator_check_tensor.argtypes = [place, size, size, text, place]
+    checker.simulator_check_name.argtypes = [place, text, yes]
+    checker.simulator_check_end.restype = text
+    return checker
 
 
 @cache
 def _memory() -> jitload.Kernel:
     """Of the lab's own: `jitload.loaded` does not name it, and nobody rebuilds it."""
-    jitload.simulator_runtime()
+    jitload.simulator_checker()
     source = Path(__file__).with_name("check_memory.cpp")
     kernel = jitload.Kernel(jitload.recipe_of([source], target="cpu"))
     kernel.reload()
@@ -225,7 +225,7 @@ _KERNEL = re.compile(
 
 
 @cache
-def _tell_symbols(runtime: ctypes.CDLL, build: jitload.Build) -> None:
+def _tell_symbols(checker: ctypes.CDLL, build: jitload.Build) -> None:
     """Where a build's kernels, shared arrays and device variables lie, and who declares those."""
     folder = build.folder / "sources"
     text = jitload.blank("\n".join(f.read_text(errors="replace") for f in folder.iterdir()))
@@ -233,7 +233,7 @@ def _tell_symbols(runtime: ctypes.CDLL, build: jitload.Build) -> None:
     library = str(build.library).encode()
     for function in symbols.functions(str(build.library)):
         if function.name.partition("<")[0].rpartition(":")[2] in kernels:
-            runtime.simulator_check_kernel(library, function.offset, function.name.encode())
+            checker.simulator_check_kernel(library, function.offset, function.name.encode())
     for name, *where in symbols.variables(str(build.library)):
         if name == "simulator::static_shared":  # it stands for the others' addresses, and is empty
             continue
@@ -243,7 +243,7 @@ def _tell_symbols(runtime: ctypes.CDLL, build: jitload.Build) -> None:
         if name.startswith("guard variable") or re.search(r"^__|\.", own_name):
             owner = own_name = ""
         known = owner in kernels, owner.encode(), own_name.encode()
-        runtime.simulator_check_variable(library, *where, *known)
+        checker.simulator_check_variable(library, *where, *known)
 
 
 def _copied(args: tuple, kwargs: dict) -> tuple[tuple, dict]:

@@ -13,7 +13,6 @@
 #include <deque>
 #include <map>
 #include <set>
-#include "../executor/asynchronous.h"
 #include "../executor/watcher.h"
 #include "findings.h"
 #include "flights.h"

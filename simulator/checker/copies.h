@@ -1,5 +1,6 @@
 // Copies that a thread asks for, and waits for later: what they touch, and who else does.
 #pragma once
+#include "../executor/bulk_moves.h"
 #include "recorder.h"
 
 namespace simulator {

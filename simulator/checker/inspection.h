@@ -1,6 +1,5 @@
 // What comes of a trace: requests of warps, who touched the same memory before, and findings.
 #pragma once
-#include "../include/simulator/barrier.h"
 #include "recorder.h"
 
 namespace simulator {
@@ -177,14 +176,14 @@ void Recorder::changed_nothing(uintptr_t address, unsigned size, uintptr_t pc) {
 void Recorder::wait_for_load(uintptr_t pc) {
     stop_if_asked(pc + 1);
     if (const Slot& slot = slot_of(pc); slot.pc == pc) wait(slot.id);
-    pause("an atomic load that waits", "", 0);
+    pause_thread("an atomic load that waits", "", 0);
 }
 
 // The thread lets others go first. Where it does so Python finds out: places.py.
 void Recorder::wait(unsigned site) {
     stop_if_asked(sites[site].pc + 1);
     const bool reads = sites[site].kind == Kind::Read;
-    pause(reads ? "a read that waits" : "an atomic that waits", "(site)", int(site));
+    pause_thread(reads ? "a read that waits" : "an atomic that waits", "(site)", int(site));
 }
 
 // What the thread did before its last access comes first; that one comes after what it takes.

@@ -1,6 +1,7 @@
 // What goes wrong with mbarriers: threads that use one before they may, and bytes that were
 // announced in vain, or not at all.
 #pragma once
+#include "../include/simulator/mbarrier.h"
 #include "recorder.h"
 
 namespace simulator {
@@ -24,7 +25,7 @@ void Asynchronous::mbarrier_init(const uint64_t* barrier, uint32_t count, const 
     it.time = recorder.order.now++;
     it.thread = recorder.block->rank;
     it.of = recorder.block;
-    it.cluster_barriers = static_cast<const Worker*>(recorder.block)->cluster_barriers();
+    it.cluster_barriers = simulator::cluster_barriers(*recorder.block);
     it.init = &init;
     mbarriers[barrier] = std::move(it);
 }
@@ -37,8 +38,7 @@ void Asynchronous::visible(const uint64_t* barrier, const Site& user) {
     const unsigned thread = recorder.block->rank;
     std::string reason;
     if (it.of != recorder.block) {
-        const auto* worker = static_cast<const Worker*>(recorder.block);
-        if (worker->cluster_barriers() != it.cluster_barriers) return;
+        if (simulator::cluster_barriers(*recorder.block) != it.cluster_barriers) return;
         reason =
             "another block of the cluster has initialised it, and the cluster's barrier has not "
             "been passed since";

@@ -141,7 +141,7 @@ bool Undefined::differs(const std::function<bool(uint64_t)>& run, Change how, So
         change_shared();
         if (!run(n)) has_failed = true;
     }
-    if (stopping.asked) return has_failed = false;
+    if (is_stopping()) return has_failed = false;
     bool found = has_failed;
     for (const Kept& it : kept) for_each_difference(it, [&](size_t, size_t) { found = true; });
     return found;

@@ -1,6 +1,7 @@
 // A check from its beginning to its end, as the executor announces it: launches, blocks, and where
 // their threads synchronise.
 #pragma once
+#include <mutex>
 #include <numeric>
 #include <random>
 #include "recorder.h"

@@ -3,10 +3,14 @@
 #include "worker.h"
 
 namespace simulator {
-namespace {
 
-// Where the kernel calls the functions below, and where what it does fails.
+Watcher* watcher = nullptr;
+TimeLimit time_limit;
+bool is_repeating = false;
+uint64_t change_of_inactive = 0;
 const void *told_from, *failed_from;
+
+namespace {
 
 [[gnu::always_inline]] inline WorkWatcher* watching_work() {
     told_from = __builtin_return_address(0);

@@ -223,6 +223,13 @@ void Worker::come_to_cluster() {
 }
 
 uint64_t Worker::cluster_barriers() const { return team ? team->barriers_opened() : opened_alone; }
+
+}  // namespace
+uint64_t cluster_barriers(const Block& block) {
+    return static_cast<const Worker&>(block).cluster_barriers();
+}
+namespace {
+
 void Worker::leave_cluster_barrier(unsigned rank) {
     uint32_t& lanes = warps[rank / warp_size].in_cluster;
     if (lanes >> rank % warp_size & 1) {

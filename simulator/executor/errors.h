@@ -1,20 +1,11 @@
 // What went wrong, for the host thread that asked for it.
 #pragma once
-#include <stdarg.h>
-#include <stdio.h>
 #include <atomic>
 #include <mutex>
 #include <string>
-#include "../include/simulator/runtime_api.h"
+#include "messages.h"
 
 namespace simulator {
-
-struct Error {
-    cudaError_t code = cudaSuccess;
-    std::string message;
-    bool is_interrupt = false;  // the kernel is not to blame
-    uint3 wanted = {0, 0, 0};   // the clusters in which the kernel is to be launched
-};
 
 namespace {
 
@@ -78,19 +69,6 @@ cudaError_t broken() {
     if (!breakage.is_there) return cudaSuccess;
     untold = {};
     return record(breakage.get());
-}
-
-__attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) {
-    char buffer[2048];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(buffer, sizeof buffer, format, arguments);
-    va_end(arguments);
-    return buffer;
-}
-
-std::string describe(const Launch& launch) {
-    return text("kernel %s, launched at %s:%d", launch.name, launch.file, launch.line);
 }
 
 }  // namespace

@@ -99,6 +99,8 @@ void prepare_stop(const Launch& launch) {
 
 void send_stop(pthread_t thread) { pthread_kill(thread, stop_signal); }
 
+}  // namespace
+
 // For code of the runtime's, where no signal stops it.
 void stop_if_asked(uintptr_t next) {
     if (!stopping.asked || !worker || !worker->running) return;
@@ -106,18 +108,24 @@ void stop_if_asked(uintptr_t next) {
     after_stop();
 }
 
+namespace {
+
 // The thread has printed, and is to go on at `address`.
 void after_print(const void* address) { stop_if_asked(reinterpret_cast<uintptr_t>(address)); }
 #else
 // Blocks that have begun run to their end.
 void prepare_stop(const Launch&) {}
 void send_stop(pthread_t) {}
+}  // namespace
 void stop_if_asked(uintptr_t) {}
+namespace {
 #endif
 
+}  // namespace
+
+bool is_stopping() { return stopping.asked; }
 bool is_dropped() { return stopping.asked && !time_limit.is_over; }
 
-}  // namespace
 }  // namespace simulator
 
 #ifdef __linux__

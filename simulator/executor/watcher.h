@@ -11,10 +11,9 @@
 #include "../include/simulator/async_copy.h"
 #include "../include/simulator/asynchronous.h"
 #include "../include/simulator/bulk_copy.h"
-#include "errors.h"
+#include "messages.h"
 
 namespace simulator {
-namespace {
 
 using Memory = std::pair<const void*, size_t>;
 
@@ -148,23 +147,6 @@ class Watcher {
     ~Watcher() = default;
 };
 
-// Null where nobody watches.
-Watcher* watcher = nullptr;
-
-// What runs now has run before, so what it prints is known; and in such a run, how the value that a
-// shuffle gets from a lane that takes no part differs from that of the run before.
-bool is_repeating = false;
-uint64_t change_of_inactive = 0;
-
-// For a watcher: gives up the running block, which is about to do what cannot be let happen.
-[[noreturn]] void stop_block(const char* message);
-
-// For a watcher, whose own code no signal stops: whether the launch is to end now and its news are
-// of no use to anybody; and ends the running block if the launch is to end. `next`: the
-// instruction at which it would go on.
-bool is_dropped();
-void stop_if_asked(uintptr_t next);
-
 // How long all launches may take while somebody watches.
 class TimeLimit {
   public:
@@ -192,7 +174,39 @@ class TimeLimit {
 
     std::atomic<double> left{0};
     std::atomic<Clock::rep> began{0};  // 0: none runs
-} time_limit;
+};
 
-}  // namespace
+// What the executor and the checker share, each of which is a library of its own.
+#pragma GCC visibility push(default)
+
+extern Watcher* watcher;  // null where nobody watches
+extern TimeLimit time_limit;
+
+// What runs now has run before, so what it prints is known; and in such a run, how the value that a
+// shuffle gets from a lane that takes no part differs from that of the run before.
+extern bool is_repeating;
+extern uint64_t change_of_inactive;
+
+// Where a kernel under check calls what tells of its asynchronous work, and where what it does
+// fails.
+extern const void *told_from, *failed_from;
+
+// For a watcher: gives up the running block, which is about to do what cannot be let happen.
+[[noreturn]] void stop_block(const char* message);
+
+// For a watcher, whose own code no signal stops: whether the launch is to end now and its news are
+// of no use to anybody; and ends the running block if the launch is to end. `next`: the
+// instruction at which it would go on.
+bool is_dropped();
+bool is_stopping();  // for whatever reason
+void stop_if_asked(uintptr_t next);
+
+// The running thread lets others go first; `what`, `file` and `line` say where it is meanwhile.
+void pause_thread(const char* what, const char* file, int line);
+
+// How often the blocks of a block's cluster have all come to their barrier.
+uint64_t cluster_barriers(const Block& block);
+
+#pragma GCC visibility pop
+
 }  // namespace simulator

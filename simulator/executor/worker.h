@@ -160,9 +160,9 @@ void Worker::give_up(const Error& why) {
 
 }  // namespace
 Block& running_block() { return *worker; }
-namespace {
-
 void stop_block(const char* message) { worker->fail(cudaErrorIllegalAddress, message); }
+void pause_thread(const char* what, const char* file, int line) { pause(what, file, line); }
+namespace {
 
 // ---- Threads that can go on
 

@@ -210,7 +210,7 @@ SIMULATOR_EXPORT void find_static_shared(Block& block, char* among_them);
 // assertion of the host ends the process, as everywhere.
 [[noreturn]] SIMULATOR_EXPORT void trap(const char* file, int line);
 // For the checker: whom the next fence or atomic is for. It is for all where nothing is said.
-#if defined(SIMULATOR_EXECUTOR) || defined(__SANITIZE_THREAD__)
+#if defined(SIMULATOR_CHECKER) || defined(__SANITIZE_THREAD__)
 SIMULATOR_EXPORT void announce(Scope scope);
 SIMULATOR_EXPORT void announce_acquire();  // the next atomic acquires
 // What an atomicExch has found. A call whose value nobody uses the compiler leaves out.

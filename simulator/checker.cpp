@@ -1,0 +1,19 @@
+// The checker, which watches launches for lab.check: a library that is opened for kernels that are
+// instrumented, and by the lab.
+//
+// checker/recorder.h says what it sees of them, through executor/watcher.h.
+#define SIMULATOR_CHECKER
+
+#include "checker/bounds.h"
+#include "checker/copies.h"
+#include "checker/declared_types.h"
+#include "checker/hooks.h"
+#include "checker/host.h"
+#include "checker/inspection.h"
+#include "checker/mbarriers.h"
+#include "checker/products.h"
+#include "checker/proxies.h"
+#include "checker/repeats.h"
+#include "checker/report.h"
+#include "checker/tensor_maps.h"
+#include "checker/watching.h"
