@@ -27,6 +27,6 @@ FROM machine AS playground
 ARG PIP_EXTRA_INDEX_URL=""
 ENV PIP_NO_CACHE_DIR=1
 COPY --chown=reader . .
-RUN make .venv/.ready
+RUN make .venv/.ready && .venv/bin/python -m compileall -q .venv/lib
 EXPOSE 8888
 CMD ["make", "lab"]

@@ -12,7 +12,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTS  := $(VENV)/.ready-for-tests
-INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
+# Python compiles a module when it is first imported; to compile all of them takes longer than the
+# rest of set-up.
+INSTALL := $(BIN)/python -m pip install --no-compile --constraint constraints.txt --editable
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: lab test test-all chapters bench clean
 

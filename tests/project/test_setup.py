@@ -153,6 +153,7 @@ def test_style(program, arguments, endings):
 
 # ---------------------------------------------------------------------------- make
 
+INSTALL = "-m pip install --no-compile --constraint constraints.txt --editable"
 PYTHON_3_11 = "exit 0"
 PYTHON_3_10 = "case $2 in *version_info*) exit 1;; esac"
 PYTHON_WITHOUT_PIP = "case $2 in *ensurepip*) exit 1;; esac"
@@ -238,42 +239,41 @@ def test_set_up_runs_once(checkout):
     checkout.program("python3", PYTHON_VENV)
     checkout.program("c++")
     assert checkout.make("test").returncode == 0
-    install = "-m pip install --constraint constraints.txt --editable .[test]"
     pytests = "-m pytest --numprocesses=logical --dist=worksteal -m "
-    assert checkout.calls() == [install, f"{pytests}not slow"]
+    assert checkout.calls() == [f"{INSTALL} .", f"{INSTALL} .[test]", f"{pytests}not slow"]
     assert checkout.make("test").returncode == 0
-    assert checkout.calls()[2:] == [f"{pytests}not slow"]
+    assert checkout.calls()[3:] == [f"{pytests}not slow"]
     os.utime(checkout.folder / "constraints.txt")
     assert checkout.make("test").returncode == 0
-    assert checkout.calls()[3:] == [install, f"{pytests}not slow"]
+    assert checkout.calls()[4:] == [f"{INSTALL} .", f"{INSTALL} .[test]", f"{pytests}not slow"]
     assert checkout.make("test", "test-all").returncode == 0
-    assert checkout.calls()[5:] == [f"{pytests}not slow", f"{pytests}slow"]
+    assert checkout.calls()[7:] == [f"{pytests}not slow", f"{pytests}slow"]
 
 
 @needs_make
 @pytest.mark.parametrize(
     ("programs", "environment", "extras"),
     [
-        (["nvidia-smi"], {}, "test,nvcc"),
-        (["nvidia-smi", "nvcc"], {}, "test"),
-        (["nvidia-smi"], {"CUDA_HOME": "/usr/local/cuda"}, "test"),
-        ([], {}, "test"),
+        (["nvidia-smi"], {}, "[nvcc]"),
+        (["nvidia-smi", "nvcc"], {}, ""),
+        (["nvidia-smi"], {"CUDA_HOME": "/usr/local/cuda"}, ""),
+        ([], {}, ""),
     ],
 )
 def test_gpu_without_a_toolkit_gets_nvcc_from_wheels(checkout, programs, environment, extras):
     checkout.program("python3", PYTHON_VENV)
     for name in ("c++", *programs):
         checkout.program(name)
-    assert checkout.make("test", **environment).returncode == 0
-    assert checkout.calls()[0].endswith(f"--editable .[{extras}]")
+    assert checkout.make("lab", **environment).returncode == 0
+    assert checkout.calls()[0].endswith(f"--editable .{extras}")
 
 
 @needs_make
-def test_lab_builds_and_then_is_the_command_of_that_name(checkout):
+def test_lab_installs_what_readers_need_and_builds_nothing_before_the_page(checkout):
     checkout.program("python3", PYTHON_VENV)
     checkout.program("c++")
     assert checkout.make("lab").returncode == 0
-    assert checkout.calls()[1:] == ["-m jitload build", "-m kernel_playground lab"]
+    assert checkout.calls() == [f"{INSTALL} .", "-m kernel_playground lab"]
 
 
 def test_lab_opens_the_first_chapter_of_the_index_with_the_labs_settings(tmp_path, monkeypatch):
