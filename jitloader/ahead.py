@@ -54,9 +54,11 @@ def _rest(names: Sequence[str], target: str) -> Iterator[Callable[[], Recipe]]:
     """What makes the recipes of what follows the first op."""
     yield derivatives.recipe
     if target == "cpu":
-        yield from runtime.further_recipes()
+        yield runtime.checker_recipe
     for name in names:
         yield lambda name=name: recipe_of([name], target=target)
+    if target == "cpu":
+        yield from runtime.further_recipes()
 
 
 def _build(recipe: Recipe, cache: Cache) -> None:

@@ -32,10 +32,13 @@ def recipe(name: str = "simulator", source: Path = simulator.RUNTIME) -> Recipe:
     )
 
 
+def checker_recipe() -> Recipe:
+    return _recipe_of(simulator.CHECKER)
+
+
 def further_recipes() -> list[Callable[[], Recipe]]:
-    """What makes the recipes of the checker, and of the libraries that single kernels need."""
-    sources = simulator.CHECKER, *simulator.LIBRARIES.values()
-    return [functools.partial(_recipe_of, source) for source in sources]
+    """What makes the recipes of the libraries that single kernels need."""
+    return [functools.partial(_recipe_of, source) for source in simulator.LIBRARIES.values()]
 
 
 def _recipe_of(source: Path) -> Recipe:
@@ -76,7 +79,7 @@ def checker() -> ctypes.CDLL:
         CompileError: it does not compile here.
     """
     library()
-    return _opened(functools.partial(_built, _recipe_of(simulator.CHECKER)))
+    return _opened(functools.partial(_built, checker_recipe()))
 
 
 @functools.cache
@@ -111,7 +114,7 @@ def build_beside(with_checker: bool = False) -> None:
     """Have the libraries compiled that are not, while this thread compiles what needs them."""
     recipes = {library: recipe()}
     if with_checker:
-        recipes[checker] = _recipe_of(simulator.CHECKER)
+        recipes[checker] = checker_recipe()
     for opened, wanted in recipes.items():
         if opened.cache_info().currsize or wanted.name in _beside:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -30,9 +31,17 @@ def ops(folder: Path) -> list[str]:
     chapters = _CHAPTER.findall(index.read_text(encoding="utf-8")) if index.is_file() else []
     found: dict[str, None] = {}
     for path in (notebooks / name for name in chapters):
-        if path.is_file():
-            found |= dict.fromkeys(_IMPORT.findall(path.read_text(encoding="utf-8")))
+        found |= dict.fromkeys(_IMPORT.findall(_source(path)))
     return [op for op in found if (folder / "kernels" / f"{op}.cu").is_file()]
+
+
+def _source(notebook: Path) -> str:
+    """Of a notebook's cells; that of one which cannot be read, JupyterLab will say, is none."""
+    try:
+        cells = json.loads(notebook.read_bytes())["cells"]
+        return "\n".join("".join(cell["source"]) for cell in cells)
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def build_ahead(folder: Path) -> None:

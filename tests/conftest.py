@@ -72,16 +72,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """One cache for all of these tests, away from the user's, with the simulator's runtime and with
-    what records gradients.
+    """One cache for all of these tests, away from the user's, with the simulator's runtime, the
+    checker, and what records gradients.
 
     Where tests run side by side, in several processes, these share it. What stands in it first is
-    copied from the user's, for these two compile for some ten seconds each; and the simulator's
+    copied from the user's, for these compile for some ten seconds each; and the simulator's
     headers are parsed for it, for kernels and for kernels that are checked.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
-    recipes = jitload.recipe_of(["square"], target="cpu"), runtime.recipe(), derivatives.recipe()
+    square = jitload.recipe_of(["square"], target="cpu")
+    recipes = square, runtime.recipe(), runtime.checker_recipe(), derivatives.recipe()
     builds = list(map(building.ensure, recipes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JITLOAD_CACHE", str(folder))

@@ -1,5 +1,6 @@
 """What JupyterLab has built beside it: in the order of the chapters, and giving way to readers."""
 
+import json
 import os
 import select
 import subprocess
@@ -25,6 +26,10 @@ def kernel(folder: Path, name: str, add: object = 1) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(KERNEL.format(name=name, add=add))
     return path
+
+
+def notebook(path: Path, source: object) -> None:
+    path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": source}]}))
 
 
 def built(cache: Path) -> set[str]:
@@ -89,11 +94,11 @@ def test_the_first_kernel_is_built_first_and_the_others_at_the_lowest_priority(
     order = ("zz", "mm", "broken", "aa")
     chapters = folder / "notebooks"
     chapters.mkdir()
-    (chapters / "index.md").write_text("[One](00_one.ipynb) [Two](01_two.ipynb)")
-    (chapters / "00_one.ipynb").write_text("from kernels.zz import zz; from kernels.gone import x")
-    (chapters / "01_two.ipynb").write_text(
-        "".join(f"from kernels.{name} import {name}\\n" for name in order[1:])
-    )
+    (chapters / "index.md").write_text("[](00.ipynb) [](01.ipynb) [](02.ipynb)")
+    imports = [f"from kernels.{name} import {name}" for name in (*order, "gone")]
+    notebook(chapters / "00.ipynb", imports[:1])
+    (chapters / "01.ipynb").write_text("no notebook")
+    notebook(chapters / "02.ipynb", "\n".join(imports))
     assert jupyter.ops(folder) == list(order)
     monkeypatch.setenv("KERNEL_PLAYGROUND_FOLDER", str(folder))
     monkeypatch.setenv("JITLOAD_TARGET", "cpu")
@@ -184,11 +189,14 @@ def test_a_reader_waits_for_no_build_ahead(tmp_path, own):
 # ---- the simulator's runtime
 
 
-def test_a_first_build_compiles_the_kernel_and_nothing_that_it_does_not_call(own, monkeypatch):
-    (square,) = [jitload.recipe_of(["square"], target="cpu")]
-    monkeypatch.setattr("jitloader.handle._kernels", {})
-    jitload.Kernel(square).reload()
-    assert built(own) == {"square"}
+def test_a_first_launch_compiles_nothing_but_the_kernel_and_the_runtime(tmp_path, own):
+    """Not the checker, whose files the runtime does not read, nor a library."""
+    jitload.Kernel(jitload.recipe_of([kernel(tmp_path, "alone")], target="cpu")).reload()
+    assert built(own) == {"alone"}
+    simulators = building.cached(next(building.readings(runtime.recipe())))
+    read = {Path(name).parent.name for name in simulators.inputs}
+    assert "executor" in read
+    assert "checker" not in read
 
 
 def test_the_runtime_is_compiled_beside_what_needs_it(tmp_path, own, monkeypatch):
