@@ -64,10 +64,12 @@ def test_a_folder_without_chapters_has_nothing_built(tmp_path, monkeypatch):
     jupyter.build_ahead(tmp_path)
 
 
-# Runs ninja, and writes down what it builds with which priority.
+# Runs ninja, and writes down what it builds with which priority. The loader's own libraries, which
+# compile for long, fail at once.
 NINJA = """\
 #!/bin/sh
 echo "$(basename "$PWD") $(nice)" >> "{log}"
+case "$(basename "$PWD")" in derivatives*|simulator*) exit 1;; esac
 PATH="{path}" exec ninja "$@"
 """
 
