@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = [
@@ -59,11 +59,12 @@ _CLANGS_OPTIMIZATION = [
 ]
 
 
-def compile_flags(clang: bool, sources: Iterable[Path] = ()) -> list[str]:
+def compile_flags(clang: bool, sources: Sequence[Path] = ()) -> list[str]:
     """What kernels are compiled with, by clang or by g++, and nearly what the libraries are."""
     kernels = {RUNTIME, CHECKER, *LIBRARIES.values()}.isdisjoint(sources)
     return [
         *(_CLANGS_OPTIMIZATION if clang else _GPPS_OPTIMIZATION),
+        *(["-O2"] if RUNTIME in sources and not clang else []),  # every launch runs it
         "-g1",  # an interrupted kernel says at which line it stood; the code stays the same
         "-march=native" if _IS_X86 else "-mcpu=native",
         "-fno-strict-aliasing",
