@@ -77,7 +77,7 @@ def _until_it_ends(main: Callable[[], None], seconds: float) -> None:
     _kept.append(exits)
     libc.__cxa_atexit(exits, None, None)
     threading.Thread(target=run, daemon=True).start()
-    is_running = jitload.simulator_runtime().simulator_check_is_running
+    is_running = jitload.simulator_runtime().simulator_is_running
     is_running.restype = ctypes.c_bool
     if not ended.wait(2 * seconds):
         while is_running() and not ended.wait(0.01):

@@ -12,6 +12,7 @@
 #pragma once
 #include <map>
 #include <mutex>
+#include "../executor/arena.h"
 #include "../executor/watcher.h"
 #include "asynchronous.h"
 #include "findings.h"

@@ -221,9 +221,6 @@ SIMULATOR_CHECK void simulator_check_name(uintptr_t address, const char* name, b
     region->output = output;
 }
 
-// Whether a launch is under way.
-SIMULATOR_CHECK bool simulator_check_is_running() { return simulator::pool->is_running(); }
-
 // The report, which lasts until the next one.
 SIMULATOR_CHECK const char* simulator_check_end() {
     static std::string json;

@@ -12,7 +12,6 @@
 #include <mutex>
 
 namespace simulator {
-namespace {
 
 class Arena {
   public:
@@ -65,8 +64,13 @@ class Arena {
     std::map<uintptr_t, size_t> sizes;
 };
 
-// Never destroyed, as what lies in it may outlive everything.
-Arena& arena = *new Arena;
+// The checker asks it, too, which is a library of its own.
+#pragma GCC visibility push(default)
+extern Arena& arena;
+#pragma GCC visibility pop
 
-}  // namespace
+#ifdef SIMULATOR_EXECUTOR
+Arena& arena = *new Arena;  // never destroyed, as what lies in it may outlive everything
+#endif
+
 }  // namespace simulator

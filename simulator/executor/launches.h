@@ -197,6 +197,9 @@ void fail_assertion(const char* condition, const char* file, int line) {
 
 }  // namespace simulator
 
+// Whether a launch is under way.
+extern "C" SIMULATOR_EXPORT bool simulator_is_running() { return simulator::pool->is_running(); }
+
 // How many kernels this process has launched: a measurement asks before a call and after it.
 extern "C" SIMULATOR_EXPORT uint64_t simulator_launches() {
     return simulator::launches_so_far.load(std::memory_order_relaxed);
