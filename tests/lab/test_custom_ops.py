@@ -1,5 +1,6 @@
 """`@lab.op`: a Python function that calls kernels, as an op with a gradient."""
 
+import re
 import warnings
 
 import pytest
@@ -8,6 +9,7 @@ from jit_cases import load, write
 from torch import Tensor
 from torch.library import opcheck
 
+import jitload
 import lab
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
@@ -43,18 +45,12 @@ def mine():
 
 @pytest.fixture
 def softplus(mine):
-    def softplus_grad(grad, x):
-        dx = torch.empty_like(x)
-        mine.backward[(x.numel() + 255) // 256, 256](grad, x, dx, x.numel())
-        return dx
-
-    @lab.op(backward=softplus_grad)
-    def softplus(x: Tensor) -> Tensor:
-        y = torch.empty_like(x)
-        mine.forward[(x.numel() + 255) // 256, 256](x, y, x.numel())
-        return y
-
-    return softplus
+    """The op that README.md shows."""
+    readme = (jitload.KERNELS.parent / "README.md").read_text()
+    (example,) = re.findall(r"(?ms)^```python\n(def softplus_grad.*?)^```$", readme)
+    names = {"lab": lab, "mine": mine, "torch": torch}
+    exec(example, names)
+    return names["softplus"]
 
 
 @pytest.fixture

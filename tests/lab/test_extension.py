@@ -860,7 +860,7 @@ def test_a_kernel_of_ones_own_beside_pytorchs_as_it_is_shown(notebook):
     assert cells_of(notebook.shell.find_cell_magic("cu").__doc__) == example
     readme = (jitload.KERNELS.parent / "README.md").read_text()
     fenced = re.findall(r"(?ms)^```(?:python|c\+\+)\n(.*?)\n```$", readme)
-    assert [re.sub(r"\n+", "\n", each) for each in fenced] == example
+    assert [re.sub(r"\n+", "\n", each) for each in fenced[:3]] == example
 
     for each in example:
         notebook.run(each)

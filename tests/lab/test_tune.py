@@ -313,7 +313,7 @@ def test_with_a_truth_the_error_may_be_twice_that_of_the_kernel():
     judge = Judge("call", torch.tensor([1 + eps]), lambda: true)
     assert judge.wrong(torch.tensor([1 + 2 * eps])) == ""
     assert judge.wrong(torch.tensor([1 + 3 * eps])) == "wrong: 3 ULP off"
-    with pytest.raises(TypeError, match="its result is of type float"):
+    with pytest.raises(TypeError, match="it returns a value of type float"):
         Judge("call", 1.0, None)
     with pytest.raises(ValueError, match="infinitely far"):
         Judge("call", torch.tensor([math.inf]), true)
