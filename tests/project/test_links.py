@@ -12,10 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_copied_chapter_keeps_its_links(tmp_path):
-    pytest.importorskip("jupyterlab", reason="jupyterlab is not installed")
-    from jupyter_server.services.contents import largefilemanager as manager
-    from traitlets.config import Config
-
+    labapp = pytest.importorskip("jupyterlab.labapp", reason="jupyterlab is not installed")
     folder = tmp_path / "notebooks"
     (folder / "mine").mkdir(parents=True)
     shutil.copy(ROOT / "notebooks/00_start.ipynb", folder)
@@ -24,8 +21,11 @@ def test_a_copied_chapter_keeps_its_links(tmp_path):
             place = tmp_path / path.relative_to(ROOT)
             place.parent.mkdir(exist_ok=True)
             place.exists() or place.touch()
-    config = Config(json.loads((ROOT / "lab/share/config/jupyter_server_config.json").read_text()))
-    contents = manager.AsyncLargeFileManager(root_dir=str(tmp_path), config=config)
+    server = labapp.LabApp.serverapp_class()
+    server.config.merge(
+        json.loads((ROOT / "lab/share/config/jupyter_server_config.json").read_text())
+    )
+    contents = server.contents_manager_class(root_dir=str(tmp_path), config=server.config)
     asyncio.run(contents.copy("notebooks/00_start.ipynb", "notebooks/mine"))
     (copy,) = (folder / "mine").glob("*.ipynb")
     text = copy.read_text()
