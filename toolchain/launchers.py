@@ -318,13 +318,20 @@ def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[st
         for name, lines in files.items()
         if not Path(name).is_relative_to(label(LIBRARY))
     }
+
+    def absent(name: str) -> str:
+        return (
+            f"{name} is in the source, but not in what was compiled of it: look at the macros, the"
+            " #if and the unnamed or static scope around it"
+        )
+
     found = {}
     for code in codes.values():
         for function in _FUNCTION.finditer(blank(code)):
             found[function[1]] = f'write extern "C" before the function {function[1]}'
         for name, export in sources.exports(code, "c").items():
-            if why := obstacle(export["parameters"], export["returns"]):
-                found[name] = f"Python cannot call the function {name}: {why}"
+            why = obstacle(export["parameters"], export["returns"])
+            found[name] = f"Python cannot call the function {name}: {why}" if why else absent(name)
     kernels = [(file, kernel) for file, code in codes.items() for kernel in definitions(code)]
     names = Counter(kernel.name for _, kernel in kernels)
     for file, kernel in kernels:
@@ -352,8 +359,4 @@ def explanations(files: dict[str, list[str]], exports: Iterable[str]) -> dict[st
             "main() is run as a program: by `%%cu --run` in a notebook, and else by"
             " `python -m jitload run FILE.cu`"
         )
-    return {
-        name: f"{name} is in the source, but not in what was compiled of it: look at the macros,"
-        " the #if and the unnamed or static scope around it"
-        for name in exports
-    } | {name: why for name, why in found.items() if name not in exports}
+    return found | {name: absent(name) for name in exports}

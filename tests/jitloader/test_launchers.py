@@ -552,7 +552,7 @@ def test_what_depends_on_system_headers_does_not_break_the_build():
     assert y[0] == 2
     kernel.taken[1, 1](y)
     assert y[0] == 1
-    with pytest.raises(AttributeError, match="the kernel not_taken at .* depends on the #if"):
+    with pytest.raises(AttributeError, match=r"the kernel not_taken at .* depends on the #if"):
         _ = kernel.not_taken
     with pytest.raises(AttributeError, match="hidden is in the source, but not in what was comp"):
         _ = kernel.hidden
