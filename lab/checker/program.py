@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import threading
@@ -73,9 +74,14 @@ def _until_it_ends(main: Callable[[], None], seconds: float) -> None:
         main()
         ended.set()
 
+    def forget() -> None:  # before Python is gone, also of a program that has not ended
+        ended.set()
+        libc.__cxa_finalize(own)
+
     libc, own = ctypes.CDLL(None), ctypes.create_string_buffer(1)
     _kept.append(exits)
     libc.__cxa_atexit(exits, None, own)
+    atexit.register(forget)
     threading.Thread(target=run, daemon=True).start()
     is_running = jitload.simulator_runtime().simulator_is_running
     is_running.restype = ctypes.c_bool
@@ -89,7 +95,6 @@ def _until_it_ends(main: Callable[[], None], seconds: float) -> None:
             " what its launches did until then is told; give it smaller sizes or --seconds"
         )
     libc.fflush(None)
-    libc.__cxa_finalize(own)  # by the end of the process Python is gone
 
 
 _kept: list[object] = []  # which libc calls when the process ends
