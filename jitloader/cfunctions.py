@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from jitloader import guards
+from jitloader.runtime import Check
 from toolchain.signatures import (
     ERROR,
     NUMBERS,
@@ -65,7 +68,7 @@ class CFunction:
         name: str,
         signature: dict,
         target: str,
-        check: Callable[[], None] | None,
+        check: Check | None,
     ):
         instance = signature.get("instance_of")
         self.__name__ = f"{instance[0]}[{', '.join(instance[1:])}]" if instance else name
@@ -82,6 +85,8 @@ class CFunction:
         if self.returns not in RETURNS:
             raise TypeError(f"{name} returns {self.returns}; wanted void, {ERROR} or a number")
         self.function = self._symbol(name)
+        if target == "cpu":
+            self.function = guards.entry(library, self.function)
         self.function.restype = ctypes.c_int if self.returns == ERROR else NUMBERS.get(self.returns)
         self.__doc__ = self._doc()
 
@@ -110,20 +115,27 @@ class CFunction:
                     place = value.device
         place = place or torch.device(self.target)
         given = iter(arguments)
-        values = [
-            self._stream(place) if p.type == STREAM else self._value(p, next(given), place)
-            for p in self.parameters
-        ]
-        if configuration:
-            values = [*configuration.values(self._stream(place)), *values]
-        if tracked and torch.is_grad_enabled():
-            self._warn_of_gradients(arguments)
-        if self._written:
-            increment_version([arguments[i] for i in self._written])
-        with torch.cuda.device(place) if place.type == "cuda" else contextlib.nullcontext():
+        with self._around(place, arguments):
+            values = [
+                self._stream(place) if p.type == STREAM else self._value(p, next(given), place)
+                for p in self.parameters
+            ]
+            if configuration:
+                values = [*configuration.values(self._stream(place)), *values]
+            if tracked and torch.is_grad_enabled():
+                self._warn_of_gradients(arguments)
+            if self._written:
+                increment_version([arguments[i] for i in self._written])
             result = self.function(*values)
-            self._raise_pending(result if self.returns == ERROR else 0)
+            self._raise_pending(result if self.returns == ERROR else 0, arguments)
         return None if self.returns == ERROR else result
+
+    def _around(self, place: torch.device, arguments: tuple) -> AbstractContextManager:
+        """What a call needs: its GPU, or guards for tensors that have none."""
+        if place.type == "cuda":
+            return torch.cuda.device(place)
+        bare = [value for _, value in self._tensors(arguments) if not guards.is_guarded(value)]
+        return guards.guarded(bare) if bare else contextlib.nullcontext()
 
     def _warn_of_gradients(self, arguments: tuple) -> None:
         """Say once that autograd does not record this call; a leaf is not written to, as PyTorch
@@ -229,7 +241,7 @@ class CFunction:
             and value.is_contiguous()
             and not value.numel() % count
         ):
-            address = value.data_ptr()
+            address = guards.address(value)
             if not address % boundary:
                 return ctypes.c_void_p(address)
         raise self._unfit(parameter, value, place, dtype, count, boundary)
@@ -279,14 +291,19 @@ class CFunction:
         index = torch.cuda.current_device() if place.index is None else place.index
         return ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(index))
 
-    def _raise_pending(self, code: int) -> None:
+    def _raise_pending(self, code: int, arguments: tuple) -> None:
         if self.check:
-            self.check()
+            self.check(lambda: self._tensors(arguments))
         else:
             pending = self.library.cudaGetLastError()  # taken in any case: PyTorch would raise it
             code = code or pending
         if code:
-            raise RuntimeError(f"{self.__name__}: {self._say(code)}")
+            said = f"{self.__name__}: {self._say(code)}"
+            raise RuntimeError(guards.explained(said, self._tensors(arguments)))
+
+    def _tensors(self, arguments: tuple) -> list[tuple[str, torch.Tensor]]:
+        pairs = zip(self.wanted, arguments, strict=True)
+        return [(p.name, value) for p, value in pairs if isinstance(value, torch.Tensor)]
 
     def _say(self, code: int) -> str:
         try:

@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from jitloader import runtime
+from jitloader import guards, runtime
 from jitloader.building import build_of, cached
 from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
 from jitloader.renamed import renamed
+from jitloader.runtime import Check
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 
 if TYPE_CHECKING:
     from jitloader.parts import Launchers
-
-Check = Callable[[], None]
 
 
 class OpenBuild:
@@ -241,13 +240,28 @@ def _checked(function: Callable, check: Check | None) -> Callable:
             return function(*args, **kwargs)
         try:
             result = function(*args, **kwargs)
-        except RuntimeError:
+        except RuntimeError as error:
+            said = str(error)
+            if (more := guards.explained(said, _tensors(function, args, kwargs))) != said:
+                error.args = (more,)
             with contextlib.suppress(RuntimeError):
                 check()  # what it raises is told already; a kernel's failure is over with it
             raise
-        check()
+        check(lambda: _tensors(function, args, kwargs))
         return result
 
     if inspect.isroutine(function):
         checked.__doc__ = function.__doc__
     return checked
+
+
+def _tensors(function: Callable, args: tuple, kwargs: dict) -> guards.Named:
+    """The tensors of a call, by the names of an op's parameters."""
+    schema = getattr(function, "_schema", None)
+    names = [argument.name for argument in schema.arguments] if schema else []
+    for i, value in enumerate(args):
+        if isinstance(value, torch.Tensor):
+            yield (names[i] if i < len(names) else f"argument {i + 1}"), value
+    for name, value in kwargs.items():
+        if isinstance(value, torch.Tensor):
+            yield name, value

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import simulator
-from jitloader import events, stops
+from jitloader import events, guards, stops
 from jitloader.building import cached, ensure, readings
 from jitloader.builds import Build
 from jitloader.cache import Cache
@@ -58,7 +58,9 @@ def libraries(program: Build) -> list[Path]:
 @functools.cache
 def library() -> ctypes.CDLL:
     """The library on which kernels for the CPU run."""
-    return _opened(_runtime)
+    opened = _opened(_runtime)
+    guards.start(opened)
+    return opened
 
 
 def open_libraries(build: Build) -> None:
@@ -173,11 +175,17 @@ def start() -> None:
         _take_error.restype = ctypes.c_char_p
 
 
-def check() -> None:
-    """Raise what a kernel did wrong (a deadlock, a refused launch) and nobody asked about."""
+def check(tensors: Callable[[], guards.Named] = tuple) -> None:
+    """Raise what a kernel did wrong (a deadlock, a refused launch) and nobody asked about.
+
+    tensors: what the call was given, for an error to name.
+    """
     message = _take_error()
     if message:
-        raise RuntimeError(message.decode(errors="replace"))
+        raise RuntimeError(guards.explained(message.decode(errors="replace"), tensors()))
+
+
+Check = Callable[..., None]
 
 
 def simulated_launches() -> int:

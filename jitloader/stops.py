@@ -52,12 +52,12 @@ def _told(launch: str, thread: str = "", library: str = "", *offsets: str) -> st
     """The sentence for what `simulator_take_stop` says."""
     if not thread:
         return f"{launch}, was stopped"
-    lines = (_line_of(Path(library), int(offset, 16)) for offset in offsets)
+    lines = (line_of(Path(library), int(offset, 16)) for offset in offsets)
     line = next(filter(None, lines), "")
     return f"{launch}, was stopped{line and f' at {line}'} in {thread}"
 
 
-def _line_of(library: Path, offset: int) -> str:
+def line_of(library: Path, offset: int) -> str:
     """The line of the user's source, as in "add.cu:3", that an instruction is of; else ""."""
     program, build = shutil.which("addr2line"), Build.read(library.parent)
     if not program or not build:

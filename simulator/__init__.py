@@ -70,6 +70,7 @@ def compile_flags(clang: bool, sources: Sequence[Path] = ()) -> list[str]:
         "-fno-strict-aliasing",
         "-fno-math-errno",
         "-fno-trapping-math",
+        "-fstack-clash-protection",  # so a frame of any size meets the end of its stack
         "-Wno-unknown-pragmas",
         *(_GPPS_THREAD_LOCAL if kernels and not clang else []),
         *(["-Wl,-undefined,dynamic_lookup"] if sys.platform == "darwin" else []),
@@ -77,10 +78,12 @@ def compile_flags(clang: bool, sources: Sequence[Path] = ()) -> list[str]:
 
 
 # Line numbers would triple a library, which is read whole whenever it is opened. And what prints
-# looks whether it is to stop: executor/stops.h. A kernel's clock() is executor/clocks.h's.
+# looks whether it is to stop: executor/stops.h. A kernel's clock() is executor/clocks.h's. And
+# what ends the process ends the call alone: executor/host_calls.h.
 LINK_FLAGS = [
     "-Wl,--compress-debug-sections=zlib",
     "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk,--wrap=clock",
+    "-Wl,--wrap=exit,--wrap=_exit,--wrap=_Exit,--wrap=quick_exit,--wrap=abort",
 ]
 if sys.platform != "linux":
     LINK_FLAGS = []

@@ -18,6 +18,7 @@
 #include "executor/clocks.h"
 #include "executor/copies.h"
 #include "executor/graphs.h"
+#include "executor/host_calls.h"
 #include "executor/launch_ex.h"
 #include "executor/launches.h"
 #include "executor/named_barriers.h"

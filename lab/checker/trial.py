@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import torch
 
 import jitload
@@ -66,14 +67,12 @@ class Call:
                     return cls(what, kernel.recipe, name, args, kwargs, launch)
         if function is check:
             return cls(f"lab.check of {_name(args)}", None, function, args, kwargs)
+        if not callable(function):
+            raise TypeError(f"function: {function!r} cannot be called")
         module, name = (getattr(function, a, None) for a in ("__module__", "__qualname__"))
-        if not callable(function) or module in (None, "__main__") or "<" in str(name):
-            raise TypeError(
-                f"function: {function!r} cannot be sent to another process; wanted is a function of"
-                " a loaded kernel, such as kernel.forward, or of a module that can be imported,"
-                " such as kernels.square.square"
-            )
-        return cls(f"{module}.{name}", None, function, args, kwargs)
+        name = name or type(function).__qualname__
+        what = name if module in (None, "__main__") else f"{module}.{name}"
+        return cls(what, None, function, args, kwargs)
 
     def prepared(self) -> Callable[[], object]:
         """In the child: all that comes before the call itself, a build if need be."""
@@ -135,7 +134,8 @@ def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: ob
     """Call `function(*args, **kwargs)` in a fresh process, and say how that ended.
 
     function: of a loaded kernel (`kernel.forward` or `kernel.add[grid, block]`; the child runs the
-        build of its files as they are now), or of a module that can be imported.
+        build of its files as they are now), or any Python function, the notebook's own too, with
+        what it refers to.
     args, kwargs: copied, tensors of a GPU through the host's memory.
     seconds: limit for the call; the start of the process, some seconds, does not count. With
         `lab.trial(lab.check, kernel.forward, x)` it is lab.check's, which then reports how far the
@@ -153,10 +153,10 @@ def trial(function: Callable, *args: object, seconds: float = 30.0, **kwargs: ob
     with tempfile.TemporaryDirectory(prefix="trial-") as name:
         folder = Path(name)
         try:
-            torch.save(call, folder / "call.pt")
+            torch.save(call, folder / "call.pt", pickle_module=cloudpickle)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise TypeError(
-                f"an argument of {call.what} cannot be sent to another process: {error}"
+                f"{call.what} or an argument of it cannot be sent to another process: {error}"
             ) from None
         status, took = _run(call.what, folder, seconds)
         return _judge(call, folder, status, took, _output(folder))

@@ -9,6 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
+import cloudpickle
 import torch
 
 import jitload
@@ -24,6 +25,8 @@ def main(folder: Path) -> None:
     faulthandler.register(signal.SIGUSR1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     jitload.announce(False)  # what the process prints is the call's
+    if jitload.default_target() == "cpu":
+        jitload.simulator_runtime()  # from here on tensors have guards
     call = torch.load(folder / "call.pt", weights_only=False)
     started = time.perf_counter()
     try:
@@ -35,11 +38,11 @@ def main(folder: Path) -> None:
             torch.cuda.synchronize()
         seconds = time.perf_counter() - started
         end = {"result": result, "args": call.args, "seconds": seconds}
-        torch.save(end, folder / "end.pt")
+        torch.save(end, folder / "end.pt", pickle_module=cloudpickle)
     except Exception as error:
         text = "".join(traceback.format_exception_only(error)).strip()
         end = {"error": text, "seconds": time.perf_counter() - started}
-        torch.save(end, folder / "end.pt")
+        torch.save(end, folder / "end.pt", pickle_module=cloudpickle)
     except KeyboardInterrupt as stop:
         if said := str(stop) or _place_of(stop):
             (folder / "stopped").write_text(said)

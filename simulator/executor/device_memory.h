@@ -5,6 +5,7 @@
 #include "allocations.h"
 #include "arena.h"
 #include "captures.h"
+#include "guarded_memory.h"
 #include "watcher.h"
 
 namespace simulator {
@@ -19,9 +20,10 @@ cudaError_t allocate(void** address, size_t bytes, const Allocation& allocation)
     if (!address) return cudaErrorInvalidValue;
     *address = nullptr;
     if (bytes == 0) return cudaSuccess;
-    if (watcher) *address = arena.take(bytes);
-    const size_t pad = *address ? Arena::pad : 0;
-    if (!pad && posix_memalign(address, memory_alignment, bytes)) return cudaErrorMemoryAllocation;
+    *address = watcher ? arena.take(bytes) : guarded.allocate(bytes, memory_alignment);
+    const size_t pad = watcher && *address ? Arena::pad : 0;
+    if (!*address && posix_memalign(address, memory_alignment, bytes))
+        return cudaErrorMemoryAllocation;
     allocations.add(*address, allocation);
     if (watcher)
         watcher->allocated(reinterpret_cast<uintptr_t>(*address), bytes, pad, allocation.type);
@@ -30,7 +32,10 @@ cudaError_t allocate(void** address, size_t bytes, const Allocation& allocation)
 
 void deallocate(void* address) {
     if (watcher && watcher->freed(reinterpret_cast<uintptr_t>(address), address)) return;
-    arena.holds(address) ? arena.give_back(address) : free(address);
+    if (arena.holds(address))
+        arena.give_back(address);
+    else
+        guarded.owns(address) ? guarded.release(address) : free(address);
 }
 
 bool is_of_host(const Allocation& it) { return it.type == cudaMemoryTypeHost && !it.is_registered; }

@@ -2,12 +2,55 @@
 #pragma once
 #include <signal.h>
 #include "asynchronous.h"
+#include "guarded_memory.h"
+#include "libraries.h"
 #ifdef __linux__
 #include <ucontext.h>
 #endif
 
 namespace simulator {
 namespace {
+
+constexpr uintptr_t no_address = ~uintptr_t(0);
+constexpr uintptr_t near = 64 << 10;  // bytes; a fault so near to the end of the stack overflows it
+
+// In words, with the memory that it is nearest to.
+std::string where_is(uintptr_t address) {
+    if (address == no_address) return " at an address that no memory has";
+    if (!address) return " at the null pointer";
+    const std::string at = text(" at address 0x%zx", address);
+    const GuardedMemory::Island nearest = guarded.find(address);
+    constexpr size_t far = size_t(1) << 30;
+    if (!nearest.bytes || GuardedMemory::distance(nearest, address) > far)
+        return at + ", far from all memory that a kernel is given";
+    const size_t past = address - nearest.begin - nearest.bytes;
+    if (address >= nearest.begin + nearest.bytes)
+        return at + text(", %zu bytes past the end of memory of %zu bytes", past, nearest.bytes);
+    return at +
+           text(", %zu bytes before memory of %zu bytes", nearest.begin - address, nearest.bytes);
+}
+
+// What is known of the first fault that nobody has asked for: see simulator_take_fault.
+class ToldFault {
+  public:
+    // `access`: "reads", "writes" or "uses"; "" where it is no access.
+    void tell(const char* access, uintptr_t address, const std::string& library, size_t offset) {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (said.empty()) said = text("%s\n%zx\n%s\n%zx", access, address, library.c_str(), offset);
+        is_there = true;
+    }
+
+    std::string take() {
+        if (!is_there.exchange(false)) return {};
+        std::lock_guard<std::mutex> lock(mutex);
+        return std::exchange(said, {});
+    }
+
+  private:
+    std::mutex mutex;
+    std::atomic<bool> is_there{false};
+    std::string said;
+} told_fault;
 
 // What a handler does that has found another in its place.
 void pass_on(const struct sigaction& earlier, int signal, siginfo_t* info, void* context) {
@@ -27,6 +70,15 @@ uintptr_t program_counter(void* context) {
 #endif
 }
 
+uintptr_t stack_pointer(void* context) {
+    auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+    return registers.gregs[REG_RSP];
+#else
+    return registers.sp;
+#endif
+}
+
 // Where a function that has just been entered returns to. Elsewhere it is any number.
 uintptr_t return_address(void* context) {
     auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
@@ -37,10 +89,9 @@ uintptr_t return_address(void* context) {
 #endif
 }
 
-// The interrupted thread of a kernel goes on with `function`, on an empty stack.
-void go_on_at(void* context, void (*function)()) {
+// The interrupted thread goes on with `function`, on a stack that ends at `top`.
+void go_on_at(void* context, void (*function)(), char* top) {
     auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
-    char* top = worker->stacks.any();
 #if defined(__x86_64__)
     registers.gregs[REG_RSP] = reinterpret_cast<greg_t>(top) - 8;  // as after a call
     registers.gregs[REG_RIP] = reinterpret_cast<greg_t>(function);
@@ -50,11 +101,38 @@ void go_on_at(void* context, void (*function)()) {
 #endif
 }
 
-constexpr int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+// Whether it was about to write, as far as the processor tells.
+const char* access_of([[maybe_unused]] void* context) {
+#if defined(__x86_64__)
+    const bool writes = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2;
+    return writes ? "writes" : "reads";
+#else
+    return "uses";
+#endif
+}
+
+// Whether the instruction is one that returns from a function.
+bool returns([[maybe_unused]] uintptr_t at) {
+#if defined(__x86_64__)
+    return *reinterpret_cast<const unsigned char*>(at) == 0xC3;
+#else
+    return false;
+#endif
+}
+
+constexpr int fault_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 struct sigaction earlier_action[NSIG];
-thread_local int fault_signal;
-thread_local void* fault_address;
-thread_local bool is_wild_call, is_too_large;
+
+struct Fault {
+    int signal;
+    void* address;           // all ones where the processor does not tell
+    uintptr_t at, stack_at;  // the instruction, and the end of the stack then
+    const char* access;
+    bool is_wild_call, is_too_large;
+    uintptr_t stack[128];  // what was on it
+    unsigned on_stack;
+};
+thread_local Fault fault;
 
 // Whether what is divided is the least number of its type: then it is divided by -1, for the result
 // is no number of that type, and that faults as a division by zero does. Only x86-64 faults at all.
@@ -68,36 +146,102 @@ bool divides_least_number([[maybe_unused]] void* context) {
 #endif
 }
 
-// Where a faulting thread goes on, on an empty stack.
+// The kernel's own instruction that faulted, or called what did: the first address of its code on
+// the stack is nearly always that to which the call returns.
+uintptr_t place_of_fault(const LibraryCode& code) {
+    if (code.holds(fault.at)) return fault.at;
+    for (unsigned i = 0; i < fault.on_stack; i++)
+        if (code.holds(fault.stack[i])) return fault.stack[i] - 1;
+    return 0;
+}
+
+// What to say of the fault.
+Error what_failed(bool is_overflow, const char* of_stack) {
+    if (is_overflow) return {cudaErrorLaunchFailure, text("stack overflow: %s", of_stack)};
+    if (fault.signal == SIGFPE)
+        return {cudaErrorLaunchFailure,
+                fault.is_too_large ? "integer division of the least number of a type by -1: the "
+                                     "result is no number of that type"
+                                   : "integer division by zero"};
+    if (fault.signal == SIGABRT) return {cudaErrorLaunchFailure, "it was aborted"};
+    if (fault.signal == SIGILL) return {cudaErrorIllegalInstruction, "illegal instruction"};
+    if (fault.is_wild_call && uintptr_t(fault.address) == no_address)
+        return {cudaErrorIllegalAddress,
+                "a return to an address that no memory has: a local array was written past its "
+                "end"};
+    if (fault.is_wild_call)
+        return {cudaErrorIllegalAddress,
+                text("a call of a function at %s0x%zx, where there is none: a wrong pointer, or a "
+                     "local array was written past its end",
+                     fault.address ? "address " : "the null pointer, ", uintptr_t(fault.address))};
+    return {cudaErrorIllegalAddress, "illegal memory access" + where_is(uintptr_t(fault.address))};
+}
+
+// Tells Python of it.
+void tell_fault(const LibraryCode& code, bool is_overflow) {
+    const uintptr_t place = place_of_fault(code);
+    const bool is_access =
+        !is_overflow && !fault.is_wild_call && (fault.signal == SIGSEGV || fault.signal == SIGBUS);
+    told_fault.tell(is_access ? fault.access : "", uintptr_t(is_access ? fault.address : nullptr),
+                    place ? code.library.path : "", place - code.library.base);
+}
+
+// Where a faulting thread of a kernel goes on, on an empty stack.
 void after_fault() {
-    const bool overflow = worker->stacks.is_guard(fault_address);
+    const bool is_overflow = worker->stacks.is_guard(fault.address);
+    tell_fault(
+        code_around(reinterpret_cast<const void*>(worker->launch->run_threads)), is_overflow);
     worker->stacks.reset();
-    if (overflow)
-        worker->fail(cudaErrorLaunchFailure,
-                     text("stack overflow: a thread's local variables take more than %zu KiB",
-                          Stacks::size >> 10));
-    if (fault_signal == SIGFPE)
-        worker->fail(cudaErrorLaunchFailure,
-                     is_too_large ? "integer division of the least number of a type by -1: the "
-                                    "result is no number of that type"
-                                  : "integer division by zero");
-    if (fault_signal == SIGILL) worker->fail(cudaErrorIllegalInstruction, "illegal instruction");
-    const char* what = is_wild_call ? "a call of a function" : "illegal memory access";
-    worker->fail(cudaErrorIllegalAddress,
-                 fault_address ? text("%s at address %p", what, fault_address)
-                               : text("%s at the null pointer", what));
+    const auto [code, message, _, __] = what_failed(
+        is_overflow,
+        text("a thread's local variables take more than %zu KiB", Stacks::size >> 10).c_str());
+    worker->fail(code, describe_thread(*worker) + ": " + message);
+}
+
+// The host's function that Python has called on this thread, if it may be left in its middle.
+struct HostCall {
+    uintptr_t stack = 0;  // where it began
+    void (*after_fault)();
+};
+thread_local HostCall host_call;
+
+void note_fault(int signal, const siginfo_t* info, void* context) {
+    const uintptr_t at = program_counter(context);
+    const bool is_memory = signal == SIGSEGV || signal == SIGBUS;
+    const bool is_untold = is_memory && info->si_code == SI_KERNEL;
+    fault.signal = signal;
+    fault.address = is_untold ? reinterpret_cast<void*>(no_address) : info->si_addr;
+    fault.access = access_of(context);
+    fault.is_wild_call =
+        signal == SIGSEGV &&
+        (at == reinterpret_cast<uintptr_t>(fault.address) || (is_untold && returns(at)));
+    fault.is_too_large = signal == SIGFPE && divides_least_number(context);
+    fault.at = fault.is_wild_call ? return_address(context) - 1 : at;
+    fault.stack_at = stack_pointer(context);
+    fault.on_stack = 0;
+}
+
+template <class IsOn>
+void note_stack(IsOn is_on) {
+    const auto* word = reinterpret_cast<const uintptr_t*>(fault.stack_at);
+    while (fault.on_stack < std::size(fault.stack) && is_on(word))
+        fault.stack[fault.on_stack++] = *word++;
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
     if (worker && worker->running) {
-        fault_signal = signal;
-        fault_address = info->si_addr;
-        const uintptr_t at = program_counter(context);
-        is_wild_call = signal == SIGSEGV && at == reinterpret_cast<uintptr_t>(fault_address);
-        is_too_large = signal == SIGFPE && divides_least_number(context);
-        if (watcher)
-            failed_from = reinterpret_cast<void*>(is_wild_call ? return_address(context) : at + 1);
-        go_on_at(context, after_fault);
+        note_fault(signal, info, context);
+        note_stack([](const void* at) { return worker->stacks.is_on(at); });
+        if (watcher) failed_from = reinterpret_cast<void*>(fault.at + 1);
+        go_on_at(context, after_fault, worker->stacks.any());
+        return;
+    }
+    if (host_call.stack) {
+        note_fault(signal, info, context);
+        const bool is_overflow = uintptr_t(fault.address) - fault.stack_at + near < 2 * near;
+        if (!is_overflow)
+            note_stack([](const uintptr_t* at) { return uintptr_t(at) < host_call.stack; });
+        go_on_at(context, host_call.after_fault, reinterpret_cast<char*>(host_call.stack & ~15ul));
         return;
     }
     const auto& earlier = earlier_action[signal];
@@ -132,3 +276,11 @@ void provide_signal_stack() {}
 
 }  // namespace
 }  // namespace simulator
+
+// The access that failed first ("reads", "writes", "uses" or nothing), its address, and the library
+// and the offset there of the instruction, each on a line; empty if nothing has.
+extern "C" SIMULATOR_EXPORT const char* simulator_take_fault() {
+    static thread_local std::string said;
+    said = simulator::told_fault.take();
+    return said.c_str();
+}

@@ -213,11 +213,20 @@ struct AtLoad {
         catch_faults();
         // A forked child has none of its parent's threads. It gets a new pool, made when no launch
         // is under way.
-        pthread_atfork([] { pool->launching.lock(); }, [] { pool->launching.unlock(); },
-                       [] {
-                           pool = new Pool;
-                           interrupts = new Interrupts;
-                       });
+        pthread_atfork(
+            [] {
+                pool->launching.lock();
+                guarded.lock();
+            },
+            [] {
+                guarded.unlock();
+                pool->launching.unlock();
+            },
+            [] {
+                guarded.unlock();
+                pool = new Pool;
+                interrupts = new Interrupts;
+            });
     }
 } at_load;
 

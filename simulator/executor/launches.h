@@ -8,6 +8,9 @@
 namespace simulator {
 namespace {
 
+// Instead of the process, the call that Python has made of the host's code, if it has made one.
+void end_call(const std::string& why);  // host_calls.h
+
 bool within(const dim3& extent, const dim3& limit) {
     return extent.x - 1 < limit.x && extent.y - 1 < limit.y &&
            extent.z - 1 < limit.z;  // 0 - 1 is large
@@ -82,12 +85,30 @@ Error check(const Launch& launch) {
     return {};
 }
 
+// What lies beside the memory that a launch is given is nobody's: an error if it was written to.
+Error damage_beside(const Launch& launch, const char* when, size_t before) {
+    Error error;
+    const auto* words = static_cast<const uintptr_t*>(launch.body);
+    for (size_t i = 0; i < launch.body_bytes / sizeof *words; i++) {
+        GuardedMemory::Island of;
+        const uintptr_t at = guarded.damage(words[i], of, before);
+        if (!at || error.code != cudaSuccess) continue;
+        error = {cudaErrorIllegalAddress, describe(launch) + when + where_is(at)};
+        told_fault.tell("writes", at, "", 0);
+    }
+    return error;
+}
+
 std::atomic<uint64_t> launches_so_far;
 
 // Runs a grid that has passed the check. What it leaves broken stays so.
 Error execute(const Launch& launch) {
     if (watcher && time_limit.is_over) return Pool::time_is_over(launch);
     launches_so_far.fetch_add(1, std::memory_order_relaxed);
+    if (const Error damage = damage_beside(launch, ", finds that the host wrote", guarded.few);
+        damage.code != cudaSuccess)
+        return damage;
+    told_fault.take();
     interrupts->enter();
     Error error = pool->run(launch);
     if (error.code == cudaErrorInvalidClusterSize && error.wanted.x) {
@@ -97,6 +118,8 @@ Error execute(const Launch& launch) {
         if (error.code == cudaSuccess) error = pool->run(in_clusters);
     }
     interrupts->leave();
+    const Error damage = damage_beside(launch, ": illegal memory access: it writes", guarded.all);
+    if (error.code == cudaSuccess) error = damage;
     fflush(stdout);                                             // what the kernel printed
     const bool is_late = error.code == cudaErrorLaunchTimeout;  // the kernel may be right
     if (error.code != cudaSuccess && !error.is_interrupt && !is_late) breakage.set(error);
@@ -162,7 +185,9 @@ void trap(const char* file, int line) {
 
 void fail(const char* reason, const char* what, const char* file, int line) {
     if (!worker || !worker->running) {
-        fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, reason);
+        const std::string said = text("%s:%d: %s: %s", file, line, what, reason);
+        end_call(said);
+        fprintf(stderr, "%s\n", said.c_str());
         abort();
     }
     failed_from = __builtin_return_address(0);
@@ -191,7 +216,9 @@ void fail_assertion(const char* condition, const char* file, int line) {
     if (worker && worker->running)
         worker->fail(cudaErrorAssert, text("%s:%d: thread %u: assertion failed: %s", file, line,
                                            worker->rank, condition));
-    fprintf(stderr, "%s:%d: assertion failed: %s\n", file, line, condition);
+    const std::string what = text("%s:%d: assertion failed: %s", file, line, condition);
+    end_call(what);
+    fprintf(stderr, "%s\n", what.c_str());
     abort();
 }
 

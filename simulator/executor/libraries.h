@@ -37,6 +37,28 @@ void with_headers_of(const Library& library, Visit visit) {
         },
         &search);
 }
+
+// The stretch of a library that some code of it is in.
+struct LibraryCode {
+    Library library;
+    uintptr_t begin = 0, end = 0;
+
+    bool holds(uintptr_t address) const { return address >= begin && address < end; }
+};
+
+LibraryCode code_around(const void* function) {
+    LibraryCode code{library_of(function)};
+    const auto at = reinterpret_cast<uintptr_t>(function);
+    with_headers_of(code.library, [&](const dl_phdr_info& info) {
+        for (int i = 0; i < info.dlpi_phnum; i++) {
+            const auto& header = info.dlpi_phdr[i];
+            const uintptr_t begin = info.dlpi_addr + header.p_vaddr;
+            if (header.p_type == PT_LOAD && at - begin < header.p_memsz)
+                code.begin = begin, code.end = begin + header.p_memsz;
+        }
+    });
+    return code;
+}
 #else
 Library library_of(const void*) { return {}; }
 #endif

@@ -256,7 +256,7 @@ class Pool {
         // Others may look for its shared memory before its threads start.
         self.launch = &launch;
         self.dynamic_shared = simulator_dynamic_shared;
-        find_static_shared(self, launch.static_shared());
+        find_static_shared(self, guard_shared(launch));
         for (uint64_t n = 0; n * size < blocks; n++) {
             if (stopping.asked) cluster.give_up();
             if (!cluster.gather(rank, self)) break;
@@ -393,6 +393,13 @@ class Pool {
     }
 
     void work(const Launch& launch) {
+        SharedEnds ends(launch);
+        run_blocks(launch);
+        if (const char* what = ends.damage())
+            fail({cudaErrorIllegalAddress, describe(launch) + ": illegal memory access: " + what});
+    }
+
+    void run_blocks(const Launch& launch) {
         Worker& self = this_worker();
         for (;;) {
             const uint64_t first = next.fetch_add(chunk, std::memory_order_relaxed);

@@ -57,6 +57,11 @@ class Stacks {
                size_t(static_cast<const char*>(address) - base) % size < page;
     }
 
+    bool is_on(const void* address) const {
+        return address >= base && address < base + size * max_threads && !is_guard(address) &&
+               !(reinterpret_cast<uintptr_t>(address) % sizeof(void*));
+    }
+
     // The end of some stack, for one who has given up all that is on them.
     char* any() { return base + size; }
 

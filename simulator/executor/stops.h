@@ -34,31 +34,23 @@ struct Stop {
 // Of those that a process ignores by default: one that comes late does no harm.
 constexpr int stop_signal = SIGURG;
 
-// The library of the kernel that is to stop, and its code. Nobody writes them while it is asked to.
-Library stopped_library;
-uintptr_t stopped_code, stopped_code_end;
+// That of the kernel that is to stop. Nobody writes it while it is asked to.
+LibraryCode stopped_code;
 
 // Where the thread stood, and where that was called from: a call of another library leads through
 // an entry of the linker's table, which is of no line.
 thread_local uintptr_t stopped_at, stopped_caller;
 
-bool is_of_stopped_code(uintptr_t address) {
-    return address >= stopped_code && address < stopped_code_end;
-}
-
 // Where a stopped thread goes on, on an empty stack.
 void after_stop() {
     Worker& self = *worker;
-    const dim3 extent = self.launch->block;
-    const unsigned rank = self.rank;
-    const std::string thread = text("thread (%u, %u, %u)", rank % extent.x,
-                                    rank / extent.x % extent.y, rank / extent.x / extent.y);
+    const std::string thread = describe_thread(self);
     stopping.tell(describe(*self.launch) +
                   text("\nblock (%u, %u, %u), ", self.index.x, self.index.y, self.index.z) +
-                  thread + "\n" + stopped_library.path +
-                  text("\n%zx\n%zx", stopped_at - stopped_library.base,
-                       stopped_caller - stopped_library.base));
-    self.tell_where(is_of_stopped_code(stopped_at) ? stopped_at : stopped_caller);
+                  thread + "\n" + stopped_code.library.path +
+                  text("\n%zx\n%zx", stopped_at - stopped_code.library.base,
+                       stopped_caller - stopped_code.library.base));
+    self.tell_where(stopped_code.holds(stopped_at) ? stopped_at : stopped_caller);
     self.stacks.reset();
     self.fail(cudaErrorLaunchFailure, thread + " was interrupted");
 }
@@ -67,11 +59,11 @@ struct sigaction earlier_stop_action;
 
 void on_stop(int signal, siginfo_t* info, void* context) {
     const uintptr_t at = program_counter(context);
-    if (worker && worker->running && stopping.asked && is_of_stopped_code(at)) {
+    if (worker && worker->running && stopping.asked && stopped_code.holds(at)) {
         const uintptr_t caller = return_address(context) - 1;  // in the call, not behind it
         stopped_at = at;
-        stopped_caller = is_of_stopped_code(caller) ? caller : at;
-        go_on_at(context, after_stop);
+        stopped_caller = stopped_code.holds(caller) ? caller : at;
+        go_on_at(context, after_stop, worker->stacks.any());
     } else if (!(worker && worker->running)) {
         pass_on(earlier_stop_action, signal, info, context);
     }
@@ -79,17 +71,7 @@ void on_stop(int signal, siginfo_t* info, void* context) {
 
 // What has to be known before workers get the signal.
 void prepare_stop(const Launch& launch) {
-    const auto code = reinterpret_cast<uintptr_t>(launch.run_threads);
-    stopped_library = library_of(reinterpret_cast<const void*>(code));
-    stopped_code = stopped_code_end = 0;
-    with_headers_of(stopped_library, [&](const dl_phdr_info& info) {
-        for (int i = 0; i < info.dlpi_phnum; i++) {
-            const auto& header = info.dlpi_phdr[i];
-            const uintptr_t begin = info.dlpi_addr + header.p_vaddr;
-            if (header.p_type == PT_LOAD && code - begin < header.p_memsz)
-                stopped_code = begin, stopped_code_end = begin + header.p_memsz;
-        }
-    });
+    stopped_code = code_around(reinterpret_cast<const void*>(launch.run_threads));
     struct sigaction action = {}, found;
     action.sa_sigaction = on_stop;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;

@@ -13,6 +13,7 @@
 #include "errors.h"
 #include "exchanges.h"
 #include "gathering.h"
+#include "guarded_shared.h"
 #include "shared_memory.h"
 #include "stacks.h"
 #include "watcher.h"
@@ -88,6 +89,14 @@ class Worker : public Block {
 
 thread_local Worker* worker;
 
+// The running thread, as a kernel knows it.
+std::string describe_thread(const Worker& block) {
+    const dim3 extent = block.launch->block;
+    const unsigned rank = block.rank;
+    return text("thread (%u, %u, %u)", rank % extent.x, rank / extent.x % extent.y,
+                rank / extent.x / extent.y);
+}
+
 // ---- Fibers
 
 bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
@@ -106,7 +115,7 @@ bool Worker::run_block(const Launch& to_run, uint3 at, Watcher* watcher) {
     serial++;
     if (queues->in_use) forget_queued_copies(*this);
     if (launch->instrumented) set_built_ins();
-    launch->static_shared();  // makes what is thread_local there: see _GPPS_THREAD_LOCAL
+    guard_shared(*launch);  // makes what is thread_local there: see _GPPS_THREAD_LOCAL
     switch_fiber(&native, fresh());
     error.code == cudaSuccess ? finish_copies(*this) : forget_copies(*this);
     running = false;

@@ -1,0 +1,124 @@
+"""What keeps a kernel's mistakes on the simulator off the process, and says whose they are.
+
+A tensor that PyTorch allocates once the runtime is open has memory around it that nobody may touch
+(simulator/executor/guarded_memory.h). One that is older, or numpy's, has not: a C function gets a
+copy of it that has.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from jitloader import stops
+
+Named = Iterable[tuple[str, torch.Tensor]]
+
+MOST = 64 << 20  # bytes of a tensor that are copied so
+FAR = 256 << 20  # bytes: guards are as wide
+
+_begin = _end = 0  # addresses of the memory that has guards
+_runtime: ctypes.CDLL | None = None
+
+
+def start(runtime: ctypes.CDLL) -> None:
+    """Have PyTorch's tensors guarded from here on, where its allocator is one that can be."""
+    global _begin, _end, _runtime
+    _runtime = runtime
+    runtime.simulator_take_fault.restype = ctypes.c_char_p
+    runtime.simulator_entry.restype = ctypes.c_void_p
+    runtime.simulator_entry.argtypes = [ctypes.c_void_p]
+    if runtime.simulator_guard_tensors():
+        bounds = (ctypes.c_uint64 * 2)()
+        runtime.simulator_guarded_range(bounds)
+        _begin, _end = bounds
+
+
+def entry(library: ctypes.CDLL, function: Any) -> Any:
+    """A function of a library, so called that the process survives what it does."""
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    return library._FuncPtr(_runtime.simulator_entry(address)) if _runtime else function
+
+
+def explained(message: str, tensors: Named = ()) -> str:
+    """A kernel's failure with the line that failed and, of an access, the tensor and the index.
+
+    message: the runtime's. tensors: what the call was given, each with its parameter's name.
+    """
+    said = _runtime.simulator_take_fault().decode(errors="replace") if _runtime else ""
+    if not said:
+        return message
+    access, address, library, offset = said.split("\n")
+    place = stops.line_of(Path(library), int(offset, 16)) if library else ""
+    what = _element(access, int(address, 16), tensors) if access else ""
+    if not place and what:
+        what += "; lab.check says at which line and in which thread"
+    told = ": ".join(filter(None, (place and f"at {place}", what)))
+    return f"{message}\n{told}" if told else message
+
+
+def _element(access: str, address: int, tensors: Named) -> str:
+    """Which element of which tensor an access meant: of the nearest, if none is far."""
+    nearest, least = "", FAR
+    for name, tensor in tensors:
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.numel():
+            continue
+        begin = _moved.get(tensor.untyped_storage().data_ptr(), 0)
+        begin = begin + tensor.storage_offset() * tensor.itemsize if begin else tensor.data_ptr()
+        size = sum((n - 1) * abs(s) for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+        index = (address - begin) // tensor.itemsize
+        distance = tensor.itemsize * (-index if index < 0 else index - size + 1)
+        if distance < least:
+            least = distance
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            nearest = f"it {access} index {index} of {name}, which has {size} elements ({dtype})"
+    return nearest
+
+
+# Where the copies of storages lie that have none of their own guards, while a call runs.
+_moved: dict[int, int] = {}
+
+
+@contextmanager
+def guarded(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Meanwhile `address` is one in guarded memory; what the call writes there is copied back, if
+    it does not fail."""
+    copies = []
+    for tensor in tensors:
+        storage = tensor.untyped_storage()
+        at = storage.data_ptr()
+        if not at or _begin <= at < _end or at in _moved or storage.nbytes() > MOST:
+            continue
+        original = torch.empty(0, dtype=torch.uint8).set_(storage)
+        skew = at % 64  # so that a vector's alignment stays what it is
+        copy = torch.empty(skew + storage.nbytes(), dtype=torch.uint8)[skew:].copy_(original)
+        if _begin <= copy.data_ptr() < _end:
+            _moved[at] = copy.data_ptr()
+            copies.append((original, copy))
+    try:
+        yield
+        for original, copy in copies:
+            original.copy_(copy)
+    finally:
+        for original, _ in copies:
+            del _moved[original.data_ptr()]
+
+
+def is_guarded(tensor: torch.Tensor) -> bool:
+    """Whether its memory has guards, or is none that could have."""
+    is_none = not _end or tensor.device.type != "cpu" or tensor.layout != torch.strided
+    return is_none or _begin <= tensor.data_ptr() < _end or not tensor.numel()
+
+
+def address(tensor: torch.Tensor) -> int:
+    """Where a call finds a tensor."""
+    at = tensor.data_ptr()
+    if not _moved:
+        return at
+    storage = tensor.untyped_storage().data_ptr()
+    return _moved.get(storage, storage) + at - storage

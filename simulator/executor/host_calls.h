@@ -1,0 +1,251 @@
+// A function of the host that Python calls: what would end the process ends the call with an error.
+//
+// Python calls it through an entry that notes where the call is to return. After a fault, exit(),
+// abort() or an exception that nobody catches the call returns there at once; destructors between
+// are not run. Where PyTorch calls a binding its own frames must not be left like that: there
+// exit() and abort() throw an exception.
+#pragma once
+#include <stdlib.h>
+#include <exception>
+#include <stdexcept>
+#include "interrupts.h"
+
+namespace simulator {
+namespace {
+
+#if defined(__linux__) && defined(__x86_64__)
+constexpr bool has_host_calls = true;
+
+// What a call has to find again when it returns; the code below knows where each lies.
+struct Landing {
+    uintptr_t rbx, rbp, r12, r13, r14, r15, stack, returns_to;
+    uintptr_t function;
+    uintptr_t arguments[6];  // those that are in registers, for what they may point to
+    HostCall outer;
+};
+thread_local std::vector<Landing> landings;
+
+void land_after_fault();
+
+extern "C" {
+Landing* simulator_land(uintptr_t function, uintptr_t stack, const uintptr_t* arguments) {
+    provide_signal_stack();
+    landings.push_back({.stack = stack, .function = function, .outer = host_call});
+    std::copy_n(arguments, 6, landings.back().arguments);
+    host_call = {stack - near, land_after_fault};
+    return &landings.back();
+}
+uintptr_t simulator_landed() {
+    host_call = landings.back().outer;
+    for (const uintptr_t argument : landings.back().arguments) {
+        GuardedMemory::Island of;
+        const uintptr_t at = guarded.damage(argument, of);
+        if (!at) continue;
+        told_fault.tell("writes", at, "", 0);
+        record({cudaErrorIllegalAddress,
+                "the host's code: illegal memory access: it writes" + where_is(at)});
+    }
+    const uintptr_t returns_to = landings.back().returns_to;
+    landings.pop_back();
+    return returns_to;
+}
+void simulator_enter();
+[[noreturn]] void simulator_return(const Landing*);
+}
+
+// simulator_enter: as the function whose address is in r11, with its arguments. It puts the address
+// of its own end in the place of the one to which the call returns.
+__asm__(R"(
+    .text
+    .type simulator_enter, @function
+simulator_enter:
+    push %rbp
+    mov %rsp, %rbp
+    sub $208, %rsp
+    mov %rdi, 0(%rsp)
+    mov %rsi, 8(%rsp)
+    mov %rdx, 16(%rsp)
+    mov %rcx, 24(%rsp)
+    mov %r8, 32(%rsp)
+    mov %r9, 40(%rsp)
+    mov %rax, 48(%rsp)
+    mov %r11, 56(%rsp)
+    movups %xmm0, 64(%rsp)
+    movups %xmm1, 80(%rsp)
+    movups %xmm2, 96(%rsp)
+    movups %xmm3, 112(%rsp)
+    movups %xmm4, 128(%rsp)
+    movups %xmm5, 144(%rsp)
+    movups %xmm6, 160(%rsp)
+    movups %xmm7, 176(%rsp)
+    mov %r11, %rdi
+    lea 8(%rbp), %rsi
+    mov %rsp, %rdx
+    call simulator_land
+    mov %rbx, 0(%rax)
+    mov 0(%rbp), %rdx
+    mov %rdx, 8(%rax)
+    mov %r12, 16(%rax)
+    mov %r13, 24(%rax)
+    mov %r14, 32(%rax)
+    mov %r15, 40(%rax)
+    mov 8(%rbp), %rdx
+    mov %rdx, 56(%rax)
+    lea 1f(%rip), %rdx
+    mov %rdx, 8(%rbp)
+    mov 0(%rsp), %rdi
+    mov 8(%rsp), %rsi
+    mov 16(%rsp), %rdx
+    mov 24(%rsp), %rcx
+    mov 32(%rsp), %r8
+    mov 40(%rsp), %r9
+    mov 48(%rsp), %rax
+    mov 56(%rsp), %r11
+    movups 64(%rsp), %xmm0
+    movups 80(%rsp), %xmm1
+    movups 96(%rsp), %xmm2
+    movups 112(%rsp), %xmm3
+    movups 128(%rsp), %xmm4
+    movups 144(%rsp), %xmm5
+    movups 160(%rsp), %xmm6
+    movups 176(%rsp), %xmm7
+    leave
+    jmp *%r11
+1:
+    sub $32, %rsp
+    mov %rax, 0(%rsp)
+    movups %xmm0, 16(%rsp)
+    call simulator_landed
+    mov %rax, %r11
+    mov 0(%rsp), %rax
+    movups 16(%rsp), %xmm0
+    add $32, %rsp
+    jmp *%r11
+    .type simulator_return, @function
+simulator_return:
+    mov 0(%rdi), %rbx
+    mov 8(%rdi), %rbp
+    mov 16(%rdi), %r12
+    mov 24(%rdi), %r13
+    mov 32(%rdi), %r14
+    mov 40(%rdi), %r15
+    mov 48(%rdi), %rsp
+    mov 56(%rdi), %r11
+    add $8, %rsp
+    xor %eax, %eax
+    pxor %xmm0, %xmm0
+    jmp *%r11
+)");
+
+[[noreturn]] void leave_call(const std::string& why) {
+    static thread_local Landing last;
+    last = landings.back();
+    simulator_landed();
+    record({cudaErrorUnknown, "the host's code: " + why});
+    simulator_return(&last);
+}
+
+// On the stack that the function has left.
+void land_after_fault() {
+    const LibraryCode around = code_around(reinterpret_cast<const void*>(fault.at));
+    const bool is_foreign = !around.end || strstr(around.library.path.c_str(), "/libc.so");
+    const bool is_overflow =
+        fault.signal == SIGSEGV && uintptr_t(fault.address) - fault.stack_at + near < 2 * near;
+    told_fault.take();
+    tell_fault(
+        is_foreign ? code_around(reinterpret_cast<const void*>(landings.back().function)) : around,
+        is_overflow);
+    leave_call(what_failed(is_overflow,
+                           "it calls itself without end, or its local variables are "
+                           "too large")
+                   .message);
+}
+
+// The entry of a function; itself where there can be none.
+const void* entry_of(const void* function) {
+    struct [[gnu::packed]] Entry {
+        uint16_t mov_r11 = 0xBB49;
+        const void* function;
+        uint16_t mov_r10 = 0xBA49;
+        void (*enter)() = simulator_enter;
+        uint32_t jmp_r10 = 0x90E2FF41;
+        char unused[8];
+    };
+    static_assert(sizeof(Entry) == 32);
+    static std::mutex mutex;
+    static Entry* free = nullptr;
+    static size_t left = 0;
+    std::lock_guard<std::mutex> lock(mutex);
+    const size_t page = sysconf(_SC_PAGESIZE);
+    if (!left) {
+        void* found = mmap(
+            nullptr, page, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (found == MAP_FAILED) return function;
+        free = static_cast<Entry*>(found);
+        left = page / sizeof(Entry);
+    }
+    left--;
+    return new (free++) Entry{.function = function};
+}
+
+bool may_leave() { return !landings.empty(); }
+#else
+const void* entry_of(const void* function) { return function; }
+bool may_leave() { return false; }
+[[noreturn]] void leave_call(const std::string&) { abort(); }
+#endif
+
+void end_call(const std::string& why) {
+    if (may_leave()) leave_call(why);
+    if (python.raise) throw std::runtime_error("the host's code: " + why);
+}
+
+// A call that would end the process; it returns where it is to do that.
+void instead_of_end(const std::string& what) {
+    if (worker && worker->running) worker->fail(cudaErrorLaunchFailure, "it calls " + what);
+    end_call("it calls " + what);
+}
+
+std::terminate_handler earlier_terminate;
+
+void on_terminate() {
+    if (!may_leave() || (worker && worker->running)) return earlier_terminate();
+    std::string said = "an exception that nobody catches";
+    try {
+        if (std::current_exception()) std::rethrow_exception(std::current_exception());
+    } catch (const std::exception& error) {
+        said += std::string(": ") + error.what();
+    } catch (...) {
+    }
+    leave_call(said);
+}
+
+struct ForTerminate {
+    ForTerminate() { earlier_terminate = std::set_terminate(on_terminate); }
+} for_terminate;
+
+}  // namespace
+}  // namespace simulator
+
+// What Python is to call in the place of a function.
+extern "C" SIMULATOR_EXPORT const void* simulator_entry(const void* function) {
+    return simulator::entry_of(function);
+}
+
+// To these the linker sends a library's calls: simulator.LINK_FLAGS.
+#ifdef __linux__
+#define SIMULATOR_ENDS(name)                                              \
+    extern "C" SIMULATOR_EXPORT void __wrap_##name(int status) {          \
+        simulator::instead_of_end(simulator::text(#name "(%d)", status)); \
+        name(status);                                                     \
+    }
+SIMULATOR_ENDS(exit)
+SIMULATOR_ENDS(_exit)
+SIMULATOR_ENDS(_Exit)
+SIMULATOR_ENDS(quick_exit)
+#undef SIMULATOR_ENDS
+extern "C" SIMULATOR_EXPORT void __wrap_abort() {
+    simulator::instead_of_end("abort()");
+    abort();
+}
+#endif

@@ -1,0 +1,92 @@
+// What a beginner does to memory, and what a host's function does to its process.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+__global__ void square(const float* x, float* y) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    y[i] = x[i] * x[i];
+}
+
+template <class T>
+__device__ void store(T* x, long i) {
+    x[i] = T(1);
+}
+__global__ void store_float(float* x, long i) { store(x, i); }
+__global__ void store_double(double* x, long i) { store(x, i); }
+__global__ void store_half(__half* x, long i) { store(x, i); }
+__global__ void store_bfloat16(__nv_bfloat16* x, long i) { store(x, i); }
+__global__ void store_int(int* x, long i) { store(x, i); }
+__global__ void store_long(long long* x, long i) { store(x, i); }
+__global__ void store_byte(unsigned char* x, long i) { store(x, i); }
+__global__ void store_bool(bool* x, long i) { store(x, i); }
+__global__ void load_float(const float* x, float* y, long i) { *y = x[i]; }
+__global__ void add_float(float* x, long i) { atomicAdd(x + i, 1.0f); }
+__global__ void fill_float4(float4* x) { x[threadIdx.x] = {1, 2, 3, 4}; }
+
+__global__ void past_shared(float* x, int i) {
+    __shared__ float tile[64];
+    tile[threadIdx.x + i] = 1;
+    __syncthreads();
+    x[threadIdx.x] = tile[threadIdx.x];
+}
+__global__ void past_dynamic(float* x, int i) {
+    extern __shared__ float row[];
+    row[threadIdx.x + i] = 1;
+    __syncthreads();
+    x[threadIdx.x] = row[threadIdx.x];
+}
+__global__ void past_local(float* x, int n) {
+    float r[4];
+    for (int i = 0; i < n; i++) r[i] = x[0] + i;
+    x[1] = r[int(x[0])];
+}
+__global__ void null_pointer(int i) {
+    int* p = nullptr;
+    p[i] = 1;
+}
+__global__ void wild_pointer(unsigned long long at) { *reinterpret_cast<volatile float*>(at) = 1; }
+__device__ int deeper(volatile int* n) {
+    int local[64];
+    local[*n % 64] = *n;
+    *n = *n + 1;
+    return deeper(n) + local[*n % 64];
+}
+__global__ void recursion(int* x) { *x = deeper(x); }
+__global__ void division(int* x) { x[0] = 7 / x[0]; }
+__global__ void large_local(float* x, int n) {
+    char a[1u << 31];
+    for (long i = 0; i < (1l << 31); i += 1024) a[i] = n;
+    x[0] = a[n];
+}
+__global__ void kernel_exits(int status) { exit(status); }
+
+static int host_deeper(volatile int* n) {
+    int local[64];
+    local[*n % 64] = *n;
+    *n = *n + 1;
+    return host_deeper(n) + local[*n % 64];
+}
+extern "C" int host_recursion() {
+    int n = 0;
+    return host_deeper(&n);
+}
+extern "C" void host_store(float* x, long i) { x[i] = 1; }
+extern "C" void host_null() { *reinterpret_cast<volatile int*>(8) = 1; }
+extern "C" void host_copy(float* x) { memcpy(reinterpret_cast<void*>(16), x, 16); }
+extern "C" int host_division(int n) { return 7 / n; }
+extern "C" void host_large(int n) {
+    char a[1u << 31];
+    for (long i = 0; i < (1l << 31); i += 1024) a[i] = n;
+    if (a[n]) puts("");
+}
+extern "C" void host_exits(int status) { exit(status); }
+extern "C" void host_aborts() { abort(); }
+extern "C" void host_throws() { throw std::runtime_error("thrown by the host"); }
+extern "C" double many(float* x, int n, double a, float b, int c, int d, int e, int f, int g) {
+    for (int i = 0; i < n; i++) x[i] += a + b + c + d + e + f + g;
+    return a / 2;
+}

@@ -1,0 +1,160 @@
+"""What a kernel or a function of the host does to memory spares the process, and is told."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import jitload
+
+SOURCE = Path(__file__).parent / "kernels" / "mistakes.cu"
+FLOATS = {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16"}
+INTS = {"int": "int32", "long": "int64", "byte": "uint8", "bool": "bool"}
+
+# A notebook: after each call it goes on, with the values that it had, and kernels compute.
+NOTEBOOK = """
+import json, sys, torch, jitload
+old = torch.arange(1000.0)  # before the runtime is there
+kernel = jitload.load(sys.argv[1], target="cpu")
+x, ints = torch.arange(1000.0), torch.zeros(64, dtype=torch.int32)
+square, kept = torch.zeros(1000), [torch.full((n,), 7.0) for n in (1, 5, 16, 1000, 100_000)]
+for call in json.loads(sys.argv[2]):
+    try:
+        eval(call)
+        said = None
+    except RuntimeError as error:
+        said = str(error)
+    x.copy_(torch.arange(1000.0)), ints.zero_()
+    square.zero_()
+    kernel.square[10, 100](x, square)
+    well = torch.equal(square, x * x) and all((k == 7).all() for k in kept)
+    print(json.dumps([call, said, bool(well and torch.equal(old, x))]), flush=True)
+"""
+
+# What is called, and what the error says.
+CALLS = {
+    "kernel.square[4, 256](x, square)": r"\.cu:\d+: it reads index 1008 of x, which has 1000",
+    "kernel.square[4, 256](old, square)": "it reads index 1008 of x, which has 1000",
+    "kernel.store_float[1, 1](x, 10**6)": r"thread \(0, 0, 0\).*\n.*: it writes index 1000000 of x",
+    "kernel.store_float[1, 1](x, -5)": "it writes index -5 of x",
+    "kernel.store_float[1, 1](x, 2**31 - 1)": "illegal memory access",
+    "kernel.store_float[1, 1](x, -2**31)": "illegal memory access",
+    "kernel.store_float[1, 1](torch.empty(0), 3)": "illegal memory access",
+    "kernel.add_float[1, 1](x, 1 << 20)": "it (reads|writes) index 1048576 of x",
+    "kernel.past_shared[2, 64](x, 5000)": "illegal memory access",
+    "kernel.past_shared[2, 64](x, -5000)": "illegal memory access",
+    "kernel.past_shared[2, 64](x, 10**8)": "illegal memory access",
+    "kernel.past_dynamic[2, 64, None, 256](x, 1)": "past the end of its dynamic shared memory",
+    "kernel.past_local[1, 32](x, 40)": "a local array was written past its end",
+    "kernel.past_local[1, 32](x, 10**6)": "stack|illegal memory access|a local array",
+    "kernel.null_pointer[1, 32](5)": "illegal memory access at address 0x14",
+    "kernel.wild_pointer[1, 1](1 << 45)": "illegal memory access at address 0x2000",
+    "kernel.wild_pointer[1, 1](1 << 60)": "illegal memory access at an address that no memory has",
+    "kernel.recursion[1, 1](ints)": "stack overflow",
+    "kernel.division[1, 1](ints)": "integer division by zero",
+    "kernel.large_local[1, 1](x, 3)": "stack overflow",
+    "kernel.kernel_exits[1, 1](3)": r"calls exit\(3\)",
+    "kernel.host_store(x, 10**6)": "the host's code: .*\n.*: it writes index 1000000 of x",
+    "kernel.host_store(x, 1001)": "the host's code: .*\n.*it writes index 1001 of x",
+    "kernel.host_null()": r"the host's code: illegal memory access at address 0x8.*\n.*\.cu:",
+    "kernel.host_copy(x)": "the host's code: illegal memory access at address 0x10",
+    "kernel.host_division(0)": "the host's code: integer division by zero",
+    "kernel.host_recursion()": "the host's code: stack overflow",
+    "kernel.host_large(3)": "the host's code: stack overflow",
+    "kernel.host_exits(3)": r"the host's code: it calls exit\(3\)",
+    "kernel.host_aborts()": r"the host's code: it calls abort\(\)",
+    "kernel.host_throws()": "an exception that nobody catches: thrown by the host",
+}
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return jitload.load(SOURCE, target="cpu")
+
+
+@pytest.fixture(scope="module")
+def said(kernel):
+    command = [sys.executable, "-c", NOTEBOOK, str(SOURCE), json.dumps(list(CALLS))]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    lines = [json.loads(line) for line in process.stdout.splitlines()]
+    assert process.returncode == 0, f"it died after {lines[-1:]}: {process.stderr}"
+    return {call: (message, is_well) for call, message, is_well in lines}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_notebook_survives_and_is_told(said, call):
+    message, is_well = said[call]
+    assert message is not None, "reported as success"
+    assert re.search(CALLS[call], message), message
+    assert is_well, "what it computes afterwards is right"
+
+
+@pytest.mark.parametrize("name", [*FLOATS, *INTS])
+def test_random_indices_of_every_type(kernel, name):
+    """Each write beside a tensor raises, however far; each in it does what it says."""
+    draw = random.Random(name)
+    dtype = getattr(torch, {**FLOATS, **INTS}[name])
+    store = getattr(kernel, f"store_{name}")[1, 1]
+    for count in (1, 7, 64, 1000, 4096, 70_001):
+        x = torch.zeros(count, dtype=dtype)
+        far = [draw.choice((-1, 1)) * draw.randrange(count, 1 << 31) for _ in range(4)]
+        for index in (count, -1, 2 * count + 64, -count - 1024, *far):
+            is_near = abs(index) < 1 << 24
+            wanted = f"it writes index {index} of x" if is_near else "illegal memory access"
+            with pytest.raises(RuntimeError, match=wanted):
+                store(x, index)
+        assert not x.any()
+        at = draw.randrange(count)
+        store(x, at)
+        assert x[at] == 1
+        assert x.sum() == 1
+
+
+def test_reads_and_vectors(kernel):
+    x, y = torch.zeros(1024), torch.zeros(1)
+    for index in (1024, -2000, 1 << 30, -(1 << 30)):
+        with pytest.raises(RuntimeError, match="illegal memory access"):
+            kernel.load_float[1, 1](x, y, index)
+    kernel.fill_float4[1, 256](x)
+    assert x.tolist() == [1, 2, 3, 4] * 256
+    with pytest.raises(RuntimeError, match="it writes index 1024 of x"):
+        kernel.fill_float4[1, 257](x)
+
+
+def test_what_is_legal_is_not_accused(kernel):
+    """An index outside a view and inside its storage; numpy's memory; tensors that share it."""
+    x = torch.zeros(100)
+    kernel.store_float[1, 1](x[40:50], 20)
+    kernel.store_float[1, 1](x[40:50], -40)
+    assert x.nonzero().flatten().tolist() == [0, 60]
+    array = np.zeros(100, dtype=np.float32)
+    kernel.store_float[1, 1](torch.from_numpy(array)[40:50], 20)
+    assert array.nonzero()[0].tolist() == [60]
+    shared = torch.from_numpy(np.arange(10, dtype=np.float32))
+    kernel.square[1, 5](shared[:5], shared[5:])
+    assert shared.tolist() == [0, 1, 2, 3, 4, 0, 1, 4, 9, 16]
+    with pytest.raises(RuntimeError, match="it writes index 100000 of x"):
+        kernel.store_float[1, 1](torch.from_numpy(array), 100_000)
+    assert kernel.many(x, 100, 0.5, 1.5, 1, 2, 3, 4, 5) == 0.25
+    assert x[0] == 18
+    assert x[1] == 17
+
+
+def test_tensors_of_all_sizes_come_and_go():
+    """What PyTorch allocates is its own, and given back."""
+    jitload.simulator_runtime()
+    draw = random.Random(4)
+    held: list[tuple[int, torch.Tensor]] = []
+    for step in range(3000):
+        size = 0 if step % 100 == 0 else int(2 ** draw.uniform(0, 21))
+        held.append((step, torch.full((size,), step, dtype=torch.int32)))
+        if len(held) > 50:
+            number, tensor = held.pop(draw.randrange(len(held)))
+            assert (tensor == number).all()
+    assert all((tensor == number).all() for number, tensor in held)
