@@ -21,6 +21,7 @@ __all__ = [
     "CHECK_LINK_FLAGS",
     "INCLUDE",
     "LIBRARIES",
+    "LIBRARY_LINK_FLAGS",
     "LINK_FLAGS",
     "RUNTIME",
     "compile_flags",
@@ -78,15 +79,15 @@ def compile_flags(clang: bool, sources: Sequence[Path] = ()) -> list[str]:
 
 
 # Line numbers would triple a library, which is read whole whenever it is opened. And what prints
-# looks whether it is to stop: executor/stops.h. A kernel's clock() is executor/clocks.h's. And
-# what ends the process ends the call alone: executor/host_calls.h.
+# looks whether it is to stop: executor/stops.h. A kernel's clock() is executor/clocks.h's.
 LINK_FLAGS = [
     "-Wl,--compress-debug-sections=zlib",
     "-Wl,--wrap=printf,--wrap=puts,--wrap=putchar,--wrap=__printf_chk,--wrap=clock",
-    "-Wl,--wrap=exit,--wrap=_exit,--wrap=_Exit,--wrap=quick_exit,--wrap=abort",
 ]
+# Of what is no program: what would end the process ends the call alone (executor/host_calls.h).
+LIBRARY_LINK_FLAGS = ["-Wl,--wrap=exit,--wrap=_exit,--wrap=_Exit,--wrap=quick_exit,--wrap=abort"]
 if sys.platform != "linux":
-    LINK_FLAGS = []
+    LINK_FLAGS = LIBRARY_LINK_FLAGS = []
 
 # A hook before every access, and line numbers. The sanitizer's own runtime is not linked. What the
 # source reads or writes as one vector stays one access (no sra), what it does one by one becomes
@@ -103,7 +104,7 @@ CHECK_FLAGS = [
     "-fno-thread-jumps",
     "-fno-semantic-interposition",
     "-fno-plt",
-    "-fsanitize=thread,bounds,alignment",
+    "-fsanitize=thread,bounds,alignment,object-size",
     "--param=tsan-instrument-func-entry-exit=0",
     "--param=tsan-distinguish-volatile=1",
 ]

@@ -436,6 +436,8 @@ def _write_build(
     link += code.link_flags
     if image:
         link += by_kernel.LINK_FLAGS
+    if not for_cuda and not code.recipe.program:
+        link += simulator.LIBRARY_LINK_FLAGS
     if code.recipe.check:
         link += simulator.CHECK_LINK_FLAGS
     if code.recipe.program:

@@ -197,13 +197,13 @@ bool may_leave() { return false; }
 
 void end_call(const std::string& why) {
     if (may_leave()) leave_call(why);
-    if (python.raise) throw std::runtime_error("the host's code: " + why);
 }
 
 // A call that would end the process; it returns where it is to do that.
 void instead_of_end(const std::string& what) {
     if (worker && worker->running) worker->fail(cudaErrorLaunchFailure, "it calls " + what);
     end_call("it calls " + what);
+    if (python.raise) throw std::runtime_error("the host's code calls " + what);
 }
 
 std::terminate_handler earlier_terminate;
