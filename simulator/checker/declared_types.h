@@ -1,8 +1,7 @@
 // What the compiler itself compares with the types that a source declares, before an access:
 // indices with an array's extent (-fsanitize=bounds), which sees one member of a structure run into
 // the next and a local array overrun, and pointers with their type's alignment
-// (-fsanitize=alignment), and an access with the end of the object that it is in
-// (-fsanitize=object-size). It calls these where they do not fit; its own runtime is not linked.
+// (-fsanitize=alignment). It calls these where they do not fit; its own runtime is not linked.
 #pragma once
 #include "recorder.h"
 
@@ -17,11 +16,6 @@ struct SourcePlace {
 struct TypeOfSource {
     uint16_t kind, information;
     char name[1];  // and on: 'float [4]'
-};
-struct WrongPointer {
-    SourcePlace place;
-    const TypeOfSource* type;
-    uint8_t log_alignment, kind;
 };
 struct WrongIndex {
     SourcePlace place;
@@ -50,6 +44,16 @@ void Recorder::misaligned_for_type(const WrongPointer& wrong, uintptr_t pointer,
     stop_block("a misaligned access");
 }
 
+// A thread's own array ends before this: behind it lies the thread's stack, so the access is not let
+// happen. Of other arrays the hooks know the bounds.
+void Recorder::beyond_object(uintptr_t address) {
+    if (mode == Mode::Off) return;
+    const Region* region = region_at(address);
+    if (region && region->type != Region::Private) return;
+    stopped = true;
+    stop_block("an access past the end of a local array");
+}
+
 void Recorder::beyond_array(const WrongIndex& wrong, uint64_t index, const void* from) {
     if (mode == Mode::Off || is_repeating) return;
     Finding finding{};
@@ -66,16 +70,6 @@ void Recorder::beyond_array(const WrongIndex& wrong, uint64_t index, const void*
     report(finding);
 }
 
-// A thread's own array ends before this: what lies behind it is the thread's stack, so the access
-// is not let happen. Of other arrays the hooks know the bounds.
-void Recorder::beyond_object(uintptr_t address) {
-    if (mode == Mode::Off) return;
-    const Region* region = region_at(address);
-    if (region && region->type != Region::Private) return;
-    stopped = true;
-    stop_block("an access past the end of a local array");
-}
-
 }  // namespace
 }  // namespace simulator
 
@@ -86,14 +80,10 @@ SIMULATOR_HOOK void __ubsan_handle_out_of_bounds(simulator::WrongIndex* wrong, u
 }
 SIMULATOR_HOOK void __ubsan_handle_type_mismatch_v1(simulator::WrongPointer* wrong,
                                                     uintptr_t pointer) {
-<<<<<<< HEAD
-    simulator::recorder.misaligned_for_type(*wrong, pointer, __builtin_return_address(0));
-=======
     if (pointer % (uintptr_t(1) << wrong->log_alignment))
-        simulator::recorder.misaligned_pointer = pointer;
-    else if (pointer)
+        simulator::recorder.misaligned_for_type(*wrong, pointer, __builtin_return_address(0));
+    else if (pointer)  // of -fsanitize=object-size
         simulator::recorder.beyond_object(pointer);
->>>>>>> 75f1b41 (Stop a checked block before it writes past a local array, and let programs exit)
 }
 
 #undef SIMULATOR_HOOK
