@@ -44,8 +44,8 @@ void Recorder::misaligned_for_type(const WrongPointer& wrong, uintptr_t pointer,
     stop_block("a misaligned access");
 }
 
-// A thread's own array ends before this: behind it lies the thread's stack, so the access is not let
-// happen. Of other arrays the hooks know the bounds.
+// A thread's own array ends before this: behind it lies the thread's stack, so the access is not
+// let happen. Of other arrays the hooks know the bounds.
 void Recorder::beyond_object(uintptr_t address) {
     if (mode == Mode::Off) return;
     const Region* region = region_at(address);
