@@ -22,6 +22,14 @@
 namespace simulator {
 namespace {
 
+// The first address in a stretch of memory at which another byte lies; 0 if there is none.
+uintptr_t first_other(uintptr_t begin, uintptr_t end, unsigned char byte) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(begin);
+    if (begin == end || (*bytes == byte && !memcmp(bytes, bytes + 1, end - begin - 1))) return 0;
+    while (*bytes == byte) bytes++;
+    return uintptr_t(bytes);
+}
+
 class GuardedMemory {
   public:
     struct Island {
@@ -101,9 +109,9 @@ class GuardedMemory {
         const uint32_t slot = owner(slot_of(address));
         of = islands[slot];
         if (!of.is_alive) return 0;
-        uintptr_t found = damaged(of.begin + of.bytes, end_of(slot));
+        uintptr_t found = first_other(of.begin + of.bytes, end_of(slot), filling);
         const uintptr_t first = std::max(end_of(slot) - of.pages * page, of.begin - before);
-        if (!found) found = damaged(first, of.begin);
+        if (!found) found = first_other(first, of.begin, filling);
         if (found) fill(slot);
         return found;
     }
@@ -198,15 +206,6 @@ class GuardedMemory {
         const uintptr_t begin = end_of(slot) - it.pages * page, end = it.begin + it.bytes;
         memset(reinterpret_cast<void*>(begin), filling, it.begin - begin);
         memset(reinterpret_cast<void*>(end), filling, end_of(slot) - end);
-    }
-
-    // Where the first byte lies that is no filling; 0 if there is none.
-    static uintptr_t damaged(uintptr_t begin, uintptr_t end) {
-        const auto* bytes = reinterpret_cast<const unsigned char*>(begin);
-        if (begin == end || (*bytes == filling && !memcmp(bytes, bytes + 1, end - begin - 1)))
-            return 0;
-        while (*bytes == filling) bytes++;
-        return uintptr_t(bytes);
     }
 
     const size_t page = sysconf(_SC_PAGESIZE);

@@ -83,9 +83,9 @@ class SharedEnds {
 
     // What was done to it, in words.
     const char* damage() const {
-        for (size_t i = 0; i < size; i++)
-            if (simulator_dynamic_shared[launch.shared + i] != filling)
-                return "it writes past the end of its dynamic shared memory";
+        const auto end = uintptr_t(simulator_dynamic_shared) + launch.shared;
+        if (first_other(end, end + size, filling))
+            return "it writes past the end of its dynamic shared memory";
         GuardedMemory::Island of;
         char* const among = launch.instrumented ? nullptr : launch.static_shared();
         if (guarded.damage(uintptr_t(among), of)) return "it writes beside a __shared__ array";
