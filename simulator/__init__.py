@@ -104,7 +104,7 @@ CHECK_FLAGS = [
     "-fno-thread-jumps",
     "-fno-semantic-interposition",
     "-fno-plt",
-    "-fsanitize=thread,bounds,alignment,object-size",
+    "-fsanitize=thread,bounds,alignment",
     "--param=tsan-instrument-func-entry-exit=0",
     "--param=tsan-distinguish-volatile=1",
 ]

@@ -44,16 +44,6 @@ void Recorder::misaligned_for_type(const WrongPointer& wrong, uintptr_t pointer,
     stop_block("a misaligned access");
 }
 
-// A thread's own array ends before this: behind it lies the thread's stack, so the access is not
-// let happen. Of other arrays the hooks know the bounds.
-void Recorder::beyond_object(uintptr_t address) {
-    if (mode == Mode::Off) return;
-    const Region* region = region_at(address);
-    if (region && region->type != Region::Private) return;
-    stopped = true;
-    stop_block("an access past the end of a local array");
-}
-
 void Recorder::beyond_array(const WrongIndex& wrong, uint64_t index, const void* from) {
     if (mode == Mode::Off || is_repeating) return;
     Finding finding{};
@@ -80,10 +70,7 @@ SIMULATOR_HOOK void __ubsan_handle_out_of_bounds(simulator::WrongIndex* wrong, u
 }
 SIMULATOR_HOOK void __ubsan_handle_type_mismatch_v1(simulator::WrongPointer* wrong,
                                                     uintptr_t pointer) {
-    if (pointer % (uintptr_t(1) << wrong->log_alignment))
-        simulator::recorder.misaligned_for_type(*wrong, pointer, __builtin_return_address(0));
-    else if (pointer)  // of -fsanitize=object-size
-        simulator::recorder.beyond_object(pointer);
+    simulator::recorder.misaligned_for_type(*wrong, pointer, __builtin_return_address(0));
 }
 
 #undef SIMULATOR_HOOK
