@@ -484,10 +484,12 @@ bool Recorder::is_any_written(const Region& region, size_t first, unsigned cells
 
 // ---- Findings
 
-// Those that stay without a writer are no race's consequence.
+// Those that stay without a writer are no race's consequence. Where a launch was stopped, its
+// writer may not have had its turn.
 void Recorder::look_at_unset_reads(bool of_shared) {
     for (const UnsetRead& it : unset_reads) {
         if (it.region->is_shared() != of_shared || it.finding->is_certain) continue;
+        if (time_limit.is_over) break;
         const size_t first = (it.address - it.region->begin) >> it.region->shift;
         const size_t cells = std::max(1u, it.finding->size >> it.region->shift);
         if (is_any_written(*it.region, first, cells, it.begin)) continue;

@@ -163,6 +163,9 @@ class Recorder final : public Watcher {
             inspect_at_once(access);
         else if (kind == Kind::Write || kind == Kind::VolatileWrite)
             last_write = {added, address, size};
+        else if (kind == Kind::VolatileRead && spins[block->rank].what == access.bits &&
+                 spins[block->rank].is_waiting())
+            wait(slot.id);  // as before other blocks had their turn
     }
 
     // Of several bytes that are no single access: the largest that certainly make it up.
@@ -317,6 +320,7 @@ class Recorder final : public Watcher {
         uint32_t serial;
         Mode mode;
         Fences fences;
+        std::vector<Spin> spins;
     };
     bool is_cooperative = false;
     unsigned cluster_size = 0;                // of the launch; 0 if it has none

@@ -179,7 +179,7 @@ void Recorder::begin_block(Block& to_run, uint64_t index) {
     }
     fences = {};
     last_store = {};
-    started[block] = {serial, mode, {}};
+    started[block] = {serial, mode, {}, {}};
 }
 
 void Recorder::resume_block(Block& to_run) {
@@ -194,11 +194,17 @@ void Recorder::resume_block(Block& to_run) {
 
 void Recorder::leave_block(const Block& at) {
     started[&at].fences = fences;
+    started[&at].spins.assign(spins, spins + at.size);
     if (mode != Mode::Full) return;
     for (unsigned w = 0; w * warp_size < at.size; w++) flush(w);
 }
 
-void Recorder::return_to_block(Block& to_run) { resume_block(to_run); }
+// Its threads wait for what they waited for.
+void Recorder::return_to_block(Block& to_run) {
+    resume_block(to_run);
+    const auto& kept = started[block].spins;
+    std::copy(kept.begin(), kept.end(), spins);
+}
 
 bool Recorder::end_block(const Error* error) {
     started.erase(block);
