@@ -29,13 +29,13 @@ pytestmark = pytest.mark.usefixtures("in_scratch")
 
 
 def test_a_second_process_opens_the_cached_library_and_builds_nothing(capfd):
-    answer(7)
-    assert load("answer.cu").answer() == 7
-    assert "building answer for cpu" in capfd.readouterr().err
+    answer(7, "opened_twice")
+    assert load("opened_twice.cu").answer() == 7
+    assert "building opened_twice for cpu" in capfd.readouterr().err
     code = """
         import time
         started = time.process_time()
-        kernel = jitload.load("answer.cu", target="cpu")
+        kernel = jitload.load("opened_twice.cu", target="cpu")
         print(kernel.answer(), time.process_time() - started)
         print(*sorted({"ninja", "filelock", "torch.utils.cpp_extension"} & sys.modules.keys()))
     """
