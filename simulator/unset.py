@@ -122,7 +122,8 @@ def _unset(statement: str) -> list[str]:
         position = step.end()
         if step[1] and (position := _behind_angles(statement, step.start(1))) is None:
             return []
-    return _declared(statement[position:])
+    declarators = statement[position:]  # else it is an expression, as in part.finish<T, kRows>(y)
+    return _declared(declarators) if re.match(r"[\s*&]*[A-Za-z_]", declarators) else []
 
 
 def _behind_angles(text: str, opening: int) -> int | None:
@@ -141,6 +142,8 @@ def _declared(declarators: str) -> list[str]:
         depth += (mark[0] in tuple("[({")) - (mark[0] in tuple("])}"))
         if mark[0] not in (",", "") or (depth and mark[0]):
             continue
+        if "<" in declarators[begin : mark.start()]:
+            break  # the commas behind it may be those of template arguments
         name = _ARRAY.fullmatch(declarators, begin, mark.start())
         if name:
             found.append(name[1])

@@ -27,6 +27,7 @@ def marked(body: str, head: str = "__global__ void k(int n)") -> list[str]:
         ("struct Pair { float x; int y; }; union { int i; float f; } u; enum { A, B };", []),
         ("__shared__ float s[4]; extern __shared__ float d[]; static int i; const int c;", []),
         ("float x[2] = {1, 2}, y{3}; auto f = [](int i) -> float { float z = i; return z; };", []),
+        ("part.finish<A<T, kRows, 4>>(x, y); float s = g<T, kRows, 4>(1); x = y, z; i++, j;", []),
         ('// float x;\nconst char* s = "float y;";', []),
     ],
 )
