@@ -97,7 +97,9 @@ void run_three(int* y) {
 def kernel(tmp_path_factory):
     path = tmp_path_factory.mktemp("endless") / "endless.cu"
     path.write_text(SOURCE)
-    return jitload.load(path, target="cpu")
+    kernel = jitload.load(path, target="cpu")
+    lab.check(kernel.run_right, zeros())  # the first check may have to compile the checker
+    return kernel
 
 
 def line_of(marker: str) -> int:
