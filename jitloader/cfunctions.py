@@ -22,7 +22,6 @@ import torch
 from torch.autograd.graph import increment_version
 
 from jitloader import guards
-from jitloader.runtime import Check
 from toolchain.signatures import (
     ERROR,
     NUMBERS,
@@ -68,7 +67,7 @@ class CFunction:
         name: str,
         signature: dict,
         target: str,
-        check: Check | None,
+        check: guards.Check | None,
     ):
         instance = signature.get("instance_of")
         self.__name__ = f"{instance[0]}[{', '.join(instance[1:])}]" if instance else name

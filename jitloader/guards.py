@@ -8,28 +8,31 @@ copy of it that has.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from jitloader import stops
-
 Named = Iterable[tuple[str, torch.Tensor]]
+Check = Callable[..., None]  # of an error that nobody asked about: jitloader.runtime.check
 
 MOST = 64 << 20  # bytes of a tensor that are copied so
 FAR = 256 << 20  # bytes: guards are as wide
 
 _begin = _end = 0  # addresses of the memory that has guards
 _runtime: ctypes.CDLL | None = None
+_line_of: Callable[[Path, int], str]
 
 
-def start(runtime: ctypes.CDLL) -> None:
-    """Have PyTorch's tensors guarded from here on, where its allocator is one that can be."""
-    global _begin, _end, _runtime
-    _runtime = runtime
+def start(runtime: ctypes.CDLL, line_of: Callable[[Path, int], str]) -> None:
+    """Have PyTorch's tensors guarded from here on, where its allocator is one that can be.
+
+    line_of: the source's line of an offset into a library; "" if unknown.
+    """
+    global _begin, _end, _runtime, _line_of
+    _runtime, _line_of = runtime, line_of
     runtime.simulator_take_fault.restype = ctypes.c_char_p
     runtime.simulator_entry.restype = ctypes.c_void_p
     runtime.simulator_entry.argtypes = [ctypes.c_void_p]
@@ -54,7 +57,7 @@ def explained(message: str, tensors: Named = ()) -> str:
     if not said:
         return message
     access, address, library, offset = said.split("\n")
-    place = stops.line_of(Path(library), int(offset, 16)) if library else ""
+    place = _line_of(Path(library), int(offset, 16)) if library else ""
     what = _element(access, int(address, 16), tensors) if access else ""
     if not place and what:
         what += "; lab.check says at which line and in which thread"

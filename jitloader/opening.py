@@ -22,7 +22,6 @@ from jitloader.builds import Build
 from jitloader.cache import Cache
 from jitloader.inputs import Inputs
 from jitloader.renamed import renamed
-from jitloader.runtime import Check
 from toolchain.code import Recipe
 from toolchain.errors import CompileError, demangled, hint_for
 
@@ -142,7 +141,7 @@ def opened(inputs: Inputs) -> OpenBuild | None:
         return None  # what this process builds itself is in use from the start
 
 
-def functions_of(build: Build, check: Check | None) -> Iterator[tuple[str, Callable]]:
+def functions_of(build: Build, check: guards.Check | None) -> Iterator[tuple[str, Callable]]:
     """Open the library and find its functions, each with its name.
 
     After every call `check` is called: it raises what a kernel did wrong and nobody asked about.
@@ -231,7 +230,7 @@ def _import(build: Build) -> ModuleType:
     return module
 
 
-def _checked(function: Callable, check: Check | None) -> Callable:
+def _checked(function: Callable, check: guards.Check | None) -> Callable:
     if check is None:
         return function
 

@@ -59,7 +59,7 @@ def libraries(program: Build) -> list[Path]:
 def library() -> ctypes.CDLL:
     """The library on which kernels for the CPU run."""
     opened = _opened(_runtime)
-    guards.start(opened)
+    guards.start(opened, stops.line_of)
     return opened
 
 
@@ -183,9 +183,6 @@ def check(tensors: Callable[[], guards.Named] = tuple) -> None:
     message = _take_error()
     if message:
         raise RuntimeError(guards.explained(message.decode(errors="replace"), tensors()))
-
-
-Check = Callable[..., None]
 
 
 def simulated_launches() -> int:

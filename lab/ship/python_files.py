@@ -25,8 +25,9 @@ COPIES = {
 COPIES_FOR_C = {
     "c_calls.py": "jitloader/cfunctions.py",
     "c_declarations.py": "toolchain/signatures.py",
+    "guards.py": "jitloader/guards.py",  # a package has none: its calls are not guarded
 }
-_IN_COPIES = {"toolchain.signatures": "PACKAGE.c_declarations"}
+_IN_COPIES = {"toolchain.signatures": "PACKAGE.c_declarations", "jitloader": "PACKAGE"}
 
 
 def template(name: str, package: str) -> str:
@@ -39,7 +40,7 @@ def copy(source: str, package: str) -> str:
     text = (LIBRARY / source).read_text()
     for ours, theirs in _IN_COPIES.items():
         text = text.replace(f"from {ours} import", f"from {theirs} import")
-    return within(text.replace("PACKAGE.", f"{package}."), package)
+    return within(re.sub(r"\bPACKAGE\b", package, text), package)
 
 
 def within(text: str, package: str) -> str:

@@ -106,6 +106,21 @@ def test_verify_repeats_the_proof_and_sees_a_changed_file(square: Path):
 # ---- the Python of every op
 
 
+COPIES = python_files.COPIES | python_files.COPIES_FOR_C
+
+
+@pytest.mark.parametrize("source", COPIES.values())
+def test_what_a_package_copies_imports_nothing_of_this_project(source: str):
+    tree = ast.parse(python_files.copy(source, "mine"))
+    names = [it.name for node in ast.walk(tree) if isinstance(node, ast.Import) for it in node.names]
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names += [node.module for node in froms if not node.level]
+    ours = {path.stem for path in jitload.KERNELS.parent.iterdir()}
+    assert not [name for name in names if name.partition(".")[0] in ours]
+    own = [node.module or it.name for node in froms if node.level for it in node.names]
+    assert {f"{name}.py" for name in own} <= COPIES.keys()
+
+
 @pytest.mark.parametrize("op", OPS)
 def test_an_ops_python_keeps_its_formulas_and_loses_the_loader(op: str):
     path = jitload.KERNELS / f"{op}.py"

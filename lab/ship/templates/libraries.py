@@ -66,12 +66,12 @@ def opened(kernel: str, open_library: Callable[[str], Any]) -> dict[str, Any]:
     return found
 
 
-def error_check(library: ctypes.CDLL) -> Callable[[], None]:
+def error_check(library: ctypes.CDLL) -> Callable[..., None]:
     """Of the library for the CPU: what raises an error of a kernel's that nobody has asked for."""
     take = library.simulator_take_error
     take.restype = ctypes.c_char_p
 
-    def check() -> None:
+    def check(tensors: Callable[[], Any]) -> None:
         if message := take():
             raise RuntimeError(message.decode(errors="replace"))
 
