@@ -112,7 +112,9 @@ COPIES = python_files.COPIES | python_files.COPIES_FOR_C
 @pytest.mark.parametrize("source", COPIES.values())
 def test_what_a_package_copies_imports_nothing_of_this_project(source: str):
     tree = ast.parse(python_files.copy(source, "mine"))
-    names = [it.name for node in ast.walk(tree) if isinstance(node, ast.Import) for it in node.names]
+    names = [
+        it.name for node in ast.walk(tree) if isinstance(node, ast.Import) for it in node.names
+    ]
     froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names += [node.module for node in froms if not node.level]
     ours = {path.stem for path in jitload.KERNELS.parent.iterdir()}
