@@ -84,7 +84,8 @@ def run(asked: argparse.Namespace) -> int:
     if not lines and not failed:
         sys.exit(f"no cell was measured within {asked.seconds} s: choose fewer")
     if left:
-        say(f"{left} cells are left: run again, which begins with them, and the CSV joins")
+        again = "give it more --seconds" if asked.random else "run again, which begins with them"
+        say(f"{left} cells are left: {again}")
     if lines and not asked.random and asked.csv == CSV:
         for path in report.write(CSV):
             say(f"wrote {path}")
