@@ -14,7 +14,8 @@ READY  := $(VENV)/.ready
 TESTS  := $(VENV)/.ready-for-tests
 # Python compiles a module when it is first imported; to compile all of them takes longer than the
 # rest of set-up.
-INSTALL := $(BIN)/python -m pip install --no-compile --constraint constraints.txt --editable
+PIP     := $(BIN)/python -m pip install --no-compile --constraint constraints.txt
+INSTALL := $(PIP) --editable
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: lab test test-all chapters bench clean
@@ -31,11 +32,14 @@ $(READY): pyproject.toml constraints.txt
 	    "a C++ compiler (looked for $${CXX:-c++})" \
 	    "apt install g++ (Debian), conda install cxx-compiler (conda), xcode-select --install (macOS)"
 	$(PYTHON) -m venv $(VENV)
-	@extras=; \
+	$(PIP) torch ninja
+	@# The simulator's runtime compiles beside what follows; if it fails, its first use says why.
+	@$(BIN)/python -m jitload build --environment >/dev/null 2>&1 & \
+	extras=; \
 	if nvidia-smi -L >/dev/null 2>&1 && ! command -v nvcc >/dev/null && [ -z "$$CUDA_HOME" ]; then \
 	    extras='[nvcc]'; \
 	fi; \
-	set -x; $(INSTALL) ".$$extras"
+	(set -x; $(INSTALL) ".$$extras") && wait
 	@git config filter.chapters.clean \
 	    'if test -x $(BIN)/python; then $(BIN)/python -I kernel_playground/git_filter.py %f; else cat; fi' \
 	    2>/dev/null || true # so that a chapter that was only run is no change

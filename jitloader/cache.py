@@ -12,7 +12,8 @@
     called/            what was called of the newest build in parts of each kernel
 
 `JITLOAD_CACHE` may name several folders. The first is the user's own. The others are only looked
-into: a class shares the builds of its teacher. Nobody else's code is loaded by accident: an own
+into: a class shares the builds of its teacher. Last comes the folder of the Python environment, in
+which set-up has built the simulator's runtime. Nobody else's code is loaded by accident: an own
 folder that others could write to is refused.
 
 On a file system without locks (some network file systems) everything works but for two things: one
@@ -41,6 +42,7 @@ from typing import IO
 from toolchain.notes import close_to_others, discard, made
 
 MANIFEST = "build.json"  # without it a folder holds no build
+ENVIRONMENT = Path(sys.prefix, "share", "jitload")  # as trusted as the packages beside it
 UNAWAITED = "-whole"  # ends the names of locks of builds for which nobody waits
 _temporary: dict[Path, Path] = {}  # what stands in for an own folder that cannot be written to
 _in_use: dict[Path, IO[str]] = {}  # by own folder: this process's file in in_use/
@@ -87,7 +89,7 @@ class Cache:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        return (self.own, *self.shared)
+        return (self.own, *self.shared, ENVIRONMENT)
 
     # ---- one builder at a time
 

@@ -40,8 +40,13 @@ def recipes(names: list[str], target: str) -> list[Recipe]:
     return [*first, *(recipe_of([name], target=target) for name in names), derivatives.recipe()]
 
 
-def build(names: list[str], target: str | None = None, ahead: bool = False) -> int:
+def build(
+    names: list[str], target: str | None = None, ahead: bool = False, environment: bool = False
+) -> int:
     """Build ops ahead of their first import, with a line for each; return the exit status."""
+    if environment:
+        runtime.build_for_environment()
+        return 0
     target = machine.checked_target(target, "--target") if target else default_target()
     if ahead:
         from jitloader.ahead import build_ahead
@@ -264,6 +269,8 @@ def main(arguments: list[str] | None = None) -> int:
     builder.add_argument("--target", choices=machine.TARGETS)
     aside = "in silence, while nobody else wants the processor, until standard input ends"
     builder.add_argument("--ahead", action="store_true", help=aside)
+    once = "the simulator's runtime alone, into this Python environment, where every cache finds it"
+    builder.add_argument("--environment", action="store_true", help=once)
     runner = commands.add_parser(
         "run", help=run.__doc__.splitlines()[0], usage=f"python -m jitload run {_USAGE}"
     )

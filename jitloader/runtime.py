@@ -14,7 +14,7 @@ import simulator
 from jitloader import events, guards, stops
 from jitloader.building import cached, ensure, readings
 from jitloader.builds import Build
-from jitloader.cache import Cache
+from jitloader.cache import ENVIRONMENT, Cache
 from toolchain.code import Recipe
 from toolchain.errors import CompileError
 
@@ -126,6 +126,18 @@ def build_beside(with_checker: bool = False) -> None:
 
 
 os.register_at_fork(after_in_child=_beside.clear)  # where nobody goes on with them
+
+
+def build_for_environment() -> None:
+    """Compile the runtime into the Python environment, as set-up does: caches find it there.
+
+    What an earlier release or compiler left there goes after a month.
+
+    Raises: as `ensure` does.
+    """
+    cache = Cache(ENVIRONMENT)
+    ensure(recipe(), cache)
+    cache.prune(gigabytes=1, days=30)
 
 
 def _runtime() -> Build:

@@ -66,7 +66,9 @@ def compile_flags(clang: bool, sources: Sequence[Path] = ()) -> list[str]:
     return [
         *(_CLANGS_OPTIMIZATION if clang else _GPPS_OPTIMIZATION),
         *(["-O2"] if RUNTIME in sources and not clang else []),  # every launch runs it
-        "-g1",  # an interrupted kernel says at which line it stood; the code stays the same
+        # An interrupted kernel says at which line it stood. The libraries have no lines to show,
+        # and compile in three quarters of the time without.
+        *(["-g1"] if kernels else []),
         "-march=native" if _IS_X86 else "-mcpu=native",
         "-fno-strict-aliasing",
         "-fno-math-errno",

@@ -24,7 +24,7 @@ from typing import Any
 
 import simulator
 from toolchain import machine, sources
-from toolchain.code import Code
+from toolchain.code import SIMULATOR, Code
 from toolchain.command_line import for_ninja
 from toolchain.notes import close_to_others, digest_of, discard, made, read_note, write_note
 
@@ -51,6 +51,7 @@ def added_to(text: str, code: Code, folders: Sequence[Path], work: Path) -> str:
     recipe = code.recipe
     wanted = recipe.target == "cpu" and code.binding in ("c", "part")
     wanted = wanted and not sources.folders_in(recipe.flags, "-isystem")
+    wanted = wanted and not recipe.sources[0].is_relative_to(SIMULATOR)  # these are compiled once
     if not wanted or sys.platform != "linux" or machine.is_clang(code.compilers):
         return text
     cxx, flags = (_words(re.search(rf"(?m)^{name} = (.*)$", text)[1]) for name in ("cxx", "cflags"))

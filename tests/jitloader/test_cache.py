@@ -25,7 +25,8 @@ from jit_cases import (
 )
 
 import jitload
-from jitloader import commands, handle, inputs
+from jitloader import building, commands, handle, inputs, runtime
+from jitloader import cache as caches
 from jitloader.cache import Cache
 from jitloader.checkup import cache_rows
 
@@ -251,6 +252,44 @@ def test_versions_and_notes_of_a_layer_are_found_and_prune_leaves_it(
     assert kernel.at(1).answer() == 1
     commands.prune(gigabytes=0, days=0)
     assert files_in(teacher) == before
+
+
+def test_the_runtime_of_the_environment_is_used_by_an_empty_cache_where_it_fits(
+    tmp_path, cache, monkeypatch
+):
+    environment = tmp_path / "environment"
+    for module in (caches, runtime):
+        monkeypatch.setattr(module, "ENVIRONMENT", environment)
+
+    def found():
+        return building.cached(inputs.Inputs.read(runtime.recipe(), Cache.here()))
+
+    own = found().folder
+    environment.mkdir()
+    shutil.copytree(own, environment / own.name)
+    (environment / "locks").touch()  # nothing can be built there: it is only looked into
+    monkeypatch.setenv("JITLOAD_CACHE", str(tmp_path / "empty"))
+    assert found().folder == environment / own.name
+    answer(1, "lesson")
+    assert load("lesson.cu").answer() == 1
+    assert not list(tmp_path.glob("empty/simulator_*"))
+    commands.prune(gigabytes=0, days=0)
+    commands.build([], environment=True)  # there is one
+    assert found().folder == environment / own.name
+    with monkeypatch.context() as patch:
+        patch.setattr(inputs, "_simulators_digest", lambda: "of other files")
+        assert found() is None
+    with monkeypatch.context() as patch:
+        patch.setenv("CXX", "c++ -DANOTHER")
+        assert found() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime.simulator, "compile_flags", lambda *_: ["-O3"])
+        assert found() is None
+    library = next((environment / own.name).glob("*.so"))
+    whole = library.read_bytes()
+    library.unlink()  # this process has it open
+    library.write_bytes(whole[:-1])
+    assert found() is None
 
 
 # ---- locks, and who uses what

@@ -153,7 +153,10 @@ def test_style(program, arguments, endings):
 
 # ---------------------------------------------------------------------------- make
 
-INSTALL = "-m pip install --no-compile --constraint constraints.txt --editable"
+PIP = "-m pip install --no-compile --constraint constraints.txt"
+INSTALL = f"{PIP} --editable"
+# The simulator's runtime compiles beside the second of pip's runs.
+SET_UP = sorted([f"{PIP} torch ninja", "-m jitload build --environment", f"{INSTALL} ."])
 PYTHON_3_11 = "exit 0"
 PYTHON_3_10 = "case $2 in *version_info*) exit 1;; esac"
 PYTHON_WITHOUT_PIP = "case $2 in *ensurepip*) exit 1;; esac"
@@ -240,14 +243,17 @@ def test_set_up_runs_once(checkout):
     checkout.program("c++")
     assert checkout.make("test").returncode == 0
     pytests = "-m pytest --numprocesses=logical --dist=worksteal -m "
-    assert checkout.calls() == [f"{INSTALL} .", f"{INSTALL} .[test]", f"{pytests}not slow"]
+    assert sorted(checkout.calls()[:3]) == SET_UP
+    assert checkout.calls()[0] == f"{PIP} torch ninja"
+    assert checkout.calls()[3:] == [f"{INSTALL} .[test]", f"{pytests}not slow"]
     assert checkout.make("test").returncode == 0
-    assert checkout.calls()[3:] == [f"{pytests}not slow"]
+    assert checkout.calls()[5:] == [f"{pytests}not slow"]
     os.utime(checkout.folder / "constraints.txt")
     assert checkout.make("test").returncode == 0
-    assert checkout.calls()[4:] == [f"{INSTALL} .", f"{INSTALL} .[test]", f"{pytests}not slow"]
+    assert sorted(checkout.calls()[6:9]) == SET_UP
+    assert checkout.calls()[9:] == [f"{INSTALL} .[test]", f"{pytests}not slow"]
     assert checkout.make("test", "test-all").returncode == 0
-    assert checkout.calls()[7:] == [f"{pytests}not slow", f"{pytests}slow"]
+    assert checkout.calls()[11:] == [f"{pytests}not slow", f"{pytests}slow"]
 
 
 @needs_make
@@ -265,15 +271,26 @@ def test_gpu_without_a_toolkit_gets_nvcc_from_wheels(checkout, programs, environ
     for name in ("c++", *programs):
         checkout.program(name)
     assert checkout.make("lab", **environment).returncode == 0
-    assert checkout.calls()[0].endswith(f"--editable .{extras}")
+    assert f"{INSTALL} .{extras}" in checkout.calls()
 
 
 @needs_make
-def test_lab_installs_what_readers_need_and_builds_nothing_before_the_page(checkout):
+def test_lab_installs_what_readers_need_and_builds_no_kernel_before_the_page(checkout):
     checkout.program("python3", PYTHON_VENV)
     checkout.program("c++")
     assert checkout.make("lab").returncode == 0
-    assert checkout.calls() == [f"{INSTALL} .", "-m kernel_playground lab"]
+    assert sorted(checkout.calls()[:3]) == SET_UP
+    assert checkout.calls()[3:] == ["-m kernel_playground lab"]
+
+
+@needs_make
+@pytest.mark.parametrize(("fails", "status"), [("pip*editable", 2), ("jitload", 0)])
+def test_set_up_fails_with_pip_and_not_with_the_build_beside_it(checkout, fails, status):
+    refusing = PYTHON_VENV.replace(r"\necho", rf'\ncase "$*" in *{fails}*) exit 1;; esac\necho')
+    checkout.program("python3", refusing)
+    checkout.program("c++")
+    assert checkout.make(".venv/.ready").returncode == status
+    assert (checkout.folder / ".venv/.ready").exists() == (status == 0)
 
 
 def test_lab_opens_the_first_chapter_of_the_index_with_the_labs_settings(tmp_path, monkeypatch):
