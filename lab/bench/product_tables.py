@@ -1,4 +1,4 @@
-"""What docs/bench.md shows of products: a table for each op, from the lines of `make bench`."""
+"""What `make bench` writes of products: totals for bench.md, and a line for each shape."""
 
 import re
 import statistics
@@ -6,54 +6,95 @@ import statistics
 import pandas
 from pandas import DataFrame, Series
 
-from lab.bench.cell_lines import LEVEL, ours_and_best, row, runs_of, untimed
+from lab.bench.cell_lines import LEVEL, ours_and_best, row, untimed
 from lab.bench.table import CELL
 
-HEAD = ("rows x cols", "", "", "ours", "of the best rival", "clock", "rivals")
-DEARER = "dearer than plain"  # a column of the tables in which something is fused
+COLUMNS = (
+    *("op", "direction", "rows x cols", "kind", "sizes", "ours", "percent of the best rival"),
+    *("best rival", "slower than plain", "clock", "rivals", "run"),
+)
+DIRECTIONS = {"forward": "forward", "backward": "backward", "both": "both passes"}
 WITH_MEMORY = ("linear_cross_entropy",)  # the ops that are there for the memory's sake
 NOTE = (
-    "Ours and its rivals take turns, in CUDA graphs, or `by calls` where no graph captures them and"
-    " the host may be what takes the time; medians. TFLOPS are 10^12 operations a second;"
-    " where traffic counts, the figure is the percent of the bandwidth of a copy. The percent of"
-    " the best rival is that of its speed, in the same turns; bold: ours is level with it, to 2%,"
-    " or faster. The clock is the one that held in the turns of ours, and what held it down, if"
-    " anything did. What is fused takes turns with our plain product of the same x and w, too: it"
-    " takes so much more time."
+    "Each kernel and its rivals are timed in turns, so that all run at the same clock and power."
+    " The table gives the percent of the best rival's speed: its time divided by ours. Faster and"
+    " slower mean by more than 2%. The worst shape is the one with the lowest percent."
+)
+OF_FILE = (
+    "has a line for each shape: TFLOPS (10^12 operations a second), or the percent of the bandwidth"
+    " of a copy where traffic counts; every rival's figure; and our clock, with what"
+    " limited it. `by calls` marks what CUDA graphs cannot capture, so that the host's time counts."
+    " `slower than plain` compares a fused product with our plain product of the same x and w."
 )
 
 
-def product_tables(in_turns: DataFrame, runs: list[str]) -> list[str]:
-    """Markdown: a heading, what the figures are, and a table for each op and direction.
+def product_tables(in_turns: DataFrame, file: str) -> list[str]:
+    """Markdown: a heading, what the figures are, and a line for each op, direction and kind.
 
-    in_turns: the lines of products. runs: those of the whole page.
+    in_turns: the lines of products. file: the name of the CSV that `product_lines` is written to.
     """
-    lines = ["## Products, in turns", "", NOTE]
+    head = ["op", "kind", "shapes", "faster", "level", "slower", "median", "lowest", "worst shape"]
+    lines = ["## Products, in turns", "", NOTE, "", f"[{file}]({file}) {OF_FILE}", ""]
+    lines += [row(head), "|---|---|" + "---:|" * 6 + "---|"]
     for (op, direction), group in in_turns.groupby(["op", "direction"], sort=False):
-        fused = bool(group["plain_us"].notna().any())
-        head = [*HEAD[:5], *[DEARER] * fused, *HEAD[5:], *["run"] * (len(runs) > 1)]
-        numbers = 3 if fused else 2
-        sides = [*["---"] * 3, *["---:"] * numbers, *["---"] * (len(head) - 3 - numbers)]
-        lines += ["", f"### {op}, {'both passes' if direction == 'both' else direction}"]
-        lines += ["", row(head), f"|{'|'.join(sides)}|"]
-        lines += [_line(cell, runs, fused) for cell in _cells(group)]
-        if op in WITH_MEMORY:
+        for kind, cells in group.groupby(group["options"].str.partition(": ")[0], sort=False):
+            lines.append(row([f"{op}, {DIRECTIONS[direction]}", kind, *_totals(_cells(cells))]))
+    for op in WITH_MEMORY:
+        group = in_turns[in_turns["op"] == op]
+        if not group.empty:
             lines += ["", *_memory_table(group)]
     return lines
 
 
+def _totals(cells: list[DataFrame]) -> list[str]:
+    """How many cells there are, in how many ours is faster, level and slower, and by how much."""
+    faster = level = slower = 0
+    shares = []
+    for cell in cells:
+        own, best = ours_and_best(cell)
+        if best is None:
+            continue
+        sizes = own["options"].partition(": ")[2]
+        dtype = "" if own["dtype"] == "bfloat16" else f", {own['dtype']}"
+        shape = f"{own['rows']} x {own['cols']}, {sizes}{dtype}"
+        shares.append(
+            (100 * best["time_us"] / own["time_us"], f"{shape} ({best['implementation']})")
+        )
+        if own["time_us"] > LEVEL * best["time_us"]:
+            slower += 1
+        elif untimed(cell):
+            continue
+        elif own["time_us"] * LEVEL < best["time_us"]:
+            faster += 1
+        else:
+            level += 1
+    if not shares:
+        return [str(len(cells)), *[""] * 6]
+    middle, (lowest, worst) = statistics.median(share for share, _ in shares), min(shares)
+    counts = (len(cells), faster, level, slower)
+    return [*map(str, counts), f"{middle:.1f}%", f"{lowest:.1f}%", worst]
+
+
+def product_lines(in_turns: DataFrame) -> DataFrame:
+    """A line for each shape, with the columns of COLUMNS."""
+    groups = in_turns.groupby(["op", "direction"], sort=False)
+    lines = [_line(cell) for _, group in groups for cell in _cells(group)]
+    return DataFrame(lines, columns=COLUMNS)
+
+
 def _memory_table(group: DataFrame) -> list[str]:
-    """The most memory that a call has beside its inputs: a line for each shape, by everybody."""
+    """The peak memory of a call beside its inputs: a line for each shape and direction."""
     labels = list(dict.fromkeys(group["implementation"]))
     lines = ["Peak memory of a call beside its inputs, results included, in MB:", ""]
-    lines += [row(["rows x cols", "", *labels]), "|---|---|" + "---:|" * len(labels)]
+    lines += [row(["rows x cols", "", "", *labels]), "|---|---|---|" + "---:|" * len(labels)]
     for cell in _cells(group):
         first = cell.iloc[0]
         peaks = cell.set_index("implementation")["peak_bytes"]
         known = peaks.notna()
         texts = [f"{1e-6 * peaks[it]:.0f}" if known.get(it, False) else "" for it in labels]
         sizes = first["options"].partition(": ")[2]
-        lines.append(row([f"{first['rows']} x {first['cols']}", sizes, *texts]))
+        shape, direction = f"{first['rows']} x {first['cols']}", DIRECTIONS[first["direction"]]
+        lines.append(row([shape, sizes, direction, *texts]))
     return lines
 
 
@@ -92,25 +133,18 @@ def _place(cell: DataFrame) -> tuple[object, ...]:
     return kind, line["dtype"], words, line["cols"], line["rows"], numbers
 
 
-def _line(cell: DataFrame, runs: list[str], fused: bool) -> str:
+def _line(cell: DataFrame) -> list[str]:
     own, best = ours_and_best(cell)
     kind, _, sizes = own["options"].partition(": ")
     if own["dtype"] != "bfloat16":
         kind = f"{kind}, {own['dtype']}"
-    share = ""
+    share = name = ""
     if best is not None:
-        share = f"{100 * best['time_us'] / own['time_us']:.1f}% ({best['implementation']})"
-        if own["time_us"] <= LEVEL * best["time_us"] and not untimed(cell):
-            share = f"**{share}**"
-    shape = f"{own['rows']} x {own['cols']}"
-    dearer = 100 * (own["time_us"] / own["plain_us"] - 1)
-    dearer_text = f"{dearer:+.1f}%" if pandas.notna(dearer) else ""
-    shown = [shape, kind, sizes, _speed(own), share, *[dearer_text] * fused]
-    shown += [_clock(own), _rivals(cell)]
-    if len(runs) > 1:
-        (run,) = runs_of(cell)
-        shown.append(str(runs.index(run) + 1))
-    return row(shown)
+        share, name = f"{100 * best['time_us'] / own['time_us']:.1f}", best["implementation"]
+    slower = 100 * (own["time_us"] / own["plain_us"] - 1)
+    shown = [own["op"], own["direction"], f"{own['rows']} x {own['cols']}", kind, sizes]
+    shown += [_speed(own), share, name, f"{slower:+.1f}%" if pandas.notna(slower) else ""]
+    return [*shown, _clock(own), _rivals(cell), own["run"]]
 
 
 def _speed(line: Series) -> str:

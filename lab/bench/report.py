@@ -1,14 +1,14 @@
-"""What `make bench` shows: the README's table and docs/bench.md with its pictures, from the CSV.
+"""What `make bench` shows: the README's totals and docs/bench.md with its pictures, from the CSV.
 
-    python -m lab.bench.report     writes them again from docs/bench.csv, without a GPU
+    python -m lab.bench.report [CSV ...]     writes them again, without a GPU; of docs/bench.csv
 
-Only figures of one machine stand beside each other, that of the newest run: the same GPU, driver
-and releases of CUDA, PyTorch and Triton. A part of them may be of earlier runs. Then the runs are
-listed in bench.md, each with its date, the rivals that were installed and its own score, and its
-tables say of each line which run it is of.
+All figures are of one machine, that of the newest run: the same GPU, driver and releases of CUDA,
+PyTorch and Triton. Some of them may be of earlier runs. In that case bench.md lists the runs, each
+with its date, the rivals that were installed and its own score, and its tables have a column `run`.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from pandas import DataFrame
 from lab.bench.cell_lines import LEVEL, ours_and_best, row, runs_of, titled, untimed
 from lab.bench.product_picture import TITLE as PRODUCTS_TITLE
 from lab.bench.product_picture import product_picture
-from lab.bench.product_tables import product_score, product_tables, shares_of
+from lab.bench.product_tables import product_lines, product_score, product_tables, shares_of
 from lab.bench.table import CELL, CSV, MACHINE, in_order, read
 from lab.figure import drawing
 from lab.measure.timing import GPU_CLOCK, HOST_CLOCK, TURNS_CLOCK
@@ -26,16 +26,15 @@ from lab.rivals import LIBRARIES, NEEDS, RIVALS, libraries_of
 
 BEGIN, END = "<!-- make bench writes from here -->", "<!-- to here -->"
 SHAPE = ("rows", "cols", "dtype")
-README_COLS = (1024, 4096, 16384, 65536)
 PANELS = 4  # beside each other
-PRODUCTS = "bench_products.svg"
+PRODUCTS, PRODUCT_LINES = "bench_products.svg", "bench_products.csv"
 
 
 def write(csv: Path) -> list[Path]:
-    """Write the README's table, bench.md and the pictures; returns their paths.
+    """Write the README's totals, bench.md, its pictures and bench_products.csv; return the paths.
 
-    csv: the table of `make bench`, in the folder that gets bench.md and the pictures; the README
-    is the one in the folder above, if there is one. Raises ValueError if it has no markers.
+    csv: the table of `make bench`, in the folder that gets all but the README, which is the one in
+    the folder above, if there is one. Raises ValueError if it has no markers.
     """
     table = newest(read(csv))
     readme = csv.parent.parent / "README.md"
@@ -55,6 +54,9 @@ def write(csv: Path) -> list[Path]:
     page = csv.with_suffix(".md")
     page.write_text(full_page(table, list(pictures)))
     written = [page, *(csv.parent / name for name in pictures)]
+    if not (in_turns := of_clock(table, TURNS_CLOCK)).empty:
+        written.append(csv.with_name(PRODUCT_LINES))
+        product_lines(in_turns).to_csv(written[-1], index=False)
     if text is None:  # as in a folder of chapters and kernels
         return written
     head, rest = text.split(BEGIN)
@@ -92,32 +94,17 @@ def of_clock(table: DataFrame, clock: str) -> DataFrame:
 
 def readme_part(table: DataFrame, folder: str) -> str:
     timed, in_turns = of_clock(table, GPU_CLOCK), of_clock(table, TURNS_CLOCK)
-    if timed.empty:
-        page = f"[{folder}/bench.md]({folder}/bench.md) has the figures of `make bench`."
-        return f"{product_score(in_turns)} {machine_text(table)}\n\n{page}"
-    dtype = "bfloat16" if "bfloat16" in set(timed["dtype"]) else timed["dtype"].iloc[0]
-    there = [cols for cols in README_COLS if cols in set(timed["cols"])] or sorted(
-        set(timed["cols"])
-    )
-    lines = [
-        f"Percent of the bandwidth of a copy, {dtype}, by row width: ours (the best rival). Bold: "
-        "ours is level with it, to 2%, or faster.",
-        "",
-        *percent_table(timed[timed["dtype"] == dtype], there),
-        "",
-        f"{score(timed)} {machine_text(table)}",
-        *([] if in_turns.empty else ["", product_score(in_turns)]),
-        "",
-        "`make bench` measures all of it and writes this table; "
-        f"[{folder}/bench.md]({folder}/bench.md) has the other figures.",
-        "",
-        *(
-            f"![Bandwidth against row width, {direction}]({folder}/bench_{direction}_{dtype}.svg)"
-            for direction in directions_of(table, dtype)
-        ),
-        *([f"![{PRODUCTS_TITLE}]({folder}/{PRODUCTS})"] if shares_of(in_turns) else []),
-    ]
-    return "\n".join(lines)
+    page = f"[{folder}/bench.md]({folder}/bench.md)"
+    scores = [] if timed.empty else [score(timed)]
+    scores += [] if in_turns.empty else [product_score(in_turns)]
+    lines = [*scores, machine_text(table), f"All figures of `make bench` are in {page}."]
+    dtype = "bfloat16" if "bfloat16" in set(timed["dtype"]) else timed["dtype"].min()
+    for direction in directions_of(table, dtype)[:1]:
+        name = f"bench_{direction}_{dtype}.svg"
+        lines.append(f"![Bandwidth against row width, {direction}]({folder}/{name})")
+    if timed.empty and shares_of(in_turns):
+        lines.append(f"![{PRODUCTS_TITLE}]({folder}/{PRODUCTS})")
+    return "\n\n".join(lines)
 
 
 def full_page(table: DataFrame, pictures: list[str]) -> str:
@@ -130,13 +117,13 @@ def full_page(table: DataFrame, pictures: list[str]) -> str:
         of_type = timed[timed["dtype"] == dtype]
         elements = (of_type["rows"] * of_type["cols"]).max()
         lines += ["", f"## {dtype}, {elements:,} elements", ""]
-        lines += ["Percent of the bandwidth of a copy: ours (the best rival).", ""]
+        lines += ["Percent of the bandwidth of a copy by row width: ours (the best rival).", ""]
         lines += percent_table(of_type, sorted(set(of_type["cols"])), runs_of(table))
         for name in pictures:
             if dtype in name:
                 lines += ["", f"![{name.removesuffix('.svg').replace('_', ' ')}]({name})"]
     if not in_turns.empty:
-        lines += ["", *product_tables(in_turns, runs_of(table))]
+        lines += ["", *product_tables(in_turns, PRODUCT_LINES)]
         if PRODUCTS in pictures:
             lines += ["", f"![{PRODUCTS_TITLE}]({PRODUCTS})"]
     host = of_clock(table, HOST_CLOCK)
@@ -211,7 +198,7 @@ def percent_text(cell: DataFrame) -> str:
 
 
 def score(timed: DataFrame) -> str:
-    """How many cells are won, level and lost, and at which widths these are."""
+    """In how many cells ours is faster, level and slower, and at which widths it is slower."""
     won = level = unknown = 0
     lost = []
     for (*_, cols), cell in timed.groupby(
@@ -230,26 +217,36 @@ def score(timed: DataFrame) -> str:
     widths = f"{', '.join(most)} and {last}" if most else last
     where = f" (at {widths} columns)" if lost else ""
     text = (
-        f"Of {won + level + len(lost)} cells {won} are won by more than 2%, {level} level,"
-        f" {len(lost)} lost{where}."
+        f"In {won} of {won + level + len(lost)} cells ours is faster than the best rival by more"
+        f" than 2%, in {level} level, in {len(lost)} slower{where}."
     )
     return f"{text} Not counted: {unknown}, where a rival was not timed." if unknown else text
 
 
 def host_table(host: DataFrame, runs: list[str]) -> list[str]:
-    """Markdown: microseconds of each implementation."""
-    labels = list(dict.fromkeys(host["implementation"]))
+    """Markdown: microseconds of ours and of the fastest rival."""
     common = host.iloc[0][[*SHAPE]]
-    lines = ["Microseconds; both: forward and backward.", "", *headed(labels, runs)]
-    for (op, options, direction), group in host.groupby(["op", "options", "direction"], sort=False):
+    lines = ["Microseconds: ours (the fastest rival). Both: forward and backward.", ""]
+    directions = list(dict.fromkeys(host["direction"]))
+    names = ["", *directions, *["run"] * (len(runs) > 1)]
+    lines += [row(names), "|---|" + "---|" * (len(names) - 1)]
+    for (op, options), group in host.groupby(["op", "options"], sort=False):
         first = group.iloc[0]
         if (first[[*SHAPE]] != common).any():
             shape = f"{first['rows']} x {first['cols']}, {first['dtype']}"
             options = f"{shape}, {options.partition(': ')[2] or options}".removesuffix(", ")
-        times = group.set_index("implementation")["time_us"]
-        shown = [f"{times[label]:.1f}" if times.notna().get(label) else "" for label in labels]
-        lines.append(row([titled(op, options), direction, *shown, *run_text(group, runs)]))
+        cells = [host_text(group[group["direction"] == it]) for it in directions]
+        lines.append(row([titled(op, options), *cells, *run_text(group, runs)]))
     return lines
+
+
+def host_text(cell: DataFrame) -> str:
+    """Ours and the fastest rival of one cell: "12.8 (7.3 eager)"."""
+    if cell.empty:
+        return ""
+    own, rival = ours_and_best(cell)
+    best = "" if rival is None else f" ({rival['time_us']:.1f} {rival['implementation']})"
+    return f"{own['time_us']:.1f}{best}"
 
 
 def machine_text(table: DataFrame) -> str:
@@ -272,9 +269,9 @@ def condition_text(table: DataFrame) -> str:
     runs = {run: table[table["run"] == run] for run in runs_of(table)}
     if len(runs) == 1:
         return machine_text(table)
-    by = " (`by` a time: published then, and begun on that day)" * any(" by " in it for it in runs)
     lines = [
-        f"{machine_text(table)} In each cell ours and the rivals' are of the same run{by}:",
+        f"{machine_text(table)} Within a cell, our figure and its rivals' are of the same run."
+        + " A time after `by` is when the run was published." * any(" by " in it for it in runs),
         "",
     ]
     for number, part in enumerate(runs.values(), 1):
@@ -350,5 +347,6 @@ def picture(table: DataFrame, direction: str, dtype: str) -> Figure:
 
 
 if __name__ == "__main__":
-    for path in write(CSV):
-        print(f"wrote {path}")
+    for csv in map(Path, sys.argv[1:] or [CSV]):
+        for path in write(csv):
+            print(f"wrote {path}")

@@ -322,19 +322,24 @@ def test_the_table_has_one_order_whatever_the_order_of_the_runs(tmp_path: Path):
 # ---- what is written
 
 
-def test_the_readme_gets_its_table_between_the_markers(csv: Path):
+def test_the_readme_gets_its_totals_between_the_markers(csv: Path):
     report.write(csv)
     text = (csv.parent.parent / "README.md").read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "stale" not in text
-    assert "| | | 1024 | 4096 |" in text
-    assert "| square | forward | **98** (97 compile) | **98** (97 compile) |" in text
-    assert "Of 16 cells 0 are won by more than 2%, 16 level, 0 lost." in text
+    assert (
+        "In 0 of 16 cells ours is faster than the best rival by more than 2%, in 16 level" in text
+    )
+    assert "](docs/bench_forward_bfloat16.svg)" in text
+    assert "\n|" not in text
     assert "NVIDIA H200, driver 580.1, CUDA 13.0, torch 2.11.0, triton 3.6.0" in text
     assert "quack" not in text
     assert "triton 3.6.0, 2030-01-02 03:04 UTC, liger 0.8.5, copy 4000 GB/s. Medians" in text
-    assert "run |" not in text
+    page = csv.with_suffix(".md").read_text()
+    assert "| | | 1024 | 4096 |" in page
+    assert "| square | forward | **98** (97 compile) | **98** (97 compile) |" in page
+    assert "run |" not in page
     report.write(csv)
     assert (csv.parent.parent / "README.md").read_text() == text
 
@@ -353,22 +358,23 @@ def test_a_part_that_is_measured_again_is_told_from_the_rest(csv: Path):
     when = "triton 3.6.0; 3 runs, 2030-01-02 03:04 to 2030-01-09 10:00 UTC. Medians, cold L2."
     readme, text = (csv.parent.parent / "README.md").read_text(), csv.with_suffix(".md").read_text()
     assert when in readme
-    assert "| 65 (97 compile) |\n" in readme
-    assert f"{when} In each cell ours and the rivals' are of the same run (`by` a time: " in text
+    assert f"{when} Within a cell, our figure and its rivals' are of the same run. A time a" in text
     assert "| | | 1024 | 4096 | run |\n|---|---|---|---|---|\n" in text
     (square,) = re.findall(r"\| square \| forward \| \*\*98\*\* .*", text)[:1]
     assert square.endswith("| 1 |")
     (norm,) = re.findall(r"\| layer_norm \| forward \| \*\*98\*\* .*", text)[:1]
     assert norm.endswith("| 65 (97 compile) | 3 (1024: 2) |")
+    faster = (
+        "In 0 of {} cells ours is faster than the best rival by more than 2%, in {} level, in {}"
+    )
     assert re.findall(r"^\d\. .*", text, re.M) == [
-        "1. 2030-01-02 03:04 UTC, liger 0.8.5, copy 4000 GB/s."
-        " Of 8 cells 0 are won by more than 2%, 8 level, 0 lost.",
+        f"1. 2030-01-02 03:04 UTC, liger 0.8.5, copy 4000 GB/s. {faster.format(8, 8, 0)} slower.",
         "2. 2030-01-02 by 09:00 UTC, liger 0.8.5, copy 4000 GB/s."
-        " Of 4 cells 0 are won by more than 2%, 4 level, 0 lost.",
+        f" {faster.format(4, 4, 0)} slower.",
         "3. 2030-01-09 10:00 UTC, liger 0.8.5, quack 0.6.5, copy 4000 GB/s."
-        " Of 4 cells 0 are won by more than 2%, 0 level, 4 lost (at 4096 columns).",
+        f" {faster.format(4, 0, 4)} slower (at 4096 columns).",
     ]
-    assert "| layer_norm | both | 150.0 | 200.0 | 101.0 | 125.0 | 3 |" in text
+    assert re.search(r"^\| layer_norm \| .* \| 150.0 \(101.0 compile\) \| 3 \|$", text, re.M)
     figure = report.picture(read(csv), "forward", "bfloat16")
     assert figure.get_supxlabel().endswith("cold L2, 3 runs, the last 2030-01-09 10:00 UTC")
 
@@ -378,8 +384,8 @@ def test_the_page_and_its_pictures(csv: Path):
     assert all(path.is_file() for path in paths)
     page = csv.with_suffix(".md").read_text()
     assert "## float32, 134,217,728 elements" in page
-    assert "| square | both | 100.0 | 200.0 | 101.0 |  |" in page
-    assert "| layer_norm | both | 100.0 | 200.0 | 101.0 | 125.0 |" in page
+    assert "| square | 100.0 (101.0 compile) | 100.0 (101.0 compile) |" in page
+    assert "| layer_norm | 100.0 (101.0 compile) | 100.0 (101.0 compile) |" in page
     for path in paths[2:]:
         assert f"]({path.name})" in page
         assert path.read_text().startswith("<?xml")
@@ -396,10 +402,10 @@ def test_a_lost_cell_is_not_bold_and_a_failure_is_told(csv: Path):
             line["failure"] = "OutOfMemoryError: too much"
     join(csv, lines)
     report.write(csv)
-    text = (csv.parent.parent / "README.md").read_text()
-    assert "| square | forward | 98 (97 compile) | **98** (97 compile) |" in text
-    assert "12 level, 4 lost (at 1024 columns)." in text
     page = csv.with_suffix(".md").read_text()
+    assert "| square | forward | 98 (97 compile) | **98** (97 compile) |" in page
+    text = (csv.parent.parent / "README.md").read_text()
+    assert "in 12 level, in 4 slower (at 1024 columns)." in text
     assert "- eager, square, 6 cells: OutOfMemoryError: too much" in page
 
 
@@ -410,13 +416,13 @@ def test_a_cell_in_which_a_rival_was_not_timed_is_not_won(csv: Path):
             line |= {"time_us": float("nan"), "failure": "TimeoutError: not compiled after 70 s"}
     join(csv, lines)
     report.write(csv)
-    text = (csv.parent.parent / "README.md").read_text()
-    (line,) = [line for line in text.splitlines() if line.startswith("| square | forward")]
+    text = csv.with_suffix(".md").read_text()
+    (line, _) = [line for line in text.splitlines() if line.startswith("| square | forward")]
     cells = line.split(" | ")[2:]
     assert "**" not in cells[0]
     assert cells[0].endswith("eager, compile not timed)")
     assert cells[1].startswith("**98** (97 compile)")
-    assert "Of 12 cells" in text
+    assert "In 0 of 12 cells" in text
     assert "Not counted: 4, where a rival was not timed." in text
 
 

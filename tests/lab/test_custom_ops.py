@@ -1,6 +1,7 @@
 """`@lab.op`: a Python function that calls kernels, as an op with a gradient."""
 
 import re
+import textwrap
 import warnings
 
 import pytest
@@ -9,8 +10,8 @@ from jit_cases import load, write
 from torch import Tensor
 from torch.library import opcheck
 
-import jitload
 import lab
+from lab.custom_ops import op
 
 pytestmark = pytest.mark.usefixtures("in_scratch")
 
@@ -45,11 +46,10 @@ def mine():
 
 @pytest.fixture
 def softplus(mine):
-    """The op that README.md shows."""
-    readme = (jitload.KERNELS.parent / "README.md").read_text()
-    (example,) = re.findall(r"(?ms)^```python\n(def softplus_grad.*?)^```$", readme)
-    names = {"lab": lab, "mine": mine, "torch": torch}
-    exec(example, names)
+    """The op that the module's docstring shows."""
+    (example,) = re.findall(r"(?ms)^    def softplus_grad.*?\n\n(?=\S)", op.__doc__)
+    names = {"lab": lab, "mine": mine, "torch": torch, "Tensor": Tensor}
+    exec(textwrap.dedent(example), names)
     return names["softplus"]
 
 
