@@ -12,9 +12,10 @@ from importlib import import_module
 import torch
 
 import lab
-from docs.programs.page import ROOT, Part, table
+from docs.programs.page import ROOT, Part, table, write_csv
 
 PART = Part("checker.md", "docs.programs.checker_confusion")
+CSV = "checker_found.csv"
 ORDERS = (0, 1, 2, 3)  # of the threads and the blocks
 HEAD = [
     "what is there",
@@ -74,8 +75,21 @@ def row(what: str, found: Counter[tuple[int, int]]) -> list[object]:
 
 
 def main() -> None:
-    """Write the table."""
-    PART.write(table(HEAD, [row(*each) for each in counts().items()], "lr"))
+    """Write the CSV, with a line for each kind of bug, and the page's totals."""
+    rows = [row(*each) for each in counts().items()]
+    write_csv(CSV, HEAD, rows)
+    PART.write(totals(rows))
+
+
+def totals(rows: list[list[object]]) -> str:
+    """The kinds of planted bugs added up, and the correct kernels as they are."""
+    planted = [row for row in rows if not str(row[0]).startswith("no bug")]
+    summed = [
+        sum(int(count) for count in column)
+        for column in zip(*(row[1:] for row in planted), strict=True)
+    ]
+    first = [f"planted bugs of {len(planted)} kinds, at their lines", *summed]
+    return table(HEAD, [first, *(row for row in rows if row not in planted)], "lr")
 
 
 if __name__ == "__main__":

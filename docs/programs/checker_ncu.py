@@ -10,6 +10,7 @@ and once under lab.check. The process exits with 1 if a count differs.
 
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -19,11 +20,12 @@ from pandas import DataFrame
 import lab
 from docs.programs.checker_matrices import MATRIX_PATTERNS, MatrixPattern, matrix_call
 from docs.programs.checker_patterns import PATTERNS, Pattern, call
-from docs.programs.page import Part, table
+from docs.programs.page import Part, table, write_csv
 from lab.profiler import ncu
 
 PART = Part("checker.md", "docs.programs.checker_ncu")
-HEAD = ["pattern", "memory", "access", "bytes a lane", "checker", "ncu", ""]
+CSV = "checker_ncu.csv"
+HEAD = ["pattern", "memory", "access", "bytes per lane", "checker", "ncu", "verdict"]
 
 # What of ncu's counters corresponds to requests and cost of a pattern.
 COUNTERS = {
@@ -98,7 +100,7 @@ ALL_PATTERNS = [*PATTERNS, *MATRIX_PATTERNS]
 
 
 def main() -> int:
-    """Write the table; 1 if any count differs."""
+    """Write the CSV and the page's totals; 1 if any count differs."""
     if sys.argv[1:] == ["--run"]:
         run()
         return 0
@@ -106,8 +108,25 @@ def main() -> int:
         print_counters()
         return 0
     rows = list(compared())
-    PART.write(f"{conditions()}\n\n{table(HEAD, (row for row, _ in rows), 'lllrrrl')}")
-    return int(not all(same for _, same in rows))
+    write_csv(CSV, HEAD, rows)
+    PART.write(summary(conditions(), rows))
+    return int(any(verdict == "differs" for *_, verdict in rows))
+
+
+def summary(measured_on: str, rows: list[list[str]]) -> str:
+    """How many patterns of each kind are counted alike, and the lines of those that differ."""
+    kinds = Counter((memory, access) for _, memory, access, *_ in rows)
+    differing = [row for row in rows if row[-1] == "differs"]
+    differ = Counter((memory, access) for _, memory, access, *_ in differing)
+    totals = [[*kind, count, count - differ[kind]] for kind, count in kinds.items()]
+    head = ["memory", "access", "patterns", "same count"]
+    parts = [
+        measured_on,
+        table(head, [*totals, ["all", "", len(rows), len(rows) - len(differing)]], "llr"),
+    ]
+    if differing:
+        parts += ["Those that differ:", table(HEAD[:-1], (row[:-1] for row in differing), "lllrrr")]
+    return "\n\n".join(parts)
 
 
 def run() -> None:
@@ -153,8 +172,8 @@ def counters(more: Iterable[str] = ()) -> list[dict[str, int]]:
     return [{name: int(launch.number(name) or 0) for name in metrics} for launch in launches]
 
 
-def compared() -> Iterator[tuple[list[str], bool]]:
-    """A line of the table for each pattern, and whether both counted the same."""
+def compared() -> Iterator[list[str]]:
+    """A line of the CSV for each pattern; it ends on "same" or "differs"."""
     for pattern, gpu in zip(ALL_PATTERNS, counters(), strict=True):
         function, *args = call_of(pattern, "cpu")
         traffic = lab.check(function, *args).traffic
@@ -164,7 +183,7 @@ def compared() -> Iterator[tuple[list[str], bool]]:
         ]
         ours = of_checker(pattern, rows)
         theirs = tuple(gpu[name] for name in COUNTERS[pattern.memory, pattern.access])
-        yield line(pattern, ours, theirs), ours == theirs
+        yield line(pattern, ours, theirs)
 
 
 def of_checker(pattern: Pattern | MatrixPattern, rows: DataFrame) -> tuple[int, ...]:
@@ -178,7 +197,7 @@ def of_checker(pattern: Pattern | MatrixPattern, rows: DataFrame) -> tuple[int, 
 def conditions() -> str:
     return (
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}. Global memory: requests and"
-        " sectors; of copies in bulk and of tensors, sectors. Shared memory: requests, passes"
+        " sectors; for bulk and tensor copies, sectors. Shared memory: requests, passes"
         " (wavefronts) and bank conflicts."
     )
 

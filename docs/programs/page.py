@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import platform
 import re
@@ -65,6 +66,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], alignment: str)
     sides = alignment.ljust(len(head), alignment[-1])
     rule = ["---:" if side == "r" else "---" for side in sides]
     return "\n".join(_line(map(str, cells)) for cells in (head, rule, *rows))
+
+
+def write_csv(name: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table that is too long for a page to a file of docs/, as in "checker_ncu.csv"."""
+    with (ROOT / "docs" / name).open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *rows])
 
 
 def _line(cells: Iterable[str]) -> str:
