@@ -70,10 +70,9 @@ def text(
     return "\n\n".join(
         [
             f"{conditions['device']}, driver {conditions['driver']}, torch {conditions['torch']},"
-            f" {SIDE} x {SIDE} x {SIDE}, in turns. Beside slow versions the GPU draws less power,"
-            " and so has a higher clock for the fast ones than in the second table, where ours and"
-            " PyTorch are alone. The products of real models, and what is fused, stand beside their"
-            " rivals in [bench.md](bench.md).",
+            f" {SIDE} x {SIDE} x {SIDE}, in turns. In the first table the GPU draws less power"
+            " beside slow versions, so the fast ones have a higher clock than in the second. The"
+            " products of real models and fused epilogues are in [bench.md](bench.md).",
             table(
                 ["version", "TFLOPS", "clock"],
                 [[name, rate(t), clock(t)] for name, t in ladder.items()],
