@@ -94,7 +94,8 @@ if sys.platform != "linux":
 
 # A hook before every access, and line numbers. The sanitizer's own runtime is not linked. What the
 # source reads or writes as one vector stays one access (no sra), what it does one by one becomes
-# no vector, and what it says once is not compiled twice for two ways of getting there (no thread
+# no vector, what it reads and does not use is still read (no dce, nor dse and sink, which drop it,
+# too), and what it says once is not compiled twice for two ways of getting there (no thread
 # jumps). All calls in a kernel are inlined, exported functions too (no interposition), for what a
 # call passes by value has no hook. Indices and pointers are compared with the types that the source
 # declares: checker/declared_types.h.
@@ -103,6 +104,9 @@ CHECK_FLAGS = [
     "-g",
     "-fno-var-tracking",  # where locals lie nobody asks: a fifth of the compiler's time
     "-fno-tree-sra",
+    "-fno-tree-dce",
+    "-fno-tree-dse",
+    "-fno-tree-sink",
     "-fno-tree-vectorize",
     "-fno-thread-jumps",
     "-fno-semantic-interposition",

@@ -280,3 +280,18 @@ __global__ void locked(const float* x, float* y, int n) {
 extern "C" void lock_without_a_fence(const float* x, float* y, int n) {
     locked<<<4, kThreads>>>(x, y, n);
 }
+
+// The sum is not used in the end, so a compiler drops the read; the source is wrong all the same.
+__global__ void unused_sum(const float* x, float* y, int n) {
+    __shared__ float sums[kWarp];
+    const int t = threadIdx.x, i = blockIdx.x * kThreads + t;
+    if (t < kWarp) sums[t] = x[t];
+    __syncthreads();
+    if (t == kThreads - 1) sums[kWarp - 1] = n;
+    const float before = sums[kWarp - 1] + t;  // BUG read_that_is_not_used: race
+    __syncthreads();
+    if (i < n) y[i] = sums[kWarp - 1];
+}
+extern "C" void read_that_is_not_used(const float* x, float* y, int n) {
+    unused_sum<<<(n + kThreads - 1) / kThreads, kThreads>>>(x, y, n);
+}
