@@ -111,7 +111,7 @@ CHECK_FLAGS = [
     "-fno-thread-jumps",
     "-fno-semantic-interposition",
     "-fno-plt",
-    "-fsanitize=thread,bounds,alignment",
+    "-fsanitize=thread,bounds,alignment,object-size",
     "--param=tsan-instrument-func-entry-exit=0",
     "--param=tsan-distinguish-volatile=1",
 ]

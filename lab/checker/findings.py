@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +25,7 @@ class NotEnded(TimeoutError):
     """A program that is checked goes on for too long: what was found until then is told."""
 
 
+PAST = ("past the end of a local array", "past the end of an array")
 HOSTS = ("host access", "unsynchronised")  # what only the host can do
 STANDING = ["block", "doing", "file", "line", "count", "threads"]
 WARP = 32
@@ -148,7 +150,7 @@ def hint_for(row: dict[str, Any]) -> str | None:
             " between these lines."
         )
     is_known = isinstance(row["tensor"], str) or row["access"] == "index"
-    is_known |= row["kind"] != "out of bounds"
+    is_known |= row["kind"] != "out of bounds" or row["message"].endswith(PAST)
     return HINTS.get(row["kind"]) if is_known else UNKNOWN
 
 
@@ -182,7 +184,7 @@ def _finding(
     if it["from"]:
         file, line = places.first_of(it["from"])
     row = {
-        "kind": "out of bounds" if it["kind"] == "index" else it["kind"],
+        "kind": "out of bounds" if it["kind"] in ("index", "array end") else it["kind"],
         "severity": it["severity"],
         "hazard": it["hazard"] or _hazard(it),
         "kernel": launches[it["launch"]]["kernel"] if launches else "",
@@ -244,17 +246,23 @@ ENDS = [("file", "line"), ("caller_file", "caller_line"), ("other_file", "other_
 
 
 def _without_wrong_indices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Where an access at the same line is out of bounds, that says more than its index."""
-    seen = {(row["file"], row["line"]) for row in rows if _is_out_of_bounds(row)}
-    return [
-        row
-        for row in rows
-        if row["access"] != "index" or (row["severity"] and (row["file"], row["line"]) not in seen)
-    ]
+    """Of findings at the same line the one that says most: an access that is out of a tensor's
+    bounds, then an index that is certainly wrong, then that the access is past an array."""
+    bounds = [row for row in rows if row["kind"] == "out of bounds"]
+    place = operator.itemgetter("file", "line")
+    indices = [row for row in bounds if row["access"] == "index"]
+    ends = [row for row in bounds if row["message"].endswith(PAST)]
+    certain = {place(row) for row in indices if row["severity"] == "error"}
+    past = {place(row) for row in ends}
+    accesses = {place(row) for row in bounds if row not in indices and row not in ends}
 
+    def is_told(row: dict[str, Any]) -> bool:
+        if row in ends:
+            return place(row) in certain
+        meant = not row["severity"] or (row["severity"] == "note" and place(row) in past)
+        return row in indices and (meant or place(row) in accesses)
 
-def _is_out_of_bounds(row: dict[str, Any]) -> bool:
-    return row["kind"] == "out of bounds" and row["access"] != "index"
+    return [row for row in rows if not is_told(row)]
 
 
 def _merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -372,6 +380,8 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
             return f"{what} at {_where(row)}: {it['message']}"
         case "out of bounds" if not access:  # the system stopped it
             return it["message"]
+        case "array end":
+            return f"{access} past the end of {it['message']}"
         case "index":
             return _wrong_index(it["message"], row)
         case "freed memory":

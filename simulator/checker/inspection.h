@@ -535,7 +535,7 @@ void Recorder::find_unwritten() {
     bool all_ran = true;
     for (const LaunchRecord& launch : launches) all_ran &= launch.recorded == launch.blocks;
     // What follows from these is no news.
-    if (findings.has({"out of bounds", "misaligned", "freed memory", "wild call",
+    if (findings.has({"out of bounds", "array end", "misaligned", "freed memory", "wild call",
                       "integer division", "deadlock", "failed", "assertion", "timeout"}))
         return;
     if (launches.empty()) return;

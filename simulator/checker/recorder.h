@@ -242,6 +242,8 @@ class Recorder final : public Watcher {
     void beyond_array(const WrongIndex& wrong, uint64_t index, const void* from);
     void misaligned_for_type(const WrongPointer& wrong, uintptr_t pointer, const void* from);
     uintptr_t misaligned_pointer = 0;
+    // It is about to use what lies behind the object that its expression names.
+    void beyond_object(const WrongPointer& wrong, uintptr_t pointer, const void* from);
 
     // A kernel has taken memory by `new` or malloc, or gives some back. Until then it is known, and
     // only its bounds are looked at.

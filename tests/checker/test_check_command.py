@@ -40,6 +40,40 @@ def test_a_program_is_checked_to_its_end(in_scratch):
     assert f"out of bounds: {path}:4," in done.stdout
 
 
+PAST_A_LOCAL_ARRAY = """
+    __global__ void past(const float* a, float* out, int k) {
+        float r[4] = {};
+        for (int i = 0; i <= k; i++)
+            r[i] = a[i];
+        out[threadIdx.x] = r[0];
+    }
+    __global__ void rows(float* out, int k) {
+        float r[4][2] = {};
+        for (int i = 0; i < k; i++)
+            (&r[0][0])[i] = i;
+        out[threadIdx.x] = r[3][1];
+    }
+    int main() {
+        float *a, *out;
+        cudaMalloc(&a, 512), cudaMemset(a, 0, 512), cudaMalloc(&out, 128);
+        past<<<1, 32>>>(a, out, LAST);
+        rows<<<1, 32>>>(out, 8);
+        cudaDeviceSynchronize();
+    }
+"""
+
+
+@pytest.mark.parametrize("last", [3, 4, 6, 40, 120])
+def test_an_access_past_a_local_array_is_found_and_not_let_happen(in_scratch, last):
+    write(f"local_{last}.cu", PAST_A_LOCAL_ARRAY.replace("LAST", str(last)))
+    (report,) = reports([f"local_{last}.cu"], {})
+    found = report.findings
+    assert list(found["kind"]) == ["out of bounds"] * (last > 3)
+    if last > 3:
+        assert found["line"].item() == 4
+        assert "index 4 of r, which has 4 elements" in str(report)
+
+
 def test_a_kernel_that_is_loaded_during_the_call_is_checked(in_scratch):
     write("late.cu", "__global__ void late(float* x) { x[threadIdx.x] = 1; }")
 
