@@ -34,6 +34,8 @@ AT_SITE = "(site)"  # instead of a file: the line is a site's number
 # What to do about each kind of finding.
 HINTS = {
     "race": "No barrier, no meeting of the warp and no atomic orders these two accesses.",
+    "race between streams": "Record an event after the first and have the other stream wait for it"
+    " (cudaStreamWaitEvent), or synchronise between these two calls.",
     "out of bounds": "Compare the index with the size before the access.",
     "freed memory": "Free it when the kernels that use it have ended.",
     "integer division": "On a GPU the result is any number: compare the divisor before.",
@@ -62,8 +64,8 @@ HINTS = {
     "refused launch": "CUDA would refuse it too.",
     "host access": "Only kernels may use it: bring it to the host with cudaMemcpy, or allocate it"
     " with cudaMallocManaged.",
-    "unsynchronised": "The kernel may still run: call cudaDeviceSynchronize() before the host uses"
-    " what it writes.",
+    "unsynchronised": "It may still be under way: call cudaDeviceSynchronize() before the host uses"
+    " this memory.",
     "timeout": "Look for a loop whose end never comes. If the kernels only take long, give"
     " lab.check more seconds=, or smaller tensors.",
     "inactive lane": "The value of a lane that takes no part in a shuffle is undefined.",
@@ -214,6 +216,8 @@ def _finding(
         row["freed"] = places.of_callers(it["freed_by"])
     if other["access"]:
         file, line, _ = places.of(other, "")
+        if it["other_from"]:
+            file, line = places.first_of(it["other_from"])
         row |= {
             "other_access": other["access"],
             "other_file": file,
@@ -370,6 +374,9 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
                 f" {row['other_access']} there at line {row['other_line']}"
                 + (f": {it['message']}" if it["message"] else "")
             )
+        case "race between streams":
+            ours, theirs = it["message"].split("|")
+            return f"{ours} {_where(row)}, which {theirs} in another stream; nothing orders the two"
         case "asynchronous race" | "wrong parity" | "missing proxy fence":
             where = _where(row) if tensor else "memory"
             return (
@@ -414,7 +421,8 @@ def _sentence(it: dict[str, Any], row: dict[str, Any], data: dict[str, Any]) -> 
         case "host access":
             return f"{it['message']} {_where(row)}, which is the device's memory"
         case "unsynchronised":
-            return f"{it['message']} {_where(row)}, and has not waited for the kernel"
+            does, work = it["message"].split("|")
+            return f"{does} {_where(row)}, and has not waited for the {work}"
         case "uninitialised":
             read = f"{what} at {_where(row)}" if tensor else "this line's result"
             line = row.get("other_line")

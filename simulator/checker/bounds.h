@@ -26,6 +26,7 @@ bool Recorder::freed(uintptr_t begin, void* memory) {
     constexpr size_t most = 64 << 20;
     if (!is_on()) return false;
     note_value();
+    settle_work();
     bool is_kept_back = false;
     for (Region& region : regions)
         if (region.begin == begin && region.is_alive() && region.type == Region::Fresh) {

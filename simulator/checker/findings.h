@@ -81,7 +81,7 @@ struct Finding {
     unsigned column = 0;      // of a wrong index, where its bracket closes
     uint64_t count = 1;
     bool is_certain = false;  // of a read of what nobody has written: neither has anybody later
-    Callers from = {};        // of the host, where it is to blame
+    Callers from = {}, other_from = {};  // of the host, where it is to blame
 
     bool is(const char* other_kind) const { return !strcmp(kind, other_kind); }
 };
@@ -94,8 +94,8 @@ class Findings {
     Finding& add(Finding finding) {
         const Place &place = finding.place, &other = finding.other;
         const void* const by = finding.from.empty() ? nullptr : finding.from.back();
-        Finding*& found =
-            known[{finding.kind, place.site, other.site, finding.region, place.line, by}];
+        Finding*& found = known[{finding.kind, place.site, other.site, finding.region, place.line,
+                                 other.line, by}];
         if (found) {
             finding.count += found->count;
             if (finding.severity < found->severity)
@@ -164,8 +164,9 @@ class Findings {
     }
 
   private:
-    std::map<std::tuple<const char*, const Site*, const Site*, const Region*, int, const void*>,
-             Finding*>
+    std::map<
+        std::tuple<const char*, const Site*, const Site*, const Region*, int, int, const void*>,
+        Finding*>
         known;
 };
 

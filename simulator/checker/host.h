@@ -1,6 +1,7 @@
 // What the host does wrong while its launches are watched: it reads what cudaMemcpy has brought
 // though nobody has written it, reads the device's own memory, or managed memory before it has
-// waited for the kernels that write there; and it asks for launches that CUDA refuses.
+// waited for the kernels that write there; it asks for launches that CUDA refuses; and it puts work
+// on the same memory into streams that nothing orders.
 #pragma once
 #include "recorder.h"
 
@@ -35,7 +36,9 @@ void Recorder::host_access(uintptr_t address, size_t size, Kind kind, uintptr_t 
     if (region->of != cudaMemoryTypeDevice) {
         finding.kind = "unsynchronised";
         const uint32_t touched = only_reads(kind) ? last : std::max(last, region->last_read);
-        if (touched <= host.waited) return;
+        const bool is_copied = streams.are_copying(address, size, only_reads(kind));
+        if (touched <= host.waited && !is_copied) return;
+        finding.message += is_copied ? "|copy" : "|kernel";
     }
     report(finding);
 }
@@ -105,6 +108,109 @@ void Recorder::brought(uintptr_t to, uintptr_t from, size_t bytes) {
         "%zu",
         (unsigned long long)missing, bytes, first - region->begin);
     finding.from = callers();
+    report(finding);
+}
+
+// ---- Streams
+
+void Recorder::put(const void* stream, bool is_blocking) {
+    settle_work();
+    streams.is_used |= stream != nullptr;
+    if (streams.is_used) streams.begin(stream, is_blocking, launches.size());
+}
+
+// A copy or a fill touches memory.
+void Recorder::touches(uintptr_t address, size_t bytes, bool writes) {
+    if (!streams.is_open) return;
+    Region* const region = region_at(address);
+    if (!region || region->type > Region::Fresh) return;
+    Streams::Work& work = streams.works.back();
+    if (work.from.empty()) work.from = callers();
+    work.spans.push_back({writes ? Streams::Span::Write : Streams::Span::Read, address,
+                          std::min(address + bytes, region->end), region});
+}
+
+// What kernels have touched since then.
+void Recorder::note_touched(Streams::Work& work) {
+    constexpr size_t most = 1 << 16;
+    using Span = Streams::Span;
+    const auto add = [&](Region& region, Span::How how, auto was_touched) {
+        for (size_t i = 0; i < region.cells() && work.spans.size() < most; i++) {
+            if (!was_touched(scattered(i))) continue;
+            const uintptr_t begin = region.begin + (i << region.shift);
+            const uintptr_t end = std::min(begin + region.cell_size(), region.end);
+            Span* const last = work.spans.empty() ? nullptr : &work.spans.back();
+            if (last && last->region == &region && last->how == how && last->end == begin)
+                last->end = end;
+            else
+                work.spans.push_back({how, begin, end, &region});
+        }
+    };
+    for (Region& region : regions) {
+        if (!region.is_alive() || region.type == Region::Shared || region.type == Region::Private)
+            continue;
+        const auto by = [&](const Readers& readers) {
+            return [&](size_t spot) {
+                bool is_touched = false;
+                readers.for_each_last(
+                    spot, [&](const Touch& it) { is_touched |= it.time >= work.since; });
+                return is_touched;
+            };
+        };
+        if (region.last_write >= work.since)
+            add(region, Span::Write,
+                [&](size_t spot) { return region.writes.get(spot).time >= work.since; });
+        if (region.last_read >= work.since) add(region, Span::Read, by(region.reads));
+        if (region.last_atomic >= work.since) add(region, Span::Atomic, by(region.atomics));
+    }
+}
+
+// The last work is done: has it touched what other work touches that may go on at the same time?
+void Recorder::settle_work() {
+    if (!std::exchange(streams.is_open, false)) return;
+    Streams::Work& work = streams.works.back();
+    if (work.since) note_touched(work);
+    auto& spans = work.spans;
+    std::sort(spans.begin(), spans.end(),
+              [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    uintptr_t last_end = 0;  // so far
+    for (auto& it : spans) last_end = std::max(last_end, it.end);
+    streams.for_each_unordered([&](const Streams::Work& other) {
+        std::set<const Region*> told;
+        for (const auto& theirs : other.spans) {
+            if (theirs.begin >= last_end) continue;
+            for (const auto& ours : spans) {
+                if (ours.begin >= theirs.end) break;
+                if (ours.end <= theirs.begin || told.count(ours.region)) continue;
+                if (ours.how == theirs.how && ours.how != Streams::Span::Write) continue;
+                told.insert(ours.region);
+                report_streams(work, ours, other, theirs);
+            }
+        }
+    });
+    if (spans.empty()) streams.works.pop_back();
+}
+
+void Recorder::report_streams(const Streams::Work& work, const Streams::Span& ours,
+                              const Streams::Work& other, const Streams::Span& theirs) {
+    const auto told = [&](const Streams::Work& it, Streams::Span::How how, Place& place) {
+        const char* const does = how == Streams::Span::Read    ? "reads"
+                                 : how == Streams::Span::Write ? "writes"
+                                                               : "changes";
+        if (!it.since) return text("the copy or fill %s", does);
+        const LaunchRecord& launch = launches[it.launch];
+        place.file = launch.file, place.line = launch.line;
+        return text("kernel %s %s", launch.name.c_str(), does);
+    };
+    Finding finding{};
+    finding.kind = "race between streams";
+    finding.region = ours.region;
+    finding.address = std::max(ours.begin, theirs.begin);
+    finding.size = ours.region->cell_size();
+    finding.other.access = "work";
+    finding.from = work.from, finding.other_from = other.from;
+    finding.message = told(work, ours.how, finding.place) + "|";
+    finding.message += told(other, theirs.how, finding.other);
     report(finding);
 }
 

@@ -19,6 +19,7 @@
 #include "happens_before.h"
 #include "library_memory.h"
 #include "sampling.h"
+#include "streams.h"
 #include "trace.h"
 #include "undefined.h"
 
@@ -108,7 +109,23 @@ class Recorder final : public Watcher {
     bool freed(uintptr_t begin, void* memory) override;
     void written(uintptr_t begin, size_t bytes) override;
     void brought(uintptr_t to, uintptr_t from, size_t bytes) override;
-    void synchronised() override { host.waited = order.now; }
+    void put(const void* stream, bool is_blocking) override;
+    void made_stream() override { streams.is_used = true; }
+    void touches(uintptr_t address, size_t bytes, bool writes) override;
+    void recorded(const void* event, const void* stream) override {
+        streams.recorded(event, stream);
+    }
+    void waits(const void* stream, const void* event) override { streams.waits(stream, event); }
+    void synchronised() override {
+        settle_work();
+        streams.host_waits();
+        host.waited = order.now;
+    }
+    void synchronised(const void* of) override {
+        settle_work();
+        streams.host_waits(of);
+        host.waited = order.now;
+    }
     void refused(const Launch& launch, const Error& error) override;
     void stood(const Block& block, const std::vector<Standing>& threads) override;
     void end_late_launch() override;
@@ -361,6 +378,11 @@ class Recorder final : public Watcher {
         }
     } host;
     [[gnu::noinline]] void host_access(uintptr_t address, size_t size, Kind kind, uintptr_t pc);
+    Streams streams;
+    void note_touched(Streams::Work& work);
+    void settle_work();
+    void report_streams(const Streams::Work& work, const Streams::Span& ours,
+                        const Streams::Work& other, const Streams::Span& theirs);
     void host_reads_copy(uintptr_t address, size_t size, uintptr_t pc);
     Site* host_site(uintptr_t pc, Kind kind);
 

@@ -88,6 +88,7 @@ class Report {
                 out += ", \"made_by\": " + codes(it.region->made_by) +
                        ", \"freed_by\": " + codes(it.region->freed_by);
             out += ", \"from\": " + codes(it.from);
+            out += ", \"other_from\": " + codes(it.other_from);
             return out + ", \"place\": " + place(it.place) + ", \"other\": " + place(it.other) +
                    ", \"message\": " + quoted(it.message);
         });

@@ -28,6 +28,7 @@ void Recorder::begin(unsigned with_seed, uint64_t threads, bool with_traffic, do
 }
 
 void Recorder::end() {
+    settle_work();
     undefined.end();
     look_at_unset_reads(false);
     find_unwritten();
@@ -70,6 +71,8 @@ void Recorder::begin_launch(const Launch& launch, Memory shared,
     std::iota(threads.begin(), threads.end(), 0);
     if (seed) std::shuffle(threads.begin(), threads.end(), std::mt19937(seed + launches.size()));
     order.begin_launch();
+    if (streams.is_open && !streams.works.back().since)
+        streams.works.back().since = order.launch_begin;
     asynchronous.begin_launch();
     started.clear();
     begun = 0;

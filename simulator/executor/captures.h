@@ -159,6 +159,15 @@ cudaError_t ready_for_unsafe_call() {
     return ready_for_default_stream(cudaErrorStreamCaptureUnsupported);
 }
 
+// Of the default stream null, for whoever watches.
+const void* handle_of(cudaStream_t stream) { return is_default(stream) ? nullptr : stream; }
+
+// Tells whoever watches that work is put into a stream.
+void tell_of_work(cudaStream_t stream) {
+    const bool is_blocking = is_default(stream) || !(stream->flags & cudaStreamNonBlocking);
+    if (watcher) watcher->put(handle_of(stream), is_blocking);
+}
+
 // Does `work`, which a stream has been given, or keeps it for the graph that captures the stream.
 template <class Work>
 cudaError_t submit(cudaStream_t stream, cudaGraphNodeType type, Work work,
@@ -175,6 +184,7 @@ cudaError_t submit(cudaStream_t stream, cudaGraphNodeType type, Work work,
         last[0]->memory = std::move(memory);
         return cudaSuccess;
     }
+    tell_of_work(stream);
     return record(work());
 }
 

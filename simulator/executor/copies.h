@@ -48,6 +48,13 @@ void tell_of_copy(const Box& to, const Box& from, const cudaExtent& extent) {
             watcher->brought(reinterpret_cast<uintptr_t>(to.row(y, z)),
                              reinterpret_cast<uintptr_t>(from.row(y, z)), extent.width);
 }
+// And of those that it is copying, or that a fill writes.
+void tell_of_touches(const Box& box, const cudaExtent& extent, bool writes) {
+    if (!watcher) return;
+    for (size_t z = 0; z < extent.depth; z++)
+        for (size_t y = 0; y < extent.height; y++)
+            watcher->touches(reinterpret_cast<uintptr_t>(box.row(y, z)), extent.width, writes);
+}
 void tell_of_rows(const Box& to, const cudaExtent& extent) {
     if (!watcher) return;
     for (size_t z = 0; z < extent.depth; z++)
@@ -62,6 +69,8 @@ cudaError_t submit_copy(const Box& to, const Box& from, const cudaExtent& extent
     tell_of_rows(to, extent);
     return submit(stream, cudaGraphNodeTypeMemcpy, [=] {
         tell_of_copy(to, from, extent);
+        tell_of_touches(from, extent, false);
+        tell_of_touches(to, extent, true);
         copy(to, from, extent);
         return Error{};
     });
@@ -104,6 +113,7 @@ cudaError_t submit_fill(const Fill& fill, cudaStream_t stream) {
     if (is_empty(fill.extent)) return broken();
     tell_of_rows(fill.to, fill.extent);
     return submit(stream, cudaGraphNodeTypeMemset, [=] {
+        tell_of_touches(fill.to, fill.extent, true);
         fill();
         return Error{};
     });
@@ -158,6 +168,12 @@ struct Copy3D {
     }
 };
 
+// Of a copy that returns when it is done.
+cudaError_t waited_for(cudaError_t result) {
+    if (watcher) watcher->synchronised(nullptr);
+    return result;
+}
+
 }  // namespace
 
 namespace api {
@@ -168,8 +184,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-    if (watcher) watcher->synchronised();
-    return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
+    return waited_for(cudaMemcpyAsync(to, from, bytes, kind, nullptr));
 }
 
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
@@ -182,14 +197,17 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                          size_t width, size_t height, cudaMemcpyKind kind) {
-    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr);
+    return waited_for(
+        cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, nullptr));
 }
 
 cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* copy, cudaStream_t stream) {
     return Copy3D(copy).submit_to(stream);
 }
 
-cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* copy) { return cudaMemcpy3DAsync(copy, nullptr); }
+cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* copy) {
+    return waited_for(cudaMemcpy3DAsync(copy, nullptr));
+}
 
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
                                 size_t bytes, cudaStream_t stream) {

@@ -169,6 +169,7 @@ cudaError_t run_or_capture(const Launch& launch) {
     }
     if (captures_under_way)
         return submit(launch.stream, cudaGraphNodeTypeKernel, KeptLaunch(launch));
+    tell_of_work(launch.stream);
     return record(execute(launch));
 }
 

@@ -16,6 +16,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
     if (!stream || flags > cudaStreamNonBlocking) return record(cudaErrorInvalidValue);
     int least, greatest;
     cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (watcher) watcher->made_stream();
     *stream = streams.add(
         new CUstream_st{flags, std::min(std::max(priority, greatest), least), ++last_id, nullptr});
     return cudaSuccess;
@@ -36,7 +37,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    if (watcher) watcher->synchronised();
+    if (watcher) watcher->synchronised(handle_of(stream));
     if (const cudaError_t error = broken()) return error;
     if (const cudaError_t error = check_stream(stream)) return error;
     if (Capture* capture = capture_of(stream))
@@ -154,6 +155,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
         return cudaSuccess;
     }
     return submit(stream, cudaGraphNodeTypeEventRecord, [=] {
+        if (watcher) watcher->recorded(event, handle_of(stream));
         event->is_captured = false;
         event->is_recorded = true;
         event->time = std::chrono::steady_clock::now();
@@ -166,7 +168,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    if (watcher) watcher->synchronised();
+    if (watcher) watcher->synchronised(event);
     if (const cudaError_t error = broken()) return error;
     if (!events.has(event)) return record(cudaErrorInvalidResourceHandle);
     return record(event->is_captured ? cudaErrorCapturedEvent : cudaSuccess);
@@ -180,6 +182,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!events.has(event)) return record(cudaErrorInvalidResourceHandle);
     if (flags > cudaEventWaitExternal) return record(cudaErrorInvalidValue);
     Capture* capture = capture_of(stream);
+    if (watcher && !event->is_captured) watcher->waits(handle_of(stream), event);
     if (!event->is_captured)
         return capture && event->is_recorded && flags != cudaEventWaitExternal
                    ? spoil(capture, cudaErrorStreamCaptureIsolation)

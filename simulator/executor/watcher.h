@@ -135,6 +135,16 @@ class Watcher {
     virtual void written(uintptr_t begin, size_t bytes) = 0;
     virtual void brought(uintptr_t to, uintptr_t from, size_t bytes) = 0;
     virtual void synchronised() = 0;
+    // It waits for a stream, or an event, alone: by their handles. The default stream is null.
+    virtual void synchronised(const void* of) = 0;
+    // There is another stream. Work is put into one, which may be one that waits for the default
+    // stream's, and that for its; that copies or fills memory; an event stands for what a stream
+    // has so far; and a stream waits for an event.
+    virtual void made_stream() = 0;
+    virtual void put(const void* stream, bool is_blocking) = 0;
+    virtual void touches(uintptr_t address, size_t bytes, bool writes) = 0;
+    virtual void recorded(const void* event, const void* stream) = 0;
+    virtual void waits(const void* stream, const void* event) = 0;
     // CUDA refuses a launch.
     virtual void refused(const Launch& launch, const Error& error) = 0;
 
