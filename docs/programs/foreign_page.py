@@ -52,28 +52,54 @@ def page(
     sources: the repository and commit of each.
     own: what is not ours to mend, and why: `foreign_rows.own_faults`.
     """
-    meanings = [f"- **{verdict}**: {meaning}." for verdict, meaning in VERDICTS.items()]
     modern = [row for row in rows if is_modern(row)]
-    stopped = [
-        [cause, count, ", ".join(f"{row.source}/{row.file}" for row in found[:4])]
-        for cause, count, found in causes(rows)
-    ]
     parts = [
         f"{time.strftime('%d %B %Y')}, target {default_target()}.",
-        totals_table(rows, before),
-        "\n".join(meanings),
+        verdicts_table(rows, modern),
         "## Tensor cores, asynchronous copies, TMA, clusters",
-        "Those of the files above that use one of these:",
-        totals_table(modern, []),
         *faults(modern, own),
         joined(rows, other) if other else "",
         "## What stops them",
-        "docs/foreign.csv has each file, and the line that says why.",
-        table(["the line", "files", "as in"], stopped, "lrl"),
+        "What stops at least two files; foreign.csv has the line for each of the others.",
+        causes_table(rows),
         "## The sources",
-        "\n".join(f"- {name}: {place}" for name, place in sources.items()),
+        sources_table(rows, sources, before),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def verdicts_table(rows: list[Row], modern: list[Row]) -> str:
+    """How many runs came to each verdict, in all and of those of modern features."""
+    counts = [Counter(row.verdict for row in each) for each in (rows, modern)]
+    lines = [
+        [verdict, meaning, *(count[verdict] or "" for count in counts)]
+        for verdict, meaning in VERDICTS.items()
+    ]
+    head = ["verdict", "the file", "runs", "with tensor cores, async copies, TMA or clusters"]
+    return table(head, [*lines, ["all", "", len(rows), len(modern)]], "llr")
+
+
+def causes_table(rows: list[Row]) -> str:
+    lines = [
+        [f"`{cause}`".replace("``", "`"), count, f"{found[0].source}/{found[0].file}"]
+        for cause, count, found in causes(rows)
+        if count > 1
+    ]
+    return table(["the line", "files", "as in"], lines, "lrl")
+
+
+def sources_table(rows: list[Row], sources: dict[str, str], before: list[Row]) -> str:
+    """Where each source comes from, how many files it has, and how many of them build."""
+    head = ["source", "at", "files", "built", *(["built before"] if before else [])]
+    lines = []
+    for name in [*sources, None]:
+        own = [row for row in rows if name in (row.source, None) and row.verdict != "left out"]
+        files = {file_of(row) for row in own}
+        built = {file_of(row) for row in own if builds(row)}
+        known = {file_of(row) for row in before if builds(row)} & files
+        shown = [name or "all", sources.get(name, ""), len(files), len(built)]
+        lines.append([*shown, *([len(known)] if before else [])])
+    return table(head, lines, "llr")
 
 
 def faults(rows: list[Row], own: dict[tuple[str, str], str]) -> list[str]:
@@ -94,22 +120,22 @@ def faults(rows: list[Row], own: dict[tuple[str, str], str]) -> list[str]:
     smaller = sum(row.why.startswith("smaller, ") for row in rows)
     percent = 100 * good / (ended or 1)
     said = (
-        f"Of these {len(rows)} runs {len(theirs)} fail by the file's own fault, or are for another"
-        f" GPU; nvcc says so, or what the file does is not defined. {slow} of the other {rest} did"
-        f" not end in time. Of the {ended} that did, {percent:.0f}% are right, run or load."
-        f" {right} are right by a check, {called} of which are made from Python: their functions"
-        " are called with small inputs, and compared with PyTorch"
-        f" (docs/programs/foreign_calls.py). In {smaller} runs a number of the program is smaller"
-        " than its author's (docs/programs/foreign_sizes.py), for its own size would take hours."
+        f"Of {len(rows)} runs {len(theirs)} fail by the file's own fault, or are for another GPU:"
+        f" nvcc says so, or what the file does is not defined (foreign_own.csv). {slow} of the"
+        f" other {rest} did not end in time. Of the {ended} that did, {percent:.0f}% are right, run"
+        f" or load. {right} are right by a check. For {called} of these the check is made from"
+        " Python: their functions are called with small inputs, and compared with PyTorch"
+        f" (docs/programs/foreign_calls.py). {smaller} programs got a smaller number than their"
+        " author's, whose size would take hours (docs/programs/foreign_sizes.py)."
     )
-    parts = [said]
-    if ours:
-        cells = [[f"{r.source}/{r.file}", r.verdict, _quoted(r.why)] for r in ours]
-        parts += ["### Not right", table(["file", "verdict", "why"], cells, "l")]
-    if theirs:
-        cells = [[f"{r.source}/{r.file}", r.verdict, reason(r)] for r in theirs]
-        parts += ["### Not ours to mend", table(["file", "here", "why"], cells, "l")]
-    return parts
+    if not ours:
+        return [said]
+    cells = [[f"{r.source}/{r.file}", r.verdict, _quoted(r.why)] for r in ours]
+    return [
+        said,
+        "Not right, by no fault of the file that is known:",
+        table(["file", "verdict", "why"], cells, "l"),
+    ]
 
 
 # What one file's message has before that of all.
@@ -137,17 +163,15 @@ def joined(rows: list[Row], other: list[Row]) -> str:
     known = {(row.source, row.file, row.digest): row for row in other}
     pairs = [(row, known.get((row.source, row.file, row.digest))) for row in rows]
     pairs = [(row, there) for row, there in pairs if there]
-    differ = [(row, there) for row, there in pairs if row.verdict != there.verdict]
-    lines = [
-        [f"{row.source}/{row.file}", row.verdict, there.verdict, _quoted(there.why)]
-        for row, there in differ
-    ]
-    said = f"{len(pairs) - len(differ)} of {len(pairs)} have the same verdict on a GPU."
-    return "\n\n".join(
-        filter(
-            None, ["## On a GPU", said, lines and table(["file", "here", "GPU", "why"], lines, "l")]
-        )
+    differ = Counter((row.verdict, there.verdict) for row, there in pairs)
+    same = sum(count for (here, there), count in differ.items() if here == there)
+    lines = [[*both, n] for both, n in differ.most_common() if both[0] != both[1]]
+    said = (
+        f"{same} of {len(pairs)} runs have the same verdict on a GPU (foreign_gpu.csv)."
+        f" The other {len(pairs) - same}:"
     )
+    shown = table(["on the simulator", "on a GPU", "runs"], lines, "llr")
+    return "\n\n".join(["## On a GPU", said, shown])
 
 
 def _quoted(text: str) -> str:
